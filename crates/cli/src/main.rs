@@ -1,0 +1,28 @@
+//! `lockkeeper`: one at a time, across machines.
+//!
+//! This file only picks the command; each command is a module of its own under `commands`.
+
+mod commands;
+mod exit;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Distributed mutual exclusion: run things one at a time, and study how that is done.
+#[derive(Parser)]
+#[command(name = "lockkeeper", version, about, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {}
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return exit::usage(&error),
+    };
+    match cli.command {}
+}
