@@ -1,1 +1,32 @@
-//! c
+//! Distributed mutual exclusion algorithms, each written once as a pure state machine.
+//!
+//! An algorithm here does no I/O, reads no clock and draws no random number: it is told what happened
+//! and answers with what it wants done. Whoever runs it is called a *driver*: the simulator, the
+//! checker, the cluster. This crate is `no_std`, so the compiler itself keeps the world out.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`protocol`] | [`Protocol`], the interface of every algorithm, and [`Out`], what a step leaves behind |
+//! | [`mutex`] | [`MutualExclusion`], the family of protocols that let one site in at a time |
+//! | [`site`] | [`SiteId`], [`SiteSet`] |
+//! | [`clock`] | [`LamportClock`], [`Timestamp`] |
+//! | [`driver`] | [`Site`], the half of a driver that all drivers share: self-sends and fences |
+//! | [`algorithms`] | one file per algorithm |
+//! | [`registry`] | the only list of algorithms |
+#![no_std]
+
+extern crate alloc;
+
+pub mod algorithms;
+pub mod clock;
+pub mod driver;
+pub mod mutex;
+pub mod protocol;
+pub mod registry;
+pub mod site;
+
+pub use clock::{LamportClock, Timestamp};
+pub use driver::Site;
+pub use mutex::{About, Ask, Entered, Expected, Load, MutualExclusion, Phase, Setup};
+pub use protocol::{Field, Never, Out, Protocol, Purpose, Rules, Value, Vocabulary, Word};
+pub use site::{SiteId, SiteSet};

@@ -1,0 +1,284 @@
+//! # The centralized coordinator
+//!
+//! The oldest idea, without a paper of its own; told in every textbook (Coulouris et al., *Distributed
+//! Systems*, section 15.2; van Steen and Tanenbaum, *Distributed Systems*, section 5.3).
+//!
+//! **Idea.** One process keeps the queue. A site asks it with ENTER, enters on GRANTED, and gives the right
+//! back with RELEASED. Whoever comes while the section is taken waits in the queue, first come first served,
+//! told so with DENIED if it wants to know.
+//!
+//! **Assumes** reliable channels in any order, no crashes. The coordinator is either a process apart or one of
+//! the sites, whose own messages to the coordinator then cost nothing.
+//!
+//! **Cost.** ENTER, GRANTED, RELEASED: 3 messages per entry, 4 with DENIED for those that must wait; 2T from
+//! an exit to the next entry. With the coordinator among the sites, one entry in N costs nothing.
+//!
+//! **Pitfalls.** Serving the last comer first starves the others without any deadlock. On channels that
+//! reorder, a site's next ENTER may overtake its RELEASED: it must simply join the queue.
+
+use crate::mutex::{Channels, Cost, Family, Setting, Settings, list, parse_site};
+use crate::{
+    About, Ask, Entered, Expected, Field, Load, MutualExclusion, Never, Out, Phase, Protocol, Setup, SiteId,
+    Vocabulary, Word,
+};
+use alloc::collections::VecDeque;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+use serde::{Deserialize, Serialize};
+
+/// What sites and coordinator say to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Message {
+    /// A site wants to enter.
+    Enter,
+    /// The coordinator lets it in.
+    Granted,
+    /// The coordinator has queued the site.
+    Denied,
+    /// A site has left.
+    Released,
+}
+
+impl Vocabulary for Message {
+    const WORDS: &'static [Word] =
+        &[Word::enter("ENTER"), Word::enter("GRANTED"), Word::enter("DENIED"), Word::exit("RELEASED")];
+
+    fn word(&self) -> usize {
+        *self as usize
+    }
+}
+
+impl fmt::Display for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(Self::WORDS[self.word()].name)
+    }
+}
+
+crate::rules! {
+    /// The rules of the algorithm.
+    pub enum Rule {
+        /// A site wants in.
+        Asks: "asks the coordinator",
+        /// The section is free.
+        Grants: "finds the section free and grants it",
+        /// The section is taken.
+        Queues: "finds the section taken and queues the request",
+        /// The answer to a site.
+        Enters: "has the grant and enters",
+        /// Only with the option DENIED.
+        LearnsToWait: "learns that it has to wait",
+        /// A site leaves.
+        Leaves: "gives the section back to the coordinator",
+        /// The queue is not empty.
+        GrantsNext: "takes the section back and grants it to the first in the queue",
+        /// The queue is empty.
+        Rests: "takes the section back; nobody waits for it",
+    }
+}
+
+/// Who coordinates, and how.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// One of the sites; `None` for a process apart.
+    pub coordinator: Option<SiteId>,
+    /// Whether a site that must wait is told so.
+    pub denied: bool,
+}
+
+/// One process of the system.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Centralized {
+    coordinator: SiteId,
+    denied: bool,
+    phase: Phase,
+    /// Only at the coordinator.
+    desk: Option<Desk>,
+}
+
+/// What the coordinator keeps.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Desk {
+    holder: Option<SiteId>,
+    queue: VecDeque<SiteId>,
+}
+
+impl Desk {
+    fn enter(&mut self, from: SiteId, denied: bool, out: &mut Out<Centralized>) {
+        if self.holder.is_none() {
+            out.rule(Rule::Grants);
+            self.holder = Some(from);
+            out.send(from, Message::Granted);
+        } else {
+            out.rule(Rule::Queues);
+            self.queue.push_back(from);
+            if denied {
+                out.send(from, Message::Denied);
+            }
+        }
+    }
+
+    fn released(&mut self, out: &mut Out<Centralized>) {
+        self.holder = self.queue.pop_front();
+        match self.holder {
+            Some(next) => {
+                out.rule(Rule::GrantsNext);
+                out.send(next, Message::Granted);
+            }
+            None => out.rule(Rule::Rests),
+        }
+    }
+}
+
+impl Protocol for Centralized {
+    type Input = Ask;
+    type Message = Message;
+    type Output = Entered;
+    type Timer = Never;
+    type Rule = Rule;
+
+    fn input(&mut self, ask: Ask, out: &mut Out<Self>) {
+        match ask {
+            Ask::Request => {
+                out.rule(Rule::Asks);
+                self.phase = Phase::Waiting;
+                out.send(self.coordinator, Message::Enter);
+            }
+            Ask::Release => {
+                out.rule(Rule::Leaves);
+                self.phase = Phase::Idle;
+                out.send(self.coordinator, Message::Released);
+            }
+        }
+    }
+
+    fn message(&mut self, from: SiteId, message: Message, out: &mut Out<Self>) {
+        match (message, &mut self.desk) {
+            (Message::Enter, Some(desk)) => desk.enter(from, self.denied, out),
+            // Anyone but the holder has nothing to give back: a duplicate, or a message to nobody.
+            (Message::Released, Some(desk)) if desk.holder == Some(from) => desk.released(out),
+            (Message::Granted, _) if self.phase == Phase::Waiting => {
+                out.rule(Rule::Enters);
+                self.phase = Phase::Inside;
+                out.output(Entered);
+            }
+            // It may come after the grant where channels reorder; it never changes anything.
+            (Message::Denied, _) => out.rule(Rule::LearnsToWait),
+            _ => {}
+        }
+    }
+
+    fn timer(&mut self, timer: Never, _out: &mut Out<Self>) {
+        match timer {}
+    }
+
+    fn fields(&self) -> Vec<Field> {
+        let mut fields = vec![Field::new("state", self.phase)];
+        if let Some(desk) = &self.desk {
+            fields.push(Field::new("holder", list(desk.holder, "nobody")));
+            fields.push(Field::new("queue", list(&desk.queue, "empty")));
+        }
+        fields
+    }
+
+    fn waits_for(&self) -> Vec<SiteId> {
+        match &self.desk {
+            Some(desk) if !desk.queue.is_empty() => desk.holder.into_iter().collect(),
+            None if self.phase == Phase::Waiting => vec![self.coordinator],
+            _ => Vec::new(),
+        }
+    }
+}
+
+impl MutualExclusion for Centralized {
+    const ABOUT: About = About {
+        slug: "centralized",
+        title: "Centralized coordinator",
+        family: Family::Coordinator,
+        paper: "Coulouris et al., Distributed Systems, section 15.2",
+        idea: "One process keeps the queue: sites ask it, enter when it grants, and give the right back to it.",
+        channels: Channels::Any,
+        perpetual: false,
+        cost: Cost {
+            low: "3; 3(1−1/N) with the coordinator among the sites",
+            high: "3, with DENIED 4; times (1−1/N) with the coordinator among the sites",
+            sync_delay: "2T; 2T(1−1/N) with the coordinator among the sites",
+            client_delay: "2T; mean 2T(1−1/N) with the coordinator among the sites",
+        },
+        crash: "of the coordinator or of the holder: everybody waits for ever; of anybody else: nothing",
+        settings: &[
+            Setting {
+                name: "coordinator",
+                values: "apart or a site's number",
+                default: "apart",
+                help: "who keeps the queue: a process that never asks itself, or one of the sites",
+            },
+            Setting {
+                name: "denied",
+                values: "yes or no",
+                default: "no",
+                help: "whether a site that must wait is told so with DENIED",
+            },
+        ],
+    };
+
+    type Options = Options;
+
+    fn options(settings: &mut Settings, sites: usize) -> Result<Options, String> {
+        let coordinator = |text: &str| match text {
+            "apart" => Some(None),
+            number => parse_site(number, sites).map(Some),
+        };
+        let yes_or_no = |text: &str| match text {
+            "yes" | "true" => Some(true),
+            "no" | "false" => Some(false),
+            _ => None,
+        };
+        Ok(Options {
+            coordinator: settings.take(
+                "coordinator",
+                None,
+                coordinator,
+                "'apart' or the number of a site of the system",
+            )?,
+            denied: settings.take("denied", false, yes_or_no, "yes or no")?,
+        })
+    }
+
+    fn helpers(options: &Options) -> usize {
+        usize::from(options.coordinator.is_none())
+    }
+
+    fn start(me: SiteId, setup: &Setup<Options>, _out: &mut Out<Self>) -> Self {
+        let coordinator = setup.options.coordinator.unwrap_or(SiteId::new(setup.sites));
+        let desk = Desk { holder: setup.holder, queue: VecDeque::new() };
+        Self {
+            coordinator,
+            denied: setup.options.denied,
+            phase: setup.phase_of(me),
+            desk: (me == coordinator).then_some(desk),
+        }
+    }
+
+    fn expected(load: Load, sites: usize, options: &Options) -> Expected {
+        // The share of entries that are not the coordinator's own.
+        let remote = if options.coordinator.is_some() { 1.0 - 1.0 / sites as f64 } else { 1.0 };
+        // A site alone never finds the section taken.
+        let denied = load == Load::High && options.denied && sites > 1;
+        Expected {
+            messages_per_entry: Some(if denied { 4.0 } else { 3.0 } * remote),
+            sync_delay: Some(2.0 * remote),
+            client_delay: Some(2.0 * remote),
+        }
+    }
+
+    fn invariant(&self) -> Result<(), &'static str> {
+        match &self.desk {
+            Some(desk) if desk.holder.is_none() && !desk.queue.is_empty() => {
+                Err("the section is free and yet somebody is in the queue")
+            }
+            _ => Ok(()),
+        }
+    }
+}

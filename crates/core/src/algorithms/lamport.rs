@@ -1,0 +1,251 @@
+//! # Lamport's algorithm
+//!
+//! Leslie Lamport: *Time, Clocks, and the Ordering of Events in a Distributed System*. Communications of the
+//! ACM 21(7), 1978, pages 558–565; the example of section "Ordering the Events Totally".
+//!
+//! **Idea.** Every site keeps the whole queue of requests, ordered by timestamp. A site enters when its own
+//! request is first (L2) and everybody has been heard from since (L1), so that no earlier request can still
+//! be on its way.
+//!
+//! **Assumes** FIFO channels, reliable; no crashes. Without FIFO order a REPLY may overtake an older REQUEST
+//! of the same site, and two sites enter.
+//!
+//! **Cost.** REQUEST, REPLY and RELEASE to and from everybody: 3(N−1) messages per entry; T from an exit to the
+//! next entry.
+//!
+//! **Pitfalls.** L1 counts *any* later message, not only a REPLY. Ties are broken by the site's number.
+
+use crate::mutex::{Channels, Cost, Family, list};
+use crate::{
+    About, Ask, Entered, Expected, Field, LamportClock, Load, MutualExclusion, Never, Out, Phase, Protocol,
+    Setup, SiteId, SiteSet, Timestamp, Vocabulary, Word,
+};
+use alloc::collections::VecDeque;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+use serde::{Deserialize, Serialize};
+
+/// What sites say to each other. Every message carries its sender's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Message {
+    /// I want to enter; my request has this time.
+    Request(u64),
+    /// I have your request.
+    Reply(u64),
+    /// I have left: forget my request.
+    Release(u64),
+}
+
+impl Message {
+    fn time(self) -> u64 {
+        let (Self::Request(time) | Self::Reply(time) | Self::Release(time)) = self;
+        time
+    }
+}
+
+impl Vocabulary for Message {
+    const WORDS: &'static [Word] = &[Word::enter("REQUEST"), Word::enter("REPLY"), Word::exit("RELEASE")];
+
+    fn word(&self) -> usize {
+        match self {
+            Self::Request(_) => 0,
+            Self::Reply(_) => 1,
+            Self::Release(_) => 2,
+        }
+    }
+}
+
+impl fmt::Display for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}({})", Self::WORDS[self.word()].name, self.time())
+    }
+}
+
+crate::rules! {
+    /// The rules of the algorithm.
+    pub enum Rule {
+        /// Rule 1.
+        Asks: "puts its request into its own queue and sends it to everybody",
+        /// Rule 2.
+        Acknowledges: "puts the request into its queue and acknowledges it",
+        /// Rule 5(ii), also called L1.
+        Hears: "has now heard from the sender since its own request (L1)",
+        /// Rule 5, L1 and L2 together.
+        Enters: "has heard from everybody (L1), its request is first in its queue (L2): it enters",
+        /// Rule 3.
+        Leaves: "takes its request out of its queue and tells everybody",
+        /// Rule 4.
+        Forgets: "takes the sender's request out of its queue",
+    }
+}
+
+/// One site.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Lamport {
+    me: SiteId,
+    clock: LamportClock,
+    phase: Phase,
+    /// The paper's request queue, smallest timestamp first.
+    queue: VecDeque<Timestamp>,
+    /// The time of the site's own pending request.
+    requested: u64,
+    /// Who has not sent a later message than the site's own pending request.
+    unheard: SiteSet,
+}
+
+impl Lamport {
+    fn own_request(&self) -> Timestamp {
+        Timestamp { time: self.requested, site: self.me }
+    }
+
+    fn insert(&mut self, request: Timestamp) {
+        // Clocks advance with every message, so a new request nearly always belongs at the end.
+        let place = self.queue.partition_point(|queued| *queued < request);
+        self.queue.insert(place, request);
+    }
+
+    fn remove_request_of(&mut self, site: SiteId) {
+        if let Some(place) = self.queue.iter().position(|queued| queued.site == site) {
+            self.queue.remove(place);
+        }
+    }
+
+    fn enter_if_possible(&mut self, out: &mut Out<Self>) {
+        let waiting = self.phase == Phase::Waiting;
+        if waiting && self.queue.front() == Some(&self.own_request()) && self.unheard.is_empty() {
+            out.rule(Rule::Enters);
+            self.phase = Phase::Inside;
+            out.output(Entered);
+        }
+    }
+}
+
+impl Protocol for Lamport {
+    type Input = Ask;
+    type Message = Message;
+    type Output = Entered;
+    type Timer = Never;
+    type Rule = Rule;
+
+    fn input(&mut self, ask: Ask, out: &mut Out<Self>) {
+        let now = self.clock.tick();
+        match ask {
+            Ask::Request => {
+                out.rule(Rule::Asks);
+                self.phase = Phase::Waiting;
+                self.requested = now;
+                self.unheard.extend(out.others());
+                self.insert(self.own_request());
+                out.broadcast(Message::Request(now));
+                self.enter_if_possible(out);
+            }
+            Ask::Release => {
+                out.rule(Rule::Leaves);
+                self.phase = Phase::Idle;
+                self.remove_request_of(self.me);
+                out.broadcast(Message::Release(now));
+            }
+        }
+    }
+
+    fn message(&mut self, from: SiteId, message: Message, out: &mut Out<Self>) {
+        let sent = Timestamp { time: message.time(), site: from };
+        self.clock.observe(sent.time);
+        let now = self.clock.tick();
+        match message {
+            Message::Request(_) => {
+                out.rule(Rule::Acknowledges);
+                self.insert(sent);
+                out.send(from, Message::Reply(now));
+            }
+            Message::Reply(_) => {}
+            Message::Release(_) => {
+                out.rule(Rule::Forgets);
+                self.remove_request_of(from);
+            }
+        }
+        if self.phase == Phase::Waiting && sent > self.own_request() && self.unheard.remove(from) {
+            out.rule(Rule::Hears);
+        }
+        self.enter_if_possible(out);
+    }
+
+    fn timer(&mut self, timer: Never, _out: &mut Out<Self>) {
+        match timer {}
+    }
+
+    fn fields(&self) -> Vec<Field> {
+        let mut fields = vec![
+            Field::new("state", self.phase),
+            Field::new("clock", self.clock.now()),
+            Field::new("request queue", list(&self.queue, "empty")),
+        ];
+        if self.phase == Phase::Waiting {
+            fields.push(Field::new("not yet heard from", &self.unheard));
+        }
+        fields
+    }
+
+    fn waits_for(&self) -> Vec<SiteId> {
+        if self.phase != Phase::Waiting {
+            return Vec::new();
+        }
+        let first = self.queue.front().map(|request| request.site).filter(|&site| site != self.me);
+        let mut sites: Vec<SiteId> = self.unheard.iter().chain(first).collect();
+        sites.sort();
+        sites.dedup();
+        sites
+    }
+}
+
+impl MutualExclusion for Lamport {
+    const ABOUT: About = About {
+        slug: "lamport",
+        title: "Lamport's algorithm",
+        family: Family::Permission,
+        paper: "Lamport, Time, Clocks, and the Ordering of Events in a Distributed System, CACM 1978",
+        idea: "Every site keeps the whole queue, ordered by timestamp, and enters when it is first \
+               and has heard from everybody since it asked.",
+        channels: Channels::Fifo,
+        perpetual: false,
+        cost: Cost { low: "3(N−1)", high: "3(N−1)", sync_delay: "T", client_delay: "2T" },
+        crash: "of any site: everybody waits for its reply for ever",
+        settings: &[],
+    };
+
+    type Options = ();
+
+    fn start(me: SiteId, setup: &Setup<()>, _out: &mut Out<Self>) -> Self {
+        // A request at time 0 stands before every real one: clocks tick before they stamp.
+        let queue = setup.holder.map(|site| Timestamp { time: 0, site }).into_iter().collect();
+        Self {
+            me,
+            clock: LamportClock::default(),
+            phase: setup.phase_of(me),
+            queue,
+            requested: 0,
+            unheard: SiteSet::none(setup.sites),
+        }
+    }
+
+    fn expected(_load: Load, sites: usize, _options: &()) -> Expected {
+        let alone = sites == 1;
+        Expected {
+            messages_per_entry: Some(3.0 * (sites as f64 - 1.0)),
+            sync_delay: (!alone).then_some(1.0),
+            client_delay: Some(if alone { 0.0 } else { 2.0 }),
+        }
+    }
+
+    fn timestamp(&self) -> Option<Timestamp> {
+        (self.phase == Phase::Waiting).then(|| self.own_request())
+    }
+
+    fn invariant(&self) -> Result<(), &'static str> {
+        if self.phase == Phase::Inside && self.queue.front().map(|request| request.site) != Some(self.me) {
+            return Err("inside, and yet its own request is not first in its queue");
+        }
+        Ok(())
+    }
+}

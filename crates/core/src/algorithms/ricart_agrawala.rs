@@ -1,0 +1,239 @@
+//! # Ricart and Agrawala's algorithm
+//!
+//! Glenn Ricart, Ashok K. Agrawala: *An Optimal Algorithm for Mutual Exclusion in Computer Networks*.
+//! Communications of the ACM 24(1), 1981, pages 9–17; the algorithm is in section 2.
+//!
+//! **Idea.** A reply is a permission. A site asks everybody; whoever does not want in, or asked later, replies
+//! at once; whoever is inside or asked earlier defers its reply until it leaves. The reply at the exit makes
+//! Lamport's RELEASE unnecessary.
+//!
+//! **Assumes** reliable channels in any order; no crashes.
+//!
+//! **Cost.** REQUEST to and REPLY from everybody: 2(N−1) messages per entry; T from an exit to the next entry.
+//! A deferred REPLY is sent on somebody's exit, but it is another one's permission to enter: it counts there.
+//!
+//! **Pitfalls.** Ties are broken by the site's number, or two sites defer each other for ever. The clock must
+//! take over the time of every request received, or a late asker overtakes. A site inside defers to all.
+
+use crate::mutex::{Channels, Cost, Family};
+use crate::{
+    About, Ask, Entered, Expected, Field, LamportClock, Load, MutualExclusion, Never, Out, Phase, Protocol,
+    Setup, SiteId, SiteSet, Timestamp, Vocabulary, Word,
+};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+use serde::{Deserialize, Serialize};
+
+/// What sites say to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Message {
+    /// I want to enter; my request has this time.
+    Request(u64),
+    /// You may, as far as I am concerned.
+    Reply,
+}
+
+impl Vocabulary for Message {
+    const WORDS: &'static [Word] = &[Word::enter("REQUEST"), Word::enter("REPLY")];
+
+    fn word(&self) -> usize {
+        match self {
+            Self::Request(_) => 0,
+            Self::Reply => 1,
+        }
+    }
+}
+
+impl fmt::Display for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Request(time) => write!(f, "REQUEST({time})"),
+            Self::Reply => f.write_str("REPLY"),
+        }
+    }
+}
+
+crate::rules! {
+    /// The rules of the algorithm.
+    pub enum Rule {
+        /// Section 2: the process that invokes mutual exclusion.
+        Asks: "asks everybody for permission",
+        /// Section 2: the process that receives REQUEST messages.
+        RepliesIdle: "does not want in: it replies at once",
+        /// Section 2, by the timestamps.
+        RepliesYounger: "wants in too, but asked later: it replies at once",
+        /// Section 2, by the timestamps.
+        DefersOlder: "wants in too and asked earlier: it defers its reply",
+        /// Section 2.
+        DefersInside: "is inside: it defers its reply",
+        /// Section 2: the process that receives REPLY messages.
+        Collects: "has one more permission",
+        /// The last REPLY is in.
+        Enters: "has everybody's permission: it enters",
+        /// Section 2: release of the critical section.
+        Leaves: "leaves and sends the replies it deferred",
+    }
+}
+
+/// One site.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RicartAgrawala {
+    me: SiteId,
+    /// The paper's `Highest_Sequence_Number`.
+    clock: LamportClock,
+    phase: Phase,
+    /// The paper's `Our_Sequence_Number`.
+    requested: u64,
+    /// Whose reply is missing; the paper keeps only their number, `Outstanding_Reply_Count`.
+    missing: SiteSet,
+    /// The paper's `Reply_Deferred`.
+    deferred: SiteSet,
+}
+
+impl RicartAgrawala {
+    fn own_request(&self) -> Timestamp {
+        Timestamp { time: self.requested, site: self.me }
+    }
+
+    fn enter_if_possible(&mut self, out: &mut Out<Self>) {
+        if self.missing.is_empty() {
+            out.rule(Rule::Enters);
+            self.phase = Phase::Inside;
+            out.output(Entered);
+        }
+    }
+
+    fn request(&mut self, request: Timestamp, out: &mut Out<Self>) {
+        self.clock.observe(request.time);
+        let defer = match self.phase {
+            Phase::Idle => false,
+            Phase::Waiting => self.own_request() < request,
+            Phase::Inside => true,
+        };
+        out.rule(match (self.phase, defer) {
+            (Phase::Idle, _) => Rule::RepliesIdle,
+            (Phase::Waiting, false) => Rule::RepliesYounger,
+            (Phase::Waiting, true) => Rule::DefersOlder,
+            (Phase::Inside, _) => Rule::DefersInside,
+        });
+        if defer {
+            self.deferred.insert(request.site);
+        } else {
+            out.send(request.site, Message::Reply);
+        }
+    }
+}
+
+impl Protocol for RicartAgrawala {
+    type Input = Ask;
+    type Message = Message;
+    type Output = Entered;
+    type Timer = Never;
+    type Rule = Rule;
+
+    fn input(&mut self, ask: Ask, out: &mut Out<Self>) {
+        match ask {
+            Ask::Request => {
+                out.rule(Rule::Asks);
+                self.phase = Phase::Waiting;
+                self.requested = self.clock.tick();
+                self.missing.extend(out.others());
+                out.broadcast(Message::Request(self.requested));
+                self.enter_if_possible(out);
+            }
+            Ask::Release => {
+                out.rule(Rule::Leaves);
+                self.phase = Phase::Idle;
+                for site in self.deferred.iter() {
+                    out.send(site, Message::Reply);
+                }
+                self.deferred.clear();
+            }
+        }
+    }
+
+    fn message(&mut self, from: SiteId, message: Message, out: &mut Out<Self>) {
+        match message {
+            Message::Request(time) => self.request(Timestamp { time, site: from }, out),
+            Message::Reply => {
+                if self.missing.remove(from) {
+                    out.rule(Rule::Collects);
+                    self.enter_if_possible(out);
+                }
+            }
+        }
+    }
+
+    fn timer(&mut self, timer: Never, _out: &mut Out<Self>) {
+        match timer {}
+    }
+
+    fn fields(&self) -> Vec<Field> {
+        let mut fields = vec![
+            Field::new("state", self.phase),
+            Field::new("highest time seen", self.clock.now()),
+            Field::new("replies deferred", &self.deferred),
+        ];
+        if self.phase == Phase::Waiting {
+            fields.push(Field::new("own request", self.own_request()));
+            fields.push(Field::new("replies missing", &self.missing));
+        }
+        fields
+    }
+
+    fn waits_for(&self) -> Vec<SiteId> {
+        self.missing.iter().collect()
+    }
+}
+
+impl MutualExclusion for RicartAgrawala {
+    const ABOUT: About = About {
+        slug: "ricart-agrawala",
+        title: "Ricart and Agrawala's algorithm",
+        family: Family::Permission,
+        paper: "Ricart and Agrawala, An Optimal Algorithm for Mutual Exclusion in Computer Networks, CACM 1981",
+        idea: "A site enters with everybody's permission; whoever is inside or asked earlier gives it on leaving.",
+        channels: Channels::Any,
+        perpetual: false,
+        cost: Cost { low: "2(N−1)", high: "2(N−1)", sync_delay: "T", client_delay: "2T" },
+        crash: "of any site: everybody waits for its reply for ever",
+        settings: &[],
+    };
+
+    type Options = ();
+
+    fn start(me: SiteId, setup: &Setup<()>, _out: &mut Out<Self>) -> Self {
+        Self {
+            me,
+            clock: LamportClock::default(),
+            phase: setup.phase_of(me),
+            requested: 0,
+            missing: SiteSet::none(setup.sites),
+            deferred: SiteSet::none(setup.sites),
+        }
+    }
+
+    fn expected(_load: Load, sites: usize, _options: &()) -> Expected {
+        let alone = sites == 1;
+        Expected {
+            messages_per_entry: Some(2.0 * (sites as f64 - 1.0)),
+            sync_delay: (!alone).then_some(1.0),
+            client_delay: Some(if alone { 0.0 } else { 2.0 }),
+        }
+    }
+
+    fn timestamp(&self) -> Option<Timestamp> {
+        (self.phase == Phase::Waiting).then(|| self.own_request())
+    }
+
+    fn invariant(&self) -> Result<(), &'static str> {
+        if self.phase == Phase::Inside && !self.missing.is_empty() {
+            return Err("inside without everybody's permission");
+        }
+        if self.phase == Phase::Idle && !self.deferred.is_empty() {
+            return Err("outside, and yet it owes replies");
+        }
+        Ok(())
+    }
+}

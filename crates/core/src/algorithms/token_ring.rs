@@ -1,0 +1,190 @@
+//! # The token ring
+//!
+//! Gérard Le Lann: *Distributed Systems: Towards a Formal Approach*. IFIP Congress 1977, pages 155–160.
+//! Told as the *perpetuum mobile* in van Steen and Tanenbaum, *Distributed Systems*, section 5.3.
+//!
+//! **Idea.** One token travels round a ring for ever. Whoever has it may enter; whoever does not want to
+//! passes it on.
+//!
+//! **Assumes** reliable channels (with one token, order does not matter); no crashes.
+//!
+//! **Cost.** One message per entry when everybody wants in, without bound when nobody does. T from an exit to the
+//! next entry when the neighbour waits, (N−1)T at most. About N·T/2 for a site that asks out of the blue.
+//!
+//! **Pitfalls.** An idle first holder must send the token off, or all the others wait for ever. A site alone has
+//! nobody to pass it to and keeps it.
+
+use crate::mutex::{Channels, Cost, Family};
+use crate::{
+    About, Ask, Entered, Expected, Field, Load, MutualExclusion, Never, Out, Phase, Protocol, Setup, SiteId,
+    Vocabulary, Word,
+};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+use serde::{Deserialize, Serialize};
+
+/// What sites say to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Message {
+    /// Whoever has it may enter.
+    Token,
+}
+
+impl Vocabulary for Message {
+    const WORDS: &'static [Word] = &[Word::enter("TOKEN")];
+
+    fn word(&self) -> usize {
+        0
+    }
+}
+
+impl fmt::Display for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TOKEN")
+    }
+}
+
+crate::rules! {
+    /// The rules of the algorithm.
+    pub enum Rule {
+        /// The site waits passively.
+        Awaits: "waits for the token to come round",
+        /// The token is here.
+        Enters: "has the token: it enters",
+        /// Nobody here wants in.
+        Passes: "does not want in: it passes the token on",
+        /// The section is over.
+        Leaves: "leaves and passes the token on",
+        /// A ring of one.
+        Keeps: "is alone on the ring and keeps the token",
+    }
+}
+
+/// One site.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct TokenRing {
+    next: SiteId,
+    phase: Phase,
+    has_token: bool,
+    alone: bool,
+}
+
+impl TokenRing {
+    /// The token is here: use it or pass it on.
+    fn use_or_pass(&mut self, otherwise: Rule, out: &mut Out<Self>) {
+        if self.phase == Phase::Waiting {
+            out.rule(Rule::Enters);
+            self.phase = Phase::Inside;
+            out.output(Entered);
+        } else if self.alone {
+            out.rule(Rule::Keeps);
+        } else {
+            out.rule(otherwise);
+            self.has_token = false;
+            out.send(self.next, Message::Token);
+        }
+    }
+}
+
+impl Protocol for TokenRing {
+    type Input = Ask;
+    type Message = Message;
+    type Output = Entered;
+    type Timer = Never;
+    type Rule = Rule;
+
+    fn input(&mut self, ask: Ask, out: &mut Out<Self>) {
+        match ask {
+            Ask::Request => {
+                self.phase = Phase::Waiting;
+                if self.has_token {
+                    self.use_or_pass(Rule::Passes, out);
+                } else {
+                    out.rule(Rule::Awaits);
+                }
+            }
+            Ask::Release => {
+                self.phase = Phase::Idle;
+                self.use_or_pass(Rule::Leaves, out);
+            }
+        }
+    }
+
+    fn message(&mut self, _from: SiteId, message: Message, out: &mut Out<Self>) {
+        let Message::Token = message;
+        self.has_token = true;
+        // A second token can only come from outside the paper's assumptions; the one in use stays.
+        if self.phase != Phase::Inside {
+            self.use_or_pass(Rule::Passes, out);
+        }
+    }
+
+    fn timer(&mut self, timer: Never, _out: &mut Out<Self>) {
+        match timer {}
+    }
+
+    fn fields(&self) -> Vec<Field> {
+        vec![
+            Field::new("state", self.phase),
+            Field::new("token", if self.has_token { "here" } else { "elsewhere" }),
+        ]
+    }
+}
+
+impl MutualExclusion for TokenRing {
+    const ABOUT: About = About {
+        slug: "token-ring",
+        title: "Token ring",
+        family: Family::Token,
+        paper: "Le Lann, Distributed Systems: Towards a Formal Approach, IFIP Congress 1977",
+        idea: "One token travels round a ring for ever; whoever has it may enter.",
+        channels: Channels::Any,
+        perpetual: true,
+        cost: Cost {
+            low: "without bound: the token never rests",
+            high: "1",
+            sync_delay: "T at high load, at most (N−1)T",
+            client_delay: "mean N·T/2",
+        },
+        crash: "of any site: the token is lost when it gets there, and everybody waits for ever",
+        settings: &[],
+    };
+
+    type Options = ();
+
+    fn start(me: SiteId, setup: &Setup<()>, out: &mut Out<Self>) -> Self {
+        let mut site = Self {
+            next: me.next_on_ring(setup.sites),
+            phase: setup.phase_of(me),
+            has_token: setup.token_site() == me,
+            alone: setup.sites == 1,
+        };
+        if site.has_token && site.phase != Phase::Inside {
+            site.use_or_pass(Rule::Passes, out);
+        }
+        site
+    }
+
+    fn expected(load: Load, sites: usize, _options: &()) -> Expected {
+        let alone = sites == 1;
+        let high = load == Load::High;
+        Expected {
+            messages_per_entry: if alone { Some(0.0) } else { high.then_some(1.0) },
+            sync_delay: (high && !alone).then_some(1.0),
+            client_delay: Some(if alone { 0.0 } else { sites as f64 / 2.0 }),
+        }
+    }
+
+    fn tokens(&self) -> u32 {
+        self.has_token.into()
+    }
+
+    fn tokens_in(_message: &Message) -> u32 {
+        1
+    }
+
+    fn invariant(&self) -> Result<(), &'static str> {
+        if self.phase == Phase::Inside && !self.has_token { Err("inside without the token") } else { Ok(()) }
+    }
+}

@@ -1,0 +1,80 @@
+//! The half of a driver that all drivers share.
+//!
+//! # Fences for free
+//! Each message of a lock carries the sender's *fence clock*, and a site that enters stamps the entry
+//! with its clock plus one. In an asynchronous system the exit from one critical section must happen
+//! before the next entry, or nothing could have ordered the two; so along the messages that ordered them
+//! the clock has travelled, and fences rise strictly, whatever the algorithm. No algorithm knows of it.
+
+use crate::{Out, Protocol, SiteId};
+
+/// A site as a driver keeps it: the protocol's state and the fence clock of its lock.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Site<P> {
+    id: SiteId,
+    protocol: P,
+    fence: u64,
+}
+
+impl<P: Protocol> Site<P> {
+    /// A site with a fresh fence clock. `out` holds what the protocol did at its start.
+    pub fn new(id: SiteId, out: &mut Out<P>, start: impl FnOnce(&mut Out<P>) -> P) -> Self {
+        out.begin(id);
+        let protocol = start(out);
+        let mut site = Self { id, protocol, fence: 0 };
+        site.settle(out);
+        site
+    }
+
+    /// The algorithm's state.
+    pub fn protocol(&self) -> &P {
+        &self.protocol
+    }
+
+    /// The fence clock, to be sent along with every message.
+    pub fn fence(&self) -> u64 {
+        self.fence
+    }
+
+    /// Stamps an entry: to be called for each entry BEFORE the messages of that step are sent.
+    pub fn stamp(&mut self) -> u64 {
+        self.fence += 1;
+        self.fence
+    }
+
+    /// The application asks for something.
+    pub fn input(&mut self, input: P::Input, out: &mut Out<P>) {
+        out.begin(self.id);
+        self.protocol.input(input, out);
+        self.settle(out);
+    }
+
+    /// A message arrives, with the sender's fence clock.
+    pub fn deliver(&mut self, from: SiteId, fence: u64, message: P::Message, out: &mut Out<P>) {
+        self.fence = self.fence.max(fence);
+        out.begin(self.id);
+        self.protocol.message(from, message, out);
+        self.settle(out);
+    }
+
+    /// A timer has run out.
+    pub fn timer(&mut self, timer: P::Timer, out: &mut Out<P>) {
+        out.begin(self.id);
+        self.protocol.timer(timer, out);
+        self.settle(out);
+    }
+
+    /// The failure detector suspects a site.
+    pub fn suspect(&mut self, suspect: SiteId, out: &mut Out<P>) {
+        out.begin(self.id);
+        self.protocol.suspect(suspect, out);
+        self.settle(out);
+    }
+
+    /// Delivers what the site sent to itself, until nothing is left.
+    fn settle(&mut self, out: &mut Out<P>) {
+        while let Some(message) = out.local.pop_front() {
+            self.protocol.message(self.id, message, out);
+        }
+    }
+}

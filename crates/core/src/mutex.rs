@@ -1,0 +1,291 @@
+//! The family of protocols that let one site in at a time.
+
+use crate::{Out, Protocol, SiteId, Timestamp};
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::fmt;
+use serde::{Deserialize, Serialize};
+
+/// What an application asks of a mutual exclusion protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Ask {
+    /// I want to enter the critical section.
+    Request,
+    /// I have left the critical section.
+    Release,
+}
+
+/// What an application learns: it is now inside the critical section.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Entered;
+
+/// Where a site stands, in the words of the field.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Phase {
+    /// Executing outside the critical section.
+    #[default]
+    Idle,
+    /// Requesting the critical section.
+    Waiting,
+    /// Executing the critical section.
+    Inside,
+}
+
+impl fmt::Display for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Idle => "idle",
+            Self::Waiting => "waiting",
+            Self::Inside => "inside",
+        })
+    }
+}
+
+/// A protocol that lets one site at a time into the critical section.
+pub trait MutualExclusion: Protocol<Input = Ask, Output = Entered> {
+    /// What a person should know about the algorithm.
+    const ABOUT: About;
+
+    /// The algorithm's own options, made from settings such as `coordinator=apart`.
+    type Options: Clone + fmt::Debug + Default + Send + Sync;
+
+    /// Reads the settings. Asking [`Settings`] for each known one is enough: what nobody asked for is
+    /// refused by the caller.
+    fn options(_settings: &mut Settings, _sites: usize) -> Result<Self::Options, String> {
+        Ok(Self::Options::default())
+    }
+
+    /// How many processes there are beside the sites that ask: a coordinator apart.
+    fn helpers(_options: &Self::Options) -> usize {
+        0
+    }
+
+    /// The state of one site at the start. Where the start names a holder, that site is inside its critical
+    /// section, and every site knows whatever it must know for that.
+    fn start(me: SiteId, setup: &Setup<Self::Options>, out: &mut Out<Self>) -> Self;
+
+    /// What the paper promises for this load and so many sites.
+    fn expected(load: Load, sites: usize, options: &Self::Options) -> Expected;
+
+    /// The timestamp of the site's pending request, where the paper orders requests by it.
+    fn timestamp(&self) -> Option<Timestamp> {
+        None
+    }
+
+    /// How many tokens this site has. There must never be more than one in the whole system.
+    fn tokens(&self) -> u32 {
+        0
+    }
+
+    /// How many tokens travel in this message.
+    fn tokens_in(_message: &Self::Message) -> u32 {
+        0
+    }
+
+    /// What must hold of this site's state after every step. Cheap: every run checks it at every step.
+    fn invariant(&self) -> Result<(), &'static str> {
+        Ok(())
+    }
+}
+
+/// How a system starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Setup<O> {
+    /// How many sites may ask.
+    pub sites: usize,
+    /// Who has the token, or is asked first, when nobody holds the lock.
+    pub home: SiteId,
+    /// Who is inside the critical section at the start.
+    pub holder: Option<SiteId>,
+    /// The algorithm's own options.
+    pub options: O,
+}
+
+impl<O> Setup<O> {
+    /// A start with nobody inside.
+    pub fn new(sites: usize, options: O) -> Self {
+        Self { sites, home: SiteId(0), holder: None, options }
+    }
+
+    /// Where a token is at the start: with the holder if there is one.
+    pub fn token_site(&self) -> SiteId {
+        self.holder.unwrap_or(self.home)
+    }
+
+    /// Where the given site stands at the start.
+    pub fn phase_of(&self, site: SiteId) -> Phase {
+        if self.holder == Some(site) { Phase::Inside } else { Phase::Idle }
+    }
+}
+
+/// How much the sites ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Load {
+    /// One requester at a time, and the next only when the network is quiet.
+    Low,
+    /// Every site asks again at once after leaving.
+    High,
+}
+
+/// What the paper promises; `None` where it promises nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Expected {
+    /// Messages between different sites for each entry.
+    pub messages_per_entry: Option<f64>,
+    /// From an exit to the next entry when somebody waits, in T.
+    pub sync_delay: Option<f64>,
+    /// From a request to the entry when nobody else wants in, in T.
+    pub client_delay: Option<f64>,
+}
+
+/// How an algorithm keeps sites apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Family {
+    /// One process decides.
+    Coordinator,
+    /// All others must agree.
+    Permission,
+    /// Whoever has the token may enter.
+    Token,
+}
+
+impl fmt::Display for Family {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Coordinator => "coordinator",
+            Self::Permission => "permission",
+            Self::Token => "token",
+        })
+    }
+}
+
+/// What an algorithm needs of its channels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Channels {
+    /// Between each pair of sites, messages arrive in the order sent.
+    Fifo,
+    /// Any order will do.
+    Any,
+}
+
+impl fmt::Display for Channels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Fifo => "FIFO",
+            Self::Any => "any",
+        })
+    }
+}
+
+/// What a person should know about an algorithm.
+#[derive(Clone, Debug, Serialize)]
+pub struct About {
+    /// The name to type.
+    pub slug: &'static str,
+    /// The name to say.
+    pub title: &'static str,
+    /// How it keeps sites apart.
+    pub family: Family,
+    /// Who published it, where and when.
+    pub paper: &'static str,
+    /// The idea in a sentence or two.
+    pub idea: &'static str,
+    /// What it needs of its channels.
+    pub channels: Channels,
+    /// Whether messages travel even when nobody asks.
+    pub perpetual: bool,
+    /// Its cost, as formulas.
+    pub cost: Cost,
+    /// What a crash does.
+    pub crash: &'static str,
+    /// The settings it takes.
+    pub settings: &'static [Setting],
+}
+
+/// The cost of an algorithm, as formulas over N sites and the message delay T.
+#[derive(Clone, Debug, Serialize)]
+pub struct Cost {
+    /// Messages per entry at low load.
+    pub low: &'static str,
+    /// Messages per entry at high load.
+    pub high: &'static str,
+    /// Synchronization delay.
+    pub sync_delay: &'static str,
+    /// Client delay at low load.
+    pub client_delay: &'static str,
+}
+
+/// A setting that an algorithm takes.
+#[derive(Clone, Debug, Serialize)]
+pub struct Setting {
+    /// Its name.
+    pub name: &'static str,
+    /// What it may be.
+    pub values: &'static str,
+    /// What it is when nobody says.
+    pub default: &'static str,
+    /// What it changes.
+    pub help: &'static str,
+}
+
+/// Settings by name, as a person gave them.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    given: BTreeMap<String, String>,
+    taken: Vec<&'static str>,
+}
+
+impl Settings {
+    /// Settings from pairs of name and value; the last one of a name counts.
+    pub fn new(pairs: impl IntoIterator<Item = (String, String)>) -> Self {
+        Self { given: pairs.into_iter().collect(), taken: Vec::new() }
+    }
+
+    /// The value of a setting, read with `parse`, or the default where nobody gave one.
+    pub fn take<T>(
+        &mut self,
+        name: &'static str,
+        default: T,
+        parse: impl FnOnce(&str) -> Option<T>,
+        expected: &str,
+    ) -> Result<T, String> {
+        self.taken.push(name);
+        match self.given.get(name) {
+            None => Ok(default),
+            Some(value) => {
+                parse(value).ok_or_else(|| format!("the setting {name} takes {expected}, not '{value}'"))
+            }
+        }
+    }
+
+    /// Refuses what no algorithm asked for.
+    pub fn nothing_left(&self) -> Result<(), String> {
+        match self.given.keys().find(|name| !self.taken.contains(&name.as_str())) {
+            None => Ok(()),
+            Some(name) if self.taken.is_empty() => {
+                Err(format!("there is no setting '{name}' here: this algorithm takes none"))
+            }
+            Some(name) => {
+                Err(format!("there is no setting '{name}' here: there is {}", self.taken.join(", ")))
+            }
+        }
+    }
+}
+
+/// Reads a site number as people count, from 1.
+pub fn parse_site(text: &str, sites: usize) -> Option<SiteId> {
+    let digits = text.strip_prefix(['S', 's']).unwrap_or(text);
+    let number: usize = digits.parse().ok()?;
+    (1..=sites).contains(&number).then(|| SiteId::new(number - 1))
+}
+
+/// Joins things for a person to read: `a, b, c`, or a word for none.
+pub fn list<T: ToString>(items: impl IntoIterator<Item = T>, none: &str) -> String {
+    let items: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
+    if items.is_empty() { none.to_string() } else { items.join(", ") }
+}
