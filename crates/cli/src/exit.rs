@@ -1,13 +1,26 @@
 //! The exit codes of `lockkeeper`, in one place.
 
+use std::fmt::Display;
 use std::process::ExitCode;
 
+/// A property was violated.
+pub const VIOLATED: u8 = 2;
 /// The command line or a file named on it is wrong (`EX_USAGE` of sysexits).
 pub const USAGE: u8 = 64;
+/// A file could not be written (`EX_IOERR` of sysexits).
+pub const IO: u8 = 74;
+/// Stopped by the user.
+pub const INTERRUPTED: u8 = 130;
 
 /// Prints clap's message and maps its exit code 2 to [`USAGE`]; `--help` and `--version` stay successes.
 pub fn usage(error: &clap::Error) -> ExitCode {
     // A closed pipe while printing help is nobody's fault.
     let _ = error.print();
     if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS }
+}
+
+/// Prints what is wrong, in one line, and returns the code.
+pub fn complain(code: u8, what: &dyn Display) -> ExitCode {
+    eprintln!("lockkeeper: {what}");
+    ExitCode::from(code)
 }

@@ -4,6 +4,8 @@
 
 mod commands;
 mod exit;
+mod progress;
+mod table;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -17,12 +19,20 @@ struct Cli {
 }
 
 #[derive(Subcommand)]
-enum Command {}
+enum Command {
+    Algorithms(commands::algorithms::Algorithms),
+    Sim(Box<commands::sim::Sim>),
+    Scenarios(commands::scenarios::Scenarios),
+}
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return exit::usage(&error),
     };
-    match cli.command {}
+    match cli.command {
+        Command::Algorithms(command) => command.run(),
+        Command::Sim(command) => command.run(),
+        Command::Scenarios(command) => command.run(),
+    }
 }

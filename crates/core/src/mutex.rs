@@ -69,7 +69,7 @@ pub trait MutualExclusion: Protocol<Input = Ask, Output = Entered> {
     /// What the paper promises for this load and so many sites.
     fn expected(load: Load, sites: usize, options: &Self::Options) -> Expected;
 
-    /// The timestamp of the site's pending request, where the paper orders requests by it.
+    /// The timestamp of the site's request, pending or being served, where the paper orders requests by it.
     fn timestamp(&self) -> Option<Timestamp> {
         None
     }

@@ -1,1 +1,52 @@
-//! l
+//! The lab: simulates, measures, breaks and draws the algorithms of `lockkeeper-core`.
+//!
+//! Everything here is a function of its inputs and a seed, on any machine and any number of threads.
+//!
+//! ```
+//! use lockkeeper_lab::{Progress, Spec, simulate};
+//!
+//! let spec = Spec::new("ricart-agrawala", 9);
+//! let report = simulate(&spec, 7, 1, &Progress::default()).unwrap();
+//! assert_eq!(report.messages_per_entry, Some(16.0)); // 2(N−1)
+//! assert_eq!(report.sync_delay.mean, Some(1.0)); // T
+//! ```
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`spec`] | [`Spec`], everything a run is a function of |
+//! | [`world`] | the sites and their steps, without time |
+//! | [`sim`] | the simulator: virtual time, faults, scripts |
+//! | [`network`], [`delay`] | what happens to messages |
+//! | [`workload`], [`detector`] | who asks when; who suspects whom |
+//! | [`observer`], [`metrics`], [`property`] | what is measured and what must hold |
+//! | [`trace`] | the story of a run, in many forms |
+//! | [`scenario`], [`figures`] | runs written by hand |
+//! | [`conformance`] | one call that tests an algorithm |
+
+pub mod causality;
+mod command;
+pub mod conformance;
+pub mod delay;
+pub mod detector;
+pub mod figures;
+pub mod metrics;
+pub mod network;
+pub mod observer;
+pub mod property;
+pub mod queue;
+pub mod report;
+pub mod rng;
+mod runner;
+pub mod scenario;
+pub mod sim;
+pub mod spec;
+pub mod time;
+pub mod trace;
+pub mod workload;
+pub mod world;
+
+pub use report::Report;
+pub use runner::{Error, Progress, processes, simulate, trace as trace_run};
+pub use scenario::Scenario;
+pub use spec::Spec;
+pub use time::Time;

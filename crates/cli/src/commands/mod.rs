@@ -1,1 +1,5 @@
 //! One module per command.
+
+pub mod algorithms;
+pub mod scenarios;
+pub mod sim;

@@ -239,7 +239,7 @@ impl MutualExclusion for Lamport {
     }
 
     fn timestamp(&self) -> Option<Timestamp> {
-        (self.phase == Phase::Waiting).then(|| self.own_request())
+        (self.phase != Phase::Idle).then(|| self.own_request())
     }
 
     fn invariant(&self) -> Result<(), &'static str> {

@@ -224,7 +224,7 @@ impl MutualExclusion for RicartAgrawala {
     }
 
     fn timestamp(&self) -> Option<Timestamp> {
-        (self.phase == Phase::Waiting).then(|| self.own_request())
+        (self.phase != Phase::Idle).then(|| self.own_request())
     }
 
     fn invariant(&self) -> Result<(), &'static str> {

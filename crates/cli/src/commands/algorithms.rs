@@ -1,0 +1,50 @@
+//! `lockkeeper algorithms`: the registry.
+
+use clap::Args;
+use comfy_table::{ContentArrangement, Table, presets};
+use lockkeeper_core::registry;
+use std::process::ExitCode;
+
+/// Lists the algorithms, with their papers, needs and costs.
+#[derive(Args)]
+pub struct Algorithms {
+    /// Prints one JSON array instead of a table.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Algorithms {
+    pub fn run(self) -> ExitCode {
+        let all: Vec<_> = registry::ALL.iter().map(|entry| entry.about).collect();
+        if self.json {
+            println!("{}", serde_json::to_string(&all).expect("the registry is plain data"));
+            return ExitCode::SUCCESS;
+        }
+        for about in all {
+            println!("{}  ({})\n  {}", about.slug, about.title, about.idea);
+            let mut table = Table::new();
+            table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+            let mut row = |name: &str, value: &str| {
+                table.add_row([format!("  {name}"), value.to_string()]);
+            };
+            row("family", &about.family.to_string());
+            row("paper", about.paper);
+            row("channels", &about.channels.to_string());
+            row("messages, low load", about.cost.low);
+            row("messages, high load", about.cost.high);
+            row("synchronization delay", about.cost.sync_delay);
+            row("client delay", about.cost.client_delay);
+            row("a crash", about.crash);
+            for setting in about.settings {
+                let text = format!("{} ({}; default {})", setting.help, setting.values, setting.default);
+                row(&format!("--set {}=", setting.name), &text);
+            }
+            println!("{table}\n");
+        }
+        println!(
+            "N sites, T the delay of one message. Try: lockkeeper sim --algorithm {} --sites 9",
+            "lamport"
+        );
+        ExitCode::SUCCESS
+    }
+}

@@ -1,0 +1,78 @@
+//! `lockkeeper scenarios`: the figures of the textbooks, told step by step.
+
+use super::sim::known;
+use crate::exit;
+use clap::Args;
+use lockkeeper_lab::trace::Story;
+use lockkeeper_lab::{Error, Progress, Scenario, figures};
+use std::process::ExitCode;
+
+/// Lists the figures of the textbooks, or tells one step by step.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  lockkeeper scenarios
+  lockkeeper scenarios lamport-two-requests
+  lockkeeper scenarios my-own.scenario
+  lockkeeper sim --scenario lamport-two-requests --trace figure.svg")]
+pub struct Scenarios {
+    /// A figure's name, or a scenario file.
+    name: Option<String>,
+    /// Prints the scenario's own text instead, as a start for your own.
+    #[arg(long, requires = "name")]
+    text: bool,
+}
+
+impl Scenarios {
+    pub fn run(self) -> ExitCode {
+        match self.name {
+            None => list(),
+            Some(name) => match tell(&name, self.text) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => exit::complain(exit::USAGE, &error),
+            },
+        }
+    }
+}
+
+fn list() -> ExitCode {
+    let width = figures::ALL.iter().map(|figure| figure.name.len()).max().unwrap_or(0);
+    for figure in figures::ALL {
+        let scenario = Scenario::parse(figure.name, figure.text).expect("every figure is tested to read");
+        println!("{:width$}  {}", figure.name, scenario.title);
+    }
+    println!(
+        "\n'lockkeeper scenarios NAME' tells one; 'lockkeeper sim --scenario NAME --trace FILE.svg' draws it."
+    );
+    ExitCode::SUCCESS
+}
+
+fn tell(name: &str, text: bool) -> Result<(), Error> {
+    let scenario = Scenario::open(name).map_err(Error::Usage)?;
+    known(&scenario.spec.algorithm).map_err(Error::Usage)?;
+    if text {
+        let figure = figures::find(name).map(|figure| figure.text.to_string());
+        let text = figure.map_or_else(|| std::fs::read_to_string(name), Ok).map_err(Error::Trace)?;
+        print!("{text}");
+        return Ok(());
+    }
+    println!("{}", scenario.title);
+    if !scenario.about.is_empty() {
+        println!("{}", scenario.about);
+    }
+    println!();
+    let mut story = Story::default();
+    let report = lockkeeper_lab::trace_run(&scenario.spec, 1, &mut story, &Progress::default())?;
+    let width = story.lines.iter().map(|(at, _)| at.to_string().len()).max().unwrap_or(0);
+    for (number, (at, line)) in story.lines.iter().enumerate() {
+        println!("{:>3}. {:>width$} T  {line}", number + 1, at.to_string());
+    }
+    println!();
+    for found in &report.violations {
+        println!("{}", found.violation);
+    }
+    if report.held() {
+        println!("{} entries, {} messages; every property held.", report.entries, report.messages);
+    }
+    Ok(())
+}

@@ -1,0 +1,277 @@
+//! `lockkeeper sim`: simulates an algorithm and measures it.
+
+use crate::{exit, progress, table};
+use clap::Args;
+use lockkeeper_core::mutex::Channels;
+use lockkeeper_core::registry;
+use lockkeeper_lab::delay::Delay;
+use lockkeeper_lab::network::{Link, Partition, parse_probability};
+use lockkeeper_lab::property::Names;
+use lockkeeper_lab::spec::{Action, DetectorSpec, LoadSpec, Scripted, parse_site_at, parse_site_during};
+use lockkeeper_lab::{Error, Progress, Report, Scenario, Spec, Time, trace};
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// Simulates an algorithm in virtual time, measures it, and watches what must hold.
+///
+/// Times are in T, the unit of message delays. The result is a function of the flags and the seed alone.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  lockkeeper sim --algorithm ricart-agrawala --sites 9 --load high --entries 10000 --seed 7
+  lockkeeper sim --algorithm lamport --sites 4 --non-fifo --delay exponential:1 --seeds 20
+  lockkeeper sim --algorithm centralized --sites 3 --crash 2@5 --load burst --trace crash.svg
+  lockkeeper sim --scenario lamport-two-requests --trace figure.svg
+
+Exit codes: 0 every property held; 2 one was violated; 64 wrong usage; 74 a trace could not be written.")]
+pub struct Sim {
+    /// The algorithm; 'lockkeeper algorithms' lists them.
+    #[arg(long, short, required_unless_present = "scenario")]
+    algorithm: Option<String>,
+    /// How many sites, from 1 to 1000000.
+    #[arg(long, short = 'n', value_name = "N", required_unless_present = "scenario")]
+    sites: Option<usize>,
+    /// How much they ask: low, pairs, high, poisson:RATE (per site and T) or burst.
+    #[arg(long, default_value = "high", value_parser = LoadSpec::parse)]
+    load: LoadSpec,
+    /// How many entries are measured.
+    #[arg(long, default_value_t = 1000)]
+    entries: u64,
+    /// How many entries come before those; by default as many as the load needs to settle.
+    #[arg(long)]
+    warmup: Option<u64>,
+    /// A setting of the algorithm, such as coordinator=1.
+    #[arg(long, value_name = "NAME=VALUE")]
+    set: Vec<String>,
+    /// How long messages are under way: constant:T, uniform:A..B, exponential:MEAN, lognormal:MEAN,SIGMA,
+    /// matrix:FILE.
+    #[arg(long, default_value = "constant:1", value_parser = Delay::parse, allow_hyphen_values = true)]
+    delay: Delay,
+    /// How long a site stays inside, in the same forms.
+    #[arg(long, default_value = "0.1", value_parser = Delay::parse, allow_hyphen_values = true)]
+    cs: Delay,
+    /// How long a site works on each message it gets.
+    #[arg(long, default_value = "0", value_parser = Time::parse, allow_hyphen_values = true)]
+    service: Time,
+    /// The same for one site.
+    #[arg(long, value_name = "SITE=T")]
+    service_at: Vec<String>,
+    /// Messages of one channel may overtake each other.
+    #[arg(long)]
+    non_fifo: bool,
+    /// The probability that a message is lost.
+    #[arg(long, default_value = "0", value_parser = |text: &str| parse_probability("the loss", text), allow_hyphen_values = true)]
+    loss: f64,
+    /// The probability that a message arrives twice.
+    #[arg(long, default_value = "0", value_parser = |text: &str| parse_probability("the duplication", text), allow_hyphen_values = true)]
+    duplicate: f64,
+    /// A link that differs, such as '1>2=constant:5' or '1>2=exponential:1,loss:0.1'.
+    #[arg(long, value_name = "FROM>TO=DELAY")]
+    link: Vec<String>,
+    /// A site crashes and loses what it knew.
+    #[arg(long, value_name = "SITE@TIME")]
+    crash: Vec<String>,
+    /// A crashed site starts again from scratch.
+    #[arg(long, value_name = "SITE@TIME")]
+    recover: Vec<String>,
+    /// A site stops for a while and forgets nothing.
+    #[arg(long, value_name = "SITE@FROM..TO")]
+    pause: Vec<String>,
+    /// Two groups are cut off from each other; with > in place of |, only from left to right.
+    #[arg(long, value_name = "1,2|3@FROM..TO")]
+    partition: Vec<String>,
+    /// What makes sites suspect others: none, perfect, timeout:D or false:RATE.
+    #[arg(long, default_value = "none", value_parser = DetectorSpec::parse)]
+    detector: DetectorSpec,
+    /// The site that is inside at the start.
+    #[arg(long, value_name = "SITE")]
+    holder: Option<usize>,
+    /// The seed of all randomness.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How many runs, with successive seeds; more than one gives confidence intervals.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    seeds: u64,
+    /// A scenario file, or the name of a figure from 'lockkeeper scenarios'.
+    #[arg(long, value_name = "FILE", conflicts_with_all = [
+        "algorithm", "sites", "load", "entries", "warmup", "set", "delay", "cs", "service", "service_at", "non_fifo",
+        "loss", "duplicate", "link", "crash", "recover", "pause", "partition", "detector", "holder",
+    ])]
+    scenario: Option<String>,
+    /// Prints one JSON object.
+    #[arg(long)]
+    json: bool,
+    /// Writes every event to a file: .jsonl, .svg, .shiviz, .perfetto.json or .mmd.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+}
+
+impl Sim {
+    pub fn run(self) -> ExitCode {
+        match self.report() {
+            Ok(code) => code,
+            Err(error @ Error::Usage(_)) => exit::complain(exit::USAGE, &error),
+            Err(error @ Error::Trace(_)) => exit::complain(exit::IO, &error),
+            Err(Error::Interrupted) => ExitCode::from(exit::INTERRUPTED),
+        }
+    }
+
+    fn report(self) -> Result<ExitCode, Error> {
+        let (title, spec) = self.spec()?;
+        if self.trace.is_some() && self.seeds > 1 {
+            return Err(Error::Usage("a trace tells one run: leave --seeds out".into()));
+        }
+        self.warn(&spec);
+        let started = Instant::now();
+        let report = match &self.trace {
+            Some(path) => self.traced(path, &title, &spec)?,
+            None => {
+                let total = (spec.warmup().saturating_add(spec.entries)).saturating_mul(self.seeds);
+                progress::bar(total, |progress| {
+                    lockkeeper_lab::simulate(&spec, self.seed, self.seeds, progress)
+                })?
+            }
+        };
+        if self.json {
+            println!("{}", serde_json::to_string(&report).expect("a report is plain data"));
+        } else {
+            table::print(&report, started.elapsed());
+        }
+        Ok(verdict(&report))
+    }
+
+    fn traced(&self, path: &PathBuf, title: &str, spec: &Spec) -> Result<Report, Error> {
+        let processes = lockkeeper_lab::processes(spec)?;
+        let names = Names { sites: spec.sites };
+        // The form is checked before the file is made.
+        trace::sink_for(path, title, names, processes, Box::new(std::io::sink())).map_err(Error::Usage)?;
+        let file = File::create(path).map_err(|error| {
+            Error::Trace(std::io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+        })?;
+        let out = Box::new(BufWriter::with_capacity(1 << 20, file));
+        let mut sink = trace::sink_for(path, title, names, processes, out).map_err(Error::Usage)?;
+        lockkeeper_lab::trace_run(spec, self.seed, sink.as_mut(), &Progress::default())
+    }
+
+    fn spec(&self) -> Result<(String, Spec), Error> {
+        if let Some(name) = &self.scenario {
+            let scenario = Scenario::open(name).map_err(Error::Usage)?;
+            known(&scenario.spec.algorithm).map_err(Error::Usage)?;
+            return Ok((scenario.title, scenario.spec));
+        }
+        let algorithm = self.algorithm.as_deref().unwrap_or_default();
+        let spec = self.spec_from_flags(algorithm).map_err(Error::Usage)?;
+        let title = format!("{algorithm}, {} sites, {} load, seed {}", spec.sites, spec.load, self.seed);
+        Ok((title, spec))
+    }
+
+    fn spec_from_flags(&self, algorithm: &str) -> Result<Spec, String> {
+        known(algorithm)?;
+        let mut spec = Spec::new(algorithm, self.sites.unwrap_or_default());
+        for pair in &self.set {
+            let (name, value) =
+                pair.split_once('=').ok_or_else(|| format!("--set takes NAME=VALUE, not '{pair}'"))?;
+            spec.settings.push((name.into(), value.into()));
+        }
+        let processes = lockkeeper_lab::processes(&spec).map_err(|error| error.to_string())?;
+        spec.load = self.load;
+        spec.entries = self.entries;
+        spec.warmup = self.warmup;
+        spec.cs = Some(self.cs.clone());
+        spec.detector = self.detector;
+        spec.holder = self.holder.map(|number| Self::site(&number.to_string(), spec.sites)).transpose()?;
+        let network = &mut spec.network;
+        network.delay = self.delay.clone();
+        network.fifo = !self.non_fifo;
+        network.loss = self.loss;
+        network.duplicate = self.duplicate;
+        network.service = self.service;
+        for text in &self.service_at {
+            let (site, time) =
+                text.split_once('=').ok_or_else(|| format!("--service-at takes SITE=T, not '{text}'"))?;
+            network.service_at.push((Self::site(site, processes)?, Time::parse(time)?));
+        }
+        for text in &self.link {
+            let link = Link::parse(text, processes)?;
+            link.delay.fits(processes)?;
+            network.links.push(link);
+        }
+        for text in &self.partition {
+            network.partitions.push(Partition::parse(text, processes)?);
+        }
+        self.faults(&mut spec.script, processes)?;
+        Ok(spec)
+    }
+
+    fn faults(&self, script: &mut Vec<Scripted>, processes: usize) -> Result<(), String> {
+        let mut add = |at, action| script.push(Scripted { at, action });
+        for text in &self.crash {
+            let (site, at) = parse_site_at(text, processes)?;
+            add(at, Action::Crash(site));
+        }
+        for text in &self.recover {
+            let (site, at) = parse_site_at(text, processes)?;
+            add(at, Action::Recover(site));
+        }
+        for text in &self.pause {
+            let (site, from, to) = parse_site_during(text, processes)?;
+            add(from, Action::Pause(site));
+            if to != Time::NEVER {
+                add(to, Action::Resume(site));
+            }
+        }
+        script.sort_by_key(|scripted| scripted.at);
+        Ok(())
+    }
+
+    fn site(text: &str, processes: usize) -> Result<lockkeeper_core::SiteId, String> {
+        lockkeeper_core::mutex::parse_site(text, processes)
+            .ok_or_else(|| format!("there is no site '{text}': sites are numbered from 1 to {processes}"))
+    }
+
+    /// Says where the paper's assumptions are dropped, and where a flag has no effect.
+    fn warn(&self, spec: &Spec) {
+        let about = registry::find(&spec.algorithm).map(|entry| entry.about);
+        if !spec.network.fifo && about.is_some_and(|about| about.channels == Channels::Fifo) {
+            eprintln!(
+                "warning: {} assumes FIFO channels, and --non-fifo drops that: expect it to break",
+                spec.algorithm
+            );
+        }
+        if !spec.network.fifo && spec.network.delay.keeps_order() && !spec.by_hand {
+            eprintln!(
+                "warning: with the delay {} nothing overtakes; try --delay uniform:0.5..1.5 or exponential:1",
+                spec.network.delay
+            );
+        }
+    }
+}
+
+/// Refuses an unknown algorithm, with the nearest name.
+pub fn known(algorithm: &str) -> Result<(), String> {
+    if registry::find(algorithm).is_some() {
+        return Ok(());
+    }
+    let near = registry::ALL
+        .iter()
+        .map(|entry| entry.about.slug)
+        .max_by(|a, b| strsim::jaro_winkler(a, algorithm).total_cmp(&strsim::jaro_winkler(b, algorithm)))
+        .filter(|near| strsim::jaro_winkler(near, algorithm) > 0.7);
+    let hint = near.map(|near| format!(": did you mean '{near}'?")).unwrap_or_default();
+    Err(format!("there is no algorithm '{algorithm}'{hint} ('lockkeeper algorithms' lists them)"))
+}
+
+/// Says what was violated and how to see it again.
+fn verdict(report: &Report) -> ExitCode {
+    const MOST: usize = 5;
+    for found in report.violations.iter().take(MOST) {
+        eprintln!("violated, seed {}: {}\n  reproduce: {}", found.seed, found.violation, found.reproduce);
+    }
+    if report.violations.len() > MOST {
+        eprintln!("… and {} more", report.violations.len() - MOST);
+    }
+    if report.held() { ExitCode::SUCCESS } else { ExitCode::from(exit::VIOLATED) }
+}

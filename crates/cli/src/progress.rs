@@ -1,0 +1,30 @@
+//! A progress bar on a terminal, for work that takes a while.
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use lockkeeper_lab::Progress;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Runs `work` with a bar on standard error that counts entries. It is only drawn on a terminal.
+pub fn bar<T: Send>(total: u64, work: impl FnOnce(&Progress) -> T + Send) -> T {
+    let progress = Progress::default();
+    let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
+    let style = ProgressStyle::with_template(
+        "{bar:40} {percent:>3} %  {human_pos} of {human_len} entries, {eta} left",
+    );
+    bar.set_style(style.expect("the template is tested by every run"));
+    std::thread::scope(|scope| {
+        let running = scope.spawn(|| work(&progress));
+        // Quick work ends before a bar would only flicker.
+        let mut beats = 0;
+        while !running.is_finished() {
+            std::thread::park_timeout(Duration::from_millis(if beats < 20 { 5 } else { 100 }));
+            beats += 1;
+            if beats > 40 {
+                bar.set_position(progress.entries.load(Ordering::Relaxed));
+            }
+        }
+        bar.finish_and_clear();
+        running.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}

@@ -1,0 +1,88 @@
+//! Failure detectors: what makes a site suspect another.
+
+use crate::rng::{Purpose, Rng};
+use crate::spec::DetectorSpec;
+use crate::time::Time;
+use lockkeeper_core::SiteId;
+
+/// The failure detectors of all sites of one run.
+#[derive(Clone, Debug)]
+pub struct Detector {
+    spec: DetectorSpec,
+    processes: usize,
+    /// For timeouts: when each site last heard from each other, and whether it suspects it.
+    heard: Vec<(Time, bool)>,
+    rng: Rng,
+}
+
+impl Detector {
+    /// The detectors of a run with the given seed.
+    pub fn new(spec: DetectorSpec, processes: usize, seed: u64) -> Self {
+        let pairs = if matches!(spec, DetectorSpec::Timeout(_)) { processes * processes } else { 0 };
+        let heard = vec![(Time::ZERO, false); pairs];
+        Self { spec, processes, heard, rng: Rng::new(seed, Purpose::Detector) }
+    }
+
+    /// How long after a crash the others are told of it by an oracle; `None` if there is none.
+    pub fn crash_noticed_after(&self, message_delay: Time) -> Option<Time> {
+        matches!(self.spec, DetectorSpec::Perfect | DetectorSpec::False(_)).then_some(message_delay)
+    }
+
+    /// The time between two heartbeats of a site: half of the timeout.
+    pub fn heartbeat_pause(&self) -> Option<Time> {
+        match self.spec {
+            DetectorSpec::Timeout(timeout) => Some(Time::from_ticks((timeout.ticks() / 2).max(1))),
+            _ => None,
+        }
+    }
+
+    /// When heartbeats start.
+    pub fn first_heartbeat(&self) -> Option<Time> {
+        self.heartbeat_pause().map(|_| Time::ZERO)
+    }
+
+    /// How long after everything has come to rest a suspicion may still come.
+    pub fn patience(&self) -> Time {
+        match self.spec {
+            DetectorSpec::Timeout(timeout) => Time::from_ticks(timeout.ticks().saturating_mul(4)),
+            _ => Time::ZERO,
+        }
+    }
+
+    /// A heartbeat arrived.
+    pub fn heard(&mut self, site: SiteId, from: SiteId, now: Time) {
+        self.heard[site.index() * self.processes + from.index()] = (now, false);
+    }
+
+    /// Whom a site suspects from now on, for having been silent too long.
+    pub fn newly_silent(&mut self, site: SiteId, now: Time) -> Vec<SiteId> {
+        let DetectorSpec::Timeout(timeout) = self.spec else { return Vec::new() };
+        let mut silent = Vec::new();
+        for other in SiteId::all(self.processes).filter(|&other| other != site) {
+            let (last, suspected) = &mut self.heard[site.index() * self.processes + other.index()];
+            if !*suspected && now - *last > timeout {
+                *suspected = true;
+                silent.push(other);
+            }
+        }
+        silent
+    }
+
+    /// How long until somebody suspects somebody wrongly.
+    pub fn until_wrong_suspicion(&mut self) -> Option<Time> {
+        match self.spec {
+            DetectorSpec::False(rate) if self.processes > 1 => {
+                let mean = 1.0 / (rate * self.processes as f64);
+                Some(Time::clamped(self.rng.exponential(mean)) + Time::from_ticks(1))
+            }
+            _ => None,
+        }
+    }
+
+    /// Who suspects whom, wrongly or rightly: two different sites at random.
+    pub fn wrong_suspicion(&mut self) -> (SiteId, SiteId) {
+        let site = self.rng.below(self.processes);
+        let other = (site + 1 + self.rng.below(self.processes - 1)) % self.processes;
+        (SiteId::new(site), SiteId::new(other))
+    }
+}

@@ -1,0 +1,28 @@
+//! The figures of the textbooks as scenarios, by name.
+
+/// A figure.
+#[derive(Clone, Copy, Debug)]
+pub struct Figure {
+    /// Its name.
+    pub name: &'static str,
+    /// Its text, a [scenario](crate::scenario).
+    pub text: &'static str,
+}
+
+macro_rules! figures {
+    ($($name:literal),+ $(,)?) => {
+        /// Every figure.
+        pub const ALL: &[Figure] = &[
+            $(Figure { name: $name, text: include_str!(concat!("../figures/", $name, ".scenario")) },)+
+        ];
+    };
+}
+
+figures! {
+    "x",
+}
+
+/// The figure of the given name.
+pub fn find(name: &str) -> Option<&'static Figure> {
+    ALL.iter().find(|figure| figure.name == name)
+}

@@ -1,0 +1,86 @@
+//! What must hold in every run.
+
+use crate::time::Time;
+use lockkeeper_core::SiteId;
+use serde::Serialize;
+use std::fmt;
+
+/// Something that a mutual exclusion algorithm promises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Property {
+    /// At most one site is inside.
+    MutualExclusion,
+    /// It does not happen that nothing can happen any more while somebody waits.
+    NoDeadlock,
+    /// Nobody waits while others, who asked later and could know of it, enter again and again; and everybody who
+    /// waits is served in the end.
+    NoStarvation,
+    /// The fences of successive entries rise strictly.
+    FenceMonotone,
+    /// What the algorithm's own proof relies on: one token, …
+    Invariant,
+}
+
+impl fmt::Display for Property {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::MutualExclusion => "mutual exclusion",
+            Self::NoDeadlock => "no deadlock",
+            Self::NoStarvation => "no starvation",
+            Self::FenceMonotone => "fences rise",
+            Self::Invariant => "the algorithm's own invariant",
+        })
+    }
+}
+
+/// A property that did not hold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Violation {
+    /// Which one.
+    pub property: Property,
+    /// When it broke.
+    pub at: Time,
+    /// The sites concerned.
+    #[serde(serialize_with = "numbers")]
+    pub sites: Vec<SiteId>,
+    /// What happened, in a sentence.
+    pub what: String,
+}
+
+fn numbers<S: serde::Serializer>(sites: &[SiteId], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(sites.iter().map(|site| site.number()))
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} broken at {} T: {}", self.property, self.at, self.what)
+    }
+}
+
+/// What people call the processes of a system: sites are S1, S2, …; a coordinator apart is C.
+#[derive(Clone, Copy, Debug)]
+pub struct Names {
+    /// How many sites may ask.
+    pub sites: usize,
+}
+
+impl Names {
+    /// The name of a process.
+    pub fn of(self, site: SiteId) -> Name {
+        Name { site, helper: site.index() >= self.sites }
+    }
+}
+
+/// A process's name.
+#[derive(Clone, Copy, Debug)]
+pub struct Name {
+    site: SiteId,
+    helper: bool,
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.helper { f.write_str("C") } else { self.site.fmt(f) }
+    }
+}

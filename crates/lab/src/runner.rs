@@ -1,0 +1,190 @@
+//! Runs a [`Spec`] by the name of its algorithm.
+
+use crate::delay::Delay;
+use crate::property::Names;
+use crate::report::Report;
+use crate::sim::{Outcome, Sim};
+use crate::spec::{LoadSpec, MOST_SITES, Spec};
+use crate::time::Time;
+use crate::trace::{Sink, Tracer};
+use lockkeeper_core::mutex::Settings;
+use lockkeeper_core::registry::{self, Visitor};
+use lockkeeper_core::{Expected, MutualExclusion, Protocol, Vocabulary};
+use rayon::prelude::*;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Why there is no report.
+#[derive(Debug)]
+pub enum Error {
+    /// What was asked for makes no sense; a sentence for a person.
+    Usage(String),
+    /// The trace could not be written.
+    Trace(std::io::Error),
+    /// The caller asked to stop.
+    Interrupted,
+}
+
+impl std::fmt::Display for Error {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Usage(what) => f.write_str(what),
+            Self::Trace(error) => write!(f, "cannot write the trace: {error}"),
+            Self::Interrupted => f.write_str("interrupted"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// What runs tell while they are under way, and how they can be stopped.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Entries so far, over all runs.
+    pub entries: AtomicU64,
+    /// Set this to end all runs.
+    pub stop: AtomicBool,
+}
+
+/// Runs a spec with successive seeds, on all cores, and reports. The report does not depend on how many.
+pub fn simulate(spec: &Spec, seed: u64, seeds: u64, progress: &Progress) -> Result<Report, Error> {
+    visit(spec, Simulate { spec, seed, seeds, progress })?
+}
+
+/// Runs a spec once and hands every event to `sink`.
+pub fn trace(spec: &Spec, seed: u64, sink: &mut dyn Sink, progress: &Progress) -> Result<Report, Error> {
+    visit(spec, Trace { spec, seed, sink, progress })?
+}
+
+/// How many processes a spec has: its sites, and a coordinator where that stands apart.
+pub fn processes(spec: &Spec) -> Result<usize, Error> {
+    visit(spec, Processes { spec })?
+}
+
+fn visit<V: Visitor>(spec: &Spec, visitor: V) -> Result<V::Output, Error> {
+    if spec.sites == 0 || spec.sites > MOST_SITES {
+        return Err(Error::Usage(format!(
+            "a system has between 1 and {MOST_SITES} sites, and {} were asked for",
+            spec.sites
+        )));
+    }
+    registry::visit(&spec.algorithm, visitor)
+        .ok_or_else(|| Error::Usage(format!("there is no algorithm '{}'", spec.algorithm)))
+}
+
+/// The algorithm's options, once everything about the spec has been found to make sense.
+fn check<P: MutualExclusion>(spec: &Spec) -> Result<P::Options, Error> {
+    let mut settings = Settings::new(spec.settings.iter().cloned());
+    let options = P::options(&mut settings, spec.sites).map_err(Error::Usage)?;
+    settings.nothing_left().map_err(Error::Usage)?;
+    let processes = spec.sites + P::helpers(&options);
+    spec.network.delay.fits(processes).map_err(Error::Usage)?;
+    let usage = |what: &str| Err(Error::Usage(what.into()));
+    if matches!(spec.cs, Some(Delay::Matrix(_))) {
+        return usage("the time in the critical section cannot be a matrix");
+    }
+    if P::ABOUT.perpetual && spec.network.delay.typical() == Time::ZERO && spec.sites > 1 {
+        return usage(
+            "a token that never rests would circle for ever in no time: give the delay more than 0",
+        );
+    }
+    if spec.entries == 0 && spec.load != LoadSpec::Script {
+        return usage("at least one entry must be measured");
+    }
+    if spec.holder.is_some_and(|holder| holder.index() >= spec.sites) {
+        return usage("the site that starts inside must be one of the sites");
+    }
+    Ok(options)
+}
+
+fn expected<P: MutualExclusion>(spec: &Spec, options: &P::Options) -> Expected {
+    let load = spec.load.of_the_papers();
+    let mut expected = load.map(|load| P::expected(load, spec.sites, options)).unwrap_or_default();
+    match load {
+        // At low load nobody waits at an exit; at high load nobody asks alone. A site by itself does both.
+        Some(lockkeeper_core::Load::Low) => expected.sync_delay = None,
+        _ if spec.sites > 1 => expected.client_delay = None,
+        _ => {}
+    }
+    if spec.sites == 1 {
+        expected.sync_delay = None;
+    }
+    expected
+}
+
+struct Processes<'a> {
+    spec: &'a Spec,
+}
+
+impl Visitor for Processes<'_> {
+    type Output = Result<usize, Error>;
+
+    fn visit<P: MutualExclusion>(self) -> Self::Output {
+        Ok(self.spec.sites + P::helpers(&check::<P>(self.spec)?))
+    }
+}
+
+struct Simulate<'a> {
+    spec: &'a Spec,
+    seed: u64,
+    seeds: u64,
+    progress: &'a Progress,
+}
+
+impl Visitor for Simulate<'_> {
+    type Output = Result<Report, Error>;
+
+    fn visit<P: MutualExclusion>(self) -> Self::Output {
+        let options = check::<P>(self.spec)?;
+        let outcomes: Vec<Outcome> = (0..self.seeds)
+            .into_par_iter()
+            .map(|offset| {
+                let sim = Sim::<P>::new(self.spec, options.clone(), self.seed.wrapping_add(offset), None);
+                sim.run(watch(self.progress)).0
+            })
+            .collect();
+        report::<P>(self.spec, self.seed, &options, &outcomes)
+    }
+}
+
+struct Trace<'a> {
+    spec: &'a Spec,
+    seed: u64,
+    sink: &'a mut dyn Sink,
+    progress: &'a Progress,
+}
+
+impl Visitor for Trace<'_> {
+    type Output = Result<Report, Error>;
+
+    fn visit<P: MutualExclusion>(self) -> Self::Output {
+        let options = check::<P>(self.spec)?;
+        let processes = self.spec.sites + P::helpers(&options);
+        let tracer = Tracer::new(self.sink, Names { sites: self.spec.sites }, processes);
+        let sim = Sim::<P>::new(self.spec, options.clone(), self.seed, Some(tracer));
+        let (outcome, written) = sim.run(watch(self.progress));
+        written.map_err(Error::Trace)?;
+        report::<P>(self.spec, self.seed, &options, &[outcome])
+    }
+}
+
+fn report<P: MutualExclusion>(
+    spec: &Spec,
+    seed: u64,
+    options: &P::Options,
+    outcomes: &[Outcome],
+) -> Result<Report, Error> {
+    if outcomes.iter().any(|outcome| outcome.interrupted) {
+        return Err(Error::Interrupted);
+    }
+    let words = <P as Protocol>::Message::WORDS;
+    Ok(Report::new(spec, seed, words, expected::<P>(spec, options), outcomes))
+}
+
+fn watch(progress: &Progress) -> impl FnMut(u64) -> bool + '_ {
+    let mut told = 0;
+    move |entries| {
+        progress.entries.fetch_add(entries - told, Ordering::Relaxed);
+        told = entries;
+        !progress.stop.load(Ordering::Relaxed)
+    }
+}

@@ -1,0 +1,114 @@
+//! Virtual time.
+//!
+//! Time is counted in billionths of T, the unit in which message delays are given, so that sums are exact
+//! and the same on every machine.
+
+use serde::{Serialize, Serializer};
+use std::fmt;
+use std::ops::{Add, AddAssign, Sub};
+
+/// An instant or a span of virtual time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Time(u64);
+
+impl Time {
+    /// The start of a run; an empty span.
+    pub const ZERO: Self = Self(0);
+    /// Later than anything.
+    pub const NEVER: Self = Self(u64::MAX);
+    /// One T.
+    pub const UNIT: Self = Self(1_000_000_000);
+    /// The longest span that may be asked for, in T; far below what would overflow.
+    pub const LONGEST_T: f64 = 1e9;
+
+    /// A time of so many T. `None` if that is negative, not a number, or too long.
+    pub fn from_t(t: f64) -> Option<Self> {
+        (0.0..=Self::LONGEST_T).contains(&t).then(|| Self((t * 1e9).round() as u64))
+    }
+
+    /// A time drawn at random, cut to what is possible.
+    pub(crate) fn clamped(t: f64) -> Self {
+        Self::from_t(t.clamp(0.0, Self::LONGEST_T)).unwrap_or(Self::ZERO)
+    }
+
+    /// So many thousandths of T.
+    pub fn from_milli_t(milli: u64) -> Self {
+        Self(milli.saturating_mul(1_000_000))
+    }
+
+    /// In units of T.
+    pub fn as_t(self) -> f64 {
+        self.0 as f64 / 1e9
+    }
+
+    /// In billionths of T.
+    pub fn ticks(self) -> u64 {
+        self.0
+    }
+
+    /// From billionths of T.
+    pub fn from_ticks(ticks: u64) -> Self {
+        Self(ticks)
+    }
+
+    /// Reads a number of T; the error says what is wrong with it.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let number: f64 =
+            text.trim().parse().map_err(|_| format!("'{text}' is not a number of T such as 0.5 or 3"))?;
+        Self::from_t(number).ok_or_else(|| {
+            format!("a time must lie between 0 and {:e} T, and '{text}' does not", Self::LONGEST_T)
+        })
+    }
+}
+
+impl Add for Time {
+    type Output = Self;
+    fn add(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+}
+
+impl AddAssign for Time {
+    fn add_assign(&mut self, other: Self) {
+        *self = *self + other;
+    }
+}
+
+impl Sub for Time {
+    type Output = Self;
+    fn sub(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+}
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.as_t())
+    }
+}
+
+impl Serialize for Time {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(self.as_t())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tenths_add_up_exactly() {
+        let tenth = Time::from_t(0.1).unwrap();
+        let sum = (0..10).fold(Time::ZERO, |sum, _| sum + tenth);
+        assert_eq!(sum, Time::UNIT);
+        assert_eq!(sum.to_string(), "1");
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for text in ["-1", "NaN", "inf", "1e30", "soon", ""] {
+            assert!(Time::parse(text).is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! A Mermaid sequence diagram.
+
+use super::{Record, Sink, What};
+use crate::property::Names;
+use crate::time::Time;
+use lockkeeper_core::SiteId;
+use std::io::{self, Write};
+
+/// Writes messages as arrows when they arrive, critical sections as activations.
+pub struct Mermaid {
+    out: Box<dyn Write>,
+    names: Names,
+    processes: usize,
+    started: bool,
+}
+
+impl Mermaid {
+    pub fn new(out: Box<dyn Write>, names: Names, processes: usize) -> Self {
+        Self { out, names, processes, started: false }
+    }
+
+    fn start(&mut self) -> io::Result<()> {
+        if !self.started {
+            self.started = true;
+            writeln!(self.out, "sequenceDiagram")?;
+            for site in SiteId::all(self.processes) {
+                writeln!(self.out, "    participant {}", self.names.of(site))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Sink for Mermaid {
+    fn record(&mut self, record: &Record<'_>) -> io::Result<()> {
+        self.start()?;
+        let (name, names) = (record.name(), record.names);
+        let mut note = |text: &str| writeln!(self.out, "    Note over {name}: {} T: {text}", record.at);
+        match record.what {
+            What::Request => note("wants to enter"),
+            What::Enter { fence } => {
+                note(&format!("enters, fence {fence}"))?;
+                writeln!(self.out, "    activate {name}")
+            }
+            What::Exit => {
+                writeln!(self.out, "    deactivate {name}")?;
+                writeln!(self.out, "    Note over {name}: {} T: leaves", record.at)
+            }
+            What::Receive { from, message, .. } => {
+                writeln!(self.out, "    {}->>{name}: {message}", names.of(from))
+            }
+            What::Lost { from, message, .. } => {
+                writeln!(self.out, "    {}-x{name}: {message}", names.of(from))
+            }
+            What::Crash => note("crashes"),
+            What::Recover => note("starts again"),
+            What::Pause => note("stops"),
+            What::Resume => note("goes on"),
+            What::Suspect { suspect } => note(&format!("suspects {}", names.of(suspect))),
+            What::Timer => note("timer"),
+            // Semicolons and hashes have a meaning of their own in Mermaid.
+            What::Say { text } => note(&text.replace([';', '#'], ",")),
+            What::Send { .. } => Ok(()),
+        }
+    }
+
+    fn finish(&mut self, _end: Time) -> io::Result<()> {
+        self.start()?;
+        self.out.flush()
+    }
+}

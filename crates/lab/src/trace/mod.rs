@@ -1,0 +1,280 @@
+//! The story of a run: every event with its Lamport and vector time, in several forms.
+//!
+//! | form | file name | for |
+//! |---|---|---|
+//! | JSON lines | `.jsonl` | programs |
+//! | ShiViz log | `.shiviz` | the ShiViz page, with the parser expression in its first line |
+//! | Chrome trace | `.perfetto.json` | Perfetto, or a Chromium browser's tracing page |
+//! | Mermaid | `.mmd` | a sequence diagram in a document |
+//! | SVG | `.svg` | a space-time diagram for a slide |
+
+mod jsonl;
+mod mermaid;
+mod perfetto;
+mod shiviz;
+mod story;
+mod svg;
+
+pub use story::{Story, sentence};
+
+use crate::property::{Name, Names};
+use crate::time::Time;
+use lockkeeper_core::SiteId;
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::path::Path;
+use std::rc::Rc;
+
+/// One event of a run.
+#[derive(Clone, Copy)]
+pub struct Record<'a> {
+    /// Its number, from 1.
+    pub number: u64,
+    /// When it happened.
+    pub at: Time,
+    /// Where.
+    pub site: SiteId,
+    /// What.
+    pub what: What<'a>,
+    /// The site's Lamport clock.
+    pub lamport: u64,
+    /// The site's vector clock.
+    pub vector: &'a [u32],
+    /// Which rules of the algorithm the site followed, each the rest of a sentence.
+    pub why: &'a [&'static str],
+    /// What the processes are called.
+    pub names: Names,
+}
+
+impl Record<'_> {
+    /// The name of the site it happened at.
+    pub fn name(&self) -> Name {
+        self.names.of(self.site)
+    }
+}
+
+/// What happened.
+#[derive(Clone, Copy)]
+pub enum What<'a> {
+    /// The site asks.
+    Request,
+    /// The site enters.
+    Enter {
+        /// With this fence.
+        fence: u64,
+    },
+    /// The site leaves.
+    Exit,
+    /// The site sends a message.
+    Send {
+        /// To whom.
+        to: SiteId,
+        /// The message's number.
+        id: u64,
+        /// What it says.
+        message: &'a dyn Display,
+        /// Its kind, as a position in the protocol's words.
+        word: usize,
+    },
+    /// The site receives a message.
+    Receive {
+        /// From whom.
+        from: SiteId,
+        /// The message's number.
+        id: u64,
+        /// What it says.
+        message: &'a dyn Display,
+        /// Its kind.
+        word: usize,
+        /// When it was sent.
+        sent: Time,
+    },
+    /// A message to the site is lost.
+    Lost {
+        /// From whom.
+        from: SiteId,
+        /// The message's number.
+        id: u64,
+        /// What it said.
+        message: &'a dyn Display,
+        /// When it was sent.
+        sent: Time,
+    },
+    /// The site crashes.
+    Crash,
+    /// The site starts again from scratch.
+    Recover,
+    /// The site stops for a while.
+    Pause,
+    /// The site goes on.
+    Resume,
+    /// The site suspects another.
+    Suspect {
+        /// Whom.
+        suspect: SiteId,
+    },
+    /// A timer runs out.
+    Timer,
+    /// A remark, or a change of the network.
+    Say {
+        /// What there is to say.
+        text: &'a str,
+    },
+}
+
+/// Where the events of a run go.
+pub trait Sink {
+    /// Takes one event.
+    fn record(&mut self, record: &Record<'_>) -> io::Result<()>;
+
+    /// The run is over.
+    fn finish(&mut self, end: Time) -> io::Result<()>;
+}
+
+/// A form of trace that fits a file's name, writing to `out`.
+pub fn sink_for(
+    path: &Path,
+    title: &str,
+    names: Names,
+    processes: usize,
+    out: Box<dyn Write>,
+) -> Result<Box<dyn Sink>, String> {
+    let name = path.to_string_lossy().to_lowercase();
+    Ok(if name.ends_with(".jsonl") {
+        Box::new(jsonl::JsonLines::new(out))
+    } else if name.ends_with(".shiviz") {
+        Box::new(shiviz::ShiViz::new(out))
+    } else if name.ends_with(".perfetto.json") {
+        Box::new(perfetto::Perfetto::new(out, names, processes))
+    } else if name.ends_with(".mmd") {
+        Box::new(mermaid::Mermaid::new(out, names, processes))
+    } else if name.ends_with(".svg") {
+        Box::new(svg::Svg::new(out, title, names, processes))
+    } else {
+        return Err(format!(
+            "the form of a trace follows its file's name: .jsonl, .shiviz, .perfetto.json, .mmd or .svg, \
+             and '{}' has none of these",
+            path.display()
+        ));
+    })
+}
+
+/// What the tracer sends along with a message.
+#[derive(Clone, Debug)]
+pub struct Stamp {
+    id: u64,
+    lamport: u64,
+    vector: Rc<[u32]>,
+}
+
+/// Keeps the clocks of all processes and hands each event to a sink.
+pub struct Tracer<'a> {
+    sink: &'a mut dyn Sink,
+    names: Names,
+    events: u64,
+    messages: u64,
+    lamport: Vec<u64>,
+    vector: Vec<Vec<u32>>,
+    error: Option<io::Error>,
+}
+
+impl<'a> Tracer<'a> {
+    /// A tracer for so many processes.
+    pub fn new(sink: &'a mut dyn Sink, names: Names, processes: usize) -> Self {
+        Self {
+            sink,
+            names,
+            events: 0,
+            messages: 0,
+            lamport: vec![0; processes],
+            vector: vec![vec![0; processes]; processes],
+            error: None,
+        }
+    }
+
+    /// Something happens at a site that has nothing to do with a message.
+    pub fn local(&mut self, at: Time, site: SiteId, what: What<'_>, why: &[&'static str]) {
+        self.tick(site);
+        self.emit(at, site, what, why);
+    }
+
+    /// A message is sent; the stamp travels with it.
+    pub fn send(&mut self, at: Time, site: SiteId, to: SiteId, message: &dyn Display, word: usize) -> Stamp {
+        self.tick(site);
+        self.messages += 1;
+        let id = self.messages;
+        self.emit(at, site, What::Send { to, id, message, word }, &[]);
+        Stamp { id, lamport: self.lamport[site.index()], vector: self.vector[site.index()].as_slice().into() }
+    }
+
+    /// A message is received.
+    #[expect(clippy::too_many_arguments, reason = "these are the parts of one event")]
+    pub fn receive(
+        &mut self,
+        at: Time,
+        site: SiteId,
+        from: SiteId,
+        stamp: &Stamp,
+        message: &dyn Display,
+        word: usize,
+        sent: Time,
+        why: &[&'static str],
+    ) {
+        let lamport = &mut self.lamport[site.index()];
+        *lamport = stamp.lamport.max(*lamport);
+        for (mine, theirs) in self.vector[site.index()].iter_mut().zip(stamp.vector.iter()) {
+            *mine = theirs.max(mine).to_owned();
+        }
+        self.tick(site);
+        self.emit(at, site, What::Receive { from, id: stamp.id, message, word, sent }, why);
+    }
+
+    /// A message is lost. Nobody notices, so no clock ticks.
+    pub fn lost(
+        &mut self,
+        at: Time,
+        to: SiteId,
+        from: SiteId,
+        stamp: &Stamp,
+        message: &dyn Display,
+        sent: Time,
+    ) {
+        self.emit(at, to, What::Lost { from, id: stamp.id, message, sent }, &[]);
+    }
+
+    /// A remark.
+    pub fn say(&mut self, at: Time, text: &str) {
+        self.emit(at, SiteId(0), What::Say { text }, &[]);
+    }
+
+    /// The run is over.
+    pub fn finish(mut self, end: Time) -> io::Result<()> {
+        let finished = self.sink.finish(end);
+        self.error.take().map_or(finished, Err)
+    }
+
+    fn tick(&mut self, site: SiteId) {
+        self.lamport[site.index()] += 1;
+        self.vector[site.index()][site.index()] += 1;
+    }
+
+    fn emit(&mut self, at: Time, site: SiteId, what: What<'_>, why: &[&'static str]) {
+        self.events += 1;
+        let record = Record {
+            number: self.events,
+            at,
+            site,
+            what,
+            lamport: self.lamport[site.index()],
+            vector: &self.vector[site.index()],
+            why,
+            names: self.names,
+        };
+        // The first error is the one worth telling; a run goes on without its trace.
+        if self.error.is_none()
+            && let Err(error) = self.sink.record(&record)
+        {
+            self.error = Some(error);
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! A Chrome trace, for Perfetto: a row per process, slices for waiting and being inside, arrows for messages.
+
+use super::{Record, Sink, What, sentence};
+use crate::property::Names;
+use crate::time::Time;
+use lockkeeper_core::SiteId;
+use serde_json::{Value, json};
+use std::io::{self, Write};
+
+/// Writes one JSON document; one T is shown as a millisecond.
+pub struct Perfetto {
+    out: Box<dyn Write>,
+    names: Names,
+    processes: usize,
+    /// What each process is doing, and since when.
+    doing: Vec<Option<(&'static str, Time)>>,
+    started: bool,
+}
+
+/// Chrome's traces count in microseconds.
+fn micros(time: Time) -> f64 {
+    time.as_t() * 1000.0
+}
+
+impl Perfetto {
+    pub fn new(out: Box<dyn Write>, names: Names, processes: usize) -> Self {
+        Self { out, names, processes, doing: vec![None; processes], started: false }
+    }
+
+    fn start(&mut self) -> io::Result<()> {
+        if self.started {
+            return Ok(());
+        }
+        self.started = true;
+        write!(self.out, r#"{{"displayTimeUnit":"ms","traceEvents":["#)?;
+        write!(
+            self.out,
+            "{}",
+            json!({"ph": "M", "pid": 1, "name": "process_name", "args": {"name": "sites"}})
+        )?;
+        for site in SiteId::all(self.processes) {
+            let name = self.names.of(site).to_string();
+            self.event(json!({"ph": "M", "pid": 1, "tid": site.number(), "name": "thread_name", "args": {"name": name}}))?;
+        }
+        Ok(())
+    }
+
+    fn event(&mut self, event: Value) -> io::Result<()> {
+        write!(self.out, ",\n{event}")
+    }
+
+    fn change(&mut self, site: SiteId, doing: Option<&'static str>, now: Time) -> io::Result<()> {
+        if let Some((name, since)) = self.doing[site.index()].take() {
+            let lasted = micros(now - since);
+            self.event(json!({"ph": "X", "pid": 1, "tid": site.number(), "name": name, "ts": micros(since), "dur": lasted}))?;
+        }
+        self.doing[site.index()] = doing.map(|name| (name, now));
+        Ok(())
+    }
+
+    fn instant(&mut self, record: &Record<'_>, name: &str) -> io::Result<()> {
+        let args = json!({"what": sentence(record), "lamport": record.lamport, "vector": record.vector});
+        let at = micros(record.at);
+        self.event(json!({"ph": "i", "s": "t", "pid": 1, "tid": record.site.number(), "name": name, "ts": at, "args": args}))
+    }
+
+    fn flow(&mut self, record: &Record<'_>, phase: &str, id: u64, message: &str) -> io::Result<()> {
+        // Arrows are drawn between slices, so each end gets a thin one.
+        let (at, tid) = (micros(record.at), record.site.number());
+        let args = json!({"what": sentence(record), "lamport": record.lamport, "vector": record.vector});
+        self.event(
+            json!({"ph": "X", "pid": 1, "tid": tid, "name": message, "ts": at, "dur": 1, "args": args}),
+        )?;
+        self.event(json!({"ph": phase, "bp": "e", "pid": 1, "tid": tid, "name": message, "cat": "message", "id": id, "ts": at}))
+    }
+}
+
+impl Sink for Perfetto {
+    fn record(&mut self, record: &Record<'_>) -> io::Result<()> {
+        self.start()?;
+        let (site, now) = (record.site, record.at);
+        match record.what {
+            What::Request => self.change(site, Some("waiting"), now),
+            What::Enter { .. } => self.change(site, Some("inside"), now),
+            What::Exit | What::Recover => self.change(site, None, now),
+            What::Crash => self.change(site, Some("crashed"), now),
+            What::Send { id, message, .. } => self.flow(record, "s", id, &message.to_string()),
+            What::Receive { id, message, .. } => self.flow(record, "f", id, &message.to_string()),
+            What::Lost { .. } => self.instant(record, "lost"),
+            What::Pause => self.instant(record, "pause"),
+            What::Resume => self.instant(record, "resume"),
+            What::Suspect { .. } => self.instant(record, "suspect"),
+            What::Timer => self.instant(record, "timer"),
+            What::Say { .. } => self.instant(record, "note"),
+        }
+    }
+
+    fn finish(&mut self, end: Time) -> io::Result<()> {
+        self.start()?;
+        for site in SiteId::all(self.processes) {
+            self.change(site, None, end)?;
+        }
+        writeln!(self.out, "\n]}}")?;
+        self.out.flush()
+    }
+}

@@ -1,0 +1,46 @@
+//! The log format of ShiViz, a page that draws logs with vector clocks.
+
+use super::{Record, Sink, What, sentence};
+use crate::time::Time;
+use std::io::{self, Write};
+
+/// The parser expression that ShiViz asks for; the log's first line.
+const EXPRESSION: &str = r"(?<event>.*)\n(?<host>\S*) (?<clock>{.*})";
+
+/// Writes two lines per event: the sentence, then the host with its vector clock.
+pub struct ShiViz {
+    out: Box<dyn Write>,
+    started: bool,
+}
+
+impl ShiViz {
+    pub fn new(out: Box<dyn Write>) -> Self {
+        Self { out, started: false }
+    }
+}
+
+impl Sink for ShiViz {
+    fn record(&mut self, record: &Record<'_>) -> io::Result<()> {
+        if !self.started {
+            self.started = true;
+            writeln!(self.out, "{EXPRESSION}\n")?;
+        }
+        // What no process does has no place in a vector clock.
+        if matches!(record.what, What::Lost { .. } | What::Say { .. }) {
+            return Ok(());
+        }
+        writeln!(self.out, "{}", sentence(record))?;
+        write!(self.out, "{} {{", record.name())?;
+        let known = record.vector.iter().enumerate().filter(|(_, component)| **component > 0);
+        for (position, (index, component)) in known.enumerate() {
+            let comma = if position == 0 { "" } else { ", " };
+            let name = record.names.of(lockkeeper_core::SiteId::new(index));
+            write!(self.out, r#"{comma}"{name}": {component}"#)?;
+        }
+        writeln!(self.out, "}}")
+    }
+
+    fn finish(&mut self, _end: Time) -> io::Result<()> {
+        self.out.flush()
+    }
+}

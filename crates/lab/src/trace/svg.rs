@@ -1,0 +1,366 @@
+//! A space-time diagram: sites as lines, time to the right, messages as arrows.
+
+use super::{Record, Sink, What};
+use crate::property::Names;
+use crate::time::Time;
+use lockkeeper_core::SiteId;
+use std::fmt::Write as _;
+use std::io::{self, Write};
+
+/// More messages than that are not drawn: the picture says so.
+const MOST_MESSAGES: usize = 20_000;
+/// Up to so many messages, each carries its name; beyond, names are shown on hover.
+const MOST_LABELS: usize = 150;
+/// Okabe and Ito's colours, which people with any colour vision can tell apart.
+const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#666666"];
+
+const LEFT: f64 = 64.0;
+const RIGHT: f64 = 40.0;
+const TOP: f64 = 92.0;
+const ROW: f64 = 84.0;
+const BOTTOM: f64 = 96.0;
+const WIDEST: f64 = 24_000.0;
+
+struct Arrow {
+    from: SiteId,
+    to: SiteId,
+    sent: Time,
+    ended: Time,
+    arrived: bool,
+    word: usize,
+    text: String,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum State {
+    Idle,
+    Waiting,
+    Inside,
+    Down,
+    Paused,
+}
+
+struct Span {
+    site: SiteId,
+    state: State,
+    from: Time,
+    to: Time,
+}
+
+/// Collects a run and draws it at the end.
+pub struct Svg {
+    out: Box<dyn Write>,
+    title: String,
+    names: Names,
+    processes: usize,
+    state: Vec<(State, Time)>,
+    /// Where a paused site stood before.
+    before_pause: Vec<State>,
+    spans: Vec<Span>,
+    arrows: Vec<Arrow>,
+    not_drawn: usize,
+    /// The kinds of messages seen, for the legend and for those that are lost.
+    words: Vec<String>,
+    remarks: Vec<(Time, String)>,
+    suspicions: Vec<(Time, SiteId, SiteId)>,
+}
+
+impl Svg {
+    pub fn new(out: Box<dyn Write>, title: &str, names: Names, processes: usize) -> Self {
+        Self {
+            out,
+            title: title.into(),
+            names,
+            processes,
+            state: vec![(State::Idle, Time::ZERO); processes],
+            before_pause: vec![State::Idle; processes],
+            spans: Vec::new(),
+            arrows: Vec::new(),
+            not_drawn: 0,
+            words: Vec::new(),
+            remarks: Vec::new(),
+            suspicions: Vec::new(),
+        }
+    }
+
+    fn change(&mut self, site: SiteId, state: State, now: Time) {
+        let (old, since) = std::mem::replace(&mut self.state[site.index()], (state, now));
+        if old != State::Idle {
+            self.spans.push(Span { site, state: old, from: since, to: now });
+        }
+    }
+
+    fn arrow(&mut self, arrow: Arrow) {
+        if self.arrows.len() < MOST_MESSAGES {
+            self.arrows.push(arrow);
+        } else {
+            self.not_drawn += 1;
+        }
+    }
+
+    /// The position of a kind of message, known by the word before its arguments.
+    fn word(&mut self, text: &str) -> usize {
+        let name = text.split('(').next().unwrap_or(text);
+        self.words.iter().position(|known| known == name).unwrap_or_else(|| {
+            self.words.push(name.into());
+            self.words.len() - 1
+        })
+    }
+
+    fn draw(&self, end: Time) -> String {
+        let span = end.as_t().max(1.0);
+        // Wide enough to read short runs, narrow enough to open long ones.
+        let scale = (1100.0 / span).clamp(70.0, 150.0).min((WIDEST - LEFT - RIGHT) / span);
+        let x = |time: Time| LEFT + time.as_t() * scale;
+        let y = |site: SiteId| TOP + ROW * site.index() as f64 + 20.0;
+        let width = (x(end) + RIGHT).max(760.0);
+        let height = TOP + ROW * (self.processes as f64 - 1.0) + 20.0 + BOTTOM;
+
+        let mut svg = String::new();
+        let _ = write!(
+            svg,
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height:.0}\" width=\"{width:.0}\" \
+             height=\"{height:.0}\" role=\"img\" font-family=\"system-ui,Segoe UI,Helvetica,Arial,sans-serif\">\n\
+             <title>{title}</title>\n<style>.l{{font-size:11px;paint-order:stroke;stroke:#fff;stroke-width:4px;\
+             stroke-linejoin:round}}.a{{stroke-width:1.6;fill:none}}.t{{font-size:11px;fill:#666}}</style>\n\
+             <rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n\
+             <text x=\"20\" y=\"30\" font-size=\"17\" font-weight=\"600\" fill=\"#222\">{title}</text>\n",
+            title = escape(&self.title)
+        );
+        self.draw_legend(&mut svg);
+        self.draw_axis(&mut svg, end, scale, height, &x);
+        for site in SiteId::all(self.processes) {
+            let (name, at) = (self.names.of(site), y(site));
+            let _ = writeln!(
+                svg,
+                "<text x=\"20\" y=\"{:.1}\" font-size=\"15\" font-weight=\"600\" fill=\"#222\">{name}</text>\
+                 <line x1=\"{LEFT}\" y1=\"{at:.1}\" x2=\"{:.1}\" y2=\"{at:.1}\" stroke=\"#999\" stroke-width=\"1.2\"/>",
+                at + 5.0,
+                x(end)
+            );
+        }
+        for span in &self.spans {
+            draw_span(&mut svg, span, self.names, x(span.from), x(span.to), y(span.site));
+        }
+        let labels = self.arrows.len() <= MOST_LABELS;
+        for arrow in &self.arrows {
+            draw_arrow(
+                &mut svg,
+                arrow,
+                self.names,
+                labels,
+                [x(arrow.sent), y(arrow.from), x(arrow.ended), y(arrow.to)],
+            );
+        }
+        for (at, site, suspect) in &self.suspicions {
+            let _ = writeln!(
+                svg,
+                "<text class=\"l\" x=\"{:.1}\" y=\"{:.1}\" fill=\"#d55e00\">{}?</text>",
+                x(*at),
+                y(*site) - 8.0,
+                self.names.of(*suspect)
+            );
+        }
+        for (at, text) in &self.remarks {
+            let _ = writeln!(
+                svg,
+                "<line x1=\"{0:.1}\" y1=\"{1}\" x2=\"{0:.1}\" y2=\"{2:.1}\" stroke=\"#bbb\" stroke-dasharray=\"2 4\"/>\
+                 <text class=\"t\" x=\"{3:.1}\" y=\"{4}\">{5}</text>",
+                x(*at),
+                TOP - 14.0,
+                height - BOTTOM + 20.0,
+                x(*at) + 3.0,
+                TOP - 18.0,
+                escape(text)
+            );
+        }
+        if self.not_drawn > 0 {
+            let _ = writeln!(
+                svg,
+                "<text class=\"t\" x=\"20\" y=\"{:.1}\">{} more messages are not drawn</text>",
+                height - 12.0,
+                self.not_drawn
+            );
+        }
+        svg.push_str("</svg>\n");
+        svg
+    }
+
+    fn draw_legend(&self, svg: &mut String) {
+        let mut at = 20.0;
+        let mut item = |svg: &mut String, shape: String, text: &str| {
+            let _ = write!(
+                svg,
+                "{shape}<text class=\"t\" x=\"{:.1}\" y=\"56\">{}</text>",
+                at + 26.0,
+                escape(text)
+            );
+            at += 26.0 + 7.2 * text.chars().count() as f64 + 18.0;
+            at
+        };
+        let mut next = 20.0;
+        for (index, word) in self.words.iter().enumerate() {
+            let colour = COLOURS[index % COLOURS.len()];
+            let shape = format!(
+                "<line x1=\"{next:.1}\" y1=\"52\" x2=\"{:.1}\" y2=\"52\" stroke=\"{colour}\" stroke-width=\"2.4\"/>",
+                next + 20.0
+            );
+            next = item(svg, shape, word);
+        }
+        for (state, text) in [(State::Waiting, "waiting"), (State::Inside, "critical section")] {
+            let (colour, thick) = look(state);
+            let shape = format!(
+                "<rect x=\"{next:.1}\" y=\"{:.1}\" width=\"20\" height=\"{thick}\" rx=\"2\" fill=\"{colour}\"/>",
+                52.0 - thick / 2.0
+            );
+            next = item(svg, shape, text);
+        }
+        svg.push('\n');
+    }
+
+    fn draw_axis(&self, svg: &mut String, end: Time, scale: f64, height: f64, x: &dyn Fn(Time) -> f64) {
+        // Ticks at 1, 2 or 5 times a power of ten, at least 60 pixels apart.
+        let steps =
+            (0..9).flat_map(|power| [1.0, 2.0, 5.0].map(|digit| digit * f64::from(10_u32.pow(power))));
+        let step = steps.into_iter().find(|step| step * scale >= 60.0).unwrap_or(1e9);
+        let base = height - 48.0;
+        let mut tick = 0.0;
+        while tick <= end.as_t() + 1e-9 {
+            let at = x(Time::clamped(tick));
+            let _ = write!(
+                svg,
+                "<line x1=\"{at:.1}\" y1=\"{base}\" x2=\"{at:.1}\" y2=\"{}\" stroke=\"#999\"/>\
+                 <text class=\"t\" x=\"{at:.1}\" y=\"{}\" text-anchor=\"middle\">{tick}</text>",
+                base + 5.0,
+                base + 18.0
+            );
+            tick += step;
+        }
+        let _ = writeln!(svg, "<text class=\"t\" x=\"20\" y=\"{}\">time in T</text>", base + 36.0);
+    }
+}
+
+fn look(state: State) -> (&'static str, f64) {
+    match state {
+        State::Waiting => ("#f0c36d", 6.0),
+        State::Inside => ("#20639b", 18.0),
+        State::Down => ("#ffffff", 4.0),
+        State::Paused => ("#dddddd", 12.0),
+        State::Idle => ("none", 0.0),
+    }
+}
+
+fn draw_span(svg: &mut String, span: &Span, names: Names, from: f64, to: f64, y: f64) {
+    let (colour, thick) = look(span.state);
+    let word = match span.state {
+        State::Waiting => "waits",
+        State::Inside => "is inside",
+        State::Down => "is down",
+        State::Paused => "is paused",
+        State::Idle => "is idle",
+    };
+    let _ = writeln!(
+        svg,
+        "<rect x=\"{from:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{thick}\" rx=\"2\" fill=\"{colour}\">\
+         <title>{} {word} from {} to {} T</title></rect>",
+        y - thick / 2.0,
+        (to - from).max(1.5),
+        names.of(span.site),
+        span.from,
+        span.to
+    );
+    if span.state == State::Down {
+        let _ = writeln!(
+            svg,
+            "<line x1=\"{from:.1}\" y1=\"{y:.1}\" x2=\"{to:.1}\" y2=\"{y:.1}\" stroke=\"#d55e00\" stroke-dasharray=\"3 6\"/>\
+             <text x=\"{from:.1}\" y=\"{:.1}\" text-anchor=\"middle\" font-size=\"20\" font-weight=\"700\" fill=\"#d55e00\">✕</text>",
+            y + 7.0
+        );
+    }
+}
+
+fn draw_arrow(svg: &mut String, arrow: &Arrow, names: Names, label: bool, [x1, y1, x2, y2]: [f64; 4]) {
+    let colour = COLOURS[arrow.word % COLOURS.len()];
+    // A lost message gets only part of the way.
+    let share = if arrow.arrived { 1.0 } else { 0.6 };
+    let (x2, y2) = (x1 + (x2 - x1) * share, y1 + (y2 - y1) * share);
+    let angle = libm::atan2(y2 - y1, x2 - x1);
+    let text = escape(&arrow.text);
+    let _ = write!(
+        svg,
+        "<g><title>{text}, {} to {}, {} to {} T{}</title><path class=\"a\" stroke=\"{colour}\" d=\"M{x1:.1} {y1:.1}L{x2:.1} {y2:.1}\"/>",
+        names.of(arrow.from),
+        names.of(arrow.to),
+        arrow.sent,
+        arrow.ended,
+        if arrow.arrived { "" } else { ", lost" }
+    );
+    if arrow.arrived {
+        let wing = |turn: f64| (x2 - 9.0 * libm::cos(angle + turn), y2 - 9.0 * libm::sin(angle + turn));
+        let ((ax, ay), (bx, by)) = (wing(0.35), wing(-0.35));
+        let _ =
+            write!(svg, "<path fill=\"{colour}\" d=\"M{x2:.1} {y2:.1}L{ax:.1} {ay:.1}L{bx:.1} {by:.1}Z\"/>");
+    } else {
+        let _ = write!(
+            svg,
+            "<text x=\"{x2:.1}\" y=\"{:.1}\" text-anchor=\"middle\" font-size=\"15\" fill=\"{colour}\">✕</text>",
+            y2 + 5.0
+        );
+    }
+    if label {
+        // Near the sender, where arrows have not met yet, and never upside down.
+        let (mx, my) = (x1 + (x2 - x1) * 0.36, y1 + (y2 - y1) * 0.36);
+        let degrees = angle.to_degrees();
+        let _ = write!(
+            svg,
+            "<text class=\"l\" transform=\"translate({mx:.1} {my:.1}) rotate({degrees:.1})\" dy=\"-3\" \
+             text-anchor=\"middle\" fill=\"{colour}\">{text}</text>"
+        );
+    }
+    svg.push_str("</g>\n");
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+impl Sink for Svg {
+    fn record(&mut self, record: &Record<'_>) -> io::Result<()> {
+        let (site, now) = (record.site, record.at);
+        match record.what {
+            What::Request => self.change(site, State::Waiting, now),
+            What::Enter { .. } => self.change(site, State::Inside, now),
+            What::Exit | What::Recover => self.change(site, State::Idle, now),
+            What::Crash => self.change(site, State::Down, now),
+            What::Pause => {
+                self.before_pause[site.index()] = self.state[site.index()].0;
+                self.change(site, State::Paused, now);
+            }
+            What::Resume => self.change(site, self.before_pause[site.index()], now),
+            What::Receive { from, message, sent, .. } => {
+                let text = message.to_string();
+                let word = self.word(&text);
+                self.arrow(Arrow { from, to: site, sent, ended: now, arrived: true, word, text });
+            }
+            What::Lost { from, message, sent, .. } => {
+                let text = message.to_string();
+                let word = self.word(&text);
+                // One that is lost on sending is drawn as if it had been on its way for a while.
+                let ended = if now > sent { now } else { now + Time::UNIT };
+                self.arrow(Arrow { from, to: site, sent, ended, arrived: false, word, text });
+            }
+            What::Suspect { suspect } => self.suspicions.push((now, site, suspect)),
+            What::Say { text } => self.remarks.push((now, text.to_string())),
+            What::Send { .. } | What::Timer => {}
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, end: Time) -> io::Result<()> {
+        for site in SiteId::all(self.processes) {
+            self.change(site, State::Idle, end);
+        }
+        self.out.write_all(self.draw(end).as_bytes())?;
+        self.out.flush()
+    }
+}

@@ -1,0 +1,109 @@
+//! Who asks next, and when.
+
+use crate::rng::{Purpose, Rng};
+use crate::spec::LoadSpec;
+use crate::time::Time;
+use lockkeeper_core::SiteId;
+
+/// The source of requests of one run.
+#[derive(Clone, Debug)]
+pub struct Workload {
+    load: LoadSpec,
+    sites: usize,
+    rng: Rng,
+    pairs: Pairs,
+}
+
+impl Workload {
+    /// The workload of a run with the given seed.
+    pub fn new(load: LoadSpec, sites: usize, seed: u64) -> Self {
+        Self { load, sites, rng: Rng::new(seed, Purpose::Workload), pairs: Pairs::new(sites) }
+    }
+
+    /// Whose turn it is at low load, among the sites for which `up` holds.
+    pub fn next_site(&mut self, up: impl Fn(SiteId) -> bool) -> Option<SiteId> {
+        if !SiteId::all(self.sites).any(&up) {
+            return None;
+        }
+        loop {
+            let site = match self.load {
+                LoadSpec::Pairs => self.pairs.next(),
+                _ => SiteId::new(self.rng.below(self.sites)),
+            };
+            if up(site) {
+                return Some(site);
+            }
+        }
+    }
+
+    /// A pause long enough to forget where a token that never rests was last used: uniform up to one turn.
+    pub fn pause(&mut self, delay: Time) -> Time {
+        Time::clamped(self.rng.unit() * delay.as_t() * self.sites as f64)
+    }
+
+    /// How long until the next request arrives at a site.
+    pub fn until_next_arrival(&mut self) -> Time {
+        match self.load {
+            LoadSpec::Poisson(rate) => Time::clamped(self.rng.exponential(1.0 / rate)),
+            _ => Time::NEVER,
+        }
+    }
+
+    /// The random numbers for how long sites stay inside.
+    pub fn rng(&mut self) -> &mut Rng {
+        &mut self.rng
+    }
+}
+
+/// An endless sequence of sites in which, after its first element, every N² successive ones hold each ordered
+/// pair of neighbours exactly once: the de Bruijn sequence of order 2.
+#[derive(Clone, Debug)]
+struct Pairs {
+    sites: usize,
+    /// The block `a, a+1, a, a+2, …, a, N−1` starts with a; `step` counts within `a, (a, b) for b > a`.
+    block: usize,
+    step: usize,
+}
+
+impl Pairs {
+    fn new(sites: usize) -> Self {
+        // One element before the beginning: the last one of the cycle, as warm-up.
+        Self { sites, block: sites - 1, step: 0 }
+    }
+
+    fn next(&mut self) -> SiteId {
+        let (a, step) = (self.block, self.step);
+        let site = if step == 0 || step % 2 == 1 { a } else { a + step / 2 };
+        if step == 2 * (self.sites - 1 - a) {
+            self.block = (a + 1) % self.sites;
+            self.step = 0;
+        } else {
+            self.step += 1;
+        }
+        SiteId::new(site)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_hold_every_ordered_pair_once() {
+        for sites in 1..8 {
+            let mut pairs = Pairs::new(sites);
+            let sequence: Vec<usize> = (0..=sites * sites).map(|_| pairs.next().index()).collect();
+            let mut seen: Vec<(usize, usize)> = sequence.windows(2).map(|two| (two[0], two[1])).collect();
+            seen.sort_unstable();
+            seen.dedup();
+            assert_eq!(seen.len(), sites * sites, "{sequence:?}");
+        }
+    }
+
+    #[test]
+    fn nobody_is_asked_when_nobody_is_up() {
+        let mut low = Workload::new(LoadSpec::Low, 3, 1);
+        assert_eq!(low.next_site(|_| false), None);
+        assert_eq!(low.next_site(|site| site.index() == 2), Some(SiteId::new(2)));
+    }
+}
