@@ -1,1 +1,178 @@
-//! c
+//! One call that tests an algorithm: many random systems, loads and networks, every property watched.
+//!
+//! ```
+//! use lockkeeper_core::algorithms::ricart_agrawala::RicartAgrawala;
+//!
+//! lockkeeper_lab::conformance::<RicartAgrawala>();
+//! ```
+//!
+//! A failure prints the story's end and the number of the case; setting `LOCKKEEPER_CASE` to that number runs
+//! it alone.
+
+use crate::delay::Delay;
+use crate::property::{Names, Violation};
+use crate::rng::{Purpose, Rng};
+use crate::sim::{Outcome, Sim};
+use crate::spec::{LoadSpec, Spec};
+use crate::time::Time;
+use crate::trace::{Story, Tracer};
+use lockkeeper_core::mutex::Channels;
+use lockkeeper_core::{MutualExclusion, Protocol, Rules, SiteId, Vocabulary};
+use std::fmt;
+use std::ops::Range;
+
+/// How many cases the short form runs.
+const CASES: u64 = 300;
+/// How much of the story a failure tells.
+const LAST_LINES: usize = 30;
+
+/// Tests an algorithm with its default options, and panics with what is wrong.
+pub fn conformance<P: MutualExclusion>() {
+    conformance_with::<P>(&P::Options::default());
+}
+
+/// Tests an algorithm with the given options, and panics with what is wrong.
+pub fn conformance_with<P: MutualExclusion>(options: &P::Options) {
+    let alone = std::env::var("LOCKKEEPER_CASE").ok().and_then(|case| case.parse::<u64>().ok());
+    let cases = alone.map_or(0..CASES, |case| case..case + 1);
+    let coverage = check::<P>(options, cases).unwrap_or_else(|failure| panic!("{failure}"));
+    if alone.is_none() {
+        let never = coverage.never::<P>();
+        assert!(
+            never.is_empty(),
+            "in {CASES} cases of {} there was never {}",
+            P::ABOUT.slug,
+            never.join(", nor ")
+        );
+    }
+}
+
+/// What happened at least once.
+#[derive(Clone, Debug, Default)]
+pub struct Coverage {
+    /// Entries.
+    pub entries: u64,
+    /// Deliveries, by kind of message.
+    pub delivered: Vec<u64>,
+    /// Firings, by rule.
+    pub rules: Vec<u64>,
+}
+
+impl Coverage {
+    fn add(&mut self, outcome: &Outcome) {
+        fn add(into: &mut Vec<u64>, from: &[u64]) {
+            into.resize(from.len(), 0);
+            for (into, from) in into.iter_mut().zip(from) {
+                *into += from;
+            }
+        }
+        self.entries += outcome.measures.counts.entries;
+        add(&mut self.delivered, &outcome.delivered);
+        add(&mut self.rules, &outcome.rules);
+    }
+
+    /// What never happened: a test that never sees a rule says nothing about it.
+    pub fn never<P: MutualExclusion>(&self) -> Vec<String> {
+        let words = <P as Protocol>::Message::WORDS.iter().zip(&self.delivered);
+        let messages = words.filter(|(_, n)| **n == 0).map(|(word, _)| format!("a {}", word.name));
+        let rules = <P as Protocol>::Rule::ALL.iter().zip(&self.rules);
+        let rules =
+            rules.filter(|(_, n)| **n == 0).map(|(rule, _)| format!("a site that {}", rule.sentence()));
+        messages.chain(rules).collect()
+    }
+}
+
+/// A case in which something did not hold.
+#[derive(Debug)]
+pub struct Failure {
+    /// Which case.
+    pub case: u64,
+    /// What did not hold.
+    pub violations: Vec<Violation>,
+    /// The command that would run it, were the algorithm in the registry.
+    pub command: String,
+    /// How the run ended.
+    pub story: Vec<String>,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for violation in &self.violations {
+            writeln!(f, "{violation}")?;
+        }
+        writeln!(f, "the run ended so:")?;
+        for line in &self.story {
+            writeln!(f, "  {line}")?;
+        }
+        writeln!(f, "run this case alone with LOCKKEEPER_CASE={}", self.case)?;
+        write!(f, "or, for an algorithm of the registry: {}", self.command)
+    }
+}
+
+/// Runs the given cases; the first failure ends them.
+pub fn check<P: MutualExclusion>(options: &P::Options, cases: Range<u64>) -> Result<Coverage, Box<Failure>> {
+    let mut coverage = Coverage::default();
+    for case in cases {
+        let spec = spec_of::<P>(case);
+        let (outcome, _) = Sim::<P>::new(&spec, options.clone(), case, None).run(|_| true);
+        if !outcome.violations.is_empty() {
+            return Err(Box::new(failure::<P>(&spec, options, case, outcome.violations)));
+        }
+        coverage.add(&outcome);
+    }
+    Ok(coverage)
+}
+
+fn failure<P: MutualExclusion>(
+    spec: &Spec,
+    options: &P::Options,
+    case: u64,
+    violations: Vec<Violation>,
+) -> Failure {
+    let mut story = Story::default();
+    let tracer = Tracer::new(&mut story, Names { sites: spec.sites }, spec.sites + P::helpers(options));
+    let (_, _) = Sim::<P>::new(spec, options.clone(), case, Some(tracer)).run(|_| true);
+    let skipped = story.lines.len().saturating_sub(LAST_LINES);
+    let story = story.lines.iter().skip(skipped).map(|(at, line)| format!("{at} T  {line}")).collect();
+    Failure { case, violations, command: spec.command(case), story }
+}
+
+/// The system of a case: small ones most often, where everything meets everything soon.
+pub fn spec_of<P: MutualExclusion>(case: u64) -> Spec {
+    let mut rng = Rng::new(case, Purpose::Conformance);
+    let sites = match rng.below(10) {
+        0..7 => 1 + rng.below(6),
+        7..9 => 7 + rng.below(10),
+        _ => 17 + rng.below(24),
+    };
+    let t = |t: f64| Time::from_t(t).unwrap_or(Time::UNIT);
+    let mut spec = Spec::new(P::ABOUT.slug, sites);
+    spec.load = *rng.pick(&[
+        LoadSpec::Low,
+        LoadSpec::High,
+        LoadSpec::High,
+        LoadSpec::Burst,
+        LoadSpec::Poisson(0.02),
+        LoadSpec::Poisson(0.3),
+    ]);
+    // Long enough for the bound on starvation to be passed, if it is going to be.
+    spec.entries = 20 * sites as u64 + 150;
+    spec.warmup = Some(0);
+    let delays = [
+        Delay::UNIT,
+        Delay::Uniform(t(0.1), t(1.9)),
+        Delay::Uniform(t(0.9), t(1.1)),
+        Delay::Exponential(t(1.0)),
+        Delay::LogNormal { mean: t(1.0), sigma: 1.5 },
+    ];
+    spec.network.delay = rng.pick(&delays).clone();
+    spec.network.fifo = P::ABOUT.channels == Channels::Fifo || rng.chance(0.5);
+    spec.cs = Some(
+        rng.pick(&[Delay::Constant(t(0.0)), Delay::Constant(t(0.1)), Delay::Exponential(t(1.0))]).clone(),
+    );
+    if rng.chance(0.2) {
+        spec.network.service = t(0.05);
+    }
+    spec.holder = rng.chance(0.3).then(|| SiteId::new(rng.below(sites)));
+    spec
+}

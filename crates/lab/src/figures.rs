@@ -19,7 +19,19 @@ macro_rules! figures {
 }
 
 figures! {
-    "x",
+    "centralized-queue",
+    "centralized-denied",
+    "centralized-order",
+    "lamport-two-requests",
+    "ricart-agrawala-two-requests",
+    "ricart-agrawala-three-requests",
+    "token-ring",
+    "token-ring-parked",
+    "lamport-overtaken",
+    "coordinator-crashes",
+    "holder-crashes",
+    "ricart-agrawala-crash",
+    "token-lost",
 }
 
 /// The figure of the given name.

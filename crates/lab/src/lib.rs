@@ -21,7 +21,8 @@
 //! | [`observer`], [`metrics`], [`property`] | what is measured and what must hold |
 //! | [`trace`] | the story of a run, in many forms |
 //! | [`scenario`], [`figures`] | runs written by hand |
-//! | [`conformance`] | one call that tests an algorithm |
+//! | [`mod@conformance`] | one call that tests an algorithm |
+//! | [`mutants`] | wrong-on-purpose variants, which the tests must catch |
 
 pub mod causality;
 mod command;
@@ -30,6 +31,7 @@ pub mod delay;
 pub mod detector;
 pub mod figures;
 pub mod metrics;
+pub mod mutants;
 pub mod network;
 pub mod observer;
 pub mod property;
@@ -45,6 +47,7 @@ pub mod trace;
 pub mod workload;
 pub mod world;
 
+pub use conformance::{conformance, conformance_with};
 pub use report::Report;
 pub use runner::{Error, Progress, processes, simulate, trace as trace_run};
 pub use scenario::Scenario;

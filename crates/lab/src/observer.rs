@@ -19,6 +19,8 @@ pub struct Window {
     pub entries: u64,
     /// Whether it runs from a request until all is quiet, or from exit to exit.
     pub whole: bool,
+    /// How long a request may be passed by later ones before that is starvation and not a long way.
+    pub patience: Time,
 }
 
 /// What the observer sends along with a message.
@@ -187,10 +189,12 @@ impl Observer {
         {
             *inversions += u64::from(overtaking.overtaken > 0);
         }
-        // A fair algorithm lets each other site pass a few times at most.
+        // A fair algorithm lets each other site pass a few times at most; while a request is on its way, a site that
+        // enters without messages may pass it more often, but not for long.
         let bound = 64.max(8 * self.names.sites as u64);
         if let Some((victim, count)) = overtaking.worst
             && count > bound
+            && now - self.waits[victim.index()].asked_at > self.window.patience
         {
             let what = format!(
                 "{} has waited since {} T while {count} requests that were made later, knowing of it, were served",
@@ -246,6 +250,7 @@ impl Observer {
 
     /// A site crashes: it neither waits nor is inside any more.
     pub fn crash(&mut self, site: SiteId, was_waiting: bool, now: Time) {
+        self.idle_mark = now;
         self.inside.retain(|&inside| inside != site);
         self.started_inside.take_if(|started| *started == site);
         if was_waiting {

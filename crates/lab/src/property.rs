@@ -22,15 +22,16 @@ pub enum Property {
     Invariant,
 }
 
-impl fmt::Display for Property {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::MutualExclusion => "mutual exclusion",
-            Self::NoDeadlock => "no deadlock",
-            Self::NoStarvation => "no starvation",
-            Self::FenceMonotone => "fences rise",
-            Self::Invariant => "the algorithm's own invariant",
-        })
+impl Property {
+    /// What is wrong when it does not hold.
+    pub fn breach(self) -> &'static str {
+        match self {
+            Self::MutualExclusion => "mutual exclusion violated",
+            Self::NoDeadlock => "deadlock",
+            Self::NoStarvation => "starvation",
+            Self::FenceMonotone => "fences do not rise",
+            Self::Invariant => "the algorithm's own invariant violated",
+        }
     }
 }
 
@@ -54,7 +55,7 @@ fn numbers<S: serde::Serializer>(sites: &[SiteId], serializer: S) -> Result<S::O
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} broken at {} T: {}", self.property, self.at, self.what)
+        write!(f, "{} at {} T: {}", self.property.breach(), self.at, self.what)
     }
 }
 

@@ -8,12 +8,13 @@ use crate::property::{Names, Property, Violation};
 use crate::queue::Queue;
 use crate::spec::{Action, LoadSpec, Scripted, Spec, Which};
 use crate::time::Time;
-use crate::trace::{Stamp, Tracer, What};
+use crate::trace::{Arrival, Sent, Stamp, Tracer, What};
 use crate::workload::Workload;
 use crate::world::{Envelope, Step, World};
 use lockkeeper_core::protocol::TimerChange;
-use lockkeeper_core::{MutualExclusion, Phase, Rules, Setup, SiteId, Vocabulary};
+use lockkeeper_core::{MutualExclusion, Out, Phase, Protocol, Rules, Setup, SiteId, Vocabulary};
 use slab::Slab;
+use smallvec::SmallVec;
 
 /// What came of a run.
 #[derive(Debug)]
@@ -120,6 +121,9 @@ pub struct Sim<'a, P: MutualExclusion> {
     foreground: u64,
     last_foreground: Time,
     asks_planned: u64,
+    /// At high load, the very first site stays inside until everybody's first request is known: otherwise a site that
+    /// can enter without a message would enter again and again before anything has arrived anywhere.
+    first_inside: Option<SiteId>,
     script_left: usize,
     events_since_entry: u64,
     tokens_under_way: i64,
@@ -142,6 +146,9 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             warmup: spec.warmup(),
             entries: spec.entries,
             whole: !matches!(spec.load, LoadSpec::High | LoadSpec::Poisson(_)),
+            patience: Time::from_ticks(
+                spec.network.delay.typical().ticks().saturating_mul(50 * (spec.sites as u64 + 1)),
+            ),
         };
         let words = P::Message::WORDS.len();
         let script = spec.whole_script();
@@ -169,6 +176,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             foreground: 0,
             last_foreground: Time::ZERO,
             asks_planned: 0,
+            first_inside: None,
             events_since_entry: 0,
             tokens_under_way: 0,
             delivered: vec![0; words],
@@ -178,7 +186,10 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             spec,
         };
         for (from, to, message) in first_sends {
-            sim.send(from, to, message);
+            if let Some(tracer) = &mut sim.tracer {
+                tracer.local(Time::ZERO, from, What::Start, &[], &[Sent { to, message: &message }]);
+            }
+            sim.send(from, to, message, None);
         }
         sim.plan_start();
         sim
@@ -213,7 +224,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
     /// Runs to the end. `go_on` is told the number of entries now and then and may end the run.
     pub fn run(mut self, mut go_on: impl FnMut(u64) -> bool) -> (Outcome, std::io::Result<()>) {
         let mut interrupted = false;
-        self.ask_at_low_load();
+        self.when_quiet();
         while !self.stop && !self.is_over() {
             let Some((at, event)) = self.queue.pop() else { break };
             self.now = at;
@@ -224,7 +235,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             }
             self.handle(event);
             self.watch_for_stalls();
-            self.ask_at_low_load();
+            self.when_quiet();
             if self.events.is_multiple_of(PROGRESS_EVERY) && !go_on(self.observer.entries()) {
                 interrupted = true;
                 break;
@@ -301,7 +312,16 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         }
     }
 
-    /// At low load and between bursts, the next request comes when all is quiet.
+    /// Does what waits for the network to be quiet: at high load, the first exit; at low load and between bursts, the
+    /// next request.
+    fn when_quiet(&mut self) {
+        if self.first_inside.is_some() && self.flights.is_empty() && self.asks_planned == 0 {
+            let first = self.first_inside.take();
+            first.into_iter().for_each(|site| self.plan_exit(site));
+        }
+        self.ask_at_low_load();
+    }
+
     fn ask_at_low_load(&mut self) {
         let waits_for_quiet = matches!(self.spec.load, LoadSpec::Low | LoadSpec::Pairs | LoadSpec::Burst);
         if !waits_for_quiet || self.asks_planned > 0 || !self.observer.is_idle() || !self.is_quiet() {
@@ -460,9 +480,9 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         let was_idle = self.observer.is_idle();
         let told = self.tracer.is_some().then(|| envelope.message.to_string());
         let step = self.world.deliver(envelope);
-        if let (Some(tracer), Some(stamp), Some(told)) = (&mut self.tracer, stamp, told) {
-            let why: Vec<&str> = self.world.out.rules.iter().map(|rule| rule.sentence()).collect();
-            tracer.receive(self.now, to, from, &stamp, &told, word, sent, &why);
+        if let (Some(tracer), Some(stamp), Some(told)) = (&mut self.tracer, &stamp, &told) {
+            let (why, sends) = step_in_words(&self.world.out);
+            tracer.receive(self.now, to, Arrival { from, stamp, message: told, sent }, &why, &sends);
         }
         if was_idle {
             self.observer.sent_while_idle(self.world.out.sends.len(), self.now);
@@ -496,7 +516,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             return;
         }
         for to in SiteId::all(self.world.processes()).filter(|&to| to != site) {
-            let mut arrivals: smallvec::SmallVec<[Time; 2]> = smallvec::SmallVec::new();
+            let mut arrivals: SmallVec<[Time; 2]> = SmallVec::new();
             self.network.send(self.now, site, to, |at| arrivals.push(at));
             for at in arrivals {
                 self.plan(at, Event::HeartbeatArrives { from: site, to });
@@ -522,8 +542,12 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         if let Some(fence) = step.entered {
             self.events_since_entry = 0;
             self.observer.enter(site, fence, self.now);
-            self.trace_local(site, What::Enter { fence }, &[]);
-            self.plan_exit(site);
+            self.trace_bare(site, What::Enter { fence });
+            if self.spec.load == LoadSpec::High && self.observer.entries() == 1 && !P::ABOUT.perpetual {
+                self.first_inside = Some(site);
+            } else {
+                self.plan_exit(site);
+            }
             self.stop |= self.observer.violations().iter().any(|v| v.property == Property::MutualExclusion);
         }
         if let Err(what) = self.world.protocol(site).invariant() {
@@ -531,8 +555,9 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             self.violate(Property::Invariant, vec![site], what);
         }
         let mut sends = std::mem::take(&mut self.world.out.sends);
+        let mut stamp = None;
         for (to, message) in sends.drain(..) {
-            self.send(site, to, message);
+            stamp = self.send(site, to, message, stamp);
         }
         self.world.out.sends = sends;
         self.change_timers(site);
@@ -541,15 +566,27 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         }
     }
 
-    fn send(&mut self, from: SiteId, to: SiteId, message: P::Message) {
+    /// Sends a message on its way. `previous` is the stamp of the one before it in the same step.
+    fn send(
+        &mut self,
+        from: SiteId,
+        to: SiteId,
+        message: P::Message,
+        previous: Option<Stamp>,
+    ) -> Option<Stamp> {
         self.observer.send::<P>(from, &message);
         let now = self.now;
-        let stamp = self.tracer.as_mut().map(|tracer| tracer.send(now, from, to, &message, message.word()));
+        let stamp = self.tracer.as_mut().map(|tracer| tracer.stamp(from, previous));
         let tokens = i64::from(P::tokens_in(&message));
         let piggyback = self.observer.piggyback(from);
         let envelope = Envelope { from, to, fence: self.world.fence(from), message };
-        let flight = Flight { envelope, sent: now, piggyback, stamp, in_service: false };
+        let flight = Flight { envelope, sent: now, piggyback, stamp: stamp.clone(), in_service: false };
+        self.launch(flight, tokens);
+        stamp
+    }
 
+    fn launch(&mut self, flight: Flight<P::Message>, tokens: i64) {
+        let (now, from, to) = (self.now, flight.envelope.from, flight.envelope.to);
         if self.spec.by_hand {
             self.tokens_under_way += tokens;
             self.held.push(self.flights.insert(flight));
@@ -563,7 +600,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
                 None => self.lose(place),
             };
         }
-        let mut arrivals: smallvec::SmallVec<[Time; 2]> = smallvec::SmallVec::new();
+        let mut arrivals: SmallVec<[Time; 2]> = SmallVec::new();
         self.network.send(now, from, to, |at| arrivals.push(at));
         let mut flight = Some(flight);
         for (left, at) in (0..arrivals.len()).rev().zip(arrivals) {
@@ -591,7 +628,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         self.tokens_under_way -= i64::from(P::tokens_in(&flight.envelope.message));
         if let (Some(tracer), Some(stamp)) = (&mut self.tracer, &flight.stamp) {
             let Envelope { from, to, message, .. } = &flight.envelope;
-            tracer.lost(self.now, *to, *from, stamp, message, flight.sent);
+            tracer.lost(self.now, *to, Arrival { from: *from, stamp, message, sent: flight.sent });
         }
     }
 
@@ -634,12 +671,12 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             Action::Pause(site) => {
                 if self.world.is_up(*site) && self.paused[site.index()].is_none() {
                     self.paused[site.index()] = Some(Vec::new());
-                    self.trace_local(*site, What::Pause, &[]);
+                    self.trace_bare(*site, What::Pause);
                 }
             }
             Action::Resume(site) => {
                 if let Some(kept) = self.paused[site.index()].take() {
-                    self.trace_local(*site, What::Resume, &[]);
+                    self.trace_bare(*site, What::Resume);
                     for event in kept {
                         self.plan(self.now, event);
                     }
@@ -677,6 +714,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         self.world.crash(site);
         self.observer.crash(site, was_waiting, self.now);
         self.lives[site.index()] += 1;
+        self.first_inside.take_if(|first| *first == site);
         self.timers[site.index()].clear();
         self.backlog[site.index()] = 0;
         // Nobody is left to handle what came during a pause.
@@ -687,7 +725,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
                 _ => {}
             }
         }
-        self.trace_local(site, What::Crash, &[]);
+        self.trace_bare(site, What::Crash);
         if let Some(delay) = self.detector.crash_noticed_after(self.spec.network.delay.typical()) {
             for other in SiteId::all(self.world.processes()).filter(|&other| other != site) {
                 self.plan(self.now + delay, Event::Suspect { site: other, suspect: site });
@@ -701,7 +739,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         }
         self.world.restart(site);
         self.busy_until[site.index()] = self.now;
-        self.trace_local(site, What::Recover, &[]);
+        self.trace(site, What::Recover);
         self.after_step(site, Step::default());
         if self.spec.load == LoadSpec::High && site.index() < self.spec.sites && !self.load_is_done() {
             self.plan_ask(self.now, site);
@@ -786,16 +824,18 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         waits.join("; ") + lost
     }
 
+    /// Tells of a step, with the rules it followed and what it sent.
     fn trace(&mut self, site: SiteId, what: What<'_>) {
-        if self.tracer.is_some() {
-            let why: Vec<&str> = self.world.out.rules.iter().map(|rule| rule.sentence()).collect();
-            self.trace_local(site, what, &why);
+        if let Some(tracer) = &mut self.tracer {
+            let (why, sends) = step_in_words(&self.world.out);
+            tracer.local(self.now, site, what, &why, &sends);
         }
     }
 
-    fn trace_local(&mut self, site: SiteId, what: What<'_>, why: &[&'static str]) {
+    /// Tells of something that is no step of the algorithm.
+    fn trace_bare(&mut self, site: SiteId, what: What<'_>) {
         if let Some(tracer) = &mut self.tracer {
-            tracer.local(self.now, site, what, why);
+            tracer.local(self.now, site, what, &[], &[]);
         }
     }
 
@@ -816,6 +856,13 @@ impl<M: Clone> Flight<M> {
             in_service: false,
         }
     }
+}
+
+/// The rules that a step followed, and what it sent.
+fn step_in_words<P: Protocol>(out: &Out<P>) -> (SmallVec<[&'static str; 4]>, SmallVec<[Sent<'_>; 4]>) {
+    let why = out.rules.iter().map(|rule| rule.sentence()).collect();
+    let sends = out.sends.iter().map(|(to, message)| Sent { to: *to, message }).collect();
+    (why, sends)
 }
 
 fn is_meant<M: Vocabulary>(which: &Which, envelope: &Envelope<M>) -> bool {

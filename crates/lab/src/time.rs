@@ -83,7 +83,17 @@ impl Sub for Time {
 
 impl fmt::Display for Time {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.as_t())
+        let (whole, mut rest) = (self.0 / Self::UNIT.0, self.0 % Self::UNIT.0);
+        write!(f, "{whole}")?;
+        if rest > 0 {
+            let mut digits = 9;
+            while rest % 10 == 0 {
+                rest /= 10;
+                digits -= 1;
+            }
+            write!(f, ".{rest:0digits$}")?;
+        }
+        Ok(())
     }
 }
 
@@ -103,6 +113,11 @@ mod tests {
         let sum = (0..10).fold(Time::ZERO, |sum, _| sum + tenth);
         assert_eq!(sum, Time::UNIT);
         assert_eq!(sum.to_string(), "1");
+        let told: Vec<String> = [0.5, 12.25, 0.000000001, 0.0, 1200.01]
+            .iter()
+            .map(|&t| Time::from_t(t).unwrap().to_string())
+            .collect();
+        assert_eq!(told, ["0.5", "12.25", "0.000000001", "0", "1200.01"]);
     }
 
     #[test]

@@ -268,7 +268,7 @@ pub fn known(algorithm: &str) -> Result<(), String> {
 fn verdict(report: &Report) -> ExitCode {
     const MOST: usize = 5;
     for found in report.violations.iter().take(MOST) {
-        eprintln!("violated, seed {}: {}\n  reproduce: {}", found.seed, found.violation, found.reproduce);
+        eprintln!("seed {}: {}\n  reproduce: {}", found.seed, found.violation, found.reproduce);
     }
     if report.violations.len() > MOST {
         eprintln!("… and {} more", report.violations.len() - MOST);

@@ -62,9 +62,9 @@ crate::rules! {
         /// Section 2: the process that receives REQUEST messages.
         RepliesIdle: "does not want in: it replies at once",
         /// Section 2, by the timestamps.
-        RepliesYounger: "wants in too, but asked later: it replies at once",
+        RepliesYounger: "wants in too, but the other request comes first: it replies at once",
         /// Section 2, by the timestamps.
-        DefersOlder: "wants in too and asked earlier: it defers its reply",
+        DefersOlder: "wants in too, and its own request comes first: it defers its reply",
         /// Section 2.
         DefersInside: "is inside: it defers its reply",
         /// Section 2: the process that receives REPLY messages.
@@ -72,7 +72,7 @@ crate::rules! {
         /// The last REPLY is in.
         Enters: "has everybody's permission: it enters",
         /// Section 2: release of the critical section.
-        Leaves: "leaves and sends the replies it deferred",
+        Leaves: "sends the replies that it deferred, if any",
     }
 }
 

@@ -2,17 +2,50 @@
 
 use super::{Record, Sink, What};
 use crate::time::Time;
+use lockkeeper_core::SiteId;
 use std::io::{self, Write};
 
-/// Writes each event as a line of JSON: when, where, what, Lamport time, vector time, and why.
+/// Up to so many processes, every line has the whole vector.
+const WHOLE_VECTORS: usize = 16;
+
+/// Writes each event as a line of JSON: when, where, what, Lamport time, vector time, why, and what was sent.
 pub struct JsonLines {
     out: Box<dyn Write>,
     line: Vec<u8>,
+    vectors: Vectors,
 }
 
 impl JsonLines {
-    pub fn new(out: Box<dyn Write>) -> Self {
-        Self { out, line: Vec::with_capacity(512) }
+    pub fn new(out: Box<dyn Write>, processes: usize) -> Self {
+        let told = if processes > WHOLE_VECTORS { vec![vec![0; processes]; processes] } else { Vec::new() };
+        Self { out, line: Vec::with_capacity(512), vectors: Vectors { told } }
+    }
+}
+
+/// Writes vector times: whole for few processes, `"vector":[2,0,1]`; for many, what has changed since the site's
+/// line before, `"vector_changes":{"S1":2,"S3":1}`.
+struct Vectors {
+    /// What the last line of each site said.
+    told: Vec<Vec<u32>>,
+}
+
+impl Vectors {
+    fn write(&mut self, line: &mut Vec<u8>, record: &Record<'_>) -> io::Result<()> {
+        let Some(told) = self.told.get_mut(record.site.index()) else {
+            line.extend_from_slice(br#","vector":"#);
+            return Ok(serde_json::to_writer(line, record.vector)?);
+        };
+        line.extend_from_slice(br#","vector_changes":{"#);
+        let mut comma = "";
+        for (index, (old, &new)) in
+            told.iter_mut().zip(record.vector).enumerate().filter(|(_, (old, new))| **old != **new)
+        {
+            *old = new;
+            write!(line, r#"{comma}"{}":{new}"#, record.names.of(SiteId::new(index)))?;
+            comma = ",";
+        }
+        line.push(b'}');
+        Ok(())
     }
 }
 
@@ -24,12 +57,10 @@ impl Sink for JsonLines {
         let names = record.names;
         // Every string written here comes from the protocols' own words, except remarks, which are escaped.
         match record.what {
+            What::Start => write!(line, r#","event":"start""#)?,
             What::Request => write!(line, r#","event":"request""#)?,
             What::Enter { fence } => write!(line, r#","event":"enter","fence":{fence}"#)?,
             What::Exit => write!(line, r#","event":"exit""#)?,
-            What::Send { to, id, message, .. } => {
-                write!(line, r#","event":"send","to":"{}","id":{id},"message":"{message}""#, names.of(to))?;
-            }
             What::Receive { from, id, message, .. } => {
                 write!(
                     line,
@@ -57,18 +88,24 @@ impl Sink for JsonLines {
                 serde_json::to_writer(&mut *line, text)?;
             }
         }
-        write!(line, r#","lamport":{},"vector":["#, record.lamport)?;
-        let mut digits = itoa::Buffer::new();
-        for (position, &component) in record.vector.iter().enumerate() {
-            if position > 0 {
-                line.push(b',');
-            }
-            line.extend_from_slice(digits.format(component).as_bytes());
-        }
-        line.push(b']');
+        write!(line, r#","lamport":{}"#, record.lamport)?;
+        self.vectors.write(line, record)?;
         if !record.why.is_empty() {
             write!(line, r#","why":"#)?;
             serde_json::to_writer(&mut *line, record.why)?;
+        }
+        if !record.sends.is_empty() {
+            line.extend_from_slice(br#","sends":["#);
+            for (id, sent) in (record.first_id..).zip(record.sends) {
+                let comma = if id == record.first_id { "" } else { "," };
+                write!(
+                    line,
+                    r#"{comma}{{"id":{id},"to":"{}","message":"{}"}}"#,
+                    names.of(sent.to),
+                    sent.message
+                )?;
+            }
+            line.push(b']');
         }
         line.extend_from_slice(b"}\n");
         self.out.write_all(line)

@@ -37,6 +37,7 @@ impl Sink for Mermaid {
         let (name, names) = (record.name(), record.names);
         let mut note = |text: &str| writeln!(self.out, "    Note over {name}: {} T: {text}", record.at);
         match record.what {
+            What::Start => Ok(()),
             What::Request => note("wants to enter"),
             What::Enter { fence } => {
                 note(&format!("enters, fence {fence}"))?;
@@ -60,7 +61,6 @@ impl Sink for Mermaid {
             What::Timer => note("timer"),
             // Semicolons and hashes have a meaning of their own in Mermaid.
             What::Say { text } => note(&text.replace([';', '#'], ",")),
-            What::Send { .. } => Ok(()),
         }
     }
 

@@ -42,6 +42,10 @@ pub struct Record<'a> {
     pub vector: &'a [u32],
     /// Which rules of the algorithm the site followed, each the rest of a sentence.
     pub why: &'a [&'static str],
+    /// What the site sent in the same step.
+    pub sends: &'a [Sent<'a>],
+    /// The number of the first message sent in this step; the others follow.
+    pub first_id: u64,
     /// What the processes are called.
     pub names: Names,
 }
@@ -53,9 +57,20 @@ impl Record<'_> {
     }
 }
 
+/// A message as it is sent.
+#[derive(Clone, Copy)]
+pub struct Sent<'a> {
+    /// To whom.
+    pub to: SiteId,
+    /// What it says.
+    pub message: &'a dyn Display,
+}
+
 /// What happened.
 #[derive(Clone, Copy)]
 pub enum What<'a> {
+    /// The site sends something of its own accord when the system starts.
+    Start,
     /// The site asks.
     Request,
     /// The site enters.
@@ -65,17 +80,6 @@ pub enum What<'a> {
     },
     /// The site leaves.
     Exit,
-    /// The site sends a message.
-    Send {
-        /// To whom.
-        to: SiteId,
-        /// The message's number.
-        id: u64,
-        /// What it says.
-        message: &'a dyn Display,
-        /// Its kind, as a position in the protocol's words.
-        word: usize,
-    },
     /// The site receives a message.
     Receive {
         /// From whom.
@@ -84,8 +88,6 @@ pub enum What<'a> {
         id: u64,
         /// What it says.
         message: &'a dyn Display,
-        /// Its kind.
-        word: usize,
         /// When it was sent.
         sent: Time,
     },
@@ -141,7 +143,7 @@ pub fn sink_for(
 ) -> Result<Box<dyn Sink>, String> {
     let name = path.to_string_lossy().to_lowercase();
     Ok(if name.ends_with(".jsonl") {
-        Box::new(jsonl::JsonLines::new(out))
+        Box::new(jsonl::JsonLines::new(out, processes))
     } else if name.ends_with(".shiviz") {
         Box::new(shiviz::ShiViz::new(out))
     } else if name.ends_with(".perfetto.json") {
@@ -167,7 +169,21 @@ pub struct Stamp {
     vector: Rc<[u32]>,
 }
 
-/// Keeps the clocks of all processes and hands each event to a sink.
+/// A message that arrives, with what travelled along.
+#[derive(Clone, Copy)]
+pub struct Arrival<'a> {
+    /// From whom.
+    pub from: SiteId,
+    /// What the tracer sent along.
+    pub stamp: &'a Stamp,
+    /// What it says.
+    pub message: &'a dyn Display,
+    /// When it was sent.
+    pub sent: Time,
+}
+
+/// Keeps the clocks of all processes and hands each event to a sink. A step of a site, with all that it sends, is
+/// one event; so is an entry.
 pub struct Tracer<'a> {
     sink: &'a mut dyn Sink,
     names: Names,
@@ -192,59 +208,56 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    /// Something happens at a site that has nothing to do with a message.
-    pub fn local(&mut self, at: Time, site: SiteId, what: What<'_>, why: &[&'static str]) {
+    /// Something happens at a site that does not come from a message. What it sends must be stamped next.
+    pub fn local(
+        &mut self,
+        at: Time,
+        site: SiteId,
+        what: What<'_>,
+        why: &[&'static str],
+        sends: &[Sent<'_>],
+    ) {
         self.tick(site);
-        self.emit(at, site, what, why);
+        self.emit(at, site, what, why, sends);
     }
 
-    /// A message is sent; the stamp travels with it.
-    pub fn send(&mut self, at: Time, site: SiteId, to: SiteId, message: &dyn Display, word: usize) -> Stamp {
-        self.tick(site);
-        self.messages += 1;
-        let id = self.messages;
-        self.emit(at, site, What::Send { to, id, message, word }, &[]);
-        Stamp { id, lamport: self.lamport[site.index()], vector: self.vector[site.index()].as_slice().into() }
-    }
-
-    /// A message is received.
-    #[expect(clippy::too_many_arguments, reason = "these are the parts of one event")]
+    /// A message is received. What the site sends in return must be stamped next.
     pub fn receive(
         &mut self,
         at: Time,
         site: SiteId,
-        from: SiteId,
-        stamp: &Stamp,
-        message: &dyn Display,
-        word: usize,
-        sent: Time,
+        arrival: Arrival<'_>,
         why: &[&'static str],
+        sends: &[Sent<'_>],
     ) {
+        let Arrival { from, stamp, message, sent } = arrival;
         let lamport = &mut self.lamport[site.index()];
         *lamport = stamp.lamport.max(*lamport);
         for (mine, theirs) in self.vector[site.index()].iter_mut().zip(stamp.vector.iter()) {
             *mine = theirs.max(mine).to_owned();
         }
         self.tick(site);
-        self.emit(at, site, What::Receive { from, id: stamp.id, message, word, sent }, why);
+        self.emit(at, site, What::Receive { from, id: stamp.id, message, sent }, why, sends);
+    }
+
+    /// What travels along with the next message that the site's last event sent. `previous` is what travels along
+    /// with the one before, if that was sent by the same event.
+    pub fn stamp(&mut self, site: SiteId, previous: Option<Stamp>) -> Stamp {
+        self.messages += 1;
+        let vector =
+            previous.map_or_else(|| self.vector[site.index()].as_slice().into(), |stamp| stamp.vector);
+        Stamp { id: self.messages, lamport: self.lamport[site.index()], vector }
     }
 
     /// A message is lost. Nobody notices, so no clock ticks.
-    pub fn lost(
-        &mut self,
-        at: Time,
-        to: SiteId,
-        from: SiteId,
-        stamp: &Stamp,
-        message: &dyn Display,
-        sent: Time,
-    ) {
-        self.emit(at, to, What::Lost { from, id: stamp.id, message, sent }, &[]);
+    pub fn lost(&mut self, at: Time, to: SiteId, arrival: Arrival<'_>) {
+        let Arrival { from, stamp, message, sent } = arrival;
+        self.emit(at, to, What::Lost { from, id: stamp.id, message, sent }, &[], &[]);
     }
 
     /// A remark.
     pub fn say(&mut self, at: Time, text: &str) {
-        self.emit(at, SiteId(0), What::Say { text }, &[]);
+        self.emit(at, SiteId(0), What::Say { text }, &[], &[]);
     }
 
     /// The run is over.
@@ -258,7 +271,7 @@ impl<'a> Tracer<'a> {
         self.vector[site.index()][site.index()] += 1;
     }
 
-    fn emit(&mut self, at: Time, site: SiteId, what: What<'_>, why: &[&'static str]) {
+    fn emit(&mut self, at: Time, site: SiteId, what: What<'_>, why: &[&'static str], sends: &[Sent<'_>]) {
         self.events += 1;
         let record = Record {
             number: self.events,
@@ -268,6 +281,8 @@ impl<'a> Tracer<'a> {
             lamport: self.lamport[site.index()],
             vector: &self.vector[site.index()],
             why,
+            sends,
+            first_id: self.messages + 1,
             names: self.names,
         };
         // The first error is the one worth telling; a run goes on without its trace.

@@ -80,11 +80,11 @@ impl Sink for Perfetto {
         self.start()?;
         let (site, now) = (record.site, record.at);
         match record.what {
+            What::Start => self.instant(record, "start"),
             What::Request => self.change(site, Some("waiting"), now),
             What::Enter { .. } => self.change(site, Some("inside"), now),
             What::Exit | What::Recover => self.change(site, None, now),
             What::Crash => self.change(site, Some("crashed"), now),
-            What::Send { id, message, .. } => self.flow(record, "s", id, &message.to_string()),
             What::Receive { id, message, .. } => self.flow(record, "f", id, &message.to_string()),
             What::Lost { .. } => self.instant(record, "lost"),
             What::Pause => self.instant(record, "pause"),
@@ -92,7 +92,11 @@ impl Sink for Perfetto {
             What::Suspect { .. } => self.instant(record, "suspect"),
             What::Timer => self.instant(record, "timer"),
             What::Say { .. } => self.instant(record, "note"),
+        }?;
+        for (id, sent) in (record.first_id..).zip(record.sends) {
+            self.flow(record, "s", id, &sent.message.to_string())?;
         }
+        Ok(())
     }
 
     fn finish(&mut self, end: Time) -> io::Result<()> {

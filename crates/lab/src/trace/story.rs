@@ -12,11 +12,11 @@ pub fn sentence(record: &Record<'_>) -> String {
         [] => format!("{start}."),
         why => format!("{start}: it {}.", why.join("; it ")),
     };
-    match record.what {
+    let happened = match record.what {
+        What::Start => format!("{name} starts."),
         What::Request => because(format!("{name} wants to enter")),
         What::Enter { fence } => format!("{name} is inside, with fence {fence}."),
         What::Exit => because(format!("{name} leaves")),
-        What::Send { to, message, .. } => format!("{name} sends {message} to {}.", names.of(to)),
         What::Receive { from, message, .. } => {
             because(format!("{name} receives {message} from {}", names.of(from)))
         }
@@ -30,7 +30,21 @@ pub fn sentence(record: &Record<'_>) -> String {
         }
         What::Timer => because(format!("a timer of {name} runs out")),
         What::Say { text } => text.to_string(),
+    };
+    happened + &sendings(record)
+}
+
+/// What a step sent, alike messages together: ` It sends REQUEST(1) to S2, S3.`
+fn sendings(record: &Record<'_>) -> String {
+    let mut groups: Vec<(String, Vec<String>)> = Vec::new();
+    for sent in record.sends {
+        let (text, to) = (sent.message.to_string(), record.names.of(sent.to).to_string());
+        match groups.iter_mut().find(|(known, _)| *known == text) {
+            Some((_, receivers)) => receivers.push(to),
+            None => groups.push((text, vec![to])),
+        }
     }
+    groups.iter().map(|(text, receivers)| format!(" It sends {text} to {}.", receivers.join(", "))).collect()
 }
 
 /// A sink that keeps the sentences.

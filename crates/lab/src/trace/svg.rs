@@ -351,7 +351,7 @@ impl Sink for Svg {
             }
             What::Suspect { suspect } => self.suspicions.push((now, site, suspect)),
             What::Say { text } => self.remarks.push((now, text.to_string())),
-            What::Send { .. } | What::Timer => {}
+            What::Start | What::Timer => {}
         }
         Ok(())
     }

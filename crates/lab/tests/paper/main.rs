@@ -1,0 +1,42 @@
+//! The papers' own numbers and sentences, in our words, each with its section.
+//!
+//! All runs here have a constant message delay of 1 T, so that what the papers say exactly comes out exactly.
+
+mod centralized;
+mod lamport;
+mod ricart_agrawala;
+mod textbooks;
+mod token_ring;
+
+use lockkeeper_lab::spec::LoadSpec;
+use lockkeeper_lab::{Progress, Report, Spec, simulate};
+
+/// The numbers of sites that the formulas are checked for.
+const SITES: [usize; 6] = [2, 3, 5, 9, 16, 33];
+
+/// Runs an algorithm and checks that nothing broke.
+fn measure(algorithm: &str, sites: usize, load: LoadSpec, settings: &[(&str, &str)]) -> Report {
+    let mut spec = Spec::new(algorithm, sites);
+    spec.load = load;
+    spec.settings = settings.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+    // Whole rounds at high load, every ordered pair of requesters once in pairs.
+    spec.entries = match load {
+        LoadSpec::Pairs => (sites * sites) as u64,
+        _ => 12 * sites as u64,
+    };
+    let report = simulate(&spec, 7, 1, &Progress::default()).unwrap();
+    assert!(report.held(), "{:?}", report.violations);
+    assert_eq!(report.entries, spec.entries);
+    report
+}
+
+/// N as the formulas use it.
+fn n(sites: usize) -> f64 {
+    sites as f64
+}
+
+/// Equal but for the rounding of one division.
+fn assert_equal(measured: Option<f64>, expected: f64, what: &str) {
+    let measured = measured.unwrap_or(f64::NAN);
+    assert!((measured - expected).abs() < 1e-9, "{what}: measured {measured}, expected {expected}");
+}

@@ -1,0 +1,42 @@
+//! Ricart and Agrawala, *An Optimal Algorithm for Mutual Exclusion in Computer Networks*, 1981.
+
+use super::{LoadSpec, SITES, assert_equal, measure, n};
+
+/// Section 4.1, message traffic: N−1 requests and N−1 replies for each entry.
+#[test]
+fn two_messages_for_every_other_site() {
+    for sites in SITES {
+        for load in [LoadSpec::Low, LoadSpec::High] {
+            let report = measure("ricart-agrawala", sites, load, &[]);
+            assert_equal(report.messages_per_entry, 2.0 * (n(sites) - 1.0), "messages");
+            assert_eq!(report.by_message["REQUEST"], report.by_message["REPLY"]);
+            assert_equal(report.on_exit, 0.0, "a deferred reply is somebody's permission to enter");
+        }
+    }
+}
+
+/// Section 4.2, delay per critical section: a round trip when nobody else is in the way, and a single message from
+/// one section to the next when somebody is.
+#[test]
+fn a_round_trip_alone_and_one_delay_between_sections() {
+    for sites in SITES {
+        let low = measure("ricart-agrawala", sites, LoadSpec::Low, &[]);
+        assert_equal(low.client_delay.mean, 2.0, "client delay");
+        assert_equal(low.client_delay.max, 2.0, "largest client delay");
+        let high = measure("ricart-agrawala", sites, LoadSpec::High, &[]);
+        assert_equal(high.sync_delay.mean, 1.0, "synchronization delay");
+        assert_equal(high.sync_delay.max, 1.0, "largest synchronization delay");
+        assert_equal(high.throughput, 1.0 / 1.1, "throughput is 1/(SD+E)");
+    }
+}
+
+/// Section 3.3: requests are served in the order of their sequence numbers, ties by the node's number.
+#[test]
+fn the_order_is_that_of_the_sequence_numbers() {
+    for sites in SITES {
+        let report = measure("ricart-agrawala", sites, LoadSpec::High, &[]);
+        assert_eq!(report.fairness.timestamp_inversions, 0);
+        assert_eq!(report.fairness.causal_inversions, Some(0));
+        assert_eq!(report.fairness.max_bypass, sites as u64 - 1);
+    }
+}

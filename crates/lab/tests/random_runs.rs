@@ -1,0 +1,136 @@
+//! Every algorithm under random delays, loads and sizes; and every wrong-on-purpose variant caught.
+
+use lockkeeper_core::algorithms::centralized::{self, Centralized};
+use lockkeeper_core::algorithms::ricart_agrawala::RicartAgrawala;
+use lockkeeper_core::mutex::Family;
+use lockkeeper_core::registry::{self, Visitor};
+use lockkeeper_core::{MutualExclusion, SiteId};
+use lockkeeper_lab::conformance::{self, check};
+use lockkeeper_lab::delay::Delay;
+use lockkeeper_lab::property::Property;
+use lockkeeper_lab::sim::Sim;
+use lockkeeper_lab::{Progress, Spec, conformance_with, mutants, simulate};
+
+struct Conforms;
+
+impl Visitor for Conforms {
+    type Output = ();
+
+    fn visit<P: MutualExclusion>(self) {
+        let cases = 600;
+        let coverage =
+            check::<P>(&P::Options::default(), 0..cases).unwrap_or_else(|failure| panic!("{failure}"));
+        // DENIED is off by default, and only a ring of one keeps its token.
+        let never = coverage.never::<P>();
+        let optional = |what: &String| what.contains("DENIED") || what.contains("learns that it has to wait");
+        assert!(never.iter().all(optional), "{}: never {never:?}", P::ABOUT.slug);
+    }
+}
+
+#[test]
+fn every_algorithm_of_the_registry_conforms() {
+    for entry in registry::ALL {
+        registry::visit(entry.about.slug, Conforms).expect("the registry knows its own names");
+    }
+}
+
+#[test]
+fn the_coordinator_conforms_with_every_option() {
+    for coordinator in [None, Some(SiteId(0))] {
+        let options = centralized::Options { coordinator, denied: true };
+        conformance_with::<Centralized>(&options);
+    }
+}
+
+/// A variant must be caught within so many cases, which its twin all passes.
+const CASES: u64 = 400;
+
+struct IsCaught(mutants::Mutant);
+
+impl mutants::Visitor for IsCaught {
+    type Output = ();
+
+    fn visit<Wrong: MutualExclusion, Twin: MutualExclusion>(self) {
+        let name = self.0.name;
+        let mut broken = Vec::new();
+        let mut from = 0;
+        // A variant may show another symptom first: a second token before a second site inside.
+        while !broken.contains(&self.0.breaks) {
+            let failure = check::<Wrong>(&Wrong::Options::default(), from..CASES)
+                .expect_err(&format!("{name} broke {broken:?} only, not {:?}", self.0.breaks));
+            broken.extend(failure.violations.iter().map(|violation| violation.property));
+            from = failure.case + 1;
+        }
+        let never: &[Property] = match self.0.breaks {
+            Property::NoStarvation => &[Property::NoDeadlock, Property::MutualExclusion],
+            _ => &[],
+        };
+        assert!(!broken.iter().any(|property| never.contains(property)), "{name} broke {broken:?}");
+        if let Err(failure) = check::<Twin>(&Twin::Options::default(), 0..from) {
+            panic!("the twin of {name} must pass the same cases:\n{failure}");
+        }
+    }
+}
+
+#[test]
+fn every_wrong_variant_is_caught_and_its_twin_is_not() {
+    assert!(mutants::ALL.len() >= 14);
+    for mutant in mutants::ALL {
+        mutants::visit(mutant.name, IsCaught(*mutant)).expect("the list knows its own names");
+    }
+}
+
+/// Runs a conformance case with the channels as told, and says whether mutual exclusion held.
+fn exclusive<P: MutualExclusion<Options = ()>>(case: u64, fifo: bool) -> bool {
+    let mut spec = conformance::spec_of::<P>(case);
+    spec.network.fifo = fifo;
+    let (outcome, _) = Sim::<P>::new(&spec, (), case, None).run(|_| true);
+    outcome.violations.iter().all(|violation| violation.property != Property::MutualExclusion)
+}
+
+#[test]
+fn ricart_agrawala_needs_no_order_of_its_channels() {
+    for case in 0..300 {
+        assert!(exclusive::<RicartAgrawala>(case, true), "case {case}");
+        assert!(exclusive::<RicartAgrawala>(case, false), "case {case}");
+    }
+}
+
+#[test]
+fn lamport_without_fifo_breaks_within_a_few_seeds_and_says_how_to_see_it_again() {
+    let mut spec = Spec::new("lamport", 3);
+    spec.network.delay = Delay::parse("exponential:1").unwrap();
+    spec.network.fifo = false;
+    let report = simulate(&spec, 1, 20, &Progress::default()).unwrap();
+    assert_eq!(report.properties.mutual_exclusion, "violated");
+    let found =
+        report.violations.iter().find(|found| found.violation.property == Property::MutualExclusion).unwrap();
+    assert!(found.reproduce.contains(&format!("--seed {} --non-fifo", found.seed)), "{}", found.reproduce);
+    let again = simulate(&spec, found.seed, 1, &Progress::default()).unwrap();
+    assert!(again.violations.iter().any(|same| same.violation == found.violation));
+
+    spec.network.fifo = true;
+    let report = simulate(&spec, 1, 200, &Progress::default()).unwrap();
+    assert!(report.held(), "{:?}", report.violations.first());
+}
+
+/// The long form: `LOCKKEEPER_RUNS=10000 cargo test --release -p lockkeeper-lab --test random_runs -- many`.
+#[test]
+fn many_random_runs_hold() {
+    let runs = std::env::var("LOCKKEEPER_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(1_000);
+    for entry in registry::ALL.iter().filter(|entry| entry.about.family == Family::Permission) {
+        registry::visit(entry.about.slug, Many(runs)).expect("the registry knows its own names");
+    }
+}
+
+struct Many(u64);
+
+impl Visitor for Many {
+    type Output = ();
+
+    fn visit<P: MutualExclusion>(self) {
+        // Others than those of the test above.
+        let cases = 1_000_000..1_000_000 + self.0;
+        check::<P>(&P::Options::default(), cases).unwrap_or_else(|failure| panic!("{failure}"));
+    }
+}

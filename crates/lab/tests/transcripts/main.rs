@@ -1,0 +1,90 @@
+//! Small figures of the textbooks, written down by hand and never re-recorded.
+//!
+//! Each text file names a scenario and then lists what happens at each instant: who asks, enters and leaves, and
+//! which message arrives where. What happens at one instant may be listed in any order.
+
+use lockkeeper_lab::trace::{Record, Sink, What};
+use lockkeeper_lab::{Progress, Scenario, Time, trace_run};
+use std::collections::BTreeMap;
+use std::io;
+
+/// Writes a run the way the transcripts are written.
+#[derive(Default)]
+struct Transcript(BTreeMap<Time, Vec<String>>);
+
+impl Sink for Transcript {
+    fn record(&mut self, record: &Record<'_>) -> io::Result<()> {
+        let name = record.name();
+        let line = match record.what {
+            What::Request => format!("{name} asks"),
+            What::Enter { .. } => format!("{name} enters"),
+            What::Exit => format!("{name} leaves"),
+            What::Crash => format!("{name} crashes"),
+            What::Receive { from, message, .. } => format!("{message}: {} -> {name}", record.names.of(from)),
+            What::Lost { from, message, .. } => {
+                format!("{message}: {} -> {name} is lost", record.names.of(from))
+            }
+            _ => return Ok(()),
+        };
+        self.0.entry(record.at).or_default().push(line);
+        Ok(())
+    }
+
+    fn finish(&mut self, _end: Time) -> io::Result<()> {
+        self.0.values_mut().for_each(|lines| lines.sort());
+        Ok(())
+    }
+}
+
+/// Reads a transcript: the scenario's name, and what happens when.
+fn read(text: &str) -> (String, BTreeMap<Time, Vec<String>>) {
+    let mut scenario = String::new();
+    let mut expected: BTreeMap<Time, Vec<String>> = BTreeMap::new();
+    let mut at = Time::ZERO;
+    for line in text
+        .lines()
+        .map(|line| line.split('#').next().unwrap_or("").trim_end())
+        .filter(|line| !line.is_empty())
+    {
+        if let Some(name) = line.strip_prefix("scenario: ") {
+            scenario = name.into();
+            continue;
+        }
+        let (time, what) = line.split_at(6);
+        if !time.trim().is_empty() {
+            at = Time::parse(time.trim()).expect("a time in the first column");
+        }
+        expected.entry(at).or_default().push(what.trim().into());
+    }
+    expected.values_mut().for_each(|lines| lines.sort());
+    (scenario, expected)
+}
+
+fn check(text: &str) {
+    let (name, expected) = read(text);
+    let scenario = Scenario::open(&name).unwrap();
+    let mut told = Transcript::default();
+    trace_run(&scenario.spec, 1, &mut told, &Progress::default()).unwrap();
+    for (at, lines) in &expected {
+        assert_eq!(told.0.get(at), Some(lines), "{name}, at {at} T");
+    }
+    assert_eq!(
+        told.0.len(),
+        expected.len(),
+        "{name}: something happens at a time that the figure does not have"
+    );
+}
+
+macro_rules! transcripts {
+    ($($test:ident: $file:literal,)+) => {
+        $(#[test] fn $test() { check(include_str!($file)); })+
+    };
+}
+
+transcripts! {
+    lamport_two_of_three_sites_ask: "lamport-two-requests.txt",
+    ricart_agrawala_two_of_three_sites_ask: "ricart-agrawala-two-requests.txt",
+    the_coordinator_queues_and_grants: "centralized-queue.txt",
+    the_token_goes_round_the_ring: "token-ring.txt",
+    a_reply_overtakes_a_request: "lamport-overtaken.txt",
+}
