@@ -121,6 +121,7 @@ pub struct Sim<'a, P: MutualExclusion> {
     foreground: u64,
     last_foreground: Time,
     asks_planned: u64,
+    arrivals_planned: u64,
     /// At high load, the very first site stays inside until everybody's first request is known: otherwise a site that
     /// can enter without a message would enter again and again before anything has arrived anywhere.
     first_inside: Option<SiteId>,
@@ -176,6 +177,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             foreground: 0,
             last_foreground: Time::ZERO,
             asks_planned: 0,
+            arrivals_planned: 0,
             first_inside: None,
             events_since_entry: 0,
             tokens_under_way: 0,
@@ -231,6 +233,8 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             self.events += 1;
             if !event.is_background() {
                 self.foreground -= 1;
+            }
+            if !event.is_background() && !matches!(event, Event::Arrival { .. }) {
                 self.last_foreground = at;
             }
             self.handle(event);
@@ -264,8 +268,16 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             return true;
         }
         // Suspicions may yet come from silence, but not for ever.
-        let patience = self.detector.patience();
-        self.foreground == 0 && self.now >= self.last_foreground + patience
+        self.nothing_can_happen() && self.now >= self.last_foreground + self.detector.patience()
+    }
+
+    /// Whether only the background goes on, and requests that arrive where one is waiting already.
+    fn nothing_can_happen(&self) -> bool {
+        let nobody_can_ask = || {
+            SiteId::all(self.spec.sites)
+                .all(|site| !self.world.is_up(site) || self.world.phase(site) != Phase::Idle)
+        };
+        self.foreground == self.arrivals_planned && (self.arrivals_planned == 0 || nobody_can_ask())
     }
 
     fn load_is_done(&self) -> bool {
@@ -301,6 +313,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
 
     fn plan_arrival(&mut self, site: SiteId) {
         let at = self.now + self.workload.until_next_arrival();
+        self.arrivals_planned += 1;
         self.plan(at, Event::Arrival { site });
     }
 
@@ -359,6 +372,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
                 }
             }
             Event::Arrival { site } => {
+                self.arrivals_planned -= 1;
                 if !self.load_is_done() {
                     self.plan_arrival(site);
                     if self.world.is_up(site) {
@@ -775,7 +789,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
     fn check_for_deadlock(&mut self) {
         // In a script, what is still under way has only not been delivered.
         let over = !self.spec.by_hand || self.flights.is_empty();
-        if self.observer.waiting() > 0 && over && self.foreground == 0 {
+        if self.observer.waiting() > 0 && over && self.nothing_can_happen() {
             let what = format!("nothing can happen any more; {}", self.who_waits_for_whom());
             let waiting = self.waiting_sites();
             self.violate(Property::NoDeadlock, waiting, what);

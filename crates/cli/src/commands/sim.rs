@@ -266,12 +266,22 @@ pub fn known(algorithm: &str) -> Result<(), String> {
 
 /// Says what was violated and how to see it again.
 fn verdict(report: &Report) -> ExitCode {
-    const MOST: usize = 5;
-    for found in report.violations.iter().take(MOST) {
-        eprintln!("seed {}: {}\n  reproduce: {}", found.seed, found.violation, found.reproduce);
+    const MOST_SEEDS: usize = 5;
+    let mut shown = Vec::new();
+    for found in &report.violations {
+        if shown.last() != Some(&found.seed) {
+            if shown.len() == MOST_SEEDS {
+                break;
+            }
+            shown.push(found.seed);
+            eprintln!("seed {}; see it again with: {}", found.seed, found.reproduce);
+        }
+        eprintln!("  {}", found.violation);
     }
-    if report.violations.len() > MOST {
-        eprintln!("… and {} more", report.violations.len() - MOST);
+    let mut seeds: Vec<u64> = report.violations.iter().map(|found| found.seed).collect();
+    seeds.dedup();
+    if seeds.len() > shown.len() {
+        eprintln!("… and {} more seeds", seeds.len() - shown.len());
     }
     if report.held() { ExitCode::SUCCESS } else { ExitCode::from(exit::VIOLATED) }
 }

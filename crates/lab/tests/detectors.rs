@@ -1,0 +1,68 @@
+//! Failure detectors: who suspects whom, and whether that is right.
+
+use lockkeeper_core::SiteId;
+use lockkeeper_lab::spec::{Action, DetectorSpec, LoadSpec, Scripted};
+use lockkeeper_lab::trace::{Record, Sink, What};
+use lockkeeper_lab::{Progress, Spec, Time, trace_run};
+use std::io;
+
+/// Who suspects whom, and when.
+#[derive(Default)]
+struct Suspicions(Vec<(f64, usize, usize)>);
+
+impl Sink for Suspicions {
+    fn record(&mut self, record: &Record<'_>) -> io::Result<()> {
+        if let What::Suspect { suspect } = record.what {
+            self.0.push((record.at.as_t(), record.site.number(), suspect.number()));
+        }
+        Ok(())
+    }
+    fn finish(&mut self, _end: Time) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+fn suspicions(detector: &str, faults: &[(f64, Action)]) -> Vec<(f64, usize, usize)> {
+    let mut spec = Spec::new("token-ring", 3);
+    spec.load = LoadSpec::Low;
+    spec.entries = 40;
+    spec.detector = DetectorSpec::parse(detector).unwrap();
+    let scripted =
+        |(at, action): &(f64, Action)| Scripted { at: Time::from_t(*at).unwrap(), action: action.clone() };
+    spec.script = faults.iter().map(scripted).collect();
+    let mut found = Suspicions::default();
+    trace_run(&spec, 1, &mut found, &Progress::default()).unwrap();
+    found.0
+}
+
+const S2: SiteId = SiteId(1);
+
+#[test]
+fn nobody_is_suspected_without_a_detector() {
+    assert!(suspicions("none", &[(10.0, Action::Crash(S2))]).is_empty());
+}
+
+#[test]
+fn a_perfect_detector_notices_crashes_and_only_crashes() {
+    assert!(suspicions("perfect", &[(10.0, Action::Pause(S2)), (30.0, Action::Resume(S2))]).is_empty());
+    let found = suspicions("perfect", &[(10.0, Action::Crash(S2))]);
+    assert_eq!(found, [(11.0, 1, 2), (11.0, 3, 2)]);
+}
+
+#[test]
+fn a_timeout_cannot_tell_slow_from_dead() {
+    assert!(suspicions("timeout:4", &[]).is_empty());
+    let crashed = suspicions("timeout:4", &[(10.0, Action::Crash(S2))]);
+    assert_eq!(crashed.iter().map(|(_, by, whom)| (*by, *whom)).collect::<Vec<_>>(), [(1, 2), (3, 2)]);
+    assert!(crashed.iter().all(|(at, ..)| (13.0..19.0).contains(at)), "{crashed:?}");
+    let paused = suspicions("timeout:4", &[(10.0, Action::Pause(S2)), (20.0, Action::Resume(S2))]);
+    assert!(paused.iter().any(|(_, _, whom)| *whom == 2), "a paused site is suspected, wrongly: {paused:?}");
+}
+
+#[test]
+fn wrong_suspicions_come_at_their_rate() {
+    let found = suspicions("false:0.5", &[]);
+    let time = 40.0 * 2.0; // at least; the run lasts a few T per entry
+    assert!(found.len() as f64 > 0.5 * 3.0 * time * 0.5, "{}", found.len());
+    assert!(found.iter().all(|(_, by, whom)| by != whom));
+}
