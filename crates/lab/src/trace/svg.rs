@@ -142,15 +142,10 @@ impl Svg {
         for span in &self.spans {
             draw_span(&mut svg, span, self.names, x(span.from), x(span.to), y(span.site));
         }
-        let labels = self.arrows.len() <= MOST_LABELS;
+        let mut labels = (self.arrows.len() <= MOST_LABELS).then(Labels::default);
         for arrow in &self.arrows {
-            draw_arrow(
-                &mut svg,
-                arrow,
-                self.names,
-                labels,
-                [x(arrow.sent), y(arrow.from), x(arrow.ended), y(arrow.to)],
-            );
+            let ends = [x(arrow.sent), y(arrow.from), x(arrow.ended), y(arrow.to)];
+            draw_arrow(&mut svg, arrow, self.names, labels.as_mut(), ends);
         }
         for (at, site, suspect) in &self.suspicions {
             let _ = writeln!(
@@ -165,12 +160,13 @@ impl Svg {
             let _ = writeln!(
                 svg,
                 "<line x1=\"{0:.1}\" y1=\"{1}\" x2=\"{0:.1}\" y2=\"{2:.1}\" stroke=\"#bbb\" stroke-dasharray=\"2 4\"/>\
-                 <text class=\"t\" x=\"{3:.1}\" y=\"{4}\">{5}</text>",
+                 <text class=\"t\" x=\"{0:.1}\" y=\"{3}\" text-anchor=\"{4}\">{5}</text>",
                 x(*at),
                 TOP - 14.0,
                 height - BOTTOM + 20.0,
-                x(*at) + 3.0,
                 TOP - 18.0,
+                // A remark near the right edge ends where it belongs instead of starting there.
+                if x(*at) + 6.0 * text.chars().count() as f64 > width { "end" } else { "start" },
                 escape(text)
             );
         }
@@ -279,7 +275,13 @@ fn draw_span(svg: &mut String, span: &Span, names: Names, from: f64, to: f64, y:
     }
 }
 
-fn draw_arrow(svg: &mut String, arrow: &Arrow, names: Names, label: bool, [x1, y1, x2, y2]: [f64; 4]) {
+fn draw_arrow(
+    svg: &mut String,
+    arrow: &Arrow,
+    names: Names,
+    labels: Option<&mut Labels>,
+    [x1, y1, x2, y2]: [f64; 4],
+) {
     let colour = COLOURS[arrow.word % COLOURS.len()];
     // A lost message gets only part of the way.
     let share = if arrow.arrived { 1.0 } else { 0.6 };
@@ -307,17 +309,40 @@ fn draw_arrow(svg: &mut String, arrow: &Arrow, names: Names, label: bool, [x1, y
             y2 + 5.0
         );
     }
-    if label {
-        // Near the sender, where arrows have not met yet, and never upside down.
-        let (mx, my) = (x1 + (x2 - x1) * 0.36, y1 + (y2 - y1) * 0.36);
+    if let Some([x, y]) = labels.and_then(|labels| labels.place(&arrow.text, [x1, y1, x2, y2], angle)) {
         let degrees = angle.to_degrees();
         let _ = write!(
             svg,
-            "<text class=\"l\" transform=\"translate({mx:.1} {my:.1}) rotate({degrees:.1})\" dy=\"-3\" \
+            "<text class=\"l\" transform=\"translate({x:.1} {y:.1}) rotate({degrees:.1})\" dy=\"-3\" \
              text-anchor=\"middle\" fill=\"{colour}\">{text}</text>"
         );
     }
     svg.push_str("</g>\n");
+}
+
+/// The labels placed so far, as boxes, so that no label covers another.
+#[derive(Default)]
+struct Labels(Vec<[f64; 4]>);
+
+impl Labels {
+    /// A free place for a label along an arrow, as near to its sender as can be; `None` if there is none.
+    fn place(&mut self, text: &str, [x1, y1, x2, y2]: [f64; 4], angle: f64) -> Option<[f64; 2]> {
+        let (width, height) = (6.0 * text.chars().count() as f64, 11.0);
+        // The box around the turned text.
+        let (sin, cos) = (libm::fabs(libm::sin(angle)), libm::fabs(libm::cos(angle)));
+        let (half_x, half_y) = ((width * cos + height * sin) / 2.0, (width * sin + height * cos) / 2.0);
+        let (place, [x, y]) = [0.36, 0.26, 0.46, 0.56, 0.66, 0.76]
+            .into_iter()
+            .map(|share| [x1 + (x2 - x1) * share, y1 + (y2 - y1) * share])
+            .map(|[x, y]| ([x - half_x, y - half_y, x + half_x, y + half_y], [x, y]))
+            .find(|(place, _)| !self.0.iter().any(|other| overlap(place, other)))?;
+        self.0.push(place);
+        Some([x, y])
+    }
+}
+
+fn overlap(a: &[f64; 4], b: &[f64; 4]) -> bool {
+    a[0] < b[2] && b[0] < a[2] && a[1] < b[3] && b[1] < a[3]
 }
 
 fn escape(text: &str) -> String {
