@@ -5,7 +5,7 @@
 mod commands;
 mod exit;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Distributed mutual exclusion: run things one at a time, and study how that is done.
@@ -17,12 +17,24 @@ struct Cli {
 }
 
 #[derive(Subcommand)]
-enum Command {}
+enum Command {
+    Run(commands::run::Args),
+    Elect(commands::elect::Args),
+    Locks(commands::locks::Args),
+    Completions(commands::generate::Completions),
+    Man(commands::generate::Man),
+}
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return exit::usage(&error),
     };
-    match cli.command {}
+    match cli.command {
+        Command::Run(args) => commands::run::run(args),
+        Command::Elect(args) => commands::elect::run(args),
+        Command::Locks(args) => commands::locks::run(args),
+        Command::Completions(args) => commands::generate::completions(&args, Cli::command()),
+        Command::Man(args) => commands::generate::man(&args, Cli::command()),
+    }
 }

@@ -91,6 +91,11 @@ pub struct Leadership {
 }
 
 impl Leadership {
+    /// The hold itself.
+    pub fn into_guard(self) -> Guard {
+        self.guard
+    }
+
     /// Lets the next candidate lead, and waits until that is so.
     pub async fn resign(self) -> Result<()> {
         self.guard.release().await

@@ -3,9 +3,9 @@
 use crate::engine::Hold;
 use crate::lease::Lease;
 use crate::{LockName, Result};
-use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::process::{Child, Command};
 
 /// A hold, shared by the guards of one reentrant owner.
 pub(crate) struct Inner {
@@ -114,7 +114,7 @@ impl Guard {
         let spawned = command.spawn();
         // If the child cannot be recorded (a full disk), it holds the lock by what it inherited: safe, though
         // a daemon of its own could then keep the lock.
-        let _ = hold.after_spawn(spawned.as_ref().ok().map(Child::id)).await;
+        let _ = hold.after_spawn(spawned.as_ref().ok().and_then(Child::id)).await;
         spawned
     }
 }

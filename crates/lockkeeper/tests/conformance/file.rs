@@ -47,7 +47,7 @@ async fn nothing_outside_the_directory_is_touched() {
 }
 
 async fn open_error(path: &std::path::Path) -> Error {
-    Lockkeeper::open(&format!("file://{}", path.display())).await.err().expect("must be refused")
+    Lockkeeper::open(&format!("file://{}", path.display())).await.expect_err("must be refused")
 }
 
 #[tokio::test]

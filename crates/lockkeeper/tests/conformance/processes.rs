@@ -9,7 +9,7 @@ pub async fn tasks_of_several_processes_take_turns(backend: &dyn Backend) {
     let log = dir.path().join("log");
     let mut workers: Vec<Worker> = (0..4).map(|_| Worker::start(&backend.url())).collect();
     for worker in &mut workers {
-        worker.tell(&format!("loop 3 10 a {}", log.display())).await;
+        worker.tell(&format!("loop 3 10 0 a {}", log.display())).await;
     }
     for worker in &mut workers {
         assert_eq!(worker.answer().await, "done");

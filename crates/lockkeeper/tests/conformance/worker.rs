@@ -101,11 +101,13 @@ fn worker_process() {
                 runtime.block_on(guards.pop().expect("a lock is held").release()).unwrap();
                 say("unlocked");
             }
-            ["loop", tasks, rounds, name, log] => {
+            ["loop", tasks, rounds, linger_us, name, log] => {
+                let linger = Duration::from_micros(linger_us.parse().unwrap());
                 runtime.block_on(enter_often(
                     &locks,
                     tasks.parse().unwrap(),
                     rounds.parse().unwrap(),
+                    linger,
                     name,
                     log,
                 ));
@@ -116,7 +118,14 @@ fn worker_process() {
     }
 }
 
-async fn enter_often(locks: &Lockkeeper, tasks: usize, rounds: usize, name: &str, log: &str) {
+async fn enter_often(
+    locks: &Lockkeeper,
+    tasks: usize,
+    rounds: usize,
+    linger: Duration,
+    name: &str,
+    log: &str,
+) {
     let spawned: Vec<_> = (0..tasks)
         .map(|task| {
             let (locks, name, log) = (locks.clone(), name.to_owned(), log.to_owned());
@@ -126,7 +135,7 @@ async fn enter_often(locks: &Lockkeeper, tasks: usize, rounds: usize, name: &str
                     let guard = locks.mutex(name.as_str()).acquire().await.unwrap();
                     log.write("enter", &who, guard.fence());
                     for _ in 0..3 {
-                        tokio::task::yield_now().await;
+                        tokio::time::sleep(linger).await;
                         log.write("inside", &who, guard.fence());
                     }
                     log.write("exit", &who, guard.fence());
