@@ -28,8 +28,12 @@ enum Turn {
 }
 
 impl Claim {
-    /// Joins the queue; with [`Patience::Try`] only if that grants the lock at once.
-    pub async fn enter(store: &Arc<Store>, request: Request, patience: Patience) -> Result<Option<Claim>> {
+    /// Joins the queue; with [`Patience::Try`] only if that grants the lock at once. The fence is there if it did.
+    pub async fn enter(
+        store: &Arc<Store>,
+        request: Request,
+        patience: Patience,
+    ) -> Result<Option<(Claim, Option<u64>)>> {
         let edit = store.edit().await?;
         let (key, name) = (Key::of(&request.name), request.name.to_string());
         let mut queue = edit.load(&key, &name)?;
@@ -46,17 +50,17 @@ impl Claim {
             child: None,
         });
         let mut granted = edit.settle(&mut queue)?;
-        let mine = granted.contains(&claim.id);
+        let fence = queue.entries.last().and_then(|mine| mine.held).map(|held| held.fence);
         if !granted.is_empty() {
             granted.extend(queue.first_waiter().map(str::to_owned));
         }
-        let published = match (mine, patience) {
-            (false, Patience::Try) => Ok(None),
+        let published = match (fence, patience) {
+            (None, Patience::Try) => Ok(None),
             // We are the last in the queue: nobody watches us yet, but settling may have granted others.
             _ => edit.publish(&claim.key, &queue, &granted).map(|()| Some(())),
         };
         match published {
-            Ok(Some(())) => Ok(Some(claim)),
+            Ok(Some(())) => Ok(Some((claim, fence))),
             not_in_queue => {
                 claim.discard(&edit);
                 not_in_queue.map(|_| None)
@@ -71,10 +75,10 @@ impl Claim {
     }
 
     /// Waits for the turn, and returns the fence.
-    pub async fn granted(self) -> Result<(u64, Claim)> {
+    pub async fn granted(&self) -> Result<u64> {
         loop {
             let watches = match self.look().await? {
-                Turn::Granted(fence) => return Ok((fence, self)),
+                Turn::Granted(fence) => return Ok(fence),
                 Turn::Wait(watches) => watches,
             };
             self.until_something_happens(watches).await.map_err(|e| self.io("wait for", e))?;
@@ -84,6 +88,10 @@ impl Claim {
     async fn look(&self) -> Result<Turn> {
         let edit = self.store.edit().await?;
         let before = edit.load(&self.key, &self.name)?;
+        // The usual case: whoever left has granted it to us.
+        if let Some(held) = before.position(&self.id).and_then(|i| before.entries[i].held) {
+            return Ok(Turn::Granted(held.fence));
+        }
         let mut queue = before.clone();
         let mut wake = edit.settle(&mut queue)?;
         let turn = self.turn(&edit, &mut queue, &mut wake)?;

@@ -115,10 +115,13 @@ impl Engine for FileEngine {
 
     fn acquire(&self, request: Request, patience: Patience) -> BoxFuture<'_, Result<Option<Acquired>>> {
         Box::pin(async move {
-            let Some(claim) = claim::Claim::enter(&self.store, request, patience).await? else {
+            let Some((claim, fence)) = claim::Claim::enter(&self.store, request, patience).await? else {
                 return Ok(None);
             };
-            let (fence, claim) = claim.granted().await?;
+            let fence = match fence {
+                Some(fence) => fence,
+                None => claim.granted().await?,
+            };
             Ok(Some(Acquired { fence, lease: Lease::forever(), hold: Box::new(claim) }))
         })
     }

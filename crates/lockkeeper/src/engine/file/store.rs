@@ -90,6 +90,9 @@ impl Files {
     }
 }
 
+/// The guard is held so briefly that asking again mostly beats going to sleep.
+const SPINS: usize = 32;
+
 /// One open state directory.
 pub(super) struct Store {
     pub files: Files,
@@ -112,18 +115,21 @@ impl Store {
         Ok(store)
     }
 
-    /// Takes the guard, leaving the thread if somebody else has it.
+    /// Takes the guard; asks again a few times, then leaves the thread to others while it waits.
     pub async fn edit(&self) -> Result<Edit<'_>> {
-        if let Some(edit) = self.try_edit()? {
-            return Ok(edit);
+        let (mut guard, path) = (self.open_guard()?, self.files.path("guard"));
+        for _ in 0..SPINS {
+            match fs::flock(&guard, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(Edit { store: self, _guard: guard }),
+                Err(Errno::WOULDBLOCK | Errno::INTR) => tokio::task::yield_now().await,
+                Err(e) => return Err(Error::io("lock", path, e)),
+            }
         }
-        let (guard, path) = (self.open_guard()?, self.files.path("guard"));
         let locked = tokio::task::spawn_blocking(move || lock(guard, FlockOperation::LockExclusive)).await;
-        match locked {
-            Ok(Ok(guard)) => Ok(Edit { store: self, _guard: guard }),
-            Ok(Err(e)) => Err(Error::io("lock", path, e)),
-            Err(e) => Err(Error::io("lock", path, std::io::Error::other(e))),
-        }
+        guard = locked
+            .map_err(|e| Error::io("lock", &path, std::io::Error::other(e)))?
+            .map_err(|e| Error::io("lock", &path, e))?;
+        Ok(Edit { store: self, _guard: guard })
     }
 
     /// Takes the guard if it is free.
