@@ -417,7 +417,9 @@ fn directories_that_cannot_be_used_are_named() {
         // Nothing is read-only for root; be somebody else, who must reach the directory and the binary.
         std::fs::set_permissions(place.0.path(), PermissionsExt::from_mode(0o755)).unwrap();
         let binary = place.path("lockkeeper");
-        std::fs::copy(env!("CARGO_BIN_EXE_lockkeeper"), &binary).unwrap();
+        // Not by ourselves: a child of another test could inherit the open copy, and nobody may run it then.
+        let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_lockkeeper")).arg(&binary).status().unwrap();
+        assert!(copied.success());
         command = Command::new(binary);
         command.args(["run", "--on", &url, "a", "--", "true"]).uid(65534).gid(65534);
     }

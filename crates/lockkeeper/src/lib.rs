@@ -25,6 +25,11 @@
 //! [`Guard::fence`] along with every write, and let the resource reject a fence lower than the highest it has
 //! seen.
 
+#![cfg_attr(
+    not(feature = "file"),
+    allow(dead_code, unused_variables, reason = "some of what engines share is used by `file` alone")
+)]
+
 mod client;
 mod election;
 mod engine;

@@ -18,10 +18,23 @@ pub trait Backend: Sync {
         Duration::from_secs(2)
     }
 
+    /// The server behind the engine, if it has one of its own that tests may stop.
+    fn server(&self) -> Option<&dyn Server> {
+        None
+    }
+
     /// How many times the random killer strikes in an ordinary run.
     fn kills(&self) -> usize {
         20
     }
+}
+
+/// A server under test. Both calls return when it is so.
+pub trait Server: Sync {
+    /// Kills it -9.
+    fn stop(&self);
+    /// Starts it again, on the same port and the same data.
+    fn start(&self);
 }
 
 pub async fn open(backend: &dyn Backend) -> Lockkeeper {

@@ -44,6 +44,7 @@ macro_rules! conformance {
             processes::a_killed_holder_lets_the_next_one_in,
             processes::killed_waiters_cost_nothing,
             processes::a_stopped_holder_is_alone_or_learns_that_it_lost,
+            processes::a_server_that_goes_away_is_noticed,
             kills::random_kills_never_admit_two_and_never_block,
         }
     };

@@ -100,3 +100,25 @@ pub async fn a_stopped_holder_is_alone_or_learns_that_it_lost(backend: &dyn Back
         until(|| async { locks.mutex("a").try_acquire().await.unwrap().is_some() }).await;
     }
 }
+
+/// Where there is a server: holders and waiters learn that it went away, and locks work again when it is back.
+pub async fn a_server_that_goes_away_is_noticed(backend: &dyn Backend) {
+    let (locks, other) = (open(backend).await, open(backend).await);
+    let Some(server) = backend.server() else {
+        assert!(!locks.capabilities().expires, "only a server can let holds expire: give the backend one");
+        return;
+    };
+    let guard = locks.mutex("a").ttl(backend.short_ttl()).acquire().await.unwrap();
+    let fence = guard.fence();
+    let waiter = tokio::spawn(other.mutex("a").ttl(backend.short_ttl()).acquire());
+    if locks.capabilities().waiters {
+        until_waiting(&locks, "a", 1).await;
+    }
+    server.stop();
+    guard.lost().await;
+    assert!(!guard.is_valid());
+    assert!(waiter.await.unwrap().is_err(), "its session died: waiting on would be waiting for ever");
+    server.start();
+    let again = open(backend).await.mutex("a").acquire().await.unwrap();
+    assert!(!locks.capabilities().fence || again.fence() > fence);
+}
