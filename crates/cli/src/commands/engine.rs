@@ -7,7 +7,7 @@ use std::path::PathBuf;
 #[derive(clap::Args, Default)]
 pub struct On {
     /// Engine to use [default: $LOCKKEEPER_URL, then `url` in the configuration file, then file:]
-    #[arg(long = "on", value_name = "URL")]
+    #[arg(long = "on", value_name = "URL", global = true)]
     url: Option<String>,
 }
 

@@ -10,7 +10,6 @@ use std::process::ExitCode;
 
 /// Show who holds which lock since when, its fence, and who waits in which order
 #[derive(clap::Args)]
-#[command(args_conflicts_with_subcommands = false)]
 pub struct Args {
     /// Print JSON, one document per look
     #[arg(long, global = true)]
@@ -96,7 +95,8 @@ fn show(locks: &[LockInfo], json: bool) -> String {
             table.add_row(row(&lock.name, &format!("waits {}", i + 1), waiter));
         }
     }
-    table.to_string()
+    let lines: Vec<String> = table.lines().map(|line| line.trim().to_owned()).collect();
+    lines.join("\n")
 }
 
 fn row(name: &str, role: &str, participant: &Participant) -> [String; 8] {

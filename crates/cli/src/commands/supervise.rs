@@ -13,6 +13,9 @@ use tokio::signal::unix::{SignalKind, signal};
 /// Of what is left of the hold, the part that is kept for SIGKILL to take effect.
 const KILL_RESERVE: u32 = 4;
 
+/// However long the hold may still be safe.
+const GRACE_MAX: Duration = Duration::from_secs(60);
+
 /// Without a shell unless asked: no quoting traps.
 pub fn command(words: &[OsString], shell: bool) -> Command {
     if shell {
@@ -40,12 +43,17 @@ pub async fn run(guard: Guard, mut command: Command) -> ExitCode {
             return cannot_run(&format!("cannot run `{program}`: {error}"));
         }
     };
-    let (code, lost) = supervise(&guard, child, forwarded).await;
-    match guard.release().await {
-        Err(error) if !lost => eprintln!("lockkeeper: releasing: {error}"),
-        _ => {}
+    let ended = supervise(child, forwarded, guard.lost(), || guard.valid_for()).await;
+    match (ended, guard.release().await) {
+        (Ended::Lost, _) => ExitCode::from(exit::LOST),
+        (Ended::ByItself(status), released) => {
+            if let Err(error) = released {
+                eprintln!("lockkeeper: releasing: {error}");
+            }
+            code(status)
+        }
+        (Ended::Unknown(error), _) => cannot_run(&format!("cannot wait for the command: {error}")),
     }
-    code
 }
 
 fn cannot_run(why: &str) -> ExitCode {
@@ -53,18 +61,33 @@ fn cannot_run(why: &str) -> ExitCode {
     ExitCode::from(exit::CANNOT_RUN)
 }
 
-/// Waits for the child; true if the lock was lost meanwhile.
-async fn supervise(guard: &Guard, mut child: Child, mut forwarded: Forwarded) -> (ExitCode, bool) {
+/// How a command ended.
+#[derive(Debug)]
+enum Ended {
+    ByItself(ExitStatus),
+    /// Stopped by us, since the lock was being lost.
+    Lost,
+    Unknown(std::io::Error),
+}
+
+/// Waits for the child, or stops it when `lost` resolves; `left` is how long nobody else can enter yet.
+async fn supervise(
+    mut child: Child,
+    mut forwarded: Forwarded,
+    lost: impl Future<Output = String>,
+    left: impl Fn() -> Duration,
+) -> Ended {
     let pid = child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
+    tokio::pin!(lost);
     loop {
         tokio::select! {
             // A child that ended just before the loss ended well.
             biased;
-            status = child.wait() => return (status.map_or(ExitCode::from(exit::CANNOT_RUN), code), false),
-            reason = guard.lost() => {
-                eprintln!("lockkeeper: stopping the command, the lock `{}` is lost: {reason}", guard.name());
-                stop(guard, &mut child, pid).await;
-                return (ExitCode::from(exit::LOST), true);
+            status = child.wait() => return status.map_or_else(Ended::Unknown, Ended::ByItself),
+            reason = &mut lost => {
+                eprintln!("lockkeeper: the lock is lost, stopping the command: {reason}");
+                stop(&mut child, pid, left()).await;
+                return Ended::Lost;
             }
             signal = forwarded.next() => send(pid, signal),
         }
@@ -72,10 +95,9 @@ async fn supervise(guard: &Guard, mut child: Child, mut forwarded: Forwarded) ->
 }
 
 /// SIGTERM, then SIGKILL while nobody else can have entered yet.
-async fn stop(guard: &Guard, child: &mut Child, pid: Option<Pid>) {
+async fn stop(child: &mut Child, pid: Option<Pid>, left: Duration) {
     send(pid, Signal::TERM);
-    let left = guard.valid_for();
-    let grace = left.saturating_sub(left / KILL_RESERVE).min(Duration::from_secs(60));
+    let grace = (left - left / KILL_RESERVE).min(GRACE_MAX);
     if tokio::time::timeout(grace, child.wait()).await.is_err() {
         send(pid, Signal::KILL);
         let _ = child.wait().await;
@@ -135,4 +157,41 @@ fn terminal_sent_it_to_the_child_too(signal: Signal) -> bool {
     from_keyboard
         && rustix::termios::tcgetpgrp(rustix::stdio::stdin())
             .is_ok_and(|group| group == rustix::process::getpgrp())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, BufReader};
+
+    /// Runs a script that says `ready`, loses the lock then, and returns how it ended and what else it said.
+    async fn lose(script: &str, left: Duration) -> (Ended, String) {
+        let words = ["sh", "-c", script].map(OsString::from);
+        let mut child = command(&words, false).stdout(std::process::Stdio::piped()).spawn().unwrap();
+        let mut said = BufReader::new(child.stdout.take().unwrap());
+        let mut ready = [0; 6];
+        said.read_exact(&mut ready).await.unwrap();
+        let lost = std::future::ready("a test".to_owned());
+        let ended = supervise(child, Forwarded::listen().unwrap(), lost, || left).await;
+        let mut rest = String::new();
+        said.read_to_string(&mut rest).await.unwrap();
+        (ended, rest)
+    }
+
+    #[tokio::test]
+    async fn a_lost_lock_ends_the_command_with_a_chance_to_tidy_up() {
+        let script = "trap 'echo tidy; exit 0' TERM; echo ready; while :; do sleep 0.01; done";
+        let (ended, said) = lose(script, Duration::from_secs(60)).await;
+        assert!(matches!(ended, Ended::Lost), "{ended:?}");
+        assert_eq!(said, "tidy\n");
+    }
+
+    #[tokio::test]
+    async fn a_command_that_ignores_sigterm_is_killed_within_the_margin() {
+        let script = "trap '' TERM; echo ready; while :; do sleep 0.01; done";
+        let (ended, said) = lose(script, Duration::from_millis(40)).await;
+        // It would run for ever: that we are here is the proof.
+        assert!(matches!(ended, Ended::Lost), "{ended:?}");
+        assert_eq!(said, "");
+    }
 }
