@@ -7,7 +7,7 @@ mod exit;
 mod progress;
 mod table;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Distributed mutual exclusion: run things one at a time, and study how that is done.
@@ -20,6 +20,11 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Run(commands::run::Args),
+    Elect(commands::elect::Args),
+    Locks(commands::locks::Args),
+    Completions(commands::generate::Completions),
+    Man(commands::generate::Man),
     Algorithms(commands::algorithms::Algorithms),
     Sim(Box<commands::sim::Sim>),
     Scenarios(commands::scenarios::Scenarios),
@@ -31,6 +36,11 @@ fn main() -> ExitCode {
         Err(error) => return exit::usage(&error),
     };
     match cli.command {
+        Command::Run(args) => commands::run::run(args),
+        Command::Elect(args) => commands::elect::run(args),
+        Command::Locks(args) => commands::locks::run(args),
+        Command::Completions(args) => commands::generate::completions(&args, Cli::command()),
+        Command::Man(args) => commands::generate::man(&args, Cli::command()),
         Command::Algorithms(command) => command.run(),
         Command::Sim(command) => command.run(),
         Command::Scenarios(command) => command.run(),

@@ -1,0 +1,60 @@
+//! `lockkeeper elect`: a command while elected.
+
+use super::engine::{On, block_on};
+use super::{duration, supervise};
+use crate::exit;
+use lockkeeper::Error;
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Run a command while elected leader; another candidate takes over when this one ends
+#[derive(clap::Args)]
+#[command(after_help = "Environment and exit codes are those of `lockkeeper run`.")]
+pub struct Args {
+    /// What observers see of this candidate [default: HOST:PID]
+    #[arg(long)]
+    value: Option<String>,
+    /// How long leadership survives without renewal, on engines where holds expire
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true)]
+    ttl: Option<Duration>,
+    /// Tell when elected
+    #[arg(short, long)]
+    verbose: bool,
+    #[command(flatten)]
+    on: On,
+    /// The election's name
+    name: String,
+    /// The command and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    command: Vec<OsString>,
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> ExitCode {
+    match block_on(run_async(args)) {
+        Ok(Ok(code)) => code,
+        Ok(Err(error)) => exit::lock_error(&error),
+        Err(error) => {
+            eprintln!("lockkeeper: cannot start: {error}");
+            ExitCode::from(exit::CANNOT_RUN)
+        }
+    }
+}
+
+async fn run_async(args: Args) -> Result<ExitCode, Error> {
+    let locks = args.on.open().await?;
+    let value = args.value.unwrap_or_else(|| {
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        format!("{host}:{}", std::process::id())
+    });
+    let mut election = locks.election(args.name.as_str());
+    if let Some(ttl) = args.ttl {
+        election = election.ttl(ttl);
+    }
+    let leadership = election.campaign(value).elected().await?;
+    if args.verbose {
+        eprintln!("lockkeeper: elected in `{}` with fence {}", args.name, leadership.fence());
+    }
+    Ok(supervise::run(leadership.into_guard(), supervise::command(&args.command, false)).await)
+}

@@ -1,0 +1,59 @@
+//! Which engine a command uses: `--on`, then `LOCKKEEPER_URL`, then the configuration file, then this machine.
+
+use lockkeeper::{Error, Lockkeeper};
+use std::path::PathBuf;
+
+/// The option shared by all commands that use locks.
+#[derive(clap::Args, Default)]
+pub struct On {
+    /// Engine to use [default: $LOCKKEEPER_URL, then `url` in the configuration file, then file:]
+    #[arg(long = "on", value_name = "URL", global = true)]
+    url: Option<String>,
+}
+
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Config {
+    url: Option<String>,
+}
+
+impl On {
+    pub async fn open(self) -> Result<Lockkeeper, Error> {
+        Lockkeeper::open(&self.resolve()?).await
+    }
+
+    fn resolve(self) -> Result<String, Error> {
+        if let Some(url) = self.url {
+            return Ok(url);
+        }
+        if let Some(url) = std::env::var("LOCKKEEPER_URL").ok().filter(|url| !url.is_empty()) {
+            return Ok(url);
+        }
+        Ok(from_config()?.unwrap_or_else(|| "file:".into()))
+    }
+}
+
+/// `$XDG_CONFIG_HOME/lockkeeper/config.toml`, or below `~/.config`.
+fn config_path() -> Option<PathBuf> {
+    let absolute = |variable| std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
+    let config = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")))?;
+    Some(config.join("lockkeeper/config.toml"))
+}
+
+fn from_config() -> Result<Option<String>, Error> {
+    let Some(path) = config_path() else { return Ok(None) };
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(source) => return Err(Error::Io { action: "read", path, source }),
+    };
+    match toml::from_str::<Config>(&text) {
+        Ok(config) => Ok(config.url),
+        Err(e) => Err(Error::BadOption(format!("{}: {}", path.display(), e.message()))),
+    }
+}
+
+/// One thread is enough to wait for locks and children, and quick to start.
+pub fn block_on<T>(future: impl Future<Output = T>) -> std::io::Result<T> {
+    Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(future))
+}

@@ -1,0 +1,135 @@
+//! `lockkeeper locks`: who holds what, who waits, and why.
+
+use super::engine::{On, block_on};
+use super::words;
+use crate::exit;
+use comfy_table::{Table, presets};
+use lockkeeper::{Error, LockInfo, Lockkeeper, Participant};
+use std::io::Write;
+use std::process::ExitCode;
+
+/// Show who holds which lock since when, its fence, and who waits in which order
+#[derive(clap::Args)]
+pub struct Args {
+    /// Print JSON, one document per look
+    #[arg(long, global = true)]
+    json: bool,
+    #[command(flatten)]
+    on: On,
+    #[command(subcommand)]
+    what: Option<What>,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    /// Print the locks again whenever they change
+    Watch,
+    /// Explain in words why one lock is not to be had
+    Why {
+        /// The lock's name
+        name: String,
+    },
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> ExitCode {
+    match block_on(run_async(args)) {
+        Ok(Ok(())) => ExitCode::SUCCESS,
+        Ok(Err(error)) => exit::lock_error(&error),
+        Err(error) => {
+            eprintln!("lockkeeper: cannot start: {error}");
+            ExitCode::from(exit::CANNOT_RUN)
+        }
+    }
+}
+
+async fn run_async(args: Args) -> Result<(), Error> {
+    let locks = args.on.open().await?;
+    match args.what {
+        None => {
+            print(&show(&locks.list().await?, args.json));
+            Ok(())
+        }
+        Some(What::Watch) => watch(&locks, args.json).await,
+        Some(What::Why { name }) => {
+            let info = locks.inspect(name).await?;
+            print(&if args.json { show(&[info], true) } else { why(&info) });
+            Ok(())
+        }
+    }
+}
+
+async fn watch(locks: &Lockkeeper, json: bool) -> Result<(), Error> {
+    let mut changes = locks.watch().await?;
+    let mut last = None;
+    loop {
+        let now = locks.list().await?;
+        if last.as_ref() != Some(&now) && !print(&show(&now, json)) {
+            return Ok(());
+        }
+        last = Some(now);
+        changes.changed().await?;
+    }
+}
+
+/// False if nobody reads any more.
+fn print(text: &str) -> bool {
+    writeln!(std::io::stdout(), "{text}").is_ok()
+}
+
+fn show(locks: &[LockInfo], json: bool) -> String {
+    if json {
+        return serde_json::to_string(locks).unwrap_or_default();
+    }
+    if locks.is_empty() {
+        return "no locks are held".into();
+    }
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(["LOCK", "", "FENCE", "FOR", "KIND", "PID", "HOST", "COMMAND"]);
+    for lock in locks {
+        for holder in &lock.holders {
+            table.add_row(row(&lock.name, "held", holder));
+        }
+        for (i, waiter) in lock.waiters.iter().enumerate() {
+            table.add_row(row(&lock.name, &format!("waits {}", i + 1), waiter));
+        }
+    }
+    let lines: Vec<String> = table.lines().map(|line| line.trim().to_owned()).collect();
+    lines.join("\n")
+}
+
+fn row(name: &str, role: &str, participant: &Participant) -> [String; 8] {
+    let tag = &participant.tag;
+    let said = tag.metadata.get("command").or_else(|| tag.metadata.get("value"));
+    [
+        name.into(),
+        role.into(),
+        participant.fence.map(|fence| fence.to_string()).unwrap_or_default(),
+        words::age(participant.age()),
+        participant.kind.to_string(),
+        tag.pid.to_string(),
+        tag.host.clone(),
+        said.cloned().unwrap_or_default(),
+    ]
+}
+
+fn why(info: &LockInfo) -> String {
+    let name = &info.name;
+    if info.holders.is_empty() {
+        return format!("`{name}` is free: nobody holds it.");
+    }
+    let mut lines = vec![format!("`{name}` is held ({}):", info.holders[0].kind)];
+    for holder in &info.holders {
+        let fence = holder.fence.map(|fence| format!(", fence {fence}")).unwrap_or_default();
+        lines.push(format!("  by {}{fence}", words::who(holder)));
+    }
+    match info.waiters.len() {
+        0 => lines.push("Nobody waits for it: you would be next.".into()),
+        n => lines.push(format!("{n} wait{} for it, in this order:", if n == 1 { "s" } else { "" })),
+    }
+    for (i, waiter) in info.waiters.iter().enumerate() {
+        lines.push(format!("  {}. {} ({})", i + 1, words::who(waiter), waiter.kind));
+    }
+    lines.join("\n")
+}

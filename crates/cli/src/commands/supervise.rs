@@ -1,0 +1,197 @@
+//! A child process under a lock: signals forwarded, stopped when the lock is lost.
+
+use crate::exit;
+use lockkeeper::Guard;
+use rustix::process::{Pid, Signal, kill_process};
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitCode, ExitStatus};
+use std::time::Duration;
+use tokio::process::{Child, Command};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Of what is left of the hold, the part that is kept for SIGKILL to take effect.
+const KILL_RESERVE: u32 = 4;
+
+/// However long the hold may still be safe.
+const GRACE_MAX: Duration = Duration::from_secs(60);
+
+/// Without a shell unless asked: no quoting traps.
+pub fn command(words: &[OsString], shell: bool) -> Command {
+    if shell {
+        let mut command = Command::new("/bin/sh");
+        // The word after the script is `$0`.
+        command.arg("-c").arg(&words[0]).arg("lockkeeper").args(&words[1..]);
+        command
+    } else {
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]);
+        command
+    }
+}
+
+/// Runs a command under a guard, and gives the lock up afterwards.
+pub async fn run(guard: Guard, mut command: Command) -> ExitCode {
+    let forwarded = match Forwarded::listen() {
+        Ok(forwarded) => forwarded,
+        Err(error) => return cannot_run(&format!("cannot listen for signals: {error}")),
+    };
+    let child = match guard.spawn(&mut command).await {
+        Ok(child) => child,
+        Err(error) => {
+            let program = command.as_std().get_program().to_string_lossy().into_owned();
+            return cannot_run(&format!("cannot run `{program}`: {error}"));
+        }
+    };
+    let ended = supervise(child, forwarded, guard.lost(), || guard.valid_for()).await;
+    match (ended, guard.release().await) {
+        (Ended::Lost, _) => ExitCode::from(exit::LOST),
+        (Ended::ByItself(status), released) => {
+            if let Err(error) = released {
+                eprintln!("lockkeeper: releasing: {error}");
+            }
+            code(status)
+        }
+        (Ended::Unknown(error), _) => cannot_run(&format!("cannot wait for the command: {error}")),
+    }
+}
+
+fn cannot_run(why: &str) -> ExitCode {
+    eprintln!("lockkeeper: {why}");
+    ExitCode::from(exit::CANNOT_RUN)
+}
+
+/// How a command ended.
+#[derive(Debug)]
+enum Ended {
+    ByItself(ExitStatus),
+    /// Stopped by us, since the lock was being lost.
+    Lost,
+    Unknown(std::io::Error),
+}
+
+/// Waits for the child, or stops it when `lost` resolves; `left` is how long nobody else can enter yet.
+async fn supervise(
+    mut child: Child,
+    mut forwarded: Forwarded,
+    lost: impl Future<Output = String>,
+    left: impl Fn() -> Duration,
+) -> Ended {
+    let pid = child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
+    tokio::pin!(lost);
+    loop {
+        tokio::select! {
+            // A child that ended just before the loss ended well.
+            biased;
+            status = child.wait() => return status.map_or_else(Ended::Unknown, Ended::ByItself),
+            reason = &mut lost => {
+                eprintln!("lockkeeper: the lock is lost, stopping the command: {reason}");
+                stop(&mut child, pid, left()).await;
+                return Ended::Lost;
+            }
+            signal = forwarded.next() => send(pid, signal),
+        }
+    }
+}
+
+/// SIGTERM, then SIGKILL while nobody else can have entered yet.
+async fn stop(child: &mut Child, pid: Option<Pid>, left: Duration) {
+    send(pid, Signal::TERM);
+    let grace = (left - left / KILL_RESERVE).min(GRACE_MAX);
+    if tokio::time::timeout(grace, child.wait()).await.is_err() {
+        send(pid, Signal::KILL);
+        let _ = child.wait().await;
+    }
+}
+
+fn send(pid: Option<Pid>, signal: Signal) {
+    if let Some(pid) = pid {
+        // The child is not waited for yet, so the id is still its own.
+        let _ = kill_process(pid, signal);
+    }
+}
+
+fn code(status: ExitStatus) -> ExitCode {
+    let code = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+    ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX))
+}
+
+/// Signals meant for the command.
+struct Forwarded {
+    listening: Vec<(Signal, tokio::signal::unix::Signal)>,
+}
+
+impl Forwarded {
+    fn listen() -> std::io::Result<Forwarded> {
+        let signals =
+            [Signal::TERM, Signal::HUP, Signal::INT, Signal::QUIT, Signal::USR1, Signal::USR2, Signal::CONT];
+        let mut listening = Vec::new();
+        for kind in signals {
+            listening.push((kind, signal(SignalKind::from_raw(kind.as_raw()))?));
+        }
+        Ok(Forwarded { listening })
+    }
+
+    async fn next(&mut self) -> Signal {
+        loop {
+            let received = std::future::poll_fn(|cx| {
+                for (kind, stream) in &mut self.listening {
+                    if stream.poll_recv(cx).is_ready() {
+                        return std::task::Poll::Ready(*kind);
+                    }
+                }
+                std::task::Poll::Pending
+            })
+            .await;
+            if !terminal_sent_it_to_the_child_too(received) {
+                return received;
+            }
+        }
+    }
+}
+
+/// Ctrl-C and Ctrl-\ go to every process in the terminal's foreground, the child included; a second
+/// copy would look like a second, impatient Ctrl-C.
+fn terminal_sent_it_to_the_child_too(signal: Signal) -> bool {
+    let from_keyboard = signal == Signal::INT || signal == Signal::QUIT;
+    from_keyboard
+        && rustix::termios::tcgetpgrp(rustix::stdio::stdin())
+            .is_ok_and(|group| group == rustix::process::getpgrp())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, BufReader};
+
+    /// Runs a script that says `ready`, loses the lock then, and returns how it ended and what else it said.
+    async fn lose(script: &str, left: Duration) -> (Ended, String) {
+        let words = ["sh", "-c", script].map(OsString::from);
+        let mut child = command(&words, false).stdout(std::process::Stdio::piped()).spawn().unwrap();
+        let mut said = BufReader::new(child.stdout.take().unwrap());
+        let mut ready = [0; 6];
+        said.read_exact(&mut ready).await.unwrap();
+        let lost = std::future::ready("a test".to_owned());
+        let ended = supervise(child, Forwarded::listen().unwrap(), lost, || left).await;
+        let mut rest = String::new();
+        said.read_to_string(&mut rest).await.unwrap();
+        (ended, rest)
+    }
+
+    #[tokio::test]
+    async fn a_lost_lock_ends_the_command_with_a_chance_to_tidy_up() {
+        let script = "trap 'echo tidy; exit 0' TERM; echo ready; while :; do sleep 0.01; done";
+        let (ended, said) = lose(script, Duration::from_secs(60)).await;
+        assert!(matches!(ended, Ended::Lost), "{ended:?}");
+        assert_eq!(said, "tidy\n");
+    }
+
+    #[tokio::test]
+    async fn a_command_that_ignores_sigterm_is_killed_within_the_margin() {
+        let script = "trap '' TERM; echo ready; while :; do sleep 0.01; done";
+        let (ended, said) = lose(script, Duration::from_millis(40)).await;
+        // It would run for ever: that we are here is the proof.
+        assert!(matches!(ended, Ended::Lost), "{ended:?}");
+        assert_eq!(said, "");
+    }
+}

@@ -1,0 +1,41 @@
+//! Holders and waiters in words.
+
+use lockkeeper::{LockInfo, Participant};
+use std::time::Duration;
+
+/// `pid 123 on host (make backup) for 3 s`.
+pub fn who(participant: &Participant) -> String {
+    let tag = &participant.tag;
+    let command = tag.metadata.get("command").map(|command| format!(" ({command})")).unwrap_or_default();
+    format!("pid {} on {}{command} for {}", tag.pid, tag.host, age(participant.age()))
+}
+
+/// Rounded as people do.
+pub fn age(age: Duration) -> String {
+    match age.as_secs() {
+        0 => format!("{} ms", age.as_millis()),
+        s @ 1..60 => format!("{s} s"),
+        s @ 60..3600 => format!("{} min {} s", s / 60, s % 60),
+        s @ 3600..86400 => format!("{} h {} min", s / 3600, s % 3600 / 60),
+        s => format!("{} d {} h", s / 86400, s % 86400 / 3600),
+    }
+}
+
+/// Who has the lock, for one line.
+pub fn held_by(info: &LockInfo) -> String {
+    match &info.holders[..] {
+        [] => "nobody".into(),
+        [holder] => who(holder),
+        [holder, others @ ..] => format!("{} and {} more", who(holder), others.len()),
+    }
+}
+
+/// A command line as its holder shows it: on one line, not endless.
+pub fn command_line(words: &[std::ffi::OsString]) -> String {
+    let line: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
+    let line: String = line.join(" ").chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+    match line.char_indices().nth(200) {
+        Some((cut, _)) => format!("{}…", &line[..cut]),
+        None => line,
+    }
+}

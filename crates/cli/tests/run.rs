@@ -1,0 +1,438 @@
+//! `lockkeeper run` as its users see it: exit codes, environment, signals, standard input, kill -9.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// Only a stuck test reaches it.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A state directory of its own, and nothing else of the caller's environment.
+struct Place(tempfile::TempDir);
+
+impl Place {
+    fn new() -> Place {
+        Place(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// As under cron: no terminal, hardly any environment.
+    fn lockkeeper(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
+        command.args(args).env_clear().env("PATH", "/usr/bin:/bin").env("HOME", self.0.path());
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    fn output(&self, args: &[&str]) -> Output {
+        self.lockkeeper(args).output().unwrap()
+    }
+
+    /// Starts a holder and returns once its command runs. It ends when its standard input closes.
+    fn holder(&self, name: &str) -> Child {
+        let mark = self.path(&format!("in-{name}"));
+        let script = format!("touch '{}'; cat >/dev/null", mark.display());
+        let child =
+            self.lockkeeper(&["run", "-c", name, "--", &script]).stdin(Stdio::piped()).spawn().unwrap();
+        until(|| mark.exists());
+        child
+    }
+
+    fn locks(&self) -> String {
+        text(&self.output(&["locks", "--json"]).stdout)
+    }
+}
+
+fn until(mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < PATIENCE, "stuck");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn signal(pid: u32, signal: &str) {
+    assert!(Command::new("kill").args(["-s", signal, &pid.to_string()]).status().unwrap().success());
+}
+
+fn read_pid(path: &Path) -> u32 {
+    until(|| std::fs::read_to_string(path).is_ok_and(|text| text.ends_with('\n')));
+    std::fs::read_to_string(path).unwrap().trim().parse().unwrap()
+}
+
+fn is_alive(pid: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat"))
+        .is_ok_and(|stat| !stat.rsplit(')').next().unwrap().trim_start().starts_with('Z'))
+}
+
+#[test]
+fn the_exit_code_is_the_commands_own() {
+    let place = Place::new();
+    for (script, code) in [("exit 0", 0), ("exit 7", 7), ("kill -TERM $$", 143), ("kill -KILL $$", 137)] {
+        let output = place.output(&["run", "a", "--", "sh", "-c", script]);
+        assert_eq!(output.status.code(), Some(code), "{script}: {output:?}");
+        assert!(output.stderr.is_empty(), "quiet: {output:?}");
+    }
+}
+
+#[test]
+fn what_cannot_run_says_so_on_one_line() {
+    let place = Place::new();
+    let cases: &[(&[&str], i32, &str)] = &[
+        (&["run", "a", "--", "/no/such/command"], 69, "cannot run `/no/such/command`"),
+        (&["run", "a", "--", "/etc/passwd"], 69, "Permission denied"),
+        (&["run", "", "--", "true"], 64, "it is empty"),
+        (&["run", "a\nb", "--", "true"], 64, "control character"),
+        (&["run", "--on", "gopher://x", "a", "--", "true"], 64, "unknown scheme `gopher`"),
+        (&["run", "--on", "file://host/x", "a", "--", "true"], 64, "absolute path"),
+        (&["run", "--on", "file:///proc/x", "a", "--", "true"], 69, "cannot make the directory /proc/x"),
+        (&["run", "--ttl", "1ms", "a", "--", "true"], 64, "time to live"),
+    ];
+    for (args, code, part) in cases {
+        let output = place.output(args);
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(*code), "{args:?}: {stderr}");
+        assert!(stderr.contains(part), "{args:?}: {stderr}");
+        assert_eq!(stderr.lines().count(), 1, "{stderr}");
+    }
+    let usage: &[(&[&str], &str)] = &[
+        (&["run"], "required"),
+        (&["run", "a"], "required"),
+        (&["run", "-n", "-w", "1", "a", "--", "true"], "cannot be used with"),
+        (&["run", "-w", "-1", "a", "--", "true"], "cannot be negative"),
+        (&["run", "--ttl", "-5s", "a", "--", "true"], "cannot be negative"),
+        (&["run", "--permits", "0", "a", "--", "true"], "0 is not in"),
+        (&["run", "-E", "256", "a", "--", "true"], "256 is not in"),
+    ];
+    for (args, part) in usage {
+        let output = place.output(args);
+        let stderr = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(64), "{args:?}: {stderr}");
+        assert!(stderr.contains(part), "{args:?}: {stderr}");
+    }
+    assert!(!place.locks().contains("holder"), "nothing stays held");
+}
+
+#[test]
+fn a_megabyte_of_name_is_refused_in_words() {
+    let place = Place::new();
+    // The kernel allows 128 KiB per argument.
+    let output = place.output(&["run", &"x".repeat(100_000), "--", "true"]);
+    assert_eq!(output.status.code(), Some(64));
+    assert!(text(&output.stderr).contains("it has 100000 bytes"));
+}
+
+#[test]
+fn a_held_lock_is_a_conflict() {
+    let place = Place::new();
+    let mut holder = place.holder("a");
+    for (args, code) in [
+        (&["run", "-n", "a", "--", "true"][..], 1),
+        (&["run", "-w", "0.05", "a", "--", "true"], 1),
+        (&["run", "-n", "-E", "42", "a", "--", "true"], 42),
+        (&["run", "-n", "-s", "a", "--", "true"], 1),
+        (&["run", "-n", "b", "--", "true"], 0),
+    ] {
+        let output = place.output(args);
+        assert_eq!(output.status.code(), Some(code), "{args:?}");
+        let lines = text(&output.stderr).lines().count();
+        assert_eq!(lines, usize::from(code != 0), "one line on failure: {output:?}");
+    }
+    let output = place.output(&["run", "-n", "-q", "a", "--", "true"]);
+    assert_eq!((output.status.code(), output.stderr.len()), (Some(1), 0));
+    drop(holder.stdin.take());
+    assert!(holder.wait().unwrap().success());
+    assert_eq!(place.output(&["run", "-n", "a", "--", "true"]).status.code(), Some(0));
+}
+
+#[test]
+fn the_command_gets_its_input_its_arguments_and_the_lock_in_its_environment() {
+    let place = Place::new();
+    let script = r#"read -r line; echo "$line|$1|$LOCKKEEPER_NAME|$LOCKKEEPER_FENCE|$LOCKKEEPER_TTL_MS|$LOCKKEEPER_HOLDER""#;
+    let run = |mut command: Command| {
+        let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
+        child.stdin.take().unwrap().write_all(b"from stdin\n").unwrap();
+        text(&child.wait_with_output().unwrap().stdout)
+    };
+    let plain = run(place.lockkeeper(&["run", "a b", "--", "sh", "-c", script, "sh", "an 'argument' $HOME"]));
+    assert!(plain.starts_with("from stdin|an 'argument' $HOME|a b|1|0|"), "{plain}");
+    let shell = run(place.lockkeeper(&["run", "-c", "a b", "--", script, "arg"]));
+    assert!(shell.starts_with("from stdin|arg|a b|2|0|"), "{shell}");
+}
+
+#[test]
+fn two_at_once_take_turns() {
+    let place = Place::new();
+    let log = place.path("log");
+    let script =
+        format!("echo enter >>'{0}'; for i in 1 2 3 4 5; do :; done; echo exit >>'{0}'", log.display());
+    let children: Vec<Child> =
+        (0..16).map(|_| place.lockkeeper(&["run", "-c", "a", "--", &script]).spawn().unwrap()).collect();
+    for mut child in children {
+        assert!(child.wait().unwrap().success());
+    }
+    assert_eq!(std::fs::read_to_string(log).unwrap(), "enter\nexit\n".repeat(16));
+}
+
+#[test]
+fn permits_and_shared_holders_run_together() {
+    let place = Place::new();
+    for option in [&["--permits", "2"][..], &["-s"]] {
+        // Each ends only when the other has begun.
+        let script = |mine: &str, other: &str| {
+            format!(
+                "touch '{}'; until [ -e '{}' ]; do sleep 0.01; done",
+                place.path(mine).display(),
+                place.path(other).display()
+            )
+        };
+        let (one, two) = (script("one", "two"), script("two", "one"));
+        let start = |script: &str| {
+            let mut args = vec!["run", "-c"];
+            args.extend(option);
+            args.extend(["a", "--", script]);
+            place.lockkeeper(&args).spawn().unwrap()
+        };
+        let (mut one, mut two) = (start(&one), start(&two));
+        assert!(one.wait().unwrap().success() && two.wait().unwrap().success());
+        std::fs::remove_file(place.path("one")).unwrap();
+        std::fs::remove_file(place.path("two")).unwrap();
+    }
+}
+
+#[test]
+fn signals_reach_the_command() {
+    let place = Place::new();
+    for (name, code) in [("TERM", 10), ("INT", 11), ("HUP", 12), ("USR1", 13)] {
+        let ready = place.path(name);
+        let script =
+            format!("trap 'exit {code}' {name}; touch '{}'; while :; do sleep 0.01; done", ready.display());
+        let child = place.lockkeeper(&["run", "-c", "a", "--", &script]).spawn().unwrap();
+        until(|| ready.exists());
+        signal(child.id(), name);
+        assert_eq!(child.wait_with_output().unwrap().status.code(), Some(code), "{name}");
+    }
+}
+
+#[test]
+fn a_waiting_run_ends_at_once_on_sigterm_and_leaves_the_queue() {
+    let place = Place::new();
+    let mut holder = place.holder("a");
+    let waiter = place.lockkeeper(&["run", "a", "--", "true"]).spawn().unwrap();
+    until(|| place.locks().contains("\"command\":\"true\""));
+    signal(waiter.id(), "TERM");
+    assert_eq!(waiter.wait_with_output().unwrap().status.signal(), Some(15));
+    until(|| !place.locks().contains("\"command\":\"true\""));
+    drop(holder.stdin.take());
+    assert!(holder.wait().unwrap().success());
+}
+
+/// Starts `run` around a script that writes its process id, and kills `run` -9.
+fn kill_run_but_not_its_child(place: &Place, script: &str) -> u32 {
+    let pid_file = place.path("pid");
+    let script = format!("echo $$ >'{}'; {script}", pid_file.display());
+    let mut run = place.lockkeeper(&["run", "a", "--", "sh", "-c", &script]).spawn().unwrap();
+    let child = read_pid(&pid_file);
+    // The lock must protect the child at any time, whether it is recorded yet or not: kill at once.
+    run.kill().unwrap();
+    run.wait().unwrap();
+    child
+}
+
+#[test]
+fn kill_9_of_run_lets_nobody_in_while_its_child_lives() {
+    for closes_descriptors in [false, true] {
+        let place = Place::new();
+        // Some programs close whatever they inherited.
+        let close =
+            if closes_descriptors { "for fd in 3 4 5 6 7 8 9; do eval \"exec $fd>&-\"; done; " } else { "" };
+        let go = place.path("go");
+        let script = format!("{close}until [ -e '{}' ]; do sleep 0.01; done", go.display());
+        let pid_file = place.path("pid");
+        let script = format!("echo $$ >'{}'; {script}", pid_file.display());
+        let mut run = place.lockkeeper(&["run", "a", "--", "sh", "-c", &script]).spawn().unwrap();
+        let child = read_pid(&pid_file);
+        if closes_descriptors {
+            // Until it is recorded, only the descriptor protects it.
+            until(|| {
+                std::fs::read_to_string(place.path(".local/state/lockkeeper/locks/a"))
+                    .is_ok_and(|q| q.contains(&format!("\"child\":{{\"pid\":{child}")))
+            });
+        }
+        let after = place.path("after");
+        let waiter_script = format!("touch '{}'", after.display());
+        let mut waiter = place.lockkeeper(&["run", "-c", "a", "--", &waiter_script]).spawn().unwrap();
+        until(|| place.locks().matches("\"holder\"").count() == 2);
+        run.kill().unwrap();
+        run.wait().unwrap();
+        assert_eq!(
+            place.output(&["run", "-n", "a", "--", "true"]).status.code(),
+            Some(1),
+            "the child still runs"
+        );
+        assert!(is_alive(child) && !after.exists());
+        std::fs::write(&go, "").unwrap();
+        assert!(waiter.wait().unwrap().success(), "enters when the child has ended");
+        assert!(!is_alive(child) && after.exists());
+    }
+}
+
+#[test]
+fn kill_9_right_after_the_start_of_the_child_is_no_gap() {
+    for _ in 0..30 {
+        let place = Place::new();
+        let go = place.path("go");
+        let child = kill_run_but_not_its_child(
+            &place,
+            &format!("until [ -e '{}' ]; do sleep 0.01; done", go.display()),
+        );
+        assert!(is_alive(child));
+        assert_eq!(place.output(&["run", "-n", "a", "--", "true"]).status.code(), Some(1));
+        std::fs::write(&go, "").unwrap();
+        assert!(place.output(&["run", "a", "--", "true"]).status.success());
+    }
+}
+
+/// A script whose background process outlives it, with every descriptor still open.
+fn leave_a_daemon(place: &Place) -> String {
+    format!("sleep 1000 </dev/null >/dev/null 2>&1 & echo $! >'{}'", place.path("daemon").display())
+}
+
+#[test]
+fn a_daemon_left_behind_keeps_nothing() {
+    let place = Place::new();
+    assert!(place.output(&["run", "-c", "a", "--", &leave_a_daemon(&place)]).status.success());
+    let daemon = read_pid(&place.path("daemon"));
+    assert!(is_alive(daemon));
+    assert_eq!(place.output(&["run", "-n", "a", "--", "true"]).status.code(), Some(0));
+    signal(daemon, "KILL");
+}
+
+#[test]
+fn a_daemon_left_behind_keeps_nothing_even_after_kill_9_of_run() {
+    let place = Place::new();
+    let (go, pid_file) = (place.path("go"), place.path("pid"));
+    let script = format!(
+        "{}; echo $$ >'{}'; until [ -e '{}' ]; do sleep 0.01; done",
+        leave_a_daemon(&place),
+        pid_file.display(),
+        go.display()
+    );
+    let mut run = place.lockkeeper(&["run", "a", "--", "sh", "-c", &script]).spawn().unwrap();
+    let (child, daemon) = (read_pid(&pid_file), read_pid(&place.path("daemon")));
+    let queue = place.path(".local/state/lockkeeper/locks/a");
+    until(|| {
+        std::fs::read_to_string(&queue).is_ok_and(|q| q.contains(&format!("\"child\":{{\"pid\":{child}")))
+    });
+    run.kill().unwrap();
+    run.wait().unwrap();
+    let mut waiter = place.lockkeeper(&["run", "a", "--", "true"]).spawn().unwrap();
+    until(|| place.locks().contains("\"command\":\"true\""));
+    std::fs::write(&go, "").unwrap();
+    assert!(waiter.wait().unwrap().success());
+    assert!(is_alive(daemon) && !is_alive(child));
+    signal(daemon, "KILL");
+}
+
+#[test]
+fn a_run_inside_itself_is_refused_instead_of_waiting_for_ever() {
+    let place = Place::new();
+    let output =
+        place.output(&["run", "a", "--", env!("CARGO_BIN_EXE_lockkeeper"), "run", "a", "--", "true"]);
+    assert_eq!(output.status.code(), Some(64));
+    assert!(text(&output.stderr).contains("would wait for itself"));
+}
+
+#[test]
+fn verbose_tells_who_is_ahead() {
+    let place = Place::new();
+    let mut holder = place.holder("a");
+    let mut waiter = place.lockkeeper(&["run", "-v", "a", "--", "true"]).spawn().unwrap();
+    let mut said = BufReader::new(waiter.stderr.take().unwrap()).lines().map(|line| line.unwrap());
+    let waiting = said.next().unwrap();
+    assert!(waiting.contains(&format!("number 1 in the queue; held by pid {}", holder.id())), "{waiting}");
+    drop(holder.stdin.take());
+    holder.wait().unwrap();
+    assert_eq!(said.last().unwrap(), "lockkeeper: holding `a` with fence 2");
+    assert!(waiter.wait().unwrap().success());
+}
+
+/// A limit on the size of files stands in for a full disk: every write to a file fails.
+#[test]
+fn on_a_full_disk_nothing_is_granted_and_release_still_works() {
+    let place = Place::new();
+    let binary = env!("CARGO_BIN_EXE_lockkeeper");
+    assert!(place.output(&["run", "a", "--", "true"]).status.success());
+    let full = |script: &str| {
+        let mut command = place.lockkeeper(&[]);
+        let mut shell = Command::new("sh");
+        shell.arg("-c").arg(format!("trap '' XFSZ; {script}")).env("HOME", place.0.path());
+        std::mem::swap(&mut command, &mut shell);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    };
+    let ran = place.path("ran");
+    let output =
+        full(&format!("ulimit -f 0; exec {binary} run a -- touch '{}'", ran.display())).output().unwrap();
+    assert_eq!(output.status.code(), Some(69), "{output:?}");
+    assert!(text(&output.stderr).contains("cannot write"), "{output:?}");
+    assert!(!ran.exists(), "nothing was granted");
+
+    // The disk fills up while the lock is held and somebody waits.
+    let mark = place.path("in");
+    let mut holder =
+        full(&format!("exec {binary} run -c a -- \"touch '{}'; cat\"", mark.display())).spawn().unwrap();
+    until(|| mark.exists());
+    let mut waiter = place.lockkeeper(&["run", "a", "--", "true"]).spawn().unwrap();
+    until(|| place.locks().contains("\"command\":\"true\""));
+    let limited =
+        Command::new("prlimit").args(["--fsize=0:0", "--pid", &holder.id().to_string()]).status().unwrap();
+    assert!(limited.success());
+    drop(holder.stdin.take());
+    assert!(holder.wait().unwrap().success(), "release needs no space");
+    assert!(waiter.wait().unwrap().success());
+    let fence = place.output(&["run", "a", "--", "sh", "-c", "echo $LOCKKEEPER_FENCE"]).stdout;
+    assert!(text(&fence).trim().parse::<u64>().unwrap() >= 4);
+}
+
+#[test]
+fn directories_that_cannot_be_used_are_named() {
+    let place = Place::new();
+    let read_only = place.path("read-only");
+    std::fs::create_dir(&read_only).unwrap();
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::set_permissions(&read_only, PermissionsExt::from_mode(0o555)).unwrap();
+    let url = format!("file://{}", read_only.display());
+    let mut command = place.lockkeeper(&["run", "--on", &url, "a", "--", "true"]);
+    if rustix::process::geteuid().is_root() {
+        // Nothing is read-only for root; be somebody else, who must reach the directory and the binary.
+        std::fs::set_permissions(place.0.path(), PermissionsExt::from_mode(0o755)).unwrap();
+        let binary = place.path("lockkeeper");
+        // Not by ourselves: a child of another test could inherit the open copy, and nobody may run it then.
+        let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_lockkeeper")).arg(&binary).status().unwrap();
+        assert!(copied.success());
+        command = Command::new(binary);
+        command.args(["run", "--on", &url, "a", "--", "true"]).uid(65534).gid(65534);
+    }
+    let output = command.output().unwrap();
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(69), "{stderr}");
+    assert!(stderr.contains("read-only") && stderr.contains("Permission denied"), "{stderr}");
+
+    let shared = place.path("shared");
+    std::fs::create_dir(&shared).unwrap();
+    std::fs::set_permissions(&shared, PermissionsExt::from_mode(0o777)).unwrap();
+    let output = place.output(&["run", "--on", &format!("file://{}", shared.display()), "a", "--", "true"]);
+    assert_eq!(output.status.code(), Some(69));
+    assert!(text(&output.stderr).contains("other users can write"));
+    assert_eq!(std::fs::read_dir(&shared).unwrap().count(), 0, "nothing was made there");
+}

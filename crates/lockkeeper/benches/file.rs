@@ -1,0 +1,93 @@
+//! The cost of the `file` engine: in one process, and `lockkeeper run` beside `flock(1)`.
+//!
+//! ```sh
+//! cargo bench -p lockkeeper --bench file                                  # in one process
+//! cargo build --release && cargo bench -p lockkeeper --bench file -- run target/release/lockkeeper
+//! ```
+
+use lockkeeper::Lockkeeper;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// As many processes as the comparison has always had.
+const PROCESSES: usize = 64;
+const ROUNDS: usize = 10;
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
+    match &words[..] {
+        [] => in_process(),
+        [run, binary] if run == "run" => commands(binary),
+        _ => eprintln!("usage: cargo bench --bench file [-- run PATH_OF_LOCKKEEPER]"),
+    }
+}
+
+fn in_process() {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let dir = tempfile::tempdir().unwrap();
+        let locks = Lockkeeper::open(&format!("file://{}", dir.path().display())).await.unwrap();
+        for (what, tasks) in [("one task", 1), ("8 tasks, one lock", 8)] {
+            let each = 20_000 / tasks;
+            let start = Instant::now();
+            let running: Vec<_> = (0..tasks).map(|_| tokio::spawn(take_turns(locks.clone(), each))).collect();
+            for task in running {
+                task.await.unwrap();
+            }
+            let rate = (each * tasks) as f64 / start.elapsed().as_secs_f64();
+            println!("acquire+release, {what}: {rate:.0} per second");
+        }
+    });
+}
+
+async fn take_turns(locks: Lockkeeper, times: usize) {
+    for _ in 0..times {
+        locks.mutex("bench").acquire().await.unwrap().release().await.unwrap();
+    }
+}
+
+fn commands(binary: &str) {
+    let dir = tempfile::tempdir().unwrap();
+    let (url, lock_file) = (format!("file://{}", dir.path().display()), dir.path().join("flock"));
+    let lock_file = lock_file.display().to_string();
+    let bare = || Command::new("true");
+    let flock = || with(Command::new("flock"), &[&lock_file, "true"]);
+    let run = || with(Command::new(binary), &["run", "--on", &url, "bench", "--", "true"]);
+    println!(
+        "{PROCESSES} processes at once on one lock, each around `true`; best and median of {ROUNDS} rounds, per run:"
+    );
+    report("true alone", PROCESSES, &bare);
+    report("flock(1)", PROCESSES, &flock);
+    report("lockkeeper run", PROCESSES, &run);
+    println!("one at a time, no contention:");
+    report("true alone", 1, &bare);
+    report("flock(1)", 1, &flock);
+    report("lockkeeper run", 1, &run);
+}
+
+fn with(mut command: Command, args: &[&str]) -> Command {
+    command.args(args);
+    command
+}
+
+fn report(what: &str, processes: usize, command: &dyn Fn() -> Command) {
+    // One at a time is short: repeat it as often as the others run at once.
+    let repeats = PROCESSES / processes;
+    let mut rounds: Vec<Duration> = (0..ROUNDS)
+        .map(|_| {
+            let start = Instant::now();
+            (0..repeats).for_each(|_| at_once(processes, command));
+            start.elapsed() / PROCESSES as u32
+        })
+        .collect();
+    rounds.sort();
+    println!("  {what:16} {:7.2?}  {:7.2?}", rounds[0], rounds[ROUNDS / 2]);
+}
+
+fn at_once(processes: usize, command: &dyn Fn() -> Command) {
+    let children: Vec<_> =
+        (0..processes).map(|_| command().stdin(Stdio::null()).spawn().expect("it can be started")).collect();
+    for mut child in children {
+        assert!(child.wait().unwrap().success());
+    }
+}

@@ -1,0 +1,38 @@
+//! A holder is paused, another one enters, the first wakes up and writes: rejected by its fence.
+//!
+//! ```sh
+//! cargo run -p lockkeeper --example paused_holder
+//! ```
+//!
+//! On the `file` engine holds never expire, so the pause alone is harmless there. What makes it harmful, on every engine with a
+//! server, is a hold that expires during the pause; here an operator removes the holder's place by hand to the same effect.
+
+use lockkeeper::Lockkeeper;
+use lockkeeper::fence::Fenced;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let dir = tempfile::tempdir()?;
+    let locks = Lockkeeper::open(&format!("file://{}", dir.path().display())).await?;
+    let account = Fenced::new(100);
+
+    let paused = locks.mutex("account").metadata("who", "A").acquire().await?;
+    println!("A enters with fence {} and reads a balance of {}", paused.fence(), account.read(|b| *b));
+    println!("A is paused: a long collection of garbage, a suspended laptop, a stopped virtual machine");
+
+    // The lease of A ends; the lock's keeper lets the next one in.
+    std::fs::remove_file(dir.path().join("locks/account"))?;
+
+    let next = locks.mutex("account").metadata("who", "B").acquire().await?;
+    account.write(next.fence(), |balance| *balance -= 30)?;
+    println!("B enters with fence {} and withdraws 30: {} left", next.fence(), account.read(|b| *b));
+    next.release().await?;
+
+    println!("A wakes up, still believing that it holds the lock, and withdraws 30 of the 100 that it saw");
+    match account.write(paused.fence(), |balance| *balance = 70) {
+        Err(stale) => println!("A is rejected: {stale}"),
+        Ok(()) => return Err("a stale write was accepted".into()),
+    }
+    println!("The balance is still {}: B's withdrawal is not lost", account.read(|b| *b));
+    Ok(())
+}

@@ -1,0 +1,281 @@
+//! [`Lockkeeper`] and the builder of requests.
+
+use crate::election::Election;
+use crate::engine::{self, Acquired, Capabilities, Changes, Engine, Patience, Request};
+use crate::guard::{Guard, Inner};
+use crate::info::{Kind, LockInfo, Tag, now_ms};
+use crate::several::AcquireAll;
+use crate::{Error, LockName, Result};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tokio::time::Instant;
+
+/// The time to live of a hold that is not renewed, unless `.ttl(..)` says otherwise.
+const TTL: Duration = Duration::from_secs(10);
+
+/// Below this, ordinary pauses of a process would cost it its locks.
+const TTL_MIN: Duration = Duration::from_millis(100);
+const TTL_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Reentrant holds by name: see [`Acquire::reentrant`].
+type Reentrant = Arc<Mutex<HashMap<LockName, Weak<Inner>>>>;
+
+/// An open engine. Cheap to clone; clones share the connection.
+#[derive(Clone)]
+pub struct Lockkeeper {
+    engine: Arc<dyn Engine>,
+    reentrant: Reentrant,
+}
+
+impl Lockkeeper {
+    /// Opens the engine that a URL names.
+    ///
+    /// | URL | engine |
+    /// |---|---|
+    /// | `file:///var/lib/locks` | this machine only, no server |
+    /// | `file:` | the same, in the user's state directory |
+    ///
+    /// Engines with servers come with cargo features of their own.
+    pub async fn open(url: &str) -> Result<Lockkeeper> {
+        Ok(Lockkeeper { engine: engine::open(url).await?, reentrant: Reentrant::default() })
+    }
+
+    /// The engine's name, as in its URL.
+    pub fn engine(&self) -> &'static str {
+        self.engine.name()
+    }
+
+    /// What the engine offers.
+    pub fn capabilities(&self) -> Capabilities {
+        self.engine.capabilities()
+    }
+
+    /// A handle on the same connection whose [reentrant](Acquire::reentrant) holds are its own.
+    pub fn new_owner(&self) -> Lockkeeper {
+        Lockkeeper { engine: self.engine.clone(), reentrant: Reentrant::default() }
+    }
+
+    /// Asks for a lock alone.
+    pub fn mutex(&self, name: impl Into<String>) -> Acquire {
+        self.request(name, Kind::Exclusive)
+    }
+
+    /// Asks for a lock together with other shared holders. [`mutex`](Self::mutex) is its exclusive side.
+    pub fn shared(&self, name: impl Into<String>) -> Acquire {
+        self.request(name, Kind::Shared)
+    }
+
+    /// Asks for one of `permits` permits. All users of a name must agree on their number.
+    pub fn semaphore(&self, name: impl Into<String>, permits: u32) -> Acquire {
+        self.request(name, Kind::Permit { of: permits })
+    }
+
+    /// Asks for several locks, taken in one order by everybody, so that no two such requests deadlock.
+    pub fn all<N: Into<String>>(&self, names: impl IntoIterator<Item = N>) -> AcquireAll {
+        AcquireAll::new(names.into_iter().map(|name| self.mutex(name)).collect())
+    }
+
+    /// Elects one leader among candidates.
+    pub fn election(&self, name: impl Into<String>) -> Election {
+        Election::new(self.clone(), name.into())
+    }
+
+    /// Who holds a lock and who waits for it, next one first.
+    pub async fn inspect(&self, name: impl Into<String>) -> Result<LockInfo> {
+        self.engine.inspect(&LockName::new(name)?).await
+    }
+
+    /// All locks that somebody holds or waits for, by name.
+    pub async fn list(&self) -> Result<Vec<LockInfo>> {
+        self.engine.list().await
+    }
+
+    /// Resolves when some lock may have changed since this call began; look with [`list`](Self::list).
+    pub async fn watch(&self) -> Result<Watch> {
+        Ok(Watch(self.engine.changes(None).await?))
+    }
+
+    pub(crate) async fn changes(&self, name: &LockName) -> Result<Box<dyn Changes>> {
+        self.engine.changes(Some(name)).await
+    }
+
+    pub(crate) fn not_supported(&self, feature: impl Into<String>) -> Error {
+        Error::NotSupported { engine: self.engine.name(), feature: feature.into() }
+    }
+
+    fn request(&self, name: impl Into<String>, kind: Kind) -> Acquire {
+        Acquire {
+            locks: self.clone(),
+            name: name.into(),
+            kind,
+            ttl: TTL,
+            metadata: BTreeMap::new(),
+            reentrant: false,
+            unfenced: false,
+        }
+    }
+}
+
+impl std::fmt::Debug for Lockkeeper {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lockkeeper").field("engine", &self.engine.name()).finish()
+    }
+}
+
+/// A watch on all locks of an engine.
+pub struct Watch(Box<dyn Changes>);
+
+impl Watch {
+    /// Resolves when some lock may have changed since the watch began or `changed` last resolved.
+    pub async fn changed(&mut self) -> Result<()> {
+        self.0.next().await
+    }
+}
+
+/// A request for a lock, not yet made.
+///
+/// Every acquiring future may be dropped at any time: the place in the queue goes with it.
+#[derive(Clone, Debug)]
+#[must_use = "a request does nothing until acquired"]
+pub struct Acquire {
+    locks: Lockkeeper,
+    name: String,
+    kind: Kind,
+    ttl: Duration,
+    metadata: BTreeMap<String, String>,
+    reentrant: bool,
+    unfenced: bool,
+}
+
+impl Acquire {
+    /// How long the hold survives without renewal, on engines where holds expire. Renewal is automatic.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = ttl;
+        self
+    }
+
+    /// Tells others something about this holder or waiter.
+    pub fn metadata(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.metadata.insert(key.into(), value.into());
+        self
+    }
+
+    /// Lets the owner of a hold acquire it again. The owner is this [`Lockkeeper`] and its clones (a task says nothing
+    /// about ownership in async code); use [`Lockkeeper::new_owner`] for a separate one. The lock
+    /// is released with the last of the owner's guards. Both acquires must be reentrant.
+    pub fn reentrant(mut self) -> Self {
+        self.reentrant = true;
+        self
+    }
+
+    /// Accepts a hold without a fence, on engines that have none. [`Guard::fence`] is then 0, which every checker rejects.
+    pub fn unfenced(mut self) -> Self {
+        self.unfenced = true;
+        self
+    }
+
+    /// Waits for the lock.
+    pub async fn acquire(self) -> Result<Guard> {
+        match self.run(Patience::Wait).await? {
+            Some(guard) => Ok(guard),
+            // Engines answer `None` to `Patience::Try` only.
+            None => Err(Error::BadOption("the engine gave up waiting by itself".into())),
+        }
+    }
+
+    /// Takes the lock if it is free now.
+    pub async fn try_acquire(self) -> Result<Option<Guard>> {
+        self.run(Patience::Try).await
+    }
+
+    /// Waits for the lock until a deadline; `None` if it passed.
+    pub async fn acquire_by(self, deadline: Instant) -> Result<Option<Guard>> {
+        // A deadline in the past still tries once, as a free lock costs no waiting.
+        if deadline <= Instant::now() {
+            return self.try_acquire().await;
+        }
+        match tokio::time::timeout_at(deadline, self.acquire()).await {
+            Ok(guard) => guard.map(Some),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Waits for the lock for at most so long; `None` if that was not enough.
+    pub async fn acquire_within(self, patience: Duration) -> Result<Option<Guard>> {
+        match Instant::now().checked_add(patience) {
+            Some(deadline) => self.acquire_by(deadline).await,
+            None => self.acquire().await.map(Some),
+        }
+    }
+
+    async fn run(self, patience: Patience) -> Result<Option<Guard>> {
+        let name = LockName::new(self.name.as_str())?;
+        self.check()?;
+        let held_already =
+            || self.locks.reentrant.lock().unwrap_or_else(|e| e.into_inner()).get(&name)?.upgrade();
+        if self.reentrant
+            && let Some(inner) = held_already()
+            && inner.is_valid()
+        {
+            return Ok(Some(Guard::new(inner)));
+        }
+        let tag = tag(self.metadata);
+        let holder = tag.holder.clone();
+        let request = Request { name: name.clone(), kind: self.kind, ttl: self.ttl, tag };
+        let Some(Acquired { fence, lease, hold }) = self.locks.engine.acquire(request, patience).await?
+        else {
+            return Ok(None);
+        };
+        let ttl = self.locks.capabilities().expires.then_some(self.ttl);
+        let inner = Arc::new(Inner::new(name.clone(), holder, fence, ttl, lease, hold));
+        if self.reentrant {
+            let mut held = self.locks.reentrant.lock().unwrap_or_else(|e| e.into_inner());
+            held.retain(|_, inner| inner.strong_count() > 0);
+            held.insert(name, Arc::downgrade(&inner));
+        }
+        Ok(Some(Guard::new(inner)))
+    }
+
+    /// Refuses what the engine lacks, and options out of range.
+    fn check(&self) -> Result<()> {
+        let can = self.locks.capabilities();
+        match self.kind {
+            Kind::Shared if !can.shared => return Err(self.locks.not_supported("shared locks")),
+            Kind::Permit { .. } if !can.semaphore => return Err(self.locks.not_supported("semaphores")),
+            Kind::Permit { of: 0 } => {
+                return Err(Error::BadOption("a semaphore needs at least 1 permit".into()));
+            }
+            _ => {}
+        }
+        if !can.fence && !self.unfenced {
+            return Err(self.locks.not_supported(
+                "fences (a paused holder could write after the next one; \
+                 `.unfenced()` accepts that)",
+            ));
+        }
+        if self.reentrant && self.kind != Kind::Exclusive {
+            return Err(Error::BadOption("only exclusive locks can be reentrant".into()));
+        }
+        if !(TTL_MIN..=TTL_MAX).contains(&self.ttl) {
+            let ttl = self.ttl;
+            return Err(Error::BadOption(format!("a time to live of {ttl:?} is not within 100 ms to 24 h")));
+        }
+        Ok(())
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// Who we are, under a name that no other acquisition has.
+fn tag(metadata: BTreeMap<String, String>) -> Tag {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let (pid, n) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+    // The time tells apart processes that get the same id one after the other.
+    let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
+    Tag { holder: format!("{host}/{pid}/{nanos:x}.{n}"), host, pid, since_ms: now_ms(), metadata }
+}

@@ -1,0 +1,266 @@
+//! The queue of one lock as pure data: who may hold, who is next, whom to watch.
+
+use super::process::Process;
+use crate::info::{Kind, LockInfo, Participant, Tag, now_ms};
+use crate::{LockName, Result};
+use serde::{Deserialize, Serialize};
+
+/// One that holds or waits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Entry {
+    /// The name of its FIFO.
+    pub id: String,
+    pub kind: Kind,
+    pub tag: Tag,
+    pub owner: Process,
+    /// In which the process ids count.
+    pub pid_namespace: String,
+    /// Set from the grant on.
+    pub held: Option<Held>,
+    /// A process that works under this hold.
+    pub child: Option<Process>,
+}
+
+/// What a grant added to an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Held {
+    pub fence: u64,
+    pub since_ms: u64,
+}
+
+/// The queue of one lock. Holders are always a prefix.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Queue {
+    pub name: String,
+    pub entries: Vec<Entry>,
+}
+
+impl Queue {
+    pub fn position(&self, id: &str) -> Option<usize> {
+        self.entries.iter().position(|entry| entry.id == id)
+    }
+
+    /// Whether the entry at `i` may hold, given that all entries ahead of it live.
+    fn may_hold(&self, i: usize) -> bool {
+        match self.entries[i].kind {
+            Kind::Exclusive => i == 0,
+            Kind::Shared => self.entries[..i].iter().all(|ahead| ahead.kind == Kind::Shared),
+            Kind::Permit { of } => i < of as usize,
+        }
+    }
+
+    /// Drops the dead among those that hold or may, and grants what may now hold. Looks no further than the first
+    /// live entry that must wait, so the cost does not grow with the queue.
+    ///
+    /// Returns the ids granted now.
+    pub fn settle(
+        &mut self,
+        mut alive: impl FnMut(&Entry) -> Result<bool>,
+        mut next_fence: impl FnMut() -> Result<u64>,
+    ) -> Result<Vec<String>> {
+        let mut granted = Vec::new();
+        let mut i = 0;
+        while i < self.entries.len() && self.may_hold(i) {
+            if !alive(&self.entries[i])? {
+                self.entries.remove(i);
+                continue;
+            }
+            let entry = &mut self.entries[i];
+            if entry.held.is_none() {
+                entry.held = Some(Held { fence: next_fence()?, since_ms: now_ms() });
+                granted.push(entry.id.clone());
+            }
+            i += 1;
+        }
+        Ok(granted)
+    }
+
+    /// The positions that the waiter at `i` watches: the one right ahead; for the first waiter of
+    /// a semaphore every holder, since any of them may make room.
+    pub fn watched_by(&self, i: usize) -> std::ops::Range<usize> {
+        let first_waiter = i > 0 && self.entries[i - 1].held.is_some();
+        match self.entries[i].kind {
+            Kind::Permit { .. } if first_waiter => 0..i,
+            _ => i.saturating_sub(1)..i,
+        }
+    }
+
+    /// Whom to wake besides the granted when the entry at `i` changed or goes: those that watch it.
+    pub fn watchers_of(&self, i: usize) -> impl Iterator<Item = &str> {
+        let behind = i + 1..self.entries.len();
+        behind.filter(move |w| self.watched_by(*w).contains(&i)).map(|w| self.entries[w].id.as_str())
+    }
+
+    /// The first that waits: after a grant it may have to watch more than before.
+    pub fn first_waiter(&self) -> Option<&str> {
+        self.entries.iter().find(|entry| entry.held.is_none()).map(|entry| entry.id.as_str())
+    }
+
+    pub fn info(self) -> LockInfo {
+        let participants = self.entries.into_iter().map(|entry| Participant {
+            since_ms: entry.held.map_or(entry.tag.since_ms, |held| held.since_ms),
+            fence: entry.held.map(|held| held.fence),
+            kind: entry.kind,
+            tag: entry.tag,
+        });
+        let (holders, waiters) = participants.partition(|participant| participant.fence.is_some());
+        LockInfo { name: self.name, holders, waiters }
+    }
+}
+
+/// The file name of a lock's queue: only letters, digits and `-_%.`, never starting with a dot.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key(pub String);
+
+impl Key {
+    /// Long names keep a readable beginning, and a hash that the queue's full name is checked against.
+    pub fn of(name: &LockName) -> Key {
+        let mut key = String::new();
+        for (i, byte) in name.as_str().bytes().enumerate() {
+            match byte {
+                b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => key.push(byte.into()),
+                b'.' if i > 0 => key.push('.'),
+                _ => key.push_str(&format!("%{byte:02X}")),
+            }
+        }
+        if key.len() > 200 {
+            // `%` followed by `~` is no encoded byte: long keys and short ones cannot meet.
+            key = format!("{}%~{:032x}", &key[..120], fnv128(name.as_str().as_bytes()));
+        }
+        Key(key)
+    }
+}
+
+/// FNV-1a with 128 bits: against accidents, not against enemies, who cannot write here anyway.
+pub(super) fn fnv128(bytes: &[u8]) -> u128 {
+    const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+    const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
+    bytes.iter().fold(OFFSET, |hash, byte| (hash ^ u128::from(*byte)).wrapping_mul(PRIME))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    fn entry(id: &str, kind: Kind) -> Entry {
+        let tag =
+            Tag { holder: id.into(), host: "h".into(), pid: 1, since_ms: 0, metadata: Default::default() };
+        let owner = Process { pid: 1, started: 1 };
+        Entry { id: id.into(), kind, tag, owner, pid_namespace: String::new(), held: None, child: None }
+    }
+
+    /// `x` exclusive, `s` shared, digits permits; the ids are the positions.
+    fn queue(kinds: &str) -> Queue {
+        let kind = |c: char| match c {
+            'x' => Kind::Exclusive,
+            's' => Kind::Shared,
+            digit => Kind::Permit { of: digit.to_digit(10).unwrap() },
+        };
+        let entries = kinds.chars().enumerate().map(|(i, c)| entry(&i.to_string(), kind(c))).collect();
+        Queue { name: "n".into(), entries }
+    }
+
+    fn settle(queue: &mut Queue, dead: &str) -> String {
+        let mut fence = 0;
+        let alive = |entry: &Entry| Ok(!dead.contains(&entry.id));
+        let next = || {
+            fence += 1;
+            Ok(fence)
+        };
+        queue.settle(alive, next).unwrap().concat()
+    }
+
+    #[test]
+    fn grants_are_first_come_first_served() {
+        for (kinds, dead, granted) in [
+            ("xxx", "", "0"),
+            ("xxx", "0", "1"),
+            ("xxx", "01", "2"),
+            ("ssxs", "", "01"),
+            ("ssxs", "01", "2"),
+            ("xsss", "", "0"),
+            ("xsss", "0", "123"),
+            ("ssxs", "2", "01"),
+            ("2222", "", "01"),
+            ("2222", "0", "12"),
+            ("2222", "012", "3"),
+            ("", "", ""),
+        ] {
+            assert_eq!(settle(&mut queue(kinds), dead), granted, "{kinds} with dead {dead:?}");
+        }
+    }
+
+    #[test]
+    fn a_reader_behind_a_waiting_writer_waits_even_while_readers_hold() {
+        let mut queue = queue("ss");
+        settle(&mut queue, "");
+        queue.entries.push(entry("2", Kind::Exclusive));
+        queue.entries.push(entry("3", Kind::Shared));
+        assert_eq!(settle(&mut queue, ""), "", "no barging: the writer would starve");
+    }
+
+    /// Whatever set of entries dies, somebody who lives is told, or nobody could enter anyway.
+    #[test]
+    fn every_set_of_deaths_wakes_somebody_who_matters() {
+        for kinds in ["xxxx", "ssxs", "xssx", "sxsx", "2222", "3333", "1111", "22222", "sssxx"] {
+            let mut before = queue(kinds);
+            settle(&mut before, "");
+            for mask in 0..1u32 << kinds.len() {
+                let dead: String =
+                    (0..kinds.len()).filter(|i| mask >> i & 1 == 1).map(|i| i.to_string()).collect();
+                check_progress(&before, &dead);
+            }
+        }
+    }
+
+    /// Lets the woken act in turn until nobody is woken any more; then nobody may be grantable.
+    fn check_progress(before: &Queue, dead: &str) {
+        let mut queue = before.clone();
+        // Each living waiter watches what it saw at its last look.
+        let mut watches: Vec<(String, BTreeSet<String>)> = look(&queue, dead);
+        loop {
+            let woken = watches.iter().position(|(_, seen)| {
+                seen.iter().any(|id| dead.contains(id.as_str()) || queue.position(id).is_none())
+            });
+            let Some(woken) = woken else { break };
+            let me = watches[woken].0.clone();
+            settle(&mut queue, dead);
+            // As `Claim::turn` does: drop the dead that it would watch, and settle again.
+            while let Some(i) = queue.position(&me).filter(|i| queue.entries[*i].held.is_none()) {
+                let Some(gone) = queue.watched_by(i).find(|w| dead.contains(&queue.entries[*w].id)) else {
+                    break;
+                };
+                queue.entries.remove(gone);
+                settle(&mut queue, dead);
+            }
+            // Its edit woke the granted and the first waiter: all look again.
+            watches = look(&queue, dead);
+        }
+        let stuck = settle(&mut queue.clone(), dead);
+        assert_eq!(stuck, "", "{before:?} with dead {dead:?} left somebody waiting for ever");
+    }
+
+    fn look(queue: &Queue, dead: &str) -> Vec<(String, BTreeSet<String>)> {
+        let waiting = (0..queue.entries.len())
+            .filter(|i| queue.entries[*i].held.is_none() && !dead.contains(queue.entries[*i].id.as_str()));
+        waiting
+            .map(|i| {
+                let seen = queue.watched_by(i).map(|w| queue.entries[w].id.clone()).collect();
+                (queue.entries[i].id.clone(), seen)
+            })
+            .collect()
+    }
+
+    #[test]
+    fn keys_are_plain_file_names_and_differ() {
+        let names = ["a", "../x", ".", "..", "a/b", "a%2Fb", "a\\b", "ä", "A", "-", "~", "x y"];
+        let long = [format!("{}1", "x".repeat(400)), format!("{}2", "x".repeat(400)), "/".repeat(512)];
+        let all: Vec<&str> = names.into_iter().chain(long.iter().map(String::as_str)).collect();
+        let keys: BTreeSet<String> = all.iter().map(|n| Key::of(&LockName::new(*n).unwrap()).0).collect();
+        assert_eq!(keys.len(), all.len());
+        for key in keys {
+            assert!(!key.starts_with('.') && !key.contains('/') && key.len() < 250, "{key}");
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! Files of the state directory, and changes to them under the guard.
+
+use super::process::{self, Process};
+use super::queue::{Entry, Key, Queue};
+use super::{counter, directory, live};
+use crate::{Error, Result};
+use rustix::fs::{self, AtFlags, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+/// Plain files directly in the directory, by name.
+pub(super) struct Files {
+    path: PathBuf,
+    fd: OwnedFd,
+}
+
+impl Files {
+    pub fn open(path: &Path) -> Result<Files> {
+        let (path, fd) = directory::open(path)?;
+        Ok(Files { path, fd })
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.path.join(name)
+    }
+
+    fn open_at(&self, name: &str, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+        fs::openat(&self.fd, name, flags | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::RUSR | Mode::WUSR)
+    }
+
+    pub fn read(&self, name: &str) -> Result<Option<Vec<u8>>> {
+        let read = || -> std::io::Result<Option<Vec<u8>>> {
+            let fd = match self.open_at(name, OFlags::RDONLY) {
+                Ok(fd) => fd,
+                Err(Errno::NOENT) => return Ok(None),
+                Err(e) => return Err(e.into()),
+            };
+            let mut bytes = Vec::new();
+            std::io::Read::read_to_end(&mut std::fs::File::from(fd), &mut bytes)?;
+            Ok(Some(bytes))
+        };
+        read().map_err(|e| Error::io("read", self.path(name), e))
+    }
+
+    /// Writes over the beginning of a file, not durably.
+    pub fn overwrite(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        let write = || -> std::io::Result<()> {
+            let fd = self.open_at(name, OFlags::WRONLY | OFlags::CREATE)?;
+            std::io::Write::write_all(&mut std::fs::File::from(fd), bytes)
+        };
+        write().map_err(|e| Error::io("write", self.path(name), e))
+    }
+
+    /// Writes the one temporary file, which nobody reads before it is renamed. Under the guard.
+    fn write_aside(&self, bytes: &[u8]) -> Result<std::fs::File> {
+        let write = || -> std::io::Result<std::fs::File> {
+            let fd = self.open_at("next", OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC)?;
+            let mut file = std::fs::File::from(fd);
+            std::io::Write::write_all(&mut file, bytes)?;
+            Ok(file)
+        };
+        write().map_err(|e| Error::io("write", self.path("next"), e))
+    }
+
+    fn rename_aside_to(&self, name: &str) -> Result<()> {
+        fs::renameat(&self.fd, "next", &self.fd, name).map_err(|e| Error::io("replace", self.path(name), e))
+    }
+
+    /// Replaces a file so that after a power cut it is the old or the new one, and the new one once this returned.
+    pub fn replace_durably(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        let sync_error = |e| Error::io("sync", self.path(name), e);
+        self.write_aside(bytes)?.sync_all().map_err(sync_error)?;
+        self.rename_aside_to(name)?;
+        fs::fsync(&self.fd).map_err(|e| sync_error(e.into()))
+    }
+
+    fn remove(&self, name: &str) -> Result<()> {
+        match fs::unlinkat(&self.fd, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(e) => Err(Error::io("remove", self.path(name), e)),
+        }
+    }
+
+    fn names(&self, part: &str) -> Result<Vec<String>> {
+        let entries =
+            std::fs::read_dir(self.path(part)).map_err(|e| Error::io("list", self.path(part), e))?;
+        let names = entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+        Ok(names.collect())
+    }
+}
+
+/// The guard is held so briefly that asking again mostly beats going to sleep.
+const SPINS: usize = 32;
+
+/// One open state directory.
+pub(super) struct Store {
+    pub files: Files,
+    pub live: OwnedFd,
+    boot: String,
+    pub me: Process,
+    pub pid_namespace: String,
+}
+
+impl Store {
+    pub fn open(path: &Path) -> Result<Store> {
+        let files = Files::open(path)?;
+        let live = files
+            .open_at("live", OFlags::RDONLY | OFlags::DIRECTORY)
+            .map_err(|e| Error::io("open", files.path("live"), e))?;
+        let boot = process::boot_id().map_err(|e| Error::io("read", "/proc/sys/kernel/random/boot_id", e))?;
+        let (me, pid_namespace) = (Process::me(), process::pid_namespace());
+        let store = Store { files, live, boot, me, pid_namespace };
+        store.edit_blocking()?.prepare()?;
+        Ok(store)
+    }
+
+    /// Takes the guard; asks again a few times, then leaves the thread to others while it waits.
+    pub async fn edit(&self) -> Result<Edit<'_>> {
+        let (mut guard, path) = (self.open_guard()?, self.files.path("guard"));
+        for _ in 0..SPINS {
+            match fs::flock(&guard, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => return Ok(Edit { store: self, _guard: guard }),
+                Err(Errno::WOULDBLOCK | Errno::INTR) => tokio::task::yield_now().await,
+                Err(e) => return Err(Error::io("lock", path, e)),
+            }
+        }
+        let locked = tokio::task::spawn_blocking(move || lock(guard, FlockOperation::LockExclusive)).await;
+        guard = locked
+            .map_err(|e| Error::io("lock", &path, std::io::Error::other(e)))?
+            .map_err(|e| Error::io("lock", &path, e))?;
+        Ok(Edit { store: self, _guard: guard })
+    }
+
+    /// Takes the guard if it is free.
+    pub fn try_edit(&self) -> Result<Option<Edit<'_>>> {
+        match lock(self.open_guard()?, FlockOperation::NonBlockingLockExclusive) {
+            Ok(guard) => Ok(Some(Edit { store: self, _guard: guard })),
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            Err(e) => Err(Error::io("lock", self.files.path("guard"), e)),
+        }
+    }
+
+    fn edit_blocking(&self) -> Result<Edit<'_>> {
+        let guard = lock(self.open_guard()?, FlockOperation::LockExclusive)
+            .map_err(|e| Error::io("lock", self.files.path("guard"), e))?;
+        Ok(Edit { store: self, _guard: guard })
+    }
+
+    /// A new open file description each time: flock(2) then also excludes the tasks of one process.
+    fn open_guard(&self) -> Result<OwnedFd> {
+        self.files
+            .open_at("guard", OFlags::RDWR | OFlags::CREATE)
+            .map_err(|e| Error::io("write in", &self.files.path, e))
+    }
+
+    /// The queue as last published; only a holder of the guard may act on it.
+    pub fn load(&self, key: &Key, name: &str) -> Result<Queue> {
+        let file = format!("locks/{}", key.0);
+        let Some(bytes) = self.files.read(&file)? else {
+            return Ok(Queue { name: name.into(), entries: Vec::new() });
+        };
+        let damaged = |reason: String| Error::Damaged { path: self.files.path(&file), reason };
+        let queue: Queue = serde_json::from_slice(&bytes)
+            .map_err(|e| damaged(format!("{e}; remove it when nobody holds this lock")))?;
+        if !name.is_empty() && queue.name != name {
+            return Err(damaged(format!("it belongs to the lock `{}`", queue.name)));
+        }
+        Ok(queue)
+    }
+
+    /// Whether ids of processes decide over an entry, rather than its FIFO.
+    fn by_process(&self, entry: &Entry) -> Option<[Process; 2]> {
+        let child = entry.child?;
+        (entry.pid_namespace == self.pid_namespace).then_some([entry.owner, child])
+    }
+
+    /// Resolves when an entry's life should be looked at again; `None` if it is over already.
+    pub fn watch(&self, entry: &Entry) -> Result<Option<Watch>> {
+        let failed = |e: std::io::Error| Error::io("watch", self.files.path("live").join(&entry.id), e);
+        let Some(processes) = self.by_process(entry) else {
+            let fifo = live::watch(self.live.as_fd(), &entry.id).map_err(|e| failed(e.into()))?;
+            return Ok(fifo.map(Watch::Fifo));
+        };
+        for process in processes {
+            if let Some(pidfd) = process.watch().map_err(failed)? {
+                return Ok(Some(Watch::Process(pidfd)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+fn lock(guard: OwnedFd, how: FlockOperation) -> rustix::io::Result<OwnedFd> {
+    loop {
+        match fs::flock(&guard, how) {
+            Err(Errno::INTR) => {}
+            other => return other.map(|()| guard),
+        }
+    }
+}
+
+/// What tells that an entry's owner, or its child, is gone.
+pub(super) enum Watch {
+    Fifo(OwnedFd),
+    Process(OwnedFd),
+}
+
+impl Watch {
+    pub async fn fired(self) -> std::io::Result<()> {
+        match self {
+            Watch::Fifo(write_end) => live::gone(write_end).await,
+            Watch::Process(pidfd) => live::ended(pidfd).await,
+        }
+    }
+}
+
+/// The right to change the directory; lasts until dropped.
+pub(super) struct Edit<'a> {
+    pub store: &'a Store,
+    _guard: OwnedFd,
+}
+
+impl Edit<'_> {
+    /// Makes a new directory's files, and sweeps away what an earlier boot left.
+    fn prepare(&self) -> Result<()> {
+        let files = &self.store.files;
+        counter::create(files)?;
+        if files.read("boot")?.is_some_and(|boot| boot == self.store.boot.as_bytes()) {
+            return Ok(());
+        }
+        for part in ["locks", "live"] {
+            for name in files.names(part)? {
+                files.remove(&format!("{part}/{name}"))?;
+            }
+        }
+        // By rename, so that a torn `boot` never makes us sweep in the middle of a boot.
+        files.write_aside(self.store.boot.as_bytes())?;
+        files.rename_aside_to("boot")
+    }
+
+    pub fn load(&self, key: &Key, name: &str) -> Result<Queue> {
+        self.store.load(key, name)
+    }
+
+    /// Whether an entry lives; the FIFO of one that does not is removed, since its entry will be.
+    pub fn alive(&self, entry: &Entry) -> Result<bool> {
+        let alive = self.store.watch(entry)?.is_some();
+        if !alive {
+            self.remove_fifo(&entry.id);
+        }
+        Ok(alive)
+    }
+
+    pub fn settle(&self, queue: &mut Queue) -> Result<Vec<String>> {
+        let files = &self.store.files;
+        queue.settle(|entry| self.alive(entry), || counter::next(files, &self.store.boot))
+    }
+
+    /// Wakes, THEN publishes: see "Nobody is forgotten" in the parent module.
+    pub fn publish(&self, key: &Key, queue: &Queue, wake: &[String]) -> Result<()> {
+        let (files, file) = (&self.store.files, format!("locks/{}", key.0));
+        if queue.entries.is_empty() {
+            return files.remove(&file);
+        }
+        let bytes = serde_json::to_vec(queue).map_err(|e| Error::io("encode", files.path(&file), e))?;
+        files.write_aside(&bytes)?;
+        for id in wake {
+            live::wake(self.store.live.as_fd(), id);
+        }
+        files.rename_aside_to(&file)
+    }
+
+    /// Drops every dead entry, publishes if that changed anything, and returns the queue.
+    pub fn tidy(&self, key: &Key, name: &str) -> Result<Queue> {
+        let before = self.load(key, name)?;
+        let mut queue = before.clone();
+        let mut alive = Vec::new();
+        for entry in &queue.entries {
+            alive.push(self.alive(entry)?);
+        }
+        let mut alive = alive.into_iter();
+        queue.entries.retain(|_| alive.next().unwrap_or(true));
+        self.settle(&mut queue)?;
+        if queue != before {
+            // Who watched a dead entry is told by the kernel anyway; who was granted must be told by us.
+            let wake: Vec<String> = queue.entries.iter().map(|entry| entry.id.clone()).collect();
+            self.publish(key, &queue, &wake)?;
+        }
+        Ok(queue)
+    }
+
+    pub fn keys(&self) -> Result<Vec<Key>> {
+        Ok(self.store.files.names("locks")?.into_iter().map(Key).collect())
+    }
+
+    /// Removes FIFOs without an owner. A FIFO is made, opened and named in a queue under the guard.
+    pub fn sweep_live(&self) -> Result<()> {
+        for id in self.store.files.names("live")? {
+            if let Ok(None) = live::watch(self.store.live.as_fd(), &id) {
+                self.remove_fifo(&id);
+            }
+        }
+        Ok(())
+    }
+
+    /// Best effort: a FIFO left behind costs one directory entry until the next sweep.
+    pub fn remove_fifo(&self, id: &str) {
+        let _ = fs::unlinkat(&self.store.live, id, AtFlags::empty());
+    }
+}

@@ -1,0 +1,221 @@
+//! The interface between the API and the engines, and the list of engines.
+//!
+//! ```text
+//!   Lockkeeper, builders, Guard, Election      what applications see       client.rs, guard.rs, …
+//!        │  Request, Patience                        ▲  Acquired { fence, lease, hold }
+//!        ▼                                           │
+//!   trait Engine ──────────────────────────── trait Hold, Lease            this file, lease.rs
+//!        │
+//!   file · etcd · redis · zookeeper · postgres       one module each, behind a feature
+//! ```
+//!
+//! # The duties of an engine
+//!
+//! 1. **Cancellation.** Every future may be dropped at any await. A dropped [`Engine::acquire`] leaves no
+//!    hold behind and no place in a queue, at the latest when the engine's lease on it runs out. So keep what must be undone in a value whose `Drop` undoes it
+//!    BEFORE the first await that could lose it.
+//! 2. **Deadlines are not the engine's business.** The API drops the future when the deadline comes.
+//! 3. **Lost replies.** Name each acquisition by its [`Tag::holder`], so that a repeated acquire, renewal
+//!    or release does nothing twice and a late release never frees the next hold.
+//! 4. **Leases.** Read [`crate::lease::now`] BEFORE sending what starts or renews a lease and hand that
+//!    reading to [`Lease::expiring`] or [`Lease::renewed`]; check `lease.is_valid()` AFTER the grant arrived: a grant
+//!    that took longer than its lease is no grant.
+//! 5. **Release and drop.** [`Hold::release`] waits for the server's word. Dropping a `Hold` gives the lock
+//!    up without waiting, from any thread, with or without a runtime that still runs.
+//! 6. **Honesty.** What [`Capabilities`] denies is refused by the API before the engine hears of it;
+//!    what it promises is tested by the conformance suite.
+
+#[cfg(feature = "file")]
+pub(crate) mod file;
+
+use crate::info::{Kind, LockInfo, Tag};
+use crate::lease::Lease;
+use crate::{Error, LockName, Result};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A boxed future, so that engines can stand behind one `dyn Engine`.
+pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// What an engine offers; see the table in the documentation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Capabilities {
+    /// Every hold gets a fence above all earlier ones of its lock.
+    pub fence: bool,
+    /// Waiters enter in the order in which they asked.
+    pub fifo: bool,
+    /// Shared holds.
+    pub shared: bool,
+    /// Semaphores.
+    pub semaphore: bool,
+    /// Who waits can be seen, in order, not only who holds.
+    pub waiters: bool,
+    /// `campaign` and `observe`.
+    pub election: bool,
+    /// A hold ends by itself when it is not renewed.
+    pub expires: bool,
+}
+
+/// One request for one lock.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    pub name: LockName,
+    pub kind: Kind,
+    /// Ignored by engines whose holds do not expire.
+    #[allow(dead_code, reason = "for the engines with expiring holds")]
+    pub ttl: Duration,
+    pub tag: Tag,
+}
+
+/// What to do if the lock is not free.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// Answer `None` at once, without ever standing in the queue.
+    Try,
+    /// Wait until granted or dropped.
+    Wait,
+}
+
+/// A granted request.
+pub(crate) struct Acquired {
+    /// Above all earlier fences of this lock; 0 if the engine has none, and every checker rejects 0.
+    pub fence: u64,
+    /// For how long the hold is safe.
+    pub lease: Lease,
+    /// The hold itself.
+    pub hold: Box<dyn Hold>,
+}
+
+/// A way to hold and inspect locks.
+pub(crate) trait Engine: Send + Sync + 'static {
+    /// As in the URL: "file", "redis".
+    fn name(&self) -> &'static str;
+
+    fn capabilities(&self) -> Capabilities;
+
+    /// Acquires; `None` only with [`Patience::Try`].
+    fn acquire(&self, request: Request, patience: Patience) -> BoxFuture<'_, Result<Option<Acquired>>>;
+
+    /// One lock as it is now.
+    fn inspect<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<LockInfo>>;
+
+    /// All locks that somebody holds or waits for, by name.
+    fn list(&self) -> BoxFuture<'_, Result<Vec<LockInfo>>>;
+
+    /// Starts to watch one lock, or all.
+    fn changes<'a>(&'a self, name: Option<&'a LockName>) -> BoxFuture<'a, Result<Box<dyn Changes>>>;
+}
+
+/// A hold on a lock. See the duties of an engine for `Drop`.
+pub(crate) trait Hold: Send + Sync {
+    /// Gives the lock up and waits until that is so. Idempotent towards the server.
+    fn release(self: Box<Self>) -> BoxFuture<'static, Result<()>>;
+
+    /// Called BEFORE a child process starts that works under this hold.
+    fn before_spawn(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Called AFTER it started (with its process id) or failed to (`None`).
+    fn after_spawn(&self, _child: Option<u32>) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async { Ok(()) })
+    }
+}
+
+/// Tells when to look again.
+pub(crate) trait Changes: Send {
+    /// Resolves when something may have changed since this watch began or `next` last resolved.
+    /// May wake for nothing; never misses a change of the holders.
+    fn next(&mut self) -> BoxFuture<'_, Result<()>>;
+}
+
+/// The schemes of all engines, built in or not: (scheme, feature).
+const SCHEMES: [(&str, &str); 7] = [
+    ("file", "file"),
+    ("etcd", "etcd"),
+    ("redis", "redis"),
+    ("rediss", "redis"),
+    ("zookeeper", "zookeeper"),
+    ("postgres", "postgres"),
+    ("postgresql", "postgres"),
+];
+
+/// Opens the engine that a URL names.
+pub(crate) async fn open(url: &str) -> Result<Arc<dyn Engine>> {
+    let (scheme, rest) = match url.split_once(':') {
+        Some((scheme, rest)) => (scheme, rest),
+        None => return Err(bad_url(url, "it has no scheme; write for example file:///var/lib/locks")),
+    };
+    match scheme {
+        #[cfg(feature = "file")]
+        "file" => Ok(Arc::new(file::FileEngine::open(&file_path(url, rest)?)?)),
+        _ => Err(match SCHEMES.iter().find(|(known, _)| *known == scheme) {
+            Some((_, feature)) => {
+                bad_url(url, &format!("this build has no {feature} engine (cargo feature `{feature}`)"))
+            }
+            None => bad_url(
+                url,
+                &format!("unknown scheme `{scheme}`; known are file, etcd, redis, zookeeper and postgres"),
+            ),
+        }),
+    }
+}
+
+/// `file:` and `file://` mean the default directory, `file:///a/b` and `file:/a/b` the directory `/a/b`.
+#[cfg(feature = "file")]
+fn file_path(url: &str, rest: &str) -> Result<std::path::PathBuf> {
+    let path = rest.strip_prefix("//").unwrap_or(rest);
+    match path {
+        "" => file::default_directory(),
+        _ if path.contains('\0') => Err(bad_url(url, "it contains a NUL character")),
+        _ if path.starts_with('/') => Ok(path.into()),
+        _ => Err(bad_url(url, "a file URL needs an absolute path and no host: file:///var/lib/locks")),
+    }
+}
+
+pub(crate) fn bad_url(url: &str, reason: &str) -> Error {
+    Error::BadUrl { url: without_password(url), reason: reason.into() }
+}
+
+/// The URL, fit for error messages and logs.
+pub(crate) fn without_password(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.into() };
+    // The authority ends at the first slash; a password may itself contain `@`.
+    let authority_end = rest.find('/').unwrap_or(rest.len());
+    match rest[..authority_end].rfind('@') {
+        Some(at) => {
+            let user = rest[..at].split(':').next().unwrap_or_default();
+            format!("{scheme}://{user}:***@{}", &rest[at + 1..])
+        }
+        None => url.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passwords_never_reach_messages() {
+        assert_eq!(without_password("redis://u:se@cret@h:1/0"), "redis://u:***@h:1/0");
+        assert_eq!(without_password("postgres://h/db"), "postgres://h/db");
+        assert_eq!(without_password("nonsense"), "nonsense");
+    }
+
+    #[tokio::test]
+    async fn urls_that_name_no_engine_say_why() {
+        for (url, part) in [
+            ("", "no scheme"),
+            ("orders", "no scheme"),
+            ("gopher://x", "unknown scheme `gopher`"),
+            ("file://host/x", "absolute path"),
+            ("file:relative", "absolute path"),
+            ("file:///a\0b", "NUL"),
+        ] {
+            let error = open(url).await.err().expect(url);
+            assert!(error.to_string().contains(part), "{url:?}: {error}");
+        }
+    }
+}

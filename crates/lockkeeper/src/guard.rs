@@ -1,0 +1,126 @@
+//! [`Guard`]: a hold on a lock.
+
+use crate::engine::Hold;
+use crate::lease::Lease;
+use crate::{LockName, Result};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::process::{Child, Command};
+
+/// A hold, shared by the guards of one reentrant owner.
+pub(crate) struct Inner {
+    name: LockName,
+    holder: String,
+    fence: u64,
+    ttl: Option<Duration>,
+    lease: Lease,
+    /// `None` only after release.
+    hold: Option<Box<dyn Hold>>,
+}
+
+impl Inner {
+    pub fn new(
+        name: LockName,
+        holder: String,
+        fence: u64,
+        ttl: Option<Duration>,
+        lease: Lease,
+        hold: Box<dyn Hold>,
+    ) -> Inner {
+        Inner { name, holder, fence, ttl, lease, hold: Some(hold) }
+    }
+
+    pub fn is_valid(&self) -> bool {
+        self.lease.is_valid()
+    }
+}
+
+/// A hold on a lock, until it is released, dropped or lost.
+///
+/// Dropping it is safe anywhere, also when a task is cancelled; [`release`](Guard::release) also waits until the
+/// lock is free and tells if that failed.
+#[must_use = "dropping a guard gives the lock up"]
+pub struct Guard {
+    inner: Arc<Inner>,
+}
+
+impl Guard {
+    pub(crate) fn new(inner: Arc<Inner>) -> Guard {
+        Guard { inner }
+    }
+
+    /// The lock's name.
+    pub fn name(&self) -> &LockName {
+        &self.inner.name
+    }
+
+    /// The fence: above those of all earlier holders of this lock. Pass it with every write to what the lock protects;
+    /// [`crate::fence`] has checkers. It fits a signed 64-bit column and is never 0 on an engine with fences.
+    pub fn fence(&self) -> u64 {
+        self.inner.fence
+    }
+
+    /// What tells this acquisition from all others.
+    pub fn holder(&self) -> &str {
+        &self.inner.holder
+    }
+
+    /// The time to live that renewals keep up; `None` if this hold does not expire.
+    pub fn ttl(&self) -> Option<Duration> {
+        self.inner.ttl
+    }
+
+    /// For how much longer nobody else can enter, if nothing is renewed; `Duration::MAX` if the hold does
+    /// not expire. Counted from when the last successful renewal was *sent*.
+    pub fn valid_for(&self) -> Duration {
+        self.inner.lease.valid_for()
+    }
+
+    /// Whether the hold is safe now. A look, not a promise: only the fence protects the next step.
+    pub fn is_valid(&self) -> bool {
+        self.inner.is_valid()
+    }
+
+    /// Resolves with the reason when the hold is being lost, **before** another can enter: a margin
+    /// ahead of expiry (a fifth of the time to live, at most 5 s), in which to stop.
+    pub async fn lost(&self) -> String {
+        self.inner.lease.lost().await
+    }
+
+    /// Gives the lock up and waits until that is so. With reentrant guards the last one does that.
+    pub async fn release(self) -> Result<()> {
+        let Some(mut inner) = Arc::into_inner(self.inner) else { return Ok(()) };
+        match inner.hold.take() {
+            Some(hold) => hold.release().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Starts a child process that works under this hold. It gets `LOCKKEEPER_NAME`, `LOCKKEEPER_FENCE`,
+    /// `LOCKKEEPER_HOLDER` and `LOCKKEEPER_TTL_MS` (0: does not expire).
+    ///
+    /// On the `file` engine the lock then stays held as long as this process *or* the child lives (unless released),
+    /// so that even `kill -9` of this process lets nobody in beside the child; what the child leaves in the background
+    /// holds nothing.
+    pub async fn spawn(&self, command: &mut Command) -> std::io::Result<Child> {
+        let ttl_ms = self.inner.ttl.map_or(0, |ttl| ttl.as_millis());
+        command
+            .env("LOCKKEEPER_NAME", self.inner.name.as_str())
+            .env("LOCKKEEPER_FENCE", self.inner.fence.to_string())
+            .env("LOCKKEEPER_HOLDER", &self.inner.holder)
+            .env("LOCKKEEPER_TTL_MS", ttl_ms.to_string());
+        let Some(hold) = &self.inner.hold else { return command.spawn() };
+        hold.before_spawn().map_err(std::io::Error::other)?;
+        let spawned = command.spawn();
+        // If the child cannot be recorded (a full disk), it holds the lock by what it inherited: safe, though
+        // a daemon of its own could then keep the lock.
+        let _ = hold.after_spawn(spawned.as_ref().ok().and_then(Child::id)).await;
+        spawned
+    }
+}
+
+impl std::fmt::Debug for Guard {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Guard").field("name", &self.inner.name).field("fence", &self.inner.fence).finish()
+    }
+}

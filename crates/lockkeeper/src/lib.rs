@@ -1,0 +1,51 @@
+//! Locks across processes and machines: one at a time, whoever they are and wherever they run.
+//!
+//! ```
+//! # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let url = format!("file://{}", dir.path().display());
+//! use lockkeeper::Lockkeeper;
+//!
+//! let locks = Lockkeeper::open(&url).await?;      // file:///var/lib/locks: one machine, no server
+//! let guard = locks.mutex("orders/42").acquire().await?;
+//! println!("write with fence {}", guard.fence()); // the resource rejects lower fences: see `fence`
+//! guard.release().await?;                         // or just drop it
+//! # Ok(()) }
+//! ```
+//!
+//! - [`Lockkeeper`] opens an engine and builds requests: mutexes, shared holds, semaphores, several at once.
+//! - [`Guard`] is a hold: its [`fence`](Guard::fence), a warning [before it is lost](Guard::lost), release.
+//! - [`Election`] picks one leader among candidates.
+//! - [`fence`] has ready-made checkers for the resource that a lock protects.
+//!
+//! # A lock alone is not enough
+//!
+//! A process can be paused for any length of time between "I hold the lock" and its write. If its hold can expire (on every
+//! engine with a server), another may have entered by then. Only the resource itself can tell: pass
+//! [`Guard::fence`] along with every write, and let the resource reject a fence lower than the highest it has
+//! seen.
+
+#![cfg_attr(
+    not(feature = "file"),
+    allow(dead_code, unused_variables, reason = "some of what engines share is used by `file` alone")
+)]
+
+mod client;
+mod election;
+mod engine;
+mod error;
+pub mod fence;
+mod guard;
+mod info;
+mod lease;
+mod name;
+mod several;
+
+pub use client::{Acquire, Lockkeeper, Watch};
+pub use election::{Candidate, Election, Leader, Leadership, Observer};
+pub use engine::Capabilities;
+pub use error::{Error, Result};
+pub use guard::Guard;
+pub use info::{Kind, LockInfo, Participant, Tag};
+pub use name::LockName;
+pub use several::{AcquireAll, GuardAll};

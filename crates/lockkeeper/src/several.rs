@@ -1,0 +1,124 @@
+//! Several locks at once, without deadlock.
+
+use crate::client::Acquire;
+use crate::{Error, Guard, Result};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// A request for several locks, not yet made.
+///
+/// They are taken one after the other in the order of their names. Since everybody who asks this way takes
+/// them in the same order, no circle of waiters can form; two requests for `a, b` and `b, a` take turns.
+#[must_use = "a request does nothing until acquired"]
+pub struct AcquireAll {
+    requests: Vec<Acquire>,
+}
+
+impl AcquireAll {
+    pub(crate) fn new(mut requests: Vec<Acquire>) -> AcquireAll {
+        requests.sort_by(|a, b| a.name().cmp(b.name()));
+        requests.dedup_by(|a, b| a.name() == b.name());
+        AcquireAll { requests }
+    }
+
+    fn map(self, change: impl FnMut(Acquire) -> Acquire) -> AcquireAll {
+        AcquireAll { requests: self.requests.into_iter().map(change).collect() }
+    }
+
+    /// As [`Acquire::ttl`], for each.
+    pub fn ttl(self, ttl: Duration) -> Self {
+        self.map(|request| request.ttl(ttl))
+    }
+
+    /// As [`Acquire::metadata`], for each.
+    pub fn metadata(self, key: &str, value: &str) -> Self {
+        self.map(|request| request.metadata(key, value))
+    }
+
+    /// As [`Acquire::unfenced`], for each.
+    pub fn unfenced(self) -> Self {
+        self.map(Acquire::unfenced)
+    }
+
+    /// Waits for all of them.
+    pub async fn acquire(self) -> Result<GuardAll> {
+        let mut guards = Vec::new();
+        for request in self.nonempty()?.requests {
+            guards.push(request.acquire().await?);
+        }
+        Ok(GuardAll { guards })
+    }
+
+    /// Takes all of them if all are free now; otherwise none.
+    pub async fn try_acquire(self) -> Result<Option<GuardAll>> {
+        let mut guards = Vec::new();
+        for request in self.nonempty()?.requests {
+            match request.try_acquire().await? {
+                Some(guard) => guards.push(guard),
+                None => {
+                    GuardAll { guards }.release().await?;
+                    return Ok(None);
+                }
+            }
+        }
+        Ok(Some(GuardAll { guards }))
+    }
+
+    /// Waits for all of them until a deadline; holds none of them if it passed.
+    pub async fn acquire_by(self, deadline: Instant) -> Result<Option<GuardAll>> {
+        match tokio::time::timeout_at(deadline, self.acquire()).await {
+            Ok(guards) => guards.map(Some),
+            Err(_) => Ok(None),
+        }
+    }
+
+    fn nonempty(self) -> Result<AcquireAll> {
+        match self.requests.is_empty() {
+            true => Err(Error::BadOption("no lock was named".into())),
+            false => Ok(self),
+        }
+    }
+}
+
+/// A hold on several locks.
+#[must_use = "dropping a guard gives the locks up"]
+#[derive(Debug)]
+pub struct GuardAll {
+    guards: Vec<Guard>,
+}
+
+impl GuardAll {
+    /// The guards, by name: each lock has a fence of its own.
+    pub fn guards(&self) -> &[Guard] {
+        &self.guards
+    }
+
+    /// The fence of one of the locks.
+    pub fn fence(&self, name: &str) -> Option<u64> {
+        Some(self.guards.iter().find(|guard| guard.name().as_str() == name)?.fence())
+    }
+
+    /// For how much longer all of them are safe.
+    pub fn valid_for(&self) -> Duration {
+        self.guards.iter().map(Guard::valid_for).min().unwrap_or(Duration::ZERO)
+    }
+
+    /// Resolves when the first of them is being lost, with its reason.
+    pub async fn lost(&self) -> String {
+        let mut lost: Vec<_> = self.guards.iter().map(|guard| Box::pin(guard.lost())).collect();
+        std::future::poll_fn(|cx| {
+            let ready = lost.iter_mut().map(|lost| lost.as_mut().poll(cx)).find(|poll| poll.is_ready());
+            ready.unwrap_or(std::task::Poll::Pending)
+        })
+        .await
+    }
+
+    /// Gives all of them up, last one first, and reports the first failure.
+    pub async fn release(mut self) -> Result<()> {
+        let mut result = Ok(());
+        while let Some(guard) = self.guards.pop() {
+            result = result.and(guard.release().await);
+        }
+        result
+    }
+}

@@ -1,0 +1,115 @@
+//! The suite on the `file` engine, and what only that engine promises.
+
+use crate::backend::{Backend, open};
+use lockkeeper::{Error, Lockkeeper};
+use std::os::unix::fs::PermissionsExt;
+
+pub struct FileBackend(tempfile::TempDir);
+
+impl FileBackend {
+    pub fn new() -> FileBackend {
+        FileBackend(tempfile::tempdir().unwrap())
+    }
+}
+
+impl Backend for FileBackend {
+    fn url(&self) -> String {
+        format!("file://{}", self.0.path().join("state").display())
+    }
+}
+
+crate::conformance! { FileBackend::new() }
+
+#[tokio::test]
+async fn an_idle_lock_leaves_nothing_behind() {
+    let backend = FileBackend::new();
+    let locks = open(&backend).await;
+    for n in 0..20 {
+        locks.mutex(format!("lock {n}")).acquire().await.unwrap().release().await.unwrap();
+    }
+    drop(locks.mutex("dropped").acquire().await.unwrap());
+    for part in ["locks", "live"] {
+        let left = std::fs::read_dir(backend.0.path().join("state").join(part)).unwrap().count();
+        assert_eq!(left, 0, "files left in {part}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_outside_the_directory_is_touched() {
+    let backend = FileBackend::new();
+    let locks = open(&backend).await;
+    for name in ["../../escape", "/escape", "..", "locks/../../escape", "%2e%2e/escape"] {
+        let guard = locks.mutex(name).acquire().await.unwrap();
+        let outside: Vec<_> = std::fs::read_dir(backend.0.path()).unwrap().collect();
+        assert_eq!(outside.len(), 1, "{name:?} made {outside:?}");
+        guard.release().await.unwrap();
+    }
+}
+
+async fn open_error(path: &std::path::Path) -> Error {
+    Lockkeeper::open(&format!("file://{}", path.display())).await.expect_err("must be refused")
+}
+
+#[tokio::test]
+async fn a_directory_that_others_can_write_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    for mode in [0o777, 0o770, 0o707, 0o1777] {
+        std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(mode)).unwrap();
+        let error = open_error(dir.path()).await;
+        assert!(error.to_string().contains("other users can write"), "{mode:o}: {error}");
+        // Nor one below it: they could swap it for another.
+        if mode & 0o1000 == 0 && mode & 0o002 != 0 {
+            std::fs::create_dir_all(dir.path().join("mine")).unwrap();
+            assert!(matches!(open_error(&dir.path().join("mine")).await, Error::UnsafeDirectory { .. }));
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_symbolic_link_inside_leads_nowhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let (state, elsewhere) = (dir.path().join("state"), dir.path().join("elsewhere"));
+    std::fs::create_dir_all(&state).unwrap();
+    std::fs::create_dir_all(&elsewhere).unwrap();
+    std::fs::set_permissions(&state, PermissionsExt::from_mode(0o700)).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, state.join("locks")).unwrap();
+    let error = open_error(&state).await.to_string();
+    assert!(error.contains("should be a directory"), "{error}");
+    assert_eq!(std::fs::read_dir(&elsewhere).unwrap().count(), 0);
+}
+
+#[tokio::test]
+async fn a_path_that_is_a_file_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    assert!(open_error(&file).await.to_string().contains("cannot make the directory"));
+}
+
+#[tokio::test]
+async fn a_damaged_queue_is_named_not_guessed() {
+    let backend = FileBackend::new();
+    let locks = open(&backend).await;
+    let queue = backend.0.path().join("state/locks/a");
+    for damage in [&b""[..], b"{", b"\xff\xff", b"[]", b"{\"name\":\"a\"}"] {
+        std::fs::write(&queue, damage).unwrap();
+        let error = locks.mutex("a").try_acquire().await.unwrap_err();
+        assert!(matches!(error, Error::Damaged { .. }), "{error}");
+    }
+    std::fs::remove_file(&queue).unwrap();
+    assert!(locks.mutex("a").try_acquire().await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn after_a_reboot_old_holders_are_gone_and_fences_go_on_higher() {
+    let backend = FileBackend::new();
+    let state = backend.0.path().join("state");
+    let before = open(&backend).await.mutex("a").acquire().await.unwrap();
+    // As a power cut leaves it: another boot's name, and torn, unsynced queues and counters.
+    std::fs::write(state.join("boot"), "another boot").unwrap();
+    std::fs::write(state.join("locks/a"), "{\"name").unwrap();
+    std::fs::write(state.join("fence"), "").unwrap();
+    let after = open(&backend).await.mutex("a").try_acquire().await.unwrap().expect("the old holder is dead");
+    assert!(after.fence() > before.fence());
+    assert_eq!(after.fence(), 1001, "above the whole block that may have been handed out");
+}

@@ -1,0 +1,52 @@
+//! One suite for all engines. Each engine gives a [`backend::Backend`]; what it promises is tested, what it
+//! denies must be refused clearly. See `backend.rs` for adding an engine.
+
+mod backend;
+mod basics;
+mod cancellation;
+mod file;
+mod kills;
+mod oracle;
+mod processes;
+mod worker;
+
+/// Instantiates the suite for one backend.
+macro_rules! conformance {
+    ($backend:expr; $($module:ident :: $test:ident),* $(,)?) => { $(
+        #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+        async fn $test() {
+            let backend = $backend;
+            tokio::time::timeout(crate::backend::PATIENCE, crate::$module::$test(&backend))
+                .await
+                .expect("the test is stuck");
+        }
+    )* };
+    ($backend:expr) => {
+        crate::conformance! { $backend;
+            basics::a_mutex_admits_one,
+            basics::try_acquire_never_waits,
+            basics::a_deadline_passes_and_leaves_no_place_in_the_queue,
+            basics::fences_rise_and_are_never_zero,
+            basics::waiters_enter_first_come_first_served,
+            basics::readers_share_and_a_writer_is_alone,
+            basics::a_semaphore_admits_as_many_as_it_has_permits,
+            basics::a_name_is_one_kind_of_lock,
+            basics::several_locks_at_once_never_deadlock,
+            basics::holders_and_waiters_can_be_seen,
+            basics::a_reentrant_owner_enters_again_another_does_not,
+            basics::an_election_has_one_leader_and_observers_follow,
+            basics::odd_names_are_ordinary_locks,
+            basics::bad_requests_are_refused_in_words,
+            cancellation::an_acquire_can_be_dropped_at_every_await,
+            cancellation::an_aborted_task_gives_its_lock_up,
+            cancellation::a_guard_dropped_without_its_runtime_gives_the_lock_up,
+            processes::tasks_of_several_processes_take_turns,
+            processes::a_killed_holder_lets_the_next_one_in,
+            processes::killed_waiters_cost_nothing,
+            processes::a_stopped_holder_is_alone_or_learns_that_it_lost,
+            processes::a_server_that_goes_away_is_noticed,
+            kills::random_kills_never_admit_two_and_never_block,
+        }
+    };
+}
+pub(crate) use conformance;

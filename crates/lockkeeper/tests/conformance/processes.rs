@@ -1,0 +1,124 @@
+//! Several processes: turns, kills, stops.
+
+use crate::backend::{Backend, open, until, until_waiting};
+use crate::oracle;
+use crate::worker::Worker;
+
+pub async fn tasks_of_several_processes_take_turns(backend: &dyn Backend) {
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("log");
+    let mut workers: Vec<Worker> = (0..4).map(|_| Worker::start(&backend.url())).collect();
+    for worker in &mut workers {
+        worker.tell(&format!("loop 3 10 0 a {}", log.display())).await;
+    }
+    for worker in &mut workers {
+        assert_eq!(worker.answer().await, "done");
+    }
+    let verdict = oracle::judge(&log);
+    assert_eq!((verdict.entries, verdict.killed_inside), (4 * 3 * 10, 0));
+}
+
+pub async fn a_killed_holder_lets_the_next_one_in(backend: &dyn Backend) {
+    let locks = open(backend).await;
+    let mut holder = Worker::start(&backend.url());
+    let ttl = backend.short_ttl();
+    let held = holder.ask(&format!("lock {} a", ttl.as_millis())).await;
+    let fence: u64 = held.strip_prefix("held ").unwrap().parse().unwrap();
+    assert!(locks.mutex("a").try_acquire().await.unwrap().is_none());
+    let next = crate::backend::acquire(locks.mutex("a"));
+    if locks.capabilities().waiters {
+        until_waiting(&locks, "a", 1).await;
+    }
+    holder.kill().await;
+    let next = next.await.unwrap();
+    assert!(!locks.capabilities().fence || next.fence() > fence);
+
+    // A semaphore's holders too: the first waiter hears of each of them, not only of one.
+    if locks.capabilities().semaphore {
+        let mut holders = Vec::new();
+        for _ in 0..3 {
+            let mut worker = Worker::start(&backend.url());
+            assert_eq!(worker.ask("permit 3 s").await, "held");
+            holders.push(worker);
+        }
+        for victim in [0, 1, 0] {
+            let next = crate::backend::acquire(locks.semaphore("s", 3));
+            if locks.capabilities().waiters {
+                until_waiting(&locks, "s", 1).await;
+            }
+            holders.remove(victim).kill().await;
+            let worker_like = next.await.unwrap();
+            // Keep the permit taken without a guard of ours in the way of the next round.
+            std::mem::forget(worker_like);
+        }
+    }
+}
+
+pub async fn killed_waiters_cost_nothing(backend: &dyn Backend) {
+    let locks = open(backend).await;
+    let guard = locks.mutex("a").acquire().await.unwrap();
+    let mut waiters = Vec::new();
+    for n in 0..6 {
+        let mut waiter = Worker::start(&backend.url());
+        waiter.tell(&format!("lock {} a", backend.short_ttl().as_millis())).await;
+        if locks.capabilities().waiters {
+            until_waiting(&locks, "a", n + 1).await;
+        }
+        waiters.push(waiter);
+    }
+    // The first, one in the middle, and the last but one die; the others take turns.
+    for dead in [4, 2, 0] {
+        waiters.remove(dead).kill().await;
+    }
+    guard.release().await.unwrap();
+    for mut waiter in waiters {
+        let answer = waiter.answer().await;
+        assert!(answer.starts_with("held "), "{answer}");
+        waiter.ask("unlock").await;
+    }
+    until(|| async { locks.mutex("a").try_acquire().await.unwrap().is_some() }).await;
+}
+
+/// Where holds expire: a holder that could not renew says "lost" as soon as it runs again, and others can enter.
+/// Where they do not: a stopped holder stays alone.
+pub async fn a_stopped_holder_is_alone_or_learns_that_it_lost(backend: &dyn Backend) {
+    let locks = open(backend).await;
+    let mut holder = Worker::start(&backend.url());
+    holder.ask(&format!("lock {} a", backend.short_ttl().as_millis())).await;
+    holder.signal("STOP").await;
+    if locks.capabilities().expires {
+        let next = locks.mutex("a").acquire().await.unwrap();
+        holder.signal("CONT").await;
+        assert_eq!(holder.ask("valid").await, "valid false", "it must not think it holds the lock");
+        assert!(holder.ask("lost").await.starts_with("lost "));
+        next.release().await.unwrap();
+    } else {
+        assert!(locks.mutex("a").try_acquire().await.unwrap().is_none());
+        holder.signal("CONT").await;
+        assert_eq!(holder.ask("valid").await, "valid true");
+        holder.ask("unlock").await;
+        until(|| async { locks.mutex("a").try_acquire().await.unwrap().is_some() }).await;
+    }
+}
+
+/// Where there is a server: holders and waiters learn that it went away, and locks work again when it is back.
+pub async fn a_server_that_goes_away_is_noticed(backend: &dyn Backend) {
+    let (locks, other) = (open(backend).await, open(backend).await);
+    let Some(server) = backend.server() else {
+        assert!(!locks.capabilities().expires, "only a server can let holds expire: give the backend one");
+        return;
+    };
+    let guard = locks.mutex("a").ttl(backend.short_ttl()).acquire().await.unwrap();
+    let fence = guard.fence();
+    let waiter = tokio::spawn(other.mutex("a").ttl(backend.short_ttl()).acquire());
+    if locks.capabilities().waiters {
+        until_waiting(&locks, "a", 1).await;
+    }
+    server.stop();
+    guard.lost().await;
+    assert!(!guard.is_valid());
+    assert!(waiter.await.unwrap().is_err(), "its session died: waiting on would be waiting for ever");
+    server.start();
+    let again = open(backend).await.mutex("a").acquire().await.unwrap();
+    assert!(!locks.capabilities().fence || again.fence() > fence);
+}

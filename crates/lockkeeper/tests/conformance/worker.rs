@@ -1,0 +1,150 @@
+//! Other processes: this test binary, started again, obeying lines on its standard input.
+
+use crate::oracle::Log;
+use lockkeeper::{Guard, Lockkeeper};
+use std::io::{BufRead, Write};
+use std::process::Stdio;
+use std::time::Duration;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+
+/// A process that holds and waits for locks. Killed -9 when dropped.
+pub struct Worker {
+    pub child: Child,
+    stdin: ChildStdin,
+    stdout: Lines<BufReader<ChildStdout>>,
+}
+
+impl Worker {
+    pub fn start(url: &str) -> Worker {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "worker::worker_process", "--ignored", "--nocapture"])
+            .env("LOCKKEEPER_TEST_WORKER", url)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()
+            .unwrap();
+        let stdin = child.stdin.take().unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap()).lines();
+        Worker { child, stdin, stdout }
+    }
+
+    /// Sends a command.
+    pub async fn tell(&mut self, command: &str) {
+        self.stdin.write_all(format!("{command}\n").as_bytes()).await.unwrap();
+    }
+
+    /// The next answer; libtest's own lines are skipped.
+    pub async fn answer(&mut self) -> String {
+        while let Some(line) = self.stdout.next_line().await.unwrap() {
+            if let Some((_, answer)) = line.split_once("@@ ") {
+                return answer.to_owned();
+            }
+        }
+        panic!("the worker ended");
+    }
+
+    pub async fn ask(&mut self, command: &str) -> String {
+        self.tell(command).await;
+        self.answer().await
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id().expect("not waited for yet")
+    }
+
+    /// Sends a signal by name, with kill(1).
+    pub async fn signal(&self, signal: &str) {
+        let status =
+            Command::new("kill").args(["-s", signal, &self.pid().to_string()]).status().await.unwrap();
+        assert!(status.success());
+    }
+
+    pub async fn kill(mut self) {
+        self.child.kill().await.unwrap();
+    }
+}
+
+fn say(answer: &str) {
+    // libtest may have left its own line unfinished; `@@ ` tells where ours begins.
+    println!("@@ {answer}");
+    std::io::stdout().flush().unwrap();
+}
+
+/// The body of the other process; does nothing useful unless a [`Worker`] started it.
+#[test]
+#[ignore = "started by other tests as a process of its own"]
+fn worker_process() {
+    let url = std::env::var("LOCKKEEPER_TEST_WORKER").expect("only workers run this");
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    let locks = runtime.block_on(Lockkeeper::open(&url)).unwrap();
+    let mut guards: Vec<Guard> = Vec::new();
+    for line in std::io::stdin().lock().lines() {
+        let line = line.unwrap();
+        let words: Vec<&str> = line.split(' ').collect();
+        match words[..] {
+            ["lock", ttl_ms, name] => {
+                let request = locks.mutex(name).ttl(Duration::from_millis(ttl_ms.parse().unwrap()));
+                let guard = runtime.block_on(request.acquire()).unwrap();
+                say(&format!("held {}", guard.fence()));
+                guards.push(guard);
+            }
+            ["permit", of, name] => {
+                let request = locks.semaphore(name, of.parse().unwrap());
+                guards.push(runtime.block_on(request.acquire()).unwrap());
+                say("held");
+            }
+            ["valid"] => say(&format!("valid {}", guards[0].is_valid())),
+            ["lost"] => say(&format!("lost {}", runtime.block_on(guards[0].lost()))),
+            ["unlock"] => {
+                runtime.block_on(guards.pop().expect("a lock is held").release()).unwrap();
+                say("unlocked");
+            }
+            ["loop", tasks, rounds, linger_us, name, log] => {
+                let linger = Duration::from_micros(linger_us.parse().unwrap());
+                runtime.block_on(enter_often(
+                    &locks,
+                    tasks.parse().unwrap(),
+                    rounds.parse().unwrap(),
+                    linger,
+                    name,
+                    log,
+                ));
+                say("done");
+            }
+            _ => panic!("unknown command {line:?}"),
+        }
+    }
+}
+
+async fn enter_often(
+    locks: &Lockkeeper,
+    tasks: usize,
+    rounds: usize,
+    linger: Duration,
+    name: &str,
+    log: &str,
+) {
+    let spawned: Vec<_> = (0..tasks)
+        .map(|task| {
+            let (locks, name, log) = (locks.clone(), name.to_owned(), log.to_owned());
+            tokio::spawn(async move {
+                let (mut log, who) = (Log::open(log.as_ref()), format!("{}.{task}", std::process::id()));
+                for _ in 0..rounds {
+                    let guard = locks.mutex(name.as_str()).acquire().await.unwrap();
+                    log.write("enter", &who, guard.fence());
+                    for _ in 0..3 {
+                        tokio::time::sleep(linger).await;
+                        log.write("inside", &who, guard.fence());
+                    }
+                    log.write("exit", &who, guard.fence());
+                    guard.release().await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for task in spawned {
+        task.await.unwrap();
+    }
+}
