@@ -12,7 +12,7 @@ use std::process::ExitCode;
 
 /// Distributed mutual exclusion: run things one at a time, and study how that is done.
 #[derive(Parser)]
-#[command(name = "lockkeeper", version, about, max_term_width = 100)]
+#[command(name = "lockkeeper", version, max_term_width = 100)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -5,7 +5,7 @@ use comfy_table::{ContentArrangement, Table, presets};
 use lockkeeper_core::registry;
 use std::process::ExitCode;
 
-/// Lists the algorithms, with their papers, needs and costs.
+/// List the algorithms, with their papers, needs and costs.
 #[derive(Args)]
 pub struct Algorithms {
     /// Prints one JSON array instead of a table.

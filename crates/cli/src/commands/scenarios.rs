@@ -7,7 +7,7 @@ use lockkeeper_lab::trace::Story;
 use lockkeeper_lab::{Error, Progress, Scenario, figures};
 use std::process::ExitCode;
 
-/// Lists the figures of the textbooks, or tells one step by step.
+/// List the figures of the textbooks, or tell one step by step
 #[derive(Args)]
 #[command(after_help = "\
 Examples:

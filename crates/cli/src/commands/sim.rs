@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// Simulates an algorithm in virtual time, measures it, and watches what must hold.
+/// Simulate an algorithm in virtual time, measure it, and watch what must hold
 ///
 /// Times are in T, the unit of message delays. The result is a function of the flags and the seed alone.
 #[derive(Args)]

@@ -1,0 +1,375 @@
+//! The simulator: one run in virtual time.
+//!
+//! This file holds the run and its loop; `events` what happens at each event, `after_step` what becomes of a
+//! step's messages and entries, `script` what faults and scenarios make happen, `verdict` what is said about it.
+
+mod after_step;
+mod events;
+mod script;
+mod verdict;
+
+use crate::detector::Detector;
+use crate::metrics::Measures;
+use crate::network::Network;
+use crate::observer::{Observer, Piggyback, Window};
+use crate::property::{Names, Violation};
+use crate::queue::Queue;
+use crate::spec::{LoadSpec, Scripted, Spec, Which};
+use crate::time::Time;
+use crate::trace::{Sent, Stamp, Tracer, What};
+use crate::workload::Workload;
+use crate::world::{Envelope, World};
+use lockkeeper_core::{MutualExclusion, Phase, Rules, Setup, SiteId, Vocabulary};
+use slab::Slab;
+
+/// What came of a run.
+#[derive(Debug)]
+pub struct Outcome {
+    /// What was measured.
+    pub measures: Measures,
+    /// What did not hold.
+    pub violations: Vec<Violation>,
+    /// Which of the protocol's rules fired, and how often.
+    pub rules: Vec<u64>,
+    /// How many messages of each kind were delivered in the whole run.
+    pub delivered: Vec<u64>,
+    /// How many events there were.
+    pub events: u64,
+    /// How long it took, in virtual time.
+    pub end: Time,
+    /// Whether the caller asked it to stop before its end.
+    pub interrupted: bool,
+}
+
+/// A message under way, with all that travels along.
+struct Flight<M> {
+    envelope: Envelope<M>,
+    sent: Time,
+    piggyback: Piggyback,
+    stamp: Option<Stamp>,
+    /// Arrived, and waiting for the site to get round to it.
+    in_service: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Arrive(usize),
+    Ask {
+        site: SiteId,
+        life: u32,
+    },
+    /// A request from outside, which queues where the site is busy.
+    Arrival {
+        site: SiteId,
+    },
+    Exit {
+        site: SiteId,
+        life: u32,
+    },
+    Timer {
+        site: SiteId,
+        life: u32,
+        generation: u64,
+    },
+    Script(usize),
+    Suspect {
+        site: SiteId,
+        suspect: SiteId,
+    },
+    Heartbeat {
+        site: SiteId,
+    },
+    HeartbeatArrives {
+        from: SiteId,
+        to: SiteId,
+    },
+    WrongSuspicion,
+}
+
+impl Event {
+    /// Whether it belongs to the background that goes on even when nothing is left to happen.
+    fn is_background(self) -> bool {
+        matches!(self, Self::Heartbeat { .. } | Self::HeartbeatArrives { .. } | Self::WrongSuspicion)
+    }
+}
+
+/// How often the caller is told of progress, in events.
+const PROGRESS_EVERY: u64 = 1 << 16;
+
+/// One run.
+pub struct Sim<'a, P: MutualExclusion> {
+    spec: &'a Spec,
+    script: Vec<Scripted>,
+    world: World<P>,
+    network: Network,
+    workload: Workload,
+    observer: Observer,
+    detector: Detector,
+    tracer: Option<Tracer<'a>>,
+    names: Names,
+    queue: Queue<Event>,
+    flights: Slab<Flight<P::Message>>,
+    /// Messages that only the script delivers, oldest first.
+    held: Vec<usize>,
+    /// What the script wants done to messages not sent yet.
+    wishes: Vec<(Which, Option<Time>)>,
+    /// Where sites are paused, what waits for them.
+    paused: Vec<Option<Vec<Event>>>,
+    busy_until: Vec<Time>,
+    /// How often each site has started; what was planned for an earlier life is void.
+    lives: Vec<u32>,
+    timers: Vec<Vec<(P::Timer, u64)>>,
+    timer_generation: u64,
+    backlog: Vec<u64>,
+    now: Time,
+    events: u64,
+    /// Events in the queue that are not background.
+    foreground: u64,
+    last_foreground: Time,
+    asks_planned: u64,
+    arrivals_planned: u64,
+    /// At high load, the very first site stays inside until everybody's first request is known: otherwise a site that
+    /// can enter without a message would enter again and again before anything has arrived anywhere.
+    first_inside: Option<SiteId>,
+    script_left: usize,
+    events_since_entry: u64,
+    tokens_under_way: i64,
+    delivered: Vec<u64>,
+    rules: Vec<u64>,
+    stop: bool,
+}
+
+impl<'a, P: MutualExclusion> Sim<'a, P> {
+    /// A run at its start.
+    pub fn new(spec: &'a Spec, options: P::Options, seed: u64, tracer: Option<Tracer<'a>>) -> Self {
+        let setup = Setup { holder: spec.holder, ..Setup::new(spec.sites, options) };
+        let mut first_sends = Vec::new();
+        let world: World<P> = World::new(setup, |world, site| {
+            first_sends.extend(world.out.sends.drain(..).map(|(to, message)| (site, to, message)));
+        });
+        let processes = world.processes();
+        let names = Names { sites: spec.sites };
+        let window = Window {
+            warmup: spec.warmup(),
+            entries: spec.entries,
+            whole: !matches!(spec.load, LoadSpec::High | LoadSpec::Poisson(_)),
+            patience: Time::from_ticks(
+                spec.network.delay.typical().ticks().saturating_mul(50 * (spec.sites as u64 + 1)),
+            ),
+        };
+        let words = P::Message::WORDS.len();
+        let script = spec.whole_script();
+        let mut sim = Self {
+            network: Network::new(&spec.network, seed),
+            script_left: script.len(),
+            script,
+            workload: Workload::new(spec.load, spec.sites, seed),
+            observer: Observer::new(names, processes, words, window, spec.holder),
+            detector: Detector::new(spec.detector, processes, seed),
+            tracer,
+            names,
+            queue: Queue::default(),
+            flights: Slab::new(),
+            held: Vec::new(),
+            wishes: Vec::new(),
+            paused: vec![None; processes],
+            busy_until: vec![Time::ZERO; processes],
+            lives: vec![0; processes],
+            timers: vec![Vec::new(); processes],
+            timer_generation: 0,
+            backlog: vec![0; processes],
+            now: Time::ZERO,
+            events: 0,
+            foreground: 0,
+            last_foreground: Time::ZERO,
+            asks_planned: 0,
+            arrivals_planned: 0,
+            first_inside: None,
+            events_since_entry: 0,
+            tokens_under_way: 0,
+            delivered: vec![0; words],
+            rules: vec![0; P::Rule::ALL.len()],
+            stop: false,
+            world,
+            spec,
+        };
+        for (from, to, message) in first_sends {
+            if let Some(tracer) = &mut sim.tracer {
+                tracer.local(Time::ZERO, from, What::Start, &[], &[Sent { to, message: &message }]);
+            }
+            sim.send(from, to, message, None);
+        }
+        sim.plan_start();
+        sim
+    }
+
+    fn plan_start(&mut self) {
+        for index in 0..self.script.len() {
+            self.plan(self.script[index].at, Event::Script(index));
+        }
+        if let Some(holder) = self.spec.holder {
+            self.plan_exit(holder);
+        }
+        match self.spec.load {
+            LoadSpec::High | LoadSpec::Burst => self.everybody_asks(),
+            LoadSpec::Poisson(_) => {
+                for site in SiteId::all(self.spec.sites) {
+                    self.plan_arrival(site);
+                }
+            }
+            LoadSpec::Low | LoadSpec::Pairs | LoadSpec::Script => {}
+        }
+        if let Some(first) = self.detector.first_heartbeat() {
+            for site in SiteId::all(self.world.processes()) {
+                self.plan(first, Event::Heartbeat { site });
+            }
+        }
+        if let Some(first) = self.detector.until_wrong_suspicion() {
+            self.plan(first, Event::WrongSuspicion);
+        }
+    }
+
+    /// Runs to the end. `go_on` is told the number of entries now and then and may end the run.
+    pub fn run(mut self, mut go_on: impl FnMut(u64) -> bool) -> (Outcome, std::io::Result<()>) {
+        let mut interrupted = false;
+        self.when_quiet();
+        while !self.stop && !self.is_over() {
+            let Some((at, event)) = self.queue.pop() else { break };
+            self.now = at;
+            self.events += 1;
+            if !event.is_background() {
+                self.foreground -= 1;
+            }
+            if !event.is_background() && !matches!(event, Event::Arrival { .. }) {
+                self.last_foreground = at;
+            }
+            self.handle(event);
+            self.watch_for_stalls();
+            self.when_quiet();
+            if self.events.is_multiple_of(PROGRESS_EVERY) && !go_on(self.observer.entries()) {
+                interrupted = true;
+                break;
+            }
+        }
+        if !interrupted && !self.stop {
+            self.check_for_deadlock();
+        }
+        let traced = self.tracer.take().map_or(Ok(()), |tracer| tracer.finish(self.now));
+        let (measures, violations) = self.observer.finish(self.now);
+        let outcome = Outcome {
+            measures,
+            violations,
+            rules: self.rules,
+            delivered: self.delivered,
+            events: self.events,
+            end: self.now,
+            interrupted,
+        };
+        (outcome, traced)
+    }
+
+    /// Whether nothing more is asked for and everybody has been served, or nothing can happen any more.
+    fn is_over(&self) -> bool {
+        if self.load_is_done() && self.asks_planned == 0 && self.observer.is_idle() && self.is_quiet() {
+            return true;
+        }
+        // Suspicions may yet come from silence, but not for ever.
+        self.nothing_can_happen() && self.now >= self.last_foreground + self.detector.patience()
+    }
+
+    /// Whether only the background goes on, and requests that arrive where one is waiting already.
+    fn nothing_can_happen(&self) -> bool {
+        let nobody_can_ask = || {
+            SiteId::all(self.spec.sites)
+                .all(|site| !self.world.is_up(site) || self.world.phase(site) != Phase::Idle)
+        };
+        self.foreground == self.arrivals_planned && (self.arrivals_planned == 0 || nobody_can_ask())
+    }
+
+    fn load_is_done(&self) -> bool {
+        match self.spec.load {
+            LoadSpec::Script => self.script_left == 0,
+            _ => self.observer.entries() >= self.spec.warmup() + self.spec.entries,
+        }
+    }
+
+    /// Whether no message is under way; a token that never rests does not count.
+    fn is_quiet(&self) -> bool {
+        P::ABOUT.perpetual || self.flights.is_empty()
+    }
+
+    fn plan(&mut self, at: Time, event: Event) {
+        self.foreground += u64::from(!event.is_background());
+        self.queue.push(at, event);
+    }
+
+    fn plan_ask(&mut self, at: Time, site: SiteId) {
+        self.asks_planned += 1;
+        self.plan(at, Event::Ask { site, life: self.lives[site.index()] });
+    }
+
+    fn plan_exit(&mut self, site: SiteId) {
+        if let Some(cs) = &self.spec.cs {
+            let at = self.now + cs.draw(0, 0, self.workload.rng());
+            self.plan(at, Event::Exit { site, life: self.lives[site.index()] });
+        }
+    }
+
+    fn plan_arrival(&mut self, site: SiteId) {
+        let at = self.now + self.workload.until_next_arrival();
+        self.arrivals_planned += 1;
+        self.plan(at, Event::Arrival { site });
+    }
+
+    fn everybody_asks(&mut self) {
+        for site in SiteId::all(self.spec.sites).filter(|&site| self.world.is_up(site)).collect::<Vec<_>>() {
+            if self.spec.holder != Some(site) || self.events > 0 {
+                self.plan_ask(self.now, site);
+            }
+        }
+    }
+
+    /// Does what waits for the network to be quiet: at high load, the first exit; at low load and between bursts, the
+    /// next request.
+    fn when_quiet(&mut self) {
+        if self.first_inside.is_some() && self.flights.is_empty() && self.asks_planned == 0 {
+            let first = self.first_inside.take();
+            first.into_iter().for_each(|site| self.plan_exit(site));
+        }
+        self.ask_at_low_load();
+    }
+
+    fn ask_at_low_load(&mut self) {
+        let waits_for_quiet = matches!(self.spec.load, LoadSpec::Low | LoadSpec::Pairs | LoadSpec::Burst);
+        if !waits_for_quiet || self.asks_planned > 0 || !self.observer.is_idle() || !self.is_quiet() {
+            return;
+        }
+        self.observer.quiet(self.now);
+        if self.load_is_done() {
+            return;
+        }
+        if self.spec.load == LoadSpec::Burst {
+            return self.everybody_asks();
+        }
+        let world = &self.world;
+        let Some(site) = self.workload.next_site(|site| world.is_up(site)) else { return };
+        let pause = if P::ABOUT.perpetual {
+            self.workload.pause(self.spec.network.delay.typical())
+        } else {
+            Time::ZERO
+        };
+        self.plan_ask(self.now + pause, site);
+    }
+}
+
+impl<M: Clone> Flight<M> {
+    fn copy(&self) -> Self {
+        Self {
+            envelope: self.envelope.clone(),
+            sent: self.sent,
+            piggyback: self.piggyback.clone(),
+            stamp: self.stamp.clone(),
+            in_service: false,
+        }
+    }
+}

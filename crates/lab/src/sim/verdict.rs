@@ -1,0 +1,109 @@
+//! What a run tells: who waits for whom, and the story for a trace.
+
+use super::Sim;
+use crate::property::{Property, Violation};
+use crate::trace::{Sent, What};
+use lockkeeper_core::mutex::Family;
+use lockkeeper_core::{MutualExclusion, Out, Phase, Protocol, Rules, SiteId};
+use smallvec::SmallVec;
+
+impl<P: MutualExclusion> Sim<'_, P> {
+    pub(super) fn violate(&mut self, property: Property, sites: Vec<SiteId>, what: String) {
+        self.observer.violated(Violation { property, at: self.now, sites, what });
+    }
+
+    /// Nobody enters, although somebody waits and things go on happening.
+    pub(super) fn watch_for_stalls(&mut self) {
+        self.events_since_entry += 1;
+        let processes = self.world.processes() as u64;
+        let patience = 1_000_000 + 100 * processes.min(10_000).pow(2);
+        if self.observer.waiting() == 0 {
+            self.events_since_entry = 0;
+        } else if self.events_since_entry > patience {
+            let waiting = self.waiting_sites();
+            let what = format!("{patience} events without an entry; {}", self.who_waits_for_whom());
+            self.violate(Property::NoStarvation, waiting, what);
+            self.stop = true;
+        }
+    }
+
+    pub(super) fn check_for_deadlock(&mut self) {
+        // In a script, what is still under way has only not been delivered.
+        let over = !self.spec.by_hand || self.flights.is_empty();
+        if self.observer.waiting() > 0 && over && self.nothing_can_happen() {
+            let what = format!("nothing can happen any more; {}", self.who_waits_for_whom());
+            let waiting = self.waiting_sites();
+            self.violate(Property::NoDeadlock, waiting, what);
+        }
+    }
+
+    pub(super) fn waiting_sites(&self) -> Vec<SiteId> {
+        SiteId::all(self.spec.sites).filter(|&site| self.world.phase(site) == Phase::Waiting).collect()
+    }
+
+    pub(super) fn who_waits_for_whom(&self) -> String {
+        const MOST: usize = 12;
+        let status = |site: SiteId| match (self.world.is_up(site), self.world.phase(site)) {
+            (false, _) => " (crashed)",
+            (true, Phase::Inside) => " (inside)",
+            (true, _) if self.paused[site.index()].is_some() => " (paused)",
+            _ => "",
+        };
+        let waits =
+            SiteId::all(self.world.processes()).filter(|&site| self.world.is_up(site)).filter_map(|site| {
+                let for_whom = self.world.protocol(site).waits_for();
+                let waiting = self.world.phase(site) == Phase::Waiting;
+                let name = self.names.of(site);
+                match for_whom.as_slice() {
+                    [] if waiting => Some(format!("{name} waits")),
+                    [] => None,
+                    some => {
+                        let named =
+                            some.iter().take(MOST).map(|&on| format!("{}{}", self.names.of(on), status(on)));
+                        let more = if some.len() > MOST { ", …" } else { "" };
+                        Some(format!("{name} waits for {}{more}", lockkeeper_core::mutex::list(named, "")))
+                    }
+                }
+            });
+        let mut waits: Vec<String> = waits.take(MOST + 1).collect();
+        if waits.len() > MOST {
+            waits[MOST] = "and so on".into();
+        }
+        let lost = if self.world.tokens() + self.tokens_under_way == 0 && P::ABOUT.family == Family::Token {
+            "; the token is lost"
+        } else {
+            ""
+        };
+        waits.join("; ") + lost
+    }
+
+    /// Tells of a step, with the rules it followed and what it sent.
+    pub(super) fn trace(&mut self, site: SiteId, what: What<'_>) {
+        if let Some(tracer) = &mut self.tracer {
+            let (why, sends) = step_in_words(&self.world.out);
+            tracer.local(self.now, site, what, &why, &sends);
+        }
+    }
+
+    /// Tells of something that is no step of the algorithm.
+    pub(super) fn trace_bare(&mut self, site: SiteId, what: What<'_>) {
+        if let Some(tracer) = &mut self.tracer {
+            tracer.local(self.now, site, what, &[], &[]);
+        }
+    }
+
+    pub(super) fn say(&mut self, text: &str) {
+        if let Some(tracer) = &mut self.tracer {
+            tracer.say(self.now, text);
+        }
+    }
+}
+
+/// The rules that a step followed, and what it sent.
+pub(super) fn step_in_words<P: Protocol>(
+    out: &Out<P>,
+) -> (SmallVec<[&'static str; 4]>, SmallVec<[Sent<'_>; 4]>) {
+    let why = out.rules.iter().map(|rule| rule.sentence()).collect();
+    let sends = out.sends.iter().map(|(to, message)| Sent { to: *to, message }).collect();
+    (why, sends)
+}
