@@ -5,6 +5,7 @@
 mod commands;
 mod exit;
 mod progress;
+mod say;
 mod table;
 
 use clap::{CommandFactory, Parser, Subcommand};

@@ -1,5 +1,6 @@
 //! A report as a table for people: what was measured beside what the paper says.
 
+use crate::say;
 use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table, presets};
 use lockkeeper_lab::Report;
 use lockkeeper_lab::metrics::Summary;
@@ -9,7 +10,7 @@ use std::time::Duration;
 pub fn print(report: &Report, wall: Duration) {
     let runs =
         if report.seeds == 1 { String::new() } else { format!(" to {}", report.seed + report.seeds - 1) };
-    println!(
+    say!(
         "{}, {} sites, {} load, {} channels, seed {}{runs}: {} entries measured\n",
         report.algorithm,
         report.sites,
@@ -18,12 +19,12 @@ pub fn print(report: &Report, wall: Duration) {
         report.seed,
         report.entries,
     );
-    println!("{}\n", measured(report));
-    println!("{}\n", times(report));
-    println!("{}", fairness(report));
-    println!("{}", properties(report));
+    say!("{}\n", measured(report).trim_fmt());
+    say!("{}\n", times(report).trim_fmt());
+    say!("{}", fairness(report));
+    say!("{}", properties(report));
     let seconds = wall.as_secs_f64().max(1e-9);
-    println!(
+    say!(
         "{} events in {} T of virtual time, {:.3} s: {:.1} million events per second",
         report.events,
         report.virtual_time,

@@ -169,6 +169,37 @@ fn bad_input_is_answered_with_a_sentence_and_64() {
 }
 
 #[test]
+fn a_scenario_that_names_a_missing_site_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("s.scenario");
+    for (event, expected) in [
+        ("0 S4 requests", "there is no site S4"),
+        ("0 crash S4", "there is no site S4"),
+        ("0 deliver S4>S1", "there is no site S4"),
+        ("0 cut 1|4", "there is no site S4"),
+    ] {
+        std::fs::write(&path, format!("algorithm: lamport\nsites: 3\n{event}\n")).unwrap();
+        let output = lockkeeper(&["sim", "--scenario", path.to_str().unwrap()]);
+        assert_eq!(output.status.code(), Some(64), "{event}");
+        assert!(text(&output.stderr).contains(expected), "{event}: {}", text(&output.stderr));
+    }
+}
+
+#[test]
+fn nobody_reading_on_is_no_error_worth_a_word() {
+    use std::process::Stdio;
+    let mut child = Command::new(env!("CARGO_BIN_EXE_lockkeeper"))
+        .arg("algorithms")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(text(&output.stderr), "");
+}
+
+#[test]
 fn a_matrix_of_the_wrong_size_is_refused_and_one_of_regions_fits_any_number() {
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {

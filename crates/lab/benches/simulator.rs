@@ -5,6 +5,8 @@
 //! A program of its own, without a harness: what counts is messages per second over runs of seconds, with and
 //! without a trace, and the memory that a run takes as it gets longer.
 
+#![expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
+
 use lockkeeper_lab::delay::Delay;
 use lockkeeper_lab::property::Names;
 use lockkeeper_lab::{Progress, Spec, processes, simulate, trace, trace_run};

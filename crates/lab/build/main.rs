@@ -15,7 +15,12 @@ fn main() {
     let mut visit = String::new();
     for change in CHANGES {
         let module = change.name.replace('-', "_");
-        let _ = writeln!(modules, "/// {}.\npub mod {module} {{\n{}}}\n", change.story, spoiled(change));
+        let _ = writeln!(
+            modules,
+            "pub mod {module} {{\n//! Wrong on purpose: {}.\n{}}}\n",
+            change.story,
+            spoiled(change)
+        );
         let _ = writeln!(
             list,
             "Mutant {{ name: {:?}, twin: lockkeeper_core::algorithms::{}::{}::ABOUT.slug, breaks: Property::{}, story: {:?} }},",
@@ -49,8 +54,9 @@ fn spoiled(change: &Change) -> String {
         change.from,
         change.module
     );
-    entry
-        .source
+    // The real file's header would not be true of the variant.
+    let body: Vec<&str> = entry.source.lines().filter(|line| !line.starts_with("//!")).collect();
+    body.join("\n")
         .replace(change.from, change.to)
         .replace("use crate::", "use lockkeeper_core::")
         .replace("use alloc::", "use std::")

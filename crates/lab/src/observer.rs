@@ -243,7 +243,9 @@ impl Observer {
         }
         if self.exits == self.window.warmup {
             self.open_window(now);
-        } else if self.exits == self.window.warmup + self.window.entries && self.window.warmup > 0 {
+        } else if self.exits == self.window.warmup.saturating_add(self.window.entries)
+            && self.window.warmup > 0
+        {
             self.close_window(now);
         }
     }

@@ -90,6 +90,17 @@ fn check<P: MutualExclusion>(spec: &Spec) -> Result<P::Options, Error> {
     if spec.entries == 0 && spec.load != LoadSpec::Script {
         return usage("at least one entry must be measured");
     }
+    for scripted in &spec.script {
+        for (site, asks) in scripted.action.processes() {
+            let known = if asks { spec.sites } else { processes };
+            if site.index() >= known {
+                return usage(&format!(
+                    "at {} T: there is no site {site}: sites are numbered from 1 to {known}",
+                    scripted.at
+                ));
+            }
+        }
+    }
     if spec.holder.is_some_and(|holder| holder.index() >= spec.sites) {
         return usage("the site that starts inside must be one of the sites");
     }

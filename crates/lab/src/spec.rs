@@ -249,6 +249,25 @@ pub enum Action {
     Say(String),
 }
 
+impl Action {
+    /// The processes it speaks of, and whether each must be one of those that may ask.
+    pub fn processes(&self) -> Vec<(SiteId, bool)> {
+        match self {
+            Self::Request(site) | Self::Exit(site) => vec![(*site, true)],
+            Self::Crash(site) | Self::Recover(site) | Self::Pause(site) | Self::Resume(site) => {
+                vec![(*site, false)]
+            }
+            Self::Deliver(which) | Self::Lose(which) | Self::Slow(which, _) => {
+                vec![(which.from, false), (which.to, false)]
+            }
+            Self::Cut(left, right, _) | Self::Heal(left, right) => {
+                left.iter().chain(right).map(|site| (*site, false)).collect()
+            }
+            Self::Say(_) => Vec::new(),
+        }
+    }
+}
+
 /// Reads `SITE@TIME`.
 pub fn parse_site_at(text: &str, processes: usize) -> Result<(SiteId, Time), String> {
     let (site, time) =

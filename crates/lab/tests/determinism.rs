@@ -99,7 +99,7 @@ fn a_seed_means_the_same_run_for_ever() {
 fn every_form_of_trace_is_well_formed() {
     let spec = eventful("lamport");
     let lines = traced(&spec, 1, "a.jsonl");
-    let mut clocks = vec![0u64; 5];
+    let mut clocks = [0u64; 5];
     for line in lines.lines() {
         let event: serde_json::Value = serde_json::from_str(line).unwrap();
         let vector: Vec<u64> = serde_json::from_value(event["vector"].clone()).unwrap();

@@ -1,5 +1,6 @@
 //! `lockkeeper algorithms`: the registry.
 
+use crate::say;
 use clap::Args;
 use comfy_table::{ContentArrangement, Table, presets};
 use lockkeeper_core::registry;
@@ -17,11 +18,11 @@ impl Algorithms {
     pub fn run(self) -> ExitCode {
         let all: Vec<_> = registry::ALL.iter().map(|entry| entry.about).collect();
         if self.json {
-            println!("{}", serde_json::to_string(&all).expect("the registry is plain data"));
+            say!("{}", serde_json::to_string(&all).expect("the registry is plain data"));
             return ExitCode::SUCCESS;
         }
         for about in all {
-            println!("{}  ({})\n  {}", about.slug, about.title, about.idea);
+            say!("{}  ({})\n  {}", about.slug, about.title, about.idea);
             let mut table = Table::new();
             table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
             let mut row = |name: &str, value: &str| {
@@ -39,12 +40,9 @@ impl Algorithms {
                 let text = format!("{} ({}; default {})", setting.help, setting.values, setting.default);
                 row(&format!("--set {}=", setting.name), &text);
             }
-            println!("{table}\n");
+            say!("{}\n", table.trim_fmt());
         }
-        println!(
-            "N sites, T the delay of one message. Try: lockkeeper sim --algorithm {} --sites 9",
-            "lamport"
-        );
+        say!("N sites, T the delay of one message. Try: lockkeeper sim --algorithm {} --sites 9", "lamport");
         ExitCode::SUCCESS
     }
 }

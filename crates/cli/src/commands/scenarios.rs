@@ -1,7 +1,7 @@
 //! `lockkeeper scenarios`: the figures of the textbooks, told step by step.
 
 use super::sim::known;
-use crate::exit;
+use crate::{exit, say};
 use clap::Args;
 use lockkeeper_lab::trace::Story;
 use lockkeeper_lab::{Error, Progress, Scenario, figures};
@@ -39,9 +39,9 @@ fn list() -> ExitCode {
     let width = figures::ALL.iter().map(|figure| figure.name.len()).max().unwrap_or(0);
     for figure in figures::ALL {
         let scenario = Scenario::parse(figure.name, figure.text).expect("every figure is tested to read");
-        println!("{:width$}  {}", figure.name, scenario.title);
+        say!("{:width$}  {}", figure.name, scenario.title);
     }
-    println!(
+    say!(
         "\n'lockkeeper scenarios NAME' tells one; 'lockkeeper sim --scenario NAME --trace FILE.svg' draws it."
     );
     ExitCode::SUCCESS
@@ -53,26 +53,26 @@ fn tell(name: &str, text: bool) -> Result<(), Error> {
     if text {
         let figure = figures::find(name).map(|figure| figure.text.to_string());
         let text = figure.map_or_else(|| std::fs::read_to_string(name), Ok).map_err(Error::Trace)?;
-        print!("{text}");
+        say!("{}", text.trim_end());
         return Ok(());
     }
-    println!("{}", scenario.title);
+    say!("{}", scenario.title);
     if !scenario.about.is_empty() {
-        println!("{}", scenario.about);
+        say!("{}", scenario.about);
     }
-    println!();
+    say!("");
     let mut story = Story::default();
     let report = lockkeeper_lab::trace_run(&scenario.spec, 1, &mut story, &Progress::default())?;
     let width = story.lines.iter().map(|(at, _)| at.to_string().len()).max().unwrap_or(0);
     for (number, (at, line)) in story.lines.iter().enumerate() {
-        println!("{:>3}. {:>width$} T  {line}", number + 1, at.to_string());
+        say!("{:>3}. {:>width$} T  {line}", number + 1, at.to_string());
     }
-    println!();
+    say!("");
     for found in &report.violations {
-        println!("{}", found.violation);
+        say!("{}", found.violation);
     }
     if report.held() {
-        println!("{} entries, {} messages; every property held.", report.entries, report.messages);
+        say!("{} entries, {} messages; every property held.", report.entries, report.messages);
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! `lockkeeper sim`: simulates an algorithm and measures it.
 
-use crate::{exit, progress, table};
+use crate::{exit, progress, say, table};
 use clap::Args;
 use lockkeeper_core::mutex::Channels;
 use lockkeeper_core::registry;
@@ -136,7 +136,7 @@ impl Sim {
             }
         };
         if self.json {
-            println!("{}", serde_json::to_string(&report).expect("a report is plain data"));
+            say!("{}", serde_json::to_string(&report).expect("a report is plain data"));
         } else {
             table::print(&report, started.elapsed());
         }

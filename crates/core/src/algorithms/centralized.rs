@@ -206,7 +206,7 @@ impl MutualExclusion for Centralized {
             sync_delay: "2T; 2T(1−1/N) with the coordinator among the sites",
             client_delay: "2T; mean 2T(1−1/N) with the coordinator among the sites",
         },
-        crash: "of the coordinator or of the holder: everybody waits for ever; of anybody else: nothing",
+        crash: "of the coordinator, the holder or a site in the queue: everybody waits for ever; of an idle site: nothing",
         settings: &[
             Setting {
                 name: "coordinator",

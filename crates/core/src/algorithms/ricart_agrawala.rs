@@ -14,6 +14,8 @@
 //!
 //! **Pitfalls.** Ties are broken by the site's number, or two sites defer each other for ever. The clock must
 //! take over the time of every request received, or a late asker overtakes. A site inside defers to all.
+//! A REPLY carries no time, so the order is that of the timestamps, but not always that of causality: a site can learn
+//! of a request by way of somebody's REPLY, ask with a smaller time, and go first (seen under random delays).
 
 use crate::mutex::{Channels, Cost, Family};
 use crate::{

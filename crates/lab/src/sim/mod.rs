@@ -289,7 +289,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
     fn load_is_done(&self) -> bool {
         match self.spec.load {
             LoadSpec::Script => self.script_left == 0,
-            _ => self.observer.entries() >= self.spec.warmup() + self.spec.entries,
+            _ => self.observer.entries() >= self.spec.warmup().saturating_add(self.spec.entries),
         }
     }
 

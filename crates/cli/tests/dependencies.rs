@@ -1,0 +1,71 @@
+//! What the project is built from: every package from a registry with a checksum, under a licence we can ship.
+
+use serde_json::Value;
+use std::collections::BTreeSet;
+use std::process::Command;
+
+/// Any one of these is enough; an expression with OR needs only one.
+const LICENCES: [&str; 12] = [
+    "MIT",
+    "Apache-2.0",
+    "Apache-2.0 WITH LLVM-exception",
+    "BSD-2-Clause",
+    "BSD-3-Clause",
+    "ISC",
+    "Zlib",
+    "0BSD",
+    "Unicode-3.0",
+    "CC0-1.0",
+    "CDLA-Permissive-2.0",
+    "Unlicense",
+];
+
+fn packages() -> Vec<Value> {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--locked", "--all-features"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo writes JSON");
+    metadata["packages"].as_array().expect("a list of packages").clone()
+}
+
+/// Whether a licence expression can be met: each part joined by AND needs one allowed alternative.
+fn allowed(expression: &str) -> bool {
+    let plain = expression.replace(['(', ')'], "").replace('/', " OR ");
+    plain.split(" AND ").all(|part| part.split(" OR ").any(|licence| LICENCES.contains(&licence.trim())))
+}
+
+#[test]
+fn every_dependency_comes_from_a_registry_under_a_known_licence() {
+    let packages = packages();
+    let ours = packages.iter().filter(|package| package["source"].is_null()).count();
+    assert!(ours >= 5 && packages.len() > ours, "the list must hold our crates and others");
+    let mut wrong = BTreeSet::new();
+    for package in packages.iter().filter(|package| !package["source"].is_null()) {
+        let name = package["name"].as_str().unwrap_or_default();
+        if !package["source"].as_str().is_some_and(|source| source.starts_with("registry+")) {
+            wrong.insert(format!("{name} does not come from a registry"));
+        }
+        let licence = package["license"].as_str().unwrap_or("none");
+        if !allowed(licence) {
+            wrong.insert(format!("{name} has the licence {licence}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+#[test]
+fn licence_expressions_are_understood() {
+    for (expression, expected) in [
+        ("MIT OR Apache-2.0", true),
+        ("MIT/Apache-2.0", true),
+        ("(MIT OR Apache-2.0) AND Unicode-3.0", true),
+        ("GPL-3.0-only", false),
+        ("MIT AND GPL-3.0-only", false),
+        ("none", false),
+    ] {
+        assert_eq!(allowed(expression), expected, "{expression}");
+    }
+}
