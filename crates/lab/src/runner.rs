@@ -109,17 +109,7 @@ fn check<P: MutualExclusion>(spec: &Spec) -> Result<P::Options, Error> {
 
 fn expected<P: MutualExclusion>(spec: &Spec, options: &P::Options) -> Expected {
     let load = spec.load.of_the_papers();
-    let mut expected = load.map(|load| P::expected(load, spec.sites, options)).unwrap_or_default();
-    match load {
-        // At low load nobody waits at an exit; at high load nobody asks alone. A site by itself does both.
-        Some(lockkeeper_core::Load::Low) => expected.sync_delay = None,
-        _ if spec.sites > 1 => expected.client_delay = None,
-        _ => {}
-    }
-    if spec.sites == 1 {
-        expected.sync_delay = None;
-    }
-    expected
+    load.map(|load| P::expected(load, spec.sites, options)).unwrap_or_default()
 }
 
 struct Processes<'a> {
