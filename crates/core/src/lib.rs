@@ -12,6 +12,7 @@
 //! | [`clock`] | [`LamportClock`], [`Timestamp`] |
 //! | [`driver`] | [`Site`], the half of a driver that all drivers share: self-sends and fences |
 //! | [`algorithms`] | one file per algorithm |
+//! | [`tree`] | trees of sites |
 //! | [`registry`] | the only list of algorithms |
 #![no_std]
 
@@ -24,6 +25,7 @@ pub mod mutex;
 pub mod protocol;
 pub mod registry;
 pub mod site;
+pub mod tree;
 
 pub use clock::{LamportClock, Timestamp};
 pub use driver::Site;

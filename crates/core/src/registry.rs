@@ -47,6 +47,9 @@ registry! {
     ricart_agrawala::RicartAgrawala,
     token_ring::TokenRing,
     token_ring_parked::TokenRingParked,
+    suzuki_kasami::SuzukiKasami,
+    raymond::Raymond,
+    naimi_trehel::NaimiTrehel,
 }
 
 /// The algorithm of the given name.

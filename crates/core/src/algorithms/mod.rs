@@ -2,6 +2,9 @@
 
 pub mod centralized;
 pub mod lamport;
+pub mod naimi_trehel;
+pub mod raymond;
 pub mod ricart_agrawala;
+pub mod suzuki_kasami;
 pub mod token_ring;
 pub mod token_ring_parked;

@@ -4,7 +4,10 @@
 
 mod centralized;
 mod lamport;
+mod naimi_trehel;
+mod raymond;
 mod ricart_agrawala;
+mod suzuki_kasami;
 mod textbooks;
 mod token_ring;
 
@@ -28,6 +31,24 @@ fn measure(algorithm: &str, sites: usize, load: LoadSpec, settings: &[(&str, &st
     assert!(report.held(), "{:?}", report.violations);
     assert_eq!(report.entries, spec.entries);
     report
+}
+
+/// Runs an algorithm for so long that a mean comes out within two percent.
+fn mean(algorithm: &str, sites: usize, load: LoadSpec, settings: &[(&str, &str)]) -> Report {
+    let mut spec = Spec::new(algorithm, sites);
+    spec.load = load;
+    spec.settings = settings.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
+    spec.warmup = Some(200 * sites as u64);
+    spec.entries = 20_000;
+    let report = simulate(&spec, 7, 4, &Progress::default()).unwrap();
+    assert!(report.held(), "{:?}", report.violations);
+    report
+}
+
+/// Equal within two percent, for means over random choices.
+fn assert_near(measured: Option<f64>, expected: f64, what: &str) {
+    let measured = measured.unwrap_or(f64::NAN);
+    assert!((measured / expected - 1.0).abs() < 0.02, "{what}: measured {measured}, expected {expected}");
 }
 
 /// N as the formulas use it.

@@ -1,8 +1,9 @@
-//! Ricart and Agrawala, *An Optimal Algorithm for Mutual Exclusion in Computer Networks*, 1981.
+//! Ricart and Agrawala, *An Optimal Algorithm for Mutual Exclusion in Computer Networks*, 1981; told in section 9.4 of
+//! Kshemkalyani and Singhal, *Distributed Computing*.
 
 use super::{LoadSpec, SITES, assert_equal, measure, n};
 
-/// Section 4.1, message traffic: N−1 requests and N−1 replies for each entry.
+/// The paper's message traffic, section 9.4 of the book: N−1 requests and N−1 replies for each entry.
 #[test]
 fn two_messages_for_every_other_site() {
     for sites in SITES {
@@ -15,7 +16,7 @@ fn two_messages_for_every_other_site() {
     }
 }
 
-/// Section 4.2, delay per critical section: a round trip when nobody else is in the way, and a single message from
+/// The paper's delay, section 9.4 of the book: a round trip when nobody else is in the way, and a single message from
 /// one section to the next when somebody is.
 #[test]
 fn a_round_trip_alone_and_one_delay_between_sections() {
@@ -30,7 +31,7 @@ fn a_round_trip_alone_and_one_delay_between_sections() {
     }
 }
 
-/// Section 3.3: requests are served in the order of their sequence numbers, ties by the node's number.
+/// Section 9.4 of the book, on fairness: requests are served in the order of their sequence numbers, ties by the node's number.
 #[test]
 fn the_order_is_that_of_the_sequence_numbers() {
     for sites in SITES {

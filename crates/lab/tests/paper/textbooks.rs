@@ -41,7 +41,8 @@ fn throughput_is_the_inverse_of_delay_and_section() {
 #[test]
 fn the_registry_expects_what_is_measured() {
     let mut compared = 0;
-    for entry in registry::ALL {
+    // What path reversal costs depends on the whole past: a mean, tested on its own.
+    for entry in registry::ALL.iter().filter(|entry| entry.about.slug != "naimi-trehel") {
         for sites in SITES {
             for load in [LoadSpec::Pairs, LoadSpec::High] {
                 let report = measure(entry.about.slug, sites, load, &[]);

@@ -1,0 +1,232 @@
+//! # Naimi and Tréhel's path reversal
+//!
+//! Mohamed Naimi, Michel Tréhel, André Arnold: *A log(N) Distributed Mutual Exclusion Algorithm Based on Path Reversal*.
+//! Journal of Parallel and Distributed Computing 34(1), 1996, pages 1–13.
+//!
+//! **Idea.** Each site remembers who asked last, as far as it knows. A request follows these pointers to the one who
+//! really asked last, and turns every pointer on its way to the new asker; that one gets the token from its predecessor.
+//!
+//! **Assumes** reliable channels in any order; no crashes.
+//!
+//! **Cost.** H(N−1) messages on average at low load, about ln N; T from an exit to the next entry; two pointers a site.
+//!
+//! **Pitfalls.** LAST becomes the requester *after* the request has been forwarded along it. A request is queued in NEXT
+//! when the site is waiting *or* inside. A duplicate is fatal.
+
+use crate::mutex::{Channels, Cost, Family, list};
+use crate::{
+    About, Ask, Entered, Expected, Field, Load, MutualExclusion, Never, Out, Phase, Protocol, Setup, SiteId,
+    Vocabulary, Word,
+};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+use serde::{Deserialize, Serialize};
+
+/// What sites say to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Message {
+    /// This site wants the token.
+    Request(SiteId),
+    /// Whoever has it may enter.
+    Token,
+}
+
+impl Vocabulary for Message {
+    const WORDS: &'static [Word] = &[Word::enter("REQUEST"), Word::enter("TOKEN")];
+
+    fn word(&self) -> usize {
+        match self {
+            Self::Request(_) => 0,
+            Self::Token => 1,
+        }
+    }
+}
+
+impl fmt::Display for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Request(site) => write!(f, "REQUEST({site})"),
+            Self::Token => f.write_str("TOKEN"),
+        }
+    }
+}
+
+crate::rules! {
+    /// The rules of the algorithm.
+    pub enum Rule {
+        /// The site is not the last.
+        Asks: "asks whom it believes to have asked last",
+        /// The token is here.
+        Enters: "has the token: it enters",
+        /// The request goes on, and the path is reversed.
+        Forwards: "passes the request on, and takes the asker for the last one from now on",
+        /// The end of the path, idle.
+        HandsOver: "has the token and does not need it: it sends it to the asker",
+        /// The end of the path, busy.
+        Follows: "asked last itself: the asker comes next after it",
+        /// On leaving.
+        PassesOn: "sends the token to the one that comes next",
+        /// On leaving.
+        Keeps: "keeps the token: nobody comes next",
+    }
+}
+
+/// One site.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct NaimiTrehel {
+    me: SiteId,
+    phase: Phase,
+    has_token: bool,
+    /// Whom the site believes to have asked last; `None` if that is itself.
+    last: Option<SiteId>,
+    next: Option<SiteId>,
+}
+
+impl NaimiTrehel {
+    fn enter(&mut self, out: &mut Out<Self>) {
+        out.rule(Rule::Enters);
+        self.phase = Phase::Inside;
+        out.output(Entered);
+    }
+
+    fn send_token(&mut self, to: SiteId, out: &mut Out<Self>) {
+        self.has_token = false;
+        out.send(to, Message::Token);
+    }
+
+    fn request(&mut self, asker: SiteId, out: &mut Out<Self>) {
+        match self.last {
+            Some(last) => {
+                out.rule(Rule::Forwards);
+                out.send(last, Message::Request(asker));
+            }
+            None if self.phase == Phase::Idle => {
+                out.rule(Rule::HandsOver);
+                self.send_token(asker, out);
+            }
+            None => {
+                out.rule(Rule::Follows);
+                self.next = Some(asker);
+            }
+        }
+        self.last = Some(asker);
+    }
+}
+
+impl Protocol for NaimiTrehel {
+    type Input = Ask;
+    type Message = Message;
+    type Output = Entered;
+    type Timer = Never;
+    type Rule = Rule;
+
+    fn input(&mut self, ask: Ask, out: &mut Out<Self>) {
+        match ask {
+            Ask::Request => match self.last.take() {
+                None => self.enter(out),
+                Some(last) => {
+                    out.rule(Rule::Asks);
+                    self.phase = Phase::Waiting;
+                    out.send(last, Message::Request(self.me));
+                }
+            },
+            Ask::Release => {
+                self.phase = Phase::Idle;
+                match self.next.take() {
+                    Some(next) => {
+                        out.rule(Rule::PassesOn);
+                        self.send_token(next, out);
+                    }
+                    None => out.rule(Rule::Keeps),
+                }
+            }
+        }
+    }
+
+    fn message(&mut self, _from: SiteId, message: Message, out: &mut Out<Self>) {
+        match message {
+            Message::Request(asker) => self.request(asker, out),
+            Message::Token => {
+                self.has_token = true;
+                self.enter(out);
+            }
+        }
+    }
+
+    fn timer(&mut self, timer: Never, _out: &mut Out<Self>) {
+        match timer {}
+    }
+
+    fn fields(&self) -> Vec<Field> {
+        vec![
+            Field::new("state", self.phase),
+            Field::new("token", if self.has_token { "here" } else { "elsewhere" }),
+            Field::new("LAST", list(self.last, "itself")),
+            Field::new("NEXT", list(self.next, "nobody")),
+        ]
+    }
+}
+
+impl MutualExclusion for NaimiTrehel {
+    const ABOUT: About = About {
+        slug: "naimi-trehel",
+        title: "Naimi and Tréhel's path reversal",
+        family: Family::Token,
+        paper: "Naimi, Tréhel and Arnold, A log(N) Distributed Mutual Exclusion Algorithm Based on Path Reversal, JPDC 1996",
+        idea: "A request follows pointers to whoever asked last, turning each of them to the new asker on its way.",
+        channels: Channels::Any,
+        perpetual: false,
+        cost: Cost {
+            low: "mean H(N−1) = 1 + 1/2 + … + 1/(N−1), about ln N",
+            high: "(4N−2)/(N+1)",
+            sync_delay: "T",
+            client_delay: "T per message of the path, and T for the token",
+        },
+        crash: "of whoever has the token, or of any site on a request's path: those behind it wait for ever",
+        settings: &[],
+    };
+
+    type Options = ();
+
+    fn start(me: SiteId, setup: &Setup<()>, _out: &mut Out<Self>) -> Self {
+        let root = setup.token_site();
+        Self {
+            me,
+            phase: setup.phase_of(me),
+            has_token: me == root,
+            last: (me != root).then_some(root),
+            next: None,
+        }
+    }
+
+    fn expected(load: Load, sites: usize, _options: &()) -> Expected {
+        let harmonic: f64 = (1..sites).map(|k| 1.0 / k as f64).sum();
+        let n = sites as f64;
+        let high = if sites == 1 { 0.0 } else { (4.0 * n - 2.0) / (n + 1.0) };
+        Expected {
+            messages_per_entry: Some(if load == Load::Low { harmonic } else { high }),
+            sync_delay: (sites > 1).then_some(1.0),
+            client_delay: None,
+        }
+    }
+
+    fn tokens(&self) -> u32 {
+        self.has_token.into()
+    }
+
+    fn tokens_in(message: &Message) -> u32 {
+        (*message == Message::Token).into()
+    }
+
+    fn invariant(&self) -> Result<(), &'static str> {
+        match self.phase {
+            Phase::Inside if !self.has_token => Err("inside without the token"),
+            Phase::Idle if self.next.is_some() => Err("somebody comes next after a site that does not wait"),
+            Phase::Idle if self.last.is_none() && !self.has_token => {
+                Err("the last one, idle, and without the token")
+            }
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! # Suzuki and Kasami's broadcast algorithm
+//!
+//! Ichiro Suzuki, Tadao Kasami: *A Distributed Mutual Exclusion Algorithm*. ACM Transactions on Computer Systems 3(4),
+//! 1985, pages 344–349.
+//!
+//! **Idea.** Whoever has the token may enter. A site without it broadcasts a numbered REQUEST; the token carries
+//! the number of each site's last served request, so that the holder can tell a new request from an old one, and a queue of
+//! those who wait.
+//!
+//! **Assumes** reliable channels in any order; no crashes.
+//!
+//! **Cost.** 0 where the token is, else N: N−1 REQUEST and the TOKEN. T from an exit to the next entry.
+//!
+//! **Pitfalls.** A request is outstanding only if RN\[j\] = LN\[j\] + 1 exactly: a late REQUEST of long ago must not
+//! move the token. The queue is first in first out. The token is never sent while inside.
+
+use crate::mutex::{Channels, Cost, Family, list};
+use crate::{
+    About, Ask, Entered, Expected, Field, Load, MutualExclusion, Never, Out, Phase, Protocol, Setup, SiteId,
+    Vocabulary, Word,
+};
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+use serde::{Deserialize, Serialize};
+
+/// What travels with the token.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Token {
+    /// The paper's LN: the number of each site's last served request.
+    served: Vec<u64>,
+    /// The paper's Q: who waits, in order.
+    queue: VecDeque<SiteId>,
+}
+
+/// What sites say to each other.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Message {
+    /// I want the token, for the n-th time.
+    Request(u64),
+    /// Whoever has it may enter.
+    Token(Box<Token>),
+}
+
+impl Vocabulary for Message {
+    const WORDS: &'static [Word] = &[Word::enter("REQUEST"), Word::enter("TOKEN")];
+
+    fn word(&self) -> usize {
+        match self {
+            Self::Request(_) => 0,
+            Self::Token(_) => 1,
+        }
+    }
+}
+
+impl fmt::Display for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Request(number) => write!(f, "REQUEST({number})"),
+            Self::Token(token) => write!(f, "TOKEN({})", list(&token.queue, "")),
+        }
+    }
+}
+
+crate::rules! {
+    /// The rules of the algorithm.
+    pub enum Rule {
+        /// The token is elsewhere.
+        Asks: "asks everybody for the token",
+        /// The token is here.
+        Enters: "has the token: it enters",
+        /// An outstanding request reaches an idle token.
+        HandsOver: "has the token and does not need it: it sends it to the asker",
+        /// A request that has been served, or whose time has not come.
+        Outdated: "has the token, but that request has been served already",
+        /// The site has no idle token.
+        Notes: "notes the request",
+        /// On leaving.
+        PassesOn: "adds those who wait to the token's queue and sends it to the first",
+        /// Nobody waits.
+        Keeps: "keeps the token: nobody waits for it",
+    }
+}
+
+/// One site.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SuzukiKasami {
+    me: SiteId,
+    phase: Phase,
+    /// The paper's RN: the highest request number seen of each site.
+    requested: Vec<u64>,
+    token: Option<Box<Token>>,
+}
+
+impl SuzukiKasami {
+    fn enter(&mut self, out: &mut Out<Self>) {
+        out.rule(Rule::Enters);
+        self.phase = Phase::Inside;
+        out.output(Entered);
+    }
+
+    fn request(&mut self, from: SiteId, number: u64, out: &mut Out<Self>) {
+        let seen = &mut self.requested[from.index()];
+        *seen = number.max(*seen);
+        let seen = *seen;
+        if self.phase != Phase::Idle || self.token.is_none() {
+            return out.rule(Rule::Notes);
+        }
+        match self.token.take_if(|token| seen == token.served[from.index()] + 1) {
+            Some(token) => {
+                out.rule(Rule::HandsOver);
+                out.send(from, Message::Token(token));
+            }
+            None => out.rule(Rule::Outdated),
+        }
+    }
+
+    fn release(&mut self, out: &mut Out<Self>) {
+        self.phase = Phase::Idle;
+        let Some(mut token) = self.token.take() else { return };
+        token.served[self.me.index()] = self.requested[self.me.index()];
+        for site in SiteId::all(self.requested.len()) {
+            let outstanding = self.requested[site.index()] == token.served[site.index()] + 1;
+            if outstanding && !token.queue.contains(&site) {
+                token.queue.push_back(site);
+            }
+        }
+        match token.queue.pop_front() {
+            Some(next) => {
+                out.rule(Rule::PassesOn);
+                out.send(next, Message::Token(token));
+            }
+            None => {
+                out.rule(Rule::Keeps);
+                self.token = Some(token);
+            }
+        }
+    }
+}
+
+impl Protocol for SuzukiKasami {
+    type Input = Ask;
+    type Message = Message;
+    type Output = Entered;
+    type Timer = Never;
+    type Rule = Rule;
+
+    fn input(&mut self, ask: Ask, out: &mut Out<Self>) {
+        match ask {
+            Ask::Request if self.token.is_some() => self.enter(out),
+            Ask::Request => {
+                out.rule(Rule::Asks);
+                self.phase = Phase::Waiting;
+                let number = &mut self.requested[self.me.index()];
+                *number += 1;
+                out.broadcast(Message::Request(*number));
+            }
+            Ask::Release => self.release(out),
+        }
+    }
+
+    fn message(&mut self, from: SiteId, message: Message, out: &mut Out<Self>) {
+        match message {
+            Message::Request(number) => self.request(from, number, out),
+            Message::Token(token) => {
+                self.token = Some(token);
+                self.enter(out);
+            }
+        }
+    }
+
+    fn timer(&mut self, timer: Never, _out: &mut Out<Self>) {
+        match timer {}
+    }
+
+    fn fields(&self) -> Vec<Field> {
+        let mut fields = vec![Field::new("state", self.phase), Field::new("RN", list(&self.requested, ""))];
+        if let Some(token) = &self.token {
+            fields.push(Field::new("token's LN", list(&token.served, "")));
+            fields.push(Field::new("token's Q", list(&token.queue, "empty")));
+        }
+        fields
+    }
+}
+
+impl MutualExclusion for SuzukiKasami {
+    const ABOUT: About = About {
+        slug: "suzuki-kasami",
+        title: "Suzuki and Kasami's broadcast algorithm",
+        family: Family::Token,
+        paper: "Suzuki and Kasami, A Distributed Mutual Exclusion Algorithm, ACM TOCS 1985",
+        idea: "A site without the token asks everybody for it; the token itself carries the queue.",
+        channels: Channels::Any,
+        perpetual: false,
+        cost: Cost {
+            low: "0 or N, mean N−1",
+            high: "N",
+            sync_delay: "T",
+            client_delay: "0 or 2T, mean 2T(1−1/N)",
+        },
+        crash: "of whoever has the token: everybody waits for ever; of anybody else: nothing until the token goes there",
+        settings: &[],
+    };
+
+    type Options = ();
+
+    fn start(me: SiteId, setup: &Setup<()>, _out: &mut Out<Self>) -> Self {
+        let numbers = vec![0; setup.sites];
+        let token = Box::new(Token { served: numbers.clone(), queue: VecDeque::new() });
+        Self {
+            me,
+            phase: setup.phase_of(me),
+            requested: numbers,
+            token: (setup.token_site() == me).then_some(token),
+        }
+    }
+
+    fn expected(load: Load, sites: usize, _options: &()) -> Expected {
+        let n = sites as f64;
+        let alone = sites == 1;
+        Expected {
+            messages_per_entry: Some(if load == Load::High && !alone { n } else { n - 1.0 }),
+            sync_delay: (!alone).then_some(1.0),
+            client_delay: Some(2.0 * (1.0 - 1.0 / n)),
+        }
+    }
+
+    fn tokens(&self) -> u32 {
+        self.token.is_some().into()
+    }
+
+    fn tokens_in(message: &Message) -> u32 {
+        matches!(message, Message::Token(_)).into()
+    }
+
+    fn invariant(&self) -> Result<(), &'static str> {
+        match (&self.token, self.phase) {
+            (None, Phase::Inside) => Err("inside without the token"),
+            (Some(_), Phase::Waiting) => Err("has the token and waits all the same"),
+            (Some(token), Phase::Idle) if !token.queue.is_empty() => {
+                Err("the token rests with somebody in its queue")
+            }
+            _ => Ok(()),
+        }
+    }
+}
