@@ -12,6 +12,7 @@
 //! | [`clock`] | [`LamportClock`], [`Timestamp`] |
 //! | [`driver`] | [`Site`], the half of a driver that all drivers share: self-sends and fences |
 //! | [`algorithms`] | one file per algorithm |
+//! | [`quorum`] | whose votes a site needs |
 //! | [`tree`] | trees of sites |
 //! | [`registry`] | the only list of algorithms |
 #![no_std]
@@ -23,6 +24,7 @@ pub mod clock;
 pub mod driver;
 pub mod mutex;
 pub mod protocol;
+pub mod quorum;
 pub mod registry;
 pub mod site;
 pub mod tree;

@@ -151,6 +151,8 @@ pub enum Family {
     Permission,
     /// Whoever has the token may enter.
     Token,
+    /// A site needs the votes of some others.
+    Quorum,
 }
 
 impl fmt::Display for Family {
@@ -159,6 +161,7 @@ impl fmt::Display for Family {
             Self::Coordinator => "coordinator",
             Self::Permission => "permission",
             Self::Token => "token",
+            Self::Quorum => "quorum",
         })
     }
 }
@@ -199,6 +202,8 @@ pub struct About {
     pub channels: Channels,
     /// Whether messages travel even when nobody asks.
     pub perpetual: bool,
+    /// Whether nobody can ever be stuck for good while nothing fails.
+    pub deadlock_free: bool,
     /// Its cost, as formulas.
     pub cost: Cost,
     /// What a crash does.

@@ -1,14 +1,18 @@
 //! Every algorithm under random delays, loads and sizes; and every wrong-on-purpose variant caught.
 
 use lockkeeper_core::algorithms::centralized::{self, Centralized};
+use lockkeeper_core::algorithms::maekawa::Maekawa;
+use lockkeeper_core::algorithms::maekawa_published::MaekawaPublished;
 use lockkeeper_core::algorithms::ricart_agrawala::RicartAgrawala;
 use lockkeeper_core::mutex::Family;
+use lockkeeper_core::quorum::Construction;
 use lockkeeper_core::registry::{self, Visitor};
 use lockkeeper_core::{MutualExclusion, SiteId};
 use lockkeeper_lab::conformance::{self, check};
 use lockkeeper_lab::delay::Delay;
 use lockkeeper_lab::property::Property;
 use lockkeeper_lab::sim::Sim;
+use lockkeeper_lab::spec::LoadSpec;
 use lockkeeper_lab::{Progress, Spec, conformance_with, mutants, simulate};
 
 struct Conforms;
@@ -29,7 +33,7 @@ impl Visitor for Conforms {
 
 #[test]
 fn every_algorithm_of_the_registry_conforms() {
-    for entry in registry::ALL {
+    for entry in registry::ALL.iter().filter(|entry| entry.about.deadlock_free) {
         registry::visit(entry.about.slug, Conforms).expect("the registry knows its own names");
     }
 }
@@ -40,6 +44,43 @@ fn the_coordinator_conforms_with_every_option() {
         let options = centralized::Options { coordinator, denied: true };
         conformance_with::<Centralized>(&options);
     }
+}
+
+/// As published, Maekawa's algorithm is safe and deadlocks; nothing else is wrong with it.
+#[test]
+fn maekawa_as_published_is_safe_but_deadlocks() {
+    let mut deadlocks = 0;
+    for case in 0..300 {
+        let spec = conformance::spec_of::<MaekawaPublished>(case);
+        let (outcome, _) = Sim::<MaekawaPublished>::new(&spec, Construction::Best, case, None).run(|_| true);
+        for violation in outcome.violations {
+            assert_eq!(violation.property, Property::NoDeadlock, "case {case}: {violation}");
+            deadlocks += 1;
+        }
+    }
+    assert!(deadlocks > 50, "{deadlocks}");
+}
+
+/// Every burst of every size, on channels that keep order and on channels that do not: no deadlock, and every kind of
+/// message that is there to prevent one is seen. `LOCKKEEPER_RUNS=50000` makes it 100,000 bursts.
+#[test]
+fn maekawa_never_deadlocks_in_random_bursts() {
+    let bursts = std::env::var("LOCKKEEPER_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(1_000);
+    let mut delivered = [0; 6];
+    for (fifo, seed) in [true, false].into_iter().flat_map(|fifo| (0..bursts).map(move |seed| (fifo, seed))) {
+        let sites = 2 + (seed % 30) as usize;
+        let mut spec = Spec::new("maekawa", sites);
+        spec.load = LoadSpec::Burst;
+        spec.entries = sites as u64;
+        spec.network.delay = Delay::parse("exponential:1").unwrap();
+        spec.network.fifo = fifo;
+        let (outcome, _) = Sim::<Maekawa>::new(&spec, Default::default(), seed, None).run(|_| true);
+        assert!(outcome.violations.is_empty(), "{}\n{:?}", spec.command(seed), outcome.violations);
+        for (sum, n) in delivered.iter_mut().zip(outcome.delivered) {
+            *sum += n;
+        }
+    }
+    assert!(delivered.iter().all(|&n| n > 0), "{delivered:?}");
 }
 
 /// A variant must be caught within so many cases, which its twin all passes.
@@ -118,7 +159,10 @@ fn lamport_without_fifo_breaks_within_a_few_seeds_and_says_how_to_see_it_again()
 #[test]
 fn many_random_runs_hold() {
     let runs = std::env::var("LOCKKEEPER_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(1_000);
-    for entry in registry::ALL.iter().filter(|entry| entry.about.family == Family::Permission) {
+    let permission = |family| matches!(family, Family::Permission | Family::Quorum);
+    let tested =
+        registry::ALL.iter().filter(|entry| entry.about.deadlock_free && permission(entry.about.family));
+    for entry in tested {
         registry::visit(entry.about.slug, Many(runs)).expect("the registry knows its own names");
     }
 }

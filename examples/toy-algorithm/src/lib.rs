@@ -155,6 +155,7 @@ impl MutualExclusion for Cloakroom {
         idea: "There is one coat; whoever wears it may enter.",
         channels: Channels::Any,
         perpetual: false,
+        deadlock_free: true,
         cost: Cost {
             low: "3(1−1/N)",
             high: "3(1−1/N)",

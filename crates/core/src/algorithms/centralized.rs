@@ -200,6 +200,7 @@ impl MutualExclusion for Centralized {
         idea: "One process keeps the queue: sites ask it, enter when it grants, and give the right back to it.",
         channels: Channels::Any,
         perpetual: false,
+        deadlock_free: true,
         cost: Cost {
             low: "3; 3(1−1/N) with the coordinator among the sites",
             high: "3, with DENIED 4; times (1−1/N) with the coordinator among the sites",

@@ -209,6 +209,7 @@ impl MutualExclusion for Lamport {
                and has heard from everybody since it asked.",
         channels: Channels::Fifo,
         perpetual: false,
+        deadlock_free: true,
         cost: Cost { low: "3(N−1)", high: "3(N−1)", sync_delay: "T", client_delay: "2T" },
         crash: "of any site: everybody waits for its reply for ever",
         settings: &[],

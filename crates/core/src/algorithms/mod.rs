@@ -2,6 +2,8 @@
 
 pub mod centralized;
 pub mod lamport;
+pub mod maekawa;
+pub mod maekawa_published;
 pub mod naimi_trehel;
 pub mod raymond;
 pub mod ricart_agrawala;

@@ -177,6 +177,7 @@ impl MutualExclusion for NaimiTrehel {
         idea: "A request follows pointers to whoever asked last, turning each of them to the new asker on its way.",
         channels: Channels::Any,
         perpetual: false,
+        deadlock_free: true,
         cost: Cost {
             low: "mean H(N−1) = 1 + 1/2 + … + 1/(N−1), about ln N",
             high: "(4N−2)/(N+1)",

@@ -163,6 +163,7 @@ impl MutualExclusion for Raymond {
         idea: "Each site points to the neighbour on whose side the privilege is, and asks only that one.",
         channels: Channels::Any,
         perpetual: false,
+        deadlock_free: true,
         cost: Cost {
             low: "2 × mean distance; on a star 4(N−1)²/N²",
             high: "on a star 4(1−1/N)",

@@ -198,6 +198,7 @@ impl MutualExclusion for RicartAgrawala {
         idea: "A site enters with everybody's permission; whoever is inside or asked earlier gives it on leaving.",
         channels: Channels::Any,
         perpetual: false,
+        deadlock_free: true,
         cost: Cost { low: "2(N−1)", high: "2(N−1)", sync_delay: "T", client_delay: "2T" },
         crash: "of any site: everybody waits for its reply for ever",
         settings: &[],

@@ -194,6 +194,7 @@ impl MutualExclusion for SuzukiKasami {
         idea: "A site without the token asks everybody for it; the token itself carries the queue.",
         channels: Channels::Any,
         perpetual: false,
+        deadlock_free: true,
         cost: Cost {
             low: "0 or N, mean N−1",
             high: "N",

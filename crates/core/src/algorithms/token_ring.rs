@@ -141,6 +141,7 @@ impl MutualExclusion for TokenRing {
         idea: "One token travels round a ring for ever; whoever has it may enter.",
         channels: Channels::Any,
         perpetual: true,
+        deadlock_free: true,
         cost: Cost {
             low: "without bound: the token never rests",
             high: "1",

@@ -181,6 +181,7 @@ impl MutualExclusion for TokenRingParked {
         idea: "The token rests where it was last used; a request goes round the ring until it meets it.",
         channels: Channels::Any,
         perpetual: false,
+        deadlock_free: true,
         cost: Cost {
             low: "0 or N, mean N−1",
             high: "as it comes out: measured, no formula",

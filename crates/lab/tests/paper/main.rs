@@ -4,6 +4,7 @@
 
 mod centralized;
 mod lamport;
+mod maekawa;
 mod naimi_trehel;
 mod raymond;
 mod ricart_agrawala;

@@ -14,6 +14,7 @@ fn a_site_alone_enters_at_once() {
     for entry in registry::ALL {
         for load in [LoadSpec::Low, LoadSpec::High, LoadSpec::Burst] {
             // A coordinator apart is a second process, and must be asked.
+
             let among = [("coordinator", "1")];
             let settings: &[(&str, &str)] = if entry.about.slug == "centralized" { &among } else { &[] };
             let report = measure(entry.about.slug, 1, load, settings);
@@ -26,7 +27,7 @@ fn a_site_alone_enters_at_once() {
 /// Throughput at high load is 1/(SD+E), for any length of the critical section.
 #[test]
 fn throughput_is_the_inverse_of_delay_and_section() {
-    for entry in registry::ALL {
+    for entry in registry::ALL.iter().filter(|entry| entry.about.deadlock_free) {
         for cs in ["0", "0.5", "3"] {
             let mut spec = Spec::new(entry.about.slug, 6);
             spec.entries = 60;
@@ -42,7 +43,8 @@ fn throughput_is_the_inverse_of_delay_and_section() {
 fn the_registry_expects_what_is_measured() {
     let mut compared = 0;
     // What path reversal costs depends on the whole past: a mean, tested on its own.
-    for entry in registry::ALL.iter().filter(|entry| entry.about.slug != "naimi-trehel") {
+    let exact = |slug| !["naimi-trehel", "maekawa-published"].contains(&slug);
+    for entry in registry::ALL.iter().filter(|entry| exact(entry.about.slug)) {
         for sites in SITES {
             for load in [LoadSpec::Pairs, LoadSpec::High] {
                 let report = measure(entry.about.slug, sites, load, &[]);
@@ -140,7 +142,7 @@ fn a_partition_stops_the_permission_algorithms() {
 /// A pause is no crash: everybody waits for it to end, and goes on.
 #[test]
 fn a_pause_costs_time_and_nothing_else() {
-    for entry in registry::ALL {
+    for entry in registry::ALL.iter().filter(|entry| entry.about.deadlock_free) {
         let mut spec = Spec::new(entry.about.slug, 4);
         spec.entries = 200;
         let calm = run(&spec);

@@ -1,0 +1,495 @@
+//! # Maekawa's algorithm, made free of deadlock
+//!
+//! Mamoru Maekawa: *A √N Algorithm for Mutual Exclusion in Decentralized Systems*. ACM Transactions on Computer Systems
+//! 3(2), 1985, pages 145–159; with the corrections of Beverly Sanders, *The Information Structure of Distributed Mutual
+//! Exclusion Algorithms*, ACM TOCS 5(3), 1987.
+//!
+//! **Idea.** A site needs the votes of its quorum only; any two quorums share a site, and a site votes for one at a
+//! time. An arbiter that has voted for a younger request asks for its vote back (INQUIRE); a site that cannot win anyway
+//! (FAILED) gives it (RELINQUISH).
+//!
+//! **Assumes** reliable channels in any order; no crashes. Every message names the request it speaks of, so that one
+//! that was overtaken is known as old.
+//!
+//! **Cost.** REQUEST, LOCKED, RELEASED: 3(K−1) messages for quorums of K sites at low load, up to 6(K−1) under
+//! contention; 2T from an exit to the next entry.
+//!
+//! **Pitfalls.** (1) As published it deadlocks, see [`maekawa_published`](super::maekawa_published). (2) A waiter that was
+//! first in line and is displaced by an older request must be told FAILED, or some bursts still deadlock. (3) An INQUIRE
+//! may overtake the LOCKED it asks about: remember it. (4) After the entry it is too late to give the vote back. (5) A
+//! RELINQUISH counts only for the present vote. (6) A later LOCKED makes an earlier FAILED void.
+//!
+//! The same engine serves other quorums: `majority` and `tree-quorum`.
+
+use crate::mutex::{Channels, Cost, Family, Setting, Settings, list};
+use crate::quorum::{Construction, Coterie};
+use crate::{
+    About, Ask, Entered, Expected, Field, LamportClock, Load, MutualExclusion, Never, Out, Phase, Protocol,
+    Setup, SiteId, SiteSet, Timestamp, Vocabulary, Word,
+};
+use alloc::collections::BTreeSet;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt::{self, Debug};
+use core::hash::Hash;
+use core::marker::PhantomData;
+use serde::{Deserialize, Serialize};
+
+/// What sites say to each other. The number is the time of the request that is spoken of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Message {
+    /// Vote for me.
+    Request(u64),
+    /// You have my vote.
+    Locked(u64),
+    /// Somebody else comes first.
+    Failed(u64),
+    /// May I have my vote back?
+    Inquire(u64),
+    /// Yes.
+    Relinquish(u64),
+    /// I am out.
+    Released(u64),
+}
+
+impl Message {
+    fn time(self) -> u64 {
+        match self {
+            Self::Request(time)
+            | Self::Locked(time)
+            | Self::Failed(time)
+            | Self::Inquire(time)
+            | Self::Relinquish(time)
+            | Self::Released(time) => time,
+        }
+    }
+}
+
+impl Vocabulary for Message {
+    const WORDS: &'static [Word] = &[
+        Word::enter("REQUEST"),
+        Word::enter("LOCKED"),
+        Word::enter("FAILED"),
+        Word::enter("INQUIRE"),
+        Word::enter("RELINQUISH"),
+        Word::exit("RELEASED"),
+    ];
+
+    fn word(&self) -> usize {
+        match self {
+            Self::Request(_) => 0,
+            Self::Locked(_) => 1,
+            Self::Failed(_) => 2,
+            Self::Inquire(_) => 3,
+            Self::Relinquish(_) => 4,
+            Self::Released(_) => 5,
+        }
+    }
+}
+
+impl fmt::Display for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}({})", Self::WORDS[self.word()].name, self.time())
+    }
+}
+
+crate::rules! {
+    /// The rules of the algorithm.
+    pub enum Rule {
+        /// A site wants in.
+        Asks: "asks its quorum for their votes",
+        /// An arbiter is free.
+        Votes: "has its vote to give and gives it",
+        /// An arbiter's vote is out, and not worth asking back.
+        Fails: "has voted already, and an earlier request comes first",
+        /// An arbiter has voted for a younger request.
+        Inquires: "has voted for a younger request: it asks for its vote back",
+        /// An arbiter waits for an answer already.
+        Awaits: "has asked for its vote back already",
+        /// Pitfall 2.
+        Displaces: "tells the one that was next that an earlier request has come",
+        /// A vote comes in.
+        Collects: "has one more vote",
+        /// All votes are in.
+        Enters: "has the votes of its whole quorum: it enters",
+        /// A site that cannot win gives votes back.
+        Yields: "cannot win yet: it gives the vote back",
+        /// A site that may still win keeps the vote.
+        Hopes: "may still win: it keeps the vote for now",
+        /// Pitfall 4.
+        TooLate: "speaks of a request that is over or being served: nothing to do",
+        /// The arbiter has its vote back.
+        VotesAgain: "has its vote back and gives it to the first in line",
+        /// The arbiter has its vote back.
+        Rests: "has its vote back; nobody is in line",
+        /// A site leaves.
+        Leaves: "tells its quorum that it is out",
+    }
+}
+
+/// What tells the algorithms apart that this engine serves.
+pub trait Variant: Clone + Debug + Eq + Hash + Default + Send + Sync + 'static {
+    /// What a person should know.
+    const ABOUT: About;
+    /// The quorums, when nobody says.
+    const QUORUMS: &'static str;
+}
+
+/// Options: which quorums.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options<V> {
+    /// Which quorums.
+    pub construction: Construction,
+    variant: PhantomData<V>,
+}
+
+impl<V: Variant> Default for Options<V> {
+    fn default() -> Self {
+        let construction = match V::QUORUMS {
+            "majority" => Construction::Majority,
+            "tree" => Construction::Tree,
+            _ => Construction::Best,
+        };
+        Self { construction, variant: PhantomData }
+    }
+}
+
+/// One site: it asks for votes, and it is an arbiter of others.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Quorum<V> {
+    me: SiteId,
+    clock: LamportClock,
+    phase: Phase,
+    quorum: Vec<SiteId>,
+    /// The time of the site's own request.
+    requested: u64,
+    votes: SiteSet,
+    /// Arbiters that have voted for an earlier request.
+    failed: SiteSet,
+    /// Arbiters that want their vote back.
+    inquiring: SiteSet,
+    arbiter: Arbiter,
+    variant: PhantomData<V>,
+}
+
+/// The arbiter's half.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Arbiter {
+    voted_for: Option<Timestamp>,
+    inquired: bool,
+    waiting: BTreeSet<Timestamp>,
+}
+
+impl Arbiter {
+    fn request<V: Variant>(&mut self, request: Timestamp, out: &mut Out<Quorum<V>>) {
+        let Some(voted_for) = self.voted_for else {
+            out.rule(Rule::Votes);
+            self.voted_for = Some(request);
+            return out.send(request.site, Message::Locked(request.time));
+        };
+        let first = self.waiting.first().copied();
+        self.waiting.insert(request);
+        if voted_for < request || first.is_some_and(|first| first < request) {
+            out.rule(Rule::Fails);
+            return out.send(request.site, Message::Failed(request.time));
+        }
+        // Whoever was first in line, and so has not been told yet, is so no more.
+        if let Some(displaced) = first.filter(|&first| first < voted_for) {
+            out.rule(Rule::Displaces);
+            out.send(displaced.site, Message::Failed(displaced.time));
+        }
+        if self.inquired {
+            out.rule(Rule::Awaits);
+        } else {
+            out.rule(Rule::Inquires);
+            self.inquired = true;
+            out.send(voted_for.site, Message::Inquire(voted_for.time));
+        }
+    }
+
+    fn vote_is_back<V: Variant>(&mut self, out: &mut Out<Quorum<V>>) {
+        self.inquired = false;
+        self.voted_for = self.waiting.pop_first();
+        match self.voted_for {
+            Some(next) => {
+                out.rule(Rule::VotesAgain);
+                out.send(next.site, Message::Locked(next.time));
+            }
+            None => out.rule(Rule::Rests),
+        }
+    }
+}
+
+impl<V: Variant> Quorum<V> {
+    /// Gives back every vote that is asked for, if the site cannot win anyway.
+    fn yield_if_hopeless(&mut self, out: &mut Out<Self>) {
+        if self.phase != Phase::Waiting || self.failed.is_empty() {
+            return;
+        }
+        let asked: Vec<SiteId> =
+            self.inquiring.iter().filter(|&arbiter| self.votes.contains(arbiter)).collect();
+        for arbiter in asked {
+            out.rule(Rule::Yields);
+            self.inquiring.remove(arbiter);
+            self.votes.remove(arbiter);
+            self.failed.insert(arbiter);
+            out.send(arbiter, Message::Relinquish(self.requested));
+        }
+    }
+
+    fn locked(&mut self, arbiter: SiteId, out: &mut Out<Self>) {
+        out.rule(Rule::Collects);
+        self.votes.insert(arbiter);
+        self.failed.remove(arbiter);
+        if self.votes.len() == self.quorum.len() {
+            out.rule(Rule::Enters);
+            self.phase = Phase::Inside;
+            self.inquiring.clear();
+            out.output(Entered);
+        } else {
+            // An INQUIRE that overtook this vote has waited for it.
+            self.yield_if_hopeless(out);
+        }
+    }
+
+    fn release(&mut self, out: &mut Out<Self>) {
+        out.rule(Rule::Leaves);
+        self.phase = Phase::Idle;
+        self.votes.clear();
+        for &arbiter in &self.quorum {
+            out.send(arbiter, Message::Released(self.requested));
+        }
+    }
+}
+
+impl<V: Variant> Protocol for Quorum<V> {
+    type Input = Ask;
+    type Message = Message;
+    type Output = Entered;
+    type Timer = Never;
+    type Rule = Rule;
+
+    fn input(&mut self, ask: Ask, out: &mut Out<Self>) {
+        match ask {
+            Ask::Request => {
+                out.rule(Rule::Asks);
+                self.phase = Phase::Waiting;
+                self.requested = self.clock.tick();
+                for &arbiter in &self.quorum {
+                    out.send(arbiter, Message::Request(self.requested));
+                }
+            }
+            Ask::Release => self.release(out),
+        }
+    }
+
+    fn message(&mut self, from: SiteId, message: Message, out: &mut Out<Self>) {
+        let theirs = Timestamp { time: message.time(), site: from };
+        let mine = self.phase == Phase::Waiting && message.time() == self.requested;
+        match message {
+            Message::Request(time) => {
+                self.clock.observe(time);
+                self.arbiter.request(theirs, out);
+            }
+            Message::Relinquish(_) if self.arbiter.voted_for == Some(theirs) => {
+                self.arbiter.waiting.insert(theirs);
+                self.arbiter.vote_is_back(out);
+            }
+            Message::Released(_) if self.arbiter.voted_for == Some(theirs) => self.arbiter.vote_is_back(out),
+            Message::Locked(_) if mine => self.locked(from, out),
+            Message::Failed(_) if mine && !self.votes.contains(from) => {
+                self.failed.insert(from);
+                self.yield_if_hopeless(out);
+            }
+            Message::Inquire(_) if mine => {
+                self.inquiring.insert(from);
+                if self.failed.is_empty() {
+                    out.rule(Rule::Hopes);
+                }
+                self.yield_if_hopeless(out);
+            }
+            _ => out.rule(Rule::TooLate),
+        }
+    }
+
+    fn timer(&mut self, timer: Never, _out: &mut Out<Self>) {
+        match timer {}
+    }
+
+    fn fields(&self) -> Vec<Field> {
+        let mut fields = vec![
+            Field::new("state", self.phase),
+            Field::new("quorum", list(&self.quorum, "")),
+            Field::new("voted for", list(self.arbiter.voted_for, "nobody")),
+            Field::new("in line", list(&self.arbiter.waiting, "nobody")),
+        ];
+        if self.phase == Phase::Waiting {
+            fields.push(Field::new("votes", &self.votes));
+            fields.push(Field::new("failed", &self.failed));
+        }
+        fields
+    }
+
+    fn waits_for(&self) -> Vec<SiteId> {
+        if self.phase != Phase::Waiting {
+            return Vec::new();
+        }
+        self.quorum.iter().copied().filter(|&arbiter| !self.votes.contains(arbiter)).collect()
+    }
+}
+
+impl<V: Variant> MutualExclusion for Quorum<V> {
+    const ABOUT: About = V::ABOUT;
+
+    type Options = Options<V>;
+
+    fn options(settings: &mut Settings, sites: usize) -> Result<Options<V>, String> {
+        let text = settings.take(
+            "quorums",
+            String::from(V::QUORUMS),
+            |text| Some(text.into()),
+            Construction::FORMS,
+        )?;
+        Ok(Options { construction: Construction::parse(&text, sites)?, variant: PhantomData })
+    }
+
+    fn start(me: SiteId, setup: &Setup<Options<V>>, _out: &mut Out<Self>) -> Self {
+        let quorum_of = |site| setup.options.construction.quorum_of(site, setup.sites);
+        let nobody = SiteSet::none(setup.sites);
+        // The holder has the votes of its quorum; its request is older than any other.
+        let held_by = setup.holder.filter(|&holder| quorum_of(holder).contains(&me));
+        let mut votes = nobody.clone();
+        if setup.holder == Some(me) {
+            votes.extend(quorum_of(me));
+        }
+        Self {
+            me,
+            clock: LamportClock::default(),
+            phase: setup.phase_of(me),
+            quorum: quorum_of(me),
+            requested: 0,
+            votes,
+            failed: nobody.clone(),
+            inquiring: nobody,
+            arbiter: Arbiter {
+                voted_for: held_by.map(|site| Timestamp { time: 0, site }),
+                inquired: false,
+                waiting: BTreeSet::new(),
+            },
+            variant: PhantomData,
+        }
+    }
+
+    fn expected(load: Load, sites: usize, options: &Options<V>) -> Expected {
+        let coterie = Coterie::new(&options.construction, sites);
+        let others = coterie.mean_others();
+        Expected {
+            messages_per_entry: (load == Load::Low || sites == 1).then_some(3.0 * others),
+            sync_delay: None,
+            client_delay: Some(if sites == 1 { 0.0 } else { 2.0 }),
+        }
+    }
+
+    fn timestamp(&self) -> Option<Timestamp> {
+        (self.phase != Phase::Idle).then_some(Timestamp { time: self.requested, site: self.me })
+    }
+
+    fn invariant(&self) -> Result<(), &'static str> {
+        if self.phase == Phase::Inside && self.votes.len() != self.quorum.len() {
+            return Err("inside without the votes of its whole quorum");
+        }
+        if self.arbiter.voted_for.is_none() && !self.arbiter.waiting.is_empty() {
+            return Err("somebody is in line for a vote that is free");
+        }
+        Ok(())
+    }
+}
+
+const SETTINGS: &[Setting] = &[Setting {
+    name: "quorums",
+    values: Construction::FORMS,
+    default: "best; majority or tree for the algorithms of that name",
+    help: "whose votes each site needs",
+}];
+
+const CRASH: &str = "of any site: whoever has it in its quorum waits for ever";
+
+/// Maekawa's quorums of about √N sites.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct RootN;
+
+impl Variant for RootN {
+    const QUORUMS: &'static str = "best";
+    const ABOUT: About = About {
+        slug: "maekawa",
+        title: "Maekawa's algorithm, free of deadlock",
+        family: Family::Quorum,
+        paper: "Maekawa, A √N Algorithm for Mutual Exclusion in Decentralized Systems, ACM TOCS 1985; Sanders 1987",
+        idea: "A site needs the votes of its quorum only; any two quorums share a site, which votes for one at a time.",
+        channels: Channels::Any,
+        perpetual: false,
+        deadlock_free: true,
+        cost: Cost {
+            low: "3(K−1)", high: "3(K−1) to 6(K−1)", sync_delay: "at most 2T", client_delay: "2T"
+        },
+        crash: CRASH,
+        settings: SETTINGS,
+    };
+}
+
+/// More than half of the sites.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct MoreThanHalf;
+
+impl Variant for MoreThanHalf {
+    const QUORUMS: &'static str = "majority";
+    const ABOUT: About = About {
+        slug: "majority",
+        title: "Majority voting",
+        family: Family::Quorum,
+        paper: "Thomas, A Majority Consensus Approach to Concurrency Control, ACM TODS 1979; the engine is Maekawa's",
+        idea: "A site needs the votes of more than half of the sites; any two majorities share one.",
+        channels: Channels::Any,
+        perpetual: false,
+        deadlock_free: true,
+        cost: Cost {
+            low: "3⌊N/2⌋", high: "3⌊N/2⌋ to 6⌊N/2⌋", sync_delay: "at most 2T", client_delay: "2T"
+        },
+        crash: CRASH,
+        settings: SETTINGS,
+    };
+}
+
+/// The way from a root to a leaf.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct RootToLeaf;
+
+impl Variant for RootToLeaf {
+    const QUORUMS: &'static str = "tree";
+    const ABOUT: About = About {
+        slug: "tree-quorum",
+        title: "Agrawal and El Abbadi's tree quorums",
+        family: Family::Quorum,
+        paper: "Agrawal and El Abbadi, An Efficient and Fault-Tolerant Solution for Distributed Mutual Exclusion, ACM TOCS 1991",
+        idea: "A site needs the votes on a way from the root of a binary tree to a leaf; all of them meet at the root.",
+        channels: Channels::Any,
+        perpetual: false,
+        deadlock_free: true,
+        cost: Cost {
+            low: "3(K−1), K about log N",
+            high: "3(K−1) to 6(K−1)",
+            sync_delay: "at most 2T",
+            client_delay: "2T",
+        },
+        crash: CRASH,
+        settings: SETTINGS,
+    };
+}
+
+/// Maekawa's algorithm.
+pub type Maekawa = Quorum<RootN>;
+/// Majority voting.
+pub type Majority = Quorum<MoreThanHalf>;
+/// Tree quorums.
+pub type TreeQuorum = Quorum<RootToLeaf>;

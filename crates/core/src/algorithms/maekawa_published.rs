@@ -1,0 +1,225 @@
+//! # Maekawa's algorithm as textbooks tell it
+//!
+//! Mamoru Maekawa: *A √N Algorithm for Mutual Exclusion in Decentralized Systems*. ACM Transactions on Computer Systems
+//! 3(2), 1985, pages 145–159, without the messages that resolve deadlocks.
+//!
+//! **Idea.** A site needs the votes of its quorum only; any two quorums share a site, and a site votes for one at a
+//! time, first come first served.
+//!
+//! **Assumes** FIFO channels, reliable; no crashes; and luck.
+//!
+//! **Cost.** REQUEST, REPLY, RELEASE: 3(K−1) messages for quorums of K sites; 2T from an exit to the next entry, T where
+//! the shared arbiter is one of the two.
+//!
+//! **Pitfalls.** It deadlocks: S1, S2 and S3 with the quorums {1, 2}, {2, 3}, {3, 1} each vote for themselves and wait for
+//! the next. [`maekawa`](super::maekawa) is the version that does not.
+
+use crate::mutex::{Channels, Cost, Family, Setting, Settings, list};
+use crate::quorum::{Construction, Coterie};
+use crate::{
+    About, Ask, Entered, Expected, Field, Load, MutualExclusion, Never, Out, Phase, Protocol, Setup, SiteId,
+    SiteSet, Vocabulary, Word,
+};
+use alloc::collections::VecDeque;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+use serde::{Deserialize, Serialize};
+
+/// What sites say to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Message {
+    /// Vote for me.
+    Request,
+    /// You have my vote.
+    Reply,
+    /// I am out.
+    Release,
+}
+
+impl Vocabulary for Message {
+    const WORDS: &'static [Word] = &[Word::enter("REQUEST"), Word::enter("REPLY"), Word::exit("RELEASE")];
+
+    fn word(&self) -> usize {
+        *self as usize
+    }
+}
+
+impl fmt::Display for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(Self::WORDS[self.word()].name)
+    }
+}
+
+crate::rules! {
+    /// The rules of the algorithm.
+    pub enum Rule {
+        /// Rule (a).
+        Asks: "asks its quorum for their votes",
+        /// Rule (b).
+        Votes: "has its vote to give and gives it",
+        /// Rule (b).
+        Queues: "has voted already and queues the request",
+        /// A vote comes in.
+        Collects: "has one more vote",
+        /// Rule (c).
+        Enters: "has the votes of its whole quorum: it enters",
+        /// Rule (d).
+        Leaves: "tells its quorum that it is out",
+        /// Rule (e).
+        VotesAgain: "has its vote back and gives it to the first in its queue",
+        /// Rule (e).
+        Rests: "has its vote back; nobody waits for it",
+    }
+}
+
+/// One site.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct MaekawaPublished {
+    phase: Phase,
+    quorum: Vec<SiteId>,
+    votes: SiteSet,
+    voted_for: Option<SiteId>,
+    queue: VecDeque<SiteId>,
+}
+
+impl Protocol for MaekawaPublished {
+    type Input = Ask;
+    type Message = Message;
+    type Output = Entered;
+    type Timer = Never;
+    type Rule = Rule;
+
+    fn input(&mut self, ask: Ask, out: &mut Out<Self>) {
+        let (phase, rule, message) = match ask {
+            Ask::Request => (Phase::Waiting, Rule::Asks, Message::Request),
+            Ask::Release => (Phase::Idle, Rule::Leaves, Message::Release),
+        };
+        out.rule(rule);
+        self.phase = phase;
+        self.votes.clear();
+        for &arbiter in &self.quorum {
+            out.send(arbiter, message);
+        }
+    }
+
+    fn message(&mut self, from: SiteId, message: Message, out: &mut Out<Self>) {
+        match message {
+            Message::Request if self.voted_for.is_none() => {
+                out.rule(Rule::Votes);
+                self.voted_for = Some(from);
+                out.send(from, Message::Reply);
+            }
+            Message::Request => {
+                out.rule(Rule::Queues);
+                self.queue.push_back(from);
+            }
+            Message::Reply => {
+                out.rule(Rule::Collects);
+                self.votes.insert(from);
+                if self.votes.len() == self.quorum.len() {
+                    out.rule(Rule::Enters);
+                    self.phase = Phase::Inside;
+                    out.output(Entered);
+                }
+            }
+            Message::Release => {
+                self.voted_for = self.queue.pop_front();
+                match self.voted_for {
+                    Some(next) => {
+                        out.rule(Rule::VotesAgain);
+                        out.send(next, Message::Reply);
+                    }
+                    None => out.rule(Rule::Rests),
+                }
+            }
+        }
+    }
+
+    fn timer(&mut self, timer: Never, _out: &mut Out<Self>) {
+        match timer {}
+    }
+
+    fn fields(&self) -> Vec<Field> {
+        vec![
+            Field::new("state", self.phase),
+            Field::new("quorum", list(&self.quorum, "")),
+            Field::new("votes", &self.votes),
+            Field::new("voted for", list(self.voted_for, "nobody")),
+            Field::new("queue", list(&self.queue, "empty")),
+        ]
+    }
+
+    fn waits_for(&self) -> Vec<SiteId> {
+        if self.phase != Phase::Waiting {
+            return Vec::new();
+        }
+        self.quorum.iter().copied().filter(|&arbiter| !self.votes.contains(arbiter)).collect()
+    }
+}
+
+impl MutualExclusion for MaekawaPublished {
+    const ABOUT: About = About {
+        slug: "maekawa-published",
+        title: "Maekawa's algorithm as published",
+        family: Family::Quorum,
+        paper: "Maekawa, A √N Algorithm for Mutual Exclusion in Decentralized Systems, ACM TOCS 1985",
+        idea: "Votes of a quorum, first come first served, and never asked back: safe, but it can deadlock.",
+        channels: Channels::Fifo,
+        perpetual: false,
+        deadlock_free: false,
+        cost: Cost {
+            low: "3(K−1)",
+            high: "deadlocks",
+            sync_delay: "2T; T where the shared arbiter is one of the two",
+            client_delay: "2T",
+        },
+        crash: "of any site: whoever has it in its quorum waits for ever",
+        settings: &[Setting {
+            name: "quorums",
+            values: Construction::FORMS,
+            default: "best",
+            help: "whose votes each site needs",
+        }],
+    };
+
+    type Options = Construction;
+
+    fn options(settings: &mut Settings, sites: usize) -> Result<Construction, String> {
+        let text =
+            settings.take("quorums", String::from("best"), |text| Some(text.into()), Construction::FORMS)?;
+        Construction::parse(&text, sites)
+    }
+
+    fn start(me: SiteId, setup: &Setup<Construction>, _out: &mut Out<Self>) -> Self {
+        let quorum_of = |site| setup.options.quorum_of(site, setup.sites);
+        let mut votes = SiteSet::none(setup.sites);
+        if setup.holder == Some(me) {
+            votes.extend(quorum_of(me));
+        }
+        Self {
+            phase: setup.phase_of(me),
+            quorum: quorum_of(me),
+            votes,
+            voted_for: setup.holder.filter(|&holder| quorum_of(holder).contains(&me)),
+            queue: VecDeque::new(),
+        }
+    }
+
+    fn expected(load: Load, sites: usize, construction: &Construction) -> Expected {
+        let others = Coterie::new(construction, sites).mean_others();
+        Expected {
+            messages_per_entry: (load == Load::Low || sites == 1).then_some(3.0 * others),
+            sync_delay: None,
+            client_delay: Some(if sites == 1 { 0.0 } else { 2.0 }),
+        }
+    }
+
+    fn invariant(&self) -> Result<(), &'static str> {
+        if self.voted_for.is_none() && !self.queue.is_empty() {
+            return Err("somebody waits for a vote that is free");
+        }
+        Ok(())
+    }
+}

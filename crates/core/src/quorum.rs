@@ -1,0 +1,275 @@
+//! Quorums: for each site, the sites whose votes it needs.
+//!
+//! Maekawa's conditions: **M1** any two quorums share a site; **M2** a site is in its own quorum; **M3** all quorums
+//! have the same size; **M4** every site is in the same number of quorums. Only M1 is needed for mutual exclusion.
+
+use crate::SiteId;
+use crate::mutex::{list, parse_site};
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+
+/// Perfect difference sets: every number mod N but 0 is the difference of exactly one pair. Shifted by each site they
+/// are the lines of a projective plane of order q, for N = q² + q + 1. Found by search; the tests check each of them.
+const DIFFERENCE_SETS: &[(usize, &[u32])] = &[
+    (1, &[0]),
+    (3, &[0, 1]),
+    (7, &[0, 1, 3]),
+    (13, &[0, 1, 3, 9]),
+    (21, &[0, 1, 4, 14, 16]),
+    (31, &[0, 1, 3, 8, 12, 18]),
+    (57, &[0, 1, 3, 13, 32, 36, 43, 52]),
+    (73, &[0, 1, 3, 7, 15, 31, 36, 54, 63]),
+    (91, &[0, 1, 3, 9, 27, 49, 56, 61, 77, 81]),
+    (133, &[0, 1, 3, 12, 20, 34, 38, 81, 88, 94, 104, 109]),
+];
+
+/// A way to make quorums.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Construction {
+    /// A projective plane where there is one, else a grid.
+    #[default]
+    Best,
+    /// The lines of a projective plane: about √N sites each. For N = 1, 3, 7, 13, 21, 31, 57, 73, 91, 133.
+    Plane,
+    /// The sites of a row and a column of a square: about 2√N.
+    Grid,
+    /// More than half: each site with those that follow it on a ring.
+    Majority,
+    /// The way from the root of a binary tree through the site to a leaf: about log N.
+    Tree,
+    /// These sets, one for each site.
+    Given(Vec<Vec<SiteId>>),
+}
+
+impl Construction {
+    /// What [`Construction::parse`] reads.
+    pub const FORMS: &'static str =
+        "best, plane, grid, majority, tree or one set for each site such as 1,2/2,3/3,1";
+
+    /// Reads a construction and checks that it works for so many sites.
+    pub fn parse(text: &str, sites: usize) -> Result<Self, String> {
+        let construction = match text {
+            "best" => Self::Best,
+            "plane" => Self::Plane,
+            "grid" => Self::Grid,
+            "majority" => Self::Majority,
+            "tree" => Self::Tree,
+            sets => {
+                let set = |set: &str| -> Result<Vec<SiteId>, String> {
+                    let site = |text: &str| {
+                        parse_site(text.trim(), sites)
+                            .ok_or_else(|| format!("quorums are {}, not '{text}'", Self::FORMS))
+                    };
+                    let mut set: Vec<SiteId> = set.split(',').map(site).collect::<Result<_, String>>()?;
+                    set.sort();
+                    set.dedup();
+                    Ok(set)
+                };
+                Self::Given(sets.split('/').map(set).collect::<Result<_, String>>()?)
+            }
+        };
+        construction.check(sites)?;
+        Ok(construction)
+    }
+
+    /// Whether there are such quorums for so many sites, and any two of them meet.
+    pub fn check(&self, sites: usize) -> Result<(), String> {
+        match self {
+            Self::Plane if difference_set(sites).is_none() => Err(format!(
+                "there is no plane for {sites} sites: there is one for 1, 3, 7, 13, 21, 31, 57, 73, 91 and 133; \
+                 a grid works for any number"
+            )),
+            Self::Given(sets) if sets.len() != sites => {
+                Err(format!("{} quorums are given for {sites} sites; each site needs one", sets.len()))
+            }
+            Self::Given(_) => Coterie::new(self, sites).m1().map_err(|(a, b)| {
+                format!("the quorums of {a} and {b} share no site, so that both could enter at once")
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The quorum of a site, lowest first.
+    pub fn quorum_of(&self, site: SiteId, sites: usize) -> Vec<SiteId> {
+        let shifted = |by: u32| SiteId::new((site.index() + by as usize) % sites);
+        let mut quorum: Vec<SiteId> = match self {
+            Self::Best | Self::Plane => match difference_set(sites) {
+                Some(differences) => differences.iter().map(|&by| shifted(by)).collect(),
+                None => row_and_column(site, sites),
+            },
+            Self::Grid => row_and_column(site, sites),
+            Self::Majority => (0..=sites as u32 / 2).map(shifted).collect(),
+            Self::Tree => path_through(site, sites),
+            Self::Given(sets) => sets[site.index()].clone(),
+        };
+        quorum.sort();
+        quorum.dedup();
+        quorum
+    }
+}
+
+impl fmt::Display for Construction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Best => "best",
+            Self::Plane => "plane",
+            Self::Grid => "grid",
+            Self::Majority => "majority",
+            Self::Tree => "tree",
+            Self::Given(_) => "given",
+        })
+    }
+}
+
+fn difference_set(sites: usize) -> Option<&'static [u32]> {
+    DIFFERENCE_SETS.iter().find(|(n, _)| *n == sites).map(|(_, set)| *set)
+}
+
+/// The site's row and column in a square that is filled row by row. Where the last row is incomplete, two sites still
+/// meet: at the end of one's column that lies in a complete row.
+fn row_and_column(site: SiteId, sites: usize) -> Vec<SiteId> {
+    let side = (1..).find(|side| side * side >= sites).unwrap_or(1);
+    let (row, column) = (site.index() / side, site.index() % side);
+    let in_row = (row * side..((row + 1) * side).min(sites)).map(SiteId::new);
+    let in_column = (column..sites).step_by(side).map(SiteId::new);
+    in_row.chain(in_column).collect()
+}
+
+/// Up from the site to the root, and down along the left children to a leaf.
+fn path_through(site: SiteId, sites: usize) -> Vec<SiteId> {
+    let mut path = vec![site];
+    let mut at = site.index();
+    while at > 0 {
+        at = (at - 1) / 2;
+        path.push(SiteId::new(at));
+    }
+    let mut below = 2 * site.index() + 1;
+    while below < sites {
+        path.push(SiteId::new(below));
+        below = 2 * below + 1;
+    }
+    path
+}
+
+/// The quorums of all sites.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Coterie {
+    /// One for each site, lowest member first.
+    pub quorums: Vec<Vec<SiteId>>,
+}
+
+impl Coterie {
+    /// The quorums that a construction makes.
+    pub fn new(construction: &Construction, sites: usize) -> Self {
+        Self { quorums: SiteId::all(sites).map(|site| construction.quorum_of(site, sites)).collect() }
+    }
+
+    /// M1: any two quorums share a site; else the sites whose quorums do not.
+    pub fn m1(&self) -> Result<(), (SiteId, SiteId)> {
+        for (i, a) in self.quorums.iter().enumerate() {
+            for (j, b) in self.quorums.iter().enumerate().skip(i + 1) {
+                if !a.iter().any(|site| b.binary_search(site).is_ok()) {
+                    return Err((SiteId::new(i), SiteId::new(j)));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// M2: every site is in its own quorum.
+    pub fn m2(&self) -> bool {
+        self.quorums.iter().enumerate().all(|(site, quorum)| quorum.contains(&SiteId::new(site)))
+    }
+
+    /// M3: all quorums have the same size.
+    pub fn m3(&self) -> bool {
+        self.quorums.windows(2).all(|two| two[0].len() == two[1].len())
+    }
+
+    /// M4: every site is in the same number of quorums.
+    pub fn m4(&self) -> bool {
+        let mut loads = vec![0usize; self.quorums.len()];
+        self.quorums.iter().flatten().for_each(|site| loads[site.index()] += 1);
+        loads.windows(2).all(|two| two[0] == two[1])
+    }
+
+    /// The mean number of *other* sites in a quorum: what a round of messages costs.
+    pub fn mean_others(&self) -> f64 {
+        let others = |(site, quorum): (usize, &Vec<SiteId>)| {
+            quorum.iter().filter(|member| member.index() != site).count()
+        };
+        self.quorums.iter().enumerate().map(others).sum::<usize>() as f64 / self.quorums.len() as f64
+    }
+}
+
+impl fmt::Display for Coterie {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (site, quorum) in self.quorums.iter().enumerate() {
+            writeln!(f, "{}: {}", SiteId::new(site), list(quorum, "nobody"))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_plane_is_one() {
+        for &(sites, _) in DIFFERENCE_SETS {
+            let coterie = Coterie::new(&Construction::Plane, sites);
+            assert!(coterie.m1().is_ok() && coterie.m2() && coterie.m3() && coterie.m4(), "{sites}");
+            let k = coterie.quorums[0].len();
+            assert_eq!(k * (k - 1) + 1, sites, "N = K(K−1)+1");
+            // Any two lines of a plane meet in exactly one point.
+            for (i, a) in coterie.quorums.iter().enumerate() {
+                for b in &coterie.quorums[i + 1..] {
+                    assert_eq!(a.iter().filter(|site| b.contains(site)).count(), 1, "{sites}");
+                }
+            }
+        }
+        for sites in [43, 111, 2, 8] {
+            assert!(Construction::Plane.check(sites).is_err());
+        }
+    }
+
+    #[test]
+    fn any_two_quorums_meet_for_every_number_of_sites() {
+        use Construction::{Best, Grid, Majority, Tree};
+        for sites in 1..=60 {
+            for construction in [Best, Grid, Majority, Tree] {
+                let coterie = Coterie::new(&construction, sites);
+                assert_eq!(coterie.m1(), Ok(()), "{construction}, {sites} sites");
+                assert!(coterie.m2(), "{construction}, {sites} sites");
+            }
+        }
+    }
+
+    #[test]
+    fn sizes_are_those_of_the_textbooks() {
+        assert_eq!(Construction::Grid.quorum_of(SiteId(4), 9).len(), 5, "2√N − 1");
+        assert_eq!(Construction::Majority.quorum_of(SiteId(0), 9).len(), 5);
+        assert_eq!(Construction::Majority.quorum_of(SiteId(0), 8).len(), 5);
+        assert_eq!(Construction::Tree.quorum_of(SiteId(0), 7).len(), 3);
+    }
+
+    #[test]
+    fn quorums_that_do_not_meet_are_refused_by_name() {
+        let error = Construction::parse("1,2/2,3/3,4/4,1", 4).unwrap_err();
+        assert!(error.contains("the quorums of S1 and S3 share no site"), "{error}");
+        assert!(Construction::parse("1,2/2,3/3,1", 3).is_ok());
+        assert!(Construction::parse("1,2/2,3", 3).unwrap_err().contains("2 quorums are given for 3 sites"));
+        assert!(Construction::parse("circle", 3).is_err());
+    }
+
+    #[test]
+    fn the_seven_quorums_of_a_lecture_are_a_plane_too() {
+        let sets = "1,2,3/2,4,6/3,5,6/1,4,5/2,5,7/1,6,7/3,4,7";
+        let coterie = Coterie::new(&Construction::parse(sets, 7).unwrap(), 7);
+        assert!(coterie.m2() && coterie.m3() && coterie.m4());
+    }
+}
