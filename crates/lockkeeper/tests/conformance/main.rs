@@ -4,6 +4,10 @@
 mod backend;
 mod basics;
 mod cancellation;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+mod daemon;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod file;
 mod kills;
 mod oracle;
