@@ -33,6 +33,8 @@ pub(crate) mod file;
 mod line;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 mod servers;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;
 
 use crate::info::{Kind, LockInfo, Tag};
 use crate::lease::Lease;
@@ -159,6 +161,8 @@ pub(crate) async fn open(url: &str) -> Result<Arc<dyn Engine>> {
         "file" => Ok(Arc::new(file::FileEngine::open(&file_path(url, rest)?)?)),
         #[cfg(feature = "etcd")]
         "etcd" => Ok(Arc::new(etcd::EtcdEngine::open(url).await?)),
+        #[cfg(feature = "zookeeper")]
+        "zookeeper" => Ok(Arc::new(zookeeper::ZooKeeperEngine::open(url).await?)),
         _ => Err(match SCHEMES.iter().find(|(known, _)| *known == scheme) {
             Some((_, feature)) => {
                 bad_url(url, &format!("this build has no {feature} engine (cargo feature `{feature}`)"))

@@ -221,22 +221,13 @@ async fn what_is_wrong_with_the_server_is_said() {
 #[tokio::test]
 async fn a_server_that_is_not_etcd_is_said() {
     for answer in [&b""[..], b"HTTP/1.1 400 Bad Request\r\n\r\n", b"-ERR unknown command\r\n", b"\0\0\0\0"] {
-        let error = refused(&format!("etcd://{}", impostor(answer).await)).await;
+        let error = refused(&format!("etcd://{}", crate::network::impostor(answer).await)).await;
         assert!(error.contains("is it etcd"), "{error}");
     }
 }
 
-/// Accepts connections, answers each with these bytes and stays silent after that.
-async fn impostor(answer: &'static [u8]) -> String {
-    use tokio::io::AsyncWriteExt;
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap().to_string();
-    tokio::spawn(async move {
-        let mut open = Vec::new();
-        while let Ok((mut connection, _)) = listener.accept().await {
-            let _ = connection.write_all(answer).await;
-            open.push(connection);
-        }
-    });
-    address
+#[tokio::test]
+async fn lost_replies_do_nothing_twice() {
+    let etcd = etcd!();
+    crate::network::lost_replies_do_nothing_twice("etcd", etcd.address()).await;
 }

@@ -10,9 +10,13 @@ mod daemon;
 mod etcd;
 mod file;
 mod kills;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+mod network;
 mod oracle;
 mod processes;
 mod worker;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;
 
 /// Instantiates the suite for one backend.
 macro_rules! conformance {
