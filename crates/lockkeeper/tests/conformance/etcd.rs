@@ -231,3 +231,10 @@ async fn lost_replies_do_nothing_twice() {
     let etcd = etcd!();
     crate::network::lost_replies_do_nothing_twice("etcd", etcd.address()).await;
 }
+
+/// The connection stays open and nothing comes back: renewals are blocked past the time to live.
+#[tokio::test]
+async fn a_server_that_hangs_is_noticed() {
+    let etcd = etcd!();
+    crate::network::a_server_that_hangs_is_noticed(&etcd, &etcd.daemon).await;
+}

@@ -1,7 +1,8 @@
 //! What can be at the other end of a connection, or in between: impostors, and proxies that lose replies.
 
-use crate::backend::until;
-use lockkeeper::Lockkeeper;
+use crate::backend::{Backend, open, until, until_waiting};
+use crate::daemon::Daemon;
+use lockkeeper::{Error, Lockkeeper};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -116,4 +117,23 @@ pub async fn lost_replies_do_nothing_twice(scheme: &str, server: String) {
     proxy.lossy.store(false, Ordering::SeqCst);
     let direct = Lockkeeper::open(&format!("{scheme}://{server}")).await.unwrap();
     until(|| async { direct.list().await.unwrap().is_empty() }).await;
+}
+
+/// A holder whose server stops answering says so while it is still alone; a waiter does not wait for ever.
+pub async fn a_server_that_hangs_is_noticed(backend: &dyn Backend, daemon: &Daemon) {
+    let (locks, other) = (open(backend).await, open(backend).await);
+    let guard = locks.mutex("a").ttl(backend.short_ttl()).acquire().await.unwrap();
+    let waiter = tokio::spawn(other.mutex("a").ttl(backend.short_ttl()).acquire());
+    until_waiting(&locks, "a", 1).await;
+    daemon.signal("STOP");
+    guard.lost().await;
+    assert!(!guard.is_valid());
+    let error = waiter.await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::SessionLost { .. }), "{error}");
+    daemon.signal("CONT");
+    // Though the lost guard is still there.
+    let next = open(backend).await.mutex("a").acquire().await.unwrap();
+    assert!(next.fence() > guard.fence());
+    assert!(matches!(guard.release().await.unwrap_err(), Error::Lost { .. }));
+    assert!(next.is_valid(), "a late release frees nobody else's hold");
 }

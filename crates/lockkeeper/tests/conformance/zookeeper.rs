@@ -221,3 +221,10 @@ async fn lost_replies_do_nothing_twice() {
     let zookeeper = zookeeper!();
     crate::network::lost_replies_do_nothing_twice("zookeeper", zookeeper.address()).await;
 }
+
+/// The connection stays open and nothing comes back: renewals are blocked past the time to live.
+#[tokio::test]
+async fn a_server_that_hangs_is_noticed() {
+    let zookeeper = zookeeper!();
+    crate::network::a_server_that_hangs_is_noticed(&zookeeper, &zookeeper.daemon).await;
+}

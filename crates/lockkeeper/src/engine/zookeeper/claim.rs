@@ -313,13 +313,15 @@ impl Hold for Claim {
         Box::pin(async move {
             self.renewal = None;
             self.sentinel = None;
-            let was_valid = self.lease.is_valid();
-            let by_us = self.remove().await?;
-            self.given_up = true;
-            let reason = match (was_valid, by_us) {
-                (true, true) => return Ok(()),
-                (true, false) => "its node or session had ended before the release".into(),
-                (false, _) => self.lease.lost().await,
+            let reason = if !self.lease.is_valid() {
+                // Nothing to wait for: dropping does what is left to do.
+                self.lease.lost().await
+            } else if self.remove().await? {
+                self.given_up = true;
+                return Ok(());
+            } else {
+                self.given_up = true;
+                "its node or session had ended before the release".into()
             };
             Err(Error::Lost { name: self.name.to_string(), reason })
         })
