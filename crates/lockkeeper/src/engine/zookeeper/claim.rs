@@ -1,6 +1,6 @@
 //! One acquisition: its node, and its place in the line.
 
-use super::ensemble::{Ensemble, Session, fresh_children, is_session_end, persist, unavailable};
+use super::ensemble::{Ensemble, Session, fresh_children, is_passing, is_session_end, persist, unavailable};
 use super::nodes::{self, LockNode};
 use crate::engine::line::{Line, Record, Watched, kind_mismatch};
 use crate::engine::{Acquired, BoxFuture, Hold, Patience, Request};
@@ -137,7 +137,7 @@ impl Claim {
                     return Ok(stat.czxid);
                 }
                 Err(ZkError::NoNode) => self.make_lock_node().await?,
-                Err(ZkError::ConnectionLoss | ZkError::Throttled) => {
+                Err(error) if is_passing(&error) => {
                     // Perhaps it was created, and only the answer lost.
                     if let Some(zxid) = self.find_own().await? {
                         return Ok(zxid);

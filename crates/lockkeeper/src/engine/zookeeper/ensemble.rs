@@ -187,12 +187,19 @@ where
 {
     loop {
         match call().await {
-            Err(ZkError::ConnectionLoss | ZkError::Throttled) => {
+            Err(error) if is_passing(&error) => {
                 tokio::time::sleep(Duration::from_millis(20)).await;
             }
             answer => return answer,
         }
     }
+}
+
+/// Whether the request may or may not have been served, and the session may go on: the connection broke. The client
+/// has no single error for that; what the system said about a socket is `Custom`.
+pub(super) fn is_passing(error: &ZkError) -> bool {
+    use ZkError::{ConnectionLoss, Custom, Throttled, Timeout, UnexpectedError};
+    matches!(error, ConnectionLoss | Custom(_) | Throttled | Timeout | UnexpectedError(_))
 }
 
 /// Whether the session is over, whatever was asked.
