@@ -133,6 +133,11 @@ pub async fn a_server_that_hangs_is_noticed(backend: &dyn Backend, daemon: &Daem
     daemon.signal("CONT");
     // Though the lost guard is still there.
     let next = open(backend).await.mutex("a").acquire().await.unwrap();
+    assert_eq!(
+        guard.valid_for(),
+        Duration::ZERO,
+        "nobody entered before the time promised to the old holder was over"
+    );
     assert!(next.fence() > guard.fence());
     assert!(matches!(guard.release().await.unwrap_err(), Error::Lost { .. }));
     assert!(next.is_valid(), "a late release frees nobody else's hold");
