@@ -122,8 +122,10 @@ pub async fn lost_replies_do_nothing_twice(scheme: &str, server: String) {
 /// A holder whose server stops answering says so while it is still alone; a waiter does not wait for ever.
 pub async fn a_server_that_hangs_is_noticed(backend: &dyn Backend, daemon: &Daemon) {
     let (locks, other) = (open(backend).await, open(backend).await);
-    let guard = locks.mutex("a").ttl(backend.short_ttl()).acquire().await.unwrap();
-    let waiter = tokio::spawn(other.mutex("a").ttl(backend.short_ttl()).acquire());
+    // Long enough for the margin to be seen.
+    let ttl = 4 * backend.short_ttl();
+    let guard = locks.mutex("a").ttl(ttl).acquire().await.unwrap();
+    let waiter = tokio::spawn(other.mutex("a").ttl(ttl).acquire());
     until_waiting(&locks, "a", 1).await;
     daemon.signal("STOP");
     guard.lost().await;
