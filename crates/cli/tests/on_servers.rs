@@ -6,11 +6,11 @@
 #[path = "../../lockkeeper/tests/conformance/backend.rs"]
 mod backend;
 #[allow(dead_code, reason = "the conformance suite uses more of it")]
-#[path = "../../lockkeeper/tests/conformance/daemon.rs"]
-mod daemon;
+#[path = "../../lockkeeper/tests/conformance/local_server.rs"]
+mod local_server;
 
 use backend::Server;
-use daemon::Daemon;
+use local_server::Daemon;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -97,7 +97,7 @@ fn runs_take_turns_and_fences_rise(url: &str) {
 #[cfg(feature = "etcd")]
 #[test]
 fn on_etcd() {
-    let Some(program) = daemon::program("etcd", &[], "etcd-server") else { return };
+    let Some(program) = local_server::program("etcd", &[], "etcd-server") else { return };
     let data = tempfile::tempdir().unwrap();
     let directory = data.path().to_owned();
     let server = Daemon::start(move |port| {
@@ -121,8 +121,8 @@ fn on_etcd() {
 #[cfg(feature = "zookeeper")]
 #[test]
 fn on_zookeeper() {
-    let Some(java) = daemon::program("java", &[], "default-jre-headless") else { return };
-    let Some(jar) = daemon::program("zookeeper.jar", &["/usr/share/java"], "zookeeper") else { return };
+    let Some(java) = local_server::program("java", &[], "default-jre-headless") else { return };
+    let Some(jar) = local_server::program("zookeeper.jar", &["/usr/share/java"], "zookeeper") else { return };
     let data = tempfile::tempdir().unwrap();
     let directory = data.path().to_owned();
     let server = Daemon::start(move |port| {

@@ -1,7 +1,7 @@
 //! The suite on etcd, and what only that engine promises.
 
 use crate::backend::{Backend, Server, acquire, open, until, until_waiting};
-use crate::daemon::{self, Daemon};
+use crate::local_server::{self, Daemon};
 use lockkeeper::{Error, Lockkeeper};
 use std::process::Command;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ pub struct Etcd {
 impl Etcd {
     /// `None` if there is no etcd and we are not root.
     pub fn start() -> Option<Etcd> {
-        let program = daemon::program("etcd", &[], "etcd-server")?;
-        daemon::program("etcdctl", &[], "etcd-client")?;
+        let program = local_server::program("etcd", &[], "etcd-server")?;
+        local_server::program("etcdctl", &[], "etcd-client")?;
         let data = Arc::new(tempfile::tempdir().unwrap());
         let directory = data.clone();
         let daemon = Daemon::start(move |port| {

@@ -4,12 +4,13 @@
 mod backend;
 mod basics;
 mod cancellation;
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
-mod daemon;
 #[cfg(feature = "etcd")]
 mod etcd;
 mod file;
 mod kills;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+#[allow(dead_code, reason = "each engine's tests use what they need of it")]
+mod local_server;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 mod network;
 mod oracle;

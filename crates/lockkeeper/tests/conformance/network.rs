@@ -1,7 +1,7 @@
 //! What can be at the other end of a connection, or in between: impostors, and proxies that lose replies.
 
 use crate::backend::{Backend, open, until, until_waiting};
-use crate::daemon::Daemon;
+use crate::local_server::Daemon;
 use lockkeeper::{Error, Lockkeeper};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};

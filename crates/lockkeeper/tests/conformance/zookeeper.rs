@@ -1,7 +1,7 @@
 //! The suite on ZooKeeper, and what only that engine promises.
 
 use crate::backend::{Backend, Server, acquire, open, until, until_waiting};
-use crate::daemon::{self, Daemon};
+use crate::local_server::{self, Daemon};
 use lockkeeper::{Error, Lockkeeper};
 use std::path::Path;
 use std::process::Command;
@@ -21,10 +21,10 @@ pub struct ZooKeeper {
 impl ZooKeeper {
     /// `None` if there is no ZooKeeper and we are not root.
     pub fn start() -> Option<ZooKeeper> {
-        let java = daemon::program("java", &[], "default-jre-headless")?;
+        let java = local_server::program("java", &[], "default-jre-headless")?;
         let jar = Path::new(JAR);
         let name = jar.file_name().unwrap().to_str().unwrap();
-        daemon::program(name, &["/usr/share/java"], "zookeeper")?;
+        local_server::program(name, &["/usr/share/java"], "zookeeper")?;
         let data = Arc::new(tempfile::tempdir().unwrap());
         let directory = data.clone();
         let daemon = Daemon::start(move |port| {
