@@ -105,16 +105,9 @@ impl Line {
             Kind::Permit { .. } => ahead.last().map(Watched::LeavesOrEnters),
         }
     }
-
-    /// Refuses a semaphore's name to a mutex, and so on.
-    pub fn check_kind(&self, name: &LockName, kind: Kind) -> Result<()> {
-        match self.0.iter().find(|place| !place.kind.same_lock_as(kind)) {
-            None => Ok(()),
-            Some(other) => Err(kind_mismatch(name, other.kind, kind)),
-        }
-    }
 }
 
+/// A semaphore's name is refused to a mutex, and so on.
 pub(crate) fn kind_mismatch(name: &LockName, used_as: Kind, asked_as: Kind) -> Error {
     Error::KindMismatch {
         name: name.to_string(),

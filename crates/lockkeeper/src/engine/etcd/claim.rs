@@ -2,7 +2,7 @@
 
 use super::keys::{LockKeys, Range};
 use super::server::{PATIENCE, Read, Server, page};
-use crate::engine::line::{Line, Record, Watched};
+use crate::engine::line::{Line, Record, Watched, kind_mismatch};
 use crate::engine::{Acquired, BoxFuture, Hold, Patience, Request};
 use crate::info::{Kind, now_ms};
 use crate::lease::{self, Lease, Renewal};
@@ -58,7 +58,7 @@ pub(super) async fn acquire(
     }
     // A look first: a refusal costs one read and no lease.
     let mut view = look(&server, &keys, PATIENCE).await?;
-    view.line.check_kind(&name, kind)?;
+    check_kind(&view.line, &name, kind)?;
     if !view.line.has_room_for(kind) {
         return Ok(None);
     }
@@ -75,6 +75,13 @@ pub(super) async fn acquire(
 async fn look(server: &Server, keys: &LockKeys, patience: Duration) -> Result<View> {
     let found = server.scan_within(patience, keys.all(), Read::Keys).await?;
     Ok(View { line: keys.line(&found.entries)?, revision: found.revision })
+}
+
+fn check_kind(line: &Line, name: &LockName, kind: Kind) -> Result<()> {
+    match line.places().iter().find(|place| !place.kind.same_lock_as(kind)) {
+        None => Ok(()),
+        Some(other) => Err(kind_mismatch(name, other.kind, kind)),
+    }
 }
 
 impl Claim {
@@ -139,7 +146,7 @@ impl Claim {
             _ => self.leased(look(&self.server, &self.keys, WHILE_LEASED)).await?,
         };
         if !answer.succeeded() && view.line.position(&self.own).is_none() {
-            view.line.check_kind(&self.name, self.kind)?;
+            check_kind(&view.line, &self.name, self.kind)?;
         }
         Ok(view)
     }
