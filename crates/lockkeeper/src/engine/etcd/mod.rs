@@ -17,7 +17,7 @@
 //! 1. Choose a random lease id and grant the lease. Chosen by us, a grant repeated after a lost reply finds itself.
 //! 2. In one transaction: create the key unless it is there or the name is in use as another kind of lock,
 //!    and read all keys of the name. A repeated one finds its own key.
-//! 3. Order the keys by *create revision*. Whoever has nobody conflicting ahead holds: [`Line`].
+//! 3. Order the keys by *create revision*. Whoever has nobody conflicting ahead holds: [`Line`](line::Line).
 //! 4. Otherwise watch only what can let us in, from the revision of the last look on, so that nothing is missed;
 //!    then look again. Putting the time of entry into our own key, on condition that it still exists,
 //!    is the check **at the moment of entry** that etcd 3.4.3's own lock lacked: a waiter whose lease had died was let in.
