@@ -27,6 +27,8 @@
 
 #[cfg(feature = "file")]
 pub(crate) mod file;
+#[cfg(feature = "redis")]
+pub(crate) mod redis;
 
 use crate::info::{Kind, LockInfo, Tag};
 use crate::lease::Lease;
@@ -151,6 +153,8 @@ pub(crate) async fn open(url: &str) -> Result<Arc<dyn Engine>> {
     match scheme {
         #[cfg(feature = "file")]
         "file" => Ok(Arc::new(file::FileEngine::open(&file_path(url, rest)?)?)),
+        #[cfg(feature = "redis")]
+        "redis" | "rediss" => redis::open(url).await,
         _ => Err(match SCHEMES.iter().find(|(known, _)| *known == scheme) {
             Some((_, feature)) => {
                 bad_url(url, &format!("this build has no {feature} engine (cargo feature `{feature}`)"))

@@ -4,10 +4,14 @@
 mod backend;
 mod basics;
 mod cancellation;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod daemon;
 mod file;
 mod kills;
 mod oracle;
 mod processes;
+#[cfg(feature = "redis")]
+mod redis;
 mod worker;
 
 /// Instantiates the suite for one backend.

@@ -9,7 +9,7 @@ pub async fn tasks_of_several_processes_take_turns(backend: &dyn Backend) {
     let log = dir.path().join("log");
     let mut workers: Vec<Worker> = (0..4).map(|_| Worker::start(&backend.url())).collect();
     for worker in &mut workers {
-        worker.tell(&format!("loop 3 10 0 a {}", log.display())).await;
+        worker.tell(&format!("loop 10000 3 10 0 a {}", log.display())).await;
     }
     for worker in &mut workers {
         assert_eq!(worker.answer().await, "done");
@@ -38,7 +38,7 @@ pub async fn a_killed_holder_lets_the_next_one_in(backend: &dyn Backend) {
         let mut holders = Vec::new();
         for _ in 0..3 {
             let mut worker = Worker::start(&backend.url());
-            assert_eq!(worker.ask("permit 3 s").await, "held");
+            assert_eq!(worker.ask(&format!("permit {} 3 s", ttl.as_millis())).await, "held");
             holders.push(worker);
         }
         for victim in [0, 1, 0] {
