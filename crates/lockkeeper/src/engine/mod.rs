@@ -27,6 +27,8 @@
 
 #[cfg(feature = "file")]
 pub(crate) mod file;
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
 
@@ -153,6 +155,8 @@ pub(crate) async fn open(url: &str) -> Result<Arc<dyn Engine>> {
     match scheme {
         #[cfg(feature = "file")]
         "file" => Ok(Arc::new(file::FileEngine::open(&file_path(url, rest)?)?)),
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => Ok(Arc::new(postgres::PostgresEngine::open(url).await?)),
         #[cfg(feature = "redis")]
         "redis" | "rediss" => redis::open(url).await,
         _ => Err(match SCHEMES.iter().find(|(known, _)| *known == scheme) {

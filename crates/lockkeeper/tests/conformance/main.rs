@@ -7,8 +7,12 @@ mod cancellation;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod daemon;
 mod file;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod impostor;
 mod kills;
 mod oracle;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod processes;
 #[cfg(feature = "redis")]
 mod redis;

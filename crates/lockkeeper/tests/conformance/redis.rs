@@ -102,34 +102,12 @@ async fn what_is_wrong_with_the_server_is_said() {
     }
 }
 
-/// Accepts connections and answers each with these bytes, once.
-async fn impostor(answer: &'static [u8]) -> String {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = listener.local_addr().unwrap();
-    tokio::spawn(async move {
-        loop {
-            let (mut stream, _) = listener.accept().await.unwrap();
-            tokio::spawn(async move {
-                let _ = stream.read(&mut [0; 1024]).await;
-                let _ = stream.write_all(answer).await;
-                // Stay until the client has read it.
-                let _ = stream.read(&mut [0; 1024]).await;
-                if answer.is_empty() {
-                    std::future::pending::<()>().await;
-                }
-            });
-        }
-    });
-    format!("redis://{address}")
-}
-
 #[tokio::test]
 async fn a_server_that_is_not_redis_is_told_apart() {
-    let http = impostor(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n").await;
-    assert!(refused(&http).await.contains("does not speak Redis's protocol"));
-    let mute = impostor(b"").await;
-    assert!(refused(&mute).await.contains("did not answer within 5s"));
+    let http = crate::impostor::start(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n").await;
+    assert!(refused(&format!("redis://{http}")).await.contains("does not speak Redis's protocol"));
+    let mute = crate::impostor::start(b"").await;
+    assert!(refused(&format!("redis://{mute}")).await.contains("did not answer within 5s"));
 }
 
 #[tokio::test]

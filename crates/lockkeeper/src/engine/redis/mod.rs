@@ -237,9 +237,9 @@ struct Held {
 
 impl Hold for Held {
     fn release(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
-        let Held { _renewal: renewal, mut claim } = *self;
-        drop(renewal);
         Box::pin(async move {
+            let Held { _renewal: renewal, mut claim } = *self;
+            drop(renewal);
             let released = claim.server.release(&claim.name, &claim.holder).await?;
             claim.released = true;
             match released {

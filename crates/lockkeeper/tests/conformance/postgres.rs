@@ -1,0 +1,326 @@
+//! The suite on PostgreSQL, what only that engine promises, and the SQL fence checkers on a real database.
+
+use crate::backend::{Backend, Server, acquire, open, until, until_waiting};
+use crate::daemon::{self, Daemon};
+use crate::worker::Worker;
+use lockkeeper::{Error, Lockkeeper, fence};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+use tokio_postgres::NoTls;
+
+/// Where Debian keeps the server's programs.
+const DIRECTORIES: [&str; 4] = [
+    "/usr/lib/postgresql/15/bin",
+    "/usr/lib/postgresql/16/bin",
+    "/usr/lib/postgresql/17/bin",
+    "/usr/lib/postgresql/14/bin",
+];
+
+/// A fresh database cluster, made once and copied for each test.
+static CLUSTER: LazyLock<Option<(PathBuf, tempfile::TempDir)>> = LazyLock::new(|| {
+    let initdb = daemon::program("initdb", &DIRECTORIES, "postgresql")?;
+    let directory = tempfile::tempdir().unwrap();
+    give_to_postgres(directory.path());
+    let passwords = directory.path().join("password");
+    std::fs::write(&passwords, "secret").unwrap();
+    give_to_postgres(&passwords);
+    let output = as_postgres(&initdb)
+        .args(["--no-sync", "--auth=scram-sha-256", "--username=postgres", "--encoding=UTF8", "--locale=C"])
+        .arg(format!("--pwfile={}", passwords.display()))
+        .arg(directory.path().join("data"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    Some((initdb.with_file_name("postgres"), directory))
+});
+
+/// PostgreSQL refuses to run as root: then it runs as the user `postgres`, whom its package made.
+fn as_postgres(program: &Path) -> Command {
+    if !daemon::is_root() {
+        return Command::new(program);
+    }
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--reuid=postgres", "--regid=postgres", "--clear-groups", "--"])
+        .arg(program)
+        .current_dir("/");
+    command
+}
+
+fn give_to_postgres(path: &Path) {
+    if daemon::is_root() {
+        let given = Command::new("chown").arg("-R").arg("postgres:postgres").arg(path).status().unwrap();
+        assert!(given.success());
+    }
+}
+
+pub struct Postgres {
+    daemon: Daemon,
+    _data: Arc<tempfile::TempDir>,
+}
+
+impl Postgres {
+    /// `None` if there is no PostgreSQL and we are not root.
+    pub fn start() -> Option<Postgres> {
+        let (program, cluster) = CLUSTER.as_ref()?;
+        let data = Arc::new(tempfile::tempdir().unwrap());
+        let copied = Command::new("cp").arg("-a").arg(cluster.path().join("data")).arg(data.path()).status();
+        assert!(copied.unwrap().success());
+        give_to_postgres(data.path());
+        let directory = data.path().to_owned();
+        let daemon = Daemon::start(move |port| {
+            let mut command = as_postgres(program);
+            command.arg("-D").arg(directory.join("data")).args(["-p", &port.to_string()]);
+            for setting in ["listen_addresses=127.0.0.1", "max_connections=60", "shared_buffers=8MB"] {
+                command.args(["-c", setting]);
+            }
+            // The server is killed, the machine is not: no disk needs to be waited for.
+            command.args(["-c", "fsync=off"]).arg("-c");
+            command.arg(format!("unix_socket_directories={}", directory.display()));
+            command
+        });
+        Some(Postgres { daemon, _data: data })
+    }
+
+    fn url_of(&self, login: &str, database: &str) -> String {
+        format!("postgres://{login}@127.0.0.1:{}/{database}", self.daemon.port())
+    }
+
+    /// A connection beside the engine's.
+    async fn client(&self) -> tokio_postgres::Client {
+        loop {
+            // The port is open some moments before the server serves.
+            if let Ok((client, connection)) = tokio_postgres::connect(&self.url(), NoTls).await {
+                tokio::spawn(connection);
+                return client;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    fn wait_until_it_serves(self) -> Postgres {
+        let isready = CLUSTER.as_ref().unwrap().0.with_file_name("pg_isready");
+        wait_until_ready(&isready, self.daemon.port());
+        self
+    }
+}
+
+fn wait_until_ready(isready: &Path, port: u16) {
+    let ready = || {
+        let port = port.to_string();
+        Command::new(isready).args(["-q", "-h", "127.0.0.1", "-p", &port]).status().unwrap().success()
+    };
+    while !ready() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+impl Server for Postgres {
+    fn stop(&self) {
+        // Its children notice; until they have given up their shared memory no other server starts, and `start` tries again.
+        self.daemon.stop();
+    }
+
+    fn start(&self) {
+        Server::start(&self.daemon);
+        wait_until_ready(&CLUSTER.as_ref().unwrap().0.with_file_name("pg_isready"), self.daemon.port());
+    }
+}
+
+impl Backend for Postgres {
+    fn url(&self) -> String {
+        self.url_of("postgres:secret", "postgres")
+    }
+
+    fn server(&self) -> Option<&dyn Server> {
+        Some(self)
+    }
+}
+
+macro_rules! postgres {
+    () => {
+        match Postgres::start() {
+            Some(postgres) => postgres.wait_until_it_serves(),
+            None => return,
+        }
+    };
+}
+
+crate::conformance! { postgres!() }
+
+async fn refused(url: &str) -> String {
+    let error = Lockkeeper::open(url).await.expect_err("must be refused").to_string();
+    assert!(!error.contains("secret"), "{error}");
+    error
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_the_server_is_said() {
+    let postgres = postgres!();
+    let sentence = async |login: &str, database: &str| refused(&postgres.url_of(login, database)).await;
+    assert!(
+        sentence("postgres:secret2", "postgres").await.contains("does not accept this user and password")
+    );
+    assert!(sentence("nobody:secret", "postgres").await.contains("does not accept this user and password"));
+    assert!(sentence("postgres:secret", "nowhere").await.contains("has no database `nowhere`"));
+    let tls = sentence("postgres:secret", "postgres?sslmode=require").await;
+    assert!(tls.contains("TLS"), "{tls}");
+    postgres.client().await.batch_execute("CREATE ROLE poor LOGIN PASSWORD 'secret'").await.unwrap();
+    let poor = sentence("poor:secret", "postgres").await;
+    assert!(
+        poor.contains("does not permit this") && poor.contains("create the schema `lockkeeper`"),
+        "{poor}"
+    );
+    postgres.daemon.stop();
+    assert!(sentence("postgres:secret", "postgres").await.contains("refuses connections"));
+    for url in ["postgres://", "postgres://h:port/x", "postgres:///x"] {
+        assert!(refused(url).await.contains("bad engine URL"), "{url}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_postgres_is_told_apart() {
+    let http = crate::impostor::start(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n").await;
+    let error = refused(&format!("postgres://u@{http}/d")).await;
+    assert!(error.contains("PostgreSQL's protocol") || error.contains("is it PostgreSQL?"), "{error}");
+    let mute = crate::impostor::start(b"").await;
+    assert!(
+        refused(&format!("postgres://u@{mute}/d"))
+            .await
+            .contains("did not answer as PostgreSQL does within 5s")
+    );
+}
+
+#[tokio::test]
+async fn many_may_open_a_fresh_database_at_once() {
+    let postgres = postgres!();
+    let opening: Vec<_> = (0..8)
+        .map(|_| {
+            let url = postgres.url();
+            tokio::spawn(async move { Lockkeeper::open(&url).await.map(drop) })
+        })
+        .collect();
+    for opened in opening {
+        opened.await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn an_idle_lock_leaves_nothing_behind() {
+    let postgres = postgres!();
+    let locks = open(&postgres).await;
+    for n in 0..20 {
+        locks.mutex(format!("lock {n}")).acquire().await.unwrap().release().await.unwrap();
+    }
+    drop(locks.mutex("dropped").acquire().await.unwrap());
+    let client = postgres.client().await;
+    until(|| async {
+        let row = client.query_one("SELECT count(*) FROM lockkeeper.queue", &[]).await.unwrap();
+        row.get::<_, i64>(0) == 0
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_killed_holder_is_noticed_by_its_connection_not_by_its_lease() {
+    let postgres = postgres!();
+    let locks = open(&postgres).await;
+    let mut holder = Worker::start(&postgres.url());
+    let day_ms = 24 * 60 * 60 * 1000;
+    assert!(holder.ask(&format!("lock {day_ms} a")).await.starts_with("held "));
+    let next = acquire(locks.mutex("a"));
+    until_waiting(&locks, "a", 1).await;
+    holder.kill().await;
+    next.await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_terminated_session_loses_its_holds_and_its_waiters_at_once() {
+    let postgres = postgres!();
+    let (locks, other) = (open(&postgres).await, open(&postgres).await);
+    let guard = locks.mutex("a").ttl(Duration::from_secs(24 * 60 * 60)).acquire().await.unwrap();
+    let others = other.mutex("b").acquire().await.unwrap();
+    let waiter = tokio::spawn(locks.mutex("b").acquire());
+    until_waiting(&other, "b", 1).await;
+    let client = postgres.client().await;
+    let terminate = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                      WHERE application_name = 'lockkeeper' AND pid IN
+                            (SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted
+                              ORDER BY objid LIMIT 1)";
+    client.execute(terminate, &[]).await.unwrap();
+    assert!(guard.lost().await.contains("terminating connection"), "the server's own words");
+    assert!(!guard.is_valid());
+    let error = waiter.await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::SessionLost { .. }), "{error}");
+    assert!(matches!(guard.release().await.unwrap_err(), Error::Lost { .. }));
+    others.release().await.unwrap();
+    // The next request opens a new session.
+    locks.mutex("a").acquire().await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_server_that_falls_silent_is_noticed() {
+    let postgres = postgres!();
+    let locks = open(&postgres).await;
+    let guard = locks.mutex("a").ttl(Duration::from_secs(1)).acquire().await.unwrap();
+    let client = postgres.client().await;
+    let row = client
+        .query_one("SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted LIMIT 1", &[])
+        .await
+        .unwrap();
+    let backend = row.get::<_, i32>(0).to_string();
+    let signal = |name: &str| Command::new("kill").args(["-s", name, &backend]).status().unwrap().success();
+    assert!(signal("STOP"));
+    guard.lost().await;
+    assert!(signal("CONT"));
+}
+
+#[tokio::test]
+async fn the_server_keeps_a_silent_connection_for_longer_than_any_lease_on_it() {
+    let postgres = postgres!();
+    let locks = open(&postgres).await;
+    for ttl in [1, 60, 24 * 60 * 60] {
+        let _guard = locks.mutex(format!("{ttl}")).ttl(Duration::from_secs(ttl)).acquire().await.unwrap();
+    }
+    // The settings of another session cannot be seen; that they are accepted is what this tests, up to the longest lease.
+    assert!(locks.inspect("86400").await.unwrap().holders.is_empty());
+}
+
+#[tokio::test]
+async fn a_stale_writer_is_rejected_by_the_sql_checkers() {
+    let postgres = postgres!();
+    let client = postgres.client().await;
+    let locks = open(&postgres).await;
+    client
+        .batch_execute(
+            "CREATE TABLE orders (id bigint PRIMARY KEY, state text, fence bigint NOT NULL DEFAULT 0);
+             INSERT INTO orders (id, state) VALUES (1, 'new'), (2, 'new');",
+        )
+        .await
+        .unwrap();
+    let stale = locks.mutex("orders").acquire().await.unwrap().fence() as i64;
+    until(|| async { locks.inspect("orders").await.unwrap().holders.is_empty() }).await;
+    let newer = locks.mutex("orders").acquire().await.unwrap().fence() as i64;
+    assert!(newer > stale);
+
+    let update = fence::sql::update("orders", "state = $1", "id = $3", "$2");
+    let id = 1i64;
+    assert_eq!(client.execute(&update, &[&"packed", &stale, &id]).await.unwrap(), 1);
+    assert_eq!(client.execute(&update, &[&"sent", &newer, &id]).await.unwrap(), 1);
+    assert_eq!(client.execute(&update, &[&"packed", &stale, &id]).await.unwrap(), 0, "stale");
+    assert_eq!(client.execute(&update, &[&"lost", &0i64, &id]).await.unwrap(), 0, "no fence at all");
+    assert_eq!(client.execute(&update, &[&"billed", &newer, &id]).await.unwrap(), 1, "the same holder again");
+
+    client.batch_execute(fence::sql::GUARD_FUNCTION).await.unwrap();
+    let trigger = "CREATE TRIGGER fence BEFORE UPDATE ON orders
+                   FOR EACH ROW EXECUTE FUNCTION lockkeeper_reject_stale()";
+    client.batch_execute(trigger).await.unwrap();
+    let plain = "UPDATE orders SET state = $1, fence = $2 WHERE id = 2";
+    assert_eq!(client.execute(plain, &[&"sent", &newer]).await.unwrap(), 1);
+    let refused = client.execute(plain, &[&"packed", &stale]).await.unwrap_err();
+    assert_eq!(refused.code().unwrap().code(), "LK001", "{refused}");
+    let row = client.query_one("SELECT state FROM orders WHERE id = 2", &[]).await.unwrap();
+    assert_eq!(row.get::<_, &str>(0), "sent");
+}
