@@ -35,9 +35,12 @@ impl Daemon {
 
     /// Sends a signal by name, with kill(1).
     pub fn signal(&self, signal: &str) {
-        let child = self.child.lock().unwrap();
-        let pid = child.as_ref().expect("it runs").id().to_string();
+        let pid = self.pid().to_string();
         assert!(Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.lock().unwrap().as_ref().expect("it runs").id()
     }
 }
 
@@ -87,13 +90,19 @@ fn running(mut command: Command, port: u16) -> Option<Child> {
 /// test that says so.
 pub fn program(name: &str, directories: &[&str], package: &str) -> Option<PathBuf> {
     let path = std::env::var("PATH").unwrap_or_default();
-    let everywhere = path.split(':').chain(["/usr/sbin"]).chain(directories.iter().copied());
+    let everywhere = directories.iter().copied().chain(path.split(':')).chain(["/usr/sbin"]);
     let found = everywhere.map(|directory| Path::new(directory).join(name)).find(|path| path.exists());
     if found.is_none() {
         assert!(!is_root(), "{name} is missing: apt-get install {package} (or scripts/servers {package})");
         eprintln!("SKIPPED: {name} is missing; install the package {package} to run this test");
     }
     found
+}
+
+/// The processes that this one started, by the kernel's list.
+pub fn children_of(pid: u32) -> Vec<u32> {
+    let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
 }
 
 pub fn is_root() -> bool {
