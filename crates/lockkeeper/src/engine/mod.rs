@@ -99,6 +99,11 @@ pub(crate) trait Engine: Send + Sync + 'static {
 
     fn capabilities(&self) -> Capabilities;
 
+    /// Whether its URL accepts holds without a fence, as [`crate::Acquire::unfenced`] does for one request.
+    fn unfenced(&self) -> bool {
+        false
+    }
+
     /// Acquires; `None` only with [`Patience::Try`].
     fn acquire(&self, request: Request, patience: Patience) -> BoxFuture<'_, Result<Option<Acquired>>>;
 

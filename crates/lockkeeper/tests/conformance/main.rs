@@ -16,6 +16,8 @@ mod postgres;
 mod processes;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(feature = "redis")]
+mod redlock;
 mod worker;
 
 /// Instantiates the suite for one backend.

@@ -22,6 +22,7 @@
 //! once, and the later one has the higher fence: a resource that checks it stays safe.
 
 mod listener;
+mod redlock;
 mod server;
 
 use crate::engine::{Acquired, BoxFuture, Capabilities, Changes, Engine, Hold, Patience, Request, bad_url};
@@ -38,16 +39,20 @@ pub(crate) struct RedisEngine {
     server: Arc<Server>,
 }
 
-/// Opens `redis://host` or, with several hosts, Redlock.
+/// Opens `redis://host` or, with several hosts, Redlock. `?unfenced` is for the latter: see there.
 pub(crate) async fn open(url: &str) -> Result<Arc<dyn Engine>> {
-    let servers = servers_of(url)?;
+    let (plain, unfenced) = match url.strip_suffix("?unfenced") {
+        Some(plain) => (plain, true),
+        None => (url, false),
+    };
+    let servers = servers_of(plain)?;
     match &servers[..] {
         [one] => {
             let server = Arc::new(Server::new("redis", one)?);
             server.check().await?;
             Ok(Arc::new(RedisEngine { server }))
         }
-        _ => Err(bad_url(url, "several servers (Redlock) are not supported yet")),
+        _ => Ok(Arc::new(redlock::Redlock::open(&servers, unfenced).await?)),
     }
 }
 
@@ -152,7 +157,7 @@ fn tag_text(request: &Request) -> Result<String> {
 
 /// How long one operation on a lease may take: two tries and a fresh connection fit into a third of it.
 fn patience_of(ttl: Duration) -> Duration {
-    (ttl / 8).clamp(Duration::from_millis(50), PATIENCE)
+    (ttl / 10).clamp(Duration::from_millis(10), PATIENCE)
 }
 
 /// An acquisition, from before it is asked for. Dropping it takes back whatever became of it.
@@ -224,7 +229,7 @@ impl Drop for Claim {
         if !self.released {
             let server = self.server.clone();
             let (name, holder) = (std::mem::take(&mut self.name), std::mem::take(&mut self.holder));
-            self.runtime.spawn(async move { server.release(&name, &holder).await.map(drop) });
+            self.runtime.spawn(async move { server.release(PATIENCE, &name, &holder).await.map(drop) });
         }
     }
 }
@@ -240,7 +245,7 @@ impl Hold for Held {
         Box::pin(async move {
             let Held { _renewal: renewal, mut claim } = *self;
             drop(renewal);
-            let released = claim.server.release(&claim.name, &claim.holder).await?;
+            let released = claim.server.release(PATIENCE, &claim.name, &claim.holder).await?;
             claim.released = true;
             match released {
                 Released::Now | Released::Perhaps => Ok(()),

@@ -103,8 +103,8 @@ impl Server {
         self.call(within, &["renew", hold.name, hold.holder, &ttl_ms]).await
     }
 
-    pub async fn release(&self, name: &str, holder: &str) -> Result<Released> {
-        let (was_held, sent_twice) = self.call_counted(PATIENCE, &["release", name, holder]).await?;
+    pub async fn release(&self, within: Duration, name: &str, holder: &str) -> Result<Released> {
+        let (was_held, sent_twice) = self.call_counted(within, &["release", name, holder]).await?;
         Ok(match (was_held, sent_twice) {
             (true, _) => Released::Now,
             (false, true) => Released::Perhaps,
