@@ -4,12 +4,12 @@
 mod backend;
 mod basics;
 mod cancellation;
-#[cfg(any(feature = "postgres", feature = "redis"))]
-mod daemon;
 mod file;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod impostor;
 mod kills;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod local_server;
 mod oracle;
 #[cfg(feature = "postgres")]
 mod postgres;

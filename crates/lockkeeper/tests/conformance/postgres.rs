@@ -1,7 +1,7 @@
 //! The suite on PostgreSQL, what only that engine promises, and the SQL fence checkers on a real database.
 
 use crate::backend::{Backend, Server, acquire, open, until, until_waiting};
-use crate::daemon::{self, Daemon};
+use crate::local_server::{self, Daemon};
 use crate::worker::Worker;
 use lockkeeper::{Error, Lockkeeper, fence};
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ const DIRECTORIES: [&str; 4] = [
 
 /// A fresh database cluster, made once and copied for each test.
 static CLUSTER: LazyLock<Option<(PathBuf, tempfile::TempDir)>> = LazyLock::new(|| {
-    let initdb = daemon::program("initdb", &DIRECTORIES, "postgresql")?;
+    let initdb = local_server::program("initdb", &DIRECTORIES, "postgresql")?;
     let directory = tempfile::tempdir().unwrap();
     give_to_postgres(directory.path());
     let passwords = directory.path().join("password");
@@ -38,7 +38,7 @@ static CLUSTER: LazyLock<Option<(PathBuf, tempfile::TempDir)>> = LazyLock::new(|
 
 /// PostgreSQL refuses to run as root: then it runs as the user `postgres`, whom its package made.
 fn as_postgres(program: &Path) -> Command {
-    if !daemon::is_root() {
+    if !local_server::is_root() {
         return Command::new(program);
     }
     let mut command = Command::new("setpriv");
@@ -50,7 +50,7 @@ fn as_postgres(program: &Path) -> Command {
 }
 
 fn give_to_postgres(path: &Path) {
-    if daemon::is_root() {
+    if local_server::is_root() {
         let given = Command::new("chown").arg("-R").arg("postgres:postgres").arg(path).status().unwrap();
         assert!(given.success());
     }
@@ -122,7 +122,7 @@ impl Server for Postgres {
         // As a power cut does: all at once. Left alone, one backend dies after the other, and grants what that one held.
         let pid = self.daemon.pid();
         self.daemon.signal("STOP");
-        let children = daemon::children_of(pid);
+        let children = local_server::children_of(pid);
         for signal in ["STOP", "KILL"] {
             for child in &children {
                 let _ = Command::new("kill").args(["-s", signal, &child.to_string()]).status();

@@ -1,7 +1,7 @@
 //! The suite on one Redis server, and what only that engine promises.
 
 use crate::backend::{Backend, Server, acquire, open, until};
-use crate::daemon::{self, Daemon};
+use crate::local_server::{self, Daemon};
 use lockkeeper::{Acquire, Error, Lockkeeper};
 use std::process::Command;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ pub struct Redis {
 impl Redis {
     /// `None` if there is no redis-server and we are not root.
     pub fn start(options: &[&str]) -> Option<Redis> {
-        let program = daemon::program("redis-server", &[], "redis-server")?;
+        let program = local_server::program("redis-server", &[], "redis-server")?;
         let data = Arc::new(tempfile::tempdir().unwrap());
         let options: Vec<String> = options.iter().map(|option| (*option).to_owned()).collect();
         let directory = data.clone();
@@ -51,13 +51,27 @@ impl Redis {
     }
 }
 
+impl Server for Redis {
+    fn stop(&self) {
+        self.daemon.stop();
+    }
+
+    fn start(&self) {
+        Server::start(&self.daemon);
+        // It accepts connections before it has loaded its data.
+        while self.cli(&["PING"]) != "PONG" {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
 impl Backend for Redis {
     fn url(&self) -> String {
         format!("redis://{}", self.address())
     }
 
     fn server(&self) -> Option<&dyn Server> {
-        Some(&self.daemon)
+        Some(self)
     }
 
     /// Each kill inside costs a lease.

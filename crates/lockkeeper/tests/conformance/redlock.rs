@@ -36,11 +36,11 @@ impl Backend for Redlock {
 /// All of them at once; a majority would do.
 impl Server for Redlock {
     fn stop(&self) {
-        self.0.iter().for_each(|redis| redis.daemon.stop());
+        self.0.iter().for_each(Server::stop);
     }
 
     fn start(&self) {
-        self.0.iter().for_each(|redis| Server::start(&redis.daemon));
+        self.0.iter().for_each(Server::start);
     }
 }
 

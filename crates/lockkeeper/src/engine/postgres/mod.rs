@@ -36,7 +36,7 @@ use crate::engine::{Acquired, BoxFuture, Capabilities, Changes, Engine, Hold, Pa
 use crate::info::{Kind, LockInfo, Participant};
 use crate::lease::{self, Lease, NotRenewed, Renewal};
 use crate::{Error, LockName, Result};
-use session::{Session, unavailable};
+use session::{Args, Session, unavailable};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_postgres::Config;
@@ -272,9 +272,9 @@ impl Claim {
 
     async fn look(&self) -> Result<Look> {
         let sql = "SELECT granted, place, ends_ms, held_by FROM lockkeeper.look($1, $2, $3)";
-        let args: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 3] =
-            [(&self.name, Type::TEXT), (&self.session.number, Type::INT8), (&self.holder, Type::TEXT)];
-        let rows = self.session.call(sql, &args).await.map_err(|e| self.session_lost(e.to_string()))?;
+        let args: &Args<'_> =
+            &[(&self.name, Type::TEXT), (&self.session.number, Type::INT8), (&self.holder, Type::TEXT)];
+        let rows = self.session.call(sql, args).await.map_err(|e| self.session_lost(e.to_string()))?;
         let row = rows.first().ok_or_else(odd)?;
         if let Some(fence) = row.try_get::<_, Option<i64>>(0).map_err(|_| odd())? {
             return Ok(Look::Granted(fence as u64));
@@ -314,9 +314,8 @@ impl Claim {
 /// Takes an entry out of the queue; whether it was there.
 async fn leave(session: &Session, name: &str, holder: &str) -> Result<bool> {
     let sql = "SELECT lockkeeper.leave($1, $2, $3)";
-    let args: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 3] =
-        [(&name, Type::TEXT), (&session.number, Type::INT8), (&holder, Type::TEXT)];
-    let rows = session.call(sql, &args).await?;
+    let args: &Args<'_> = &[(&name, Type::TEXT), (&session.number, Type::INT8), (&holder, Type::TEXT)];
+    let rows = session.call(sql, args).await?;
     rows.first().and_then(|row| row.try_get(0).ok()).ok_or_else(odd)
 }
 
@@ -378,9 +377,8 @@ impl Changes for PostgresChanges {
 }
 
 async fn tidy(session: &Session, name: &str) -> Result<()> {
-    let args: [(&(dyn tokio_postgres::types::ToSql + Sync), Type); 2] =
-        [(&name, Type::TEXT), (&session.number, Type::INT8)];
-    session.call("SELECT lockkeeper.tidy($1, $2)", &args).await.map(drop)
+    let args: &Args<'_> = &[(&name, Type::TEXT), (&session.number, Type::INT8)];
+    session.call("SELECT lockkeeper.tidy($1, $2)", args).await.map(drop)
 }
 
 /// Tidies the queues in which somebody is dead or out of time.

@@ -23,6 +23,9 @@ const SETTINGS: &str = "SET default_transaction_isolation = 'read committed'; SE
     SET synchronous_commit = on; SET statement_timeout = 0; SET lock_timeout = 0; SET idle_session_timeout = 0;
     SET search_path = pg_catalog; SET client_min_messages = warning;";
 
+/// Arguments of a call, with their types, which spares a question to the server.
+pub(super) type Args<'a> = [(&'a (dyn ToSql + Sync), Type)];
+
 pub(super) struct Session {
     client: Client,
     pub number: i64,
@@ -84,7 +87,7 @@ impl Session {
     }
 
     /// One call of the keeper. A session that does not answer is given up, and every hold on it.
-    pub async fn call(&self, sql: &str, args: &[(&(dyn ToSql + Sync), Type)]) -> Result<Vec<Row>> {
+    pub async fn call(&self, sql: &str, args: &Args<'_>) -> Result<Vec<Row>> {
         match tokio::time::timeout(PATIENCE, self.client.query_typed(sql, args)).await {
             Ok(answer) => answer.map_err(|e| match e.as_db_error() {
                 Some(_) => explain(&self.address, &Config::new(), &e),
@@ -284,6 +287,9 @@ fn explain(address: &str, config: &Config, e: &tokio_postgres::Error) -> Error {
         ),
         Some(&SqlState::READ_ONLY_SQL_TRANSACTION) => {
             format!("{address} is a read-only standby; name the primary")
+        }
+        Some(&SqlState::UNDEFINED_OBJECT) => {
+            format!("{address} is too old, 14 is the oldest that works: {words}")
         }
         Some(&SqlState::TOO_MANY_CONNECTIONS) => format!("{address} has no connection left: {words}"),
         Some(&SqlState::CANNOT_CONNECT_NOW) => {

@@ -34,7 +34,7 @@ const SERVERS_MAX: usize = 15;
 
 /// Rivals that split the votes ask again at a random moment within this, doubled with each try.
 const BACK_OFF: Duration = Duration::from_millis(4);
-const BACK_OFF_DOUBLINGS: u32 = 5;
+const BACK_OFF_DOUBLINGS: u64 = 5;
 
 pub(crate) struct Redlock {
     servers: Arc<Servers>,
@@ -178,7 +178,7 @@ impl Engine for Redlock {
             let mut claim = Claim::new(&self.servers, &request);
             let tag = tag_text(&request)?;
             let mut heard: Option<Vec<Subscription>> = None;
-            for attempt in 0.. {
+            for attempt in 0u64.. {
                 let sent = lease::now();
                 let votes = claim.ask(&request, &tag).await;
                 if votes.yes >= self.servers.quorum() {
@@ -198,7 +198,8 @@ impl Engine for Redlock {
                 }
                 match &mut heard {
                     None => heard = Some(claim.subscribe().await?),
-                    Some(subscriptions) if votes.yes == 0 => {
+                    // Votes for us mean rivals, who step back as we do; again and again they mean a holder without all the servers.
+                    Some(subscriptions) if votes.yes == 0 || attempt > BACK_OFF_DOUBLINGS => {
                         let end = claim.first_end().await;
                         if !until_free(subscriptions, end).await {
                             heard = None;
@@ -206,8 +207,7 @@ impl Engine for Redlock {
                     }
                     Some(_) => {}
                 }
-                tokio::time::sleep(random_below(BACK_OFF * (1 << (attempt as u32).min(BACK_OFF_DOUBLINGS))))
-                    .await;
+                tokio::time::sleep(random_below(BACK_OFF * (1 << attempt.min(BACK_OFF_DOUBLINGS)))).await;
             }
             Ok(None)
         })
