@@ -10,6 +10,8 @@ mod impostor;
 mod kills;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod local_server;
+#[cfg(feature = "redis")]
+mod lossy;
 mod oracle;
 #[cfg(feature = "postgres")]
 mod postgres;

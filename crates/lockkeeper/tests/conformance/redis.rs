@@ -249,3 +249,32 @@ async fn a_server_that_falls_silent_is_noticed() {
     redis.daemon.signal("CONT");
     locks.mutex("a").acquire().await.unwrap().release().await.unwrap();
 }
+
+#[tokio::test]
+async fn lost_replies_do_nothing_twice() {
+    let redis = redis!();
+    let proxy = crate::lossy::LossyProxy::start(redis.address()).await;
+    let (direct, locks) =
+        (open(&redis).await, Lockkeeper::open(&format!("redis://{}", proxy.address)).await.unwrap());
+    let mut highest = 0;
+    while *proxy.lost.borrow() < 30 {
+        let guard = locks.mutex("a").acquire().await.unwrap();
+        assert!(guard.fence() > highest);
+        highest = guard.fence();
+        let holders = direct.inspect("a").await.unwrap().holders;
+        assert_eq!(
+            (holders.len(), holders[0].fence),
+            (1, Some(guard.fence())),
+            "the fence of the first grant"
+        );
+        let permit = locks.semaphore("s", 2).acquire().await.unwrap();
+        assert_eq!(
+            direct.inspect("s").await.unwrap().holders.len(),
+            1,
+            "one permit, however often asked for"
+        );
+        permit.release().await.unwrap();
+        guard.release().await.unwrap();
+        assert!(direct.mutex("a").try_acquire().await.unwrap().is_some(), "free as soon as released");
+    }
+}

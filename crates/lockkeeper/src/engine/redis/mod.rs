@@ -155,7 +155,7 @@ fn tag_text(request: &Request) -> Result<String> {
     serde_json::to_string(&request.tag).map_err(|e| Error::BadOption(format!("metadata: {e}")))
 }
 
-/// How long one operation on a lease may take: two tries and a fresh connection fit into a third of it.
+/// How long one try of an operation on a lease may take: a stuck one, a fresh connection and another fit into a third of it.
 fn patience_of(ttl: Duration) -> Duration {
     (ttl / 10).clamp(Duration::from_millis(10), PATIENCE)
 }

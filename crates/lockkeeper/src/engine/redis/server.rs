@@ -12,6 +12,9 @@ use std::time::Duration;
 /// How long to wait for a connection or an answer where no lease asks for less.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
+/// How often an operation is sent before its failure is reported.
+const ATTEMPTS: u32 = 3;
+
 /// What all keys begin with.
 const KEYS: &str = "lockkeeper:";
 
@@ -172,15 +175,16 @@ impl Server {
 
     /// The same, and whether it was sent twice.
     async fn call_counted<T: FromRedisValue>(&self, within: Duration, args: &[&str]) -> Result<(T, bool)> {
-        let (serial, kept) = self.connect(within, None).await?;
-        match self.call_on(kept, within, args).await {
-            Err(failure) if failure.broken => {
-                let (_, fresh) = self.connect(within, Some(serial)).await?;
-                let answered = self.call_on(fresh, within, args).await;
-                answered.map(|value| (value, true)).map_err(|failure| failure.error)
+        let mut broken = None;
+        for attempt in 1.. {
+            let (serial, connection) = self.connect(within, broken).await?;
+            match self.call_on(connection, within, args).await {
+                Err(failure) if failure.broken && attempt < ATTEMPTS => broken = Some(serial),
+                Err(failure) => return Err(failure.error),
+                Ok(value) => return Ok((value, attempt > 1)),
             }
-            answered => answered.map(|value| (value, false)).map_err(|failure| failure.error),
         }
+        Err(self.silent(within))
     }
 
     async fn call_on<T: FromRedisValue>(
