@@ -13,6 +13,9 @@ use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls, Row};
 /// How long to wait for a connection or an answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
+/// The same for a whole session: others may be making the schema.
+const SETUP_PATIENCE: Duration = Duration::from_secs(30);
+
 /// What the schema's comment says if it is the one below.
 const VERSION: &str = "lockkeeper 1";
 const SCHEMA: &str = include_str!("schema.sql");
@@ -55,8 +58,11 @@ impl Session {
     /// Connects, makes the schema if needed, and proves to be alive.
     pub async fn open(config: &Config) -> Result<Session> {
         let address = address_of(config);
-        let opening = async {
-            let (client, connection) = config.connect(NoTls).await?;
+        let silent =
+            |_| unavailable(format!("{address} did not answer as PostgreSQL does within {PATIENCE:?}"));
+        let connecting = tokio::time::timeout(PATIENCE, config.connect(NoTls)).await.map_err(silent)?;
+        let (client, connection) = connecting.map_err(|e| explain(&address, config, &e))?;
+        let setting_up = async {
             let shared = Arc::new(Shared {
                 waiting: Mutex::default(),
                 leases: Mutex::default(),
@@ -74,10 +80,10 @@ impl Session {
             let allowed = tokio::sync::Mutex::new(Duration::ZERO);
             Ok(Session { client, number, address: address.clone(), shared, allowed, connection })
         };
-        match tokio::time::timeout(PATIENCE, opening).await {
-            Ok(opened) => opened.map_err(|e| explain(&address, config, &e)),
+        match tokio::time::timeout(SETUP_PATIENCE, setting_up).await {
+            Ok(session) => session.map_err(|e| explain(&address, config, &e)),
             Err(_) => {
-                Err(unavailable(format!("{address} did not answer as PostgreSQL does within {PATIENCE:?}")))
+                Err(unavailable(format!("{address} did not set up a session within {SETUP_PATIENCE:?}")))
             }
         }
     }
@@ -213,19 +219,23 @@ async fn run(
     shared.end(&reason);
 }
 
-/// Makes the schema if it is not there; one at a time, or two would collide in the catalogue.
+/// Makes the schema if it is not there.
 async fn install(client: &Client) -> Result<(), tokio_postgres::Error> {
-    let installed = "SELECT obj_description(to_regnamespace('lockkeeper')::oid, 'pg_namespace')";
-    let row = client.query_one(installed, &[]).await?;
-    if row.try_get::<_, Option<String>>(0)?.as_deref() == Some(VERSION) {
+    if is_installed(client).await? {
         return Ok(());
     }
-    let install = format!("BEGIN; SELECT pg_advisory_xact_lock(19277, 0); {SCHEMA} COMMIT;");
-    let done = client.batch_execute(&install).await;
-    if done.is_err() {
-        let _ = client.batch_execute("ROLLBACK").await;
+    // One at a time, or two would collide in the catalogue.
+    client.batch_execute("BEGIN; SELECT pg_advisory_xact_lock(19277, 0)").await?;
+    if !is_installed(client).await? {
+        client.batch_execute(SCHEMA).await?;
     }
-    done
+    client.batch_execute("COMMIT").await
+}
+
+async fn is_installed(client: &Client) -> Result<bool, tokio_postgres::Error> {
+    let comment = "SELECT obj_description(to_regnamespace('lockkeeper')::oid, 'pg_namespace')";
+    let row = client.query_one(comment, &[]).await?;
+    Ok(row.try_get::<_, Option<String>>(0)?.as_deref() == Some(VERSION))
 }
 
 /// Resolves when a session has ended: the lock that it lived by is to be had. On a connection of its own, which blocks.

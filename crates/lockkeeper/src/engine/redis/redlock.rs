@@ -76,13 +76,15 @@ impl Servers {
         self.all.len() / 2 + 1
     }
 
-    /// Asks all at once, and returns when the votes decide: a majority for yes, or none possible any more.
+    /// Asks all at once, and returns when the votes decide: a majority for yes, or none possible any more. With a majority the
+    /// others get as long again, since every vote counts when a server fails later.
     async fn votes<'a, F>(&'a self, ask: impl Fn(&'a Server) -> F) -> Votes
     where
         F: Future<Output = Result<bool>> + 'a,
     {
         let mut answers: FuturesUnordered<F> = self.all.iter().map(ask).collect();
         let mut votes = Votes::default();
+        let asked = tokio::time::Instant::now();
         while votes.yes < self.quorum() && votes.yes + answers.len() >= self.quorum() {
             match answers.next().await {
                 Some(Ok(true)) => votes.yes += 1,
@@ -90,6 +92,10 @@ impl Servers {
                 Some(Err(error)) => votes.failed.push(error),
                 None => break,
             }
+        }
+        if votes.yes >= self.quorum() {
+            let rest = async { while answers.next().await.is_some() {} };
+            let _ = tokio::time::timeout(asked.elapsed(), rest).await;
         }
         votes
     }
@@ -184,7 +190,11 @@ impl Engine for Redlock {
                 if votes.yes >= self.servers.quorum() {
                     let lease = Lease::expiring(sent, request.ttl);
                     if lease.is_valid() {
-                        return Ok(Some(Acquired { fence: 0, hold: Box::new(claim.held(&lease)), lease }));
+                        return Ok(Some(Acquired {
+                            fence: 0,
+                            hold: Box::new(claim.held(&lease, request, tag)),
+                            lease,
+                        }));
                     }
                 }
                 // What was granted without a majority only stands in the way of others.
@@ -298,13 +308,7 @@ impl Claim {
     }
 
     async fn ask(&self, request: &Request, tag: &str) -> Votes {
-        let hold = &server::Hold { name: &self.name, holder: &self.holder, ttl: self.ttl };
-        self.servers
-            .votes(|server| async move {
-                let answer = server.acquire(patience_of(self.ttl), hold, request.kind, tag).await?;
-                Ok(matches!(answer, Answer::Granted { .. }))
-            })
-            .await
+        self.servers.votes(|server| grant(server, request, tag)).await
     }
 
     /// Releases on all servers, and waits for those that answer soon.
@@ -328,15 +332,15 @@ impl Claim {
         self.servers.first_end(Some(&self.name)).await
     }
 
-    /// Starts to renew.
-    fn held(self, lease: &Lease) -> Held {
-        let (servers, name, holder, ttl) =
-            (self.servers.clone(), self.name.clone(), self.holder.clone(), self.ttl);
+    /// Starts to renew, by acquiring again: that also takes the lock on servers that were slow, or have lost their data. As long as
+    /// the lease runs nobody else can have a majority.
+    fn held(self, lease: &Lease, request: Request, tag: String) -> Held {
+        let (servers, ttl) = (self.servers.clone(), self.ttl);
+        let asked = Arc::new((request, tag));
         let renewal = lease::keep_renewed(lease.clone(), ttl, move || {
-            let (servers, name, holder) = (servers.clone(), name.clone(), holder.clone());
+            let (servers, asked) = (servers.clone(), asked.clone());
             async move {
-                let hold = &server::Hold { name: &name, holder: &holder, ttl };
-                match servers.majority(|server| server.renew(patience_of(ttl), hold)).await {
+                match servers.majority(|server| grant(server, &asked.0, &asked.1)).await {
                     Ok(true) => Ok(()),
                     Ok(false) => {
                         Err(NotRenewed::Gone("no majority of the servers knows this hold any more".into()))
@@ -362,6 +366,13 @@ impl Drop for Claim {
             all.collect::<FuturesUnordered<_>>().for_each(|_| std::future::ready(())).await;
         });
     }
+}
+
+/// Whether this server grants the lock to the request, or has done so before.
+async fn grant(server: &Server, request: &Request, tag: &str) -> Result<bool> {
+    let hold = server::Hold { name: request.name.as_str(), holder: &request.tag.holder, ttl: request.ttl };
+    let answer = server.acquire(patience_of(request.ttl), &hold, request.kind, tag).await?;
+    Ok(matches!(answer, Answer::Granted { .. }))
 }
 
 struct Held {
