@@ -10,7 +10,7 @@ mod impostor;
 mod kills;
 #[cfg(any(feature = "postgres", feature = "redis"))]
 mod local_server;
-#[cfg(feature = "redis")]
+#[cfg(any(feature = "postgres", feature = "redis"))]
 mod lossy;
 mod oracle;
 #[cfg(feature = "postgres")]

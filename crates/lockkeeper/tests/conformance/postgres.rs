@@ -272,6 +272,25 @@ async fn a_terminated_session_loses_its_holds_and_its_waiters_at_once() {
     locks.mutex("a").acquire().await.unwrap().release().await.unwrap();
 }
 
+/// Its lease ran out before it could know that it was granted: no error, it waits on.
+#[tokio::test]
+async fn a_waiter_that_missed_its_turn_queues_again() {
+    let postgres = postgres!();
+    let locks = open(&postgres).await;
+    let guard = locks.mutex("a").acquire().await.unwrap();
+    let mut waiter = Worker::start(&postgres.url());
+    waiter.tell("lock 200 a").await;
+    until_waiting(&locks, "a", 1).await;
+    waiter.signal("STOP").await;
+    guard.release().await.unwrap();
+    // Enters when the lease of the stopped one has ended.
+    let next = locks.mutex("a").acquire().await.unwrap();
+    waiter.signal("CONT").await;
+    until_waiting(&locks, "a", 1).await;
+    next.release().await.unwrap();
+    assert!(waiter.answer().await.starts_with("held "));
+}
+
 #[tokio::test]
 async fn a_server_that_falls_silent_is_noticed() {
     let postgres = postgres!();
@@ -289,15 +308,61 @@ async fn a_server_that_falls_silent_is_noticed() {
     assert!(signal("CONT"));
 }
 
+/// The server's TCP timeouts are set for each of them: see `Session::allow_for`.
 #[tokio::test]
-async fn the_server_keeps_a_silent_connection_for_longer_than_any_lease_on_it() {
+async fn leases_of_all_lengths_are_accepted() {
     let postgres = postgres!();
     let locks = open(&postgres).await;
-    for ttl in [1, 60, 24 * 60 * 60] {
-        let _guard = locks.mutex(format!("{ttl}")).ttl(Duration::from_secs(ttl)).acquire().await.unwrap();
+    for seconds in [1, 60, 24 * 60 * 60] {
+        let guard = locks.mutex("a").ttl(Duration::from_secs(seconds)).acquire().await.unwrap();
+        assert!(guard.valid_for() > Duration::from_secs(seconds) * 9 / 10);
+        guard.release().await.unwrap();
     }
-    // The settings of another session cannot be seen; that they are accepted is what this tests, up to the longest lease.
-    assert!(locks.inspect("86400").await.unwrap().holders.is_empty());
+}
+
+#[tokio::test]
+async fn a_holder_that_is_cut_off_stops_before_the_next_enters() {
+    let postgres = postgres!();
+    let target = format!("127.0.0.1:{}", postgres.daemon.port());
+    let url = |address: &str| format!("postgres://postgres:secret@{address}/postgres");
+    crate::lossy::a_holder_that_is_cut_off_stops_before_the_next_enters(open(&postgres).await, target, url)
+        .await;
+}
+
+#[tokio::test]
+async fn a_release_wakes_one_and_not_the_whole_queue() {
+    let postgres = postgres!();
+    let locks = open(&postgres).await;
+    let guard = locks.mutex("a").ttl(Duration::from_secs(3600)).acquire().await.unwrap();
+    let mut waiting = Vec::new();
+    for n in 0..5 {
+        let other = open(&postgres).await;
+        waiting.push(acquire(other.mutex("a").ttl(Duration::from_secs(3600))));
+        until_waiting(&locks, "a", n + 1).await;
+    }
+    // An eavesdropper on the channels of all sessions.
+    let (client, mut connection) = tokio_postgres::connect(&postgres.url(), NoTls).await.unwrap();
+    let (heard, mut messages) = tokio::sync::mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Some(Ok(message)) = std::future::poll_fn(|cx| connection.poll_message(cx)).await {
+            if let tokio_postgres::AsyncMessage::Notification(note) = message {
+                heard.send(note.channel().to_owned()).unwrap();
+            }
+        }
+    });
+    for session in 1..20 {
+        client.batch_execute(&format!("LISTEN lockkeeper_{session}")).await.unwrap();
+    }
+    client.batch_execute("LISTEN the_end").await.unwrap();
+    guard.release().await.unwrap();
+    let _next = waiting.remove(0).await.unwrap();
+    client.batch_execute("NOTIFY the_end").await.unwrap();
+    let mut woken = Vec::new();
+    while let Some(channel) = messages.recv().await.filter(|channel| channel != "the_end") {
+        woken.push(channel);
+    }
+    assert_eq!(woken.len(), 1, "{woken:?}");
+    waiting.iter().for_each(|task| task.abort());
 }
 
 #[tokio::test]

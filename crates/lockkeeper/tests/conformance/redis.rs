@@ -278,3 +278,29 @@ async fn lost_replies_do_nothing_twice() {
         assert!(direct.mutex("a").try_acquire().await.unwrap().is_some(), "free as soon as released");
     }
 }
+
+#[tokio::test]
+async fn a_holder_that_is_cut_off_stops_before_the_next_enters() {
+    let redis = redis!();
+    let url = |address: &str| format!("redis://{address}");
+    crate::lossy::a_holder_that_is_cut_off_stops_before_the_next_enters(
+        open(&redis).await,
+        redis.address(),
+        url,
+    )
+    .await;
+}
+
+#[tokio::test]
+async fn a_restart_of_the_server_within_the_lease_loses_nothing() {
+    let redis = redis!();
+    let (locks, other) = (open(&redis).await, open(&redis).await);
+    let guard = locks.mutex("a").ttl(Duration::from_secs(3600)).acquire().await.unwrap();
+    Server::stop(&redis);
+    Server::start(&redis);
+    assert!(guard.is_valid());
+    assert!(other.mutex("a").try_acquire().await.unwrap().is_none(), "every write was on disk");
+    let fence = guard.fence();
+    guard.release().await.unwrap();
+    assert!(other.mutex("a").try_acquire().await.unwrap().unwrap().fence() > fence);
+}

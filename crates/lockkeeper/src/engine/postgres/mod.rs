@@ -85,13 +85,18 @@ impl PostgresEngine {
     }
 
     /// Waits for the turn of a claim. Returns when the lease was sent for, and the fence.
-    async fn granted(&self, claim: &Claim) -> Result<(lease::LeaseTime, u64)> {
+    async fn granted(&self, claim: &Claim, request: &Request) -> Result<(lease::LeaseTime, u64)> {
         let waiter = claim.session.waiter(&claim.holder);
         let mut watched: Option<Watched<'_>> = None;
         loop {
             let sent = lease::now();
             let (next_end, held_by) = match claim.look().await? {
                 Look::Granted(fence) => return Ok((sent, fence)),
+                // Its turn came, and its lease ended before it heard of that: at the end of the queue again.
+                Look::Gone => match claim.enter(request, Patience::Wait).await? {
+                    Some(fence) => return Ok((sent, fence)),
+                    None => continue,
+                },
                 Look::Wait { ahead, next_end, held_by } => (next_end, held_by.filter(|_| ahead < LISTENERS)),
             };
             if watched.as_ref().map(|watched| watched.session) != held_by {
@@ -161,7 +166,7 @@ impl Engine for PostgresEngine {
                     claim.left = true;
                     return Ok(None);
                 }
-                None => self.granted(&claim).await?,
+                None => self.granted(&claim, &request).await?,
             };
             loop {
                 let lease = Lease::expiring(sent, request.ttl);
@@ -169,7 +174,7 @@ impl Engine for PostgresEngine {
                     return Ok(Some(Acquired { fence, hold: Box::new(claim.held(&lease)), lease }));
                 }
                 // The grant took longer than its lease: renew, if it is still ours.
-                (sent, fence) = self.granted(&claim).await?;
+                (sent, fence) = self.granted(&claim, &request).await?;
             }
         })
     }
@@ -213,6 +218,7 @@ struct Claim {
 
 enum Look {
     Granted(u64),
+    Gone,
     Wait { ahead: i64, next_end: Duration, held_by: Option<i64> },
 }
 
@@ -280,7 +286,7 @@ impl Claim {
             return Ok(Look::Granted(fence as u64));
         }
         let Some(ahead) = row.try_get::<_, Option<i64>>(1).map_err(|_| odd())? else {
-            return Err(self.session_lost("its place in the queue is gone".into()));
+            return Ok(Look::Gone);
         };
         let ends_ms: Option<f64> = row.try_get(2).map_err(|_| odd())?;
         let next_end = Duration::from_millis(ends_ms.unwrap_or(0.0).max(0.0) as u64 + 1);

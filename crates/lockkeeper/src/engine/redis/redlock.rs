@@ -13,7 +13,7 @@
 //! while a minority of the servers is down.
 
 use super::listener::Subscription;
-use super::server::{Answer, Released, Server};
+use super::server::{Answer, PATIENCE, Released, Server};
 use super::{patience_of, server, tag_text};
 use crate::engine::{Acquired, BoxFuture, Capabilities, Changes, Engine, Hold, Patience, Request};
 use crate::info::{LockInfo, Participant};
@@ -308,7 +308,7 @@ impl Claim {
     }
 
     async fn ask(&self, request: &Request, tag: &str) -> Votes {
-        self.servers.votes(|server| grant(server, request, tag)).await
+        self.servers.votes(|server| grant(server, PATIENCE, request, tag)).await
     }
 
     /// Releases on all servers, and waits for those that answer soon.
@@ -340,7 +340,7 @@ impl Claim {
         let renewal = lease::keep_renewed(lease.clone(), ttl, move || {
             let (servers, asked) = (servers.clone(), asked.clone());
             async move {
-                match servers.majority(|server| grant(server, &asked.0, &asked.1)).await {
+                match servers.majority(|server| grant(server, patience_of(ttl), &asked.0, &asked.1)).await {
                     Ok(true) => Ok(()),
                     Ok(false) => {
                         Err(NotRenewed::Gone("no majority of the servers knows this hold any more".into()))
@@ -369,9 +369,9 @@ impl Drop for Claim {
 }
 
 /// Whether this server grants the lock to the request, or has done so before.
-async fn grant(server: &Server, request: &Request, tag: &str) -> Result<bool> {
+async fn grant(server: &Server, within: Duration, request: &Request, tag: &str) -> Result<bool> {
     let hold = server::Hold { name: request.name.as_str(), holder: &request.tag.holder, ttl: request.ttl };
-    let answer = server.acquire(patience_of(request.ttl), &hold, request.kind, tag).await?;
+    let answer = server.acquire(within, &hold, request.kind, tag).await?;
     Ok(matches!(answer, Answer::Granted { .. }))
 }
 
