@@ -128,3 +128,30 @@ fn a_lost_lock_stops_the_command_with_exit_code_79() {
         }
     }
 }
+
+/// Nobody renews for a `run` that was killed -9, so its command must be gone long before the next one can enter.
+#[test]
+fn a_command_dies_with_its_run() {
+    let Some(redis) = Redis::start() else { return };
+    let pid_file = redis.path("pid");
+    let script = format!("echo $$ > '{}'; exec sleep 1000", pid_file.display());
+    let mut run = redis.lockkeeper(&["run", "--ttl", "60s", "-c", "a", "--", &script]).spawn().unwrap();
+    let command = pid_in(&pid_file);
+    kill(run.id(), "KILL");
+    run.wait().unwrap();
+    until(|| {
+        let stat = std::fs::read_to_string(format!("/proc/{command}/stat"));
+        // A zombie that nobody has waited for yet runs no more.
+        stat.map_or(true, |stat| stat.rsplit_once(')').is_some_and(|(_, rest)| rest.starts_with(" Z")))
+    });
+    let held = redis.lockkeeper(&["run", "-n", "a", "--", "true"]).output().unwrap();
+    assert_eq!(held.status.code(), Some(1), "the lease runs on, and nobody enters before its end: {held:?}");
+}
+
+#[test]
+fn a_command_that_cannot_be_run_is_said_on_a_server_too() {
+    let Some(redis) = Redis::start() else { return };
+    let output = redis.lockkeeper(&["run", "a", "--", "/no/such/command"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(69), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("cannot run `/no/such/command`"), "{output:?}");
+}

@@ -7,8 +7,8 @@ pub mod locks;
 pub mod run;
 pub mod scenarios;
 pub mod sim;
+pub mod supervise;
 
 mod duration;
 mod engine;
-mod supervise;
 mod words;
