@@ -1,5 +1,6 @@
 //! Real servers, started by the tests on free loopback ports and killed with them.
 
+use std::collections::BTreeSet;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -21,7 +22,7 @@ impl Daemon {
     pub fn start(command: impl Fn(u16) -> Command + Send + Sync + 'static) -> Daemon {
         let command = Box::new(command);
         loop {
-            let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+            let port = free_port();
             // Somebody else may take the port first; then the server ends, and the next port is tried.
             if let Some(child) = running(command(port), port) {
                 return Daemon { port, command, child: Mutex::new(Some(child)) };
@@ -67,6 +68,18 @@ impl crate::backend::Server for Daemon {
 impl Drop for Daemon {
     fn drop(&mut self) {
         crate::backend::Server::stop(self);
+    }
+}
+
+/// A port that nobody uses, and that no other test of this process was given: its server may not have got round to
+/// listening yet, and the two tests would share one server.
+fn free_port() -> u16 {
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    loop {
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        if GIVEN.lock().unwrap().insert(port) {
+            return port;
+        }
     }
 }
 
