@@ -280,6 +280,15 @@ async fn a_terminated_session_loses_its_holds_and_its_waiters_at_once() {
     locks.mutex("a").acquire().await.unwrap().release().await.unwrap();
 }
 
+/// Whether all threads are: a signal to stop reaches one after the other.
+fn is_stopped(pid: u32) -> bool {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let stats = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("stat")).ok());
+    stats
+        .into_iter()
+        .all(|stat| stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T')))
+}
+
 /// Its lease ran out before it could know that it was granted: no error, it waits on.
 #[tokio::test]
 async fn a_waiter_that_missed_its_turn_queues_again() {
@@ -290,6 +299,7 @@ async fn a_waiter_that_missed_its_turn_queues_again() {
     waiter.tell("lock 200 a").await;
     until_waiting(&locks, "a", 1).await;
     waiter.signal("STOP").await;
+    until(|| async { is_stopped(waiter.pid()) }).await;
     guard.release().await.unwrap();
     // Enters when the lease of the stopped one has ended.
     let next = locks.mutex("a").acquire().await.unwrap();

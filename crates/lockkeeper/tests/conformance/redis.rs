@@ -19,24 +19,39 @@ impl Redis {
         let program = local_server::program("redis-server", &[], "redis-server")?;
         let data = Arc::new(tempfile::tempdir().unwrap());
         let options: Vec<String> = options.iter().map(|option| (*option).to_owned()).collect();
-        let directory = data.clone();
-        let daemon = Daemon::start(move |port| {
-            let mut command = Command::new(&program);
-            // Every write is on disk before it is answered: what a careful operator chooses for locks.
-            command.args([
-                "--bind",
-                "127.0.0.1",
-                "--save",
-                "",
-                "--appendonly",
-                "yes",
-                "--appendfsync",
-                "always",
-            ]);
-            command.args(["--port", &port.to_string()]).args(&options).arg("--dir").arg(directory.path());
-            command
-        });
-        Some(Redis { daemon, _data: data })
+        loop {
+            let (program, options, directory) = (program.clone(), options.clone(), data.clone());
+            let daemon = Daemon::start(move |port| {
+                let mut command = Command::new(&program);
+                // Every write is on disk before it is answered: what a careful operator chooses for locks.
+                command.args(["--bind", "127.0.0.1", "--save", ""]);
+                command.args(["--appendonly", "yes", "--appendfsync", "always"]);
+                command.args(["--port", &port.to_string()]).args(&options).arg("--dir").arg(directory.path());
+                command
+            });
+            let redis = Redis { daemon, _data: data.clone() };
+            if redis.serves() {
+                return Some(redis);
+            }
+        }
+    }
+
+    /// Returns when this very process has loaded its data and serves; false if it ended. Another process, of somebody else's tests, may
+    /// have taken the port at the same moment and answered in its place.
+    fn serves(&self) -> bool {
+        let pid = self.daemon.pid();
+        let me = format!("process_id:{pid}");
+        loop {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            if stat.rsplit(')').next().is_none_or(|rest| rest.trim_start().starts_with('Z')) {
+                return false;
+            }
+            let answer = self.cli(&["INFO", "server"]);
+            if answer.lines().any(|line| line == me) || answer.contains("NOAUTH") {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     pub fn address(&self) -> String {
@@ -57,10 +72,12 @@ impl Server for Redis {
     }
 
     fn start(&self) {
-        Server::start(&self.daemon);
-        // It accepts connections before it has loaded its data.
-        while self.cli(&["PING"]) != "PONG" {
-            std::thread::sleep(Duration::from_millis(5));
+        loop {
+            Server::start(&self.daemon);
+            if self.serves() {
+                return;
+            }
+            self.daemon.stop();
         }
     }
 }

@@ -93,10 +93,13 @@ impl PostgresEngine {
             let (next_end, held_by) = match claim.look().await? {
                 Look::Granted(fence) => return Ok((sent, fence)),
                 // Its turn came, and its lease ended before it heard of that: at the end of the queue again.
-                Look::Gone => match claim.enter(request, Patience::Wait).await? {
-                    Some(fence) => return Ok((sent, fence)),
-                    None => continue,
-                },
+                Look::Gone => {
+                    let sent = lease::now();
+                    match claim.enter(request, Patience::Wait).await? {
+                        Some(fence) => return Ok((sent, fence)),
+                        None => continue,
+                    }
+                }
                 Look::Wait { ahead, next_end, held_by } => (next_end, held_by.filter(|_| ahead < LISTENERS)),
             };
             if watched.as_ref().map(|watched| watched.session) != held_by {
