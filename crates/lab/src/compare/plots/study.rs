@@ -65,8 +65,9 @@ impl Study {
             };
             let rate = |total: f64| LoadSpec::Poisson(total / sites as f64);
             let loads: Vec<f64> = (1..=POINTS).map(|step| limit * step as f64 / 10.0).collect();
-            let throughput =
-                loads.into_par_iter().map(|load| Ok((load, throughput(&spec(rate(load)), progress)?)));
+            let throughput = loads
+                .into_par_iter()
+                .map(|load| Ok((load, throughput(&scattered(spec(rate(load))), seeds, progress)?)));
             let throughput: Vec<(f64, Option<f64>)> = throughput.collect::<Result<_, Error>>()?;
             let throughput = throughput.into_iter().map(|(load, entries)| Some((load, entries?)));
             Ok(Subject {
