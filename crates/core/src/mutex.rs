@@ -69,6 +69,11 @@ pub trait MutualExclusion: Protocol<Input = Ask, Output = Entered> {
     /// What the paper promises for this load and so many sites.
     fn expected(load: Load, sites: usize, options: &Self::Options) -> Expected;
 
+    /// What cannot happen with these options: names of messages and sentences of rules. Tests expect all the others.
+    fn dormant(_options: &Self::Options) -> &'static [&'static str] {
+        &[]
+    }
+
     /// The timestamp of the site's request, pending or being served, where the paper orders requests by it.
     fn timestamp(&self) -> Option<Timestamp> {
         None

@@ -44,7 +44,10 @@ macro_rules! registry {
 registry! {
     centralized::Centralized,
     lamport::Lamport,
+    lamport::LamportSuppressed,
     ricart_agrawala::RicartAgrawala,
+    roucairol_carvalho::RoucairolCarvalho,
+    bakery_messages::BakeryMessages,
     token_ring::TokenRing,
     token_ring_parked::TokenRingParked,
     maekawa_published::MaekawaPublished,
@@ -54,6 +57,7 @@ registry! {
     suzuki_kasami::SuzukiKasami,
     raymond::Raymond,
     naimi_trehel::NaimiTrehel,
+    neilsen_mizuno::NeilsenMizuno,
 }
 
 /// The algorithm of the given name.

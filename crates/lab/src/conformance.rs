@@ -37,7 +37,7 @@ pub fn conformance_with<P: MutualExclusion>(options: &P::Options) {
     let cases = alone.map_or(0..CASES, |case| case..case + 1);
     let coverage = check::<P>(options, cases).unwrap_or_else(|failure| panic!("{failure}"));
     if alone.is_none() {
-        let never = coverage.never::<P>();
+        let never = coverage.never::<P>(options);
         assert!(
             never.is_empty(),
             "in {CASES} cases of {} there was never {}",
@@ -72,13 +72,12 @@ impl Coverage {
     }
 
     /// What never happened: a test that never sees a rule says nothing about it.
-    pub fn never<P: MutualExclusion>(&self) -> Vec<String> {
-        let words = <P as Protocol>::Message::WORDS.iter().zip(&self.delivered);
-        let messages = words.filter(|(_, n)| **n == 0).map(|(word, _)| format!("a {}", word.name));
-        let rules = <P as Protocol>::Rule::ALL.iter().zip(&self.rules);
-        let rules =
-            rules.filter(|(_, n)| **n == 0).map(|(rule, _)| format!("a site that {}", rule.sentence()));
-        messages.chain(rules).collect()
+    pub fn never<P: MutualExclusion>(&self, options: &P::Options) -> Vec<String> {
+        let words = <P as Protocol>::Message::WORDS.iter().map(|word| word.name).zip(&self.delivered);
+        let rules = <P as Protocol>::Rule::ALL.iter().map(|rule| rule.sentence()).zip(&self.rules);
+        let dormant = P::dormant(options);
+        let never = words.chain(rules).filter(|(what, n)| **n == 0 && !dormant.contains(what));
+        never.map(|(what, _)| format!("'{what}'")).collect()
     }
 }
 

@@ -36,6 +36,8 @@ impl Lockkeeper {
     /// |---|---|
     /// | `file:///var/lib/locks` | this machine only, no server |
     /// | `file:` | the same, in the user's state directory |
+    /// | `etcd://user:password@host:port,host:port/path` | an etcd cluster (feature `etcd`) |
+    /// | `zookeeper://user:password@host:port,host:port/path` | a ZooKeeper ensemble (feature `zookeeper`) |
     ///
     /// Engines with servers come with cargo features of their own.
     pub async fn open(url: &str) -> Result<Lockkeeper> {

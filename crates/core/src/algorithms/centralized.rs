@@ -274,6 +274,10 @@ impl MutualExclusion for Centralized {
         }
     }
 
+    fn dormant(options: &Options) -> &'static [&'static str] {
+        if options.denied { &[] } else { &["DENIED", "learns that it has to wait"] }
+    }
+
     fn invariant(&self) -> Result<(), &'static str> {
         match &self.desk {
             Some(desk) if desk.holder.is_none() && !desk.queue.is_empty() => {

@@ -14,6 +14,10 @@
 //! next entry.
 //!
 //! **Pitfalls.** L1 counts *any* later message, not only a REPLY. Ties are broken by the site's number.
+//!
+//! `lamport-suppressed` leaves out a REPLY wherever the site's own pending request makes it unnecessary: if that request
+//! is the later one, its REQUEST is a later message; if it is the earlier one, its RELEASE will be. That makes 2(N−1) when
+//! everybody asks.
 
 use crate::mutex::{Channels, Cost, Family, list};
 use crate::{
@@ -23,7 +27,9 @@ use crate::{
 use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
-use core::fmt;
+use core::fmt::{self, Debug};
+use core::hash::Hash;
+use core::marker::PhantomData;
 use serde::{Deserialize, Serialize};
 
 /// What sites say to each other. Every message carries its sender's clock.
@@ -69,6 +75,8 @@ crate::rules! {
         Asks: "puts its request into its own queue and sends it to everybody",
         /// Rule 2.
         Acknowledges: "puts the request into its queue and acknowledges it",
+        /// Only with suppressed replies.
+        Suppresses: "puts the request into its queue; its own pending request serves as the acknowledgement",
         /// Rule 5(ii), also called L1.
         Hears: "has now heard from the sender since its own request (L1)",
         /// Rule 5, L1 and L2 together.
@@ -80,9 +88,17 @@ crate::rules! {
     }
 }
 
+/// What tells the two algorithms apart.
+pub trait Variant: Clone + Debug + Eq + Hash + 'static {
+    /// What a person should know.
+    const ABOUT: About;
+    /// Whether unnecessary replies are left out.
+    const SUPPRESSES: bool;
+}
+
 /// One site.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Lamport {
+pub struct Queueing<V> {
     me: SiteId,
     clock: LamportClock,
     phase: Phase,
@@ -92,9 +108,10 @@ pub struct Lamport {
     requested: u64,
     /// Who has not sent a later message than the site's own pending request.
     unheard: SiteSet,
+    variant: PhantomData<V>,
 }
 
-impl Lamport {
+impl<V: Variant> Queueing<V> {
     fn own_request(&self) -> Timestamp {
         Timestamp { time: self.requested, site: self.me }
     }
@@ -121,7 +138,7 @@ impl Lamport {
     }
 }
 
-impl Protocol for Lamport {
+impl<V: Variant> Protocol for Queueing<V> {
     type Input = Ask;
     type Message = Message;
     type Output = Entered;
@@ -155,9 +172,13 @@ impl Protocol for Lamport {
         let now = self.clock.tick();
         match message {
             Message::Request(_) => {
-                out.rule(Rule::Acknowledges);
                 self.insert(sent);
-                out.send(from, Message::Reply(now));
+                if V::SUPPRESSES && self.phase != Phase::Idle {
+                    out.rule(Rule::Suppresses);
+                } else {
+                    out.rule(Rule::Acknowledges);
+                    out.send(from, Message::Reply(now));
+                }
             }
             Message::Reply(_) => {}
             Message::Release(_) => {
@@ -199,21 +220,8 @@ impl Protocol for Lamport {
     }
 }
 
-impl MutualExclusion for Lamport {
-    const ABOUT: About = About {
-        slug: "lamport",
-        title: "Lamport's algorithm",
-        family: Family::Permission,
-        paper: "Lamport, Time, Clocks, and the Ordering of Events in a Distributed System, CACM 1978",
-        idea: "Every site keeps the whole queue, ordered by timestamp, and enters when it is first \
-               and has heard from everybody since it asked.",
-        channels: Channels::Fifo,
-        perpetual: false,
-        deadlock_free: true,
-        cost: Cost { low: "3(N−1)", high: "3(N−1)", sync_delay: "T", client_delay: "2T" },
-        crash: "of any site: everybody waits for its reply for ever",
-        settings: &[],
-    };
+impl<V: Variant> MutualExclusion for Queueing<V> {
+    const ABOUT: About = V::ABOUT;
 
     type Options = ();
 
@@ -227,15 +235,26 @@ impl MutualExclusion for Lamport {
             queue,
             requested: 0,
             unheard: SiteSet::none(setup.sites),
+            variant: PhantomData,
         }
     }
 
-    fn expected(_load: Load, sites: usize, _options: &()) -> Expected {
+    fn expected(load: Load, sites: usize, _options: &()) -> Expected {
         let alone = sites == 1;
+        let each = if V::SUPPRESSES && load == Load::High { 2.0 } else { 3.0 };
         Expected {
-            messages_per_entry: Some(3.0 * (sites as f64 - 1.0)),
+            messages_per_entry: Some(each * (sites as f64 - 1.0)),
             sync_delay: (!alone).then_some(1.0),
             client_delay: Some(if alone { 0.0 } else { 2.0 }),
+        }
+    }
+
+    fn dormant(_options: &()) -> &'static [&'static str] {
+        match V::SUPPRESSES {
+            true => &[],
+            false => {
+                &["puts the request into its queue; its own pending request serves as the acknowledgement"]
+            }
         }
     }
 
@@ -250,3 +269,45 @@ impl MutualExclusion for Lamport {
         Ok(())
     }
 }
+
+/// As published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Plain;
+
+impl Variant for Plain {
+    const SUPPRESSES: bool = false;
+    const ABOUT: About = About {
+        slug: "lamport",
+        title: "Lamport's algorithm",
+        family: Family::Permission,
+        paper: "Lamport, Time, Clocks, and the Ordering of Events in a Distributed System, CACM 1978",
+        idea: "Every site keeps the whole queue, ordered by timestamp, and enters when it is first \
+               and has heard from everybody since it asked.",
+        channels: Channels::Fifo,
+        perpetual: false,
+        deadlock_free: true,
+        cost: Cost { low: "3(N−1)", high: "3(N−1)", sync_delay: "T", client_delay: "2T" },
+        crash: "of any site: everybody waits for its reply for ever",
+        settings: &[],
+    };
+}
+
+/// With unnecessary replies left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Suppressed;
+
+impl Variant for Suppressed {
+    const SUPPRESSES: bool = true;
+    const ABOUT: About = About {
+        slug: "lamport-suppressed",
+        title: "Lamport's algorithm with suppressed replies",
+        idea: "As Lamport's, but a site that wants in itself does not reply: its own REQUEST or RELEASE says as much.",
+        cost: Cost { low: "3(N−1)", high: "2(N−1)", sync_delay: "T", client_delay: "2T" },
+        ..Plain::ABOUT
+    };
+}
+
+/// Lamport's algorithm.
+pub type Lamport = Queueing<Plain>;
+/// Lamport's algorithm with suppressed replies.
+pub type LamportSuppressed = Queueing<Suppressed>;

@@ -1,12 +1,15 @@
 //! One file per algorithm, each readable beside its paper.
 
+pub mod bakery_messages;
 pub mod centralized;
 pub mod lamport;
 pub mod maekawa;
 pub mod maekawa_published;
 pub mod naimi_trehel;
+pub mod neilsen_mizuno;
 pub mod raymond;
 pub mod ricart_agrawala;
+pub mod roucairol_carvalho;
 pub mod suzuki_kasami;
 pub mod token_ring;
 pub mod token_ring_parked;

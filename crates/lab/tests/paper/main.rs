@@ -6,6 +6,7 @@ mod centralized;
 mod lamport;
 mod maekawa;
 mod naimi_trehel;
+mod others;
 mod raymond;
 mod ricart_agrawala;
 mod suzuki_kasami;

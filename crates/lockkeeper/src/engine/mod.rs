@@ -25,8 +25,16 @@
 //! 6. **Honesty.** What [`Capabilities`] denies is refused by the API before the engine hears of it;
 //!    what it promises is tested by the conformance suite.
 
+#[cfg(feature = "etcd")]
+mod etcd;
 #[cfg(feature = "file")]
 pub(crate) mod file;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+mod line;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+mod servers;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;
 
 use crate::info::{Kind, LockInfo, Tag};
 use crate::lease::Lease;
@@ -151,6 +159,10 @@ pub(crate) async fn open(url: &str) -> Result<Arc<dyn Engine>> {
     match scheme {
         #[cfg(feature = "file")]
         "file" => Ok(Arc::new(file::FileEngine::open(&file_path(url, rest)?)?)),
+        #[cfg(feature = "etcd")]
+        "etcd" => Ok(Arc::new(etcd::EtcdEngine::open(url).await?)),
+        #[cfg(feature = "zookeeper")]
+        "zookeeper" => Ok(Arc::new(zookeeper::ZooKeeperEngine::open(url).await?)),
         _ => Err(match SCHEMES.iter().find(|(known, _)| *known == scheme) {
             Some((_, feature)) => {
                 bad_url(url, &format!("this build has no {feature} engine (cargo feature `{feature}`)"))

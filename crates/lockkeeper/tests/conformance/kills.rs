@@ -17,7 +17,8 @@ pub async fn random_kills_never_admit_two_and_never_block(backend: &dyn Backend)
     let log = dir.path().join("log");
     let start = async || {
         let mut worker = Worker::start(&backend.url());
-        worker.tell(&format!("loop 2 1000000000 300 a {}", log.display())).await;
+        let ttl_ms = backend.short_ttl().as_millis();
+        worker.tell(&format!("loop {ttl_ms} 2 1000000000 300 a {}", log.display())).await;
         worker
     };
     let mut workers = Vec::new();

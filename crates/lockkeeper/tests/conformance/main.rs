@@ -4,11 +4,20 @@
 mod backend;
 mod basics;
 mod cancellation;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod file;
 mod kills;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+#[allow(dead_code, reason = "each engine's tests use what they need of it")]
+mod local_server;
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+mod network;
 mod oracle;
 mod processes;
 mod worker;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;
 
 /// Instantiates the suite for one backend.
 macro_rules! conformance {

@@ -90,8 +90,9 @@ fn worker_process() {
                 say(&format!("held {}", guard.fence()));
                 guards.push(guard);
             }
-            ["permit", of, name] => {
+            ["permit", ttl_ms, of, name] => {
                 let request = locks.semaphore(name, of.parse().unwrap());
+                let request = request.ttl(Duration::from_millis(ttl_ms.parse().unwrap()));
                 guards.push(runtime.block_on(request.acquire()).unwrap());
                 say("held");
             }
@@ -101,10 +102,12 @@ fn worker_process() {
                 runtime.block_on(guards.pop().expect("a lock is held").release()).unwrap();
                 say("unlocked");
             }
-            ["loop", tasks, rounds, linger_us, name, log] => {
+            ["loop", ttl_ms, tasks, rounds, linger_us, name, log] => {
+                let ttl = Duration::from_millis(ttl_ms.parse().unwrap());
                 let linger = Duration::from_micros(linger_us.parse().unwrap());
                 runtime.block_on(enter_often(
                     &locks,
+                    ttl,
                     tasks.parse().unwrap(),
                     rounds.parse().unwrap(),
                     linger,
@@ -120,6 +123,7 @@ fn worker_process() {
 
 async fn enter_often(
     locks: &Lockkeeper,
+    ttl: Duration,
     tasks: usize,
     rounds: usize,
     linger: Duration,
@@ -132,7 +136,7 @@ async fn enter_often(
             tokio::spawn(async move {
                 let (mut log, who) = (Log::open(log.as_ref()), format!("{}.{task}", std::process::id()));
                 for _ in 0..rounds {
-                    let guard = locks.mutex(name.as_str()).acquire().await.unwrap();
+                    let guard = locks.mutex(name.as_str()).ttl(ttl).acquire().await.unwrap();
                     log.write("enter", &who, guard.fence());
                     for _ in 0..3 {
                         tokio::time::sleep(linger).await;

@@ -1,0 +1,281 @@
+//! # Lamport's bakery, by messages
+//!
+//! Leslie Lamport: *A New Solution of Dijkstra's Concurrent Programming Problem*. Communications of the ACM 17(8), 1974,
+//! pages 453–455; here each process serves its own variables to the others by messages.
+//!
+//! **Idea.** Take a ticket larger than any that you can see; then let everybody go first who has a smaller one. Each
+//! site is the server of its own `choosing` and `number`; a wait for somebody's variable is a question that its owner
+//! answers once the answer is yes.
+//!
+//! **Assumes** reliable channels in any order; no crashes.
+//!
+//! **Cost.** Three remote reads of two messages each: 6(N−1) messages and 6T, whatever the load.
+//!
+//! **Pitfalls.** Without `choosing`, a site that is slow to write down its ticket is overlooked, and two enter. Tickets
+//! grow without bound as long as somebody is always there.
+
+use crate::mutex::{Channels, Cost, Family};
+use crate::{
+    About, Ask, Entered, Expected, Field, Load, MutualExclusion, Never, Out, Phase, Protocol, Setup, SiteId,
+    SiteSet, Timestamp, Vocabulary, Word,
+};
+use alloc::collections::BTreeSet;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+use serde::{Deserialize, Serialize};
+
+/// What sites say to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Message {
+    /// What is your number?
+    ReadNumber,
+    /// This.
+    Number(u64),
+    /// Tell me when you are not choosing.
+    AwaitChosen,
+    /// I am not.
+    Chosen,
+    /// Tell me when you are not before the ticket of this number.
+    AwaitTurn(u64),
+    /// I am not.
+    Turn,
+}
+
+impl Vocabulary for Message {
+    const WORDS: &'static [Word] = &[
+        Word::enter("READ-NUMBER"),
+        Word::enter("NUMBER"),
+        Word::enter("AWAIT-CHOSEN"),
+        Word::enter("CHOSEN"),
+        Word::enter("AWAIT-TURN"),
+        Word::enter("TURN"),
+    ];
+
+    fn word(&self) -> usize {
+        match self {
+            Self::ReadNumber => 0,
+            Self::Number(_) => 1,
+            Self::AwaitChosen => 2,
+            Self::Chosen => 3,
+            Self::AwaitTurn(_) => 4,
+            Self::Turn => 5,
+        }
+    }
+}
+
+impl fmt::Display for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Self::WORDS[self.word()].name;
+        match self {
+            Self::Number(number) | Self::AwaitTurn(number) => write!(f, "{name}({number})"),
+            _ => f.write_str(name),
+        }
+    }
+}
+
+crate::rules! {
+    /// The rules of the algorithm.
+    pub enum Rule {
+        /// The doorway.
+        Chooses: "starts to choose and asks everybody for their number",
+        /// The doorway.
+        Compares: "has one more number to compare with",
+        /// The end of the doorway.
+        TakesTicket: "takes a number larger than all it has seen, and stops choosing",
+        /// The first loop of the bakery.
+        SeesChosen: "knows that the other one is not choosing, and asks whether it comes first",
+        /// The second loop of the bakery.
+        IsBefore: "is not behind that one any more",
+        /// All loops are over.
+        Enters: "is behind nobody: it enters",
+        /// Serves its variables.
+        Answers: "answers at once",
+        /// Serves its variables.
+        WillAnswer: "will answer when it has changed",
+        /// On leaving.
+        Leaves: "gives its ticket up and answers those who waited for that",
+    }
+}
+
+/// One site.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct BakeryMessages {
+    me: SiteId,
+    phase: Phase,
+    choosing: bool,
+    /// The ticket; 0 for none.
+    number: u64,
+    /// The largest number seen in the doorway.
+    largest: u64,
+    /// Whose number is not known yet; then, whom it is still behind.
+    missing: SiteSet,
+    /// Who wants to know when this site is not choosing.
+    await_chosen: SiteSet,
+    /// Who wants to know when this site is not before their ticket.
+    await_turn: BTreeSet<Timestamp>,
+}
+
+impl BakeryMessages {
+    /// Whether this site's ticket does not come before the other one.
+    fn is_not_before(&self, other: Timestamp) -> bool {
+        self.number == 0 || other < Timestamp { time: self.number, site: self.me }
+    }
+
+    fn take_ticket_if_all_seen(&mut self, out: &mut Out<Self>) {
+        if !self.missing.is_empty() {
+            return;
+        }
+        out.rule(Rule::TakesTicket);
+        self.number = self.largest + 1;
+        self.choosing = false;
+        for site in self.await_chosen.iter() {
+            out.send(site, Message::Chosen);
+        }
+        self.await_chosen.clear();
+        self.missing.extend(out.others());
+        out.broadcast(Message::AwaitChosen);
+        self.enter_if_behind_nobody(out);
+    }
+
+    fn enter_if_behind_nobody(&mut self, out: &mut Out<Self>) {
+        if self.missing.is_empty() {
+            out.rule(Rule::Enters);
+            self.phase = Phase::Inside;
+            out.output(Entered);
+        }
+    }
+}
+
+impl Protocol for BakeryMessages {
+    type Input = Ask;
+    type Message = Message;
+    type Output = Entered;
+    type Timer = Never;
+    type Rule = Rule;
+
+    fn input(&mut self, ask: Ask, out: &mut Out<Self>) {
+        match ask {
+            Ask::Request => {
+                out.rule(Rule::Chooses);
+                self.phase = Phase::Waiting;
+                self.choosing = true;
+                self.largest = 0;
+                self.missing.extend(out.others());
+                out.broadcast(Message::ReadNumber);
+                self.take_ticket_if_all_seen(out);
+            }
+            Ask::Release => {
+                out.rule(Rule::Leaves);
+                self.phase = Phase::Idle;
+                self.number = 0;
+                for waiting in core::mem::take(&mut self.await_turn) {
+                    out.send(waiting.site, Message::Turn);
+                }
+            }
+        }
+    }
+
+    fn message(&mut self, from: SiteId, message: Message, out: &mut Out<Self>) {
+        match message {
+            Message::ReadNumber => {
+                out.rule(Rule::Answers);
+                out.send(from, Message::Number(self.number));
+            }
+            Message::Number(number) => {
+                out.rule(Rule::Compares);
+                self.largest = number.max(self.largest);
+                self.missing.remove(from);
+                self.take_ticket_if_all_seen(out);
+            }
+            Message::AwaitChosen if self.choosing => {
+                out.rule(Rule::WillAnswer);
+                self.await_chosen.insert(from);
+            }
+            Message::AwaitChosen => {
+                out.rule(Rule::Answers);
+                out.send(from, Message::Chosen);
+            }
+            Message::Chosen => {
+                out.rule(Rule::SeesChosen);
+                out.send(from, Message::AwaitTurn(self.number));
+            }
+            Message::AwaitTurn(number) => {
+                let ticket = Timestamp { time: number, site: from };
+                if self.is_not_before(ticket) {
+                    out.rule(Rule::Answers);
+                    out.send(from, Message::Turn);
+                } else {
+                    out.rule(Rule::WillAnswer);
+                    self.await_turn.insert(ticket);
+                }
+            }
+            Message::Turn => {
+                out.rule(Rule::IsBefore);
+                self.missing.remove(from);
+                self.enter_if_behind_nobody(out);
+            }
+        }
+    }
+
+    fn timer(&mut self, timer: Never, _out: &mut Out<Self>) {
+        match timer {}
+    }
+
+    fn fields(&self) -> Vec<Field> {
+        vec![
+            Field::new("state", self.phase),
+            Field::new("choosing", self.choosing),
+            Field::new("number", self.number),
+            Field::new("waits for", &self.missing),
+        ]
+    }
+
+    fn waits_for(&self) -> Vec<SiteId> {
+        self.missing.iter().collect()
+    }
+}
+
+impl MutualExclusion for BakeryMessages {
+    const ABOUT: About = About {
+        slug: "bakery-messages",
+        title: "Lamport's bakery, by messages",
+        family: Family::Permission,
+        paper: "Lamport, A New Solution of Dijkstra's Concurrent Programming Problem, CACM 1974",
+        idea: "Take a ticket larger than any you see, and let everybody go first who has a smaller one.",
+        channels: Channels::Any,
+        perpetual: false,
+        deadlock_free: true,
+        cost: Cost { low: "6(N−1)", high: "6(N−1)", sync_delay: "T", client_delay: "6T" },
+        crash: "of any site: everybody waits for its answers for ever",
+        settings: &[],
+    };
+
+    type Options = ();
+
+    fn start(me: SiteId, setup: &Setup<()>, _out: &mut Out<Self>) -> Self {
+        Self {
+            me,
+            phase: setup.phase_of(me),
+            choosing: false,
+            number: u64::from(setup.holder == Some(me)),
+            largest: 0,
+            missing: SiteSet::none(setup.sites),
+            await_chosen: SiteSet::none(setup.sites),
+            await_turn: BTreeSet::new(),
+        }
+    }
+
+    fn expected(_load: Load, sites: usize, _options: &()) -> Expected {
+        let alone = sites == 1;
+        Expected {
+            messages_per_entry: Some(6.0 * (sites as f64 - 1.0)),
+            sync_delay: None,
+            client_delay: Some(if alone { 0.0 } else { 6.0 }),
+        }
+    }
+
+    fn invariant(&self) -> Result<(), &'static str> {
+        if self.phase == Phase::Inside && self.number == 0 { Err("inside without a ticket") } else { Ok(()) }
+    }
+}

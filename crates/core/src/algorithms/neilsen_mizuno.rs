@@ -1,0 +1,247 @@
+//! # Neilsen and Mizuno's algorithm
+//!
+//! Mitchell L. Neilsen, Masaaki Mizuno: *A DAG-Based Algorithm for Distributed Mutual Exclusion*. International Conference
+//! on Distributed Computing Systems 1991, pages 354–360.
+//!
+//! **Idea.** Sites stand on a tree, as in Raymond's algorithm; a request follows the edges to the one that asked last
+//! and turns them. But the privilege does not go back along the tree: it is sent straight to the site that asked.
+//!
+//! **Assumes** reliable channels in any order; no crashes.
+//!
+//! **Cost.** On a star 3 messages at most: as cheap as a coordinator, at half its synchronization delay, T. Three
+//! variables a site.
+//!
+//! **Pitfalls.** An edge is turned towards the *neighbour* from which a request came, not towards its origin.
+
+use crate::mutex::{Channels, Cost, Family, Setting, Settings, list};
+use crate::tree::Tree;
+use crate::{
+    About, Ask, Entered, Expected, Field, Load, MutualExclusion, Never, Out, Phase, Protocol, Setup, SiteId,
+    Vocabulary, Word,
+};
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+use serde::{Deserialize, Serialize};
+
+/// What sites say to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Message {
+    /// This site wants in.
+    Request(SiteId),
+    /// Whoever has it may enter.
+    Privilege,
+}
+
+impl Vocabulary for Message {
+    const WORDS: &'static [Word] = &[Word::enter("REQUEST"), Word::enter("PRIVILEGE")];
+
+    fn word(&self) -> usize {
+        match self {
+            Self::Request(_) => 0,
+            Self::Privilege => 1,
+        }
+    }
+}
+
+impl fmt::Display for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Request(site) => write!(f, "REQUEST({site})"),
+            Self::Privilege => f.write_str("PRIVILEGE"),
+        }
+    }
+}
+
+crate::rules! {
+    /// The rules of the algorithm.
+    pub enum Rule {
+        /// The site is no sink.
+        Asks: "asks along the edge to the last asker, and becomes the last one itself",
+        /// The privilege is here.
+        Enters: "has the privilege: it enters",
+        /// No sink.
+        Forwards: "passes the request on, and turns its edge to where it came from",
+        /// A sink that holds the privilege and does not use it.
+        HandsOver: "has the privilege and does not need it: it sends it to the asker",
+        /// A sink that waits or is inside.
+        Follows: "asked last itself: the asker follows it",
+        /// On leaving.
+        PassesOn: "sends the privilege to the one that follows",
+        /// On leaving.
+        Keeps: "keeps the privilege: nobody follows",
+    }
+}
+
+/// One site.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct NeilsenMizuno {
+    me: SiteId,
+    phase: Phase,
+    /// The paper's HOLDING: the privilege is here, and not in use.
+    holding: bool,
+    /// The paper's NEXT: the neighbour on the way to the last asker; `None` for a sink.
+    next: Option<SiteId>,
+    /// The paper's FOLLOW: who gets the privilege after this site.
+    follow: Option<SiteId>,
+}
+
+impl NeilsenMizuno {
+    fn enter(&mut self, out: &mut Out<Self>) {
+        out.rule(Rule::Enters);
+        self.holding = false;
+        self.phase = Phase::Inside;
+        out.output(Entered);
+    }
+
+    fn request(&mut self, neighbour: SiteId, asker: SiteId, out: &mut Out<Self>) {
+        match self.next {
+            Some(next) => {
+                out.rule(Rule::Forwards);
+                out.send(next, Message::Request(asker));
+            }
+            None if self.holding => {
+                out.rule(Rule::HandsOver);
+                self.holding = false;
+                out.send(asker, Message::Privilege);
+            }
+            None => {
+                out.rule(Rule::Follows);
+                self.follow = Some(asker);
+            }
+        }
+        self.next = Some(neighbour);
+    }
+}
+
+impl Protocol for NeilsenMizuno {
+    type Input = Ask;
+    type Message = Message;
+    type Output = Entered;
+    type Timer = Never;
+    type Rule = Rule;
+
+    fn input(&mut self, ask: Ask, out: &mut Out<Self>) {
+        match ask {
+            Ask::Request => match self.next.take() {
+                None => self.enter(out),
+                Some(next) => {
+                    out.rule(Rule::Asks);
+                    self.phase = Phase::Waiting;
+                    out.send(next, Message::Request(self.me));
+                }
+            },
+            Ask::Release => {
+                self.phase = Phase::Idle;
+                match self.follow.take() {
+                    Some(follow) => {
+                        out.rule(Rule::PassesOn);
+                        out.send(follow, Message::Privilege);
+                    }
+                    None => {
+                        out.rule(Rule::Keeps);
+                        self.holding = true;
+                    }
+                }
+            }
+        }
+    }
+
+    fn message(&mut self, from: SiteId, message: Message, out: &mut Out<Self>) {
+        match message {
+            Message::Request(asker) => self.request(from, asker, out),
+            Message::Privilege => self.enter(out),
+        }
+    }
+
+    fn timer(&mut self, timer: Never, _out: &mut Out<Self>) {
+        match timer {}
+    }
+
+    fn fields(&self) -> Vec<Field> {
+        vec![
+            Field::new("state", self.phase),
+            Field::new("HOLDING", self.holding),
+            Field::new("NEXT", list(self.next, "nobody")),
+            Field::new("FOLLOW", list(self.follow, "nobody")),
+        ]
+    }
+}
+
+impl MutualExclusion for NeilsenMizuno {
+    const ABOUT: About = About {
+        slug: "neilsen-mizuno",
+        title: "Neilsen and Mizuno's DAG algorithm",
+        family: Family::Token,
+        paper: "Neilsen and Mizuno, A DAG-Based Algorithm for Distributed Mutual Exclusion, ICDCS 1991",
+        idea: "A request follows a tree to whoever asked last; the privilege is sent straight to the asker.",
+        channels: Channels::Any,
+        perpetual: false,
+        deadlock_free: true,
+        cost: Cost {
+            low: "on a star (N−1)(3N−2)/N²",
+            high: "on a star 3−2/N",
+            sync_delay: "T",
+            client_delay: "T per message",
+        },
+        crash: "of whoever has the privilege, or of any site on a request's way: those behind it wait for ever",
+        settings: &[Setting {
+            name: "tree",
+            values: Tree::FORMS,
+            default: "star",
+            help: "how the sites are joined",
+        }],
+    };
+
+    type Options = Tree;
+
+    fn options(settings: &mut Settings, sites: usize) -> Result<Tree, String> {
+        let text = settings.take("tree", String::from("star"), |text| Some(text.into()), Tree::FORMS)?;
+        Tree::parse(&text, sites)
+    }
+
+    fn start(me: SiteId, setup: &Setup<Tree>, _out: &mut Out<Self>) -> Self {
+        let root = setup.token_site();
+        Self {
+            me,
+            phase: setup.phase_of(me),
+            holding: me == root && setup.holder.is_none(),
+            next: setup.options.towards(root, setup.sites)[me.index()],
+            follow: None,
+        }
+    }
+
+    fn expected(load: Load, sites: usize, tree: &Tree) -> Expected {
+        let n = sites as f64;
+        // A site asks along the tree, and the privilege comes back in one message, unless it is here already.
+        let low = tree.mean_distance(sites) + 1.0 - 1.0 / n;
+        let high = (*tree == Tree::Star).then_some(if sites == 1 { 0.0 } else { 3.0 - 2.0 / n });
+        Expected {
+            messages_per_entry: if load == Load::Low { Some(low) } else { high },
+            sync_delay: (sites > 1).then_some(1.0),
+            client_delay: Some(low),
+        }
+    }
+
+    fn tokens(&self) -> u32 {
+        (self.holding || self.phase == Phase::Inside).into()
+    }
+
+    fn tokens_in(message: &Message) -> u32 {
+        (*message == Message::Privilege).into()
+    }
+
+    fn invariant(&self) -> Result<(), &'static str> {
+        match self.phase {
+            Phase::Idle if self.follow.is_some() => Err("somebody follows a site that does not wait"),
+            Phase::Idle if self.next.is_none() && !self.holding => {
+                Err("a sink, idle, and without the privilege")
+            }
+            Phase::Inside | Phase::Waiting if self.holding => {
+                Err("holds the privilege unused while it wants it")
+            }
+            _ => Ok(()),
+        }
+    }
+}

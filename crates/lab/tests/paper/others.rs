@@ -1,0 +1,60 @@
+//! Lamport with suppressed replies, Roucairol and Carvalho, Neilsen and Mizuno, the bakery by messages.
+
+use super::{LoadSpec, SITES, assert_equal, assert_near, mean, measure, n};
+
+/// Lamport's algorithm in which a pending request stands for the reply: 3(N−1) alone, 2(N−1) when everybody asks.
+#[test]
+fn suppressed_replies_save_a_third_when_everybody_asks() {
+    for sites in SITES {
+        let low = measure("lamport-suppressed", sites, LoadSpec::Low, &[]);
+        assert_equal(low.messages_per_entry, 3.0 * (n(sites) - 1.0), "low");
+        let high = measure("lamport-suppressed", sites, LoadSpec::High, &[]);
+        assert_equal(high.messages_per_entry, 2.0 * (n(sites) - 1.0), "high");
+        assert_equal(high.sync_delay.max, 1.0, "synchronization delay");
+        assert_eq!(high.fairness.timestamp_inversions, 0);
+    }
+}
+
+/// Carvalho and Roucairol, *On Mutual Exclusion in Computer Networks*, 1983: between 0 and 2(N−1) messages; in the steady
+/// state half of the permissions are missing on average.
+#[test]
+fn lasting_permissions_cost_half_at_low_load() {
+    for sites in SITES {
+        let low = mean("roucairol-carvalho", sites, LoadSpec::Low, &[]);
+        assert_near(low.messages_per_entry, n(sites) - 1.0, "low");
+        let high = measure("roucairol-carvalho", sites, LoadSpec::High, &[]);
+        assert_equal(high.messages_per_entry, 2.0 * (n(sites) - 1.0), "high");
+        assert_equal(high.sync_delay.max, 1.0, "synchronization delay");
+    }
+}
+
+/// Neilsen and Mizuno, *A DAG-Based Algorithm for Distributed Mutual Exclusion*, 1991: at most three messages on a star,
+/// and one delay between two sections.
+#[test]
+fn a_star_costs_three_messages_at_most_and_one_delay() {
+    for sites in SITES {
+        let low = measure("neilsen-mizuno", sites, LoadSpec::Pairs, &[]);
+        let expected = (n(sites) - 1.0) * (3.0 * n(sites) - 2.0) / (n(sites) * n(sites));
+        assert_equal(low.messages_per_entry, expected, "low");
+        let high = measure("neilsen-mizuno", sites, LoadSpec::High, &[]);
+        assert_equal(high.messages_per_entry, 3.0 - 2.0 / n(sites), "high");
+        assert_equal(high.sync_delay.max, 1.0, "synchronization delay");
+        for tree in ["line", "binary", "random:5"] {
+            let report = measure("neilsen-mizuno", sites, LoadSpec::Pairs, &[("tree", tree)]);
+            assert_equal(report.messages_per_entry, report.expected.messages_per_entry.unwrap(), tree);
+        }
+    }
+}
+
+/// The bakery of 1974 with variables read by messages: three reads of two messages each from every other site.
+#[test]
+fn the_bakery_reads_three_variables_of_every_other_site() {
+    for sites in SITES {
+        for load in [LoadSpec::Low, LoadSpec::High] {
+            let report = measure("bakery-messages", sites, load, &[]);
+            assert_equal(report.messages_per_entry, 6.0 * (n(sites) - 1.0), "messages");
+        }
+        let low = measure("bakery-messages", sites, LoadSpec::Low, &[]);
+        assert_equal(low.client_delay.max, 6.0, "client delay");
+    }
+}

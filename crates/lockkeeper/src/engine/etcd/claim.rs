@@ -1,0 +1,315 @@
+//! One acquisition: its lease, its key, its place in the line.
+
+use super::keys::{LockKeys, Range};
+use super::server::{PATIENCE, Read, Server, page};
+use crate::engine::line::{Line, Record, Watched, kind_mismatch};
+use crate::engine::{Acquired, BoxFuture, Hold, Patience, Request};
+use crate::info::{Kind, now_ms};
+use crate::lease::{self, Lease, Renewal};
+use crate::{Error, LockName, Result};
+use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp, TxnOpResponse, WatchFilterType, WatchOptions};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Handle;
+
+/// For calls that the loss of the lease ends.
+const WHILE_LEASED: Duration = Duration::MAX;
+/// Before looking again after a broken stream.
+const RETRY: Duration = Duration::from_millis(50);
+
+/// The line of a lock at one revision of the store.
+struct View {
+    line: Line,
+    revision: i64,
+}
+
+/// A lease and the key that hangs on it. Dropping it gives both up.
+struct Claim {
+    server: Arc<Server>,
+    keys: LockKeys,
+    name: LockName,
+    kind: Kind,
+    own: String,
+    lease_id: i64,
+    lease: Lease,
+    renewal: Option<Renewal>,
+    sentinel: Option<Sentinel>,
+    /// Where `drop` leaves the revocation to.
+    runtime: Handle,
+    given_up: bool,
+}
+
+/// The whole recipe of the parent module.
+pub(super) async fn acquire(
+    server: Arc<Server>,
+    keys: LockKeys,
+    request: Request,
+    patience: Patience,
+) -> Result<Option<Acquired>> {
+    let Request { name, kind, tag, ttl } = request;
+    let record = Record { name: name.to_string(), kind, tag, held_ms: None };
+    // Refuses what is too long BEFORE anything is sent.
+    record.to_json()?;
+    if patience == Patience::Wait {
+        let claim = Claim::grant(server, keys, name, &record, ttl).await?;
+        let view = claim.create(&record, None).await?;
+        return claim.enter(view, record).await.map(Some);
+    }
+    // A look first: a refusal costs one read and no lease.
+    let mut view = look(&server, &keys, PATIENCE).await?;
+    check_kind(&view.line, &name, kind)?;
+    if !view.line.has_room_for(kind) {
+        return Ok(None);
+    }
+    let claim = Claim::grant(server, keys, name, &record, ttl).await?;
+    while view.line.has_room_for(kind) {
+        view = claim.create(&record, Some(view.revision)).await?;
+        if view.line.position(&claim.own).is_some() {
+            return claim.enter(view, record).await.map(Some);
+        }
+    }
+    Ok(None)
+}
+
+async fn look(server: &Server, keys: &LockKeys, patience: Duration) -> Result<View> {
+    let found = server.scan_within(patience, keys.all(), Read::Keys).await?;
+    Ok(View { line: keys.line(&found.entries)?, revision: found.revision })
+}
+
+fn check_kind(line: &Line, name: &LockName, kind: Kind) -> Result<()> {
+    match line.places().iter().find(|place| !place.kind.same_lock_as(kind)) {
+        None => Ok(()),
+        Some(other) => Err(kind_mismatch(name, other.kind, kind)),
+    }
+}
+
+impl Claim {
+    /// Takes a lease, and renews it from then on.
+    async fn grant(
+        server: Arc<Server>,
+        keys: LockKeys,
+        name: LockName,
+        record: &Record,
+        ttl: Duration,
+    ) -> Result<Claim> {
+        // etcd counts whole seconds; the holder must not count more than the server.
+        let seconds = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
+        let ttl = Duration::from_secs(seconds);
+        let own = keys.own(record.kind, &record.tag.holder);
+        let mut claim = Claim {
+            server,
+            keys,
+            name,
+            kind: record.kind,
+            own,
+            lease_id: random_id(),
+            lease: Lease::expiring(lease::now(), ttl),
+            renewal: None,
+            sentinel: None,
+            runtime: Handle::current(),
+            given_up: false,
+        };
+        while !claim.server.grant(claim.lease_id, seconds as i64).await? {
+            claim.lease_id = random_id();
+        }
+        let (server, id) = (claim.server.clone(), claim.lease_id);
+        claim.renewal = Some(lease::keep_renewed(claim.lease.clone(), ttl, move || {
+            let server = server.clone();
+            async move { server.renew(id).await }
+        }));
+        Ok(claim)
+    }
+
+    /// Creates the key, unless it is there already or the name is another kind of lock; with `seen`, only
+    /// if nobody has come since that revision. The answer is the line after that, with us in it or not.
+    async fn create(&self, record: &Record, seen: Option<i64>) -> Result<View> {
+        let absent =
+            |range: Range| Compare::create_revision(range.start, CompareOp::Equal, 0).with_range(range.end);
+        let mut conditions = vec![Compare::create_revision(self.own.as_str(), CompareOp::Equal, 0)];
+        conditions.extend(self.keys.other_kinds(self.kind).map(absent));
+        if let Some(revision) = seen {
+            let Range { start, end } = self.keys.same_kind(self.kind);
+            conditions.push(Compare::create_revision(start, CompareOp::Less, revision + 1).with_range(end));
+        }
+        let hang_on_lease = PutOptions::new().with_lease(self.lease_id);
+        let put = TxnOp::put(self.own.as_str(), record.to_json()?, Some(hang_on_lease));
+        let Range { start, end } = self.keys.all();
+        let read = TxnOp::get(start, Some(page(Read::Keys).with_range(end)));
+        let txn = Txn::new().when(conditions).and_then([put, read.clone()]).or_else([read]);
+        let answer = self.leased(self.server.transact(WHILE_LEASED, txn)).await?;
+        let view = match answer.op_responses().pop() {
+            Some(TxnOpResponse::Get(found)) if !found.more() => {
+                let revision = answer.header().map_or(0, |header| header.revision());
+                View { line: self.keys.line(found.kvs())?, revision }
+            }
+            _ => self.leased(look(&self.server, &self.keys, WHILE_LEASED)).await?,
+        };
+        if !answer.succeeded() && view.line.position(&self.own).is_none() {
+            check_kind(&view.line, &self.name, self.kind)?;
+        }
+        Ok(view)
+    }
+
+    /// Waits for our turn, and makes sure that we are still there when it comes.
+    async fn enter(mut self, mut view: View, mut record: Record) -> Result<Acquired> {
+        self.sentinel = Some(Sentinel::post(&self, view.revision));
+        let mut waited = false;
+        let number = loop {
+            let Some(i) = view.line.position(&self.own) else {
+                return Err(self.session_lost("its key is gone"));
+            };
+            match view.line.watched_by(i) {
+                Some(watched) if !view.line.may_hold(i) => {
+                    waited = true;
+                    self.leased(self.happens(watched, view.revision)).await?;
+                }
+                _ => break view.line.places()[i].number,
+            }
+            view = self.leased(look(&self.server, &self.keys, WHILE_LEASED)).await?;
+        };
+        if waited {
+            record.held_ms = Some(now_ms());
+            self.mark_entry(&record, number).await?;
+        }
+        if !self.lease.is_valid() {
+            return Err(self.session_lost(&self.lease.lost().await));
+        }
+        Ok(Acquired { fence: number.unsigned_abs(), lease: self.lease.clone(), hold: Box::new(self) })
+    }
+
+    /// Resolves when what we watch happened, or perhaps did: look again.
+    async fn happens(&self, watched: Watched<'_>, seen: i64) -> Result<()> {
+        let options = WatchOptions::new().with_start_revision(seen + 1);
+        let only_leaving = || options.clone().with_filters([WatchFilterType::NoPut]);
+        let (key, options, places) = match watched {
+            Watched::Leaves(place) => (place.id.clone(), only_leaving(), std::slice::from_ref(place)),
+            Watched::LeavesOrEnters(place) => (place.id.clone(), options, std::slice::from_ref(place)),
+            Watched::AnyLeaves(places) => {
+                let Range { start, end } = self.keys.same_kind(self.kind);
+                (start, only_leaving().with_range(end), places)
+            }
+        };
+        let mut stream = self.server.watch(WHILE_LEASED, &key, options).await?;
+        while let Ok(Some(message)) = stream.message().await {
+            let mut keys = message.events().iter().filter_map(|event| event.kv()).map(|kv| kv.key());
+            if keys.any(|key| places.iter().any(|place| place.id.as_bytes() == key)) {
+                return Ok(());
+            }
+            if message.canceled() {
+                break;
+            }
+        }
+        tokio::time::sleep(RETRY).await;
+        Ok(())
+    }
+
+    /// Writes the time of entry into our key, if it still exists: the check at the moment of entry.
+    async fn mark_entry(&self, record: &Record, number: i64) -> Result<()> {
+        let still_there = Compare::create_revision(self.own.as_str(), CompareOp::Equal, number);
+        let same_lease = PutOptions::new().with_ignore_lease();
+        let put = TxnOp::put(self.own.as_str(), record.to_json()?, Some(same_lease));
+        let txn = Txn::new().when([still_there]).and_then([put]);
+        match self.leased(self.server.transact(WHILE_LEASED, txn)).await?.succeeded() {
+            true => Ok(()),
+            false => Err(self.session_lost("its key is gone")),
+        }
+    }
+
+    /// Does something that makes no sense any more once the lease is lost.
+    async fn leased<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        tokio::select! {
+            biased;
+            reason = self.lease.lost() => Err(self.session_lost(&reason)),
+            result = work => result.map_err(|error| match error {
+                Error::Unavailable { reason, .. } if reason.contains("lease not found") => {
+                    self.session_lost("etcd says that its lease has ended")
+                }
+                error => error,
+            }),
+        }
+    }
+
+    fn session_lost(&self, reason: &str) -> Error {
+        Error::SessionLost { engine: "etcd", name: self.name.to_string(), reason: reason.into() }
+    }
+}
+
+impl Hold for Claim {
+    fn release(mut self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+        Box::pin(async move {
+            self.renewal = None;
+            self.sentinel = None;
+            let reason = if !self.lease.is_valid() {
+                // Nothing to wait for: dropping does what is left to do.
+                self.lease.lost().await
+            } else if self.server.revoke(self.lease_id).await? {
+                self.given_up = true;
+                return Ok(());
+            } else {
+                self.given_up = true;
+                "etcd had ended its lease before the release".into()
+            };
+            Err(Error::Lost { name: self.name.to_string(), reason })
+        })
+    }
+}
+
+impl Drop for Claim {
+    /// Revokes the lease in the background. If nobody is left to do that, nobody is left to renew it either.
+    fn drop(&mut self) {
+        if !self.given_up {
+            let (server, id) = (self.server.clone(), self.lease_id);
+            self.runtime.spawn(async move { server.revoke(id).await });
+        }
+    }
+}
+
+/// Watches our own key, so that we learn at once when somebody else deletes it.
+struct Sentinel(tokio::task::AbortHandle);
+
+impl Sentinel {
+    fn post(claim: &Claim, seen: i64) -> Sentinel {
+        let (server, lease, own) = (claim.server.clone(), claim.lease.clone(), claim.own.clone());
+        let task = tokio::spawn(async move {
+            until_deleted(&server, &own, seen).await;
+            lease.lose("its key was deleted, or its lease revoked, by somebody else");
+        });
+        Sentinel(task.abort_handle())
+    }
+}
+
+impl Drop for Sentinel {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+async fn until_deleted(server: &Server, key: &str, mut seen: i64) {
+    loop {
+        let deletions =
+            WatchOptions::new().with_start_revision(seen + 1).with_filters([WatchFilterType::NoPut]);
+        if let Ok(mut stream) = server.watch(WHILE_LEASED, key, deletions).await {
+            while let Ok(Some(message)) = stream.message().await {
+                if !message.events().is_empty() {
+                    return;
+                }
+                if message.canceled() {
+                    break;
+                }
+            }
+        }
+        tokio::time::sleep(RETRY).await;
+        // The history in between may be compacted away: look.
+        match server.scan_within(WHILE_LEASED, Range::from(key), Read::Keys).await {
+            Ok(found) if found.entries.is_empty() => return,
+            Ok(found) => seen = found.revision,
+            Err(_) => {}
+        }
+    }
+}
+
+/// Random enough for ids that live for seconds: a hash with keys from the system, and never 0, which asks etcd to choose.
+fn random_id() -> i64 {
+    (RandomState::new().build_hasher().finish() >> 1) as i64 | 1
+}

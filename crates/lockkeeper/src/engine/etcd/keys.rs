@@ -1,0 +1,146 @@
+//! The names of keys: see the parent module.
+
+use super::server::unavailable;
+use crate::engine::line::{Line, Place, escaped};
+use crate::info::Kind;
+use crate::{LockName, Result};
+use etcd_client::KeyValue;
+
+/// All keys from `start` up to, but not including, `end`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Range {
+    pub start: String,
+    pub end: String,
+}
+
+impl Range {
+    /// Everything below a path, which ends with a slash: the next character after `/` is `0`.
+    fn below(path: &str) -> Range {
+        let end = path.strip_suffix('/').map(|path| format!("{path}0"));
+        Range { start: path.into(), end: end.unwrap_or_default() }
+    }
+}
+
+impl From<&str> for Range {
+    /// One key alone.
+    fn from(key: &str) -> Range {
+        Range { start: key.into(), end: format!("{key}\0") }
+    }
+}
+
+/// Where all locks of an engine are.
+pub(super) struct Root(String);
+
+impl Root {
+    /// `None` if the path is too long to leave room for names.
+    pub fn new(path: &str) -> Option<Root> {
+        match path.len() {
+            0 => Some(Root("/lockkeeper/".into())),
+            1..=512 => Some(Root(format!("{path}/"))),
+            _ => None,
+        }
+    }
+
+    pub fn all(&self) -> Range {
+        Range::below(&self.0)
+    }
+
+    pub fn of(&self, name: &LockName) -> LockKeys {
+        LockKeys(format!("{}{}/", self.0, escaped(name.as_str())))
+    }
+}
+
+/// The keys of one lock.
+pub(super) struct LockKeys(String);
+
+impl LockKeys {
+    pub fn all(&self) -> Range {
+        Range::below(&self.0)
+    }
+
+    /// The key of one acquisition.
+    pub fn own(&self, kind: Kind, holder: &str) -> String {
+        let holder = escaped(holder);
+        match kind {
+            Kind::Exclusive => format!("{}m/x.{holder}", self.0),
+            Kind::Shared => format!("{}m/s.{holder}", self.0),
+            Kind::Permit { of } => format!("{}p{of}/{holder}", self.0),
+        }
+    }
+
+    /// Where everybody is who wants this kind of lock.
+    pub fn same_kind(&self, kind: Kind) -> Range {
+        match kind {
+            Kind::Exclusive | Kind::Shared => Range::below(&format!("{}m/", self.0)),
+            Kind::Permit { of } => Range::below(&format!("{}p{of}/", self.0)),
+        }
+    }
+
+    /// Where nobody may be if the name is to be this kind of lock: before and behind [`Self::same_kind`].
+    pub fn other_kinds(&self, kind: Kind) -> [Range; 2] {
+        let (all, same) = (self.all(), self.same_kind(kind));
+        [Range { start: all.start, end: same.start }, Range { start: same.end, end: all.end }]
+    }
+
+    /// The line that these keys form. A key that is not ours is refused: guessing what it means would be unsafe.
+    pub fn line(&self, found: &[KeyValue]) -> Result<Line> {
+        let place = |kv: &KeyValue| {
+            let id = std::str::from_utf8(kv.key()).ok()?;
+            let kind = kind_of(id.strip_prefix(&self.0)?)?;
+            Some(Place { id: id.into(), number: kv.create_revision(), kind })
+        };
+        let foreign = |kv: &KeyValue| {
+            let key = String::from_utf8_lossy(kv.key());
+            unavailable(format!(
+                "the key {key:?} is not Lockkeeper's; delete it or name another path in the URL"
+            ))
+        };
+        let places = found.iter().map(|kv| place(kv).ok_or_else(|| foreign(kv)));
+        Ok(Line::new(places.collect::<Result<_>>()?))
+    }
+}
+
+fn kind_of(below: &str) -> Option<Kind> {
+    let (lock, place) = below.split_once('/')?;
+    match (lock, place.split_at_checked(2)) {
+        ("m", Some(("x.", _))) => Some(Kind::Exclusive),
+        ("m", Some(("s.", _))) => Some(Kind::Shared),
+        _ => Some(Kind::Permit { of: lock.strip_prefix('p')?.parse().ok()? }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn contains(range: &Range, key: &str) -> bool {
+        range.start.as_str() <= key && key < range.end.as_str()
+    }
+
+    #[test]
+    fn each_kind_is_in_its_range_and_in_no_other() {
+        let keys = Root::new("").unwrap().of(&LockName::new("a/b").unwrap());
+        let kinds = [Kind::Exclusive, Kind::Shared, Kind::Permit { of: 3 }, Kind::Permit { of: 30 }];
+        for kind in kinds {
+            let own = keys.own(kind, "host/1/x.0");
+            assert_eq!(own.strip_prefix("/lockkeeper/a%2Fb/").and_then(kind_of), Some(kind));
+            for other in kinds {
+                let same = kind.same_lock_as(other);
+                assert_eq!(contains(&keys.same_kind(other), &own), same, "{kind} {other}");
+                let conflicts = keys.other_kinds(other).iter().any(|range| contains(range, &own));
+                assert_eq!(conflicts, !same, "{kind} {other}");
+            }
+        }
+    }
+
+    #[test]
+    fn one_locks_keys_are_not_anothers() {
+        let root = Root::new("/team").unwrap();
+        let of = |name: &str| root.of(&LockName::new(name).unwrap());
+        for (name, other) in [("a", "a/m"), ("a", "a0"), ("a", "a/"), ("..", "a")] {
+            assert!(!contains(&of(name).all(), &of(other).own(Kind::Exclusive, "h")), "{name} {other}");
+            assert!(contains(&root.all(), &of(other).own(Kind::Exclusive, "h")));
+        }
+        assert!(Root::new(&"x".repeat(513)).is_none());
+    }
+}

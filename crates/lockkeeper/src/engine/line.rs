@@ -1,0 +1,257 @@
+//! The line in front of one lock, as pure data: what the engines share whose servers number the places in it.
+//!
+//! A server gives every place a number when it is taken, and a place leaves when its owner gives it up or dies.
+//! Nobody ever comes in ahead of anybody, so **who may hold once may hold until it leaves**, and a look at
+//! the line that is a little old errs only on the side of waiting.
+
+use crate::info::{Kind, LockInfo, Participant, Tag};
+use crate::{Error, LockName, Result};
+use serde::{Deserialize, Serialize};
+
+/// The longest record of a holder or waiter, metadata and all: so that pages of them fit any server's messages.
+const RECORD_BYTES_MAX: usize = 16 * 1024;
+
+/// What a place says about its owner, as JSON in the server.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Record {
+    pub name: String,
+    pub kind: Kind,
+    pub tag: Tag,
+    /// Since when it holds, written on entering by those who had to wait.
+    pub held_ms: Option<u64>,
+}
+
+impl Record {
+    /// The record as stored; refused if somebody put a novel into the metadata.
+    pub fn to_json(&self) -> Result<Vec<u8>> {
+        let json = serde_json::to_vec(self).map_err(|e| Error::BadOption(format!("the metadata: {e}")))?;
+        match json.len() {
+            0..=RECORD_BYTES_MAX => Ok(json),
+            length => Err(Error::BadOption(format!(
+                "the metadata makes a record of {length} bytes; at most {RECORD_BYTES_MAX} are allowed"
+            ))),
+        }
+    }
+}
+
+/// One that holds or waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// The server's key.
+    pub id: String,
+    /// The server's number, rising with every place taken.
+    pub number: i64,
+    pub kind: Kind,
+}
+
+/// What to watch while waiting.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Watched<'a> {
+    /// This place: it leaves.
+    Leaves(&'a Place),
+    /// This place: it leaves, or enters and so makes us the first waiter.
+    LeavesOrEnters(&'a Place),
+    /// Any of these leaves.
+    AnyLeaves(&'a [Place]),
+}
+
+/// All places of one lock, by number.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Line(Vec<Place>);
+
+impl Line {
+    pub fn new(mut places: Vec<Place>) -> Line {
+        places.sort_by_key(|place| place.number);
+        Line(places)
+    }
+
+    pub fn places(&self) -> &[Place] {
+        &self.0
+    }
+
+    pub fn position(&self, id: &str) -> Option<usize> {
+        self.0.iter().position(|place| place.id == id)
+    }
+
+    /// Strictly first come, first served: whether the place at `i` holds.
+    pub fn may_hold(&self, i: usize) -> bool {
+        match self.0[i].kind {
+            Kind::Exclusive => i == 0,
+            Kind::Shared => self.0[..i].iter().all(|ahead| ahead.kind == Kind::Shared),
+            Kind::Permit { of } => i < of as usize,
+        }
+    }
+
+    /// Whether one more of this kind would hold at once.
+    pub fn has_room_for(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Exclusive => self.0.is_empty(),
+            Kind::Shared => self.0.iter().all(|place| place.kind == Kind::Shared),
+            Kind::Permit { of } => self.0.len() < of as usize,
+        }
+    }
+
+    /// What the waiter at `i` watches: no more than can make it enter, so that a change wakes few.
+    ///
+    /// `None` if nothing ahead is in its way.
+    pub fn watched_by(&self, i: usize) -> Option<Watched<'_>> {
+        let ahead = &self.0[..i];
+        match self.0[i].kind {
+            Kind::Exclusive => ahead.last().map(Watched::Leaves),
+            Kind::Shared => ahead.iter().rfind(|place| place.kind != Kind::Shared).map(Watched::Leaves),
+            Kind::Permit { of } if i < of as usize => None,
+            // Any holder may make room for the first waiter; the others wait for their turn to be that.
+            Kind::Permit { of } if i == of as usize => Some(Watched::AnyLeaves(ahead)),
+            Kind::Permit { .. } => ahead.last().map(Watched::LeavesOrEnters),
+        }
+    }
+}
+
+/// A semaphore's name is refused to a mutex, and so on.
+pub(crate) fn kind_mismatch(name: &LockName, used_as: Kind, asked_as: Kind) -> Error {
+    Error::KindMismatch {
+        name: name.to_string(),
+        used_as: used_as.lock_in_words(),
+        asked_as: asked_as.lock_in_words(),
+    }
+}
+
+/// Who holds and who waits, from everybody's number and record.
+pub(crate) fn info(name: &str, mut all: Vec<(i64, Record)>) -> LockInfo {
+    all.sort_by_key(|(number, _)| *number);
+    let place = |(number, record): &(i64, Record)| Place {
+        id: record.tag.holder.clone(),
+        number: *number,
+        kind: record.kind,
+    };
+    let line = Line(all.iter().map(place).collect());
+    let participants = all.into_iter().enumerate().map(|(i, (number, record))| {
+        let holds = line.may_hold(i);
+        Participant {
+            // Whoever entered at once holds since it asked.
+            since_ms: record.held_ms.filter(|_| holds).unwrap_or(record.tag.since_ms),
+            fence: holds.then(|| number.unsigned_abs()),
+            kind: record.kind,
+            tag: record.tag,
+        }
+    });
+    let (holders, waiters) = participants.partition(|participant| participant.fence.is_some());
+    LockInfo { name: name.into(), holders, waiters }
+}
+
+/// The name with everything but letters, digits, `-` and `_` written as `%XX`: one component of a path.
+pub(crate) fn escaped(name: &str) -> String {
+    let mut key = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => key.push(byte.into()),
+            _ => key.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    key
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `x` exclusive, `s` shared, digits permits; the ids are the positions.
+    fn line(kinds: &str) -> Line {
+        let kind = |c: char| match c {
+            'x' => Kind::Exclusive,
+            's' => Kind::Shared,
+            digit => Kind::Permit { of: digit.to_digit(10).unwrap() },
+        };
+        let place = |(i, c)| Place { id: format!("{i}"), number: i as i64, kind: kind(c) };
+        Line::new(kinds.chars().enumerate().map(place).collect())
+    }
+
+    fn holders(line: &Line) -> String {
+        (0..line.0.len()).filter(|i| line.may_hold(*i)).map(|i| line.0[i].id.as_str()).collect()
+    }
+
+    #[test]
+    fn first_come_first_served() {
+        for (kinds, holding) in
+            [("xxx", "0"), ("ssxs", "01"), ("xsss", "0"), ("sss", "012"), ("2222", "01"), ("", "")]
+        {
+            assert_eq!(holders(&line(kinds)), holding, "{kinds}");
+        }
+    }
+
+    /// Whatever leaves, in whatever order: whoever may newly hold was watching one of those that left,
+    /// or something that entered.
+    #[test]
+    fn whoever_may_enter_is_woken() {
+        for kinds in ["xxxx", "ssxs", "xssx", "sxsx", "2222", "3333", "1111", "22222", "sssxx", "sxxs"] {
+            let before = line(kinds);
+            for mask in 0..1u32 << kinds.len() {
+                check_progress(&before, mask);
+            }
+        }
+    }
+
+    /// The woken look again until nobody is woken any more; then nobody may be waiting who could hold.
+    fn check_progress(before: &Line, left: u32) {
+        let left_ids: Vec<&str> =
+            (0..before.0.len()).filter(|i| left >> i & 1 == 1).map(|i| before.0[i].id.as_str()).collect();
+        let after = Line(before.0.iter().filter(|p| !left_ids.contains(&p.id.as_str())).cloned().collect());
+        // What each survivor looked at last: at first the line before anybody left.
+        let mut looked: Vec<&Line> = after.0.iter().map(|_| before).collect();
+        let mut entered: Vec<&str> = after
+            .0
+            .iter()
+            .filter(|p| before.may_hold(before.position(&p.id).unwrap()))
+            .map(|p| p.id.as_str())
+            .collect();
+        loop {
+            let woken = after.0.iter().enumerate().find(|(i, place)| {
+                let seen = looked[*i];
+                let at = seen.position(&place.id).unwrap();
+                let gone = |p: &Place| after.position(&p.id).is_none();
+                !entered.contains(&place.id.as_str())
+                    && match seen.watched_by(at) {
+                        None => true,
+                        Some(Watched::Leaves(p)) => gone(p),
+                        Some(Watched::LeavesOrEnters(p)) => {
+                            let waited = !seen.may_hold(seen.position(&p.id).unwrap());
+                            gone(p) || (waited && entered.contains(&p.id.as_str()))
+                        }
+                        Some(Watched::AnyLeaves(all)) => all.iter().any(gone),
+                    }
+            });
+            let Some((i, place)) = woken else { break };
+            looked[i] = &after;
+            if after.may_hold(i) {
+                entered.push(&place.id);
+            }
+            assert!(entered.len() <= after.0.len());
+        }
+        for (i, place) in after.0.iter().enumerate() {
+            let inside = entered.contains(&place.id.as_str());
+            assert_eq!(inside, after.may_hold(i), "{before:?} without {left_ids:?}: {place:?}");
+        }
+    }
+
+    #[test]
+    fn a_release_wakes_one_and_not_the_whole_line() {
+        for (kinds, leaves, woken) in [("xxxxx", 0, 1), ("22222", 0, 1), ("xssss", 0, 4), ("ssxxx", 0, 0)] {
+            let line = line(kinds);
+            let watches = |i: &usize| match line.watched_by(*i) {
+                Some(Watched::Leaves(p) | Watched::LeavesOrEnters(p)) => p.number == leaves,
+                Some(Watched::AnyLeaves(all)) => all.iter().any(|p| p.number == leaves),
+                None => false,
+            };
+            let waiters = (0..kinds.len()).filter(|i| !line.may_hold(*i));
+            assert_eq!(waiters.filter(watches).count(), woken, "{kinds}");
+        }
+    }
+
+    #[test]
+    fn escaped_names_are_single_components_and_never_meet() {
+        assert_eq!(escaped("orders/42"), "orders%2F42");
+        assert_eq!(escaped(".."), "%2E%2E");
+        assert_eq!(escaped("a%2Fb"), "a%252Fb");
+        assert!(escaped(&"/".repeat(LockName::BYTES_MAX)).len() <= 3 * LockName::BYTES_MAX);
+    }
+}

@@ -1,0 +1,441 @@
+//! One acquisition: its node, and its place in the line.
+
+use super::ensemble::{Ensemble, Session, fresh_children, is_passing, is_session_end, persist, unavailable};
+use super::nodes::{self, LockNode};
+use crate::engine::line::{Line, Record, Watched, kind_mismatch};
+use crate::engine::{Acquired, BoxFuture, Hold, Patience, Request};
+use crate::info::{Kind, now_ms};
+use crate::lease::{self, Lease, NotRenewed, Renewal};
+use crate::{Error, LockName, Result};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Handle;
+use zookeeper_client::{Client, CreateMode, Error as ZkError, EventType};
+
+/// A node, and the duty to remove it. Dropping it does that in the background.
+struct Claim {
+    ensemble: Arc<Ensemble>,
+    session: Arc<Session>,
+    lock: LockNode,
+    name: LockName,
+    kind: Kind,
+    /// Our node's name without its number: no other acquisition has it.
+    prefix: String,
+    /// Our node's name, once known.
+    own: Option<String>,
+    lease: Lease,
+    renewal: Option<Renewal>,
+    sentinel: Option<Sentinel>,
+    /// Where `drop` leaves the removal to.
+    runtime: Handle,
+    given_up: bool,
+}
+
+/// The whole recipe of the parent module.
+pub(super) async fn acquire(
+    ensemble: &Arc<Ensemble>,
+    request: Request,
+    patience: Patience,
+) -> Result<Option<Acquired>> {
+    let record =
+        Record { name: request.name.to_string(), kind: request.kind, tag: request.tag, held_ms: None };
+    // Refuses what is too long BEFORE anything is sent.
+    let json = record.to_json()?;
+    let session = ensemble.session(request.ttl).await?;
+    let mut claim = Claim {
+        ensemble: ensemble.clone(),
+        lock: ensemble.root.of(&request.name),
+        name: request.name,
+        kind: request.kind,
+        prefix: nodes::prefix(record.kind, &record.tag.holder),
+        own: None,
+        // The session is renewed by the first request that we send in it.
+        lease: Lease::expiring(lease::now(), session.believed),
+        renewal: None,
+        sentinel: None,
+        runtime: Handle::current(),
+        // Nothing was sent yet.
+        given_up: true,
+        session,
+    };
+    if patience == Patience::Try && !claim.look().await?.has_room_for(claim.kind) {
+        return Ok(None);
+    }
+    let (zxid, line) = claim.stand_in_line(&json).await?;
+    claim.stay();
+    if patience == Patience::Try && !claim.position(&line).is_some_and(|i| line.may_hold(i)) {
+        Box::new(claim).release().await?;
+        return Ok(None);
+    }
+    claim.enter(zxid, line, record).await.map(Some)
+}
+
+impl Claim {
+    fn client(&self) -> &Client {
+        &self.session.client
+    }
+
+    /// The line as it is now; an error if the name is another kind of lock, in use.
+    async fn look(&self) -> Result<Line> {
+        let (lock, line) = self.see().await?;
+        match lock.same_lock_as(self.kind) || line.places().is_empty() {
+            true => Ok(line),
+            false => Err(kind_mismatch(&self.name, lock, self.kind)),
+        }
+    }
+
+    /// What kind of lock this is, and its line.
+    async fn see(&self) -> Result<(Kind, Line)> {
+        let path = self.lock.path();
+        let ask = || {
+            let (data, children) = (self.client().get_data(path), self.client().list_children(path));
+            async { Ok((data.await?.0, children.await?)) }
+        };
+        let (data, children) = match self.leased(ask).await? {
+            Err(ZkError::NoNode) => return Ok((self.kind, Line::default())),
+            answer => answer.map_err(|e| self.ensemble.refused(&e))?,
+        };
+        let seen = nodes::lock_kind(&data).and_then(|lock| Some((lock, nodes::line(lock, &children)?)));
+        seen.ok_or_else(|| {
+            unavailable(format!(
+                "the node {path} or one below it is not Lockkeeper's; delete it or use another path"
+            ))
+        })
+    }
+
+    /// Creates our node under a lock's node of the right kind. The answer is its zxid, and the line with it.
+    async fn stand_in_line(&mut self, json: &[u8]) -> Result<(i64, Line)> {
+        loop {
+            let zxid = self.create(json).await?;
+            let (lock, line) = self.see().await?;
+            if lock.same_lock_as(self.kind) {
+                return Ok((zxid, line));
+            }
+            // What is left of an idle lock of another kind, or one in use?
+            self.remove().await?;
+            self.given_up = true;
+            let alone = line.places().iter().all(|place| Some(&place.id) == self.own.as_ref());
+            self.own = None;
+            if !alone {
+                return Err(kind_mismatch(&self.name, lock, self.kind));
+            }
+            // Fails if somebody came meanwhile, which the next round will see.
+            let _ = self.leased(|| self.client().delete(self.lock.path(), None)).await?;
+        }
+    }
+
+    /// Creates our node, exactly once, however often the connection breaks.
+    async fn create(&mut self, json: &[u8]) -> Result<i64> {
+        let path = self.lock.child(&self.prefix);
+        let options = self.ensemble.options(CreateMode::EphemeralSequential);
+        self.given_up = false;
+        loop {
+            let create = async { Ok(self.client().create(&path, json, &options).await) };
+            match self.while_leased(create).await? {
+                Ok((stat, number)) => {
+                    self.own = Some(format!("{}{number}", self.prefix));
+                    return Ok(stat.czxid);
+                }
+                Err(ZkError::NoNode) => self.make_lock_node().await?,
+                Err(error) if is_passing(&error) => {
+                    // Perhaps it was created, and only the answer lost.
+                    if let Some(zxid) = self.find_own().await? {
+                        return Ok(zxid);
+                    }
+                }
+                Err(error) => return Err(self.failed(&error)),
+            }
+        }
+    }
+
+    async fn find_own(&mut self) -> Result<Option<i64>> {
+        let found = self.leased(|| find(self.client(), &self.lock, &self.prefix)).await?;
+        let Some(name) = found.map_err(|e| self.failed(&e))? else { return Ok(None) };
+        let path = self.lock.child(&name);
+        let stat = self.leased(|| self.client().check_stat(&path)).await?.map_err(|e| self.failed(&e))?;
+        self.own = Some(name);
+        match stat {
+            Some(stat) => Ok(Some(stat.czxid)),
+            None => Err(self.session_lost("its node is gone")),
+        }
+    }
+
+    async fn make_lock_node(&self) -> Result<()> {
+        let options = self.ensemble.options(CreateMode::Container);
+        let kind = nodes::lock_data(self.kind);
+        let make = || self.client().create(self.lock.path(), kind.as_bytes(), &options);
+        match self.leased(make).await? {
+            Ok(_) | Err(ZkError::NodeExists) => Ok(()),
+            Err(ZkError::NoNode) => self.ensemble.make_root().await,
+            Err(error) => Err(self.failed(&error)),
+        }
+    }
+
+    /// Renews the session, and watches our node, from now on.
+    fn stay(&mut self) {
+        let (session, own) = (self.session.clone(), self.own_path());
+        self.sentinel = Some(Sentinel::post(self));
+        let believed = session.believed;
+        self.renewal = Some(lease::keep_renewed(self.lease.clone(), believed, move || {
+            let (session, own) = (session.clone(), own.clone());
+            async move { renew(&session.client, &own).await }
+        }));
+    }
+
+    /// Waits for our turn, and makes sure that we are still there when it comes.
+    async fn enter(self, zxid: i64, mut line: Line, mut record: Record) -> Result<Acquired> {
+        let mut waited = false;
+        loop {
+            let Some(i) = self.position(&line) else { return Err(self.session_lost("its node is gone")) };
+            match line.watched_by(i) {
+                Some(watched) if !line.may_hold(i) => {
+                    waited = true;
+                    self.happens(watched).await?;
+                }
+                _ => break,
+            }
+            line = self.see().await?.1;
+        }
+        if waited {
+            record.held_ms = Some(now_ms());
+            let (own, json) = (self.own_path(), record.to_json()?);
+            // A write goes through the leader: the check at the moment of entry.
+            match self.leased(|| self.client().set_data(&own, &json, None)).await? {
+                Ok(_) => {}
+                Err(ZkError::NoNode) => return Err(self.session_lost("its node is gone")),
+                Err(error) => return Err(self.failed(&error)),
+            }
+        }
+        if !self.lease.is_valid() {
+            return Err(self.session_lost(&self.lease.lost().await));
+        }
+        Ok(Acquired { fence: zxid.unsigned_abs(), lease: self.lease.clone(), hold: Box::new(self) })
+    }
+
+    /// Resolves when what we watch happened, or perhaps did: look again.
+    async fn happens(&self, watched: Watched<'_>) -> Result<()> {
+        let (place, entering_counts) = match watched {
+            Watched::AnyLeaves(places) => {
+                let gone = |children: &[String]| places.iter().any(|place| !children.contains(&place.id));
+                return self.children_change(gone).await;
+            }
+            Watched::Leaves(place) => (place, false),
+            Watched::LeavesOrEnters(place) => (place, true),
+        };
+        let path = self.lock.child(&place.id);
+        // A write into the node since the line was seen would not be told: ask what it holds before waiting.
+        let mut version = 0;
+        loop {
+            let asked = self.leased(|| self.client().check_and_watch_stat(&path)).await?;
+            let (Some(stat), watcher) = asked.map_err(|e| self.failed(&e))? else { return Ok(()) };
+            if entering_counts && stat.version > version {
+                return Ok(());
+            }
+            version = stat.version;
+            let event = self.while_leased(async { Ok(watcher.changed().await) }).await?;
+            match event.event_type {
+                EventType::NodeDataChanged if !entering_counts => {}
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// Resolves when the children of the lock's node satisfy a condition.
+    async fn children_change(&self, condition: impl Fn(&[String]) -> bool) -> Result<()> {
+        loop {
+            let path = self.lock.path();
+            let (children, watcher) =
+                match self.leased(|| self.client().list_and_watch_children(path)).await? {
+                    Err(ZkError::NoNode) => return Ok(()),
+                    answer => answer.map_err(|e| self.failed(&e))?,
+                };
+            if condition(&children) {
+                return Ok(());
+            }
+            let event = self.while_leased(async { Ok(watcher.changed().await) }).await?;
+            if event.event_type == EventType::Session {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Removes our node. True if this call did; false if it was gone before.
+    async fn remove(&self) -> Result<bool> {
+        let end = timeout_of(&self.session);
+        let removed =
+            tokio::time::timeout(end, remove(self.client(), &self.lock, &self.prefix, &self.own)).await;
+        match removed {
+            Ok(Ok(by_us)) => Ok(by_us),
+            Ok(Err(error)) if is_session_end(&error) => Ok(false),
+            Ok(Err(error)) => Err(self.ensemble.refused(&error)),
+            Err(_) => Err(unavailable("no answer to the release; the session's end will release the lock")),
+        }
+    }
+
+    fn position(&self, line: &Line) -> Option<usize> {
+        line.position(self.own.as_deref()?)
+    }
+
+    fn own_path(&self) -> String {
+        self.lock.child(self.own.as_deref().unwrap_or_default())
+    }
+
+    /// Asks something, repeatedly if the connection breaks, that makes no sense any more once the lease is lost.
+    async fn leased<T, F>(&self, call: impl FnMut() -> F) -> Result<Result<T, ZkError>>
+    where
+        F: Future<Output = Result<T, ZkError>>,
+    {
+        self.while_leased(async { Ok(persist(call).await) }).await
+    }
+
+    async fn while_leased<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        tokio::select! {
+            biased;
+            reason = self.lease.lost() => Err(self.session_lost(&reason)),
+            result = work => result,
+        }
+    }
+
+    fn failed(&self, error: &ZkError) -> Error {
+        match is_session_end(error) {
+            true => self.session_lost(&error.to_string()),
+            false => self.ensemble.refused(error),
+        }
+    }
+
+    fn session_lost(&self, reason: &str) -> Error {
+        Error::SessionLost { engine: "zookeeper", name: self.name.to_string(), reason: reason.into() }
+    }
+}
+
+impl Hold for Claim {
+    fn release(mut self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+        Box::pin(async move {
+            self.renewal = None;
+            self.sentinel = None;
+            let reason = if !self.lease.is_valid() {
+                // Nothing to wait for: dropping does what is left to do.
+                self.lease.lost().await
+            } else if self.remove().await? {
+                self.given_up = true;
+                return Ok(());
+            } else {
+                self.given_up = true;
+                "its node or session had ended before the release".into()
+            };
+            Err(Error::Lost { name: self.name.to_string(), reason })
+        })
+    }
+}
+
+impl Drop for Claim {
+    /// Removes the node in the background, for as long as the session lives. If nobody is left to do that,
+    /// nobody is left to keep the session either.
+    fn drop(&mut self) {
+        if !self.given_up {
+            let (session, lock) = (self.session.clone(), self.lock.clone());
+            let (prefix, own) = (std::mem::take(&mut self.prefix), self.own.take());
+            self.runtime.spawn(async move { remove(&session.client, &lock, &prefix, &own).await });
+        }
+    }
+}
+
+fn timeout_of(session: &Session) -> Duration {
+    session.client.session_timeout()
+}
+
+/// The name of the one child that begins with `prefix`.
+async fn find(client: &Client, lock: &LockNode, prefix: &str) -> Result<Option<String>, ZkError> {
+    match fresh_children(client, lock.path()).await {
+        Err(ZkError::NoNode) => Ok(None),
+        children => Ok(children?.into_iter().find(|child| child.starts_with(prefix))),
+    }
+}
+
+/// Removes a node, known or not. True if this call did; false if it was not there.
+async fn remove(
+    client: &Client,
+    lock: &LockNode,
+    prefix: &str,
+    own: &Option<String>,
+) -> Result<bool, ZkError> {
+    // Requests of a session are served in order: a creation whose answer nobody waited for comes before this.
+    let name = match own {
+        Some(name) => name.clone(),
+        None => match persist(|| find(client, lock, prefix)).await? {
+            Some(name) => name,
+            None => return Ok(false),
+        },
+    };
+    let path = lock.child(&name);
+    let mut asked = false;
+    let delete = || {
+        let again = std::mem::replace(&mut asked, true);
+        let deleted = client.delete(&path, None);
+        async move {
+            match deleted.await {
+                Ok(()) => Ok(true),
+                // Repeated: perhaps the first one did it.
+                Err(ZkError::NoNode) => Ok(again),
+                Err(error) => Err(error),
+            }
+        }
+    };
+    persist(delete).await
+}
+
+/// One renewal: see the parent module for why it is more than a ping.
+async fn renew(client: &Client, own: &str) -> Result<(), NotRenewed> {
+    let (synced, stat) = (client.sync(own), client.check_stat(own));
+    let seen = async {
+        synced.await?;
+        stat.await
+    };
+    match seen.await {
+        Ok(Some(_)) => Ok(()),
+        Ok(None) => Err(NotRenewed::Gone("its node is gone".into())),
+        Err(error) if is_session_end(&error) => Err(NotRenewed::Gone(error.to_string())),
+        Err(_) => Err(NotRenewed::TryAgain),
+    }
+}
+
+/// Watches our own node, so that we learn at once when somebody else deletes it or the session ends; and removes
+/// the node of a hold that is lost and not yet dropped, since the session may well live on.
+struct Sentinel(tokio::task::AbortHandle);
+
+impl Sentinel {
+    fn post(claim: &Claim) -> Sentinel {
+        let (session, lock, lease) = (claim.session.clone(), claim.lock.clone(), claim.lease.clone());
+        let (prefix, own, path) = (claim.prefix.clone(), claim.own.clone(), claim.own_path());
+        let task = tokio::spawn(async move {
+            tokio::select! {
+                reason = until_gone(&session.client, &path) => lease.lose(reason),
+                _ = lease.lost() => {
+                    // The holder was promised this much time to stop.
+                    tokio::time::sleep(lease.valid_for()).await;
+                    let _ = remove(&session.client, &lock, &prefix, &own).await;
+                }
+            }
+        });
+        Sentinel(task.abort_handle())
+    }
+}
+
+/// Resolves with the reason when the node is gone.
+async fn until_gone(client: &Client, path: &str) -> String {
+    loop {
+        match persist(|| client.check_and_watch_stat(path)).await {
+            Ok((Some(_), watcher)) => {
+                watcher.changed().await;
+            }
+            Ok((None, _)) => return "its node was deleted by somebody else".into(),
+            Err(error) => return error.to_string(),
+        }
+    }
+}
+
+impl Drop for Sentinel {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}

@@ -1,0 +1,120 @@
+//! `zookeeper`: locks among machines, kept by a ZooKeeper ensemble (3.6 or later; tested with 3.8).
+//!
+//! # The nodes
+//!
+//! ```text
+//! /lockkeeper                              persistent; a path in the URL replaces it
+//! /lockkeeper/NAME                         container: ZooKeeper removes it some time after its last child;
+//!                                          its data says what kind of lock this is: `m`, or `p3` for 3 permits
+//! /lockkeeper/NAME/x.HOLDER-0000000007     ephemeral, sequential: one that holds or waits alone
+//! /lockkeeper/NAME/s.HOLDER-0000000008     … shared
+//! /lockkeeper/NAME/p.HOLDER-0000000009     … for a permit
+//! ```
+//!
+//! `NAME` and `HOLDER` are escaped. The data of the lowest nodes is a [`Record`](super::line::Record) as JSON.
+//!
+//! # The recipe
+//!
+//! 1. Create the sequential node. If the connection breaks before the answer, look for a node with our unique `HOLDER`
+//!    (after a `sync`, so that no server that lags behind hides it) before creating another.
+//! 2. Order the children by sequence number. Whoever has nobody conflicting ahead holds: [`Line`](super::line::Line).
+//! 3. Otherwise watch only what can let us in, and then look again. Writing the time of entry into our own node
+//!    proves, at the moment of entry, that node and session still exist.
+//!
+//! The **fence** is the zxid that created the node: zxids rise with every change of the ensemble, and conflicting
+//! entries enter in the order of their nodes. It fits a signed column: 32 bits of epoch, 32 of counter.
+//!
+//! `try` looks first; if somebody comes between the look and the creation, it stands in the line for a moment.
+//!
+//! # Sessions and leases
+//!
+//! All holds of one time to live share a session, so an acquire costs one write and a release another. ZooKeeper
+//! bounds session timeouts (2 to 20 ticks, by default 4 to 40 s); what the server answers counts.
+//!
+//! A renewal is a `sync`, which reaches the *leader*, and a look at our node: a mere ping is answered by a server
+//! cut off from its ensemble too. The leader learns of it from our server within half a tick, and forgets what that
+//! server had not yet told if it crashes; since a session lasts at least two ticks, **three quarters** of the session
+//! timeout are counted and no more. Besides, each claim watches its own node and learns at once when somebody
+//! else deletes it.
+
+mod changes;
+mod claim;
+mod ensemble;
+mod nodes;
+
+use super::servers::Servers;
+use super::{bad_url, line, without_password};
+use crate::engine::{Acquired, BoxFuture, Capabilities, Changes, Engine, Patience, Request};
+use crate::info::LockInfo;
+use crate::{LockName, Result};
+use std::sync::Arc;
+
+/// The engine of `zookeeper:` URLs.
+pub(crate) struct ZooKeeperEngine {
+    ensemble: Arc<ensemble::Ensemble>,
+}
+
+impl ZooKeeperEngine {
+    /// Connects, and checks that ZooKeeper answers there and lets us in.
+    pub async fn open(url: &str) -> Result<ZooKeeperEngine> {
+        let servers = Servers::parse(url, 2181)?;
+        let root = nodes::Root::new(&servers.path).map_err(|reason| bad_url(url, reason))?;
+        let ensemble = ensemble::Ensemble::open(&without_password(url), servers, root).await?;
+        Ok(ZooKeeperEngine { ensemble: Arc::new(ensemble) })
+    }
+}
+
+impl Engine for ZooKeeperEngine {
+    fn name(&self) -> &'static str {
+        "zookeeper"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            fence: true,
+            fifo: true,
+            shared: true,
+            semaphore: true,
+            waiters: true,
+            election: true,
+            expires: true,
+        }
+    }
+
+    fn acquire(&self, request: Request, patience: Patience) -> BoxFuture<'_, Result<Option<Acquired>>> {
+        Box::pin(claim::acquire(&self.ensemble, request, patience))
+    }
+
+    fn inspect<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<LockInfo>> {
+        Box::pin(async move {
+            let records = self.ensemble.records(&self.ensemble.root.of(name)).await?;
+            Ok(line::info(name.as_str(), records))
+        })
+    }
+
+    fn list(&self) -> BoxFuture<'_, Result<Vec<LockInfo>>> {
+        Box::pin(async move {
+            let mut all = Vec::new();
+            for lock in self.ensemble.locks().await? {
+                let records = self.ensemble.records(&lock).await?;
+                if let Some((_, first)) = records.first() {
+                    let name = first.name.clone();
+                    all.push(line::info(&name, records));
+                }
+            }
+            all.sort_by(|a, b| a.name.cmp(&b.name));
+            Ok(all)
+        })
+    }
+
+    fn changes<'a>(&'a self, name: Option<&'a LockName>) -> BoxFuture<'a, Result<Box<dyn Changes>>> {
+        let path = match name {
+            Some(name) => self.ensemble.root.of(name).path().to_owned(),
+            None => self.ensemble.root.path().to_owned(),
+        };
+        Box::pin(async move {
+            let changes = changes::ZooKeeperChanges::watch(self.ensemble.clone(), path).await?;
+            Ok(Box::new(changes) as Box<dyn Changes>)
+        })
+    }
+}

@@ -1,0 +1,137 @@
+//! The names of nodes: see the parent module.
+
+use crate::LockName;
+use crate::engine::line::{Line, Place, escaped};
+use crate::info::Kind;
+
+/// Where all locks of an engine are.
+pub(super) struct Root(String);
+
+impl Root {
+    /// The path of a URL as ZooKeeper would accept it, or what is wrong with it.
+    pub fn new(path: &str) -> Result<Root, &'static str> {
+        let mut parts = path.split('/').skip(1);
+        match path {
+            "" => Ok(Root("/lockkeeper".into())),
+            _ if path.len() > 512 => Err("its path is longer than 512 bytes"),
+            _ if parts.any(|part| matches!(part, "" | "." | "..")) => {
+                Err("its path has an empty, `.` or `..` component")
+            }
+            _ => Ok(Root(path.into())),
+        }
+    }
+
+    pub fn path(&self) -> &str {
+        &self.0
+    }
+
+    pub fn of(&self, name: &LockName) -> LockNode {
+        self.child(&escaped(name.as_str()))
+    }
+
+    /// The lock whose node has this name.
+    pub fn child(&self, node: &str) -> LockNode {
+        LockNode(format!("{}/{node}", self.0))
+    }
+}
+
+/// The node of one lock.
+#[derive(Clone)]
+pub(super) struct LockNode(String);
+
+impl LockNode {
+    pub fn path(&self) -> &str {
+        &self.0
+    }
+
+    pub fn child(&self, name: &str) -> String {
+        format!("{}/{name}", self.0)
+    }
+}
+
+/// What the node of one acquisition is called, up to the number that ZooKeeper adds.
+pub(super) fn prefix(kind: Kind, holder: &str) -> String {
+    let letter = match kind {
+        Kind::Exclusive => 'x',
+        Kind::Shared => 's',
+        Kind::Permit { .. } => 'p',
+    };
+    format!("{letter}.{}-", escaped(holder))
+}
+
+/// What kind of lock a request takes the name for, as data of the lock's node.
+pub(super) fn lock_data(kind: Kind) -> String {
+    match kind {
+        Kind::Exclusive | Kind::Shared => "m".into(),
+        Kind::Permit { of } => format!("p{of}"),
+    }
+}
+
+/// The inverse of [`lock_data`]; any mutex is `Exclusive`.
+pub(super) fn lock_kind(data: &[u8]) -> Option<Kind> {
+    match std::str::from_utf8(data).ok()? {
+        "m" => Some(Kind::Exclusive),
+        permits => Some(Kind::Permit { of: permits.strip_prefix('p')?.parse().ok()? }),
+    }
+}
+
+/// The line that children of a lock's node form; `None` if one of them is not ours.
+///
+/// Numbers start again after 2³¹ children; by then the container has been removed many times, unless somebody
+/// waited all the while.
+pub(super) fn line(lock: Kind, children: &[String]) -> Option<Line> {
+    let place = |child: &String| {
+        let kind = match (child.split_once('.')?.0, lock) {
+            ("x", _) => Kind::Exclusive,
+            ("s", _) => Kind::Shared,
+            ("p", Kind::Permit { of }) => Kind::Permit { of },
+            // Of another semaphore, about to notice that and to leave.
+            ("p", _) => Kind::Permit { of: 1 },
+            _ => return None,
+        };
+        let number = child.rsplit_once('-')?.1.parse().ok()?;
+        Some(Place { id: child.clone(), number, kind })
+    };
+    Some(Line::new(children.iter().map(place).collect::<Option<_>>()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn children_form_a_line_by_number() {
+        let permit = Kind::Permit { of: 3 };
+        let children: Vec<String> = [(Kind::Shared, 12), (Kind::Exclusive, 9), (Kind::Shared, 10)]
+            .map(|(kind, number)| format!("{}{number:010}", prefix(kind, "host-1/2/x.0")))
+            .to_vec();
+        let line = line(Kind::Exclusive, &children).unwrap();
+        let kinds: Vec<Kind> = line.places().iter().map(|place| place.kind).collect();
+        assert_eq!(kinds, [Kind::Exclusive, Kind::Shared, Kind::Shared]);
+        assert_eq!(line.places()[0].id, children[1]);
+        let permits = [format!("{}0000000001", prefix(permit, "h"))];
+        assert_eq!(super::line(permit, &permits).unwrap().places()[0].kind, permit);
+        for strange in ["", "x", "x.", "x.h-", "q.h-1", "x.h-y"] {
+            assert_eq!(super::line(permit, &[strange.to_owned()]), None, "{strange:?}");
+        }
+    }
+
+    #[test]
+    fn the_kind_of_a_lock_is_read_back() {
+        for kind in [Kind::Exclusive, Kind::Permit { of: 1 }, Kind::Permit { of: u32::MAX }] {
+            assert_eq!(lock_kind(lock_data(kind).as_bytes()), Some(kind));
+        }
+        for strange in [&b""[..], b"x", b"p", b"p-1", b"p99999999999", b"\xff"] {
+            assert_eq!(lock_kind(strange), None);
+        }
+    }
+
+    #[test]
+    fn a_path_must_be_one_that_zookeeper_takes() {
+        assert_eq!(Root::new("/a/b").unwrap().of(&LockName::new("../x").unwrap()).path(), "/a/b/%2E%2E%2Fx");
+        assert_eq!(Root::new("").unwrap().path(), "/lockkeeper");
+        for bad in ["/a//b", "/../b", "/a/.", &"/x".repeat(400)] {
+            assert!(Root::new(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Real servers, started by the tests on free loopback ports and killed with them.
+
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+/// Only a server that never starts reaches it.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A server process. Killed -9 and waited for when dropped, also when the test panics.
+pub struct Daemon {
+    port: u16,
+    command: Box<dyn Fn(u16) -> Command + Send + Sync>,
+    child: Mutex<Option<Child>>,
+}
+
+impl Daemon {
+    /// Starts `command(port)` on a free port, and returns when it accepts connections.
+    pub fn start(command: impl Fn(u16) -> Command + Send + Sync + 'static) -> Daemon {
+        let command = Box::new(command);
+        loop {
+            let port = free_port();
+            // Somebody else may take the port first; then the server ends, and the next port is tried.
+            if let Some(child) = running(command(port), port) {
+                return Daemon { port, command, child: Mutex::new(Some(child)) };
+            }
+        }
+    }
+
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Sends a signal by name, with kill(1).
+    pub fn signal(&self, signal: &str) {
+        let pid = self.pid().to_string();
+        assert!(Command::new("kill").args(["-s", signal, &pid]).status().unwrap().success());
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.lock().unwrap().as_ref().expect("it runs").id()
+    }
+}
+
+impl crate::backend::Server for Daemon {
+    fn stop(&self) {
+        if let Some(mut child) = self.child.lock().unwrap().take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    fn start(&self) {
+        let start = Instant::now();
+        let child = loop {
+            match running((self.command)(self.port), self.port) {
+                Some(child) => break child,
+                None => assert!(start.elapsed() < PATIENCE, "the server does not start again"),
+            }
+        };
+        *self.child.lock().unwrap() = Some(child);
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        crate::backend::Server::stop(self);
+    }
+}
+
+/// A port that nobody uses, and that no other test of this process was given: its server may not have got round to
+/// listening yet, and the two tests would share one server.
+fn free_port() -> u16 {
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    loop {
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+        if GIVEN.lock().unwrap().insert(port) {
+            return port;
+        }
+    }
+}
+
+/// The process once it accepts connections; `None` if it ended instead.
+fn running(mut command: Command, port: u16) -> Option<Child> {
+    let mut child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let start = Instant::now();
+    loop {
+        if child.try_wait().unwrap().is_some() {
+            return None;
+        }
+        if TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok() && child.try_wait().unwrap().is_none() {
+            return Some(child);
+        }
+        assert!(start.elapsed() < PATIENCE, "{command:?} does not accept connections");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The path of a server's program. Without it: a failure for root, who can install the package, and otherwise a skipped
+/// test that says so.
+pub fn program(name: &str, directories: &[&str], package: &str) -> Option<PathBuf> {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let everywhere = directories.iter().copied().chain(path.split(':')).chain(["/usr/sbin"]);
+    let found = everywhere.map(|directory| Path::new(directory).join(name)).find(|path| path.exists());
+    if found.is_none() {
+        assert!(!is_root(), "{name} is missing: apt-get install {package} (or scripts/servers {package})");
+        eprintln!("SKIPPED: {name} is missing; install the package {package} to run this test");
+    }
+    found
+}
+
+/// The processes that this one started, by the kernel's list.
+pub fn children_of(pid: u32) -> Vec<u32> {
+    let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()
+}
+
+pub fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}

@@ -1,0 +1,230 @@
+//! The suite on ZooKeeper, and what only that engine promises.
+
+use crate::backend::{Backend, Server, acquire, open, until, until_waiting};
+use crate::local_server::{self, Daemon};
+use lockkeeper::{Error, Lockkeeper};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+use zookeeper_client::Client;
+
+/// As Debian lays it out; the jar names what else it needs.
+const JAR: &str = "/usr/share/java/zookeeper.jar";
+
+/// A ZooKeeper server with data of its own.
+pub struct ZooKeeper {
+    pub daemon: Daemon,
+    _data: Arc<tempfile::TempDir>,
+}
+
+impl ZooKeeper {
+    /// `None` if there is no ZooKeeper and we are not root.
+    pub fn start() -> Option<ZooKeeper> {
+        let java = local_server::program("java", &[], "default-jre-headless")?;
+        let jar = Path::new(JAR);
+        let name = jar.file_name().unwrap().to_str().unwrap();
+        local_server::program(name, &["/usr/share/java"], "zookeeper")?;
+        let data = Arc::new(tempfile::tempdir().unwrap());
+        let directory = data.clone();
+        let daemon = Daemon::start(move |port| {
+            let config = directory.path().join("zoo.cfg");
+            let data = directory.path().join("data");
+            // Sessions of 1 s to 2 h, so that tests can be quick or wait for nothing.
+            let text = format!(
+                "tickTime=500\nmaxSessionTimeout=7200000\nclientPortAddress=127.0.0.1\nclientPort={port}\n\
+                 dataDir={}\nadmin.enableServer=false\nmaxClientCnxns=0\n",
+                data.display()
+            );
+            std::fs::write(&config, text).unwrap();
+            // Ends with us, even if we are killed.
+            let mut command = Command::new("setpriv");
+            command.args(["--pdeathsig", "KILL", "--"]).arg(&java);
+            command.args(["-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", JAR]);
+            command.arg("org.apache.zookeeper.server.quorum.QuorumPeerMain").arg(config);
+            command
+        });
+        Some(ZooKeeper { daemon, _data: data })
+    }
+
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.daemon.port())
+    }
+
+    /// An administrator's own session.
+    async fn admin(&self) -> Client {
+        Client::connect(&self.address()).await.unwrap()
+    }
+}
+
+impl Backend for ZooKeeper {
+    fn url(&self) -> String {
+        format!("zookeeper://{}", self.address())
+    }
+
+    fn server(&self) -> Option<&dyn Server> {
+        Some(&self.daemon)
+    }
+
+    /// Each kill costs a session's timeout.
+    fn kills(&self) -> usize {
+        6
+    }
+}
+
+/// The server, or the end of the test.
+macro_rules! zookeeper {
+    () => {
+        match ZooKeeper::start() {
+            Some(zookeeper) => zookeeper,
+            None => return,
+        }
+    };
+}
+
+crate::conformance! { zookeeper!() }
+
+/// The children of a lock's node, by number.
+async fn line(admin: &Client, path: &str) -> Vec<String> {
+    let mut children = admin.list_children(path).await.unwrap();
+    children.sort_by_key(|child| child.rsplit_once('-').unwrap().1.to_owned());
+    children
+}
+
+#[tokio::test]
+async fn an_idle_lock_leaves_only_an_empty_container() {
+    let zookeeper = zookeeper!();
+    let (locks, admin) = (open(&zookeeper).await, zookeeper.admin().await);
+    locks.mutex("a").acquire().await.unwrap().release().await.unwrap();
+    drop(locks.mutex("a").acquire().await.unwrap());
+    until(|| async { line(&admin, "/lockkeeper/a").await.is_empty() }).await;
+    assert!(locks.list().await.unwrap().is_empty());
+    // And that can become another kind of lock.
+    locks.semaphore("a", 3).acquire().await.unwrap().release().await.unwrap();
+    let (kind, _) = admin.get_data("/lockkeeper/a").await.unwrap();
+    assert_eq!(kind, b"p3");
+    // Whatever removes it, as ZooKeeper does in time, the lock works on.
+    admin.delete("/lockkeeper/a", None).await.unwrap();
+    admin.delete("/lockkeeper", None).await.unwrap();
+    locks.mutex("a").acquire().await.unwrap().release().await.unwrap();
+}
+
+/// Whoever's node an administrator removes learns it at once, not when the session would have run out.
+#[tokio::test]
+async fn a_forced_release_is_noticed_at_once() {
+    let zookeeper = zookeeper!();
+    let (locks, admin) = (open(&zookeeper).await, zookeeper.admin().await);
+    let hour = Duration::from_secs(3600);
+    let holder = locks.mutex("a").ttl(hour).acquire().await.unwrap();
+    let waiter = tokio::spawn(locks.mutex("a").ttl(hour).acquire());
+    until_waiting(&locks, "a", 1).await;
+    let next = acquire(locks.mutex("a").ttl(hour));
+    until_waiting(&locks, "a", 2).await;
+    let in_order = line(&admin, "/lockkeeper/a").await;
+    admin.delete(&format!("/lockkeeper/a/{}", in_order[1]), None).await.unwrap();
+    let error = waiter.await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::SessionLost { .. }), "{error}");
+    admin.delete(&format!("/lockkeeper/a/{}", in_order[0]), None).await.unwrap();
+    assert!(holder.lost().await.contains("by somebody else"));
+    assert!(!holder.is_valid());
+    let fence = holder.fence();
+    let error = holder.release().await.unwrap_err();
+    assert!(matches!(error, Error::Lost { .. }), "{error}");
+    assert!(next.await.unwrap().fence() > fence);
+}
+
+#[tokio::test]
+async fn a_restart_of_the_server_within_the_session_loses_nothing() {
+    let zookeeper = zookeeper!();
+    let (locks, other) = (open(&zookeeper).await, open(&zookeeper).await);
+    let hour = Duration::from_secs(3600);
+    let holder = locks.mutex("a").ttl(hour).acquire().await.unwrap();
+    let waiter = acquire(other.mutex("a").ttl(hour));
+    until_waiting(&locks, "a", 1).await;
+    let mut watch = locks.watch().await.unwrap();
+    zookeeper.daemon.stop();
+    zookeeper.daemon.start();
+    assert!(holder.is_valid());
+    until(|| async { locks.mutex("a").ttl(hour).try_acquire().await.is_ok_and(|guard| guard.is_none()) })
+        .await;
+    let fence = holder.fence();
+    holder.release().await.unwrap();
+    assert!(waiter.await.unwrap().fence() > fence);
+    watch.changed().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_path_in_the_url_is_a_place_of_its_own() {
+    let zookeeper = zookeeper!();
+    let here = open(&zookeeper).await.mutex("a").acquire().await.unwrap();
+    let elsewhere = Lockkeeper::open(&format!("{}/team/x/", zookeeper.url())).await.unwrap();
+    let there = elsewhere.mutex("a").try_acquire().await.unwrap().expect("another lock");
+    assert_eq!(line(&zookeeper.admin().await, "/team/x/a").await.len(), 1);
+    assert_eq!(elsewhere.list().await.unwrap().len(), 1);
+    drop((here, there));
+}
+
+#[tokio::test]
+async fn a_node_that_is_not_ours_is_named_not_guessed() {
+    let zookeeper = zookeeper!();
+    let (locks, admin) = (open(&zookeeper).await, zookeeper.admin().await);
+    let anybody = zookeeper_client::CreateMode::Persistent.with_acls(zookeeper_client::Acls::anyone_all());
+    admin.create("/lockkeeper/a", b"what?", &anybody).await.unwrap();
+    admin.create("/lockkeeper/b", b"m", &anybody).await.unwrap();
+    admin.create("/lockkeeper/b/strange", b"", &anybody).await.unwrap();
+    for name in ["a", "b"] {
+        for error in
+            [locks.mutex(name).acquire().await, locks.mutex(name).try_acquire().await.map(|_| unreachable!())]
+        {
+            let error = error.unwrap_err().to_string();
+            assert!(error.contains(&format!("/lockkeeper/{name}")), "{error}");
+            assert!(error.contains("not Lockkeeper's"), "{error}");
+        }
+        assert!(locks.inspect(name).await.unwrap().holders.is_empty());
+    }
+    locks.mutex("c").acquire().await.unwrap().release().await.unwrap();
+}
+
+async fn refused(url: &str) -> String {
+    let error = Lockkeeper::open(url).await.expect_err("must be refused");
+    assert!(!error.to_string().contains("secret"), "{error}");
+    error.to_string()
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_the_server_is_said() {
+    let zookeeper = zookeeper!();
+    let address = zookeeper.address();
+    // The first to come owns the locks.
+    let owner = Lockkeeper::open(&format!("zookeeper://me:secret@{address}")).await.unwrap();
+    owner.mutex("a").acquire().await.unwrap().release().await.unwrap();
+    assert!(refused(&zookeeper.url()).await.contains("belong to a user"));
+    let error = refused(&format!("zookeeper://me:secret2@{address}")).await;
+    assert!(error.contains("the user \"me\" may not") && error.contains("password is wrong"), "{error}");
+    for (path, part) in [("/a//b", "empty"), ("/../b", "`..` component")] {
+        assert!(refused(&format!("{}{path}", zookeeper.url())).await.contains(part));
+    }
+    zookeeper.daemon.stop();
+    assert!(refused(&zookeeper.url()).await.contains("is it ZooKeeper, and does it run?"));
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_zookeeper_is_said() {
+    for answer in [&b""[..], b"HTTP/1.1 400 Bad Request\r\n\r\n", b"-ERR unknown command\r\n", b"\0\0\0\0"] {
+        let error = refused(&format!("zookeeper://{}", crate::network::impostor(answer).await)).await;
+        assert!(error.contains("is it ZooKeeper"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn lost_replies_do_nothing_twice() {
+    let zookeeper = zookeeper!();
+    crate::network::lost_replies_do_nothing_twice("zookeeper", zookeeper.address()).await;
+}
+
+/// The connection stays open and nothing comes back: renewals are blocked past the time to live.
+#[tokio::test]
+async fn a_server_that_hangs_is_noticed() {
+    let zookeeper = zookeeper!();
+    crate::network::a_server_that_hangs_is_noticed(&zookeeper, &zookeeper.daemon).await;
+}
