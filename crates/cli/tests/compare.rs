@@ -197,6 +197,8 @@ fn bad_input_is_answered_with_a_sentence_and_64() {
     let cases = [
         ("compare --algorithms lamprt --sites 3", "did you mean 'lamport'?"),
         ("compare --sites 0", "between 1 and 1000000 sites"),
+        ("compare --sites 9223372036854775807 --load low,pairs,high", "between 1 and 1000000 sites"),
+        ("choose --sites 9223372036854775807 --failures 1", "2 to 200 sites"),
         ("compare --sites x", "invalid value 'x'"),
         ("compare --load heavy", "there is no load 'heavy'"),
         ("compare --seeds 0", "0 is not in"),

@@ -135,7 +135,7 @@ pub fn choose(wish: &Wish, progress: &Progress) -> Result<Advice, Error> {
 
 /// How many entries all of that has, for a progress bar.
 pub fn entries(wish: &Wish) -> u64 {
-    let sites = wish.sites as u64;
+    let sites = wish.sites.min(MOST_SITES) as u64;
     let crashes = if wish.failures == 0 { 0 } else { CRASH_SEEDS * sites * 4 * sites };
     registry::ALL.len() as u64 * (SEEDS * (ENTRIES + 44 * sites) + crashes)
 }

@@ -86,7 +86,7 @@ impl Compare {
             Ok((comparison, plots))
         };
         let more = if wants_plots { plots::Study::entries(&sweep) } else { 0 };
-        let (comparison, plots) = progress::bar(sweep.entries() + more, work)?;
+        let (comparison, plots) = progress::bar(sweep.entries().saturating_add(more), work)?;
         if let Some(path) = &self.csv {
             write(path, comparison.csv().as_bytes())?;
         }
@@ -113,12 +113,23 @@ impl Compare {
     fn sweep(&self) -> Result<Sweep, String> {
         Ok(Sweep {
             algorithms: algorithms(&self.algorithms)?,
-            sites: self.sites.clone(),
-            loads: self.load.clone(),
+            sites: once(&self.sites),
+            loads: once(&self.load),
             seeds: self.seeds,
             cs: self.cs.clone(),
         })
     }
+}
+
+/// Each once, in the order given.
+fn once<T: PartialEq + Copy>(given: &[T]) -> Vec<T> {
+    let mut once = Vec::new();
+    for &item in given {
+        if !once.contains(&item) {
+            once.push(item);
+        }
+    }
+    once
 }
 
 /// The algorithms that a list names; `all` stands for all.

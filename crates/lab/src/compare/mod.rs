@@ -69,7 +69,11 @@ impl Sweep {
 
     /// How many entries all runs have together, for a progress bar.
     pub fn entries(&self) -> u64 {
-        self.specs().iter().map(|spec| (spec.warmup() + spec.entries) * self.seeds).sum()
+        if self.check().is_err() {
+            return 0;
+        }
+        let of = |spec: &Spec| spec.warmup().saturating_add(spec.entries).saturating_mul(self.seeds);
+        self.specs().iter().map(of).fold(0, u64::saturating_add)
     }
 
     /// Runs everything, on all cores.

@@ -83,8 +83,8 @@ impl Study {
 
     /// How many entries all runs have together, for a progress bar.
     pub fn entries(sweep: &Sweep) -> u64 {
-        let one = ENTRIES + 2 * sites(sweep) as u64;
-        sweep.algorithms.len() as u64 * (POINTS as u64 + 2) * seeds(sweep) * one
+        let one = ENTRIES.saturating_add((sites(sweep) as u64).saturating_mul(2));
+        (sweep.algorithms.len() as u64 * (POINTS as u64 + 2) * seeds(sweep)).saturating_mul(one)
     }
 
     /// The algorithms that have something to show, and the names of those that do not.
