@@ -244,10 +244,9 @@ impl Sink for Arrivals {
                 self.waiting.push_back(from);
             }
             What::Enter { .. } => {
-                if self.waiting.pop_front() != Some(record.site) {
-                    self.waiting.retain(|site| *site != record.site);
-                    self.out_of_order += 1;
-                }
+                let place = self.waiting.iter().position(|site| *site == record.site);
+                self.out_of_order += u64::from(place != Some(0));
+                place.and_then(|place| self.waiting.remove(place));
             }
             _ => {}
         }

@@ -99,7 +99,7 @@ impl Quorums {
             "grid" => Construction::Grid,
             "majority" => Construction::Majority,
             "tree" => Construction::Tree,
-            file => return self.from_file(file),
+            file => return self.read(file),
         };
         let sites = self.sites.ok_or("say how many sites there are, as in --sites 13")?;
         within_bounds(sites)?;
@@ -107,7 +107,7 @@ impl Quorums {
         Ok(Coterie::new(&construction, sites))
     }
 
-    fn from_file(&self, file: &str) -> Result<Coterie, String> {
+    fn read(&self, file: &str) -> Result<Coterie, String> {
         let told = |error: std::io::Error| {
             format!(
                 "cannot read '{file}': {error}; a construction is plane, grid, majority, tree, best or a file of sets"
@@ -117,8 +117,7 @@ impl Quorums {
             return Err(format!("the file {file} is larger than 16 MiB"));
         }
         let text = std::fs::read_to_string(file).map_err(told)?;
-        let coterie = parse(&text, self.sites).map_err(|what| format!("{file}: {what}"))?;
-        Ok(coterie)
+        parse(&text, self.sites).map_err(|what| format!("{file}: {what}"))
     }
 }
 

@@ -126,14 +126,16 @@ impl Canvas {
     }
 
     /// Names at the right end of lines, moved apart where they would overlap, each joined to its line.
-    pub fn labels(&mut self, frame: &Frame, labels: &[(Look, f64, String)]) {
-        let mut sorted: Vec<&(Look, f64, String)> = labels.iter().collect();
+    pub fn labels(&mut self, frame: &Frame, labels: &[(Option<Look>, f64, String)]) {
+        let mut sorted: Vec<&(Option<Look>, f64, String)> = labels.iter().collect();
         sorted.sort_by(|a, b| a.1.total_cmp(&b.1));
         let places = apart(&sorted.iter().map(|label| label.1).collect::<Vec<_>>(), frame.top, frame.bottom);
         for ((look, y, text), place) in sorted.into_iter().zip(places) {
             let x = frame.right + 34.0;
             self.path("leader", &[[frame.right + 4.0, *y], [frame.right + 22.0, place], [x - 8.0, place]]);
-            self.mark(*look, [x, place]);
+            if let Some(look) = look {
+                self.mark(*look, [x, place]);
+            }
             self.text("label", "start", [x + 14.0, place + 5.0], text);
         }
     }
@@ -253,7 +255,9 @@ impl Frame {
     pub fn vertical_axis(&self, canvas: &mut Canvas, scale: Scale, ticks: &[f64], name: &str) {
         for &tick in ticks {
             let y = self.y(scale, tick);
-            canvas.segment("grid", [self.left, y], [self.right, y]);
+            if y < self.bottom - 0.5 {
+                canvas.segment("grid", [self.left, y], [self.right, y]);
+            }
             canvas.text("tick", "end", [self.left - 10.0, y + 5.0], &super::super::number(Some(tick), 3));
         }
         canvas.segment("axis", [self.left, self.top], [self.left, self.bottom]);

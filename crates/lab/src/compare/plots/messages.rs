@@ -34,11 +34,12 @@ pub fn draw(comparison: &Comparison, load: &str) -> Option<Plot> {
     ticks.dedup();
     frame.horizontal_axis(&mut canvas, x, &ticks, "number of sites N");
     frame.vertical_axis(&mut canvas, y, &y.ticks(), "messages per entry");
+    let mut labels = Vec::new();
     if (first..=last).contains(&CROSSING.0) && most >= CROSSING.1 {
         draw_crossing(&mut canvas, &frame, (x, first, last), (y, most * 1.25));
+        let root = 3.0 * libm::sqrt(last);
+        labels.push((None, frame.y(y, root), format!("3√N\u{2002}{}", number(Some(root), 1))));
     }
-
-    let mut labels = Vec::new();
     let mut missing = Vec::new();
     for algorithm in comparison.algorithms() {
         let mut of_it: Vec<&&Row> = rows.iter().filter(|row| row.algorithm == algorithm).collect();
@@ -55,7 +56,7 @@ pub fn draw(comparison: &Comparison, load: &str) -> Option<Plot> {
         let end = of_it.iter().rev().find_map(|row| positive(row.messages_per_entry));
         match measured.last().zip(end) {
             Some((point, end)) => {
-                labels.push((look, point[1], format!("{algorithm}\u{2002}{}", number(Some(end), 1))))
+                labels.push((Some(look), point[1], format!("{algorithm}\u{2002}{}", number(Some(end), 1))))
             }
             None => missing.push(algorithm),
         }
@@ -80,9 +81,6 @@ fn draw_crossing(canvas: &mut Canvas, frame: &Frame, x: (Scale, f64, f64), y: (S
     };
     canvas.path("guide", &curve(|n| 3.0 * libm::sqrt(n)));
     canvas.path("guide", &curve(|n| 2.0 * (n - 1.0)));
-    // Named where there is room: the one where it ends, the other where it leaves the crowd.
-    let [nx, ny] = frame.point((x.0, x.2), (y.0, 3.0 * libm::sqrt(x.2)));
-    canvas.text("tick", "end", [nx - 14.0, ny - 10.0], "3√N");
     let [cx, cy] = frame.point((x.0, CROSSING.0), (y.0, CROSSING.1));
     canvas.segment("leader", [cx, cy], [cx, frame.top + 34.0]);
     canvas.text("label", "start", [cx + 10.0, frame.top + 30.0], "3√N = 2(N−1) at N = 4");
