@@ -172,7 +172,9 @@ fn every_algorithm_is_explained() {
         {
             assert!(told.contains(part), "{slug}: {part}");
         }
-        assert!(told.lines().all(|line| line.chars().count() <= 160), "{slug}");
+        // Text is broken into lines; a command is one line, to be copied.
+        let prose = told.lines().filter(|line| !line.contains("lockkeeper "));
+        assert!(prose.into_iter().all(|line| line.chars().count() <= 100), "{slug}:\n{told}");
     }
     assert!(told("explain maekawa-published").contains("deadlock at"), "its figure is its deadlock");
 }
