@@ -23,6 +23,8 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     Run(commands::run::Args),
+    #[command(name = commands::supervise::DIE_WITH_PARENT, hide = true)]
+    DieWithParent(commands::supervise::DieWithParent),
     Elect(commands::elect::Args),
     Locks(commands::locks::Args),
     Completions(commands::generate::Completions),
@@ -44,6 +46,7 @@ fn main() -> ExitCode {
     };
     match cli.command {
         Command::Run(args) => commands::run::run(args),
+        Command::DieWithParent(args) => commands::supervise::die_with_parent(args),
         Command::Elect(args) => commands::elect::run(args),
         Command::Locks(args) => commands::locks::run(args),
         Command::Completions(args) => commands::generate::completions(&args, Cli::command()),

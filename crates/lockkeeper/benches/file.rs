@@ -1,4 +1,4 @@
-//! The cost of the `file` engine: in one process, and `lockkeeper run` beside `flock(1)`.
+//! The cost of the `file` engine: in one process, and `lockkeeper run` beside `flock(1)` and `etcdctl lock`.
 //!
 //! ```sh
 //! cargo bench -p lockkeeper --bench file                                  # in one process
@@ -53,16 +53,65 @@ fn commands(binary: &str) {
     let bare = || Command::new("true");
     let flock = || with(Command::new("flock"), &[&lock_file, "true"]);
     let run = || with(Command::new(binary), &["run", "--on", &url, "bench", "--", "true"]);
-    println!(
-        "{PROCESSES} processes at once on one lock, each around `true`; best and median of {ROUNDS} rounds, per run:"
-    );
-    report("true alone", PROCESSES, &bare);
-    report("flock(1)", PROCESSES, &flock);
-    report("lockkeeper run", PROCESSES, &run);
-    println!("one at a time, no contention:");
-    report("true alone", 1, &bare);
-    report("flock(1)", 1, &flock);
-    report("lockkeeper run", 1, &run);
+    let etcd = Etcd::start(dir.path());
+    if etcd.is_none() {
+        println!("(no etcd and etcdctl here: Debian's packages etcd-server and etcd-client have them)");
+    }
+    for (what, processes) in [("at once on one lock", PROCESSES), ("one after the other", 1)] {
+        println!("{PROCESSES} times `true`, {what}; best and median of {ROUNDS} rounds, per run:");
+        report("true alone", processes, &bare);
+        report("flock(1)", processes, &flock);
+        report("lockkeeper run", processes, &run);
+        if let Some(etcd) = &etcd {
+            report("etcdctl lock", processes, &|| etcd.lock());
+        }
+    }
+}
+
+/// One etcd server on loopback, gone with the value.
+struct Etcd {
+    server: std::process::Child,
+    url: String,
+}
+
+impl Etcd {
+    fn start(dir: &std::path::Path) -> Option<Etcd> {
+        let port = || {
+            let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
+            free.expect("a free port").port()
+        };
+        let (url, peer) = (format!("http://127.0.0.1:{}", port()), format!("http://127.0.0.1:{}", port()));
+        let data = dir.join("etcd").display().to_string();
+        let cluster = format!("default={peer}");
+        let args = [
+            ["--data-dir", &data],
+            ["--listen-client-urls", &url],
+            ["--advertise-client-urls", &url],
+            ["--listen-peer-urls", &peer],
+            ["--initial-advertise-peer-urls", &peer],
+            ["--initial-cluster", &cluster],
+        ];
+        let mut command = with(Command::new("etcd"), &args.concat());
+        let server = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok()?;
+        let etcd = Etcd { server, url };
+        // The first lock waits until the server is ready.
+        let ready =
+            |_| etcd.lock().stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|s| s.success());
+        (0..20).any(ready).then_some(etcd)
+    }
+
+    fn lock(&self) -> Command {
+        let mut command = with(Command::new("etcdctl"), &["--endpoints", &self.url, "lock", "bench", "true"]);
+        command.env("ETCDCTL_API", "3");
+        command
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
 }
 
 fn with(mut command: Command, args: &[&str]) -> Command {

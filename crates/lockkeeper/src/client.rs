@@ -38,6 +38,9 @@ impl Lockkeeper {
     /// | `file:` | the same, in the user's state directory |
     /// | `etcd://user:password@host:port,host:port/path` | an etcd cluster (feature `etcd`) |
     /// | `zookeeper://user:password@host:port,host:port/path` | a ZooKeeper ensemble (feature `zookeeper`) |
+    /// | `redis://user:password@host:6379/0` | one Redis server |
+    /// | `redis://a,b,c` | several independent ones: Redlock, without fences |
+    /// | `postgres://user:password@host:5432/database` | PostgreSQL |
     ///
     /// Engines with servers come with cargo features of their own.
     pub async fn open(url: &str) -> Result<Lockkeeper> {
@@ -251,10 +254,10 @@ impl Acquire {
             }
             _ => {}
         }
-        if !can.fence && !self.unfenced {
+        if !can.fence && !self.unfenced && !self.locks.engine.unfenced() {
             return Err(self.locks.not_supported(
                 "fences (a paused holder could write after the next one; \
-                 `.unfenced()` accepts that)",
+                 `.unfenced()`, or `?unfenced` in the URL, accepts that)",
             ));
         }
         if self.reentrant && self.kind != Kind::Exclusive {

@@ -56,5 +56,5 @@ async fn run_async(args: Args) -> Result<ExitCode, Error> {
     if args.verbose {
         eprintln!("lockkeeper: elected in `{}` with fence {}", args.name, leadership.fence());
     }
-    Ok(supervise::run(leadership.into_guard(), supervise::command(&args.command, false)).await)
+    Ok(supervise::run(leadership.into_guard(), &args.command).await)
 }

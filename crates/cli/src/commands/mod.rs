@@ -12,8 +12,8 @@ pub mod quorums;
 pub mod run;
 pub mod scenarios;
 pub mod sim;
+pub mod supervise;
 
 mod duration;
 mod engine;
-mod supervise;
 mod words;

@@ -76,7 +76,7 @@ async fn run_async(mut args: Args) -> Result<ExitCode, Error> {
             if args.verbose {
                 eprintln!("lockkeeper: holding `{}` with fence {}", args.name, guard.fence());
             }
-            Ok(supervise::run(guard, supervise::command(&args.command, args.shell)).await)
+            Ok(supervise::run(guard, &supervise::words(&args.command, args.shell)).await)
         }
         None => {
             if !args.quiet {

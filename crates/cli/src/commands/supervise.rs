@@ -16,32 +16,75 @@ const KILL_RESERVE: u32 = 4;
 /// However long the hold may still be safe.
 const GRACE_MAX: Duration = Duration::from_secs(60);
 
-/// Without a shell unless asked: no quoting traps.
-pub fn command(words: &[OsString], shell: bool) -> Command {
+/// The words of the command line that is really run; without a shell unless asked: no quoting traps.
+pub fn words(command: &[OsString], shell: bool) -> Vec<OsString> {
+    // The word after the script is `$0`.
+    let shell_words = ["/bin/sh".into(), "-c".into(), command[0].clone(), "lockkeeper".into()];
     if shell {
-        let mut command = Command::new("/bin/sh");
-        // The word after the script is `$0`.
-        command.arg("-c").arg(&words[0]).arg("lockkeeper").args(&words[1..]);
-        command
+        shell_words.into_iter().chain(command[1..].iter().cloned()).collect()
     } else {
-        let mut command = Command::new(&words[0]);
-        command.args(&words[1..]);
-        command
+        command.to_vec()
     }
 }
 
+fn command(words: &[OsString]) -> Command {
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]);
+    command
+}
+
+/// A command that the kernel kills when we die.
+///
+/// Where holds run out, a `run` that is killed -9 renews no more, and after the time to live the next one enters: the
+/// command must be gone by then. So it is started by way of [`die_with_parent`], which lasts across exec(2).
+fn command_that_dies_with_us(words: &[OsString]) -> std::io::Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.arg(DIE_WITH_PARENT).arg(std::process::id().to_string()).arg("--").args(words);
+    Ok(command)
+}
+
+/// The hidden subcommand that becomes the command.
+pub const DIE_WITH_PARENT: &str = "die-with-parent";
+
+/// Arguments of the hidden subcommand.
+#[derive(clap::Args)]
+pub struct DieWithParent {
+    /// The process to die with
+    parent: i32,
+    /// The command and its arguments
+    #[arg(last = true, required = true)]
+    command: Vec<OsString>,
+}
+
+/// Asks the kernel for SIGKILL on the parent's death, and becomes the command.
+pub fn die_with_parent(args: DieWithParent) -> ExitCode {
+    use std::os::unix::process::CommandExt;
+    if let Err(error) = rustix::process::set_parent_process_death_signal(Some(Signal::KILL)) {
+        return cannot_run(&format!("cannot tie the command to the lock: {error}"));
+    }
+    // It may have died before the kernel was asked.
+    if rustix::process::getppid().map(|parent| parent.as_raw_pid()) != Some(args.parent) {
+        return ExitCode::from(exit::LOST);
+    }
+    let error = std::process::Command::new(&args.command[0]).args(&args.command[1..]).exec();
+    cannot_run(&format!("cannot run `{}`: {error}", args.command[0].to_string_lossy()))
+}
+
 /// Runs a command under a guard, and gives the lock up afterwards.
-pub async fn run(guard: Guard, mut command: Command) -> ExitCode {
+pub async fn run(guard: Guard, words: &[OsString]) -> ExitCode {
     let forwarded = match Forwarded::listen() {
         Ok(forwarded) => forwarded,
         Err(error) => return cannot_run(&format!("cannot listen for signals: {error}")),
     };
-    let child = match guard.spawn(&mut command).await {
+    let expires = guard.ttl().is_some();
+    let prepared = if expires { command_that_dies_with_us(words) } else { Ok(command(words)) };
+    let spawned = match prepared {
+        Ok(mut command) => guard.spawn(&mut command).await,
+        Err(error) => Err(error),
+    };
+    let child = match spawned {
         Ok(child) => child,
-        Err(error) => {
-            let program = command.as_std().get_program().to_string_lossy().into_owned();
-            return cannot_run(&format!("cannot run `{program}`: {error}"));
-        }
+        Err(error) => return cannot_run(&format!("cannot run `{}`: {error}", words[0].to_string_lossy())),
     };
     let ended = supervise(child, forwarded, guard.lost(), || guard.valid_for()).await;
     match (ended, guard.release().await) {
@@ -167,7 +210,7 @@ mod tests {
     /// Runs a script that says `ready`, loses the lock then, and returns how it ended and what else it said.
     async fn lose(script: &str, left: Duration) -> (Ended, String) {
         let words = ["sh", "-c", script].map(OsString::from);
-        let mut child = command(&words, false).stdout(std::process::Stdio::piped()).spawn().unwrap();
+        let mut child = command(&words).stdout(std::process::Stdio::piped()).spawn().unwrap();
         let mut said = BufReader::new(child.stdout.take().unwrap());
         let mut ready = [0; 6];
         said.read_exact(&mut ready).await.unwrap();

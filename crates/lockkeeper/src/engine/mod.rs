@@ -31,6 +31,10 @@ mod etcd;
 pub(crate) mod file;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 mod line;
+#[cfg(feature = "postgres")]
+pub(crate) mod postgres;
+#[cfg(feature = "redis")]
+pub(crate) mod redis;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 mod servers;
 #[cfg(feature = "zookeeper")]
@@ -103,6 +107,11 @@ pub(crate) trait Engine: Send + Sync + 'static {
 
     fn capabilities(&self) -> Capabilities;
 
+    /// Whether its URL accepts holds without a fence, as [`crate::Acquire::unfenced`] does for one request.
+    fn unfenced(&self) -> bool {
+        false
+    }
+
     /// Acquires; `None` only with [`Patience::Try`].
     fn acquire(&self, request: Request, patience: Patience) -> BoxFuture<'_, Result<Option<Acquired>>>;
 
@@ -163,6 +172,10 @@ pub(crate) async fn open(url: &str) -> Result<Arc<dyn Engine>> {
         "etcd" => Ok(Arc::new(etcd::EtcdEngine::open(url).await?)),
         #[cfg(feature = "zookeeper")]
         "zookeeper" => Ok(Arc::new(zookeeper::ZooKeeperEngine::open(url).await?)),
+        #[cfg(feature = "postgres")]
+        "postgres" | "postgresql" => Ok(Arc::new(postgres::PostgresEngine::open(url).await?)),
+        #[cfg(feature = "redis")]
+        "redis" | "rediss" => redis::open(url).await,
         _ => Err(match SCHEMES.iter().find(|(known, _)| *known == scheme) {
             Some((_, feature)) => {
                 bad_url(url, &format!("this build has no {feature} engine (cargo feature `{feature}`)"))

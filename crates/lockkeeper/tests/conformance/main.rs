@@ -7,14 +7,24 @@ mod cancellation;
 #[cfg(feature = "etcd")]
 mod etcd;
 mod file;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod impostor;
 mod kills;
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+#[cfg(any(feature = "etcd", feature = "zookeeper", feature = "postgres", feature = "redis"))]
 #[allow(dead_code, reason = "each engine's tests use what they need of it")]
 mod local_server;
+#[cfg(any(feature = "postgres", feature = "redis"))]
+mod lossy;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 mod network;
 mod oracle;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod processes;
+#[cfg(feature = "redis")]
+mod redis;
+#[cfg(feature = "redis")]
+mod redlock;
 mod worker;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;

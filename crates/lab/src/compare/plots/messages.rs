@@ -88,7 +88,7 @@ fn draw_crossing(canvas: &mut Canvas, frame: &Frame, x: (Scale, f64, f64), y: (S
         "tick",
         "start",
         [cx + 10.0, frame.top + 50.0],
-        "beyond, quorums are cheaper (dashed: the two curves)",
+        "beyond, quorums of about √N sites are cheaper (dashed: both)",
     );
     canvas.ring([cx, cy]);
 }

@@ -1,0 +1,157 @@
+//! `lockkeeper run` on a Redis server, which can lose a lock.
+#![cfg(feature = "redis")]
+
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// Only a stuck test reaches it.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A redis-server and a directory, gone with the test.
+struct Redis {
+    child: Child,
+    port: u16,
+    place: tempfile::TempDir,
+}
+
+impl Redis {
+    /// `None` if there is no redis-server; a failure for root, who can install it.
+    fn start() -> Option<Redis> {
+        if Command::new("redis-server").arg("--version").stdout(Stdio::null()).status().is_err() {
+            let root = rustix::process::geteuid().is_root();
+            assert!(!root, "redis-server is missing: apt-get install redis-server");
+            eprintln!("SKIPPED: redis-server is missing; install the package redis-server to run this test");
+            return None;
+        }
+        let place = tempfile::tempdir().unwrap();
+        loop {
+            let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+            let mut child = Command::new("redis-server")
+                .args(["--bind", "127.0.0.1", "--save", "", "--port", &port.to_string()])
+                .current_dir(place.path())
+                .stdout(Stdio::null())
+                .spawn()
+                .unwrap();
+            let up = || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok();
+            until(|| up() || child.try_wait().unwrap().is_some());
+            // Somebody else may have taken the port first.
+            if child.try_wait().unwrap().is_none() {
+                return Some(Redis { child, port, place });
+            }
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.place.path().join(name)
+    }
+
+    fn lockkeeper(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
+        command.args(args).env_clear().env("PATH", "/usr/bin:/bin").env("HOME", self.place.path());
+        command.env("LOCKKEEPER_URL", format!("redis://127.0.0.1:{}", self.port));
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    fn signal(&self, signal: &str) {
+        kill(self.child.id(), signal);
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn kill(pid: u32, signal: &str) {
+    assert!(Command::new("kill").args(["-s", signal, &pid.to_string()]).status().unwrap().success());
+}
+
+fn until(mut condition: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < PATIENCE, "stuck");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn pid_in(path: &Path) -> u32 {
+    until(|| std::fs::read_to_string(path).is_ok_and(|text| text.ends_with('\n')));
+    std::fs::read_to_string(path).unwrap().trim().parse().unwrap()
+}
+
+#[test]
+fn a_command_runs_under_a_lock_of_the_server() {
+    let Some(redis) = Redis::start() else { return };
+    let script = "test $LOCKKEEPER_FENCE -gt 0 && test $LOCKKEEPER_TTL_MS = 3000 && exit 7";
+    let output = redis.lockkeeper(&["run", "--ttl", "3s", "a", "--", "sh", "-c", script]).output().unwrap();
+    assert_eq!(output.status.code(), Some(7), "{output:?}");
+    assert!(output.stderr.is_empty(), "quiet: {output:?}");
+    let shared = redis.lockkeeper(&["run", "--shared", "a", "--", "true"]).output().unwrap();
+    assert_eq!(shared.status.code(), Some(64));
+    let words = String::from_utf8(shared.stderr).unwrap();
+    assert!(words.contains("shared locks: not supported by redis"), "{words}");
+}
+
+#[test]
+fn two_take_turns() {
+    let Some(redis) = Redis::start() else { return };
+    let mark = redis.path("inside");
+    let script = format!("set -C; : > '{0}' && rm '{0}'", mark.display());
+    let runs: Vec<Child> =
+        (0..6).map(|_| redis.lockkeeper(&["run", "-c", "a", "--", &script]).spawn().unwrap()).collect();
+    for mut run in runs {
+        assert!(run.wait().unwrap().success(), "somebody else was inside");
+    }
+}
+
+/// The server dies, or falls silent: the command is stopped before another could enter, and the exit code says why.
+#[test]
+fn a_lost_lock_stops_the_command_with_exit_code_79() {
+    for signal in ["KILL", "STOP"] {
+        let Some(redis) = Redis::start() else { return };
+        let pid_file = redis.path("pid");
+        let script = format!("echo $$ > '{}'; exec sleep 1000", pid_file.display());
+        let run = redis.lockkeeper(&["run", "--ttl", "2s", "-c", "a", "--", &script]).spawn().unwrap();
+        let command = pid_in(&pid_file);
+        redis.signal(signal);
+        let output = run.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(79), "{signal}: {output:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).contains("the lock is lost"), "{output:?}");
+        assert!(!Path::new(&format!("/proc/{command}")).exists(), "the command was waited for");
+        if signal == "STOP" {
+            redis.signal("CONT");
+        }
+    }
+}
+
+/// Nobody renews for a `run` that was killed -9, so its command must be gone long before the next one can enter.
+#[test]
+fn a_command_dies_with_its_run() {
+    let Some(redis) = Redis::start() else { return };
+    let pid_file = redis.path("pid");
+    let script = format!("echo $$ > '{}'; exec sleep 1000", pid_file.display());
+    let mut run = redis.lockkeeper(&["run", "--ttl", "60s", "-c", "a", "--", &script]).spawn().unwrap();
+    let command = pid_in(&pid_file);
+    kill(run.id(), "KILL");
+    run.wait().unwrap();
+    until(|| {
+        let stat = std::fs::read_to_string(format!("/proc/{command}/stat"));
+        // A zombie that nobody has waited for yet runs no more.
+        stat.map_or(true, |stat| stat.rsplit_once(')').is_some_and(|(_, rest)| rest.starts_with(" Z")))
+    });
+    let held = redis.lockkeeper(&["run", "-n", "a", "--", "true"]).output().unwrap();
+    assert_eq!(held.status.code(), Some(1), "the lease runs on, and nobody enters before its end: {held:?}");
+}
+
+#[test]
+fn a_command_that_cannot_be_run_is_said_on_a_server_too() {
+    let Some(redis) = Redis::start() else { return };
+    let output = redis.lockkeeper(&["run", "a", "--", "/no/such/command"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(69), "{output:?}");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("cannot run `/no/such/command`"), "{output:?}");
+}

@@ -1,0 +1,432 @@
+//! `postgres`: locks kept by a PostgreSQL server, first come, first served.
+//!
+//! # The recipe
+//!
+//! Each lock has a queue, the rows of one name in the table `lockkeeper.queue`; see `schema.sql`. Functions change it, one
+//! call each: enter, look, renew, leave. Each call runs on the server to its end and settles the queue: it drops the dead,
+//! grants to whoever may now hold, and notifies exactly those (`NOTIFY` to the session's own channel).
+//!
+//! An entry ends in three ways:
+//!
+//! - **It leaves**: released, dropped, cancelled.
+//! - **Its connection ends.** Each session holds an advisory lock that the server frees with the connection. Whoever finds that
+//!   lock free knows that the session is dead, and its holds and places go at once. The first two waiters of a lock block on it,
+//!   on a connection of their own, so that a killed holder's successor enters at once; all others look once a second.
+//! - **Its lease ends**: a holder that was stopped or cut off does not renew, and is out after its time to live.
+//!
+//! A session is one connection, shared by all holds and waiters of a [`crate::Lockkeeper`]. It cannot be moved to a new connection: when
+//! it ends, [`crate::Guard::lost`] fires for all its holds and its waiters get an error, at once.
+//!
+//! # A connection that is cut
+//!
+//! The holder counts its lease from sending the last answered renewal. The server must not end the session before that, so each session
+//! sets the server's TCP timeouts to twice its longest lease: see [`session::Session::allow_for`].
+//! What remains is a server that restarts, or an administrator who terminates the session, *while* the
+//! network to the holder is cut: then the next one enters before the holder's lease is over, and only the fence tells
+//! them apart. It comes from a sequence, whose values are durable before they are used.
+//!
+//! # What it needs
+//!
+//! PostgreSQL 14 or later, a primary, and a session of one's own: poolers that share one among clients (PgBouncer in
+//! transaction mode) do not keep advisory locks.
+
+mod session;
+
+use crate::engine::{Acquired, BoxFuture, Capabilities, Changes, Engine, Hold, Patience, Request, bad_url};
+use crate::info::{Kind, LockInfo, Participant};
+use crate::lease::{self, Lease, NotRenewed, Renewal};
+use crate::{Error, LockName, Result};
+use session::{Args, Session, unavailable};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio_postgres::Config;
+use tokio_postgres::types::Type;
+
+/// How often those look who cannot hear that a holder died.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// So many waiters of one lock hear at once that a holder died; each needs a connection for it.
+const LISTENERS: i64 = 2;
+
+/// And at most so many waiters of one [`PostgresEngine`].
+const LISTENERS_HERE: usize = 4;
+
+pub(crate) struct PostgresEngine {
+    config: Config,
+    session: tokio::sync::Mutex<Option<Arc<Session>>>,
+    listeners: tokio::sync::Semaphore,
+}
+
+impl PostgresEngine {
+    pub async fn open(url: &str) -> Result<PostgresEngine> {
+        let mut config: Config =
+            url.parse().map_err(|_| bad_url(url, "write postgres://user:password@host:port/database"))?;
+        if config.get_hosts().is_empty() {
+            return Err(bad_url(url, "it names no host"));
+        }
+        config.application_name("lockkeeper");
+        let listeners = tokio::sync::Semaphore::new(LISTENERS_HERE);
+        let engine = PostgresEngine { config, session: tokio::sync::Mutex::new(None), listeners };
+        engine.session().await?;
+        Ok(engine)
+    }
+
+    /// The session, or a new one if it has ended.
+    async fn session(&self) -> Result<Arc<Session>> {
+        let mut kept = self.session.lock().await;
+        match &*kept {
+            Some(session) if session.is_alive() => Ok(session.clone()),
+            _ => {
+                let session = Arc::new(Session::open(&self.config).await?);
+                *kept = Some(session.clone());
+                Ok(session)
+            }
+        }
+    }
+
+    /// Waits for the turn of a claim. Returns when the lease was sent for, and the fence.
+    async fn granted(&self, claim: &Claim, request: &Request) -> Result<(lease::LeaseTime, u64)> {
+        let waiter = claim.session.waiter(&claim.holder);
+        let mut watched: Option<Watched<'_>> = None;
+        loop {
+            let sent = lease::now();
+            let (next_end, held_by) = match claim.look().await? {
+                Look::Granted(fence) => return Ok((sent, fence)),
+                // Its turn came, and its lease ended before it heard of that: at the end of the queue again.
+                Look::Gone => match claim.enter(request, Patience::Wait).await? {
+                    Some(fence) => return Ok((sent, fence)),
+                    None => continue,
+                },
+                Look::Wait { ahead, next_end, held_by } => (next_end, held_by.filter(|_| ahead < LISTENERS)),
+            };
+            if watched.as_ref().map(|watched| watched.session) != held_by {
+                watched = held_by.and_then(|session| self.watch(session));
+            }
+            let nap = if watched.is_some() { next_end } else { next_end.min(LOOK) };
+            let died = async {
+                match &mut watched {
+                    Some(watched) => watched.death.as_mut().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = waiter.woken() => {}
+                _ = died => watched = None,
+                () = tokio::time::sleep(nap) => {}
+                reason = claim.session.ended() => return Err(claim.session_lost(reason)),
+            }
+        }
+    }
+
+    /// Starts to listen for the death of a session, if there is a connection to spare for it.
+    fn watch(&self, session: i64) -> Option<Watched<'_>> {
+        let permit = self.listeners.try_acquire().ok()?;
+        let death = Box::pin(async move {
+            let _permit = permit;
+            if session::death_of(&self.config, session).await.is_none() {
+                // No connection to spare: look now and then instead.
+                tokio::time::sleep(LOOK).await;
+            }
+        });
+        Some(Watched { session, death })
+    }
+}
+
+struct Watched<'a> {
+    session: i64,
+    death: BoxFuture<'a, ()>,
+}
+
+impl Engine for PostgresEngine {
+    fn name(&self) -> &'static str {
+        "postgres"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            fence: true,
+            fifo: true,
+            shared: true,
+            semaphore: true,
+            waiters: true,
+            election: true,
+            expires: true,
+        }
+    }
+
+    fn acquire(&self, request: Request, patience: Patience) -> BoxFuture<'_, Result<Option<Acquired>>> {
+        Box::pin(async move {
+            let session = self.session().await?;
+            session.allow_for(request.ttl).await?;
+            let mut claim = Claim::new(session, &request);
+            let sent = lease::now();
+            let (mut sent, mut fence) = match claim.enter(&request, patience).await? {
+                Some(fence) => (sent, fence),
+                None if patience == Patience::Try => {
+                    claim.left = true;
+                    return Ok(None);
+                }
+                None => self.granted(&claim, &request).await?,
+            };
+            loop {
+                let lease = Lease::expiring(sent, request.ttl);
+                if lease.is_valid() {
+                    return Ok(Some(Acquired { fence, hold: Box::new(claim.held(&lease)), lease }));
+                }
+                // The grant took longer than its lease: renew, if it is still ours.
+                (sent, fence) = self.granted(&claim, &request).await?;
+            }
+        })
+    }
+
+    fn inspect<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<LockInfo>> {
+        Box::pin(async move {
+            let none = LockInfo { name: name.to_string(), holders: Vec::new(), waiters: Vec::new() };
+            let session = self.session().await?;
+            tidy(&session, name.as_str()).await?;
+            Ok(read(&session, Some(name.as_str())).await?.pop().unwrap_or(none))
+        })
+    }
+
+    fn list(&self) -> BoxFuture<'_, Result<Vec<LockInfo>>> {
+        Box::pin(async move {
+            let session = self.session().await?;
+            tidy_all(&session).await?;
+            read(&session, None).await
+        })
+    }
+
+    fn changes<'a>(&'a self, _name: Option<&'a LockName>) -> BoxFuture<'a, Result<Box<dyn Changes>>> {
+        Box::pin(async move {
+            let session = self.session().await?;
+            let changed = session.changes();
+            Ok(Box::new(PostgresChanges { session, changed }) as Box<dyn Changes>)
+        })
+    }
+}
+
+/// An acquisition, from before it is asked for. Dropping it takes it out of the queue.
+struct Claim {
+    session: Arc<Session>,
+    name: String,
+    holder: String,
+    ttl: Duration,
+    /// Where the leaving runs: guards may be dropped outside of any runtime.
+    runtime: tokio::runtime::Handle,
+    left: bool,
+}
+
+enum Look {
+    Granted(u64),
+    Gone,
+    Wait { ahead: i64, next_end: Duration, held_by: Option<i64> },
+}
+
+impl Claim {
+    fn new(session: Arc<Session>, request: &Request) -> Claim {
+        Claim {
+            session,
+            name: request.name.to_string(),
+            holder: request.tag.holder.clone(),
+            ttl: request.ttl,
+            runtime: tokio::runtime::Handle::current(),
+            left: false,
+        }
+    }
+
+    /// Joins the queue. The fence if that granted the lock.
+    async fn enter(&self, request: &Request, patience: Patience) -> Result<Option<u64>> {
+        let tag =
+            serde_json::to_string(&request.tag).map_err(|e| Error::BadOption(format!("metadata: {e}")))?;
+        let (kind, permits) = match request.kind {
+            Kind::Exclusive => ("exclusive", 0),
+            Kind::Shared => ("shared", 0),
+            Kind::Permit { of } => ("permit", i32::try_from(of).unwrap_or(i32::MAX)),
+        };
+        let (ttl_ms, impatient) = (self.ttl.as_millis() as i64, patience == Patience::Try);
+        let sql = "SELECT granted, used_as FROM lockkeeper.enter($1, $2, $3, $4, $5, $6, $7, $8)";
+        let rows = self
+            .session
+            .call(
+                sql,
+                &[
+                    (&self.name, Type::TEXT),
+                    (&self.session.number, Type::INT8),
+                    (&self.holder, Type::TEXT),
+                    (&kind, Type::TEXT),
+                    (&permits, Type::INT4),
+                    (&ttl_ms, Type::INT8),
+                    (&tag, Type::TEXT),
+                    (&impatient, Type::BOOL),
+                ],
+            )
+            .await?;
+        let row = rows.first().ok_or_else(odd)?;
+        if let Some(permits) = row.try_get::<_, Option<i32>>(1).map_err(|_| odd())? {
+            let used_as = match u32::try_from(permits) {
+                Ok(of) if of > 0 => Kind::Permit { of },
+                _ => Kind::Exclusive,
+            };
+            return Err(Error::KindMismatch {
+                name: self.name.clone(),
+                used_as: used_as.lock_in_words(),
+                asked_as: request.kind.lock_in_words(),
+            });
+        }
+        Ok(row.try_get::<_, Option<i64>>(0).map_err(|_| odd())?.map(|fence| fence as u64))
+    }
+
+    async fn look(&self) -> Result<Look> {
+        let sql = "SELECT granted, place, ends_ms, held_by FROM lockkeeper.look($1, $2, $3)";
+        let args: &Args<'_> =
+            &[(&self.name, Type::TEXT), (&self.session.number, Type::INT8), (&self.holder, Type::TEXT)];
+        let rows = self.session.call(sql, args).await.map_err(|e| self.session_lost(e.to_string()))?;
+        let row = rows.first().ok_or_else(odd)?;
+        if let Some(fence) = row.try_get::<_, Option<i64>>(0).map_err(|_| odd())? {
+            return Ok(Look::Granted(fence as u64));
+        }
+        let Some(ahead) = row.try_get::<_, Option<i64>>(1).map_err(|_| odd())? else {
+            return Ok(Look::Gone);
+        };
+        let ends_ms: Option<f64> = row.try_get(2).map_err(|_| odd())?;
+        let next_end = Duration::from_millis(ends_ms.unwrap_or(0.0).max(0.0) as u64 + 1);
+        Ok(Look::Wait { ahead, next_end, held_by: row.try_get(3).map_err(|_| odd())? })
+    }
+
+    fn session_lost(&self, reason: String) -> Error {
+        Error::SessionLost { engine: "postgres", name: self.name.clone(), reason }
+    }
+
+    /// Starts to renew.
+    fn held(self, lease: &Lease) -> Held {
+        self.session.bind(&self.holder, lease);
+        let (session, holder) = (self.session.clone(), self.holder.clone());
+        let renewal = lease::keep_renewed(lease.clone(), self.ttl, move || {
+            let (session, holder) = (session.clone(), holder.clone());
+            async move {
+                match session.call("SELECT lockkeeper.renew($1)", &[(&holder, Type::TEXT)]).await {
+                    Ok(rows) => match rows.first().and_then(|row| row.try_get::<_, Option<i64>>(0).ok()?) {
+                        Some(_) => Ok(()),
+                        None => Err(NotRenewed::Gone("the server does not know this hold any more".into())),
+                    },
+                    Err(_) => Err(NotRenewed::TryAgain),
+                }
+            }
+        });
+        Held { _renewal: renewal, claim: self }
+    }
+}
+
+/// Takes an entry out of the queue; whether it was there.
+async fn leave(session: &Session, name: &str, holder: &str) -> Result<bool> {
+    let sql = "SELECT lockkeeper.leave($1, $2, $3)";
+    let args: &Args<'_> = &[(&name, Type::TEXT), (&session.number, Type::INT8), (&holder, Type::TEXT)];
+    let rows = session.call(sql, args).await?;
+    rows.first().and_then(|row| row.try_get(0).ok()).ok_or_else(odd)
+}
+
+impl Drop for Claim {
+    /// Follows the entering on the same connection, so it also finds an entry that is still on its way.
+    fn drop(&mut self) {
+        self.session.unbind(&self.holder);
+        if !self.left && self.session.is_alive() {
+            let session = self.session.clone();
+            let (name, holder) = (std::mem::take(&mut self.name), std::mem::take(&mut self.holder));
+            self.runtime.spawn(async move { leave(&session, &name, &holder).await.map(drop) });
+        }
+    }
+}
+
+/// A granted claim.
+struct Held {
+    _renewal: Renewal,
+    claim: Claim,
+}
+
+impl Hold for Held {
+    fn release(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+        Box::pin(async move {
+            let Held { _renewal: renewal, mut claim } = *self;
+            drop(renewal);
+            let reason = if !claim.session.is_alive() {
+                claim.session.ended().await
+            } else if leave(&claim.session, &claim.name, &claim.holder).await? {
+                claim.left = true;
+                return Ok(());
+            } else {
+                "the server did not know this hold any more".into()
+            };
+            claim.left = true;
+            Err(Error::Lost { name: claim.name.clone(), reason })
+        })
+    }
+}
+
+struct PostgresChanges {
+    session: Arc<Session>,
+    changed: tokio::sync::watch::Receiver<()>,
+}
+
+impl Changes for PostgresChanges {
+    fn next(&mut self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            loop {
+                tokio::select! {
+                    _ = self.changed.changed() => return Ok(()),
+                    reason = self.session.ended() => return Err(unavailable(reason)),
+                    // Leases that end and sessions that die tell nobody; tidying up does.
+                    () = tokio::time::sleep(LOOK) => tidy_all(&self.session).await?,
+                }
+            }
+        })
+    }
+}
+
+async fn tidy(session: &Session, name: &str) -> Result<()> {
+    let args: &Args<'_> = &[(&name, Type::TEXT), (&session.number, Type::INT8)];
+    session.call("SELECT lockkeeper.tidy($1, $2)", args).await.map(drop)
+}
+
+/// Tidies the queues in which somebody is dead or out of time.
+async fn tidy_all(session: &Session) -> Result<()> {
+    let sql = "SELECT DISTINCT name FROM lockkeeper.queue
+                WHERE ends <= clock_timestamp() OR NOT lockkeeper.lives(session, $1)";
+    for row in session.call(sql, &[(&session.number, Type::INT8)]).await? {
+        tidy(session, row.try_get(0).map_err(|_| odd())?).await?;
+    }
+    Ok(())
+}
+
+/// The queues of the living, of one name or of all.
+async fn read(session: &Session, name: Option<&str>) -> Result<Vec<LockInfo>> {
+    let sql = "SELECT name, kind, permits, tag, fence, extract(epoch FROM coalesce(held_since, asked))::double precision * 1000
+                 FROM lockkeeper.queue WHERE ($2::text IS NULL OR name = $2) AND lockkeeper.lives(session, $1)
+                ORDER BY name COLLATE \"C\", id";
+    let rows = session.call(sql, &[(&session.number, Type::INT8), (&name, Type::TEXT)]).await?;
+    let mut all: Vec<LockInfo> = Vec::new();
+    for row in rows {
+        let (name, participant) = participant(&row).ok_or_else(odd)?;
+        if all.last().is_none_or(|last| last.name != name) {
+            all.push(LockInfo { name, holders: Vec::new(), waiters: Vec::new() });
+        }
+        let Some(lock) = all.last_mut() else { continue };
+        if participant.fence.is_some() { &mut lock.holders } else { &mut lock.waiters }.push(participant);
+    }
+    Ok(all)
+}
+
+fn participant(row: &tokio_postgres::Row) -> Option<(String, Participant)> {
+    let kind = match row.try_get(1).ok()? {
+        "exclusive" => Kind::Exclusive,
+        "shared" => Kind::Shared,
+        _ => Kind::Permit { of: u32::try_from(row.try_get::<_, i32>(2).ok()?).ok()? },
+    };
+    let tag = serde_json::from_str(row.try_get(3).ok()?).ok()?;
+    let fence = row.try_get::<_, Option<i64>>(4).ok()?.map(|fence| fence as u64);
+    let since_ms = row.try_get::<_, f64>(5).ok()? as u64;
+    Some((row.try_get(0).ok()?, Participant { tag, kind, since_ms, fence }))
+}
+
+fn odd() -> Error {
+    unavailable("the schema `lockkeeper` answers in another form; is it of another version?".into())
+}

@@ -1,0 +1,162 @@
+-- The keeper: a queue per lock, in a schema of its own. Every change of a queue is one function call, so one transaction that
+-- the server runs to its end: a client that is paused or cut off never leaves one half done.
+
+CREATE SCHEMA IF NOT EXISTS lockkeeper;
+
+-- Durable and never repeated, also after a crash.
+CREATE SEQUENCE IF NOT EXISTS lockkeeper.fence;
+CREATE SEQUENCE IF NOT EXISTS lockkeeper.session;
+
+-- Unlogged: an entry means nothing without its session, and no session survives a crash.
+CREATE UNLOGGED TABLE IF NOT EXISTS lockkeeper.queue (
+    id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name       text NOT NULL,
+    holder     text NOT NULL UNIQUE,
+    session    bigint NOT NULL,
+    kind       text NOT NULL CHECK (kind IN ('exclusive', 'shared', 'permit')),
+    permits    integer NOT NULL,
+    ttl        interval NOT NULL,
+    tag        text NOT NULL,
+    asked      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    -- NULL while waiting
+    fence      bigint,
+    held_since timestamptz,
+    ends       timestamptz
+);
+CREATE INDEX IF NOT EXISTS queue_order ON lockkeeper.queue (name, id);
+
+-- The advisory lock that a session holds as long as its connection lives: "LK" and 48 bits of its number.
+CREATE OR REPLACE FUNCTION lockkeeper.life(session bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS
+$$ SELECT (19275::bigint << 48) | session $$;
+
+-- Whether a session lives; `me` asks, and lives. The test lock can only be had of the dead, whose number never comes back.
+CREATE OR REPLACE FUNCTION lockkeeper.lives(session bigint, me bigint) RETURNS boolean LANGUAGE sql VOLATILE AS
+$$ SELECT session = me OR NOT pg_try_advisory_xact_lock_shared(lockkeeper.life(session)) $$;
+
+-- One at a time may change the queue of a name. Different names may meet in one hash, which costs time only.
+CREATE OR REPLACE FUNCTION lockkeeper.edit(name text) RETURNS void LANGUAGE sql VOLATILE AS
+$$ SELECT pg_advisory_xact_lock(19276, hashtext(name)) $$;
+
+-- Drops holders that are dead or whose lease ended, and grants in order until the first that must wait. Needs `edit`.
+-- The session of each new holder is told, except for `entering`, who learns it by the reply.
+CREATE OR REPLACE FUNCTION lockkeeper.settle(lock_name text, me bigint, entering bigint DEFAULT 0) RETURNS void
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    entry lockkeeper.queue;
+    holders integer := 0;
+    alone boolean := false;
+    changed boolean := false;
+BEGIN
+    FOR entry IN SELECT * FROM lockkeeper.queue q WHERE q.name = lock_name ORDER BY q.id LOOP
+        IF entry.fence IS NULL THEN
+            EXIT WHEN alone OR CASE entry.kind
+                WHEN 'exclusive' THEN holders > 0
+                WHEN 'permit' THEN holders >= entry.permits
+                ELSE false END;
+        END IF;
+        IF NOT lockkeeper.lives(entry.session, me) THEN
+            DELETE FROM lockkeeper.queue q WHERE q.id = entry.id;
+            changed := true;
+            CONTINUE;
+        END IF;
+        IF entry.fence IS NOT NULL AND entry.ends <= clock_timestamp() THEN
+            -- Unless a renewal came first.
+            DELETE FROM lockkeeper.queue q WHERE q.id = entry.id AND q.ends <= clock_timestamp();
+            IF FOUND THEN
+                changed := true;
+                CONTINUE;
+            END IF;
+        END IF;
+        IF entry.fence IS NULL THEN
+            UPDATE lockkeeper.queue q SET fence = nextval('lockkeeper.fence'),
+                held_since = clock_timestamp(), ends = clock_timestamp() + q.ttl WHERE q.id = entry.id;
+            changed := true;
+            IF entry.id <> entering THEN
+                PERFORM pg_notify('lockkeeper_' || entry.session, entry.holder);
+            END IF;
+        END IF;
+        holders := holders + 1;
+        alone := entry.kind = 'exclusive';
+    END LOOP;
+    IF changed THEN
+        PERFORM pg_notify('lockkeeper_changed', lock_name);
+    END IF;
+END $$;
+
+-- Joins the queue; with `impatient` only if that grants the lock. `used_as` if the name is another kind of lock.
+CREATE OR REPLACE FUNCTION lockkeeper.enter(
+    lock_name text, me bigint, entry_holder text, entry_kind text, entry_permits integer, ttl_ms bigint, entry_tag text,
+    impatient boolean, OUT granted bigint, OUT used_as integer) LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    entered bigint;
+BEGIN
+    PERFORM lockkeeper.edit(lock_name);
+    SELECT CASE q.kind WHEN 'permit' THEN q.permits ELSE 0 END INTO used_as FROM lockkeeper.queue q
+        WHERE q.name = lock_name AND (q.kind = 'permit', q.permits) <> (entry_kind = 'permit', entry_permits)
+            AND (q.ends IS NULL OR q.ends > clock_timestamp()) AND lockkeeper.lives(q.session, me) LIMIT 1;
+    IF used_as IS NOT NULL THEN
+        RETURN;
+    END IF;
+    INSERT INTO lockkeeper.queue AS q (name, holder, session, kind, permits, ttl, tag)
+        VALUES (lock_name, entry_holder, me, entry_kind, entry_permits, ttl_ms * interval '1 ms', entry_tag)
+        RETURNING q.id INTO entered;
+    PERFORM lockkeeper.settle(lock_name, me, entered);
+    SELECT q.fence INTO granted FROM lockkeeper.queue q WHERE q.id = entered;
+    IF granted IS NULL AND impatient THEN
+        DELETE FROM lockkeeper.queue q WHERE q.id = entered;
+    END IF;
+END $$;
+
+-- A waiter looks. Granted: the fence, and the lease starts anew. Otherwise: how many wait ahead, when the first of the leases ends,
+-- and a session of another that holds. `place` is NULL if the entry is gone.
+CREATE OR REPLACE FUNCTION lockkeeper.look(
+    lock_name text, me bigint, entry_holder text,
+    OUT granted bigint, OUT place bigint, OUT ends_ms double precision, OUT held_by bigint)
+LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    PERFORM lockkeeper.edit(lock_name);
+    PERFORM lockkeeper.settle(lock_name, me);
+    SELECT lockkeeper.renew(entry_holder) INTO granted;
+    IF granted IS NOT NULL THEN
+        RETURN;
+    END IF;
+    SELECT count(*) INTO place FROM lockkeeper.queue q, lockkeeper.queue mine
+        WHERE mine.holder = entry_holder AND q.name = lock_name AND q.fence IS NULL AND q.id < mine.id
+        GROUP BY mine.id;
+    IF place IS NULL THEN
+        SELECT 0 INTO place FROM lockkeeper.queue q WHERE q.holder = entry_holder;
+    END IF;
+    SELECT extract(epoch FROM min(q.ends) - clock_timestamp()) * 1000, min(q.session) FILTER (WHERE q.session <> me)
+        INTO ends_ms, held_by FROM lockkeeper.queue q WHERE q.name = lock_name AND q.fence IS NOT NULL;
+END $$;
+
+-- The fence, if the entry still holds.
+CREATE OR REPLACE FUNCTION lockkeeper.renew(entry_holder text) RETURNS bigint LANGUAGE sql VOLATILE AS $$
+    UPDATE lockkeeper.queue q SET ends = clock_timestamp() + q.ttl
+        WHERE q.holder = entry_holder AND q.fence IS NOT NULL AND q.ends > clock_timestamp() RETURNING q.fence
+$$;
+
+-- Takes an entry out, whether it holds or waits. False if it was not there.
+CREATE OR REPLACE FUNCTION lockkeeper.leave(lock_name text, me bigint, entry_holder text) RETURNS boolean
+LANGUAGE plpgsql VOLATILE AS $$
+DECLARE
+    left_holder text;
+    had_fence bigint;
+BEGIN
+    PERFORM lockkeeper.edit(lock_name);
+    DELETE FROM lockkeeper.queue q WHERE q.holder = entry_holder RETURNING q.holder, q.fence INTO left_holder, had_fence;
+    PERFORM lockkeeper.settle(lock_name, me);
+    IF had_fence IS NOT NULL THEN
+        PERFORM pg_notify('lockkeeper_changed', lock_name);
+    END IF;
+    RETURN left_holder IS NOT NULL;
+END $$;
+
+-- Settles one queue from outside of it.
+CREATE OR REPLACE FUNCTION lockkeeper.tidy(lock_name text, me bigint) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    PERFORM lockkeeper.edit(lock_name);
+    PERFORM lockkeeper.settle(lock_name, me);
+END $$;
+
+COMMENT ON SCHEMA lockkeeper IS 'lockkeeper 1';

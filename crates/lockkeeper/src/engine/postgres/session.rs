@@ -1,0 +1,319 @@
+//! A session: one connection, proved alive by an advisory lock, with its notifications and its errors in words.
+
+use crate::lease::Lease;
+use crate::{Error, Result};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls, Row};
+
+/// How long to wait for a connection or an answer.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// The same for a whole session: others may be making the schema.
+const SETUP_PATIENCE: Duration = Duration::from_secs(30);
+
+/// What the schema's comment says if it is the one below.
+const VERSION: &str = "lockkeeper 1";
+const SCHEMA: &str = include_str!("schema.sql");
+
+/// The settings that the keeper's arguments rest on, whatever the defaults of the database or user are: each statement sees
+/// what was committed before it; a fence is durable before it is used; an idle session lives on.
+const SETTINGS: &str = "SET default_transaction_isolation = 'read committed'; SET default_transaction_read_only = off;
+    SET synchronous_commit = on; SET statement_timeout = 0; SET lock_timeout = 0; SET idle_session_timeout = 0;
+    SET search_path = pg_catalog; SET client_min_messages = warning;";
+
+/// Arguments of a call, with their types, which spares a question to the server.
+pub(super) type Args<'a> = [(&'a (dyn ToSql + Sync), Type)];
+
+pub(super) struct Session {
+    client: Client,
+    pub number: i64,
+    address: String,
+    shared: Arc<Shared>,
+    /// The longest lease that the server's TCP timeouts allow for: see [`Session::allow_for`].
+    allowed: tokio::sync::Mutex<Duration>,
+    connection: tokio::task::AbortHandle,
+}
+
+/// What the connection's task tells the others.
+struct Shared {
+    /// By holder: waiters to wake.
+    waiting: Mutex<HashMap<String, Arc<Notify>>>,
+    /// By holder: leases that end with the connection.
+    leases: Mutex<HashMap<String, Lease>>,
+    changed: watch::Sender<()>,
+    /// Why the connection ended.
+    ended: watch::Sender<Option<String>>,
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|e| e.into_inner())
+}
+
+impl Session {
+    /// Connects, makes the schema if needed, and proves to be alive.
+    pub async fn open(config: &Config) -> Result<Session> {
+        let address = address_of(config);
+        let silent =
+            |_| unavailable(format!("{address} did not answer as PostgreSQL does within {PATIENCE:?}"));
+        let connecting = tokio::time::timeout(PATIENCE, config.connect(NoTls)).await.map_err(silent)?;
+        let (client, connection) = connecting.map_err(|e| explain(&address, config, &e))?;
+        let setting_up = async {
+            let shared = Arc::new(Shared {
+                waiting: Mutex::default(),
+                leases: Mutex::default(),
+                changed: watch::Sender::new(()),
+                ended: watch::Sender::new(None),
+            });
+            let connection = tokio::spawn(run(connection, shared.clone())).abort_handle();
+            client.batch_execute(SETTINGS).await?;
+            install(&client).await?;
+            let row = client.query_one("SELECT nextval('lockkeeper.session')", &[]).await?;
+            let number: i64 = row.try_get(0)?;
+            let live = "SELECT pg_advisory_lock(lockkeeper.life($1))";
+            client.query_typed(live, &[(&number, Type::INT8)]).await?;
+            client.batch_execute(&format!("LISTEN lockkeeper_{number}; LISTEN lockkeeper_changed")).await?;
+            let allowed = tokio::sync::Mutex::new(Duration::ZERO);
+            Ok(Session { client, number, address: address.clone(), shared, allowed, connection })
+        };
+        match tokio::time::timeout(SETUP_PATIENCE, setting_up).await {
+            Ok(session) => session.map_err(|e| explain(&address, config, &e)),
+            Err(_) => {
+                Err(unavailable(format!("{address} did not set up a session within {SETUP_PATIENCE:?}")))
+            }
+        }
+    }
+
+    pub fn is_alive(&self) -> bool {
+        !self.client.is_closed() && self.shared.ended.borrow().is_none()
+    }
+
+    /// One call of the keeper. A session that does not answer is given up, and every hold on it.
+    pub async fn call(&self, sql: &str, args: &Args<'_>) -> Result<Vec<Row>> {
+        match tokio::time::timeout(PATIENCE, self.client.query_typed(sql, args)).await {
+            Ok(answer) => answer.map_err(|e| match e.as_db_error() {
+                Some(_) => explain(&self.address, &Config::new(), &e),
+                None => unavailable(self.shared.ended.borrow().clone().unwrap_or_else(|| e.to_string())),
+            }),
+            Err(_) => {
+                let reason = format!("{} did not answer within {PATIENCE:?}", self.address);
+                self.shared.end(&reason);
+                self.connection.abort();
+                Err(unavailable(reason))
+            }
+        }
+    }
+
+    /// Makes the server keep this connection for longer than a lease of `ttl`, however silent the client's machine is: the holder may count
+    /// on its lease while it is cut off, so the server must not take it for dead before.
+    pub async fn allow_for(&self, ttl: Duration) -> Result<()> {
+        let mut allowed = self.allowed.lock().await;
+        if ttl > *allowed {
+            let wanted = (ttl * 2).max(Duration::from_secs(20));
+            // Linux has no keepalive above 32767 s; nine probes a third apart make up for it.
+            let seconds = wanted.as_secs().min(32_767);
+            let settings = format!(
+                "SET tcp_user_timeout = {}; SET tcp_keepalives_idle = {seconds};
+                 SET tcp_keepalives_interval = {}; SET tcp_keepalives_count = 9",
+                wanted.as_millis(),
+                (seconds / 3).max(1),
+            );
+            let set = self.client.batch_execute(&settings).await;
+            set.map_err(|e| explain(&self.address, &Config::new(), &e))?;
+            *allowed = wanted / 2;
+        }
+        Ok(())
+    }
+
+    /// Wakes this waiter when it is granted the lock, until dropped.
+    pub fn waiter(self: &Arc<Self>, holder: &str) -> Waiter {
+        let woken = Arc::new(Notify::new());
+        locked(&self.shared.waiting).insert(holder.into(), woken.clone());
+        Waiter { session: self.clone(), holder: holder.into(), woken }
+    }
+
+    /// Ends this lease with the connection.
+    pub fn bind(&self, holder: &str, lease: &Lease) {
+        locked(&self.shared.leases).insert(holder.into(), lease.clone());
+        if let Some(reason) = &*self.shared.ended.borrow() {
+            lease.lose(reason.as_str());
+        }
+    }
+
+    pub fn unbind(&self, holder: &str) {
+        locked(&self.shared.leases).remove(holder);
+    }
+
+    /// Resolves with the reason when the connection has ended.
+    pub async fn ended(&self) -> String {
+        let mut ended = self.shared.ended.subscribe();
+        match ended.wait_for(Option::is_some).await {
+            Ok(reason) => reason.clone().unwrap_or_default(),
+            Err(_) => "the connection ended".into(),
+        }
+    }
+
+    /// Hears of changed locks from now on.
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.shared.changed.subscribe()
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.shared.end("the session was closed");
+    }
+}
+
+impl Shared {
+    fn end(&self, reason: &str) {
+        self.ended.send_if_modified(|ended| ended.is_none() && ended.replace(reason.into()).is_none());
+        for lease in locked(&self.leases).values() {
+            lease.lose(reason);
+        }
+    }
+}
+
+pub(super) struct Waiter {
+    session: Arc<Session>,
+    holder: String,
+    woken: Arc<Notify>,
+}
+
+impl Waiter {
+    pub async fn woken(&self) {
+        self.woken.notified().await;
+    }
+}
+
+impl Drop for Waiter {
+    fn drop(&mut self) {
+        locked(&self.session.shared.waiting).remove(&self.holder);
+    }
+}
+
+/// Drives the connection and passes its notifications on.
+async fn run(
+    mut connection: Connection<tokio_postgres::Socket, tokio_postgres::tls::NoTlsStream>,
+    shared: Arc<Shared>,
+) {
+    let reason = loop {
+        match std::future::poll_fn(|cx| connection.poll_message(cx)).await {
+            Some(Ok(AsyncMessage::Notification(note))) if note.channel() == "lockkeeper_changed" => {
+                shared.changed.send_replace(());
+            }
+            Some(Ok(AsyncMessage::Notification(note))) => {
+                if let Some(woken) = locked(&shared.waiting).get(note.payload()) {
+                    woken.notify_one();
+                }
+            }
+            Some(Ok(_)) => {}
+            Some(Err(e)) => break format!("the connection ended: {}", in_words(&e)),
+            None => break "the connection ended".into(),
+        }
+    };
+    shared.end(&reason);
+}
+
+/// Makes the schema if it is not there.
+async fn install(client: &Client) -> Result<(), tokio_postgres::Error> {
+    if is_installed(client).await? {
+        return Ok(());
+    }
+    // One at a time, or two would collide in the catalogue.
+    client.batch_execute("BEGIN; SELECT pg_advisory_xact_lock(19277, 0)").await?;
+    if !is_installed(client).await? {
+        client.batch_execute(SCHEMA).await?;
+    }
+    client.batch_execute("COMMIT").await
+}
+
+async fn is_installed(client: &Client) -> Result<bool, tokio_postgres::Error> {
+    let comment = "SELECT obj_description(to_regnamespace('lockkeeper')::oid, 'pg_namespace')";
+    let row = client.query_one(comment, &[]).await?;
+    Ok(row.try_get::<_, Option<String>>(0)?.as_deref() == Some(VERSION))
+}
+
+/// Resolves when a session has ended: the lock that it lived by is to be had. On a connection of its own, which blocks.
+pub(super) async fn death_of(config: &Config, session: i64) -> Option<()> {
+    let (client, connection) = config.connect(NoTls).await.ok()?;
+    let driver = tokio::spawn(connection);
+    let _stop = AbortOnDrop(driver.abort_handle());
+    // If we are gone the server must not wait on for us.
+    client.batch_execute("SET client_connection_check_interval = '1s'; SET lock_timeout = 0").await.ok()?;
+    let wait = "SELECT pg_advisory_lock_shared(lockkeeper.life($1))";
+    client.query_typed(wait, &[(&session, Type::INT8)]).await.ok()?;
+    Some(())
+}
+
+struct AbortOnDrop(tokio::task::AbortHandle);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+pub(super) fn unavailable(reason: String) -> Error {
+    Error::Unavailable { engine: "postgres", reason }
+}
+
+/// host:port, for people.
+fn address_of(config: &Config) -> String {
+    let host = match config.get_hosts().first() {
+        Some(tokio_postgres::config::Host::Tcp(host)) => host.clone(),
+        Some(tokio_postgres::config::Host::Unix(path)) => path.display().to_string(),
+        None => config.get_hostaddrs().first().map_or_else(String::new, ToString::to_string),
+    };
+    format!("{host}:{}", config.get_ports().first().unwrap_or(&5432))
+}
+
+/// The server's own words where there are any.
+fn in_words(e: &tokio_postgres::Error) -> String {
+    match e.as_db_error() {
+        Some(error) => error.message().to_owned(),
+        None => std::error::Error::source(e).map_or_else(|| e.to_string(), |source| source.to_string()),
+    }
+}
+
+fn explain(address: &str, config: &Config, e: &tokio_postgres::Error) -> Error {
+    let words = in_words(e);
+    let io = std::error::Error::source(e).and_then(|source| source.downcast_ref::<std::io::Error>());
+    let refused = io.is_some_and(|io| io.kind() == std::io::ErrorKind::ConnectionRefused);
+    unavailable(match e.code() {
+        Some(&SqlState::INVALID_PASSWORD | &SqlState::INVALID_AUTHORIZATION_SPECIFICATION) => {
+            format!("{address} does not accept this user and password")
+        }
+        Some(&SqlState::INVALID_CATALOG_NAME) => {
+            format!("{address} has no database `{}`", config.get_dbname().unwrap_or_default())
+        }
+        Some(&SqlState::INSUFFICIENT_PRIVILEGE) => format!(
+            "{address} does not permit this: {words}. Open it once as a user who may create the schema `lockkeeper`, \
+             then grant usage of the schema and all rights on its tables and sequences"
+        ),
+        Some(&SqlState::READ_ONLY_SQL_TRANSACTION) => {
+            format!("{address} is a read-only standby; name the primary")
+        }
+        Some(&SqlState::UNDEFINED_OBJECT) => {
+            format!("{address} is too old, 14 is the oldest that works: {words}")
+        }
+        Some(&SqlState::TOO_MANY_CONNECTIONS) => format!("{address} has no connection left: {words}"),
+        Some(&SqlState::CANNOT_CONNECT_NOW) => {
+            format!("{address} is starting up or shutting down; try again")
+        }
+        Some(_) => format!("{address}: {words}"),
+        None if refused => format!("{address} refuses connections; is PostgreSQL running there?"),
+        None if io.is_some() => format!("{address}: {words}; is it PostgreSQL?"),
+        None if e.to_string().contains("TLS") => {
+            format!("{address}: TLS to PostgreSQL is not built in; use a tunnel, or sslmode=disable")
+        }
+        None if e.to_string().contains("config") => format!("{address}: {e}: {words}"),
+        None => format!(
+            "what answers at {address} does not speak PostgreSQL's protocol ({words}); is the port right?"
+        ),
+    })
+}

@@ -1,0 +1,302 @@
+//! `redis`: locks kept by one Redis server, or by a majority of several independent ones ([Redlock](redlock)).
+//!
+//! # The recipe
+//!
+//! A lock is a set of leases, each with its owner's name and its end by the *server's* clock. Every operation is one run of a Lua
+//! script, `keeper.lua`, so it is one step for everybody: acquire (grant a lease if there is room), renew (compare
+//! the owner, then prolong), release (compare the owner, then delete). A mutex is a lock with room for one.
+//!
+//! - **Lost replies.** An operation names the acquisition, not the lock: a repeated acquire finds its own lease and answers
+//!   the same fence; a late release deletes nothing of the next holder.
+//! - **Waiting.** Waiters subscribe, try again, and then wait for the message that a release publishes. A holder that crashed
+//!   publishes nothing, so they also look again when the first lease would end: once per lease, no polling. All waiters of a
+//!   lock hear the message and the quickest enters: there is no queue, hence no FIFO and no list of waiters.
+//! - **The fence** is one counter for the database, raised in the script that grants, and never below the
+//!   server's time in microseconds. A clock set back does not lower it, and neither does the loss of the data; only both at once do.
+//!
+//! # What it does not promise
+//!
+//! **No mutual exclusion without fences.** Redis acknowledges before it is durable and replicates after it acknowledged: a
+//! failover, or a restart with the usual `appendfsync everysec`, can forget a lease that its holder still counts
+//! on. Expiry goes by the server's wall clock: set forward, it ends leases early. In all these cases two holders can be inside at
+//! once, and the later one has the higher fence: a resource that checks it stays safe.
+
+mod listener;
+mod redlock;
+mod server;
+
+use crate::engine::{Acquired, BoxFuture, Capabilities, Changes, Engine, Hold, Patience, Request, bad_url};
+use crate::info::LockInfo;
+use crate::lease::{self, Lease, NotRenewed, Renewal};
+use crate::{Error, LockName, Result};
+use listener::Subscription;
+use server::{Answer, PATIENCE, Released, Server};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The engine of `redis://` URLs that name one server.
+pub(crate) struct RedisEngine {
+    server: Arc<Server>,
+}
+
+/// Opens `redis://host` or, with several hosts, Redlock. `?unfenced` is for the latter: see there.
+pub(crate) async fn open(url: &str) -> Result<Arc<dyn Engine>> {
+    let (plain, unfenced) = match url.strip_suffix("?unfenced") {
+        Some(plain) => (plain, true),
+        None => (url, false),
+    };
+    let servers = servers_of(plain)?;
+    match &servers[..] {
+        [one] => {
+            let server = Arc::new(Server::new("redis", one)?);
+            server.check().await?;
+            Ok(Arc::new(RedisEngine { server }))
+        }
+        _ => Ok(Arc::new(redlock::Redlock::open(&servers, unfenced).await?)),
+    }
+}
+
+/// `redis://user:password@a:1,b:2/0` names two servers, which share everything but the host.
+fn servers_of(url: &str) -> Result<Vec<String>> {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return Err(bad_url(url, "write redis://host:port"));
+    };
+    if scheme == "rediss" {
+        return Err(bad_url(url, "TLS to Redis is not built in; use redis:// through a tunnel"));
+    }
+    let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    let (login, hosts) = authority.split_at(authority.rfind('@').map_or(0, |at| at + 1));
+    let servers: Vec<String> =
+        hosts.split(',').map(|host| format!("{scheme}://{login}{host}{path}")).collect();
+    match hosts.split(',').any(str::is_empty) {
+        true => Err(bad_url(url, "a host is missing; write redis://host:port or redis://a,b,c")),
+        false => Ok(servers),
+    }
+}
+
+impl Engine for RedisEngine {
+    fn name(&self) -> &'static str {
+        "redis"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            fence: true,
+            fifo: false,
+            shared: false,
+            semaphore: true,
+            waiters: false,
+            election: true,
+            expires: true,
+        }
+    }
+
+    fn acquire(&self, request: Request, patience: Patience) -> BoxFuture<'_, Result<Option<Acquired>>> {
+        Box::pin(async move {
+            let mut claim = Claim::new(&self.server, &request);
+            let tag = tag_text(&request)?;
+            let mut free: Option<Subscription> = None;
+            loop {
+                let sent = lease::now();
+                let look_again = match claim.ask(&request, &tag).await? {
+                    Answer::Granted { fence } => match claim.held(sent) {
+                        Ok((lease, held)) => {
+                            return Ok(Some(Acquired { fence, lease, hold: Box::new(held) }));
+                        }
+                        // The grant took longer than its lease; asking again starts a new one.
+                        Err(late) => {
+                            claim = late;
+                            continue;
+                        }
+                    },
+                    Answer::Busy { look_again } => look_again,
+                };
+                if patience == Patience::Try {
+                    claim.released = true;
+                    return Ok(None);
+                }
+                free = match free {
+                    // Subscribe BEFORE the look that decides to wait, or a release in between goes unheard.
+                    None => Some(claim.subscribe().await?),
+                    Some(heard) => until_free(heard, look_again).await,
+                };
+            }
+        })
+    }
+
+    fn inspect<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<LockInfo>> {
+        Box::pin(self.server.inspect(name.as_str()))
+    }
+
+    fn list(&self) -> BoxFuture<'_, Result<Vec<LockInfo>>> {
+        Box::pin(self.server.list())
+    }
+
+    fn changes<'a>(&'a self, name: Option<&'a LockName>) -> BoxFuture<'a, Result<Box<dyn Changes>>> {
+        Box::pin(async move {
+            let name = name.map(LockName::to_string);
+            let heard = self.server.when_changed(name.as_deref()).await?;
+            Ok(Box::new(RedisChanges { server: self.server.clone(), name, heard }) as Box<dyn Changes>)
+        })
+    }
+}
+
+/// Waits for a message or the end of the first lease. `None` if the subscription is gone.
+async fn until_free(mut heard: Subscription, look_again: Duration) -> Option<Subscription> {
+    tokio::select! {
+        message = heard.message() => message.then_some(heard),
+        // One more than told: the server rounds down.
+        () = tokio::time::sleep(look_again + Duration::from_millis(1)) => Some(heard),
+    }
+}
+
+/// The tag as the keeper stores it.
+fn tag_text(request: &Request) -> Result<String> {
+    serde_json::to_string(&request.tag).map_err(|e| Error::BadOption(format!("metadata: {e}")))
+}
+
+/// How long one try of an operation on a lease may take: a stuck one, a fresh connection and another fit into a third of it.
+fn patience_of(ttl: Duration) -> Duration {
+    (ttl / 10).clamp(Duration::from_millis(10), PATIENCE)
+}
+
+/// An acquisition, from before it is asked for. Dropping it takes back whatever became of it.
+struct Claim {
+    server: Arc<Server>,
+    name: String,
+    holder: String,
+    ttl: Duration,
+    /// Where the taking back runs: guards may be dropped outside of any runtime.
+    runtime: tokio::runtime::Handle,
+    released: bool,
+}
+
+impl Claim {
+    fn new(server: &Arc<Server>, request: &Request) -> Claim {
+        Claim {
+            server: server.clone(),
+            name: request.name.to_string(),
+            holder: request.tag.holder.clone(),
+            ttl: request.ttl,
+            runtime: tokio::runtime::Handle::current(),
+            released: false,
+        }
+    }
+
+    async fn ask(&self, request: &Request, tag: &str) -> Result<Answer> {
+        self.server.acquire(PATIENCE, &self.hold(), request.kind, tag).await
+    }
+
+    async fn subscribe(&self) -> Result<Subscription> {
+        self.server.when_free(&self.name).await.map_err(|error| Error::SessionLost {
+            engine: "redis",
+            name: self.name.clone(),
+            reason: error.to_string(),
+        })
+    }
+
+    fn hold(&self) -> server::Hold<'_> {
+        server::Hold { name: &self.name, holder: &self.holder, ttl: self.ttl }
+    }
+
+    /// Starts to renew, or hands the claim back if its lease has run out already.
+    fn held(self, sent: lease::LeaseTime) -> Result<(Lease, Held), Claim> {
+        let lease = Lease::expiring(sent, self.ttl);
+        if !lease.is_valid() {
+            return Err(self);
+        }
+        let (server, name, holder, ttl) =
+            (self.server.clone(), self.name.clone(), self.holder.clone(), self.ttl);
+        let renewal = lease::keep_renewed(lease.clone(), ttl, move || {
+            let (server, name, holder) = (server.clone(), name.clone(), holder.clone());
+            async move {
+                let hold = server::Hold { name: &name, holder: &holder, ttl };
+                match server.renew(patience_of(ttl), &hold).await {
+                    Ok(true) => Ok(()),
+                    Ok(false) => Err(NotRenewed::Gone("the server does not know this hold any more".into())),
+                    Err(_) => Err(NotRenewed::TryAgain),
+                }
+            }
+        });
+        Ok((lease, Held { _renewal: renewal, claim: self }))
+    }
+}
+
+impl Drop for Claim {
+    /// Follows the acquire on the same connection, so it also takes back a grant that is still on its way. If the connection broke
+    /// in between, or the runtime is gone, the lease's end does it.
+    fn drop(&mut self) {
+        if !self.released {
+            let server = self.server.clone();
+            let (name, holder) = (std::mem::take(&mut self.name), std::mem::take(&mut self.holder));
+            self.runtime.spawn(async move { server.release(PATIENCE, &name, &holder).await.map(drop) });
+        }
+    }
+}
+
+/// A granted claim. The renewal stops BEFORE the claim is taken back.
+struct Held {
+    _renewal: Renewal,
+    claim: Claim,
+}
+
+impl Hold for Held {
+    fn release(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+        Box::pin(async move {
+            let Held { _renewal: renewal, mut claim } = *self;
+            drop(renewal);
+            let released = claim.server.release(PATIENCE, &claim.name, &claim.holder).await?;
+            claim.released = true;
+            match released {
+                Released::Now | Released::Perhaps => Ok(()),
+                Released::NotHeld => Err(Error::Lost {
+                    name: claim.name.clone(),
+                    reason: "the server did not know this hold any more".into(),
+                }),
+            }
+        })
+    }
+}
+
+/// Hears of changes, and of leases that end.
+struct RedisChanges {
+    server: Arc<Server>,
+    name: Option<String>,
+    heard: Subscription,
+}
+
+impl Changes for RedisChanges {
+    fn next(&mut self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            // Asking also ends the leases whose time has come, which we then hear of.
+            let name = self.name.as_deref();
+            let first_end = self.server.first_end(name).await?.unwrap_or(Duration::MAX);
+            let heard = tokio::select! {
+                heard = self.heard.message() => heard,
+                () = tokio::time::sleep(first_end.saturating_add(Duration::from_millis(1))) => true,
+            };
+            if !heard {
+                self.heard = self.server.when_changed(name).await?;
+            }
+            Ok(())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_share_everything_else() {
+        assert_eq!(servers_of("redis://h").unwrap(), ["redis://h"]);
+        assert_eq!(
+            servers_of("redis://u:p,@q@a:1,b:2/3").unwrap(),
+            ["redis://u:p,@q@a:1/3", "redis://u:p,@q@b:2/3"]
+        );
+        assert_eq!(servers_of("redis://[::1]:7,b?x").unwrap(), ["redis://[::1]:7?x", "redis://b?x"]);
+        for bad in ["redis:h", "redis://", "redis://a,,b", "redis:///0", "rediss://h"] {
+            assert!(matches!(servers_of(bad), Err(Error::BadUrl { .. })), "{bad}");
+        }
+    }
+}

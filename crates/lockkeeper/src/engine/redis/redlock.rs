@@ -1,0 +1,422 @@
+//! Redlock: a lock is held by whoever has it on a majority of independent servers.
+//!
+//! After the description in Redis's own documentation ("Distributed locks with Redis"): ask all servers for a lease of the same
+//! length under one name; with a majority, the hold is valid for the length of the lease less the time that asking took, less drift.
+//! [`crate::lease`] counts just that: from BEFORE the first request was sent. Without a majority, release on all servers, wait for a random
+//! moment so that rivals do not meet again, and ask again.
+//!
+//! # Not safe, and says so
+//!
+//! There is no fence: counters of independent servers do not agree on an order. So nothing protects the resource from a holder that was paused
+//! past its lease, and a server that restarts without its data, or whose clock is set forward, can be the one that two majorities share.
+//! Requests must therefore say `.unfenced()`, or the URL `?unfenced`. What it is good for: doing work once *in most cases*
+//! while a minority of the servers is down.
+
+use super::listener::Subscription;
+use super::server::{Answer, PATIENCE, Released, Server};
+use super::{patience_of, server, tag_text};
+use crate::engine::{Acquired, BoxFuture, Capabilities, Changes, Engine, Hold, Patience, Request};
+use crate::info::{LockInfo, Participant};
+use crate::lease::{self, Lease, NotRenewed, Renewal};
+use crate::{Error, LockName, Result};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use std::collections::BTreeMap;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The engine's name in errors, where `redis` would be another engine's.
+const NAME: &str = "redlock";
+
+/// More servers only cost time.
+const SERVERS_MAX: usize = 15;
+
+/// Rivals that split the votes ask again at a random moment within this, doubled with each try.
+const BACK_OFF: Duration = Duration::from_millis(4);
+const BACK_OFF_DOUBLINGS: u64 = 5;
+
+pub(crate) struct Redlock {
+    servers: Arc<Servers>,
+    unfenced: bool,
+}
+
+impl Redlock {
+    /// Connects to a majority at least.
+    pub async fn open(urls: &[String], unfenced: bool) -> Result<Redlock> {
+        if urls.len() > SERVERS_MAX {
+            return Err(Error::BadOption(format!(
+                "{} servers; at most {SERVERS_MAX} are allowed",
+                urls.len()
+            )));
+        }
+        let all: Vec<Server> = urls.iter().map(|url| Server::new(NAME, url)).collect::<Result<_>>()?;
+        let servers = Arc::new(Servers { all });
+        servers.majority(|server| async move { server.check().await.map(|()| true) }).await?;
+        Ok(Redlock { servers, unfenced })
+    }
+}
+
+/// Independent servers.
+struct Servers {
+    all: Vec<Server>,
+}
+
+/// What the servers said, as far as it took to decide.
+#[derive(Default)]
+struct Votes {
+    yes: usize,
+    no: usize,
+    /// Why the others did not vote.
+    failed: Vec<Error>,
+}
+
+impl Servers {
+    fn quorum(&self) -> usize {
+        self.all.len() / 2 + 1
+    }
+
+    /// Asks all at once, and returns when the votes decide: a majority for yes, or none possible any more. With a majority the
+    /// others get as long again, since every vote counts when a server fails later.
+    async fn votes<'a, F>(&'a self, ask: impl Fn(&'a Server) -> F) -> Votes
+    where
+        F: Future<Output = Result<bool>> + 'a,
+    {
+        let mut answers: FuturesUnordered<F> = self.all.iter().map(ask).collect();
+        let mut votes = Votes::default();
+        let asked = tokio::time::Instant::now();
+        while votes.yes < self.quorum() && votes.yes + answers.len() >= self.quorum() {
+            match answers.next().await {
+                Some(Ok(true)) => votes.yes += 1,
+                Some(Ok(false)) => votes.no += 1,
+                Some(Err(error)) => votes.failed.push(error),
+                None => break,
+            }
+        }
+        if votes.yes >= self.quorum() {
+            let rest = async { while answers.next().await.is_some() {} };
+            let _ = tokio::time::timeout(asked.elapsed(), rest).await;
+        }
+        votes
+    }
+
+    /// Whether a majority says yes; an error if too few answer for that to be known.
+    async fn majority<'a, F>(&'a self, ask: impl Fn(&'a Server) -> F) -> Result<bool>
+    where
+        F: Future<Output = Result<bool>> + 'a,
+    {
+        let votes = self.votes(ask).await;
+        match votes.yes >= self.quorum() {
+            true => Ok(true),
+            false if votes.failed.len() > self.all.len() - self.quorum() => {
+                Err(self.no_majority(&votes.failed))
+            }
+            false => Ok(false),
+        }
+    }
+
+    fn no_majority(&self, failed: &[Error]) -> Error {
+        let reasons: Vec<String> = failed
+            .iter()
+            .map(|error| match error {
+                Error::Unavailable { reason, .. } => reason.clone(),
+                other => other.to_string(),
+            })
+            .collect();
+        let (count, reasons) = (self.all.len(), reasons.join("; "));
+        Error::Unavailable {
+            engine: NAME,
+            reason: format!("no majority of the {count} servers answers: {reasons}"),
+        }
+    }
+
+    /// Reads from all, and keeps what a majority of them agrees on.
+    async fn agreed<F>(&self, read: impl Fn(usize) -> F) -> Result<Vec<LockInfo>>
+    where
+        F: Future<Output = Result<Vec<LockInfo>>>,
+    {
+        let answers: FuturesUnordered<F> = (0..self.all.len()).map(read).collect();
+        let answers: Vec<Result<Vec<LockInfo>>> = answers.collect().await;
+        let (read, failed): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);
+        if read.len() < self.quorum() {
+            let failed: Vec<Error> = failed.into_iter().filter_map(Result::err).collect();
+            return Err(self.no_majority(&failed));
+        }
+        let mut seen: BTreeMap<(String, String), (usize, Participant)> = BTreeMap::new();
+        for lock in read.into_iter().flatten().flatten() {
+            for holder in lock.holders {
+                let key = (lock.name.clone(), holder.tag.holder.clone());
+                // The servers' counters mean nothing here.
+                let holder = Participant { fence: None, ..holder };
+                seen.entry(key).or_insert((0, holder)).0 += 1;
+            }
+        }
+        let held = seen.into_iter().filter(|(_, (servers, _))| *servers >= self.quorum());
+        Ok(held
+            .map(|((name, _), (_, holder))| LockInfo { name, holders: vec![holder], waiters: Vec::new() })
+            .collect())
+    }
+}
+
+impl Engine for Redlock {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            fence: false,
+            fifo: false,
+            shared: false,
+            semaphore: false,
+            waiters: false,
+            election: false,
+            expires: true,
+        }
+    }
+
+    fn unfenced(&self) -> bool {
+        self.unfenced
+    }
+
+    fn acquire(&self, request: Request, patience: Patience) -> BoxFuture<'_, Result<Option<Acquired>>> {
+        Box::pin(async move {
+            let mut claim = Claim::new(&self.servers, &request);
+            let tag = tag_text(&request)?;
+            let mut heard: Option<Vec<Subscription>> = None;
+            for attempt in 0u64.. {
+                let sent = lease::now();
+                let votes = claim.ask(&request, &tag).await;
+                if votes.yes >= self.servers.quorum() {
+                    let lease = Lease::expiring(sent, request.ttl);
+                    if lease.is_valid() {
+                        return Ok(Some(Acquired {
+                            fence: 0,
+                            hold: Box::new(claim.held(&lease, request, tag)),
+                            lease,
+                        }));
+                    }
+                }
+                // What was granted without a majority only stands in the way of others.
+                claim.release_all().await;
+                if votes.failed.len() > self.servers.all.len() - self.servers.quorum() {
+                    return Err(self.servers.no_majority(&votes.failed));
+                }
+                if patience == Patience::Try {
+                    claim.released = true;
+                    return Ok(None);
+                }
+                match &mut heard {
+                    None => heard = Some(claim.subscribe().await?),
+                    // Votes for us mean rivals, who step back as we do; again and again they mean a holder without all the servers.
+                    Some(subscriptions) if votes.yes == 0 || attempt > BACK_OFF_DOUBLINGS => {
+                        let end = claim.first_end().await;
+                        if !until_free(subscriptions, end).await {
+                            heard = None;
+                        }
+                    }
+                    Some(_) => {}
+                }
+                tokio::time::sleep(random_below(BACK_OFF * (1 << attempt.min(BACK_OFF_DOUBLINGS)))).await;
+            }
+            Ok(None)
+        })
+    }
+
+    fn inspect<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<LockInfo>> {
+        Box::pin(async move {
+            let servers = &self.servers;
+            let read = async |i: usize| Ok(vec![servers.all[i].inspect(name.as_str()).await?]);
+            let none = LockInfo { name: name.to_string(), holders: Vec::new(), waiters: Vec::new() };
+            Ok(servers.agreed(read).await?.pop().unwrap_or(none))
+        })
+    }
+
+    fn list(&self) -> BoxFuture<'_, Result<Vec<LockInfo>>> {
+        Box::pin(self.servers.agreed(|i| self.servers.all[i].list()))
+    }
+
+    fn changes<'a>(&'a self, name: Option<&'a LockName>) -> BoxFuture<'a, Result<Box<dyn Changes>>> {
+        Box::pin(async move {
+            let name = name.map(LockName::to_string);
+            let heard = self.servers.subscribe(|server| server.when_changed(name.as_deref())).await?;
+            Ok(Box::new(RedlockChanges { servers: self.servers.clone(), name, heard }) as Box<dyn Changes>)
+        })
+    }
+}
+
+impl Servers {
+    /// Subscribes on all that answer, a majority at least.
+    async fn subscribe<'a, F>(&'a self, subscribe: impl Fn(&'a Server) -> F) -> Result<Vec<Subscription>>
+    where
+        F: Future<Output = Result<Subscription>> + 'a,
+    {
+        let answers: FuturesUnordered<F> = self.all.iter().map(subscribe).collect();
+        let answers: Vec<Result<Subscription>> = answers.collect().await;
+        let (heard, failed): (Vec<_>, Vec<_>) = answers.into_iter().partition(Result::is_ok);
+        if heard.len() < self.quorum() {
+            let failed: Vec<Error> = failed.into_iter().filter_map(Result::err).collect();
+            return Err(self.no_majority(&failed));
+        }
+        Ok(heard.into_iter().flatten().collect())
+    }
+
+    /// When the first lease ends, of one lock or of all, as far as the servers answer.
+    async fn first_end(&self, name: Option<&str>) -> Option<Duration> {
+        let answers: FuturesUnordered<_> = self.all.iter().map(|server| server.first_end(name)).collect();
+        let ends: Vec<Result<Option<Duration>>> = answers.collect().await;
+        ends.into_iter().filter_map(Result::ok).flatten().min()
+    }
+}
+
+/// Waits for a message of any server, or the end of the first lease. False if a subscription is gone.
+async fn until_free(heard: &mut [Subscription], end: Option<Duration>) -> bool {
+    let mut messages: FuturesUnordered<_> = heard.iter_mut().map(Subscription::message).collect();
+    tokio::select! {
+        message = messages.next() => message == Some(true),
+        // If nobody holds it any more, it was released meanwhile.
+        () = tokio::time::sleep(end.unwrap_or_default() + Duration::from_millis(1)) => true,
+    }
+}
+
+/// The hasher's keys are random, and that is all the randomness this needs.
+fn random_below(limit: Duration) -> Duration {
+    let random = std::hash::RandomState::new().hash_one(0);
+    limit.mul_f64(random as f64 / u64::MAX as f64)
+}
+
+/// An acquisition on all servers, from before it is asked for. Dropping it takes back whatever became of it.
+struct Claim {
+    servers: Arc<Servers>,
+    name: String,
+    holder: String,
+    ttl: Duration,
+    runtime: tokio::runtime::Handle,
+    released: bool,
+}
+
+impl Claim {
+    fn new(servers: &Arc<Servers>, request: &Request) -> Claim {
+        Claim {
+            servers: servers.clone(),
+            name: request.name.to_string(),
+            holder: request.tag.holder.clone(),
+            ttl: request.ttl,
+            runtime: tokio::runtime::Handle::current(),
+            released: false,
+        }
+    }
+
+    async fn ask(&self, request: &Request, tag: &str) -> Votes {
+        self.servers.votes(|server| grant(server, PATIENCE, request, tag)).await
+    }
+
+    /// Releases on all servers, and waits for those that answer soon.
+    async fn release_all(&self) {
+        let within = patience_of(self.ttl);
+        let all = self.servers.all.iter();
+        let _: Vec<_> = all
+            .map(|server| server.release(within, &self.name, &self.holder))
+            .collect::<FuturesUnordered<_>>()
+            .collect()
+            .await;
+    }
+
+    async fn subscribe(&self) -> Result<Vec<Subscription>> {
+        self.servers.subscribe(|server| server.when_free(&self.name)).await.map_err(|error| {
+            Error::SessionLost { engine: NAME, name: self.name.clone(), reason: error.to_string() }
+        })
+    }
+
+    async fn first_end(&self) -> Option<Duration> {
+        self.servers.first_end(Some(&self.name)).await
+    }
+
+    /// Starts to renew, by acquiring again: that also takes the lock on servers that were slow, or have lost their data. As long as
+    /// the lease runs nobody else can have a majority.
+    fn held(self, lease: &Lease, request: Request, tag: String) -> Held {
+        let (servers, ttl) = (self.servers.clone(), self.ttl);
+        let asked = Arc::new((request, tag));
+        let renewal = lease::keep_renewed(lease.clone(), ttl, move || {
+            let (servers, asked) = (servers.clone(), asked.clone());
+            async move {
+                match servers.majority(|server| grant(server, patience_of(ttl), &asked.0, &asked.1)).await {
+                    Ok(true) => Ok(()),
+                    Ok(false) => {
+                        Err(NotRenewed::Gone("no majority of the servers knows this hold any more".into()))
+                    }
+                    Err(_) => Err(NotRenewed::TryAgain),
+                }
+            }
+        });
+        Held { _renewal: renewal, claim: self }
+    }
+}
+
+impl Drop for Claim {
+    /// See the claim on one server.
+    fn drop(&mut self) {
+        if self.released {
+            return;
+        }
+        let (servers, within) = (self.servers.clone(), patience_of(self.ttl));
+        let (name, holder) = (std::mem::take(&mut self.name), std::mem::take(&mut self.holder));
+        self.runtime.spawn(async move {
+            let all = servers.all.iter().map(|server| server.release(within, &name, &holder));
+            all.collect::<FuturesUnordered<_>>().for_each(|_| std::future::ready(())).await;
+        });
+    }
+}
+
+/// Whether this server grants the lock to the request, or has done so before.
+async fn grant(server: &Server, within: Duration, request: &Request, tag: &str) -> Result<bool> {
+    let hold = server::Hold { name: request.name.as_str(), holder: &request.tag.holder, ttl: request.ttl };
+    let answer = server.acquire(within, &hold, request.kind, tag).await?;
+    Ok(matches!(answer, Answer::Granted { .. }))
+}
+
+struct Held {
+    _renewal: Renewal,
+    claim: Claim,
+}
+
+impl Hold for Held {
+    /// Done when a majority has released; the claim, dropped then, reaches for the others.
+    fn release(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+        Box::pin(async move {
+            let Held { _renewal: renewal, claim } = *self;
+            drop(renewal);
+            let within = patience_of(claim.ttl);
+            let (name, holder) = (&claim.name, &claim.holder);
+            let released = claim.servers.majority(|server| async move {
+                Ok(!matches!(server.release(within, name, holder).await?, Released::NotHeld))
+            });
+            match released.await? {
+                true => Ok(()),
+                false => Err(Error::Lost {
+                    name: claim.name.clone(),
+                    reason: "no majority of the servers knew this hold any more".into(),
+                }),
+            }
+        })
+    }
+}
+
+struct RedlockChanges {
+    servers: Arc<Servers>,
+    name: Option<String>,
+    heard: Vec<Subscription>,
+}
+
+impl Changes for RedlockChanges {
+    fn next(&mut self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(async move {
+            let name = self.name.as_deref();
+            let end = self.servers.first_end(name).await.unwrap_or(Duration::from_secs(3600));
+            if !until_free(&mut self.heard, Some(end)).await {
+                self.heard = self.servers.subscribe(|server| server.when_changed(name)).await?;
+            }
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,328 @@
+//! One Redis server: its connections, the keeper script's operations, and its errors in words.
+
+use super::listener::{Listener, Subscription};
+use crate::engine::bad_url;
+use crate::info::{Kind, LockInfo, Participant, Tag};
+use crate::{Error, Result};
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, ErrorKind, FromRedisValue, RedisError, Script, ServerErrorKind};
+use std::sync::LazyLock;
+use std::time::Duration;
+
+/// How long to wait for a connection or an answer where no lease asks for less.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How often an operation is sent before its failure is reported.
+const ATTEMPTS: u32 = 3;
+
+/// What all keys begin with.
+const KEYS: &str = "lockkeeper:";
+
+static KEEPER: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("keeper.lua")));
+
+/// A Redis server. Connects when needed, and again when a connection broke.
+pub(super) struct Server {
+    engine: &'static str,
+    client: redis::Client,
+    /// host:port, for people.
+    address: String,
+    /// Channels are shared by all databases of a server, so their names tell the database.
+    channels: String,
+    /// The connection with its serial number.
+    connection: tokio::sync::Mutex<Option<(u64, MultiplexedConnection)>>,
+    listener: tokio::sync::Mutex<Option<Listener>>,
+}
+
+/// The keeper's answer to an acquire.
+pub(super) enum Answer {
+    Granted { fence: u64 },
+    Busy { look_again: Duration },
+}
+
+/// The keeper's answer to a release.
+pub(super) enum Released {
+    Now,
+    /// Not held, but the release was sent twice: the first one may have done it.
+    Perhaps,
+    /// It had ended before.
+    NotHeld,
+}
+
+/// A hold as the keeper knows it.
+pub(super) struct Hold<'a> {
+    pub name: &'a str,
+    pub holder: &'a str,
+    pub ttl: Duration,
+}
+
+impl Server {
+    /// Checks the URL of one server; connects to nothing yet.
+    pub fn new(engine: &'static str, url: &str) -> Result<Server> {
+        let client = redis::Client::open(url).map_err(|e| {
+            // The client's words may quote the URL with its password.
+            let reason = match e.detail() {
+                None => e.to_string(),
+                Some(_) => "write redis://[user:password@]host[:port][/database]".into(),
+            };
+            bad_url(url, &reason)
+        })?;
+        let info = client.get_connection_info();
+        let (address, database) = (info.addr().to_string(), info.redis_settings().db());
+        Ok(Server {
+            engine,
+            address,
+            channels: format!("{KEYS}{database}:"),
+            client,
+            connection: tokio::sync::Mutex::new(None),
+            listener: tokio::sync::Mutex::new(None),
+        })
+    }
+
+    /// Whether it answers, and as Redis does.
+    pub async fn check(&self) -> Result<()> {
+        self.call::<i64>(PATIENCE, &["first_end"]).await.map(drop)
+    }
+
+    pub async fn acquire(&self, within: Duration, hold: &Hold<'_>, kind: Kind, tag: &str) -> Result<Answer> {
+        let (permits, ttl_ms) = (permits(kind).to_string(), hold.ttl.as_millis().to_string());
+        let kind_text = kind_text(kind);
+        let args = ["acquire", hold.name, &kind_text, &permits, hold.holder, &ttl_ms, tag];
+        let (verdict, value): (i64, String) = self.call(within, &args).await?;
+        let number = || value.parse::<u64>().map_err(|_| self.odd(&format!("acquire answered {value:?}")));
+        match verdict {
+            1 => Ok(Answer::Granted { fence: number()? }),
+            0 => Ok(Answer::Busy { look_again: Duration::from_millis(number()?) }),
+            _ => Err(Error::KindMismatch {
+                name: hold.name.into(),
+                used_as: kind_of(&value).map_or(value, Kind::lock_in_words),
+                asked_as: kind.lock_in_words(),
+            }),
+        }
+    }
+
+    /// False if the server does not know this hold any more.
+    pub async fn renew(&self, within: Duration, hold: &Hold<'_>) -> Result<bool> {
+        let ttl_ms = hold.ttl.as_millis().to_string();
+        self.call(within, &["renew", hold.name, hold.holder, &ttl_ms]).await
+    }
+
+    pub async fn release(&self, within: Duration, name: &str, holder: &str) -> Result<Released> {
+        let (was_held, sent_twice) = self.call_counted(within, &["release", name, holder]).await?;
+        Ok(match (was_held, sent_twice) {
+            (true, _) => Released::Now,
+            (false, true) => Released::Perhaps,
+            (false, false) => Released::NotHeld,
+        })
+    }
+
+    pub async fn inspect(&self, name: &str) -> Result<LockInfo> {
+        let fields: Vec<(String, String)> = self.call(PATIENCE, &["inspect", name]).await?;
+        self.lock_info(name.into(), fields)
+    }
+
+    pub async fn list(&self) -> Result<Vec<LockInfo>> {
+        let all: Vec<(String, Vec<(String, String)>)> = self.call(PATIENCE, &["list"]).await?;
+        let mut all: Vec<LockInfo> =
+            all.into_iter().map(|(name, fields)| self.lock_info(name, fields)).collect::<Result<_>>()?;
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(all)
+    }
+
+    /// When the first lease ends, of one lock or of all.
+    pub async fn first_end(&self, name: Option<&str>) -> Result<Option<Duration>> {
+        let args = ["first_end", name.unwrap_or_default()];
+        let ms: i64 = self.call(PATIENCE, &args[..1 + usize::from(name.is_some())]).await?;
+        Ok(u64::try_from(ms).ok().map(Duration::from_millis))
+    }
+
+    /// Hears when the lock may have become free.
+    pub async fn when_free(&self, name: &str) -> Result<Subscription> {
+        self.subscribe(format!("{}free:{name}", self.channels)).await
+    }
+
+    /// Hears of changes of one lock or of all.
+    pub async fn when_changed(&self, name: Option<&str>) -> Result<Subscription> {
+        self.subscribe(match name {
+            Some(name) => format!("{}changed:{name}", self.channels),
+            None => format!("{}changed", self.channels),
+        })
+        .await
+    }
+
+    async fn subscribe(&self, channel: String) -> Result<Subscription> {
+        let mut kept = self.listener.lock().await;
+        if let Some(listener) = &*kept
+            && let Ok(Some(subscription)) = tokio::time::timeout(PATIENCE, listener.subscribe(&channel)).await
+        {
+            return Ok(subscription);
+        }
+        let pubsub = self.in_time(PATIENCE, self.client.get_async_pubsub()).await?;
+        let listener = Listener::start(pubsub);
+        match tokio::time::timeout(PATIENCE, listener.subscribe(&channel)).await {
+            Ok(Some(subscription)) => {
+                *kept = Some(listener);
+                Ok(subscription)
+            }
+            Ok(None) => Err(self.odd(&format!("cannot subscribe to the channel `{channel}`"))),
+            Err(_) => Err(self.silent(PATIENCE)),
+        }
+    }
+
+    /// One operation of the keeper; sent again if a kept connection turns out to be broken, as all are idempotent.
+    async fn call<T: FromRedisValue>(&self, within: Duration, args: &[&str]) -> Result<T> {
+        self.call_counted(within, args).await.map(|(value, _)| value)
+    }
+
+    /// The same, and whether it was sent twice.
+    async fn call_counted<T: FromRedisValue>(&self, within: Duration, args: &[&str]) -> Result<(T, bool)> {
+        let mut broken = None;
+        for attempt in 1.. {
+            let (serial, connection) = self.connect(within, broken).await?;
+            match self.call_on(connection, within, args).await {
+                Err(failure) if failure.broken && attempt < ATTEMPTS => broken = Some(serial),
+                Err(failure) => return Err(failure.error),
+                Ok(value) => return Ok((value, attempt > 1)),
+            }
+        }
+        Err(self.silent(within))
+    }
+
+    async fn call_on<T: FromRedisValue>(
+        &self,
+        mut connection: MultiplexedConnection,
+        within: Duration,
+        args: &[&str],
+    ) -> Result<T, Failure> {
+        let mut keeper = KEEPER.key(KEYS);
+        keeper.arg(&self.channels).arg(args);
+        match tokio::time::timeout(within, keeper.invoke_async(&mut connection)).await {
+            Ok(Ok(value)) => Ok(value),
+            Ok(Err(e)) => Err(Failure { broken: e.is_io_error(), error: self.explain(&e) }),
+            Err(_) => Err(Failure { broken: true, error: self.silent(within) }),
+        }
+    }
+
+    /// The kept connection, or a fresh one in place of `broken`.
+    async fn connect(&self, within: Duration, broken: Option<u64>) -> Result<(u64, MultiplexedConnection)> {
+        let mut kept = self.connection.lock().await;
+        let serial = match &*kept {
+            Some((serial, connection)) if Some(*serial) != broken => {
+                return Ok((*serial, connection.clone()));
+            }
+            Some((serial, _)) => serial + 1,
+            None => 0,
+        };
+        // Timeouts are ours: each operation has its own.
+        let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+        let connecting = self.client.get_multiplexed_async_connection_with_config(&config);
+        let connection = self.in_time(within, connecting).await?;
+        *kept = Some((serial, connection.clone()));
+        Ok((serial, connection))
+    }
+
+    async fn in_time<T>(
+        &self,
+        within: Duration,
+        future: impl Future<Output = Result<T, RedisError>>,
+    ) -> Result<T> {
+        match tokio::time::timeout(within, future).await {
+            Ok(done) => done.map_err(|e| self.explain(&e)),
+            Err(_) => Err(self.silent(within)),
+        }
+    }
+
+    fn lock_info(&self, name: String, fields: Vec<(String, String)>) -> Result<LockInfo> {
+        let kind = fields.iter().find(|(field, _)| field == "kind").and_then(|(_, kind)| kind_of(kind));
+        let mut holders = Vec::new();
+        for (_, about) in fields.iter().filter(|(field, _)| field != "kind") {
+            let participant = kind.and_then(|kind| participant(kind, about));
+            holders.push(participant.ok_or_else(|| self.odd(&format!("the lock `{name}` is damaged")))?);
+        }
+        holders.sort_by_key(|holder| holder.fence);
+        Ok(LockInfo { name, holders, waiters: Vec::new() })
+    }
+
+    fn unavailable(&self, reason: String) -> Error {
+        Error::Unavailable { engine: self.engine, reason }
+    }
+
+    fn silent(&self, within: Duration) -> Error {
+        self.unavailable(format!("{} did not answer within {within:?}", self.address))
+    }
+
+    fn odd(&self, what: &str) -> Error {
+        self.unavailable(format!("{}: {what}", self.address))
+    }
+
+    fn explain(&self, e: &RedisError) -> Error {
+        let address = &self.address;
+        self.unavailable(match (e.kind(), e.code()) {
+            _ if e.is_connection_refusal() => {
+                format!("{address} refuses connections; is Redis running there?")
+            }
+            _ if e.is_timeout() => format!("{address} did not answer in time"),
+            (ErrorKind::AuthenticationFailed, _) | (_, Some("WRONGPASS")) => {
+                format!("{address} does not accept this user and password")
+            }
+            (_, Some("NOAUTH")) => format!("{address} asks for a password: redis://user:password@host"),
+            (ErrorKind::Server(ServerErrorKind::NoPerm), _) => {
+                format!("{address} does not permit this user to run the keeper script: {e}")
+            }
+            (ErrorKind::Server(ServerErrorKind::ReadOnly), _) => {
+                format!("{address} is a read-only replica; name the primary")
+            }
+            (ErrorKind::Server(ServerErrorKind::BusyLoading), _) => {
+                format!("{address} is still loading its data; try again")
+            }
+            (ErrorKind::Server(ServerErrorKind::Moved | ServerErrorKind::ClusterDown), _) => {
+                format!(
+                    "{address} is a member of a Redis Cluster, which is not supported; name a single server"
+                )
+            }
+            (ErrorKind::Parse, _) => {
+                format!("what answers at {address} does not speak Redis's protocol; is the port right?")
+            }
+            _ if e.is_connection_dropped() => {
+                format!("{address} closed the connection; is it Redis, without TLS?")
+            }
+            _ => format!("{address}: {e}"),
+        })
+    }
+}
+
+/// A call that failed; `broken` if a fresh connection may help.
+struct Failure {
+    broken: bool,
+    error: Error,
+}
+
+fn permits(kind: Kind) -> u32 {
+    match kind {
+        Kind::Exclusive | Kind::Shared => 1,
+        Kind::Permit { of } => of,
+    }
+}
+
+/// As the keeper stores it.
+fn kind_text(kind: Kind) -> String {
+    match kind {
+        Kind::Exclusive | Kind::Shared => "exclusive".into(),
+        Kind::Permit { of } => format!("permits {of}"),
+    }
+}
+
+fn kind_of(text: &str) -> Option<Kind> {
+    match text.strip_prefix("permits ") {
+        Some(of) => Some(Kind::Permit { of: of.parse().ok()? }),
+        None => (text == "exclusive").then_some(Kind::Exclusive),
+    }
+}
+
+/// "FENCE SINCE TAG"
+fn participant(kind: Kind, about: &str) -> Option<Participant> {
+    let mut parts = about.splitn(3, ' ');
+    let fence = parts.next()?.parse().ok()?;
+    let since_ms = parts.next()?.parse().ok()?;
+    let tag: Tag = serde_json::from_str(parts.next()?).ok()?;
+    Some(Participant { tag, kind, since_ms, fence: Some(fence) })
+}

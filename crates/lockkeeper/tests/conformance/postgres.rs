@@ -1,0 +1,411 @@
+//! The suite on PostgreSQL, what only that engine promises, and the SQL fence checkers on a real database.
+
+use crate::backend::{Backend, Server, acquire, open, until, until_waiting};
+use crate::local_server::{self, Daemon};
+use crate::worker::Worker;
+use lockkeeper::{Error, Lockkeeper, fence};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+use tokio_postgres::NoTls;
+
+/// Where Debian keeps the server's programs.
+const DIRECTORIES: [&str; 4] = [
+    "/usr/lib/postgresql/15/bin",
+    "/usr/lib/postgresql/16/bin",
+    "/usr/lib/postgresql/17/bin",
+    "/usr/lib/postgresql/14/bin",
+];
+
+/// A fresh database cluster, made once and copied for each test.
+static CLUSTER: LazyLock<Option<(PathBuf, tempfile::TempDir)>> = LazyLock::new(|| {
+    let initdb = local_server::program("initdb", &DIRECTORIES, "postgresql")?;
+    let directory = tempfile::tempdir().unwrap();
+    give_to_postgres(directory.path());
+    let output = as_postgres(&initdb)
+        .args([
+            "--no-sync",
+            "--auth-host=scram-sha-256",
+            "--auth-local=trust",
+            "--username=postgres",
+            "--encoding=UTF8",
+            "--locale=C",
+        ])
+        .arg(directory.path().join("data"))
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    // Passwords are slow on purpose, very slow in a debug build: only those who test them use them.
+    let rules = directory.path().join("data/pg_hba.conf");
+    let others = std::fs::read_to_string(&rules).unwrap();
+    std::fs::write(&rules, format!("host all postgres 127.0.0.1/32 trust\n{others}")).unwrap();
+    Some((initdb.with_file_name("postgres"), directory))
+});
+
+/// PostgreSQL refuses to run as root: then it runs as the user `postgres`, whom its package made.
+fn as_postgres(program: &Path) -> Command {
+    if !local_server::is_root() {
+        return Command::new(program);
+    }
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--reuid=postgres", "--regid=postgres", "--clear-groups", "--"])
+        .arg(program)
+        .current_dir("/");
+    command
+}
+
+fn give_to_postgres(path: &Path) {
+    if local_server::is_root() {
+        let given = Command::new("chown").arg("-R").arg("postgres:postgres").arg(path).status().unwrap();
+        assert!(given.success());
+    }
+}
+
+pub struct Postgres {
+    daemon: Daemon,
+    _data: Arc<tempfile::TempDir>,
+}
+
+impl Postgres {
+    /// `None` if there is no PostgreSQL and we are not root.
+    pub fn start() -> Option<Postgres> {
+        let (program, cluster) = CLUSTER.as_ref()?;
+        let data = Arc::new(tempfile::tempdir().unwrap());
+        let copied = Command::new("cp").arg("-a").arg(cluster.path().join("data")).arg(data.path()).status();
+        assert!(copied.unwrap().success());
+        give_to_postgres(data.path());
+        let directory = data.path().to_owned();
+        let daemon = Daemon::start(move |port| {
+            let mut command = as_postgres(program);
+            command.arg("-D").arg(directory.join("data")).args(["-p", &port.to_string()]);
+            for setting in ["listen_addresses=127.0.0.1", "max_connections=60", "shared_buffers=8MB"] {
+                command.args(["-c", setting]);
+            }
+            // The server is killed, the machine is not: no disk needs to be waited for.
+            command.args(["-c", "fsync=off"]).arg("-c");
+            command.arg(format!("unix_socket_directories={}", directory.display()));
+            command
+        });
+        Some(Postgres { daemon, _data: data })
+    }
+
+    fn url_of(&self, login: &str, database: &str) -> String {
+        format!("postgres://{login}@127.0.0.1:{}/{database}", self.daemon.port())
+    }
+
+    /// A connection beside the engine's.
+    async fn client(&self) -> tokio_postgres::Client {
+        loop {
+            // The port is open some moments before the server serves.
+            if let Ok((client, connection)) = tokio_postgres::connect(&self.url(), NoTls).await {
+                tokio::spawn(connection);
+                return client;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    fn wait_until_it_serves(self) -> Postgres {
+        let isready = CLUSTER.as_ref().unwrap().0.with_file_name("pg_isready");
+        wait_until_ready(&isready, self.daemon.port());
+        self
+    }
+}
+
+fn wait_until_ready(isready: &Path, port: u16) {
+    let ready = || {
+        let port = port.to_string();
+        Command::new(isready).args(["-q", "-h", "127.0.0.1", "-p", &port]).status().unwrap().success()
+    };
+    while !ready() {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+impl Server for Postgres {
+    fn stop(&self) {
+        // As a power cut does: all at once. Left alone, one backend dies after the other, and grants what that one held.
+        let pid = self.daemon.pid();
+        self.daemon.signal("STOP");
+        let children = local_server::children_of(pid);
+        for signal in ["STOP", "KILL"] {
+            for child in &children {
+                let _ = Command::new("kill").args(["-s", signal, &child.to_string()]).status();
+            }
+        }
+        self.daemon.stop();
+    }
+
+    fn start(&self) {
+        Server::start(&self.daemon);
+        wait_until_ready(&CLUSTER.as_ref().unwrap().0.with_file_name("pg_isready"), self.daemon.port());
+    }
+}
+
+impl Backend for Postgres {
+    fn url(&self) -> String {
+        self.url_of("postgres", "postgres")
+    }
+
+    fn server(&self) -> Option<&dyn Server> {
+        Some(self)
+    }
+}
+
+macro_rules! postgres {
+    () => {
+        match Postgres::start() {
+            Some(postgres) => postgres.wait_until_it_serves(),
+            None => return,
+        }
+    };
+}
+
+crate::conformance! { postgres!() }
+
+async fn refused(url: &str) -> String {
+    let error = Lockkeeper::open(url).await.expect_err("must be refused").to_string();
+    assert!(!error.contains("secret"), "{error}");
+    error
+}
+
+#[tokio::test]
+async fn what_is_wrong_with_the_server_is_said() {
+    let postgres = postgres!();
+    let sentence = async |login: &str, database: &str| refused(&postgres.url_of(login, database)).await;
+    let roles =
+        "CREATE ROLE known SUPERUSER LOGIN PASSWORD 'secret'; CREATE ROLE poor LOGIN PASSWORD 'secret'";
+    postgres.client().await.batch_execute(roles).await.unwrap();
+    assert!(Lockkeeper::open(&postgres.url_of("known:secret", "template1")).await.is_ok());
+    assert!(sentence("known:secret2", "postgres").await.contains("does not accept this user and password"));
+    assert!(sentence("nobody:secret", "postgres").await.contains("does not accept this user and password"));
+    assert!(sentence("postgres", "nowhere").await.contains("has no database `nowhere`"));
+    let tls = sentence("postgres", "postgres?sslmode=require").await;
+    assert!(tls.contains("TLS"), "{tls}");
+    let poor = sentence("poor:secret", "postgres").await;
+    assert!(
+        poor.contains("does not permit this") && poor.contains("create the schema `lockkeeper`"),
+        "{poor}"
+    );
+    postgres.daemon.stop();
+    assert!(sentence("postgres", "postgres").await.contains("refuses connections"));
+    for url in ["postgres://", "postgres://h:port/x", "postgres:///x"] {
+        assert!(refused(url).await.contains("bad engine URL"), "{url}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_postgres_is_told_apart() {
+    let http = crate::impostor::start(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n").await;
+    let error = refused(&format!("postgres://u@{http}/d")).await;
+    // To PostgreSQL's clients this is the beginning of a very long message.
+    assert!(error.contains("did not answer as PostgreSQL does"), "{error}");
+    let closing = crate::impostor::start(b"E").await;
+    let error = refused(&format!("postgres://u@{closing}/d")).await;
+    assert!(error.contains("PostgreSQL"), "{error}");
+    let mute = crate::impostor::start(b"").await;
+    assert!(
+        refused(&format!("postgres://u@{mute}/d"))
+            .await
+            .contains("did not answer as PostgreSQL does within 5s")
+    );
+}
+
+#[tokio::test]
+async fn many_may_open_a_fresh_database_at_once() {
+    let postgres = postgres!();
+    let opening: Vec<_> = (0..8)
+        .map(|_| {
+            let url = postgres.url();
+            tokio::spawn(async move { Lockkeeper::open(&url).await.map(drop) })
+        })
+        .collect();
+    for opened in opening {
+        opened.await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn an_idle_lock_leaves_nothing_behind() {
+    let postgres = postgres!();
+    let locks = open(&postgres).await;
+    for n in 0..20 {
+        locks.mutex(format!("lock {n}")).acquire().await.unwrap().release().await.unwrap();
+    }
+    drop(locks.mutex("dropped").acquire().await.unwrap());
+    let client = postgres.client().await;
+    until(|| async {
+        let row = client.query_one("SELECT count(*) FROM lockkeeper.queue", &[]).await.unwrap();
+        row.get::<_, i64>(0) == 0
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_killed_holder_is_noticed_by_its_connection_not_by_its_lease() {
+    let postgres = postgres!();
+    let locks = open(&postgres).await;
+    let mut holder = Worker::start(&postgres.url());
+    let day_ms = 24 * 60 * 60 * 1000;
+    assert!(holder.ask(&format!("lock {day_ms} a")).await.starts_with("held "));
+    let next = acquire(locks.mutex("a"));
+    until_waiting(&locks, "a", 1).await;
+    holder.kill().await;
+    next.await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_terminated_session_loses_its_holds_and_its_waiters_at_once() {
+    let postgres = postgres!();
+    let (locks, other) = (open(&postgres).await, open(&postgres).await);
+    let guard = locks.mutex("a").ttl(Duration::from_secs(24 * 60 * 60)).acquire().await.unwrap();
+    let others = other.mutex("b").acquire().await.unwrap();
+    let waiter = tokio::spawn(locks.mutex("b").acquire());
+    until_waiting(&other, "b", 1).await;
+    let client = postgres.client().await;
+    let terminate = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+                      WHERE application_name = 'lockkeeper' AND pid IN
+                            (SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted
+                              ORDER BY objid LIMIT 1)";
+    client.execute(terminate, &[]).await.unwrap();
+    assert!(guard.lost().await.contains("terminating connection"), "the server's own words");
+    assert!(!guard.is_valid());
+    let error = waiter.await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::SessionLost { .. }), "{error}");
+    assert!(matches!(guard.release().await.unwrap_err(), Error::Lost { .. }));
+    others.release().await.unwrap();
+    // The next request opens a new session.
+    locks.mutex("a").acquire().await.unwrap().release().await.unwrap();
+}
+
+/// Its lease ran out before it could know that it was granted: no error, it waits on.
+#[tokio::test]
+async fn a_waiter_that_missed_its_turn_queues_again() {
+    let postgres = postgres!();
+    let locks = open(&postgres).await;
+    let guard = locks.mutex("a").acquire().await.unwrap();
+    let mut waiter = Worker::start(&postgres.url());
+    waiter.tell("lock 200 a").await;
+    until_waiting(&locks, "a", 1).await;
+    waiter.signal("STOP").await;
+    guard.release().await.unwrap();
+    // Enters when the lease of the stopped one has ended.
+    let next = locks.mutex("a").acquire().await.unwrap();
+    waiter.signal("CONT").await;
+    until_waiting(&locks, "a", 1).await;
+    next.release().await.unwrap();
+    assert!(waiter.answer().await.starts_with("held "));
+}
+
+#[tokio::test]
+async fn a_server_that_falls_silent_is_noticed() {
+    let postgres = postgres!();
+    let locks = open(&postgres).await;
+    let guard = locks.mutex("a").ttl(Duration::from_secs(1)).acquire().await.unwrap();
+    let client = postgres.client().await;
+    let row = client
+        .query_one("SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted LIMIT 1", &[])
+        .await
+        .unwrap();
+    let backend = row.get::<_, i32>(0).to_string();
+    let signal = |name: &str| Command::new("kill").args(["-s", name, &backend]).status().unwrap().success();
+    assert!(signal("STOP"));
+    guard.lost().await;
+    assert!(signal("CONT"));
+}
+
+/// The server's TCP timeouts are set for each of them: see `Session::allow_for`.
+#[tokio::test]
+async fn leases_of_all_lengths_are_accepted() {
+    let postgres = postgres!();
+    let locks = open(&postgres).await;
+    for seconds in [1, 60, 24 * 60 * 60] {
+        let guard = locks.mutex("a").ttl(Duration::from_secs(seconds)).acquire().await.unwrap();
+        assert!(guard.valid_for() > Duration::from_secs(seconds) * 9 / 10);
+        guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_holder_that_is_cut_off_stops_before_the_next_enters() {
+    let postgres = postgres!();
+    let target = format!("127.0.0.1:{}", postgres.daemon.port());
+    let url = |address: &str| format!("postgres://postgres@{address}/postgres");
+    crate::lossy::a_holder_that_is_cut_off_stops_before_the_next_enters(open(&postgres).await, target, url)
+        .await;
+}
+
+#[tokio::test]
+async fn a_release_wakes_one_and_not_the_whole_queue() {
+    let postgres = postgres!();
+    let locks = open(&postgres).await;
+    let guard = locks.mutex("a").ttl(Duration::from_secs(3600)).acquire().await.unwrap();
+    let mut waiting = Vec::new();
+    for n in 0..5 {
+        let other = open(&postgres).await;
+        waiting.push(acquire(other.mutex("a").ttl(Duration::from_secs(3600))));
+        until_waiting(&locks, "a", n + 1).await;
+    }
+    // An eavesdropper on the channels of all sessions.
+    let (client, mut connection) = tokio_postgres::connect(&postgres.url(), NoTls).await.unwrap();
+    let (heard, mut messages) = tokio::sync::mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while let Some(Ok(message)) = std::future::poll_fn(|cx| connection.poll_message(cx)).await {
+            if let tokio_postgres::AsyncMessage::Notification(note) = message {
+                heard.send(note.channel().to_owned()).unwrap();
+            }
+        }
+    });
+    for session in 1..20 {
+        client.batch_execute(&format!("LISTEN lockkeeper_{session}")).await.unwrap();
+    }
+    client.batch_execute("LISTEN the_end").await.unwrap();
+    guard.release().await.unwrap();
+    let _next = waiting.remove(0).await.unwrap();
+    client.batch_execute("NOTIFY the_end").await.unwrap();
+    let mut woken = Vec::new();
+    while let Some(channel) = messages.recv().await.filter(|channel| channel != "the_end") {
+        woken.push(channel);
+    }
+    assert_eq!(woken.len(), 1, "{woken:?}");
+    waiting.iter().for_each(|task| task.abort());
+}
+
+#[tokio::test]
+async fn a_stale_writer_is_rejected_by_the_sql_checkers() {
+    let postgres = postgres!();
+    let client = postgres.client().await;
+    let locks = open(&postgres).await;
+    client
+        .batch_execute(
+            "CREATE TABLE orders (id bigint PRIMARY KEY, state text, fence bigint NOT NULL DEFAULT 0);
+             INSERT INTO orders (id, state) VALUES (1, 'new'), (2, 'new');",
+        )
+        .await
+        .unwrap();
+    let stale = locks.mutex("orders").acquire().await.unwrap().fence() as i64;
+    until(|| async { locks.inspect("orders").await.unwrap().holders.is_empty() }).await;
+    let newer = locks.mutex("orders").acquire().await.unwrap().fence() as i64;
+    assert!(newer > stale);
+
+    let update = fence::sql::update("orders", "state = $1", "id = $3", "$2");
+    let id = 1i64;
+    assert_eq!(client.execute(&update, &[&"packed", &stale, &id]).await.unwrap(), 1);
+    assert_eq!(client.execute(&update, &[&"sent", &newer, &id]).await.unwrap(), 1);
+    assert_eq!(client.execute(&update, &[&"packed", &stale, &id]).await.unwrap(), 0, "stale");
+    assert_eq!(client.execute(&update, &[&"lost", &0i64, &id]).await.unwrap(), 0, "no fence at all");
+    assert_eq!(client.execute(&update, &[&"billed", &newer, &id]).await.unwrap(), 1, "the same holder again");
+
+    client.batch_execute(fence::sql::GUARD_FUNCTION).await.unwrap();
+    let trigger = "CREATE TRIGGER fence BEFORE UPDATE ON orders
+                   FOR EACH ROW EXECUTE FUNCTION lockkeeper_reject_stale()";
+    client.batch_execute(trigger).await.unwrap();
+    let plain = "UPDATE orders SET state = $1, fence = $2 WHERE id = 2";
+    assert_eq!(client.execute(plain, &[&"sent", &newer]).await.unwrap(), 1);
+    let refused = client.execute(plain, &[&"packed", &stale]).await.unwrap_err();
+    assert_eq!(refused.code().unwrap().code(), "LK001", "{refused}");
+    let row = client.query_one("SELECT state FROM orders WHERE id = 2", &[]).await.unwrap();
+    assert_eq!(row.get::<_, &str>(0), "sent");
+}
