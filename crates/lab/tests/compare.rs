@@ -69,8 +69,8 @@ fn the_footnotes_tell_the_measured_truth() {
     let notes: Vec<&str> = rows.footnotes.iter().map(|note| note.text.as_str()).collect();
     assert!(notes[0].contains("1 T with lamport and 9 sites"), "{}", notes[0]);
     assert!(notes[1].contains("measured 16 with 9 sites, 0 of them only to tell of an exit"), "{}", notes[1]);
-    assert!(notes[2].contains("it costs 1 message per T"), "{}", notes[2]);
-    assert_eq!(rows.marks("ricart-agrawala"), "¹²");
+    assert!(notes[2].contains("that costs 1 messages per T, measured with 9 sites"), "{}", notes[2]);
+    assert_eq!(rows.marks("ricart-agrawala"), "¹,²");
     assert!(run(&sweep(&["raymond"], &[3], &[LoadSpec::Low])).footnotes.is_empty());
 }
 

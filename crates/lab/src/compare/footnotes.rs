@@ -84,16 +84,21 @@ fn exit_of_ricart_agrawala(rows: &[Row]) -> Option<Footnote> {
 }
 
 fn ring_that_never_starts(rows: &[Row]) -> Option<Footnote> {
-    let row = of(rows, "token-ring").into_iter().next_back()?;
-    note(
-        &["token-ring"],
-        format!(
-            "Textbook code for the ring often hands the token on only on receiving it or on leaving. If the first holder \
-             wants nothing it never does either, and everybody else waits for ever: our tests keep that variant and find \
-             the deadlock. Here the first holder sends the token off at once; while nobody asks it costs {} message per T.",
-            number(Some(if row.idle_messages > 0.0 { row.idle_messages } else { 1.0 }), 2)
-        ),
-    )
+    let rows = of(rows, "token-ring");
+    rows.first()?;
+    let mut text = String::from(
+        "Textbook code for the ring often hands the token on only on receiving it or on leaving. If the first holder wants \
+         nothing it never does either, and everybody else waits for ever: our tests keep that variant and find the \
+         deadlock. Here the first holder sends the token off at once.",
+    );
+    if let Some(row) = rows.iter().rev().find(|row| row.idle_messages > 0.0) {
+        let idle = number(Some(row.idle_messages), 2);
+        text += &format!(
+            " While nobody asks, that costs {idle} messages per T, measured with {} sites.",
+            row.sites
+        );
+    }
+    note(&["token-ring"], text)
 }
 
 fn messages_of_the_ring(rows: &[Row]) -> Option<Footnote> {

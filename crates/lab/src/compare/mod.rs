@@ -174,7 +174,7 @@ impl Comparison {
     /// The marks of the footnotes that belong to an algorithm.
     pub fn marks(&self, algorithm: &str) -> String {
         let of_it = self.footnotes.iter().filter(|note| note.algorithms.iter().any(|slug| slug == algorithm));
-        of_it.map(|note| superscript(note.number)).collect::<Vec<_>>().join("")
+        of_it.map(|note| superscript(note.number)).collect::<Vec<_>>().join(",")
     }
 
     /// One line for each row, for spreadsheets.
