@@ -4,6 +4,7 @@
 
 mod commands;
 mod exit;
+mod png;
 mod progress;
 mod say;
 mod table;
@@ -31,6 +32,11 @@ enum Command {
     Algorithms(commands::algorithms::Algorithms),
     Sim(Box<commands::sim::Sim>),
     Scenarios(commands::scenarios::Scenarios),
+    Compare(commands::compare::Compare),
+    Properties(commands::properties::Properties),
+    Explain(commands::explain::Explain),
+    Choose(commands::choose::Choose),
+    Quorums(commands::quorums::Quorums),
 }
 
 fn main() -> ExitCode {
@@ -48,5 +54,10 @@ fn main() -> ExitCode {
         Command::Algorithms(command) => command.run(),
         Command::Sim(command) => command.run(),
         Command::Scenarios(command) => command.run(),
+        Command::Compare(command) => command.run(),
+        Command::Properties(command) => command.run(),
+        Command::Explain(command) => command.run(),
+        Command::Choose(command) => command.run(),
+        Command::Quorums(command) => command.run(),
     }
 }

@@ -21,19 +21,24 @@
 //! | [`observer`], [`metrics`], [`property`] | what is measured and what must hold |
 //! | [`trace`] | the story of a run, in many forms |
 //! | [`scenario`], [`figures`] | runs written by hand |
+//! | [`compare`], [`properties`], [`choose`], [`explain`] | tables, plots and advice for people |
 //! | [`mod@conformance`] | one call that tests an algorithm |
 //! | [`mutants`] | wrong-on-purpose variants, which the tests must catch |
 
 pub mod causality;
+pub mod choose;
 mod command;
+pub mod compare;
 pub mod conformance;
 pub mod delay;
 pub mod detector;
+pub mod explain;
 pub mod figures;
 pub mod metrics;
 pub mod mutants;
 pub mod network;
 pub mod observer;
+pub mod properties;
 pub mod property;
 pub mod queue;
 pub mod report;
@@ -49,7 +54,7 @@ pub mod world;
 
 pub use conformance::{conformance, conformance_with};
 pub use report::Report;
-pub use runner::{Error, Progress, processes, simulate, trace as trace_run};
+pub use runner::{Error, Progress, outcomes, processes, simulate, trace as trace_run};
 pub use scenario::Scenario;
 pub use spec::Spec;
 pub use time::Time;

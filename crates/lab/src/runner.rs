@@ -50,6 +50,12 @@ pub fn simulate(spec: &Spec, seed: u64, seeds: u64, progress: &Progress) -> Resu
     visit(spec, Simulate { spec, seed, seeds, progress })?
 }
 
+/// Runs a spec with successive seeds, on all cores, and gives what came of each run, in the order of the seeds.
+pub fn outcomes(spec: &Spec, seed: u64, seeds: u64, progress: &Progress) -> Result<Vec<Outcome>, Error> {
+    let outcomes = visit(spec, Outcomes { spec, seed, seeds, progress })??;
+    if outcomes.iter().any(|outcome| outcome.interrupted) { Err(Error::Interrupted) } else { Ok(outcomes) }
+}
+
 /// Runs a spec once and hands every event to `sink`.
 pub fn trace(spec: &Spec, seed: u64, sink: &mut dyn Sink, progress: &Progress) -> Result<Report, Error> {
     visit(spec, Trace { spec, seed, sink, progress })?
@@ -60,7 +66,7 @@ pub fn processes(spec: &Spec) -> Result<usize, Error> {
     visit(spec, Processes { spec })?
 }
 
-fn visit<V: Visitor>(spec: &Spec, visitor: V) -> Result<V::Output, Error> {
+pub(crate) fn visit<V: Visitor>(spec: &Spec, visitor: V) -> Result<V::Output, Error> {
     if spec.sites == 0 || spec.sites > MOST_SITES {
         return Err(Error::Usage(format!(
             "a system has between 1 and {MOST_SITES} sites, and {} were asked for",
@@ -72,7 +78,7 @@ fn visit<V: Visitor>(spec: &Spec, visitor: V) -> Result<V::Output, Error> {
 }
 
 /// The algorithm's options, once everything about the spec has been found to make sense.
-fn check<P: MutualExclusion>(spec: &Spec) -> Result<P::Options, Error> {
+pub(crate) fn check<P: MutualExclusion>(spec: &Spec) -> Result<P::Options, Error> {
     let mut settings = Settings::new(spec.settings.iter().cloned());
     let options = P::options(&mut settings, spec.sites).map_err(Error::Usage)?;
     settings.nothing_left().map_err(Error::Usage)?;
@@ -107,7 +113,7 @@ fn check<P: MutualExclusion>(spec: &Spec) -> Result<P::Options, Error> {
     Ok(options)
 }
 
-fn expected<P: MutualExclusion>(spec: &Spec, options: &P::Options) -> Expected {
+pub(crate) fn expected<P: MutualExclusion>(spec: &Spec, options: &P::Options) -> Expected {
     let load = spec.load.of_the_papers();
     load.map(|load| P::expected(load, spec.sites, options)).unwrap_or_default()
 }
@@ -136,14 +142,29 @@ impl Visitor for Simulate<'_> {
 
     fn visit<P: MutualExclusion>(self) -> Self::Output {
         let options = check::<P>(self.spec)?;
-        let outcomes: Vec<Outcome> = (0..self.seeds)
-            .into_par_iter()
-            .map(|offset| {
-                let sim = Sim::<P>::new(self.spec, options.clone(), self.seed.wrapping_add(offset), None);
-                sim.run(watch(self.progress)).0
-            })
-            .collect();
+        let Self { spec, seed, seeds, progress } = self;
+        let outcomes = Outcomes { spec, seed, seeds, progress }.visit::<P>()?;
         report::<P>(self.spec, self.seed, &options, &outcomes)
+    }
+}
+
+struct Outcomes<'a> {
+    spec: &'a Spec,
+    seed: u64,
+    seeds: u64,
+    progress: &'a Progress,
+}
+
+impl Visitor for Outcomes<'_> {
+    type Output = Result<Vec<Outcome>, Error>;
+
+    fn visit<P: MutualExclusion>(self) -> Self::Output {
+        let options = check::<P>(self.spec)?;
+        let run = |offset| {
+            let sim = Sim::<P>::new(self.spec, options.clone(), self.seed.wrapping_add(offset), None);
+            sim.run(watch(self.progress)).0
+        };
+        Ok((0..self.seeds).into_par_iter().map(run).collect())
     }
 }
 
@@ -181,7 +202,7 @@ fn report<P: MutualExclusion>(
     Ok(Report::new(spec, seed, words, expected::<P>(spec, options), outcomes))
 }
 
-fn watch(progress: &Progress) -> impl FnMut(u64) -> bool + '_ {
+pub(crate) fn watch(progress: &Progress) -> impl FnMut(u64) -> bool + '_ {
     let mut told = 0;
     move |entries| {
         progress.entries.fetch_add(entries - told, Ordering::Relaxed);

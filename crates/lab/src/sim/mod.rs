@@ -230,7 +230,16 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
     }
 
     /// Runs to the end. `go_on` is told the number of entries now and then and may end the run.
-    pub fn run(mut self, mut go_on: impl FnMut(u64) -> bool) -> (Outcome, std::io::Result<()>) {
+    pub fn run(self, go_on: impl FnMut(u64) -> bool) -> (Outcome, std::io::Result<()>) {
+        self.run_watched(go_on, |_| ())
+    }
+
+    /// The same; after each entry, `look` sees the sites as they are then.
+    pub fn run_watched(
+        mut self,
+        mut go_on: impl FnMut(u64) -> bool,
+        mut look: impl FnMut(&World<P>),
+    ) -> (Outcome, std::io::Result<()>) {
         let mut interrupted = false;
         self.when_quiet();
         while !self.stop && !self.is_over() {
@@ -243,7 +252,11 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             if !event.is_background() && !matches!(event, Event::Arrival { .. }) {
                 self.last_foreground = at;
             }
+            let entries = self.observer.entries();
             self.handle(event);
+            if self.observer.entries() > entries {
+                look(&self.world);
+            }
             self.watch_for_stalls();
             self.when_quiet();
             if self.events.is_multiple_of(PROGRESS_EVERY) && !go_on(self.observer.entries()) {

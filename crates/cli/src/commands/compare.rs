@@ -1,0 +1,278 @@
+//! `lockkeeper compare`: the algorithms side by side, measured.
+
+use super::sim::known;
+use crate::{exit, png, progress, say};
+use clap::Args;
+use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table, presets};
+use lockkeeper_core::registry;
+use lockkeeper_lab::compare::{Comparison, Row, Sweep, fifo_word, number, page, plots};
+use lockkeeper_lab::delay::Delay;
+use lockkeeper_lab::spec::LoadSpec;
+use lockkeeper_lab::{Error, Progress};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Compare algorithms: messages, delays, throughput, fairness, state, measured beside the papers' formulas
+///
+/// For each load and number of sites, one table; a run that deadlocks says so in its row. Everything is a function of
+/// the flags: the same command prints the same bytes on any number of cores.
+#[derive(Args)]
+#[command(after_help = "\
+How to read it:
+  messages    per entry, between different sites; = exactly the formula, ≈ within 2 %, ≠ off
+  SD          synchronization delay: from an exit to the next entry when somebody waits
+  client      client delay: from a request to its entry when nobody else wants in
+  1/(SD+E)    what the measured SD allows, beside the entries per T that there were
+  bypass      the most entries of others during one site's wait
+  busiest     messages sent or received per entry by the busiest process
+  state       bytes that a site must remember, at most
+
+At low load requesters are drawn at random, so that formulas which are means are met within 2 %; the load 'pairs' takes
+each pair of one requester and the next exactly once, and meets those that depend on no more than that exactly.
+
+Examples:
+  lockkeeper compare
+  lockkeeper compare --algorithms lamport,ricart-agrawala,maekawa --sites 7,13,31 --load low
+  lockkeeper compare --sites 3,7,13,31,57 --load low,high --plots plots --html compare.html
+  lockkeeper compare --algorithms all --sites 9 --load poisson:0.05 --csv rows.csv
+
+Exit codes: 0 done, deadlocks and all; 64 wrong usage; 74 a file could not be written.")]
+pub struct Compare {
+    /// The algorithms, separated by commas, or all.
+    #[arg(long, short, value_delimiter = ',', default_value = "all")]
+    algorithms: Vec<String>,
+    /// How many sites, separated by commas.
+    #[arg(long, short = 'n', value_name = "N,…", value_delimiter = ',', default_value = "3,7,13,31,57")]
+    sites: Vec<usize>,
+    /// The loads, separated by commas: low, pairs, high, poisson:RATE (per site and T) or burst.
+    #[arg(long, value_delimiter = ',', default_value = "low,high", value_parser = LoadSpec::parse)]
+    load: Vec<LoadSpec>,
+    /// How many runs of each, with seeds from 1.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    seeds: u64,
+    /// How long a site stays inside: a time, or a distribution such as exponential:0.1.
+    #[arg(long, default_value = "0.1", value_parser = Delay::parse, allow_hyphen_values = true)]
+    cs: Delay,
+    /// Prints one JSON object.
+    #[arg(long)]
+    json: bool,
+    /// Writes one line for each row to a file for spreadsheets.
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+    /// Writes plots as SVG and PNG into a directory.
+    #[arg(long, value_name = "DIR")]
+    plots: Option<PathBuf>,
+    /// Writes tables and plots as one page that needs nothing else.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+impl Compare {
+    pub fn run(self) -> ExitCode {
+        match self.compare() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(Stop::Usage(what)) => exit::complain(exit::USAGE, &what),
+            Err(Stop::Write(what)) => exit::complain(exit::IO, &what),
+            Err(Stop::Interrupted) => ExitCode::from(exit::INTERRUPTED),
+        }
+    }
+
+    fn compare(&self) -> Result<(), Stop> {
+        let sweep = self.sweep().map_err(Stop::Usage)?;
+        let wants_plots = self.plots.is_some() || self.html.is_some();
+        let work = |progress: &Progress| -> Result<(Comparison, Vec<plots::Plot>), Error> {
+            let comparison = sweep.run(progress)?;
+            let plots = if wants_plots { plots::plots(&sweep, &comparison, progress)? } else { Vec::new() };
+            Ok((comparison, plots))
+        };
+        let more = if wants_plots { plots::Study::entries(&sweep) } else { 0 };
+        let (comparison, plots) = progress::bar(sweep.entries().saturating_add(more), work)?;
+        if let Some(path) = &self.csv {
+            write(path, comparison.csv().as_bytes())?;
+        }
+        if let Some(directory) = &self.plots {
+            std::fs::create_dir_all(directory).map_err(|error| cannot_write(directory, &error))?;
+            for plot in &plots {
+                write(&directory.join(format!("{}.svg", plot.name)), plot.svg.as_bytes())?;
+                let path = directory.join(format!("{}.png", plot.name));
+                let picture = png::draw(&plot.svg).map_err(|error| cannot_write(&path, &error))?;
+                write(&path, &picture)?;
+            }
+        }
+        if let Some(path) = &self.html {
+            write(path, page(&comparison, &plots).as_bytes())?;
+        }
+        if self.json {
+            say!("{}", serde_json::to_string(&comparison).expect("a comparison is plain data"));
+        } else {
+            print(&comparison);
+        }
+        Ok(())
+    }
+
+    fn sweep(&self) -> Result<Sweep, String> {
+        Ok(Sweep {
+            algorithms: algorithms(&self.algorithms)?,
+            sites: once(&self.sites),
+            loads: once(&self.load),
+            seeds: self.seeds,
+            cs: self.cs.clone(),
+        })
+    }
+}
+
+/// Each once, in the order given.
+fn once<T: PartialEq + Copy>(given: &[T]) -> Vec<T> {
+    let mut once = Vec::new();
+    for &item in given {
+        if !once.contains(&item) {
+            once.push(item);
+        }
+    }
+    once
+}
+
+/// The algorithms that a list names; `all` stands for all.
+pub fn algorithms(names: &[String]) -> Result<Vec<String>, String> {
+    let mut slugs: Vec<String> = Vec::new();
+    for name in names {
+        let named: Vec<&str> = match name.as_str() {
+            "all" => registry::ALL.iter().map(|entry| entry.about.slug).collect(),
+            slug => {
+                known(slug)?;
+                vec![slug]
+            }
+        };
+        for slug in named {
+            if !slugs.iter().any(|known| known == slug) {
+                slugs.push(slug.into());
+            }
+        }
+    }
+    Ok(slugs)
+}
+
+/// Why there is no comparison.
+enum Stop {
+    Usage(String),
+    Write(String),
+    Interrupted,
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Usage(what) => Self::Usage(what),
+            Error::Trace(error) => Self::Write(error.to_string()),
+            Error::Interrupted => Self::Interrupted,
+        }
+    }
+}
+
+fn cannot_write(path: &Path, error: &dyn std::fmt::Display) -> Stop {
+    Stop::Write(format!("cannot write {}: {error}", path.display()))
+}
+
+fn write(path: &Path, bytes: &[u8]) -> Result<(), Stop> {
+    std::fs::write(path, bytes).map_err(|error| cannot_write(path, &error))
+}
+
+fn table(header: &[&str], left: &[usize]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(header.iter().map(|text| Cell::new(text).add_attribute(Attribute::Bold)));
+    for index in (0..header.len()).filter(|index| !left.contains(index)) {
+        if let Some(column) = table.column_mut(index) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}
+
+fn print(comparison: &Comparison) {
+    for load in &comparison.loads {
+        print_overview(comparison, load);
+    }
+    for load in &comparison.loads {
+        for &sites in &comparison.sites {
+            print_details(comparison, load, sites);
+        }
+    }
+    print_needs(comparison);
+    for note in &comparison.footnotes {
+        let text = format!("{}. {}", note.number, note.text);
+        super::explain::hanging("", &text);
+    }
+}
+
+fn print_overview(comparison: &Comparison, load: &str) {
+    say!("messages per entry, {load} load  (= exactly the formula, ≈ within 2 %, ≠ off)\n");
+    let sizes: Vec<String> = comparison.sites.iter().map(|sites| format!("N = {sites}")).collect();
+    let header: Vec<&str> = ["", "formula"].into_iter().chain(sizes.iter().map(String::as_str)).collect();
+    let mut table = table(&header, &[0, 1]);
+    for algorithm in comparison.algorithms() {
+        let rows: Vec<&Row> =
+            comparison.sites.iter().filter_map(|&sites| comparison.row(algorithm, load, sites)).collect();
+        let formula = rows.first().map_or("", |row| row.formula);
+        let name = format!("{algorithm}{}", comparison.marks(algorithm));
+        let cells = rows.iter().map(|row| match row.trouble {
+            Some(_) => row.verdict.to_string(),
+            None => format!("{} {:1}", number(row.messages_per_entry, 2), row.verdict.mark()),
+        });
+        table.add_row([name, formula.to_string()].into_iter().chain(cells));
+    }
+    say!("{}\n", table.trim_fmt());
+}
+
+fn print_details(comparison: &Comparison, load: &str, sites: usize) {
+    say!("{sites} sites, {load} load; times in T, E = {}\n", comparison.cs);
+    let mut table = table(
+        &[
+            "", "messages", "formula", "verdict", "to enter", "on exit", "SD", "paper", "client", "paper",
+            "per T", "1/(SD+E)", "Jain", "bypass", "busiest", "state",
+        ],
+        &[0, 3],
+    );
+    let mut troubles = Vec::new();
+    for row in comparison.table(load, sites) {
+        let name = format!("{}{}", row.algorithm, comparison.marks(&row.algorithm));
+        if let Some(trouble) = &row.trouble {
+            troubles
+                .push(format!("{}: {}\n  see it again: {}", row.algorithm, trouble.what, trouble.reproduce));
+            let nothing = std::iter::repeat_n("–".to_string(), 12);
+            let start = [name, "–".into(), number(row.formula_value, 3), row.verdict.to_string()];
+            table.add_row(start.into_iter().chain(nothing));
+            continue;
+        }
+        table.add_row([
+            name,
+            number(row.messages_per_entry, 3),
+            number(row.formula_value, 3),
+            row.verdict.to_string(),
+            number(row.to_enter, 2),
+            number(row.on_exit, 2),
+            number(row.sync_delay, 3),
+            number(row.sync_delay_formula, 3),
+            number(row.client_delay, 3),
+            number(row.client_delay_formula, 3),
+            number(row.throughput, 4),
+            number(row.throughput_bound, 4),
+            number(row.jain, 4),
+            row.max_bypass.to_string(),
+            number(row.busiest_site, 2),
+            row.state_bytes.map_or("–".into(), |state| format!("{} B", state.max)),
+        ]);
+    }
+    say!("{}\n", table.trim_fmt());
+    for trouble in troubles {
+        say!("{trouble}\n");
+    }
+}
+
+fn print_needs(comparison: &Comparison) {
+    let mut table = table(&["", "family", "FIFO needed", "a crash"], &[0, 1, 2, 3]);
+    for about in comparison.algorithms().into_iter().filter_map(registry::find).map(|entry| entry.about) {
+        table.add_row([about.slug, &about.family.to_string(), fifo_word(about.channels), about.crash]);
+    }
+    say!("{}\n", table.trim_fmt());
+}

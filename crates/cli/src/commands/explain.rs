@@ -1,0 +1,127 @@
+//! `lockkeeper explain`: one algorithm, from its idea to a run told step by step.
+
+use super::sim::known;
+use crate::{exit, say};
+use clap::Args;
+use lockkeeper_lab::explain::{Explanation, explain};
+use std::process::ExitCode;
+
+/// Lines are broken here.
+const WIDTH: usize = 100;
+
+/// Explain an algorithm: idea, messages, cost, assumptions, pitfalls, rules, and a small run step by step
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  lockkeeper explain ricart-agrawala
+  lockkeeper explain maekawa-published
+  lockkeeper algorithms                 what there is to explain")]
+pub struct Explain {
+    /// The algorithm; 'lockkeeper algorithms' lists them.
+    algorithm: String,
+}
+
+impl Explain {
+    pub fn run(self) -> ExitCode {
+        if let Err(what) = known(&self.algorithm) {
+            return exit::complain(exit::USAGE, &what);
+        }
+        match explain(&self.algorithm) {
+            Ok(told) => {
+                tell(&told);
+                ExitCode::SUCCESS
+            }
+            Err(error) => exit::complain(exit::USAGE, &error),
+        }
+    }
+}
+
+fn tell(told: &Explanation) {
+    let about = told.about;
+    say!(
+        "{}  ({}, {})\n{}\n",
+        about.title,
+        about.slug,
+        about.family,
+        "═".repeat(about.title.chars().count())
+    );
+    paragraph("", &told.header.paper);
+    for (name, text) in &told.header.sections {
+        say!("");
+        paragraph(&format!("{name}. "), text);
+    }
+    for note in &told.header.notes {
+        say!("");
+        paragraph("", note);
+    }
+    say!("\nMessages");
+    for kind in &told.messages {
+        say!("  {:<12} {}", kind.name, if kind.only_on_exit { "on exit" } else { "to enter" });
+    }
+    let cost = &about.cost;
+    say!("\nCost, with N sites and T the delay of a message");
+    for (name, formula) in [
+        ("messages per entry, low load", cost.low),
+        ("messages per entry, high load", cost.high),
+        ("synchronization delay", cost.sync_delay),
+        ("client delay", cost.client_delay),
+        ("channels", &about.channels.to_string()),
+        ("a crash", about.crash),
+    ] {
+        hanging(&format!("  {name:<30}"), formula);
+    }
+    for setting in about.settings {
+        let text = format!("{} ({}; default {})", setting.help, setting.values, setting.default);
+        hanging(&format!("  {:<30}", format!("--set {}=", setting.name)), &text);
+    }
+    say!("\nRules: a site …");
+    for rule in &told.rules {
+        hanging("  · ", rule);
+    }
+    tell_tale(told);
+}
+
+fn tell_tale(told: &Explanation) {
+    let tale = &told.tale;
+    say!("\nA small run: {}", tale.title);
+    if !tale.about.is_empty() {
+        paragraph("", &tale.about);
+    }
+    say!("");
+    let width = tale.lines.iter().map(|(at, _)| at.to_string().len()).max().unwrap_or(0);
+    for (number, (at, line)) in tale.lines.iter().enumerate() {
+        hanging(&format!("{:>3}. {:>width$} T  ", number + 1, at.to_string()), line);
+    }
+    say!("");
+    paragraph("", &tale.ending);
+    say!("\nDraw it:     {}", tale.draw);
+    say!("Measure it:  lockkeeper compare --algorithms {} --sites 3,7,13 --load low,high", told.about.slug);
+}
+
+/// Text broken into lines, the first of which starts with `start`.
+fn paragraph(start: &str, text: &str) {
+    wrap(start, "", text);
+}
+
+/// The same, with the later lines as far in as the start is long.
+pub fn hanging(start: &str, text: &str) {
+    wrap(start, &" ".repeat(start.chars().count()), text);
+}
+
+fn wrap(start: &str, indent: &str, text: &str) {
+    let mut line = start.to_string();
+    let mut begun = false;
+    for word in text.split_whitespace() {
+        if begun && line.chars().count() + 1 + word.chars().count() > WIDTH {
+            say!("{line}");
+            line = indent.to_string();
+            begun = false;
+        }
+        if begun {
+            line.push(' ');
+        }
+        line.push_str(word);
+        begun = true;
+    }
+    say!("{line}");
+}

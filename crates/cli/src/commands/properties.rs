@@ -1,0 +1,88 @@
+//! `lockkeeper properties`: what each algorithm keeps, and a witness where it does not.
+
+use super::compare::algorithms;
+use crate::{exit, progress, say};
+use clap::Args;
+use comfy_table::{ContentArrangement, Table, presets};
+use lockkeeper_lab::Error;
+use lockkeeper_lab::properties::{self, Answer, Finding, Question};
+use std::process::ExitCode;
+
+/// Show which properties each algorithm keeps, as found in runs, with a command that shows it where one fails
+///
+/// Every algorithm runs under random delays, on the channels it asks for, with 3 and 5 sites that ask all at once, all
+/// the time, and now and then. Runs can only refute: "held" says that nothing was found in so many of them.
+#[derive(Args)]
+#[command(after_help = "\
+The columns:
+  mutual exclusion     at most one site is inside
+  no deadlock          somebody always gets in
+  no starvation        everybody gets in; it does not follow from the one before
+  by timestamp         entries in the order of the requests' timestamps: the paper's, else a Lamport clock's
+  by happened-before   no entry before a request that happened before its own
+  by arrival           entries in the order in which requests reach the coordinator
+  safe without FIFO    mutual exclusion when messages overtake each other, for those that ask for FIFO
+
+Examples:
+  lockkeeper properties
+  lockkeeper properties --algorithms maekawa-published,ricart-agrawala
+
+Exit codes: 0 done, whatever was found; 64 wrong usage.")]
+pub struct Properties {
+    /// The algorithms, separated by commas, or all.
+    #[arg(long, short, value_delimiter = ',', default_value = "all")]
+    algorithms: Vec<String>,
+    /// Prints one JSON array.
+    #[arg(long)]
+    json: bool,
+}
+
+impl Properties {
+    pub fn run(self) -> ExitCode {
+        let slugs = match algorithms(&self.algorithms) {
+            Ok(slugs) => slugs,
+            Err(what) => return exit::complain(exit::USAGE, &what),
+        };
+        match progress::bar(properties::entries(&slugs), |progress| properties::properties(&slugs, progress))
+        {
+            Ok(findings) if self.json => {
+                say!("{}", serde_json::to_string(&findings).expect("findings are plain data"));
+                ExitCode::SUCCESS
+            }
+            Ok(findings) => {
+                print(&findings);
+                ExitCode::SUCCESS
+            }
+            Err(Error::Interrupted) => ExitCode::from(exit::INTERRUPTED),
+            Err(error) => exit::complain(exit::USAGE, &error),
+        }
+    }
+}
+
+fn print(findings: &[Finding]) {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(std::iter::once("").chain(Question::ALL.map(Question::title)));
+    for finding in findings {
+        let cells = finding.answers.iter().map(|(_, answer)| match answer {
+            Answer::Held { .. } => "held".to_string(),
+            Answer::Broken { runs, of, .. } => format!("✗ in {runs} of {of}"),
+            Answer::NotAsked => "–".into(),
+        });
+        table.add_row(std::iter::once(finding.algorithm.clone()).chain(cells));
+    }
+    say!("{}\n", table.trim_fmt());
+    let runs = findings.iter().flat_map(|finding| &finding.answers).find_map(|(_, answer)| match answer {
+        Answer::Held { runs } => Some(*runs),
+        Answer::Broken { of, .. } => Some(*of),
+        Answer::NotAsked => None,
+    });
+    say!("held: nothing found in {} runs under random delays, which is no proof\n", runs.unwrap_or(0));
+    for finding in findings {
+        for (question, answer) in &finding.answers {
+            if let Answer::Broken { witness, what, .. } = answer {
+                say!("{}, {}: {what}\n  {witness}", finding.algorithm, question.title());
+            }
+        }
+    }
+}

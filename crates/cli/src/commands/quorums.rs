@@ -1,0 +1,202 @@
+//! `lockkeeper quorums`: quorums, and which of Maekawa's conditions they meet.
+
+use crate::{exit, say};
+use clap::Args;
+use lockkeeper_core::SiteId;
+use lockkeeper_core::mutex::{list, parse_site};
+use lockkeeper_core::quorum::{Construction, Coterie};
+use serde::Serialize;
+use std::process::ExitCode;
+
+/// More sites than that make lists that nobody reads.
+const MOST_SITES: usize = 2_000;
+/// The longest file that is read, in bytes.
+const LONGEST: u64 = 16 << 20;
+
+/// Print quorums, and which of Maekawa's conditions they meet
+///
+/// M1: any two quorums share a site. M2: a site is in its own quorum. M3: all quorums have the same size. M4: every
+/// site is in the same number of quorums. Mutual exclusion needs M1 alone; the others make the work even.
+#[derive(Args)]
+#[command(after_help = "\
+A file has one set a line, the first for S1: site numbers separated by commas or blanks. # starts a comment.
+
+Examples:
+  lockkeeper quorums --sites 13 --construction plane
+  lockkeeper quorums --sites 10 --construction grid --json
+  lockkeeper quorums --construction my-sets.txt
+  lockkeeper sim --algorithm maekawa --sites 10 --set quorums=grid
+
+Exit codes: 0 any two sets share a site; 2 two sets of the file do not; 64 wrong usage.")]
+pub struct Quorums {
+    /// How many sites; for a file, by default as many as it has sets.
+    #[arg(long, short = 'n', value_name = "N")]
+    sites: Option<usize>,
+    /// How they are made: plane, grid, majority, tree, best (a plane where there is one, else a grid), or a file.
+    #[arg(long, value_name = "HOW", default_value = "best")]
+    construction: String,
+    /// Prints one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Told<'a> {
+    construction: &'a str,
+    sites: usize,
+    quorums: Vec<Vec<usize>>,
+    m1: bool,
+    m2: bool,
+    m3: bool,
+    m4: bool,
+}
+
+impl Quorums {
+    pub fn run(self) -> ExitCode {
+        let coterie = match self.coterie() {
+            Ok(coterie) => coterie,
+            Err(what) => return exit::complain(exit::USAGE, &what),
+        };
+        let apart = coterie.m1().err();
+        let told = Told {
+            construction: &self.construction,
+            sites: coterie.quorums.len(),
+            quorums: coterie
+                .quorums
+                .iter()
+                .map(|set| set.iter().map(|site| site.number()).collect())
+                .collect(),
+            m1: apart.is_none(),
+            m2: coterie.m2(),
+            m3: coterie.m3(),
+            m4: coterie.m4(),
+        };
+        if self.json {
+            say!("{}", serde_json::to_string(&told).expect("numbers are plain data"));
+        } else {
+            print(&coterie, &told);
+        }
+        match apart {
+            None => ExitCode::SUCCESS,
+            Some((a, b)) => {
+                let set =
+                    |site: SiteId| format!("{{{}}} of {site}", list(&coterie.quorums[site.index()], ""));
+                let what = format!(
+                    "M1 does not hold: the quorums {} and {} share no site, so that both could enter at once",
+                    set(a),
+                    set(b)
+                );
+                exit::complain(exit::VIOLATED, &what)
+            }
+        }
+    }
+
+    fn coterie(&self) -> Result<Coterie, String> {
+        let construction = match self.construction.as_str() {
+            "best" => Construction::Best,
+            "plane" => Construction::Plane,
+            "grid" => Construction::Grid,
+            "majority" => Construction::Majority,
+            "tree" => Construction::Tree,
+            file => return self.read(file),
+        };
+        let sites = self.sites.ok_or("say how many sites there are, as in --sites 13")?;
+        within_bounds(sites)?;
+        construction.check(sites)?;
+        Ok(Coterie::new(&construction, sites))
+    }
+
+    fn read(&self, file: &str) -> Result<Coterie, String> {
+        let told = |error: std::io::Error| {
+            format!(
+                "cannot read '{file}': {error}; a construction is plane, grid, majority, tree, best or a file of sets"
+            )
+        };
+        if std::fs::metadata(file).map_err(told)?.len() > LONGEST {
+            return Err(format!("the file {file} is larger than 16 MiB"));
+        }
+        let text = std::fs::read_to_string(file).map_err(told)?;
+        parse(&text, self.sites).map_err(|what| format!("{file}: {what}"))
+    }
+}
+
+fn within_bounds(sites: usize) -> Result<(), String> {
+    if (1..=MOST_SITES).contains(&sites) {
+        Ok(())
+    } else {
+        Err(format!("quorums are printed for 1 to {MOST_SITES} sites, and {sites} were asked for"))
+    }
+}
+
+/// Reads one set a line.
+fn parse(text: &str, sites: Option<usize>) -> Result<Coterie, String> {
+    let lines: Vec<(usize, &str)> = text
+        .lines()
+        .enumerate()
+        .map(|(index, line)| (index + 1, line.split('#').next().unwrap_or("").trim()))
+        .filter(|(_, line)| !line.is_empty())
+        .collect();
+    let sites = sites.unwrap_or(lines.len());
+    within_bounds(sites)?;
+    if lines.len() != sites {
+        return Err(format!("{} sets are given for {sites} sites; each site needs one", lines.len()));
+    }
+    let set = |(number, line): (usize, &str)| {
+        let words = line.split([',', ' ', '\t']).filter(|word| !word.is_empty());
+        let site = |word| {
+            parse_site(word, sites).ok_or_else(|| {
+                format!("line {number}: there is no site '{word}': sites are numbered from 1 to {sites}")
+            })
+        };
+        let mut set: Vec<SiteId> = words.map(site).collect::<Result<_, String>>()?;
+        set.sort();
+        set.dedup();
+        if set.is_empty() { Err(format!("line {number}: a set needs at least one site")) } else { Ok(set) }
+    };
+    Ok(Coterie { quorums: lines.into_iter().map(set).collect::<Result<_, String>>()? })
+}
+
+fn print(coterie: &Coterie, told: &Told<'_>) {
+    say!("{} quorums, {}\n", told.sites, told.construction);
+    say!("{}", coterie.to_string().trim_end());
+    let sizes = || coterie.quorums.iter().map(Vec::len);
+    let (least, most) = (sizes().min().unwrap_or(0), sizes().max().unwrap_or(0));
+    let k = if least == most { format!("K = {least}") } else { format!("K from {least} to {most}") };
+    let yes = |holds: bool| if holds { "yes" } else { "no" };
+    say!("\nM1  any two share a site                  {}", yes(told.m1));
+    say!("M2  a site is in its own                  {}", yes(told.m2));
+    say!("M3  all have the same size                {}, {k}", yes(told.m3));
+    say!("M4  every site is in equally many         {}", yes(told.m4));
+    say!(
+        "\nan entry without contention costs {:.2} messages: 3(K−1) on average",
+        3.0 * coterie.mean_others()
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::parse;
+
+    #[test]
+    fn a_file_of_sets_is_read_with_commas_blanks_and_comments() {
+        let coterie = parse("# a triangle\n1,2\n2 3  # S2's own\n\n3, 1\n", None).unwrap();
+        assert_eq!(coterie.to_string(), "S1: S1, S2\nS2: S2, S3\nS3: S1, S3\n");
+        assert!(coterie.m1().is_ok());
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_line() {
+        let cases = [
+            ("1,2\n2,9\n", None, "line 2: there is no site '9'"),
+            ("1,2\nx\n", None, "line 2: there is no site 'x'"),
+            ("1\n1\n", Some(3), "2 sets are given for 3 sites"),
+            (",\n", None, "line 1: a set needs at least one site"),
+            ("", None, "1 to 2000 sites"),
+        ];
+        for (text, sites, expected) in cases {
+            let told = parse(text, sites).unwrap_err();
+            assert!(told.contains(expected), "{told}");
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! Where the textbooks' own figures are wrong or loose: what was measured instead, and why.
+
+use super::{Row, number};
+use serde::Serialize;
+
+/// A remark to some of the rows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Footnote {
+    /// Its number, from 1.
+    pub number: usize,
+    /// The algorithms it is about.
+    pub algorithms: Vec<String>,
+    /// What it says.
+    pub text: String,
+}
+
+/// The remarks that concern these rows, with the figures that these rows measured.
+pub fn footnotes(rows: &[Row]) -> Vec<Footnote> {
+    let told = [
+        sync_delay_of_broadcasts(rows),
+        exit_of_ricart_agrawala(rows),
+        ring_that_never_starts(rows),
+        messages_of_the_ring(rows),
+        square_roots(rows),
+        sync_delay_of_quorums(rows),
+        majorities(rows),
+    ];
+    let told = told.into_iter().flatten().enumerate();
+    told.map(|(index, note)| Footnote { number: index + 1, ..note }).collect()
+}
+
+fn note(algorithms: &[&str], text: String) -> Option<Footnote> {
+    let algorithms = algorithms.iter().map(ToString::to_string).collect();
+    Some(Footnote { number: 0, algorithms, text })
+}
+
+/// The rows of an algorithm that have figures, the largest system last.
+fn of<'a>(rows: &'a [Row], algorithm: &str) -> Vec<&'a Row> {
+    let mut rows: Vec<&Row> =
+        rows.iter().filter(|row| row.algorithm == algorithm && row.trouble.is_none()).collect();
+    rows.sort_by_key(|row| row.sites);
+    rows
+}
+
+/// The row of the largest system in which something was measured.
+fn largest<'a>(
+    rows: &'a [Row],
+    algorithm: &str,
+    of_it: impl Fn(&Row) -> Option<f64>,
+) -> Option<(&'a Row, f64)> {
+    of(rows, algorithm).into_iter().rev().find_map(|row| of_it(row).map(|value| (row, value)))
+}
+
+fn sync_delay_of_broadcasts(rows: &[Row]) -> Option<Footnote> {
+    let of_it = |slug| largest(rows, slug, |row| row.sync_delay);
+    let ((row, delay), slug) = of_it("lamport")
+        .map(|found| (found, "lamport"))
+        .or_else(|| of_it("ricart-agrawala").map(|found| (found, "ricart-agrawala")))?;
+    note(
+        &["lamport", "ricart-agrawala"],
+        format!(
+            "Some tables give N−1 as the synchronization delay of Lamport and of Ricart and Agrawala. That is how many \
+             messages leave at an exit, not how long they take: they travel side by side, so the next site enters one \
+             message delay after the exit, whatever N. Measured: {} T with {slug} and {} sites.",
+            number(Some(delay), 3),
+            row.sites
+        ),
+    )
+}
+
+fn exit_of_ricart_agrawala(rows: &[Row]) -> Option<Footnote> {
+    let (row, messages) = largest(rows, "ricart-agrawala", |row| row.messages_per_entry)?;
+    note(
+        &["ricart-agrawala"],
+        format!(
+            "Some lectures count 2(N−1) messages for an entry and another N−1 for an exit. A REPLY sent at an exit was \
+             deferred: it is one of the N−1 replies that somebody else's entry needs anyway and is counted there. Each \
+             entry costs 2(N−1) in all: measured {} with {} sites, {} of them only to tell of an exit.",
+            number(Some(messages), 3),
+            row.sites,
+            number(row.on_exit, 3)
+        ),
+    )
+}
+
+fn ring_that_never_starts(rows: &[Row]) -> Option<Footnote> {
+    let rows = of(rows, "token-ring");
+    rows.first()?;
+    let mut text = String::from(
+        "Textbook code for the ring often hands the token on only on receiving it or on leaving. If the first holder wants \
+         nothing it never does either, and everybody else waits for ever: our tests keep that variant and find the \
+         deadlock. Here the first holder sends the token off at once.",
+    );
+    if let Some(row) = rows.iter().rev().find(|row| row.idle_messages > 0.0) {
+        let idle = number(Some(row.idle_messages), 2);
+        text += &format!(
+            " While nobody asks, that costs {idle} messages per T, measured with {} sites.",
+            row.sites
+        );
+    }
+    note(&["token-ring"], text)
+}
+
+fn messages_of_the_ring(rows: &[Row]) -> Option<Footnote> {
+    let rows = of(rows, "token-ring");
+    let low = rows.iter().rev().find(|row| row.load == "low" || row.load == "pairs")?;
+    note(
+        &["token-ring"],
+        format!(
+            "\"0 to N−1 messages per entry\" holds for one asker and a token that set off just in time. A token that never \
+             rests is also paid for while nobody asks, so there is no bound: the {} measured at {} load with {} sites \
+             follow from how long the pauses were, up to one turn.",
+            number(low.messages_per_entry, 1),
+            low.load,
+            low.sites
+        ),
+    )
+}
+
+fn square_roots(rows: &[Row]) -> Option<Footnote> {
+    let low = |row: &Row| row.messages_per_entry.filter(|_| row.load != "high");
+    let (row, messages) =
+        largest(rows, "maekawa", low).or_else(|| largest(rows, "maekawa-published", low))?;
+    note(
+        &["maekawa", "maekawa-published"],
+        format!(
+            "3√N is a round figure. A site's own vote costs no message, and a plane of N = K(K−1)+1 sites has quorums of K, a \
+             little more than √N: 3(K−1), measured {} with {} sites, where 3√N is {}. Where there is no plane, a grid \
+             costs about twice that.",
+            number(Some(messages), 2),
+            row.sites,
+            number(Some(3.0 * libm::sqrt(row.sites as f64)), 2)
+        ),
+    )
+}
+
+fn sync_delay_of_quorums(rows: &[Row]) -> Option<Footnote> {
+    let (row, delay) = largest(rows, "maekawa", |row| row.sync_delay)?;
+    note(
+        &["maekawa"],
+        format!(
+            "The synchronization delay of quorums is given as 2T: RELEASED to the shared arbiter, LOCKED from it. It is T \
+             when one of the two is that arbiter itself, as the cyclic order of a plane's quorums makes it at high load \
+             and constant delay: measured {} T with {} sites.",
+            number(Some(delay), 3),
+            row.sites
+        ),
+    )
+}
+
+fn majorities(rows: &[Row]) -> Option<Footnote> {
+    let low = |row: &Row| row.messages_per_entry.filter(|_| row.load != "high");
+    let (row, messages) =
+        largest(rows, "majority", low).or_else(|| largest(rows, "majority", |row| row.messages_per_entry))?;
+    note(
+        &["majority"],
+        format!(
+            "Asking a majority is often sold as cheap. It asks half of all sites instead of all, but takes three messages \
+             for each instead of two: measured {} with {} sites at {} load, beside {} for Ricart and Agrawala. What it \
+             can buy is that another majority will do when some sites are down, not fewer messages.",
+            number(Some(messages), 1),
+            row.sites,
+            row.load,
+            2 * (row.sites - 1)
+        ),
+    )
+}

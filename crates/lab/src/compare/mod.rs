@@ -1,0 +1,207 @@
+//! Algorithms side by side: what each costs, measured, beside what its paper says.
+//!
+//! A [`Sweep`] says which algorithms, how many sites and which loads; [`Sweep::run`] gives one [`Row`] for each
+//! combination, in a fixed order whatever the number of threads.
+
+mod csv;
+mod footnotes;
+mod html;
+pub mod plots;
+mod row;
+mod state;
+
+pub use footnotes::{Footnote, footnotes};
+pub use html::page;
+pub use row::{Row, Trouble, Verdict};
+pub use state::StateSize;
+
+use crate::delay::Delay;
+use crate::runner::{Error, Progress};
+use crate::spec::{LoadSpec, MOST_SITES, Spec};
+use lockkeeper_core::mutex::Channels;
+use lockkeeper_core::registry;
+use rayon::prelude::*;
+use serde::Serialize;
+
+/// What to compare.
+#[derive(Clone, Debug)]
+pub struct Sweep {
+    /// The algorithms' slugs.
+    pub algorithms: Vec<String>,
+    /// How many sites, one table each.
+    pub sites: Vec<usize>,
+    /// The loads.
+    pub loads: Vec<LoadSpec>,
+    /// How many runs of each, with successive seeds from 1.
+    pub seeds: u64,
+    /// How long a site stays inside.
+    pub cs: Delay,
+}
+
+impl Sweep {
+    /// All algorithms, at the sizes of the finite planes, at low and at high load.
+    pub fn all() -> Self {
+        Self {
+            algorithms: registry::ALL.iter().map(|entry| entry.about.slug.to_string()).collect(),
+            sites: vec![3, 7, 13, 31, 57],
+            loads: vec![LoadSpec::Low, LoadSpec::High],
+            seeds: 5,
+            cs: Spec::new("", 1).cs.unwrap_or(Delay::UNIT),
+        }
+    }
+
+    /// The runs, load by load, size by size, algorithm by algorithm.
+    pub fn specs(&self) -> Vec<Spec> {
+        let mut specs = Vec::new();
+        for &load in &self.loads {
+            for &sites in &self.sites {
+                for algorithm in &self.algorithms {
+                    let mut spec = Spec::new(algorithm, sites);
+                    spec.load = load;
+                    spec.cs = Some(self.cs.clone());
+                    spec.entries = entries(load, sites).div_ceil(self.seeds.max(1));
+                    specs.push(in_whole_rounds(spec));
+                }
+            }
+        }
+        specs
+    }
+
+    /// How many entries all runs have together, for a progress bar.
+    pub fn entries(&self) -> u64 {
+        if self.check().is_err() {
+            return 0;
+        }
+        let of = |spec: &Spec| spec.warmup().saturating_add(spec.entries).saturating_mul(self.seeds);
+        self.specs().iter().map(of).fold(0, u64::saturating_add)
+    }
+
+    /// Runs everything, on all cores.
+    pub fn run(&self, progress: &Progress) -> Result<Comparison, Error> {
+        self.check()?;
+        let measure = |spec: &Spec| Row::measure(spec, self.seeds, progress);
+        let rows: Vec<Row> = self.specs().par_iter().map(measure).collect::<Result<_, Error>>()?;
+        Ok(Comparison {
+            sites: self.sites.clone(),
+            loads: self.loads.iter().map(ToString::to_string).collect(),
+            seeds: self.seeds,
+            cs: self.cs.to_string(),
+            footnotes: footnotes(&rows),
+            rows,
+        })
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let usage = |what: String| Err(Error::Usage(what));
+        if self.algorithms.is_empty() || self.sites.is_empty() || self.loads.is_empty() || self.seeds == 0 {
+            return usage("a comparison needs an algorithm, a number of sites, a load and a seed".into());
+        }
+        if let Some(wrong) = self.sites.iter().find(|&&sites| sites == 0 || sites > MOST_SITES) {
+            return usage(format!(
+                "a system has between 1 and {MOST_SITES} sites, and {wrong} were asked for"
+            ));
+        }
+        if matches!(self.cs, Delay::Matrix(_)) {
+            return usage("the time in the critical section cannot be a matrix".into());
+        }
+        match self.algorithms.iter().find(|slug| registry::find(slug).is_none()) {
+            Some(unknown) => usage(format!("there is no algorithm '{unknown}'")),
+            None => Ok(()),
+        }
+    }
+}
+
+/// So many entries that a mean over random requesters is good to well under 2 %: an entry costs nothing where the token
+/// is already, with probability 1/N, so that small systems scatter most.
+fn entries(load: LoadSpec, sites: usize) -> u64 {
+    match load {
+        LoadSpec::Low => 12_000 + 90_000 / sites as u64,
+        LoadSpec::Pairs => 1,
+        _ => (20 * sites as u64).max(2_000),
+    }
+}
+
+/// Whole rounds of what the load repeats, so that no site is counted once more than another.
+fn in_whole_rounds(mut spec: Spec) -> Spec {
+    let sites = spec.sites as u64;
+    let round = match spec.load {
+        LoadSpec::Pairs => sites.saturating_mul(sites),
+        _ => sites,
+    };
+    spec.entries = spec.entries.div_ceil(round.max(1)).saturating_mul(round.max(1));
+    spec
+}
+
+/// What came of a [`Sweep`].
+#[derive(Clone, Debug, Serialize)]
+pub struct Comparison {
+    /// How many sites.
+    pub sites: Vec<usize>,
+    /// The loads.
+    pub loads: Vec<String>,
+    /// How many runs of each.
+    pub seeds: u64,
+    /// How long a site stayed inside.
+    pub cs: String,
+    /// One row for each algorithm, number of sites and load.
+    pub rows: Vec<Row>,
+    /// Where the textbooks' own figures are wrong or loose.
+    pub footnotes: Vec<Footnote>,
+}
+
+impl Comparison {
+    /// The rows of one load and size, in the order of the algorithms.
+    pub fn table(&self, load: &str, sites: usize) -> impl Iterator<Item = &Row> {
+        self.rows.iter().filter(move |row| row.load == load && row.sites == sites)
+    }
+
+    /// The slugs, each once, in their order.
+    pub fn algorithms(&self) -> Vec<&str> {
+        let mut slugs: Vec<&str> = Vec::new();
+        for row in &self.rows {
+            if !slugs.contains(&row.algorithm.as_str()) {
+                slugs.push(&row.algorithm);
+            }
+        }
+        slugs
+    }
+
+    /// The row of an algorithm.
+    pub fn row(&self, algorithm: &str, load: &str, sites: usize) -> Option<&Row> {
+        self.table(load, sites).find(|row| row.algorithm == algorithm)
+    }
+
+    /// The marks of the footnotes that belong to an algorithm.
+    pub fn marks(&self, algorithm: &str) -> String {
+        let of_it = self.footnotes.iter().filter(|note| note.algorithms.iter().any(|slug| slug == algorithm));
+        of_it.map(|note| superscript(note.number)).collect::<Vec<_>>().join(",")
+    }
+
+    /// One line for each row, for spreadsheets.
+    pub fn csv(&self) -> String {
+        csv::write(&self.rows)
+    }
+}
+
+fn superscript(number: usize) -> String {
+    const DIGITS: [char; 10] = ['⁰', '¹', '²', '³', '⁴', '⁵', '⁶', '⁷', '⁸', '⁹'];
+    number.to_string().bytes().map(|digit| DIGITS[usize::from(digit - b'0')]).collect()
+}
+
+/// A number with at most so many digits behind the point, and none that say nothing.
+pub fn number(value: Option<f64>, digits: usize) -> String {
+    match value {
+        None => "–".into(),
+        Some(value) => {
+            let text = format!("{value:.digits$}");
+            let text =
+                if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+            text.into()
+        }
+    }
+}
+
+/// Whether the channels must keep order, in a word.
+pub fn fifo_word(channels: Channels) -> &'static str {
+    if channels == Channels::Fifo { "yes" } else { "no" }
+}

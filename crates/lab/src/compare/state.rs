@@ -1,0 +1,107 @@
+//! How much a site has to remember.
+
+use crate::runner::{self, Error, Progress};
+use crate::sim::Sim;
+use crate::spec::Spec;
+use lockkeeper_core::registry::Visitor;
+use lockkeeper_core::{MutualExclusion, SiteId};
+use serde::Serialize;
+use std::hash::{Hash, Hasher};
+
+/// The size of the state of one site, in bytes, looked at after each entry of a run.
+///
+/// It counts what the state's `Hash` is made of, which is all that tells one state from another: numbers at their
+/// width, a byte for a choice between variants, four for the length of a list. Unlike `size_of` it sees what lies on
+/// the heap; unlike the heap it does not count room kept in reserve.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct StateSize {
+    /// On average over sites and entries.
+    pub mean: f64,
+    /// The largest of any site.
+    pub max: u64,
+}
+
+/// Measures the state of the sites in a run of the given spec.
+pub fn measure(spec: &Spec, seed: u64, progress: &Progress) -> Result<Option<StateSize>, Error> {
+    runner::visit(spec, Measure { spec, seed, progress })?
+}
+
+struct Measure<'a> {
+    spec: &'a Spec,
+    seed: u64,
+    progress: &'a Progress,
+}
+
+impl Visitor for Measure<'_> {
+    type Output = Result<Option<StateSize>, Error>;
+
+    fn visit<P: MutualExclusion>(self) -> Self::Output {
+        let options = runner::check::<P>(self.spec)?;
+        let sim = Sim::<P>::new(self.spec, options, self.seed, None);
+        let (mut sum, mut looks, mut max) = (0, 0u64, 0);
+        let (outcome, _) = sim.run_watched(runner::watch(self.progress), |world| {
+            for site in SiteId::all(world.processes()) {
+                let size = bytes(world.protocol(site));
+                sum += size;
+                looks += 1;
+                max = size.max(max);
+            }
+        });
+        if outcome.interrupted {
+            return Err(Error::Interrupted);
+        }
+        Ok((looks > 0).then(|| StateSize { mean: sum as f64 / looks as f64, max }))
+    }
+}
+
+/// The bytes that a value's `Hash` is made of.
+fn bytes(state: &impl Hash) -> u64 {
+    let mut counter = Counter(0);
+    state.hash(&mut counter);
+    counter.0
+}
+
+struct Counter(u64);
+
+impl Hasher for Counter {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 += bytes.len() as u64;
+    }
+
+    // Derived `Hash` writes the variant of an enum as an isize, and the length of a list as a usize.
+    fn write_isize(&mut self, _variant: isize) {
+        self.0 += 1;
+    }
+
+    fn write_usize(&mut self, _length: usize) {
+        self.0 += 4;
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_counted_as_said() {
+        assert_eq!(bytes(&7u32), 4);
+        assert_eq!(bytes(&Some(7u64)), 9);
+        assert_eq!(bytes(&None::<u64>), 1);
+        assert_eq!(bytes(&vec![SiteId(1), SiteId(2)]), 4 + 8);
+        assert_eq!(bytes(&vec![1u64, 2, 3]), 4 + 24);
+    }
+
+    #[test]
+    fn two_pointers_a_site_stay_two_pointers_and_a_queue_of_all_grows() {
+        let size = |algorithm: &str, sites| {
+            let spec = Spec { entries: 100, ..Spec::new(algorithm, sites) };
+            measure(&spec, 1, &Progress::default()).unwrap().unwrap().max
+        };
+        assert_eq!(size("naimi-trehel", 5), size("naimi-trehel", 50));
+        assert!(size("lamport", 50) > 5 * size("lamport", 5));
+    }
+}

@@ -1,0 +1,157 @@
+//! The comparison: the papers' numbers, the same bytes on any number of threads, rows that say what went wrong.
+
+use lockkeeper_core::registry;
+use lockkeeper_lab::compare::{Comparison, Sweep, Verdict, page, plots};
+use lockkeeper_lab::properties::{Answer, Question, properties};
+use lockkeeper_lab::spec::LoadSpec;
+use lockkeeper_lab::{Progress, Scenario, simulate};
+
+fn sweep(algorithms: &[&str], sites: &[usize], loads: &[LoadSpec]) -> Sweep {
+    Sweep {
+        algorithms: algorithms.iter().map(ToString::to_string).collect(),
+        sites: sites.to_vec(),
+        loads: loads.to_vec(),
+        seeds: 2,
+        ..Sweep::all()
+    }
+}
+
+fn run(sweep: &Sweep) -> Comparison {
+    sweep.run(&Progress::default()).expect("the sweep makes sense")
+}
+
+#[test]
+fn every_formula_is_met_exactly_or_within_two_percent() {
+    let all = Sweep { sites: vec![3, 7, 13], ..Sweep::all() };
+    let comparison = run(&all);
+    assert_eq!(comparison.rows.len(), registry::ALL.len() * 3 * 2);
+    for row in &comparison.rows {
+        assert_ne!(
+            row.verdict,
+            Verdict::Off,
+            "{}, {} sites, {} load: {:?} measured, {:?} by the paper",
+            row.algorithm,
+            row.sites,
+            row.load,
+            row.messages_per_entry,
+            row.formula_value
+        );
+    }
+    let exact = |slug: &str, load: &str| comparison.row(slug, load, 13).map(|row| row.verdict);
+    for slug in ["centralized", "lamport", "ricart-agrawala"] {
+        assert_eq!(exact(slug, "low"), Some(Verdict::Exact), "{slug}");
+        assert_eq!(exact(slug, "high"), Some(Verdict::Exact), "{slug}");
+    }
+}
+
+#[test]
+fn pairs_make_means_exact() {
+    let comparison =
+        run(&sweep(&["suzuki-kasami", "raymond", "token-ring-parked"], &[3, 7, 13], &[LoadSpec::Pairs]));
+    assert!(comparison.rows.iter().all(|row| row.verdict == Verdict::Exact), "{:#?}", comparison.rows);
+}
+
+#[test]
+fn a_deadlock_is_told_in_its_row_and_can_be_seen_again() {
+    let comparison = run(&sweep(&["maekawa-published", "maekawa"], &[3], &[LoadSpec::High]));
+    let row = comparison.row("maekawa-published", "high", 3).unwrap();
+    assert_eq!(row.verdict, Verdict::Deadlocks);
+    let trouble = row.trouble.as_ref().unwrap();
+    assert!(trouble.what.contains("deadlock"), "{}", trouble.what);
+    assert!(trouble.reproduce.starts_with("lockkeeper sim --algorithm maekawa-published --sites 3"));
+    assert!(comparison.row("maekawa", "high", 3).unwrap().trouble.is_none());
+}
+
+#[test]
+fn the_footnotes_tell_the_measured_truth() {
+    let rows =
+        run(&sweep(&["lamport", "ricart-agrawala", "token-ring"], &[9], &[LoadSpec::Low, LoadSpec::High]));
+    let notes: Vec<&str> = rows.footnotes.iter().map(|note| note.text.as_str()).collect();
+    assert!(notes[0].contains("1 T with lamport and 9 sites"), "{}", notes[0]);
+    assert!(notes[1].contains("measured 16 with 9 sites, 0 of them only to tell of an exit"), "{}", notes[1]);
+    assert!(notes[2].contains("that costs 1 messages per T, measured with 9 sites"), "{}", notes[2]);
+    assert_eq!(rows.marks("ricart-agrawala"), "¹,²");
+    assert!(run(&sweep(&["raymond"], &[3], &[LoadSpec::Low])).footnotes.is_empty());
+}
+
+/// Everything that `compare` can write, as one text.
+fn everything(threads: usize) -> String {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
+    pool.install(|| {
+        let slugs = ["centralized", "maekawa-published", "naimi-trehel", "lamport"];
+        let sweep = sweep(&slugs, &[3, 5], &[LoadSpec::Low, LoadSpec::High]);
+        let comparison = run(&sweep);
+        let plots = plots::plots(&sweep, &comparison, &Progress::default()).unwrap();
+        let json = serde_json::to_string(&comparison).unwrap();
+        json + &comparison.csv() + &page(&comparison, &plots)
+    })
+}
+
+#[test]
+fn the_same_bytes_come_out_on_any_number_of_threads() {
+    let one = everything(1);
+    assert!(one.len() > 20_000);
+    assert!(
+        one == everything(2) && one == everything(5),
+        "tables, plots and page must not depend on threads"
+    );
+}
+
+#[test]
+fn plots_are_whole_and_name_every_algorithm() {
+    let sweep = sweep(&["ricart-agrawala", "maekawa", "maekawa-published"], &[3, 7, 13], &[LoadSpec::Low]);
+    let comparison = run(&sweep);
+    let plots = plots::plots(&sweep, &comparison, &Progress::default()).unwrap();
+    let names: Vec<&str> = plots.iter().map(|plot| plot.name.as_str()).collect();
+    assert_eq!(names, ["messages-low", "throughput", "response", "fairness"]);
+    for plot in &plots {
+        assert!(plot.svg.starts_with("<svg ") && plot.svg.ends_with("</svg>\n"), "{}", plot.name);
+        assert!(!plot.svg.contains("NaN") && !plot.svg.contains("inf"), "{}", plot.name);
+        for slug in &sweep.algorithms {
+            assert!(plot.svg.contains(slug.as_str()), "{} does not name {slug}", plot.name);
+        }
+    }
+    assert!(plots[0].svg.contains("3√N = 2(N−1) at N = 4"));
+    assert!(plots[1].svg.contains("not drawn"), "maekawa-published deadlocks under load");
+}
+
+#[test]
+fn one_site_and_one_size_are_drawn_too() {
+    let sweep = sweep(&["lamport", "token-ring"], &[1], &[LoadSpec::Low, LoadSpec::High]);
+    let plots = plots::plots(&sweep, &run(&sweep), &Progress::default()).unwrap();
+    assert!(plots.iter().all(|plot| !plot.svg.contains("NaN") && !plot.svg.contains("inf")));
+}
+
+#[test]
+fn the_matrix_of_properties_is_that_of_the_textbooks() {
+    let slugs = ["centralized", "lamport", "ricart-agrawala", "token-ring", "maekawa-published", "maekawa"];
+    let found = properties(&slugs.map(String::from), &Progress::default()).unwrap();
+    let answer = |slug: &str, question: Question| {
+        let finding = found.iter().find(|finding| finding.algorithm == slug).unwrap();
+        finding.answers.iter().find(|(asked, _)| *asked == question).unwrap().1.clone()
+    };
+    let held = |slug, question| matches!(answer(slug, question), Answer::Held { .. });
+    let broken = |slug, question| matches!(answer(slug, question), Answer::Broken { .. });
+    for slug in slugs {
+        assert!(held(slug, Question::MutualExclusion) && held(slug, Question::NoStarvation), "{slug}");
+        assert_eq!(held(slug, Question::NoDeadlock), slug != "maekawa-published", "{slug}");
+    }
+    assert!(held("lamport", Question::TimestampOrder) && held("lamport", Question::CausalOrder));
+    assert!(broken("lamport", Question::WithoutFifo));
+    assert!(
+        held("ricart-agrawala", Question::TimestampOrder) && broken("ricart-agrawala", Question::CausalOrder)
+    );
+    assert!(broken("token-ring", Question::TimestampOrder));
+    assert!(broken("centralized", Question::TimestampOrder) && held("centralized", Question::ArrivalOrder));
+    assert_eq!(answer("token-ring", Question::ArrivalOrder), Answer::NotAsked);
+}
+
+#[test]
+fn the_first_figure_of_each_algorithm_is_about_it() {
+    // `explain` tells it: it must read, run, and be of that algorithm.
+    for figure in lockkeeper_lab::figures::ALL {
+        let scenario = Scenario::parse(figure.name, figure.text).unwrap();
+        assert!(registry::find(&scenario.spec.algorithm).is_some(), "{}", figure.name);
+        assert!(simulate(&scenario.spec, 1, 1, &Progress::default()).is_ok(), "{}", figure.name);
+    }
+}
