@@ -11,7 +11,7 @@ pub struct Completions {
     shell: clap_complete::Shell,
 }
 
-/// Write the man pages into a directory
+/// Write the man pages into a directory, which is made if needed
 #[derive(clap::Args)]
 pub struct Man {
     directory: PathBuf,
@@ -28,7 +28,9 @@ pub fn completions(args: &Completions, mut cli: clap::Command) -> ExitCode {
 
 /// Writes `lockkeeper.1`, `lockkeeper-run.1` and so on.
 pub fn man(args: &Man, cli: clap::Command) -> ExitCode {
-    match clap_mangen::generate_to(cli, &args.directory) {
+    let written = std::fs::create_dir_all(&args.directory)
+        .and_then(|()| clap_mangen::generate_to(cli, &args.directory));
+    match written {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("lockkeeper: cannot write man pages to {}: {error}", args.directory.display());
