@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 /// Any one of these is enough; an expression with OR needs only one.
-const LICENCES: [&str; 12] = [
+const LICENCES: [&str; 13] = [
     "MIT",
     "Apache-2.0",
     "Apache-2.0 WITH LLVM-exception",
     "BSD-2-Clause",
+    "BSL-1.0",
     "BSD-3-Clause",
     "ISC",
     "Zlib",
