@@ -35,7 +35,7 @@
 //!
 //! # What it relies on
 //!
-//! etcd's clock running at the right speed while a lease runs. etcd before 3.5 lets a leader that has just been
+//! etcd's clock running at the right speed while a lease runs. Older versions of etcd (3.4 among them, as far as we know) let a leader that has just been
 //! cut off answer renewals for up to an election timeout; the fence, not the lease, covers that. Leases last
 //! whole seconds and at least 1.5 election timeouts (2 s by default): a shorter time to live is
 //! counted as 1 s by the holder and kept for that long by the server.
