@@ -139,5 +139,9 @@ fn completions_and_man_pages_are_generated() {
     stdout(&home, &["man", &home.path().display().to_string()]);
     let page = std::fs::read_to_string(home.path().join("lockkeeper-run.1")).unwrap();
     assert!(page.contains("nonblock") && page.contains("Exit codes"));
-    assert_eq!(output(&home, &["man", "/no/such/directory"]).status.code(), Some(69));
+    // A directory is made where there is none; where there is a file, that is said.
+    let below = home.path().join("made/for/it").display().to_string();
+    assert_eq!(output(&home, &["man", &below]).status.code(), Some(0));
+    let inside_a_file = home.path().join("lockkeeper-run.1/x").display().to_string();
+    assert_eq!(output(&home, &["man", &inside_a_file]).status.code(), Some(69));
 }
