@@ -102,17 +102,17 @@ fn crashes_stop_the_algorithms_and_the_report_says_who_waits_for_whom() {
 /// The same in runs under load: one crash stops all, unless it is of somebody whom nobody needs.
 #[test]
 fn a_crash_under_load_blocks_everybody_who_needs_the_dead() {
-    for (algorithm, victim, stops) in [
-        ("lamport", 2, true),
-        ("ricart-agrawala", 2, true),
-        ("token-ring", 2, true),
-        ("centralized", 4, true), // the coordinator apart
+    for (algorithm, victim) in [
+        ("lamport", 2),
+        ("ricart-agrawala", 2),
+        ("token-ring", 2),
+        ("centralized", 4), // the coordinator apart
     ] {
         let mut spec = Spec::new(algorithm, 4);
         spec.script =
             vec![Scripted { at: Time::from_t(20.0).unwrap(), action: Action::Crash(SiteId(victim)) }];
         let report = run(&spec);
-        assert_eq!(broken(&report, Property::NoDeadlock).is_some(), stops, "{algorithm}");
+        assert!(broken(&report, Property::NoDeadlock).is_some(), "{algorithm}");
         assert!(broken(&report, Property::MutualExclusion).is_none(), "{algorithm} stays safe");
     }
     // At low load the coordinator does not miss a site that is not inside.
