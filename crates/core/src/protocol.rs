@@ -25,11 +25,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// What crosses a boundary: compared and hashed by the checker, encoded by the cluster, printed in traces.
-pub trait Value: Clone + Debug + Ord + Hash + Serialize + DeserializeOwned + 'static {}
-impl<T: Clone + Debug + Ord + Hash + Serialize + DeserializeOwned + 'static> Value for T {}
+pub trait Value: Clone + Debug + Ord + Hash + Serialize + DeserializeOwned + Send + 'static {}
+impl<T: Clone + Debug + Ord + Hash + Serialize + DeserializeOwned + Send + 'static> Value for T {}
 
 /// One site's half of one distributed algorithm. `Self` is the site's whole state.
-pub trait Protocol: Clone + Debug + Eq + Hash + 'static {
+pub trait Protocol: Clone + Debug + Eq + Hash + Send + 'static {
     /// What the application asks for.
     type Input: Value;
     /// What sites say to each other, under the paper's own names. `Display` writes it as the paper would.

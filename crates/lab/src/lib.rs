@@ -26,6 +26,7 @@
 //! | [`mutants`] | wrong-on-purpose variants, which the tests must catch |
 
 pub mod causality;
+pub mod check;
 pub mod choose;
 mod command;
 pub mod compare;

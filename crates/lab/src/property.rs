@@ -6,7 +6,7 @@ use serde::Serialize;
 use std::fmt;
 
 /// Something that a mutual exclusion algorithm promises.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Property {
     /// At most one site is inside.
@@ -20,6 +20,10 @@ pub enum Property {
     FenceMonotone,
     /// What the algorithm's own proof relies on: one token, …
     Invariant,
+    /// Requests are served in the order of their timestamps, where the algorithm has them.
+    TimestampOrder,
+    /// No run that comes to its end takes more messages per entry than the paper says.
+    MessageBound,
 }
 
 impl Property {
@@ -31,6 +35,8 @@ impl Property {
             Self::NoStarvation => "starvation",
             Self::FenceMonotone => "fences do not rise",
             Self::Invariant => "the algorithm's own invariant violated",
+            Self::TimestampOrder => "not in the order of timestamps",
+            Self::MessageBound => "more messages than the paper says",
         }
     }
 }

@@ -1,0 +1,101 @@
+//! Things that occur again and again, each kept once and known by a small number.
+
+use foldhash::fast::FixedState;
+use hashbrown::HashTable;
+use smallvec::SmallVec;
+use std::hash::{BuildHasher, Hash};
+
+/// A table of different things, numbered in the order in which they came.
+#[derive(Debug)]
+pub struct Interner<T> {
+    items: Vec<T>,
+    index: HashTable<u32>,
+}
+
+impl<T> Default for Interner<T> {
+    fn default() -> Self {
+        Self { items: Vec::new(), index: HashTable::new() }
+    }
+}
+
+impl<T: Eq + Hash> Interner<T> {
+    /// The number of a thing, which is kept if it is new.
+    pub fn number(&mut self, item: T) -> u32 {
+        let hash = hash(&item);
+        let items = &self.items;
+        if let Some(&number) = self.index.find(hash, |&number| items[number as usize] == item) {
+            return number;
+        }
+        let number = u32::try_from(self.items.len()).expect("fewer than 2^32 different things");
+        self.index.insert_unique(hash, number, |&number| self::hash(&items[number as usize]));
+        self.items.push(item);
+        number
+    }
+
+    /// The thing of that number.
+    pub fn get(&self, number: u32) -> &T {
+        &self.items[number as usize]
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+}
+
+fn hash<T: Hash>(item: &T) -> u64 {
+    FixedState::with_seed(0).hash_one(item)
+}
+
+/// What follows from a pair of numbers, once it has been worked out. For each left number there are few right ones.
+#[derive(Debug, Default)]
+pub struct Memo {
+    by_left: Vec<SmallVec<[(u32, u32); 3]>>,
+}
+
+impl Memo {
+    /// What follows from the two.
+    #[inline]
+    pub fn get(&self, left: u32, right: u32) -> Option<u32> {
+        let known = self.by_left.get(left as usize)?;
+        known.iter().find(|(other, _)| *other == right).map(|(_, value)| *value)
+    }
+
+    /// Remembers what follows from the two.
+    pub fn insert(&mut self, left: u32, right: u32, value: u32) {
+        let left = left as usize;
+        if self.by_left.len() <= left {
+            self.by_left.resize(left + 1, SmallVec::new());
+        }
+        self.by_left[left].push((right, value));
+    }
+}
+
+/// What follows from one number, once it has been worked out.
+#[derive(Debug)]
+pub struct Known<T> {
+    values: Vec<Option<T>>,
+}
+
+impl<T> Default for Known<T> {
+    fn default() -> Self {
+        Self { values: Vec::new() }
+    }
+}
+
+impl<T> Known<T> {
+    /// What follows from it.
+    #[inline]
+    pub fn get(&self, number: u32) -> Option<&T> {
+        self.values.get(number as usize)?.as_ref()
+    }
+
+    /// Remembers what follows from it.
+    pub fn insert(&mut self, number: u32, value: T) -> &T {
+        let place = number as usize;
+        if self.values.len() <= place {
+            self.values.resize_with(place + 1, || None);
+        }
+        self.values[place].insert(value)
+    }
+}

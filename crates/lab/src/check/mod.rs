@@ -1,0 +1,10 @@
+//! The checker: every reachable state of a small system.
+
+pub mod intern;
+pub mod machine;
+pub mod mutex;
+pub mod net;
+mod reduce;
+pub mod search;
+mod shift;
+pub mod store;

@@ -1,0 +1,336 @@
+//! Mutual exclusion algorithms as the checker sees them.
+
+use super::machine::{Breach, Cause, Choice, Effect, Facts, Fault, Faults, Machines, Sent, Step};
+use crate::property::Property;
+use lockkeeper_core::protocol::TimerChange;
+use lockkeeper_core::{
+    Ask, MutualExclusion, Out, Phase, Protocol, Rules, Setup, Site, SiteId, Vocabulary,
+};
+use smallvec::SmallVec;
+use std::fmt;
+
+/// A system of sites that run one algorithm.
+#[derive(Clone, Debug)]
+pub struct Sites<P: MutualExclusion> {
+    /// How it starts.
+    pub setup: Setup<P::Options>,
+    /// How often each site asks; for ever if nothing is said.
+    pub requests: Option<u8>,
+    /// Whether messages of one channel arrive in the order sent.
+    pub fifo: bool,
+    /// What may go wrong.
+    pub faults: Faults,
+}
+
+/// One site as the checker keeps it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Local<P: Protocol> {
+    /// The site; nothing after a crash.
+    site: Option<Site<P>>,
+    phase: Phase,
+    /// How often it has asked, where that is counted.
+    asked: u8,
+    /// Whether it knows of the latest entry, directly or by messages: then its next fence will be larger.
+    ///
+    /// Fences are numbers that grow for ever; all that decides whether they rise is who knows the latest.
+    up_to_date: bool,
+    timers: SmallVec<[P::Timer; 1]>,
+    suspected: u32,
+}
+
+/// A message as the checker keeps it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Parcel<M> {
+    /// What it says.
+    pub message: M,
+    /// Whether its fence is that of the latest entry.
+    pub up_to_date: bool,
+}
+
+/// What a site can do of its own accord.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Own {
+    /// Ask to enter.
+    Request,
+    /// Leave.
+    Exit,
+    /// Stop.
+    Crash,
+    /// Start from scratch after a crash.
+    Restart,
+    /// Lose its state while idle.
+    Forget,
+    /// Suspect another.
+    Suspect(SiteId),
+    /// Be woken by one of its timers, by their order.
+    Timer(usize),
+}
+
+impl Own {
+    fn code(self) -> u32 {
+        match self {
+            Self::Request => 0,
+            Self::Exit => 1,
+            Self::Crash => 2,
+            Self::Restart => 3,
+            Self::Forget => 4,
+            Self::Suspect(site) => 0x100 + site.0,
+            Self::Timer(which) => 0x10_000 + which as u32,
+        }
+    }
+
+    /// What the code of a choice means.
+    pub fn of(code: u32) -> Self {
+        match code {
+            0 => Self::Request,
+            1 => Self::Exit,
+            2 => Self::Crash,
+            3 => Self::Restart,
+            4 => Self::Forget,
+            0x100..0x10_000 => Self::Suspect(SiteId(code - 0x100)),
+            _ => Self::Timer(code as usize - 0x10_000),
+        }
+    }
+}
+
+impl<P: MutualExclusion> Sites<P> {
+    fn new_site(&self, id: SiteId, setup: &Setup<P::Options>) -> (Local<P>, Out<P>) {
+        let mut out = Out::new(self.machines());
+        let site = Site::new(id, &mut out, |out| P::start(id, setup, out));
+        let mut local = Local {
+            site: Some(site),
+            phase: setup.phase_of(id),
+            asked: 0,
+            up_to_date: setup.holder.is_none_or(|holder| holder == id),
+            timers: SmallVec::new(),
+            suspected: 0,
+        };
+        local.arm(&out);
+        (local, out)
+    }
+
+    /// A site that starts from scratch, as [`World::restart`](crate::world::World::restart) does it.
+    fn from_scratch(&self, id: SiteId) -> (Local<P>, Out<P>) {
+        let elsewhere = id.next_on_ring(self.setup.sites);
+        let setup = Setup { holder: None, home: elsewhere, ..self.setup.clone() };
+        let (mut local, out) = self.new_site(id, &setup);
+        local.up_to_date = false;
+        (local, out)
+    }
+
+    fn own(&self, who: usize, local: &mut Local<P>, own: Own) -> Out<P> {
+        let me = SiteId::new(who);
+        let mut out = Out::new(self.machines());
+        out.begin(me);
+        match own {
+            Own::Crash => {
+                *local = Local { site: None, ..local.clone() };
+                local.phase = Phase::Idle;
+                local.up_to_date = false;
+                local.timers.clear();
+            }
+            Own::Restart | Own::Forget => {
+                let asked = local.asked;
+                (*local, out) = self.from_scratch(me);
+                local.asked = asked;
+            }
+            Own::Request => {
+                local.phase = Phase::Waiting;
+                local.asked += u8::from(self.requests.is_some());
+                local.with(|site| site.input(Ask::Request, &mut out));
+            }
+            Own::Exit => {
+                local.phase = Phase::Idle;
+                local.with(|site| site.input(Ask::Release, &mut out));
+            }
+            Own::Suspect(other) => {
+                let before = local.site.clone();
+                local.with(|site| site.suspect(other, &mut out));
+                let ignored = before == local.site && out.sends.is_empty() && out.outputs.is_empty();
+                if !ignored {
+                    local.suspected |= 1 << other.index();
+                }
+            }
+            Own::Timer(which) => {
+                let timer = local.timers.remove(which);
+                local.with(|site| site.timer(timer, &mut out));
+            }
+        }
+        out
+    }
+}
+
+impl<P: MutualExclusion> Local<P> {
+    fn with(&mut self, act: impl FnOnce(&mut Site<P>)) {
+        if let Some(site) = &mut self.site {
+            act(site);
+        }
+    }
+
+    fn arm(&mut self, out: &Out<P>) {
+        for change in &out.timers {
+            let (TimerChange::Arm { timer, .. } | TimerChange::Disarm { timer }) = change;
+            self.timers.retain(|armed| armed != timer);
+            if matches!(change, TimerChange::Arm { .. }) {
+                self.timers.push(timer.clone());
+            }
+        }
+        self.timers.sort();
+    }
+
+    /// What the step did, beside what it sent: entries are noted, what must hold of the site is checked.
+    fn after(&mut self, me: SiteId, out: &Out<P>, effect: &mut Effect) {
+        self.arm(out);
+        for rule in &out.rules {
+            effect.rules |= 1 << rule.index();
+        }
+        let wrong = |property, what: String| Some(Breach { property, sites: vec![me], what });
+        for _ in &out.outputs {
+            if self.phase != Phase::Waiting {
+                effect.wrong = wrong(Property::Invariant, format!("{me} enters without having asked"));
+            } else if !self.up_to_date {
+                let what = format!("{me} enters with a fence that is no larger than that of the entry before");
+                effect.wrong = wrong(Property::FenceMonotone, what);
+            }
+            self.phase = Phase::Inside;
+            self.up_to_date = true;
+            effect.entered = true;
+        }
+        if effect.wrong.is_none()
+            && let Some(Err(broken)) = self.site.as_ref().map(|site| site.protocol().invariant())
+        {
+            effect.wrong = wrong(Property::Invariant, format!("{me}: {broken}"));
+        }
+    }
+
+    /// The algorithm's state; nothing after a crash.
+    pub fn protocol(&self) -> Option<&P> {
+        self.site.as_ref().map(Site::protocol)
+    }
+
+    /// The timer of that place.
+    pub fn timer(&self, which: usize) -> Option<&P::Timer> {
+        self.timers.get(which)
+    }
+}
+
+impl<P> Machines for Sites<P>
+where
+    P: MutualExclusion,
+{
+    type Local = Local<P>;
+    type Parcel = Parcel<P::Message>;
+
+    fn machines(&self) -> usize {
+        self.setup.sites + P::helpers(&self.setup.options)
+    }
+
+    fn fifo(&self) -> bool {
+        self.fifo
+    }
+
+    fn faults(&self) -> Faults {
+        self.faults
+    }
+
+    fn start(&self) -> (Vec<Local<P>>, Vec<Sent<Self::Parcel>>) {
+        let mut sends = Vec::new();
+        let locals = (0..self.machines()).map(|from| {
+            let (local, mut out) = self.new_site(SiteId::new(from), &self.setup);
+            sends.extend(out.sends.drain(..).map(|(to, message)| Sent {
+                from,
+                to: to.index(),
+                parcel: Parcel { message, up_to_date: local.up_to_date },
+            }));
+            local
+        });
+        (locals.collect(), sends)
+    }
+
+    fn choices(&self, who: usize, local: &Local<P>) -> SmallVec<[Choice; 4]> {
+        let mut choices = SmallVec::new();
+        let mut may = |own: Own, fault: Option<Fault>| {
+            choices.push(Choice { fault, ..Choice::plain(own.code()) });
+        };
+        if local.site.is_none() {
+            may(Own::Restart, Some(Fault::Restart));
+            return choices;
+        }
+        let may_ask = who < self.setup.sites && self.requests.is_none_or(|most| local.asked < most);
+        match local.phase {
+            Phase::Idle if may_ask => may(Own::Request, None),
+            Phase::Inside => may(Own::Exit, None),
+            _ => {}
+        }
+        for which in 0..local.timers.len() {
+            may(Own::Timer(which), None);
+        }
+        may(Own::Crash, Some(Fault::Crash));
+        if local.phase == Phase::Idle {
+            may(Own::Forget, Some(Fault::Forget));
+        }
+        for other in (0..self.machines()).filter(|&other| other != who && local.suspected >> other & 1 == 0) {
+            let code = Own::Suspect(SiteId::new(other)).code();
+            choices.push(Choice { code, fault: None, suspects: Some(other) });
+        }
+        choices
+    }
+
+    fn step(&self, who: usize, local: &mut Local<P>, cause: Cause<'_, Self::Parcel>) -> Step<Self::Parcel> {
+        let mut effect = Effect::default();
+        let mut out = match cause {
+            Cause::Choice(code) => {
+                let own = Own::of(code);
+                effect.asked = own == Own::Request;
+                effect.exited = own == Own::Exit;
+                effect.crashed = own == Own::Crash;
+                self.own(who, local, own)
+            }
+            Cause::Message(from, parcel) => {
+                let mut out = Out::new(self.machines());
+                local.up_to_date |= parcel.up_to_date;
+                local.with(|site| site.deliver(SiteId::new(from), 0, parcel.message.clone(), &mut out));
+                out
+            }
+        };
+        local.after(SiteId::new(who), &out, &mut effect);
+        let up_to_date = local.up_to_date;
+        let sends = out.sends.drain(..).map(|(to, message)| (to.index(), Parcel { message, up_to_date }));
+        Step { sends: sends.collect(), effect }
+    }
+
+    fn facts(&self, _who: usize, local: &Local<P>) -> Facts {
+        let waiting = local.phase == Phase::Waiting;
+        let served = local.asked - u8::from(waiting && self.requests.is_some());
+        Facts {
+            waiting,
+            inside: local.phase == Phase::Inside,
+            down: local.site.is_none(),
+            timestamp: local.protocol().and_then(P::timestamp),
+            tokens: local.protocol().map_or(0, P::tokens),
+            entries: u32::from(served),
+        }
+    }
+
+    fn tokens_in(&self, parcel: &Self::Parcel) -> u32 {
+        P::tokens_in(&parcel.message)
+    }
+
+    fn word(&self, parcel: &Self::Parcel) -> usize {
+        parcel.message.word()
+    }
+
+    fn outdate(&self, local: &mut Local<P>) {
+        local.up_to_date = false;
+    }
+
+    fn outdate_parcel(&self, parcel: &mut Self::Parcel) {
+        parcel.up_to_date = false;
+    }
+}
+
+impl<M: fmt::Display> fmt::Display for Parcel<M> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.message.fmt(f)
+    }
+}

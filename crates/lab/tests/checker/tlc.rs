@@ -1,0 +1,26 @@
+//! The search engine counts what TLC counts.
+
+use crate::lamport_mutex::LamportMutex;
+use lockkeeper_lab::check::net::Net;
+use lockkeeper_lab::check::search::{Ended, Search};
+
+fn counts(processes: usize, max_clock: u8, threads: usize) -> (u64, u64, u64) {
+    let net = Net::new(LamportMutex { processes, max_clock }, false);
+    let mut search = Search::new(&net, threads);
+    let ended = search.run(u64::MAX, |_| true);
+    assert!(matches!(ended, Ended::All), "{ended:?}");
+    assert!(search.is_bounded());
+    let sofar = search.sofar();
+    (sofar.distinct, sofar.generated, sofar.depth)
+}
+
+#[test]
+fn as_published_for_three_processes_and_clocks_up_to_6() {
+    assert_eq!(counts(3, 6, 2), (724_274, 2_729_079, 61));
+}
+
+#[test]
+fn as_tlc_counts_smaller_ones() {
+    assert_eq!(counts(3, 3, 1), (10_209, 41_533, 31));
+    assert_eq!(counts(2, 10, 1), (3_215, 6_061, 64));
+}
