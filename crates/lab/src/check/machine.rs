@@ -64,10 +64,24 @@ pub trait Machines: Sync {
         false
     }
 
+    /// What is counted along the runs.
+    fn tallied(&self) -> Tallied {
+        Tallied { messages: true, bypass: true }
+    }
+
     /// What may go wrong in this system, at most so often in each run.
     fn faults(&self) -> Faults {
         Faults::default()
     }
+}
+
+/// What is counted along the runs: of each, the largest count that any run brings to a state is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tallied {
+    /// The messages sent so far. Only useful where every run comes to an end.
+    pub messages: bool,
+    /// For each machine that waits, how many others have entered meanwhile.
+    pub bypass: bool,
 }
 
 /// A message, and whose it is.

@@ -5,7 +5,7 @@
 //! the whole are many: so each local step is taken once, and afterwards looked up.
 
 use super::intern::{Interner, Known, Memo};
-use super::machine::{Breach, Cause, Choice, Effect, Facts, Fault, Machines};
+use super::machine::{Breach, Cause, Choice, Effect, Facts, Fault, Machines, Tallied};
 use super::search::{Model, Next, Worker};
 use crate::property::Property;
 use lockkeeper_core::SiteId;
@@ -80,7 +80,9 @@ impl<S: Machines> Model for Net<S> {
     }
 
     fn tallies(&self) -> usize {
-        1 + self.system.machines()
+        let tallied = self.system.tallied();
+        let bypass = if tallied.bypass { self.system.machines() } else { 0 };
+        bypass + usize::from(tallied.messages)
     }
 
     fn worker(&self) -> Explorer<'_, S> {
@@ -181,10 +183,10 @@ pub struct Explorer<'m, S: Machines> {
     pub(super) machines: usize,
     fifo: bool,
     scales: usize,
+    tallied: Tallied,
     faults: super::machine::Faults,
     pub(super) sites: Vec<SiteCache>,
     channels: Vec<ChannelCache>,
-    words: Vec<usize>,
     pub(super) outcomes: Vec<Outcome>,
     next: Vec<u32>,
     next_tallies: Vec<u8>,
@@ -204,10 +206,10 @@ impl<'m, S: Machines> Explorer<'m, S> {
             machines,
             fifo: net.system.fifo(),
             scales: net.system.scales(),
+            tallied: net.system.tallied(),
             faults: net.system.faults(),
             sites: (0..machines).map(|_| site()).collect(),
             channels: (0..machines * (machines - 1)).map(|_| ChannelCache::default()).collect(),
-            words: Vec::new(),
             outcomes: Vec::new(),
             next: vec![0; net.slots()],
             next_tallies: vec![0; net.tallies()],
@@ -281,6 +283,8 @@ impl<'m, S: Machines> Explorer<'m, S> {
             (tables.locals[to].get(local).clone(), tables.parcels.get(parcel).clone())
         };
         let outcome = self.take_step(to, local, &before, Cause::Message(from, &message));
+        self.seen.words |= 1 << self.net.system.word(&message);
+        self.seen.rules |= self.outcomes[outcome as usize].effect.rules;
         self.sites[to].deliveries[from].insert(local, parcel, outcome);
         outcome
     }
@@ -369,15 +373,13 @@ impl<'m, S: Machines> Explorer<'m, S> {
         let machines = self.machines;
         self.next.copy_from_slice(state);
         self.next_tallies.copy_from_slice(tallies);
-        let Outcome { local, plain, ref effect, .. } = self.outcomes[outcome as usize];
-        self.seen.rules |= effect.rules;
+        let Outcome { local, plain, gained, .. } = self.outcomes[outcome as usize];
         self.next[who] = local;
         if let Some((place, rest)) = popped {
             self.next[machines + place] = rest;
         }
         let breach = if plain { None } else { self.announce(state, who, outcome) };
         self.send(who, outcome);
-        let gained = self.outcomes[outcome as usize].gained;
         if self.scales > 0 {
             self.shift();
         }
@@ -395,8 +397,8 @@ impl<'m, S: Machines> Explorer<'m, S> {
                 self.next[machines + channel(machines, from, who)] = 0;
             }
         }
-        if asked {
-            self.next_tallies[1 + who] = 0;
+        if asked && self.tallied.bypass {
+            self.next_tallies[who] = 0;
         }
         if entered { wrong.or(self.enters(state, who)) } else { wrong }
     }
@@ -404,9 +406,14 @@ impl<'m, S: Machines> Explorer<'m, S> {
     fn send(&mut self, who: usize, outcome: u32) {
         let machines = self.machines;
         let may_be_down = self.faults.of(Fault::Crash) > 0;
-        for which in 0..self.outcomes[outcome as usize].sends.len() {
+        let sends = self.outcomes[outcome as usize].sends.len();
+        if self.tallied.messages
+            && let Some(messages) = self.next_tallies.last_mut()
+        {
+            *messages = messages.saturating_add(sends as u8);
+        }
+        for which in 0..sends {
             let (to, parcel) = self.outcomes[outcome as usize].sends[which];
-            self.next_tallies[0] = self.next_tallies[0].saturating_add(1);
             if may_be_down && self.facts(to as usize, self.next[to as usize]).down {
                 continue;
             }
@@ -434,9 +441,7 @@ impl<'m, S: Machines> Explorer<'m, S> {
                 });
             }
             if waiting {
-                let tally = &mut self.next_tallies[1 + other];
-                *tally = tally.saturating_add(1);
-                self.seen.max_bypass = self.seen.max_bypass.max(*tally);
+                self.pass(other);
                 if let (Some(own), Some(theirs)) = (own, theirs)
                     && theirs < own
                     && breach.is_none()
@@ -454,6 +459,14 @@ impl<'m, S: Machines> Explorer<'m, S> {
             self.next[machines + place] = self.outdate_channel(place, self.next[machines + place]);
         }
         breach
+    }
+
+    fn pass(&mut self, waiting: usize) {
+        if self.tallied.bypass {
+            let tally = &mut self.next_tallies[waiting];
+            *tally = tally.saturating_add(1);
+            self.seen.max_bypass = self.seen.max_bypass.max(*tally);
+        }
     }
 
     fn outdate(&mut self, who: usize, local: u32) -> u32 {
@@ -514,16 +527,6 @@ impl<'m, S: Machines> Explorer<'m, S> {
 
     fn shift(&mut self) {}
 
-    fn note_word(&mut self, parcel: u32) {
-        if self.words.len() <= parcel as usize {
-            let tables = self.net.tables();
-            for number in self.words.len() as u32..=parcel {
-                self.words.push(self.net.system.word(tables.parcels.get(number)));
-            }
-        }
-        self.seen.words |= 1 << self.words[parcel as usize];
-    }
-
     /// Whether another fault of this kind may happen; the state with it counted.
     fn spend(&self, state: &[u32], fault: Fault) -> Option<u32> {
         let place = self.machines * self.machines;
@@ -549,8 +552,9 @@ impl<'m, S: Machines> Explorer<'m, S> {
             let what = format!("nothing can happen any more, and {names} waits");
             return Some(Breach { property: Property::NoDeadlock, sites: waiting, what });
         }
-        if entries > 0 {
-            self.seen.dearest = dearer(self.seen.dearest, Some((tallies[0], entries)));
+        if entries > 0 && self.tallied.messages {
+            let run = tallies.last().map(|&messages| (messages, entries));
+            self.seen.dearest = dearer(self.seen.dearest, run);
         }
         None
     }
@@ -605,6 +609,7 @@ impl<S: Machines> Worker for Explorer<'_, S> {
                     None => None,
                 };
                 stuck &= fault.is_some();
+                self.seen.rules |= self.outcomes[outcome as usize].effect.rules;
                 let breach = self.apply(state, tallies, who, outcome, None);
                 if let Some(spent) = spent {
                     self.next[machines * machines] = spent;
@@ -642,7 +647,6 @@ impl<S: Machines> Explorer<'_, S> {
         let place = channel(machines, from, to);
         let content = state[machines + place];
         let (parcel, rest) = self.head(place, content, which);
-        self.note_word(parcel);
         let outcome = self.delivery(from, to, state[to], parcel);
         let mut breach = self.apply(state, tallies, to, outcome, Some((place, rest)));
         let beyond = self.outcomes[outcome as usize].beyond;

@@ -5,13 +5,16 @@
 //! the number of threads. Which way to a state is found first does: so only a search by one thread tells the run that
 //! leads to a breach. It is a shortest one, and a function of the model alone.
 
-use super::store::{MOST_SLOTS, Put, Shard, hash_of};
+use super::store::{MOST_SLOTS, Put, Rows, Shard, hash_of};
 use std::ops::Range;
 
-/// Into so many parts the store is divided.
+/// Into so many parts the store is divided for several threads. A thread alone uses the first only.
 const SHARDS: usize = 16;
-/// So many states are expanded by each thread before what they lead to is put into the store.
-const BATCH: u32 = 1 << 14;
+/// So many states are expanded by each thread before what they lead to is put into the store: enough to make up for the
+/// threads' waiting for each other.
+const BATCH: u32 = 1 << 13;
+/// The same for a thread alone: so few that all of it stays in the processor's cache.
+const SMALL_BATCH: u32 = 1 << 8;
 
 /// Something whose states are rows of small numbers.
 pub trait Model: Sync {
@@ -35,9 +38,9 @@ pub trait Model: Sync {
 /// Expands states.
 pub trait Worker {
     /// What leads from one state to the next.
-    type Action: Clone + Send;
+    type Action: Clone + Send + Sync;
     /// What can be wrong with a state or an action.
-    type Breach: Clone + Send;
+    type Breach: Clone + Send + Sync;
 
     /// Hands over every state at the start.
     fn start(&mut self, found: &mut impl FnMut(&[u32]));
@@ -122,20 +125,26 @@ pub struct Search<'m, M: Model> {
     bounded: bool,
     upwards: Upwards,
     workers: Vec<WorkerOf<'m, M>>,
+    /// What each worker found in the present batch.
+    finds: Vec<Finds<ActionOf<'m, M>, BreachOf<'m, M>>>,
+    batches: u64,
 }
 
 impl<'m, M: Model> Search<'m, M> {
     /// A search with so many threads.
     pub fn new(model: &'m M, threads: usize) -> Self {
         assert!(model.slots() <= MOST_SLOTS, "a state has at most {MOST_SLOTS} slots");
+        let shards = if threads > 1 { SHARDS } else { 1 };
         Self {
             model,
-            shards: (0..SHARDS).map(|_| Shard::new(model.slots(), model.tallies())).collect(),
+            shards: (0..shards).map(|_| Shard::new(model.slots(), model.tallies())).collect(),
             levels: vec![[0; SHARDS]],
             generated: 0,
             bounded: false,
             upwards: Upwards::default(),
             workers: (0..threads.max(1)).map(|_| model.worker()).collect(),
+            finds: (0..threads.max(1)).map(|_| Finds::new(shards)).collect(),
+            batches: 0,
         }
     }
 
@@ -176,7 +185,8 @@ impl<'m, M: Model> Search<'m, M> {
         let tallies = vec![0; self.model.tallies()];
         for state in starts.chunks_exact(slots) {
             let hash = hash_of(state);
-            self.shards[shard_of(hash)].put(hash, state, &tallies);
+            let shards = self.shards.len();
+            self.shards[shard_of(hash, shards)].put(hash, state, &tallies);
             self.generated += 1;
         }
         loop {
@@ -189,18 +199,13 @@ impl<'m, M: Model> Search<'m, M> {
                 return Ended::Stopped;
             }
             self.levels.push(after);
-            let found = if self.workers.len() == 1 {
-                self.expand_level_alone(&before, &after, &mut go_on)
-            } else {
-                self.expand_level_together(&before, &after, &mut go_on)
-            };
-            match found {
+            match self.expand_level(&before, &after, &mut go_on) {
                 Expanded::All => {}
                 Expanded::Stopped => return Ended::Stopped,
+                Expanded::Wrong(..) if self.workers.len() > 1 => return Ended::Wrong(None),
                 Expanded::Wrong(place, action, breach) => {
                     return Ended::Wrong(Some(self.witness(place, action, breach)));
                 }
-                Expanded::WrongSomewhere => return Ended::Wrong(None),
             }
         }
         self.settle_tallies();
@@ -208,129 +213,75 @@ impl<'m, M: Model> Search<'m, M> {
     }
 
     fn lengths(&self) -> [u32; SHARDS] {
-        std::array::from_fn(|shard| self.shards[shard].len())
+        std::array::from_fn(|shard| self.shards.get(shard).map_or(0, Shard::len))
     }
 
-    fn expand_level_alone(
+    fn expand_level(
         &mut self,
         before: &[u32; SHARDS],
         after: &[u32; SHARDS],
         go_on: &mut impl FnMut(Sofar) -> bool,
     ) -> Expanded<ActionOf<'m, M>, BreachOf<'m, M>> {
-        let mut since_told = 0;
-        for shard in 0..SHARDS {
-            for number in before[shard]..after[shard] {
-                let place = Place { shard: shard as u32, number };
-                if let Some((action, breach)) = self.expand_one(place, after) {
-                    return Expanded::Wrong(place, action, breach);
-                }
-                since_told += 1;
-                if since_told == BATCH {
-                    since_told = 0;
-                    if !go_on(self.sofar()) {
-                        return Expanded::Stopped;
-                    }
-                }
-            }
-        }
-        Expanded::All
-    }
-
-    /// Expands one state and puts what follows into the store; returns what is wrong, if anything is.
-    #[inline]
-    fn expand_one(
-        &mut self,
-        place: Place,
-        seen: &[u32; SHARDS],
-    ) -> Option<(Option<ActionOf<'m, M>>, BreachOf<'m, M>)> {
-        let (mut state, mut tallies) = ([0; MOST_SLOTS], [0; MOST_SLOTS]);
-        let state = &mut state[..self.model.slots()];
-        let tallies = &mut tallies[..self.model.tallies()];
-        let home = &self.shards[place.shard as usize];
-        home.get(place.number, state);
-        tallies.copy_from_slice(home.tallies(place.number));
-        let Self { shards, workers, generated, upwards, bounded, .. } = self;
-        let mut wrong = None;
-        let own = workers[0].expand(state, tallies, &mut |next| {
-            *generated += 1;
-            if let Some(breach) = next.breach
-                && wrong.is_none()
-            {
-                wrong = Some((Some(next.action), breach));
-            }
-            if next.beyond {
-                *bounded = true;
-                return;
-            }
-            let hash = hash_of(next.state);
-            let shard = shard_of(hash);
-            upwards.note(shards[shard].put(hash, next.state, next.tallies), shard, seen);
-        });
-        own.map(|breach| (None, breach)).or(wrong)
-    }
-
-    fn expand_level_together(
-        &mut self,
-        before: &[u32; SHARDS],
-        after: &[u32; SHARDS],
-        go_on: &mut impl FnMut(Sofar) -> bool,
-    ) -> Expanded<ActionOf<'m, M>, BreachOf<'m, M>> {
-        let parts: Vec<(usize, Range<u32>)> = (0..SHARDS)
+        let batch = if self.workers.len() == 1 { SMALL_BATCH } else { BATCH };
+        let parts: Vec<(usize, Range<u32>)> = (0..self.shards.len())
             .flat_map(|shard| {
-                let starts = (before[shard]..after[shard]).step_by(BATCH as usize);
-                starts.map(move |start| (shard, start..after[shard].min(start.saturating_add(BATCH))))
+                let starts = (before[shard]..after[shard]).step_by(batch as usize);
+                starts.map(move |start| (shard, start..after[shard].min(start.saturating_add(batch))))
             })
             .collect();
-        for batch in parts.chunks(self.workers.len()) {
-            let finds = self.expand_parts(batch);
-            if finds.iter().any(|finds| finds.wrong) {
-                return Expanded::WrongSomewhere;
+        for parts in parts.chunks(self.workers.len()) {
+            self.expand_parts(parts);
+            let wrong = self.finds.iter_mut().find_map(|finds| finds.wrong.take());
+            if let Some((place, action, breach)) = wrong {
+                return Expanded::Wrong(place, action, breach);
             }
-            self.put_all(&finds, after);
-            if !go_on(self.sofar()) {
+            self.put_finds(parts.len(), after);
+            if self.batches.is_multiple_of(64) && !go_on(self.sofar()) {
                 return Expanded::Stopped;
             }
+            self.batches += 1;
         }
         Expanded::All
     }
 
-    fn expand_parts(&mut self, batch: &[(usize, Range<u32>)]) -> Vec<Finds> {
+    fn expand_parts(&mut self, parts: &[(usize, Range<u32>)]) {
         let (shards, model) = (&self.shards, self.model);
+        let work = parts.iter().zip(self.workers.iter_mut().zip(&mut self.finds));
+        if let [(shard, numbers)] = parts {
+            self.finds[0].expand(model, &mut self.workers[0], &shards[*shard], *shard, numbers.clone());
+            return;
+        }
         std::thread::scope(|scope| {
-            let running: Vec<_> = batch
-                .iter()
-                .zip(&mut self.workers)
-                .map(|((shard, numbers), worker)| {
-                    scope.spawn(move || expand_part(model, worker, &shards[*shard], numbers.clone()))
-                })
-                .collect();
-            running.into_iter().map(|part| part.join().expect("a worker does not panic")).collect()
-        })
+            for ((shard, numbers), (worker, finds)) in work {
+                scope.spawn(move || finds.expand(model, worker, &shards[*shard], *shard, numbers.clone()));
+            }
+        });
     }
 
-    fn put_all(&mut self, finds: &[Finds], seen: &[u32; SHARDS]) {
-        let threads = self.workers.len();
-        let (slots, tallies) = (self.model.slots(), self.model.tallies());
-        let each = SHARDS.div_ceil(threads);
-        let upwards: Vec<Upwards> = std::thread::scope(|scope| {
-            let running: Vec<_> = self
-                .shards
-                .chunks_mut(each)
-                .enumerate()
-                .map(|(part, shards)| {
-                    scope.spawn(move || {
-                        let mut upwards = Upwards::default();
-                        for (shard, index) in shards.iter_mut().zip(part * each..) {
-                            for find in finds.iter().map(|finds| &finds.by_shard[index]) {
-                                find.put_into(shard, slots, tallies, |put| upwards.note(put, index, seen));
-                            }
-                        }
-                        upwards
-                    })
-                })
-                .collect();
-            running.into_iter().map(|part| part.join().expect("the store does not panic")).collect()
-        });
+    /// Puts what the first so many workers found into the store.
+    fn put_finds(&mut self, workers: usize, seen: &[u32; SHARDS]) {
+        let finds = &self.finds[..workers];
+        let each = self.shards.len().div_ceil(workers);
+        let put = |shards: &mut [Shard], first: usize| {
+            let mut upwards = Upwards::default();
+            for (shard, index) in shards.iter_mut().zip(first..) {
+                for finds in finds {
+                    shard.put_all(&finds.by_shard[index], |put| upwards.note(put, index, seen));
+                }
+            }
+            upwards
+        };
+        let upwards: Vec<Upwards> = if workers == 1 {
+            vec![put(&mut self.shards, 0)]
+        } else {
+            std::thread::scope(|scope| {
+                let put = &put;
+                let parts = self.shards.chunks_mut(each).enumerate();
+                let running: Vec<_> =
+                    parts.map(|(part, shards)| scope.spawn(move || put(shards, part * each))).collect();
+                running.into_iter().map(|part| part.join().expect("the store does not panic")).collect()
+            })
+        };
         for upwards in upwards {
             self.upwards.any |= upwards.any;
             self.upwards.grown.extend(upwards.grown);
@@ -348,8 +299,9 @@ impl<'m, M: Model> Search<'m, M> {
             let mut grown = std::mem::take(&mut self.upwards.grown);
             grown.sort();
             grown.dedup();
-            for place in grown {
-                self.expand_one(place, &seen);
+            for Place { shard, number } in grown {
+                self.expand_parts(&[(shard as usize, number..number + 1)]);
+                self.put_finds(1, &seen);
             }
         }
         self.generated = generated;
@@ -384,7 +336,7 @@ impl<'m, M: Model> Search<'m, M> {
 
     fn predecessor(&mut self, level: usize, target: &[u32]) -> (Vec<u32>, ActionOf<'m, M>) {
         let mut state = vec![0; target.len()];
-        for shard in 0..SHARDS {
+        for shard in 0..self.shards.len() {
             for number in self.levels[level][shard]..self.levels[level + 1][shard] {
                 self.shards[shard].get(number, &mut state);
                 let tallies = self.shards[shard].tallies(number).to_vec();
@@ -430,63 +382,65 @@ enum Expanded<A, B> {
     All,
     Stopped,
     Wrong(Place, Option<A>, B),
-    WrongSomewhere,
 }
 
 #[inline]
-fn shard_of(hash: u64) -> usize {
-    // Neither the lowest bits nor the highest, by which a shard finds its states.
-    (hash >> 40) as usize % SHARDS
+fn shard_of(hash: u64, shards: usize) -> usize {
+    // Neither the lowest bits nor the highest, by which a shard finds its states. One shard or a power of two.
+    (hash >> 40) as usize & (shards - 1)
 }
 
-/// What one thread found, by shard.
-struct Finds {
-    by_shard: Vec<Find>,
+/// What one worker found.
+struct Finds<A, B> {
+    by_shard: Vec<Rows>,
     generated: u64,
     bounded: bool,
-    wrong: bool,
+    /// The first thing that is wrong: where, by which action if not by itself, and what.
+    wrong: Option<(Place, Option<A>, B)>,
 }
 
-#[derive(Default)]
-struct Find {
-    hashes: Vec<u64>,
-    states: Vec<u32>,
-    tallies: Vec<u8>,
-}
+impl<A, B> Finds<A, B> {
+    fn new(shards: usize) -> Self {
+        let by_shard = (0..shards).map(|_| Rows::default()).collect();
+        Self { by_shard, generated: 0, bounded: false, wrong: None }
+    }
 
-impl Find {
-    fn put_into(&self, shard: &mut Shard, slots: usize, tallies: usize, mut note: impl FnMut(Put)) {
-        for (place, (&hash, state)) in self.hashes.iter().zip(self.states.chunks_exact(slots)).enumerate() {
-            note(shard.put(hash, state, &self.tallies[place * tallies..][..tallies]));
+    /// Expands some states of a shard.
+    fn expand<M: Model>(
+        &mut self,
+        model: &M,
+        worker: &mut impl Worker<Action = A, Breach = B>,
+        shard: &Shard,
+        index: usize,
+        numbers: Range<u32>,
+    ) {
+        self.by_shard.iter_mut().for_each(Rows::clear);
+        (self.generated, self.bounded) = (0, false);
+        let mut state = [0; MOST_SLOTS];
+        let state = &mut state[..model.slots()];
+        for number in numbers {
+            let place = Place { shard: index as u32, number };
+            shard.get(number, state);
+            let own = worker.expand(state, shard.tallies(number), &mut |next| {
+                self.generated += 1;
+                if let Some(breach) = next.breach
+                    && self.wrong.is_none()
+                {
+                    self.wrong = Some((place, Some(next.action), breach));
+                }
+                if next.beyond {
+                    self.bounded = true;
+                    return;
+                }
+                let hash = hash_of(next.state);
+                let shards = self.by_shard.len();
+                self.by_shard[shard_of(hash, shards)].push(hash, next.state, next.tallies);
+            });
+            if let Some(breach) = own
+                && self.wrong.is_none()
+            {
+                self.wrong = Some((place, None, breach));
+            }
         }
     }
-}
-
-fn expand_part<M: Model>(
-    model: &M,
-    worker: &mut WorkerOf<'_, M>,
-    shard: &Shard,
-    numbers: Range<u32>,
-) -> Finds {
-    let by_shard = (0..SHARDS).map(|_| Find::default()).collect();
-    let mut finds = Finds { by_shard, generated: 0, bounded: false, wrong: false };
-    let mut state = vec![0; model.slots()];
-    for number in numbers {
-        shard.get(number, &mut state);
-        let own = worker.expand(&state, shard.tallies(number), &mut |next| {
-            finds.generated += 1;
-            finds.wrong |= next.breach.is_some();
-            if next.beyond {
-                finds.bounded = true;
-                return;
-            }
-            let hash = hash_of(next.state);
-            let find = &mut finds.by_shard[shard_of(hash)];
-            find.hashes.push(hash);
-            find.states.extend_from_slice(next.state);
-            find.tallies.extend_from_slice(next.tallies);
-        });
-        finds.wrong |= own.is_some();
-    }
-    finds
 }

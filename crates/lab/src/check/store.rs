@@ -45,33 +45,24 @@ impl Layout {
         self.stride = self.widths.iter().map(|&width| usize::from(width)).sum();
     }
 
-    /// Writes a state; `None` if a slot does not fit.
+    /// Writes a state and returns its length; `None` if a slot does not fit.
     #[inline]
-    fn pack<'a>(&self, slots: &[u32], room: &'a mut Room) -> Option<&'a [u8]> {
-        let mut end = 0;
+    fn pack(&self, slots: &[u32], room: &mut Room) -> Option<usize> {
+        let (mut end, mut left_over) = (0, 0);
         for (&width, &slot) in self.widths.iter().zip(slots) {
-            let width = usize::from(width);
             // Four bytes are written whatever the width; the next slot overwrites those that do not count.
             room[end..end + 4].copy_from_slice(&slot.to_le_bytes());
-            if width < 4 && slot >> (8 * width) != 0 {
-                return None;
-            }
-            end += width;
+            left_over |= u64::from(slot) >> (8 * width);
+            end += usize::from(width);
         }
-        Some(&room[..end])
+        (left_over == 0).then_some(end)
     }
 
     #[inline]
     fn unpack(&self, mut packed: &[u8], slots: &mut [u32]) {
         for (&width, slot) in self.widths.iter().zip(slots) {
             let (bytes, rest) = packed.split_at(usize::from(width));
-            *slot = match *bytes {
-                [a] => u32::from(a),
-                [a, b] => u32::from_le_bytes([a, b, 0, 0]),
-                [a, b, c] => u32::from_le_bytes([a, b, c, 0]),
-                [a, b, c, d] => u32::from_le_bytes([a, b, c, d]),
-                _ => unreachable!("a slot takes one to four bytes"),
-            };
+            *slot = bytes.iter().rev().fold(0, |slot, &byte| slot << 8 | u32::from(byte));
             packed = rest;
         }
     }
@@ -105,6 +96,32 @@ pub struct Shard {
     tallies: Vec<u8>,
     tallies_each: usize,
     index: HashTable<u32>,
+    room: Box<Room>,
+}
+
+/// States on their way into the store.
+#[derive(Debug, Default)]
+pub struct Rows {
+    hashes: Vec<u64>,
+    states: Vec<u32>,
+    tallies: Vec<u8>,
+}
+
+impl Rows {
+    /// Adds a state.
+    #[inline]
+    pub fn push(&mut self, hash: u64, slots: &[u32], tallies: &[u8]) {
+        self.hashes.push(hash);
+        self.states.extend_from_slice(slots);
+        self.tallies.extend_from_slice(tallies);
+    }
+
+    /// Empties it; its memory stays.
+    pub fn clear(&mut self) {
+        self.hashes.clear();
+        self.states.clear();
+        self.tallies.clear();
+    }
 }
 
 impl Shard {
@@ -116,6 +133,7 @@ impl Shard {
             tallies: Vec::new(),
             tallies_each,
             index: HashTable::new(),
+            room: Box::new(ROOM),
         }
     }
 
@@ -140,32 +158,59 @@ impl Shard {
     /// The number of a state that has been seen.
     pub fn find(&self, hash: u64, slots: &[u32]) -> Option<u32> {
         let mut room = ROOM;
-        let packed = self.layout.pack(slots, &mut room)?;
-        self.index.find(hash, |&number| *self.row(number) == *packed).copied()
+        let length = self.layout.pack(slots, &mut room)?;
+        self.index.find(hash, |&number| *self.row(number) == room[..length]).copied()
+    }
+
+    /// Puts states in, or lets the tallies of those that are there grow; `note` is told of each.
+    pub fn put_all(&mut self, rows: &Rows, mut note: impl FnMut(Put)) {
+        self.warm(&rows.hashes);
+        let slots = self.layout.widths.len();
+        let tallies = self.tallies_each;
+        for (place, (&hash, state)) in rows.hashes.iter().zip(rows.states.chunks_exact(slots)).enumerate() {
+            note(self.put(hash, state, &rows.tallies[place * tallies..][..tallies]));
+        }
+    }
+
+    /// Reads what the states of these hashes will be compared with. One after the other, each would wait for memory
+    /// twice; read first, without anything to do in between, the processor waits for many at once.
+    fn warm(&self, hashes: &[u64]) {
+        let stride = self.layout.stride;
+        let mut touched = 0_u8;
+        for chunk in hashes.chunks(64) {
+            let mut likely = [0; 64];
+            for (likely, &hash) in likely.iter_mut().zip(chunk) {
+                *likely = self.index.find(hash, |_| true).copied().unwrap_or(0);
+            }
+            for &number in &likely[..chunk.len()] {
+                touched ^= self.packed.get(number as usize * stride).copied().unwrap_or(0);
+            }
+        }
+        std::hint::black_box(touched);
     }
 
     /// Puts a state in, or lets the tallies of the one that is there grow.
     #[inline]
     pub fn put(&mut self, hash: u64, slots: &[u32], tallies: &[u8]) -> Put {
-        let mut room = ROOM;
-        if self.layout.pack(slots, &mut room).is_none() {
-            self.widen(slots);
-        }
-        let new = self.layout.pack(slots, &mut room).expect("wide enough now");
-        let (packed, stride) = (&self.packed, self.layout.stride);
+        let packed_length = match self.layout.pack(slots, &mut self.room) {
+            Some(length) => length,
+            None => self.widen(slots),
+        };
+        let Self { layout, packed, index, room, .. } = self;
+        let new = &room[..packed_length];
+        let stride = layout.stride;
         let row = |number: u32| &packed[number as usize * stride..][..stride];
-        if let Some(&number) = self.index.find(hash, |&number| *row(number) == *new) {
+        if let Some(&number) = index.find(hash, |&number| *row(number) == *new) {
             return self.grow(number, tallies);
         }
-        let layout = &self.layout;
         let rehash = |&number: &u32| {
             let mut room = [0; MOST_SLOTS];
             let room = &mut room[..layout.widths.len()];
             layout.unpack(row(number), room);
             hash_of(room)
         };
-        self.index.insert_unique(hash, self.index.len() as u32, rehash);
-        self.packed.extend_from_slice(new);
+        index.insert_unique(hash, index.len() as u32, rehash);
+        packed.extend_from_slice(new);
         self.tallies.extend_from_slice(tallies);
         Put::New
     }
@@ -186,18 +231,21 @@ impl Shard {
         &self.packed[number as usize * self.layout.stride..][..self.layout.stride]
     }
 
-    /// Writes every state anew with slots wide enough for this one too. Hashes do not depend on widths.
+    /// Writes every state anew with slots wide enough for this one too, and then packs this one. Hashes do not depend on
+    /// widths.
     #[cold]
-    fn widen(&mut self, slots: &[u32]) {
+    fn widen(&mut self, slots: &[u32]) -> usize {
         let mut wider = self.layout.clone();
         wider.widen(slots);
         let mut packed = Vec::with_capacity(self.packed.len() / self.layout.stride * wider.stride);
         let (mut state, mut room) = (vec![0; slots.len()], ROOM);
         for row in self.packed.chunks_exact(self.layout.stride) {
             self.layout.unpack(row, &mut state);
-            packed.extend_from_slice(wider.pack(&state, &mut room).expect("wider than before"));
+            let length = wider.pack(&state, &mut room).expect("wider than before");
+            packed.extend_from_slice(&room[..length]);
         }
         (self.packed, self.layout) = (packed, wider);
+        self.layout.pack(slots, &mut self.room).expect("wide enough now")
     }
 
     /// How much memory the states take.
