@@ -69,6 +69,12 @@ impl Memo {
         }
         self.by_left[left].push((right, value));
     }
+
+    /// Everything known: left, right, and what follows.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, u32, u32)> + '_ {
+        let rows = self.by_left.iter().enumerate();
+        rows.flat_map(|(left, row)| row.iter().map(move |&(right, value)| (left as u32, right, value)))
+    }
 }
 
 /// What follows from one number, once it has been worked out.
@@ -97,5 +103,11 @@ impl<T> Known<T> {
             self.values.resize_with(place + 1, || None);
         }
         self.values[place].insert(value)
+    }
+
+    /// Everything known.
+    pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> + '_ {
+        let values = self.values.iter().enumerate();
+        values.filter_map(|(number, value)| Some((number as u32, value.as_ref()?)))
     }
 }

@@ -4,7 +4,7 @@ pub mod intern;
 pub mod machine;
 pub mod mutex;
 pub mod net;
-mod reduce;
+pub mod reduce;
 pub mod search;
 mod shift;
 pub mod store;

@@ -6,6 +6,7 @@
 
 use super::intern::{Interner, Known, Memo};
 use super::machine::{Breach, Cause, Choice, Effect, Facts, Fault, Machines, Tallied};
+use super::reduce::Sends;
 use super::search::{Model, Next, Worker};
 use crate::property::Property;
 use lockkeeper_core::SiteId;
@@ -16,8 +17,8 @@ use std::sync::{Mutex, MutexGuard};
 pub struct Net<S: Machines> {
     /// The system.
     pub system: S,
-    /// Whether steps that commute are tried in one order only; see [`super::reduce`].
-    pub reduced: bool,
+    /// Who can send to whom, if steps that commute are to be tried in one order only; see [`super::reduce`].
+    pub sends: Option<Sends>,
     tables: Mutex<Tables<S>>,
 }
 
@@ -30,7 +31,7 @@ pub(super) struct Tables<S: Machines> {
 
 impl<S: Machines> Net<S> {
     /// A system at its start.
-    pub fn new(system: S, reduced: bool) -> Self {
+    pub fn new(system: S) -> Self {
         let machines = system.machines();
         let mut channels: Vec<Interner<Vec<u32>>> =
             (0..machines * (machines - 1)).map(|_| Interner::default()).collect();
@@ -38,7 +39,7 @@ impl<S: Machines> Net<S> {
             channel.number(Vec::new()); // The empty channel is number 0.
         }
         let locals = (0..machines).map(|_| Interner::default()).collect();
-        Self { system, reduced, tables: Mutex::new(Tables { locals, parcels: Interner::default(), channels }) }
+        Self { system, sends: None, tables: Mutex::new(Tables { locals, parcels: Interner::default(), channels }) }
     }
 
     fn tables(&self) -> MutexGuard<'_, Tables<S>> {
@@ -162,9 +163,9 @@ fn dearer(left: Option<(u8, u32)>, right: Option<(u8, u32)>) -> Option<(u8, u32)
 #[derive(Default)]
 pub(super) struct SiteCache {
     facts: Vec<Facts>,
-    choices: Known<Box<[(Choice, u32)]>>,
+    pub choices: Known<Box<[(Choice, u32)]>>,
     /// By sender: from local state and message to outcome.
-    deliveries: Vec<Memo>,
+    pub deliveries: Vec<Memo>,
     outdated: Known<u32>,
 }
 
@@ -181,7 +182,7 @@ struct ChannelCache {
 pub struct Explorer<'m, S: Machines> {
     pub(super) net: &'m Net<S>,
     pub(super) machines: usize,
-    fifo: bool,
+    pub(super) fifo: bool,
     scales: usize,
     tallied: Tallied,
     faults: super::machine::Faults,
@@ -587,7 +588,10 @@ impl<S: Machines> Worker for Explorer<'_, S> {
     ) -> Option<Breach> {
         self.seen.expanded += 1;
         let machines = self.machines;
-        let tried = if self.net.reduced { self.enough(state) } else { u64::MAX };
+        let tried = match &self.net.sends {
+            Some(sends) => self.enough(sends, state),
+            None => u64::MAX,
+        };
         self.seen.reduced += u64::from(tried != u64::MAX);
         let mut stuck = true;
         for who in (0..machines).filter(|who| tried >> who & 1 == 1) {
