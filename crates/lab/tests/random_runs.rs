@@ -49,7 +49,7 @@ fn the_coordinator_conforms_with_every_option() {
 fn maekawa_as_published_is_safe_but_deadlocks() {
     let mut deadlocks = 0;
     for case in 0..300 {
-        let spec = conformance::spec_of::<MaekawaPublished>(case);
+        let spec = conformance::spec_of::<MaekawaPublished>(&Construction::Best, case);
         let (outcome, _) = Sim::<MaekawaPublished>::new(&spec, Construction::Best, case, None).run(|_| true);
         for violation in outcome.violations {
             assert_eq!(violation.property, Property::NoDeadlock, "case {case}: {violation}");
@@ -121,7 +121,7 @@ fn every_wrong_variant_is_caught_and_its_twin_is_not() {
 
 /// Runs a conformance case with the channels as told, and says whether mutual exclusion held.
 fn exclusive<P: MutualExclusion<Options = ()>>(case: u64, fifo: bool) -> bool {
-    let mut spec = conformance::spec_of::<P>(case);
+    let mut spec = conformance::spec_of::<P>(&(), case);
     spec.network.fifo = fifo;
     let (outcome, _) = Sim::<P>::new(&spec, (), case, None).run(|_| true);
     outcome.violations.iter().all(|violation| violation.property != Property::MutualExclusion)

@@ -7,7 +7,9 @@ use lockkeeper_core::registry;
 use lockkeeper_lab::delay::Delay;
 use lockkeeper_lab::network::{Link, Partition, parse_probability};
 use lockkeeper_lab::property::Names;
-use lockkeeper_lab::spec::{Action, DetectorSpec, LoadSpec, Scripted, parse_site_at, parse_site_during};
+use lockkeeper_lab::spec::{
+    Action, DetectorSpec, LoadSpec, Scripted, parse_holders, parse_site_at, parse_site_during,
+};
 use lockkeeper_lab::{Error, Progress, Report, Scenario, Spec, Time, trace};
 use std::fs::File;
 use std::io::BufWriter;
@@ -86,9 +88,12 @@ pub struct Sim {
     /// What makes sites suspect others: none, perfect, timeout:D or false:RATE.
     #[arg(long, default_value = "none", value_parser = DetectorSpec::parse)]
     detector: DetectorSpec,
-    /// The site that is inside at the start.
-    #[arg(long, value_name = "SITE")]
-    holder: Option<usize>,
+    /// Who is inside at the start: a site; several for a semaphore, as in 1,2, or for readers, as in 1:shared,2:shared.
+    #[arg(long, value_name = "SITE,…")]
+    holder: Option<String>,
+    /// The share of the requests that are to share the lock with others, where the algorithm lets readers do that.
+    #[arg(long, value_name = "SHARE", default_value = "0", value_parser = |text: &str| parse_probability("the share of readers", text), allow_hyphen_values = true)]
+    readers: f64,
     /// The seed of all randomness.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -98,7 +103,7 @@ pub struct Sim {
     /// A scenario file, or the name of a figure from 'lockkeeper scenarios'.
     #[arg(long, value_name = "FILE", conflicts_with_all = [
         "algorithm", "sites", "load", "entries", "warmup", "set", "delay", "cs", "service", "service_at", "non_fifo",
-        "loss", "duplicate", "link", "crash", "recover", "pause", "partition", "detector", "holder",
+        "loss", "duplicate", "link", "crash", "recover", "pause", "partition", "detector", "holder", "readers",
     ])]
     scenario: Option<String>,
     /// Prints one JSON object.
@@ -182,7 +187,10 @@ impl Sim {
         spec.warmup = self.warmup;
         spec.cs = Some(self.cs.clone());
         spec.detector = self.detector;
-        spec.holder = self.holder.map(|number| Self::site(&number.to_string(), spec.sites)).transpose()?;
+        if let Some(holders) = &self.holder {
+            spec.holders = parse_holders(holders, spec.sites)?;
+        }
+        spec.readers = self.readers;
         let network = &mut spec.network;
         network.delay = self.delay.clone();
         network.fifo = !self.non_fifo;

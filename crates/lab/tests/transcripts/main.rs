@@ -16,7 +16,7 @@ impl Sink for Transcript {
     fn record(&mut self, record: &Record<'_>) -> io::Result<()> {
         let name = record.name();
         let line = match record.what {
-            What::Request => format!("{name} asks"),
+            What::Request { .. } => format!("{name} asks"),
             What::Enter { .. } => format!("{name} enters"),
             What::Exit => format!("{name} leaves"),
             What::Crash => format!("{name} crashes"),
