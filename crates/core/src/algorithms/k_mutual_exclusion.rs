@@ -11,9 +11,9 @@
 //! **Assumes** reliable channels in any order; no crashes.
 //!
 //! **Cost.** N−1 REQUESTs, and a REPLY from everybody in the end: 2(N−1) messages per entry; T from an exit to the next
-//! entry. A site that stays inside while another asks several times owes it one REPLY for all of them: with k−1 such
-//! sites an entry costs 2N−k−1. When all take turns nothing is saved, because everybody leaves between two requests of
-//! anybody else: then high load costs 2(N−1) too, as measured here.
+//! entry, where at least 2k sites take turns. A site that stays inside while another asks several times owes it one REPLY
+//! for all of them: while k−1 stay inside, an entry of the others costs 2N−k−1. Sites that take equal turns save nothing,
+//! because everybody leaves between two requests of anybody else: high load then costs 2(N−1) too.
 //!
 //! **Pitfalls.** A late reply must not be taken for one to the present request: a site that forgets what it is owed lets
 //! k+1 in. A request that overtakes an older one of the same site must not settle the older one. As with k = 1, ties
@@ -240,7 +240,7 @@ impl MutualExclusion for KMutualExclusion {
         channels: Channels::Any,
         perpetual: false,
         deadlock_free: true,
-        cost: Cost { low: "2(N−1)", high: "2(N−1)", sync_delay: "T", client_delay: "2T" },
+        cost: Cost { low: "2(N−1)", high: "2N−k−1 to 2(N−1)", sync_delay: "T", client_delay: "2T" },
         crash: "of up to k−1 sites outside: nothing; of one inside: a permit fewer; of more: everybody waits for ever",
         settings: &[Setting {
             name: "k",
@@ -273,11 +273,13 @@ impl MutualExclusion for KMutualExclusion {
         }
     }
 
-    fn expected(_load: Load, sites: usize, options: &Options) -> Expected {
+    fn expected(load: Load, sites: usize, options: &Options) -> Expected {
         let room_for_all = sites <= options.k;
+        // With fewer sites, one that has just left is needed again before its request is answered.
+        let take_turns = sites >= 2 * options.k;
         Expected {
-            messages_per_entry: Some(2.0 * (sites as f64 - 1.0)),
-            sync_delay: (!room_for_all).then_some(1.0),
+            messages_per_entry: (load == Load::Low || take_turns).then_some(2.0 * (sites as f64 - 1.0)),
+            sync_delay: take_turns.then_some(1.0),
             client_delay: Some(if room_for_all { 0.0 } else { 2.0 }),
         }
     }

@@ -14,9 +14,9 @@
 //! **Cost.** REQUEST to and REPLY from everybody: 2(N−1) messages per entry, whatever the share of readers; T from the exit
 //! of a writer or of the last reader to the next entry. All readers between two writers are inside together.
 //!
-//! **Pitfalls.** A waiting writer that lets later readers pass, since they would only share, starves under a stream of
-//! them. A reader inside that replies to a writer lets it in too early. A request says its mode on the wire: the receiver
-//! cannot guess it. Ties and clocks are as in Ricart and Agrawala's algorithm. Fences rise from a writer to the next entry
+//! **Pitfalls.** A waiting writer must not let later readers pass, although they would only share: it would give its
+//! permission to somebody whose permission it may have already, and both would enter. A reader inside that replies to a
+//! writer lets it in too early. A request says its mode on the wire: the receiver cannot guess it. Ties and clocks are as in Ricart and Agrawala's algorithm. Fences rise from a writer to the next entry
 //! and from any entry to the next writer; readers between two writers may have the same.
 
 use crate::mutex::{Channels, Cost, Family};

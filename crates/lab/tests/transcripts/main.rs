@@ -87,4 +87,6 @@ transcripts! {
     the_coordinator_queues_and_grants: "centralized-queue.txt",
     the_token_goes_round_the_ring: "token-ring.txt",
     a_reply_overtakes_a_request: "lamport-overtaken.txt",
+    one_late_reply_answers_two_requests: "k-mutual-exclusion-late-reply.txt",
+    readers_share_and_a_writer_is_not_passed: "readers-writers.txt",
 }
