@@ -26,6 +26,8 @@ Examples:
   lockkeeper sim --algorithm ricart-agrawala --sites 9 --load high --entries 10000 --seed 7
   lockkeeper sim --algorithm lamport --sites 4 --non-fifo --delay exponential:1 --seeds 20
   lockkeeper sim --algorithm centralized --sites 3 --crash 2@5 --load burst --trace crash.svg
+  lockkeeper sim --algorithm k-mutual-exclusion --sites 9 --set k=3 --holder 1,2,3
+  lockkeeper sim --algorithm readers-writers --sites 9 --readers 0.8 --seeds 5
   lockkeeper sim --scenario lamport-two-requests --trace figure.svg
 
 Exit codes: 0 every property held; 2 one was violated; 64 wrong usage; 74 a trace could not be written.")]
@@ -45,7 +47,7 @@ pub struct Sim {
     /// How many entries come before those; by default as many as the load needs to settle.
     #[arg(long)]
     warmup: Option<u64>,
-    /// A setting of the algorithm, such as coordinator=1.
+    /// A setting of the algorithm, such as coordinator=1 or k=3.
     #[arg(long, value_name = "NAME=VALUE")]
     set: Vec<String>,
     /// How long messages are under way: constant:T, uniform:A..B, exponential:MEAN, lognormal:MEAN,SIGMA,
@@ -176,11 +178,7 @@ impl Sim {
     fn spec_from_flags(&self, algorithm: &str) -> Result<Spec, String> {
         known(algorithm)?;
         let mut spec = Spec::new(algorithm, self.sites.unwrap_or_default());
-        for pair in &self.set {
-            let (name, value) =
-                pair.split_once('=').ok_or_else(|| format!("--set takes NAME=VALUE, not '{pair}'"))?;
-            spec.settings.push((name.into(), value.into()));
-        }
+        spec.settings = settings(&self.set)?;
         let processes = lockkeeper_lab::processes(&spec).map_err(|error| error.to_string())?;
         spec.load = self.load;
         spec.entries = self.entries;
@@ -256,6 +254,15 @@ impl Sim {
             );
         }
     }
+}
+
+/// Reads settings, each as `NAME=VALUE`.
+pub fn settings(given: &[String]) -> Result<Vec<(String, String)>, String> {
+    let read = |pair: &String| match pair.split_once('=') {
+        Some((name, value)) => Ok((name.into(), value.into())),
+        None => Err(format!("--set takes NAME=VALUE, not '{pair}'")),
+    };
+    given.iter().map(read).collect()
 }
 
 /// Refuses an unknown algorithm, with the nearest name.

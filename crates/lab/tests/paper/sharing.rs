@@ -82,7 +82,7 @@ fn readers(sites: usize, share: f64, load: LoadSpec) -> Report {
     let mut spec = Spec::new("readers-writers", sites);
     spec.load = load;
     spec.readers = share;
-    spec.entries = 100 * sites as u64;
+    spec.entries = 40 * sites as u64;
     let report = simulate(&spec, 7, 1, &Progress::default()).unwrap();
     assert!(report.held(), "{:?}", report.violations);
     report
