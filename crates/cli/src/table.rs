@@ -2,6 +2,7 @@
 
 use crate::say;
 use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table, presets};
+use lockkeeper_core::Sharing;
 use lockkeeper_lab::Report;
 use lockkeeper_lab::metrics::Summary;
 use std::time::Duration;
@@ -11,10 +12,11 @@ pub fn print(report: &Report, wall: Duration) {
     let runs =
         if report.seeds == 1 { String::new() } else { format!(" to {}", report.seed + report.seeds - 1) };
     say!(
-        "{}, {} sites, {} load, {} channels, seed {}{runs}: {} entries measured\n",
+        "{}, {} sites, {} load, {}{} channels, seed {}{runs}: {} entries measured\n",
         report.algorithm,
         report.sites,
         report.load,
+        if report.readers > 0.0 { format!("{} readers, ", report.readers) } else { String::new() },
         if report.fifo { "FIFO" } else { "non-FIFO" },
         report.seed,
         report.entries,
@@ -68,8 +70,17 @@ fn measured(report: &Report) -> Table {
     row("messages per T while idle", Some(report.idle_messages));
     row("load of the busiest process", report.site_load.max);
     row("load of a process, mean", report.site_load.mean);
+    if report.sharing != Sharing::Mutex {
+        row("sites inside at once, at most", Some(report.max_inside as f64));
+    }
+    let capacity = report.sharing.capacity();
     let bound = number(report.throughput_bound);
-    table.add_row(["entries per T; 1/(SD+E)".into(), number(report.throughput), String::new(), bound]);
+    table.add_row([
+        format!("entries per T; {capacity}/(SD+E)"),
+        number(report.throughput),
+        String::new(),
+        bound,
+    ]);
     table
 }
 

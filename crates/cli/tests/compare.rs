@@ -108,6 +108,18 @@ fn a_comparison_is_told_to_people() {
 }
 
 #[test]
+fn locks_that_several_may_hold_are_compared_with_what_is_set() {
+    let line = "compare -a ricart-agrawala,k-mutual-exclusion,readers-writers -n 9 --load high --seeds 1 --set k=3 --readers 1";
+    let all = json(&format!("{line} --json"));
+    let inside: Vec<u64> =
+        all["rows"].as_array().unwrap().iter().map(|row| row["max_inside"].as_u64().unwrap()).collect();
+    assert_eq!(inside, [1, 3, 9]);
+    assert!(all["rows"].as_array().unwrap().iter().all(|row| row["verdict"] != "off"));
+    let table = told(line);
+    assert!(table.contains("k/(SD+E)") && table.contains("k = 3, where 2N−k−1 is 14"), "{table}");
+}
+
+#[test]
 fn plots_page_and_rows_are_written() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name).display().to_string();
@@ -204,6 +216,7 @@ fn bad_input_is_answered_with_a_sentence_and_64() {
         ("compare --sites x", "invalid value 'x'"),
         ("compare --load heavy", "there is no load 'heavy'"),
         ("compare --seeds 0", "0 is not in"),
+        ("compare -a lamport -n 3 --set k=3", "none of these algorithms takes the setting 'k'"),
         ("compare --cs -1", "a time must lie between 0"),
         ("compare --cs matrix:/does/not/exist", "cannot read the delay matrix"),
         ("properties --algorithms raymnd", "did you mean 'raymond'?"),

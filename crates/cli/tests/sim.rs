@@ -144,6 +144,12 @@ fn bad_input_is_answered_with_a_sentence_and_64() {
         ("sim -a lamport -n 3 --crash 9@1", "there is no site '9'"),
         ("sim -a lamport -n 3 --pause 1@5..2", "is empty"),
         ("sim -a lamport -n 3 --holder 4", "there is no site '4'"),
+        ("sim -a lamport -n 3 --holder 1,2", "S1, S2 cannot all start inside: this lock is a mutex"),
+        ("sim -a lamport -n 3 --readers 0.5", "there are no readers here: lamport is a mutex"),
+        ("sim -a readers-writers -n 3 --readers 2", "the share of readers is a probability between 0 and 1"),
+        ("sim -a readers-writers -n 3 --holder 1:shared,2", "or several that share"),
+        ("sim -a k-mutual-exclusion -n 4 --holder 1,2,3", "a semaphore, which 2 hold at a time"),
+        ("sim -a k-mutual-exclusion -n 4 --set k=0", "the setting k takes a number from 1, not '0'"),
         ("sim -a lamport -n 3 --set colour=blue", "this algorithm takes none"),
         ("sim -a centralized -n 3 --set coordinator=9", "takes 'apart' or the number of a site"),
         ("sim -a centralized -n 3 --set color=1", "there is coordinator, denied"),
@@ -271,4 +277,43 @@ fn traces_are_written_in_every_form() {
     let output = lockkeeper(&["sim", "-a", "lamport", "-n", "2", "--trace", nowhere.to_str().unwrap()]);
     assert_eq!(output.status.code(), Some(74));
     assert!(text(&output.stderr).contains("cannot write the trace"));
+}
+
+#[test]
+fn a_lock_that_several_may_hold_says_how_many_did() {
+    let line = "sim -a k-mutual-exclusion -n 9 --set k=3 --holder 1,2,3 --entries 90 --json";
+    let (code, run) = json(&line.split(' ').collect::<Vec<_>>());
+    assert_eq!((code, &run["max_inside"], &run["sharing"]["semaphore"]), (0, &3.into(), &3.into()));
+    let line = "sim -a readers-writers -n 5 --readers 1 --holder 1:shared,2:shared --entries 50 --seed 3";
+    let words: Vec<&str> = line.split(' ').collect();
+    let (code, run) = json(&[&words[..], &["--json"]].concat());
+    assert_eq!((code, &run["max_inside"], &run["readers"]), (0, &5.into(), &1.0.into()));
+    assert_eq!(run["sharing"], "readers_writers");
+    let told = text(&lockkeeper(&words).stdout);
+    assert!(
+        told.contains("sites inside at once, at most") && told.contains("1 readers, FIFO channels"),
+        "{told}"
+    );
+}
+
+#[test]
+fn a_shared_entry_is_told_and_drawn_as_such() {
+    let told = text(&lockkeeper(&["scenarios", "readers-writers"]).stdout);
+    for sentence in
+        ["S1 wants to enter and to share", "S2 is inside and shares, with fence", "S3 wants to enter:"]
+    {
+        assert!(told.contains(sentence), "{sentence}\n{told}");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let drawn = |form: &str| {
+        let path = directory.path().join(form).display().to_string();
+        let output = lockkeeper(&["sim", "--scenario", "readers-writers", "--trace", &path]);
+        assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
+        std::fs::read_to_string(path).unwrap()
+    };
+    assert_eq!(drawn("a.svg").matches("is inside and shares").count(), 3);
+    assert_eq!(drawn("a.jsonl").matches(r#""event":"enter","fence":"#).count(), 4);
+    assert_eq!(drawn("a.jsonl").matches(r#""mode":"shared""#).count(), 6, "asked and entered");
+    assert_eq!(drawn("a.mmd").matches("enters to share").count(), 3);
+    assert!(drawn("a.perfetto.json").contains("\"sharing\""));
 }

@@ -3,8 +3,10 @@
 //! # Fences for free
 //! Each message of a lock carries the sender's *fence clock*, and a site that enters stamps the entry
 //! with its clock plus one. In an asynchronous system the exit from one critical section must happen
-//! before the next entry, or nothing could have ordered the two; so along the messages that ordered them
-//! the clock has travelled, and fences rise strictly, whatever the algorithm. No algorithm knows of it.
+//! before the next entry that [conflicts](crate::Sharing::conflict) with it, or nothing could have ordered
+//! the two; so along the messages that ordered them the clock has travelled, and fences rise strictly from
+//! one conflicting entry to the next, whatever the algorithm. No algorithm knows of it. Entries that may be
+//! inside together, readers or the permits of a semaphore, are not ordered by anything.
 
 use crate::{Out, Protocol, SiteId};
 

@@ -7,7 +7,8 @@
 //! | module | what it holds |
 //! |---|---|
 //! | [`protocol`] | [`Protocol`], the interface of every algorithm, and [`Out`], what a step leaves behind |
-//! | [`mutex`] | [`MutualExclusion`], the family of protocols that let one site in at a time |
+//! | [`mutex`] | [`MutualExclusion`], the family of protocols that let sites in |
+//! | [`sharing`] | [`Sharing`], the one place that says who may be inside together |
 //! | [`site`] | [`SiteId`], [`SiteSet`] |
 //! | [`clock`] | [`LamportClock`], [`Timestamp`] |
 //! | [`driver`] | [`Site`], the half of a driver that all drivers share: self-sends and fences |
@@ -26,6 +27,7 @@ pub mod mutex;
 pub mod protocol;
 pub mod quorum;
 pub mod registry;
+pub mod sharing;
 pub mod site;
 pub mod tree;
 
@@ -33,4 +35,5 @@ pub use clock::{LamportClock, Timestamp};
 pub use driver::Site;
 pub use mutex::{About, Ask, Entered, Expected, Load, MutualExclusion, Phase, Setup};
 pub use protocol::{Field, Never, Out, Protocol, Purpose, Rules, Value, Vocabulary, Word};
+pub use sharing::{Crowd, Holder, Mode, Sharing};
 pub use site::{SiteId, SiteSet};

@@ -1,6 +1,6 @@
-//! The family of protocols that let one site in at a time.
+//! The family of protocols that let sites in: one at a time, or as many as their kind of lock allows.
 
-use crate::{Out, Protocol, SiteId, Timestamp};
+use crate::{Holder, Mode, Out, Protocol, Sharing, SiteId, Timestamp};
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 /// What an application asks of a mutual exclusion protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Ask {
-    /// I want to enter the critical section.
-    Request,
+    /// I want to enter the critical section, in this mode.
+    Request(Mode),
     /// I have left the critical section.
     Release,
 }
@@ -43,7 +43,7 @@ impl fmt::Display for Phase {
     }
 }
 
-/// A protocol that lets one site at a time into the critical section.
+/// A protocol that lets one site at a time into the critical section, or as many as [`sharing`](Self::sharing) says.
 pub trait MutualExclusion: Protocol<Input = Ask, Output = Entered> {
     /// What a person should know about the algorithm.
     const ABOUT: About;
@@ -62,8 +62,15 @@ pub trait MutualExclusion: Protocol<Input = Ask, Output = Entered> {
         0
     }
 
-    /// The state of one site at the start. Where the start names a holder, that site is inside its critical
-    /// section, and every site knows whatever it must know for that.
+    /// Who may be inside together; by default one at a time. A protocol is asked only in modes that this knows, so that
+    /// one for a mutex need not look at the mode.
+    fn sharing(_options: &Self::Options) -> Sharing {
+        Sharing::Mutex
+    }
+
+    /// The state of one site at the start. Whoever the start names as a holder is inside its critical section, and
+    /// every site knows whatever it must know for that. There are never more holders than [`sharing`](Self::sharing)
+    /// allows.
     fn start(me: SiteId, setup: &Setup<Self::Options>, out: &mut Out<Self>) -> Self;
 
     /// What the paper promises for this load and so many sites.
@@ -102,8 +109,8 @@ pub struct Setup<O> {
     pub sites: usize,
     /// Who has the token, or is asked first, when nobody holds the lock.
     pub home: SiteId,
-    /// Who is inside the critical section at the start.
-    pub holder: Option<SiteId>,
+    /// Who is inside the critical section at the start, and how.
+    pub holders: Vec<Holder>,
     /// The algorithm's own options.
     pub options: O,
 }
@@ -111,17 +118,27 @@ pub struct Setup<O> {
 impl<O> Setup<O> {
     /// A start with nobody inside.
     pub fn new(sites: usize, options: O) -> Self {
-        Self { sites, home: SiteId(0), holder: None, options }
+        Self { sites, home: SiteId(0), holders: Vec::new(), options }
+    }
+
+    /// Who is inside at the start, where that can only be one.
+    pub fn holder(&self) -> Option<SiteId> {
+        self.holders.first().map(|holder| holder.site)
     }
 
     /// Where a token is at the start: with the holder if there is one.
     pub fn token_site(&self) -> SiteId {
-        self.holder.unwrap_or(self.home)
+        self.holder().unwrap_or(self.home)
+    }
+
+    /// How the given site is inside at the start, if it is.
+    pub fn mode_of(&self, site: SiteId) -> Option<Mode> {
+        self.holders.iter().find(|holder| holder.site == site).map(|holder| holder.mode)
     }
 
     /// Where the given site stands at the start.
     pub fn phase_of(&self, site: SiteId) -> Phase {
-        if self.holder == Some(site) { Phase::Inside } else { Phase::Idle }
+        if self.mode_of(site).is_some() { Phase::Inside } else { Phase::Idle }
     }
 }
 

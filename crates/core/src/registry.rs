@@ -1,6 +1,6 @@
 //! The only list of algorithms. Everything that offers a choice of them reads it here.
 
-use crate::{About, MutualExclusion, algorithms};
+use crate::{About, MutualExclusion, Sharing, algorithms};
 
 /// One algorithm of the registry.
 #[derive(Clone, Copy, Debug)]
@@ -58,6 +58,20 @@ registry! {
     raymond::Raymond,
     naimi_trehel::NaimiTrehel,
     neilsen_mizuno::NeilsenMizuno,
+    k_mutual_exclusion::KMutualExclusion,
+    readers_writers::ReadersWriters,
+}
+
+/// Who may be inside together under the algorithm of the given name, with its default options.
+pub fn sharing(slug: &str) -> Option<Sharing> {
+    struct OfDefaults;
+    impl Visitor for OfDefaults {
+        type Output = Sharing;
+        fn visit<P: MutualExclusion>(self) -> Sharing {
+            P::sharing(&P::Options::default())
+        }
+    }
+    visit(slug, OfDefaults)
 }
 
 /// The algorithm of the given name.

@@ -30,7 +30,7 @@ pub struct Causality {
 /// What an entry overtook.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Overtaking {
-    /// How many pending requests happened before the one that enters.
+    /// How many pending requests that compete with the one that enters happened before it.
     pub overtaken: u64,
     /// The site that has been overtaken most often during its present wait, and how often.
     pub worst: Option<(SiteId, u64)>,
@@ -89,14 +89,14 @@ impl Causality {
         set(&mut self.known[site.index()], site);
     }
 
-    /// A site enters: its request is pending no more.
-    pub fn enter(&mut self, site: SiteId) -> Overtaking {
+    /// A site enters: its request is pending no more. `competes` says whether it can have kept another one waiting.
+    pub fn enter(&mut self, site: SiteId, competes: impl Fn(SiteId) -> bool) -> Overtaking {
         let mut overtaking = Overtaking::default();
         let still_pending = std::mem::take(&mut self.before[site.index()]);
         for victim in ones(&still_pending) {
             let count = &mut self.overtaken[victim.index()];
             *count += 1;
-            overtaking.overtaken += 1;
+            overtaking.overtaken += u64::from(competes(victim));
             if overtaking.worst.is_none_or(|(_, worst)| *count > worst) {
                 overtaking.worst = Some((victim, *count));
             }
@@ -166,7 +166,7 @@ mod tests {
                         let expected = (0..sites)
                             .filter(|&j| pending[j].is_some() && before[j] == asked[j] && j != i)
                             .count();
-                        assert_eq!(bits.enter(site).overtaken, expected as u64);
+                        assert_eq!(bits.enter(site, |_| true).overtaken, expected as u64);
                         found += expected;
                     }
                     2 => {

@@ -7,7 +7,7 @@
 //! | fairness | strict: no entry out of timestamp order, in bursts, at random and all the time, with delays of any length; fifo: nobody is passed more than twice by each other during a wait, at high load with delays that vary by half |
 //! | failures | for each site and some seeds, that one and those after it crash; how often do all the others get in again? |
 //!
-//! Those that meet the fairness asked for are ranked by whether they survive all crashes, most, or few, then by waiting
+//! Only locks that one site holds at a time are judged. Those that meet the fairness asked for are ranked by whether they survive all crashes, most, or few, then by waiting
 //! time times messages, each relative to the best: halving either counts the same.
 
 use crate::delay::{Delay, Matrix};
@@ -16,7 +16,7 @@ use crate::runner::{self, Error, Progress};
 use crate::spec::{Action, DetectorSpec, LoadSpec, Scripted, Spec};
 use crate::time::Time;
 use lockkeeper_core::mutex::Channels;
-use lockkeeper_core::{About, SiteId, registry};
+use lockkeeper_core::{About, Sharing, SiteId, registry};
 use rayon::prelude::*;
 use serde::Serialize;
 use std::sync::Arc;
@@ -168,6 +168,9 @@ fn judge(
     wish: &Wish,
     progress: &Progress,
 ) -> Result<Result<Candidate, String>, Error> {
+    if let Some(other) = registry::sharing(about.slug).filter(|&sharing| sharing != Sharing::Mutex) {
+        return Ok(Err(format!("is {other}")));
+    }
     if !about.deadlock_free {
         return Ok(Err("can deadlock ('lockkeeper properties' has a witness)".into()));
     }
@@ -340,6 +343,16 @@ mod tests {
                 }
                 _ => {}
             }
+        }
+    }
+
+    #[test]
+    fn a_lock_that_several_may_hold_is_not_offered_for_mutual_exclusion() {
+        let advice = choose(&wish(), &Progress::default()).unwrap();
+        for slug in ["k-mutual-exclusion", "readers-writers"] {
+            assert!(!slugs(&advice).contains(&slug));
+            let (_, why) = advice.left_out.iter().find(|(left_out, _)| left_out == slug).unwrap();
+            assert!(why.starts_with("is a "), "{why}");
         }
     }
 

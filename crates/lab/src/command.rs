@@ -49,8 +49,12 @@ impl Spec {
         for (site, time) in &network.service_at {
             flag("service-at", &format!("{}={time}", site.number()));
         }
-        if let Some(holder) = self.holder {
-            flag("holder", &holder.number());
+        if !self.holders.is_empty() {
+            let holders: Vec<String> = self.holders.iter().map(ToString::to_string).collect();
+            flag("holder", &holders.join(","));
+        }
+        if self.readers > 0.0 {
+            flag("readers", &self.readers);
         }
         if self.detector != DetectorSpec::None {
             flag("detector", &self.detector);

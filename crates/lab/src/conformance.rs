@@ -17,7 +17,7 @@ use crate::spec::{LoadSpec, Spec};
 use crate::time::Time;
 use crate::trace::{Story, Tracer};
 use lockkeeper_core::mutex::Channels;
-use lockkeeper_core::{MutualExclusion, Protocol, Rules, SiteId, Vocabulary};
+use lockkeeper_core::{Holder, Mode, MutualExclusion, Protocol, Rules, Sharing, SiteId, Vocabulary};
 use std::fmt;
 use std::ops::Range;
 
@@ -112,7 +112,7 @@ impl fmt::Display for Failure {
 pub fn check<P: MutualExclusion>(options: &P::Options, cases: Range<u64>) -> Result<Coverage, Box<Failure>> {
     let mut coverage = Coverage::default();
     for case in cases {
-        let spec = spec_of::<P>(case);
+        let spec = spec_of::<P>(options, case);
         let (outcome, _) = Sim::<P>::new(&spec, options.clone(), case, None).run(|_| true);
         if !outcome.violations.is_empty() {
             return Err(Box::new(failure::<P>(&spec, options, case, outcome.violations)));
@@ -137,7 +137,8 @@ fn failure<P: MutualExclusion>(
 }
 
 /// The system of a case: small ones most often, where everything meets everything soon.
-pub fn spec_of<P: MutualExclusion>(case: u64) -> Spec {
+pub fn spec_of<P: MutualExclusion>(options: &P::Options, case: u64) -> Spec {
+    let sharing = P::sharing(options);
     let mut rng = Rng::new(case, Purpose::Conformance);
     let sites = match rng.below(10) {
         0..7 => 1 + rng.below(6),
@@ -172,6 +173,28 @@ pub fn spec_of<P: MutualExclusion>(case: u64) -> Spec {
     if rng.chance(0.2) {
         spec.network.service = t(0.05);
     }
-    spec.holder = rng.chance(0.3).then(|| SiteId::new(rng.below(sites)));
+    let holder = rng.chance(0.3).then(|| SiteId::new(rng.below(sites)));
+    spec.holders = holder.into_iter().map(Holder::exclusive).collect();
+    share(&mut spec, sharing, &mut rng);
     spec
+}
+
+/// Where several may be inside, several may start there, and some requests are to share.
+fn share(spec: &mut Spec, sharing: Sharing, rng: &mut Rng) {
+    if sharing.knows(Mode::Shared) {
+        spec.readers = *rng.pick(&[0.0, 0.2, 0.5, 0.8, 0.95, 1.0]);
+        if rng.chance(0.5) {
+            spec.holders.iter_mut().for_each(|holder| holder.mode = Mode::Shared);
+        }
+    }
+    let Some(&first) = spec.holders.first() else { return };
+    let mut site = first.site;
+    while rng.chance(0.6) {
+        site = site.next_on_ring(spec.sites);
+        spec.holders.push(Holder { site, ..first });
+        if sharing.check(&spec.holders).is_err() {
+            spec.holders.pop();
+            return;
+        }
+    }
 }

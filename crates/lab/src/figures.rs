@@ -33,6 +33,8 @@ figures! {
     "suzuki-kasami-queue",
     "raymond-tree",
     "naimi-trehel-path",
+    "k-mutual-exclusion-late-reply",
+    "readers-writers",
     "lamport-overtaken",
     "coordinator-crashes",
     "holder-crashes",

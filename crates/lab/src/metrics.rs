@@ -12,14 +12,17 @@
 //! | idle messages | messages sent while no site waited or was inside, per T of such time up to the last of them |
 //! | load per site | messages sent or received by a site, per entry: the largest and the mean over all processes |
 //! | client delay | from a request to its entry, where no other site was inside or waiting meanwhile |
-//! | synchronization delay | from an exit to the next entry, where somebody was already waiting at that exit |
+//! | synchronization delay | from an exit to the next entry, where somebody was already waiting for the room that this exit made; exits that made room for several are matched with entries in their order |
 //! | waiting time | from a request to its entry |
 //! | response time | from a request to its exit |
 //! | throughput | entries per T |
 //! | Jain's index | (Σx)² / (N·Σx²) over the entries x of each site: 1 when all have the same |
-//! | largest bypass | the most entries of other sites during one site's wait |
-//! | timestamp inversions | entries while a request with a smaller timestamp waited |
-//! | causal inversions | entries while a request that happened before theirs waited |
+//! | concurrency | the most sites inside at once |
+//! | largest bypass | the most competing entries of other sites during one site's wait |
+//! | timestamp inversions | entries while a competing request with a smaller timestamp waited |
+//! | causal inversions | entries while a competing request that happened before theirs waited |
+//!
+//! Requests [compete](lockkeeper_core::Sharing::compete) unless both are to share: in a mutex, all do.
 
 use crate::time::Time;
 use hdrhistogram::Histogram;
@@ -102,11 +105,13 @@ pub struct Counts {
     pub entries_of: Vec<u64>,
     /// Messages sent or received by each process.
     pub load_of: Vec<u64>,
-    /// The most entries of other sites during one site's wait.
+    /// The most sites inside at once.
+    pub max_inside: usize,
+    /// The most competing entries of other sites during one site's wait.
     pub max_bypass: u64,
-    /// Entries while a request with a smaller timestamp waited.
+    /// Entries while a competing request with a smaller timestamp waited.
     pub timestamp_inversions: u64,
-    /// Entries while a request that happened before theirs waited; `None` where that was not watched.
+    /// Entries while a competing request that happened before theirs waited; `None` where that was not watched.
     pub causal_inversions: Option<u64>,
     /// The longest queue of requests at one site.
     pub backlog: u64,
@@ -149,6 +154,7 @@ impl Counts {
         self.time += other.time;
         add(&mut self.entries_of, &other.entries_of);
         add(&mut self.load_of, &other.load_of);
+        self.max_inside = self.max_inside.max(other.max_inside);
         self.max_bypass = self.max_bypass.max(other.max_bypass);
         self.timestamp_inversions += other.timestamp_inversions;
         self.causal_inversions = match (self.causal_inversions, other.causal_inversions) {

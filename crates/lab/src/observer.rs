@@ -4,8 +4,9 @@ use crate::causality::{Causality, Past};
 use crate::metrics::Measures;
 use crate::property::{Names, Property, Violation};
 use crate::time::Time;
-use lockkeeper_core::{MutualExclusion, SiteId, Timestamp, Vocabulary};
-use std::collections::BTreeSet;
+use lockkeeper_core::mutex::list;
+use lockkeeper_core::{Crowd, Holder, Mode, MutualExclusion, Sharing, SiteId, Timestamp, Vocabulary};
+use std::collections::{BTreeSet, VecDeque};
 
 /// Above so many processes, happened-before is not watched: it costs a bit per site on every message.
 pub const CAUSALITY_LIMIT: usize = 1_000;
@@ -35,14 +36,27 @@ pub struct Piggyback {
 #[derive(Clone, Copy, Debug, Default)]
 struct Wait {
     asked_at: Time,
+    mode: Mode,
+    /// How many competing entries there had been.
     entries_then: u64,
     timestamp: Option<Timestamp>,
+}
+
+/// What is kept apart for exclusive and for shared entries.
+#[derive(Clone, Debug, Default)]
+struct OfMode {
+    entries: u64,
+    /// The highest fence so far.
+    fence: u64,
+    /// The timestamps of those who wait.
+    pending: BTreeSet<Timestamp>,
 }
 
 /// The observer of one run.
 #[derive(Debug)]
 pub struct Observer {
     names: Names,
+    sharing: Sharing,
     window: Window,
     open: bool,
     opened_at: Time,
@@ -50,18 +64,19 @@ pub struct Observer {
     idle_mark: Time,
     measures: Measures,
     waits: Vec<Wait>,
-    waiting: usize,
-    inside: Vec<SiteId>,
+    waiting: Crowd,
+    inside: Crowd,
+    /// How each site is inside, if it is.
+    held: Vec<Option<Mode>>,
     /// Who started inside, while it still is: it never asked, so its stay is not measured.
-    started_inside: Option<SiteId>,
+    started_inside: BTreeSet<SiteId>,
     /// The site that asked while nobody else was inside or waiting, if nobody has asked since.
     alone: Option<SiteId>,
-    /// The last exit, if somebody was waiting then and nobody has entered since.
-    contended_exit: Option<Time>,
+    /// The exits that made room for somebody who was waiting then, and whose room nobody has taken since.
+    contended_exits: VecDeque<Time>,
     entries: u64,
     exits: u64,
-    last_fence: u64,
-    pending: BTreeSet<Timestamp>,
+    of_mode: [OfMode; 2],
     /// For protocols without timestamps of their own: a Lamport clock that ticks with each request.
     clocks: Vec<u64>,
     causality: Option<Causality>,
@@ -69,8 +84,14 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// An observer of a system in which `holder` starts inside.
-    pub fn new(names: Names, processes: usize, words: usize, window: Window, holder: Option<SiteId>) -> Self {
+    /// An observer of a system of so many processes and so many kinds of messages, in which the holders start inside.
+    pub fn new(
+        names: Names,
+        (processes, words): (usize, usize),
+        window: Window,
+        sharing: Sharing,
+        holders: &[Holder],
+    ) -> Self {
         let causality = (processes <= CAUSALITY_LIMIT).then(|| Causality::new(processes));
         let mut measures = Measures::default();
         let counts = &mut measures.counts;
@@ -78,37 +99,43 @@ impl Observer {
         counts.entries_of = vec![0; names.sites];
         counts.load_of = vec![0; processes];
         counts.causal_inversions = causality.as_ref().map(|_| 0);
-        Self {
+        let mut observer = Self {
             names,
+            sharing,
             window,
             open: window.warmup == 0,
             opened_at: Time::ZERO,
             idle_mark: Time::ZERO,
             measures,
             waits: vec![Wait::default(); processes],
-            waiting: 0,
-            inside: holder.into_iter().collect(),
-            started_inside: holder,
+            waiting: Crowd::default(),
+            inside: Crowd::default(),
+            held: vec![None; processes],
+            started_inside: holders.iter().map(|holder| holder.site).collect(),
             alone: None,
-            contended_exit: None,
+            contended_exits: VecDeque::new(),
             entries: 0,
             exits: 0,
-            last_fence: u64::from(holder.is_some()),
-            pending: BTreeSet::new(),
+            of_mode: Default::default(),
             clocks: vec![0; processes],
             causality,
             violations: Vec::new(),
+        };
+        for holder in holders {
+            observer.come_in(holder.site, holder.mode);
+            observer.of_mode[holder.mode as usize].fence = 1;
         }
+        observer
     }
 
     /// How many sites wait.
     pub fn waiting(&self) -> usize {
-        self.waiting
+        self.waiting.all()
     }
 
     /// Whether nobody waits and nobody is inside.
     pub fn is_idle(&self) -> bool {
-        self.waiting == 0 && self.inside.is_empty()
+        self.waiting.all() == 0 && self.inside.all() == 0
     }
 
     /// How many entries there have been.
@@ -129,14 +156,15 @@ impl Observer {
     }
 
     /// A site asks.
-    pub fn request(&mut self, site: SiteId, now: Time) {
+    pub fn request(&mut self, site: SiteId, mode: Mode, now: Time) {
         if self.window.whole && !self.open && self.exits >= self.window.warmup && self.measured() == 0 {
             self.open_window(now);
         }
         self.alone = self.is_idle().then_some(site);
-        self.waiting += 1;
+        self.waiting.add(mode);
         self.clocks[site.index()] += 1;
-        self.waits[site.index()] = Wait { asked_at: now, entries_then: self.entries, timestamp: None };
+        let entries_then = self.competing_entries(mode);
+        self.waits[site.index()] = Wait { asked_at: now, mode, entries_then, timestamp: None };
         if let Some(causality) = &mut self.causality {
             causality.request(site);
         }
@@ -146,44 +174,77 @@ impl Observer {
     pub fn stamped(&mut self, site: SiteId, own: Option<Timestamp>) {
         let time = self.clocks[site.index()];
         let timestamp = own.unwrap_or(Timestamp { time, site });
-        self.waits[site.index()].timestamp = Some(timestamp);
-        self.pending.insert(timestamp);
+        let wait = &mut self.waits[site.index()];
+        wait.timestamp = Some(timestamp);
+        self.of_mode[wait.mode as usize].pending.insert(timestamp);
     }
 
     /// A site enters.
     pub fn enter(&mut self, site: SiteId, fence: u64, now: Time) {
-        self.check_exclusion(site, now);
-        self.check_fence(site, fence, now);
         let wait = std::mem::take(&mut self.waits[site.index()]);
-        self.waiting -= 1;
-        self.inside.push(site);
+        let mode = wait.mode;
+        self.check_exclusion(site, mode, now);
+        self.check_fence(site, mode, fence, now);
+        self.waiting.remove(mode);
+        self.come_in(site, mode);
 
-        let counts = &mut self.measures.counts;
+        let exit = self.contended_exits.pop_front();
+        let passed = self.competing_entries(mode) - wait.entries_then;
+        let older = wait.timestamp.is_some_and(|own| self.waits_longer(mode, own));
         if self.open {
             self.measures.waiting.record(now - wait.asked_at);
             if self.alone == Some(site) {
                 self.measures.client_delay.record(now - wait.asked_at);
             }
-            if let Some(exit) = self.contended_exit {
+            if let Some(exit) = exit {
                 self.measures.sync_delay.record(now - exit);
             }
-            counts.max_bypass = counts.max_bypass.max(self.entries - wait.entries_then);
-            let earliest = self.pending.first() == wait.timestamp.as_ref();
-            counts.timestamp_inversions += u64::from(wait.timestamp.is_some() && !earliest);
+            let counts = &mut self.measures.counts;
+            counts.max_bypass = counts.max_bypass.max(passed);
+            counts.timestamp_inversions += u64::from(older);
         }
-        self.contended_exit = None;
         self.entries += 1;
+        let of_mode = &mut self.of_mode[mode as usize];
+        of_mode.entries += 1;
+        if let Some(timestamp) = wait.timestamp {
+            of_mode.pending.remove(&timestamp);
+        }
         // Kept for the response time, which ends with the exit.
         self.waits[site.index()].asked_at = wait.asked_at;
-        if let Some(timestamp) = wait.timestamp {
-            self.pending.remove(&timestamp);
-        }
-        self.overtakes(site, now);
+        self.overtakes(site, mode, now);
     }
 
-    fn overtakes(&mut self, site: SiteId, now: Time) {
+    fn come_in(&mut self, site: SiteId, mode: Mode) {
+        self.inside.add(mode);
+        self.held[site.index()] = Some(mode);
+        if self.open {
+            let most = &mut self.measures.counts.max_inside;
+            *most = self.inside.all().max(*most);
+        }
+    }
+
+    /// The modes whose entries can keep one of the given mode waiting.
+    fn competing(&self, mode: Mode) -> impl Iterator<Item = &OfMode> {
+        let sharing = self.sharing;
+        Mode::ALL
+            .into_iter()
+            .filter(move |&other| sharing.compete(mode, other))
+            .map(|other| &self.of_mode[other as usize])
+    }
+
+    fn competing_entries(&self, mode: Mode) -> u64 {
+        self.competing(mode).map(|of_mode| of_mode.entries).sum()
+    }
+
+    /// Whether a competing request with a smaller timestamp waits.
+    fn waits_longer(&self, mode: Mode, own: Timestamp) -> bool {
+        self.competing(mode).any(|of_mode| of_mode.pending.first().is_some_and(|first| *first < own))
+    }
+
+    fn overtakes(&mut self, site: SiteId, mode: Mode, now: Time) {
         let Some(causality) = &mut self.causality else { return };
-        let overtaking = causality.enter(site);
+        let (sharing, waits) = (self.sharing, &self.waits);
+        let overtaking = causality.enter(site, |victim| sharing.compete(mode, waits[victim.index()].mode));
         if self.open
             && let Some(inversions) = &mut self.measures.counts.causal_inversions
         {
@@ -205,31 +266,46 @@ impl Observer {
         }
     }
 
-    fn check_exclusion(&mut self, site: SiteId, now: Time) {
-        let Some(&other) = self.inside.first() else { return };
-        let what = format!("{} enters while {} is inside", self.names.of(site), self.names.of(other));
-        let sites = vec![other, site];
+    fn check_exclusion(&mut self, site: SiteId, mode: Mode, now: Time) {
+        if self.sharing.admits(self.inside, mode) {
+            return;
+        }
+        let in_the_way = |&other: &SiteId| {
+            self.held[other.index()].is_some_and(|inside| self.sharing.compete(mode, inside))
+        };
+        let mut sites: Vec<SiteId> = SiteId::all(self.names.sites).filter(in_the_way).collect();
+        let others = list(sites.iter().map(|&other| self.names.of(other)), "nobody");
+        let are = if sites.len() == 1 { "is" } else { "are" };
+        let what = format!("{} enters while {others} {are} inside", self.names.of(site));
+        sites.push(site);
         self.violated(Violation { property: Property::MutualExclusion, at: now, sites, what });
     }
 
-    fn check_fence(&mut self, site: SiteId, fence: u64, now: Time) {
-        if fence <= self.last_fence {
+    fn check_fence(&mut self, site: SiteId, mode: Mode, fence: u64, now: Time) {
+        let conflicts = Mode::ALL.into_iter().filter(|&other| self.sharing.conflict(mode, other));
+        let highest = conflicts.map(|other| self.of_mode[other as usize].fence).max();
+        if let Some(highest) = highest
+            && fence <= highest
+        {
             let what = format!(
-                "{} enters with fence {fence}, and the entry before had {}",
-                self.names.of(site),
-                self.last_fence
+                "{} enters with fence {fence}, and a conflicting entry before had {highest}",
+                self.names.of(site)
             );
             self.violated(Violation { property: Property::FenceMonotone, at: now, sites: vec![site], what });
         }
-        self.last_fence = self.last_fence.max(fence);
+        let own = &mut self.of_mode[mode as usize].fence;
+        *own = fence.max(*own);
     }
 
     /// A site is about to leave. To be called BEFORE its exit step, whose messages belong to what follows.
     pub fn exit(&mut self, site: SiteId, now: Time) {
-        self.inside.retain(|&inside| inside != site);
+        let before = self.inside;
+        self.go_out(site);
         self.idle_mark = now;
-        self.contended_exit = (self.waiting > 0).then_some(now);
-        if self.started_inside.take_if(|started| *started == site).is_some() {
+        if self.made_room(before) {
+            self.contended_exits.push_back(now);
+        }
+        if self.started_inside.remove(&site) {
             return;
         }
         if self.open {
@@ -250,15 +326,30 @@ impl Observer {
         }
     }
 
+    fn go_out(&mut self, site: SiteId) {
+        if let Some(mode) = self.held[site.index()].take() {
+            self.inside.remove(mode);
+        }
+    }
+
+    /// Whether there is room now for somebody who waits and for whom there was none.
+    fn made_room(&self, before: Crowd) -> bool {
+        Mode::ALL.into_iter().any(|mode| {
+            let room = self.sharing.room(before, mode);
+            self.waiting.of(mode) > room && self.sharing.room(self.inside, mode) > room
+        })
+    }
+
     /// A site crashes: it neither waits nor is inside any more.
     pub fn crash(&mut self, site: SiteId, was_waiting: bool, now: Time) {
         self.idle_mark = now;
-        self.inside.retain(|&inside| inside != site);
-        self.started_inside.take_if(|started| *started == site);
+        self.go_out(site);
+        self.started_inside.remove(&site);
         if was_waiting {
-            self.waiting -= 1;
-            if let Some(timestamp) = self.waits[site.index()].timestamp.take() {
-                self.pending.remove(&timestamp);
+            let wait = &mut self.waits[site.index()];
+            self.waiting.remove(wait.mode);
+            if let Some(timestamp) = wait.timestamp.take() {
+                self.of_mode[wait.mode as usize].pending.remove(&timestamp);
             }
             if let Some(causality) = &mut self.causality {
                 causality.forget(site);
@@ -333,6 +424,7 @@ impl Observer {
         self.idle_mark = now;
         self.open = true;
         self.opened_at = now;
+        self.measures.counts.max_inside = self.inside.all();
     }
 
     fn close_window(&mut self, now: Time) {

@@ -11,7 +11,7 @@ use crate::spec::{LoadSpec, Spec};
 use crate::time::Time;
 use crate::trace::{Record, Sink, What};
 use lockkeeper_core::mutex::{Channels, Family};
-use lockkeeper_core::{About, registry};
+use lockkeeper_core::{About, Sharing, registry};
 use rayon::prelude::*;
 use serde::Serialize;
 use std::collections::VecDeque;
@@ -21,7 +21,7 @@ use std::io;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Question {
-    /// At most one is inside.
+    /// No two are inside together that conflict.
     MutualExclusion,
     /// Somebody always gets in.
     NoDeadlock,
@@ -160,6 +160,10 @@ fn trials(algorithm: &str, fifo: bool) -> Vec<Spec> {
         let mut spec = Spec { load, entries: 60, ..Spec::new(algorithm, sites) };
         spec.network.delay = Delay::Exponential(Time::UNIT);
         spec.network.fifo = fifo;
+        // Where readers share, half of the requests are theirs.
+        if registry::sharing(algorithm) == Some(Sharing::ReadersWriters) {
+            spec.readers = 0.5;
+        }
         spec
     };
     shapes.into_iter().map(trial).collect()

@@ -9,14 +9,14 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Property {
-    /// At most one site is inside.
+    /// No two are inside together that conflict; in a mutex, at most one site is inside.
     MutualExclusion,
     /// It does not happen that nothing can happen any more while somebody waits.
     NoDeadlock,
     /// Nobody waits while others, who asked later and could know of it, enter again and again; and everybody who
     /// waits is served in the end.
     NoStarvation,
-    /// The fences of successive entries rise strictly.
+    /// The fence of an entry is larger than those of all entries before it that conflict with it.
     FenceMonotone,
     /// What the algorithm's own proof relies on: one token, …
     Invariant,

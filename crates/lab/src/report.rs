@@ -5,7 +5,7 @@ use crate::property::{Property, Violation};
 use crate::sim::Outcome;
 use crate::spec::Spec;
 use crate::time::Time;
-use lockkeeper_core::{Expected, Purpose, Word};
+use lockkeeper_core::{Expected, Purpose, Sharing, Word};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -26,6 +26,12 @@ pub struct Report {
     pub load: String,
     /// Whether channels kept order.
     pub fifo: bool,
+    /// Who may be inside together.
+    pub sharing: Sharing,
+    /// The share of the requests that were to share.
+    pub readers: f64,
+    /// The most sites inside at once.
+    pub max_inside: usize,
     /// Entries measured.
     pub entries: u64,
     /// Messages of the measured entries.
@@ -56,7 +62,8 @@ pub struct Report {
     pub response: Summary,
     /// Entries per T.
     pub throughput: Option<f64>,
-    /// 1 / (SD + E), with the measured SD.
+    /// k / (SD + E), with the measured SD, where k sites can be inside at once: 1 / (SD + E) for a mutex. None where
+    /// readers share.
     pub throughput_bound: Option<f64>,
     /// The longest queue of requests at one site, where requests arrive at their own rate.
     pub backlog: u64,
@@ -88,11 +95,11 @@ pub struct SiteLoad {
 pub struct Fairness {
     /// Jain's index.
     pub jain: Option<f64>,
-    /// The most entries of other sites during one site's wait.
+    /// The most competing entries of other sites during one site's wait.
     pub max_bypass: u64,
-    /// Entries while a request with a smaller timestamp waited.
+    /// Entries while a competing request with a smaller timestamp waited.
     pub timestamp_inversions: u64,
-    /// Entries while a request that happened before theirs waited.
+    /// Entries while a competing request that happened before theirs waited.
     pub causal_inversions: Option<u64>,
 }
 
@@ -130,7 +137,13 @@ impl Report {
     }
 
     /// The report of these runs, in the order of their seeds.
-    pub fn new(spec: &Spec, first_seed: u64, words: &[Word], expected: Expected, runs: &[Outcome]) -> Self {
+    pub fn new(
+        spec: &Spec,
+        first_seed: u64,
+        words: &[Word],
+        (sharing, expected): (Sharing, Expected),
+        runs: &[Outcome],
+    ) -> Self {
         let mut counts = Counts { causal_inversions: Some(0), ..Default::default() };
         for run in runs {
             counts.merge(&run.measures.counts);
@@ -152,7 +165,8 @@ impl Report {
         };
         let sync_delay = summary(|run| &run.measures.sync_delay);
         let cs = spec.cs.as_ref().and_then(|cs| cs.mean());
-        let bound = sync_delay.mean.zip(cs).map(|(sd, cs)| sd + cs.as_t()).filter(|&period| period > 0.0);
+        let bound = sync_delay.mean.zip(cs).map(|(sd, cs)| sd + cs.as_t());
+        let bound = bound.filter(|&period| period > 0.0 && spec.readers == 0.0);
         let held = |property| if found(runs, property) { "violated" } else { "held" };
         let none = |property| if found(runs, property) { "found" } else { "none" };
         Self {
@@ -163,6 +177,9 @@ impl Report {
             seeds: runs.len() as u64,
             load: spec.load.to_string(),
             fifo: spec.network.fifo,
+            sharing,
+            readers: spec.readers,
+            max_inside: counts.max_inside,
             entries: counts.entries,
             messages: counts.messages(),
             messages_per_entry: per_entry(counts.messages()),
@@ -181,7 +198,7 @@ impl Report {
             waiting: summary(|run| &run.measures.waiting),
             response: summary(|run| &run.measures.response),
             throughput: rate(counts.entries, counts.time),
-            throughput_bound: bound.map(|period| 1.0 / period),
+            throughput_bound: bound.map(|period| sharing.capacity() as f64 / period),
             backlog: counts.backlog,
             expected: in_units_of_the_delay(spec, expected),
             fairness: Fairness {

@@ -18,6 +18,8 @@ pub enum Purpose {
     Detector = 3,
     /// What the conformance test picks.
     Conformance = 4,
+    /// Who shares.
+    Modes = 5,
 }
 
 /// A stream of random numbers.

@@ -4,12 +4,12 @@ use crate::delay::Delay;
 use crate::property::Names;
 use crate::report::Report;
 use crate::sim::{Outcome, Sim};
-use crate::spec::{LoadSpec, MOST_SITES, Spec};
+use crate::spec::{Action, LoadSpec, MOST_SITES, Scripted, Spec};
 use crate::time::Time;
 use crate::trace::{Sink, Tracer};
 use lockkeeper_core::mutex::Settings;
 use lockkeeper_core::registry::{self, Visitor};
-use lockkeeper_core::{Expected, MutualExclusion, Protocol, Vocabulary};
+use lockkeeper_core::{Expected, Mode, MutualExclusion, Protocol, Vocabulary};
 use rayon::prelude::*;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -107,10 +107,21 @@ pub(crate) fn check<P: MutualExclusion>(spec: &Spec) -> Result<P::Options, Error
             }
         }
     }
-    if spec.holder.is_some_and(|holder| holder.index() >= spec.sites) {
-        return usage("the site that starts inside must be one of the sites");
+    if spec.holders.iter().any(|holder| holder.site.index() >= spec.sites) {
+        return usage("a site that starts inside must be one of the sites");
+    }
+    let sharing = P::sharing(&options);
+    sharing.check(&spec.holders).map_err(Error::Usage)?;
+    if wants_to_share(spec) && !sharing.knows(Mode::Shared) {
+        return usage(&format!("there are no readers here: {} is {sharing}", spec.algorithm));
     }
     Ok(options)
+}
+
+/// Whether some request is to share the lock.
+fn wants_to_share(spec: &Spec) -> bool {
+    let shares = |scripted: &Scripted| matches!(scripted.action, Action::Request(_, Mode::Shared));
+    spec.readers > 0.0 || spec.script.iter().any(shares)
 }
 
 pub(crate) fn expected<P: MutualExclusion>(spec: &Spec, options: &P::Options) -> Expected {
@@ -199,7 +210,8 @@ fn report<P: MutualExclusion>(
         return Err(Error::Interrupted);
     }
     let words = <P as Protocol>::Message::WORDS;
-    Ok(Report::new(spec, seed, words, expected::<P>(spec, options), outcomes))
+    let promised = (P::sharing(options), expected::<P>(spec, options));
+    Ok(Report::new(spec, seed, words, promised, outcomes))
 }
 
 pub(crate) fn watch(progress: &Progress) -> impl FnMut(u64) -> bool + '_ {

@@ -24,12 +24,13 @@
 //! | `fifo:` | `yes` or `no` | `yes` |
 //! | `cs:` | how long a site stays inside, or `by hand` | `1` |
 //! | `delivery:` | `by delay`, or `by hand`: only where a line says so | `by delay` |
-//! | `holder:` | who is inside at the start | nobody |
+//! | `holder:` | who is inside at the start: `S1`, `S1, S2`, `S1 shared, S2 shared` | nobody |
 //! | `detector:` | as `--detector` | `none` |
 //!
 //! | event | meaning |
 //! |---|---|
 //! | `S1 requests`, `S1 exits` | S1 asks; S1 leaves |
+//! | `S1 requests shared` | S1 asks to read, together with others |
 //! | `deliver S1>S2 REQUEST` | the oldest such message under way arrives now; the name may be left out |
 //! | `lose S1>S2 REQUEST` | it is lost; by delay: the next one sent |
 //! | `slow S1>S2 REQUEST 5` | by delay: the next one sent takes 5 |
@@ -40,8 +41,9 @@
 
 use crate::delay::Delay;
 use crate::network::{Partition, site};
-use crate::spec::{Action, DetectorSpec, LoadSpec, Scripted, Spec, Which};
+use crate::spec::{Action, DetectorSpec, LoadSpec, Scripted, Spec, Which, parse_holders};
 use crate::time::Time;
+use lockkeeper_core::Mode;
 
 /// The longest scenario that is read, in bytes.
 pub const LONGEST: u64 = 16 << 20;
@@ -149,7 +151,7 @@ impl Scenario {
                     _ => return Err(format!("delivery takes 'by hand' or 'by delay', not '{value}'")),
                 }
             }
-            "holder" => spec.holder = Some(site(value, spec.sites)?),
+            "holder" => spec.holders = parse_holders(value, spec.sites)?,
             "detector" => spec.detector = DetectorSpec::parse(value)?,
             _ => return Err(format!("there is no heading '{heading}:'")),
         }
@@ -192,7 +194,8 @@ impl Scenario {
             }
             "say" => Action::Say(rest.into()),
             name => match rest {
-                "requests" => Action::Request(site(name)?),
+                "requests" => Action::Request(site(name)?, Mode::Exclusive),
+                "requests shared" => Action::Request(site(name)?, Mode::Shared),
                 "exits" => Action::Exit(site(name)?),
                 _ => return Err(wrong()),
             },
@@ -217,6 +220,7 @@ mod tests {
             ("sites: 3\nalgorithm: x\n1 deliver S1\n", "line 3: there is no event"),
             ("sites: 3\nalgorithm: x\n-1 S1 requests\n", "line 3"),
             ("fifo: maybe\n", "line 1: fifo takes"),
+            ("sites: 3\nholder: 1, 4\n", "line 2: there is no site '4'"),
         ];
         for (text, expected) in cases {
             let error = Scenario::parse("s", text).unwrap_err();
@@ -227,10 +231,10 @@ mod tests {
     #[test]
     fn a_scenario_reads_as_meant() {
         let text = "title: t # comment\nalgorithm: lamport\nsites: 3\ncs: by hand\ndelivery: by hand\n\
-                    2 deliver S1>S2 request\n1 S1 requests\n";
+                    2 deliver S1>S2 request\n1 S1 requests shared\n";
         let scenario = Scenario::parse("s", text).unwrap();
         assert_eq!(scenario.title, "t");
-        assert_eq!(scenario.spec.script[0].action, Action::Request(lockkeeper_core::SiteId(0)));
+        assert_eq!(scenario.spec.script[0].action, Action::Request(lockkeeper_core::SiteId(0), Mode::Shared));
         let Action::Deliver(which) = &scenario.spec.script[1].action else { panic!("a delivery") };
         assert_eq!(which.name.as_deref(), Some("REQUEST"));
         assert!(scenario.spec.by_hand && scenario.spec.cs.is_none());

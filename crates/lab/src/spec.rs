@@ -3,7 +3,7 @@
 use crate::delay::Delay;
 use crate::network::NetworkSpec;
 use crate::time::Time;
-use lockkeeper_core::{Load, SiteId};
+use lockkeeper_core::{Holder, Load, Mode, SiteId};
 use std::fmt;
 
 /// The most sites a run may have.
@@ -31,7 +31,9 @@ pub struct Spec {
     /// The failure detector.
     pub detector: DetectorSpec,
     /// Who is inside at the start.
-    pub holder: Option<SiteId>,
+    pub holders: Vec<Holder>,
+    /// The share of the requests that are to share the lock; the others are exclusive.
+    pub readers: f64,
     /// Things that happen at given times, earliest first.
     pub script: Vec<Scripted>,
     /// Messages are delivered only where the script says so.
@@ -53,7 +55,8 @@ impl Spec {
             cs: Some(Delay::Constant(Time::from_milli_t(100))),
             network: NetworkSpec::default(),
             detector: DetectorSpec::None,
-            holder: None,
+            holders: Vec::new(),
+            readers: 0.0,
             script: Vec::new(),
             by_hand: false,
             scenario: None,
@@ -224,7 +227,7 @@ pub struct Which {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// A site asks to enter.
-    Request(SiteId),
+    Request(SiteId, Mode),
     /// A site leaves.
     Exit(SiteId),
     /// A site stops and loses what it knew.
@@ -253,7 +256,7 @@ impl Action {
     /// The processes it speaks of, and whether each must be one of those that may ask.
     pub fn processes(&self) -> Vec<(SiteId, bool)> {
         match self {
-            Self::Request(site) | Self::Exit(site) => vec![(*site, true)],
+            Self::Request(site, _) | Self::Exit(site) => vec![(*site, true)],
             Self::Crash(site) | Self::Recover(site) | Self::Pause(site) | Self::Resume(site) => {
                 vec![(*site, false)]
             }
@@ -266,6 +269,11 @@ impl Action {
             Self::Say(_) => Vec::new(),
         }
     }
+}
+
+/// Reads who starts inside: `1,2` or `S1 shared, S2 shared`.
+pub fn parse_holders(text: &str, sites: usize) -> Result<Vec<Holder>, String> {
+    text.split(',').map(|holder| Holder::parse(holder.trim(), sites)).collect()
 }
 
 /// Reads `SITE@TIME`.

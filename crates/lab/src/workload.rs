@@ -3,7 +3,7 @@
 use crate::rng::{Purpose, Rng};
 use crate::spec::LoadSpec;
 use crate::time::Time;
-use lockkeeper_core::SiteId;
+use lockkeeper_core::{Mode, SiteId};
 
 /// The source of requests of one run.
 #[derive(Clone, Debug)]
@@ -11,13 +11,28 @@ pub struct Workload {
     load: LoadSpec,
     sites: usize,
     rng: Rng,
+    /// The share of the requests that are to share.
+    readers: f64,
+    modes: Rng,
     pairs: Pairs,
 }
 
 impl Workload {
-    /// The workload of a run with the given seed.
-    pub fn new(load: LoadSpec, sites: usize, seed: u64) -> Self {
-        Self { load, sites, rng: Rng::new(seed, Purpose::Workload), pairs: Pairs::new(sites) }
+    /// The workload of a run with the given seed, in which so many of the requests are to share.
+    pub fn new(load: LoadSpec, sites: usize, readers: f64, seed: u64) -> Self {
+        Self {
+            load,
+            sites,
+            rng: Rng::new(seed, Purpose::Workload),
+            readers,
+            modes: Rng::new(seed, Purpose::Modes),
+            pairs: Pairs::new(sites),
+        }
+    }
+
+    /// How the next request is made.
+    pub fn next_mode(&mut self) -> Mode {
+        if self.readers > 0.0 && self.modes.chance(self.readers) { Mode::Shared } else { Mode::Exclusive }
     }
 
     /// Whose turn it is at low load, among the sites for which `up` holds.
@@ -101,8 +116,17 @@ mod tests {
     }
 
     #[test]
+    fn so_many_read_as_were_asked_for() {
+        for (share, expected) in [(0.0, 0..1), (0.8, 7_800..8_200), (1.0, 10_000..10_001)] {
+            let mut load = Workload::new(LoadSpec::High, 3, share, 1);
+            let readers = (0..10_000).filter(|_| load.next_mode() == Mode::Shared).count();
+            assert!(expected.contains(&readers), "{share}: {readers}");
+        }
+    }
+
+    #[test]
     fn nobody_is_asked_when_nobody_is_up() {
-        let mut low = Workload::new(LoadSpec::Low, 3, 1);
+        let mut low = Workload::new(LoadSpec::Low, 3, 0.0, 1);
         assert_eq!(low.next_site(|_| false), None);
         assert_eq!(low.next_site(|site| site.index() == 2), Some(SiteId::new(2)));
     }

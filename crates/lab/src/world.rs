@@ -3,7 +3,7 @@
 //! A [`World`] knows nothing of delays: it is told what happens next and takes that step. The simulator
 //! decides by virtual time, a checker by trying everything. What a step sends is left in [`World::out`].
 
-use lockkeeper_core::{Ask, MutualExclusion, Out, Phase, Setup, Site, SiteId};
+use lockkeeper_core::{Ask, Mode, MutualExclusion, Out, Phase, Setup, Sharing, Site, SiteId};
 
 /// A message under way, with what drivers piggyback on it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -23,7 +23,10 @@ pub struct Envelope<M> {
 pub struct World<P: MutualExclusion> {
     setup: Setup<P::Options>,
     sites: Vec<Site<P>>,
+    sharing: Sharing,
     phases: Vec<Phase>,
+    /// How each site last asked.
+    modes: Vec<Mode>,
     up: Vec<bool>,
     tokens: i64,
     /// What the last step left behind.
@@ -41,11 +44,20 @@ pub struct Step {
 
 impl<P: MutualExclusion> World<P> {
     /// A system at its start. What sites send at their start is handed to `sent`.
+    ///
+    /// # Panics
+    /// If the start names holders that cannot be inside together: ask [`Sharing::check`] before.
     pub fn new(setup: Setup<P::Options>, mut sent: impl FnMut(&mut Self, SiteId)) -> Self {
         let processes = setup.sites + P::helpers(&setup.options);
+        let sharing = P::sharing(&setup.options);
+        if let Err(why) = sharing.check(&setup.holders) {
+            panic!("{why}");
+        }
         let mut world = Self {
             sites: Vec::with_capacity(processes),
-            phases: SiteId::all(processes).map(|site| setup.phase_of(site)).collect(),
+            sharing,
+            phases: vec![Phase::Idle; processes],
+            modes: vec![Mode::Exclusive; processes],
             up: vec![true; processes],
             tokens: 0,
             out: Out::new(processes),
@@ -57,9 +69,12 @@ impl<P: MutualExclusion> World<P> {
             world.sites.push(site);
             sent(&mut world, id);
         }
-        // Whoever starts inside counts as the first entry.
-        if let Some(holder) = world.setup.holder {
-            world.sites[holder.index()].stamp();
+        // Whoever starts inside counts as an entry before all others.
+        for holder in &world.setup.holders {
+            let index = holder.site.index();
+            world.sites[index].stamp();
+            world.phases[index] = Phase::Inside;
+            world.modes[index] = holder.mode;
         }
         world
     }
@@ -72,6 +87,11 @@ impl<P: MutualExclusion> World<P> {
     /// How the system started.
     pub fn setup(&self) -> &Setup<P::Options> {
         &self.setup
+    }
+
+    /// Who may be inside together.
+    pub fn sharing(&self) -> Sharing {
+        self.sharing
     }
 
     /// The algorithm's state at a site.
@@ -90,6 +110,12 @@ impl<P: MutualExclusion> World<P> {
         self.phases[site.index()]
     }
 
+    /// How a site last asked: how it is inside, if it is.
+    #[inline]
+    pub fn mode(&self, site: SiteId) -> Mode {
+        self.modes[site.index()]
+    }
+
     /// Whether a site is running.
     #[inline]
     pub fn is_up(&self, site: SiteId) -> bool {
@@ -101,10 +127,11 @@ impl<P: MutualExclusion> World<P> {
         self.tokens
     }
 
-    /// A site asks to enter. It must be idle.
-    pub fn request(&mut self, site: SiteId) -> Step {
+    /// A site asks to enter, in a mode that the lock [knows](Sharing::knows). It must be idle.
+    pub fn request(&mut self, site: SiteId, mode: Mode) -> Step {
         self.phases[site.index()] = Phase::Waiting;
-        self.step(site, |site, out| site.input(Ask::Request, out))
+        self.modes[site.index()] = mode;
+        self.step(site, |site, out| site.input(Ask::Request(mode), out))
     }
 
     /// A site leaves. It must be inside.
@@ -141,7 +168,7 @@ impl<P: MutualExclusion> World<P> {
     /// not bring a token back.
     pub fn restart(&mut self, id: SiteId) {
         let elsewhere = id.next_on_ring(self.setup.sites);
-        let setup = Setup { holder: None, home: elsewhere, ..self.setup.clone() };
+        let setup = Setup { holders: Vec::new(), home: elsewhere, ..self.setup.clone() };
         self.sites[id.index()] = Site::new(id, &mut self.out, |out| P::start(id, &setup, out));
         self.tokens += i64::from(self.protocol(id).tokens());
         self.up[id.index()] = true;

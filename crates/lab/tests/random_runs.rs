@@ -1,6 +1,7 @@
 //! Every algorithm under random delays, loads and sizes; and every wrong-on-purpose variant caught.
 
 use lockkeeper_core::algorithms::centralized::{self, Centralized};
+use lockkeeper_core::algorithms::k_mutual_exclusion::{self, KMutualExclusion};
 use lockkeeper_core::algorithms::maekawa::Maekawa;
 use lockkeeper_core::algorithms::maekawa_published::MaekawaPublished;
 use lockkeeper_core::algorithms::ricart_agrawala::RicartAgrawala;
@@ -44,12 +45,34 @@ fn the_coordinator_conforms_with_every_option() {
     }
 }
 
+#[test]
+fn permits_conform_however_many_there_are() {
+    for k in [1, 3, 7] {
+        conformance_with::<KMutualExclusion>(&k_mutual_exclusion::Options { k });
+    }
+}
+
+/// The cases must be such that all that can be inside together once is, and no more.
+#[test]
+fn random_runs_fill_the_locks_that_several_may_hold() {
+    let most = |options, cases: std::ops::Range<u64>| {
+        let inside = |case| {
+            let spec = conformance::spec_of::<KMutualExclusion>(&options, case);
+            let (outcome, _) = Sim::<KMutualExclusion>::new(&spec, options, case, None).run(|_| true);
+            (outcome.measures.counts.max_inside, spec.holders.len())
+        };
+        cases.map(inside).reduce(|a, b| (a.0.max(b.0), a.1.max(b.1))).unwrap()
+    };
+    assert_eq!(most(k_mutual_exclusion::Options { k: 2 }, 0..60), (2, 2));
+    assert_eq!(most(k_mutual_exclusion::Options { k: 3 }, 0..60), (3, 3));
+}
+
 /// As published, Maekawa's algorithm is safe and deadlocks; nothing else is wrong with it.
 #[test]
 fn maekawa_as_published_is_safe_but_deadlocks() {
     let mut deadlocks = 0;
     for case in 0..300 {
-        let spec = conformance::spec_of::<MaekawaPublished>(case);
+        let spec = conformance::spec_of::<MaekawaPublished>(&Construction::Best, case);
         let (outcome, _) = Sim::<MaekawaPublished>::new(&spec, Construction::Best, case, None).run(|_| true);
         for violation in outcome.violations {
             assert_eq!(violation.property, Property::NoDeadlock, "case {case}: {violation}");
@@ -121,7 +144,7 @@ fn every_wrong_variant_is_caught_and_its_twin_is_not() {
 
 /// Runs a conformance case with the channels as told, and says whether mutual exclusion held.
 fn exclusive<P: MutualExclusion<Options = ()>>(case: u64, fifo: bool) -> bool {
-    let mut spec = conformance::spec_of::<P>(case);
+    let mut spec = conformance::spec_of::<P>(&(), case);
     spec.network.fifo = fifo;
     let (outcome, _) = Sim::<P>::new(&spec, (), case, None).run(|_| true);
     outcome.violations.iter().all(|violation| violation.property != Property::MutualExclusion)

@@ -90,7 +90,7 @@ impl Protocol for Cloakroom {
 
     fn input(&mut self, ask: Ask, out: &mut Out<Self>) {
         match ask {
-            Ask::Request => {
+            Ask::Request(_) => {
                 out.rule(Rule::Asks);
                 self.phase = Phase::Waiting;
                 out.send(CLOAKROOM, Message::Ask);
@@ -169,7 +169,7 @@ impl MutualExclusion for Cloakroom {
     type Options = ();
 
     fn start(me: SiteId, setup: &Setup<()>, _out: &mut Out<Self>) -> Self {
-        let has_coat = match setup.holder {
+        let has_coat = match setup.holder() {
             Some(holder) => holder == me,
             None => me == CLOAKROOM,
         };

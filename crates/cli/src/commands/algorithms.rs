@@ -3,7 +3,8 @@
 use crate::say;
 use clap::Args;
 use comfy_table::{ContentArrangement, Table, presets};
-use lockkeeper_core::registry;
+use lockkeeper_core::{About, Sharing, registry};
+use serde::Serialize;
 use std::process::ExitCode;
 
 /// List the algorithms, with their papers, needs and costs.
@@ -14,20 +15,33 @@ pub struct Algorithms {
     json: bool,
 }
 
+/// An algorithm, and who may be inside together with its default settings.
+#[derive(Serialize)]
+struct Told {
+    #[serde(flatten)]
+    about: &'static About,
+    sharing: Sharing,
+}
+
 impl Algorithms {
     pub fn run(self) -> ExitCode {
-        let all: Vec<_> = registry::ALL.iter().map(|entry| entry.about).collect();
+        let told = |entry: &registry::Entry| Told {
+            about: entry.about,
+            sharing: registry::sharing(entry.about.slug).unwrap_or_default(),
+        };
+        let all: Vec<Told> = registry::ALL.iter().map(told).collect();
         if self.json {
             say!("{}", serde_json::to_string(&all).expect("the registry is plain data"));
             return ExitCode::SUCCESS;
         }
-        for about in all {
+        for Told { about, sharing } in all {
             say!("{}  ({})\n  {}", about.slug, about.title, about.idea);
             let mut table = Table::new();
             table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
             let mut row = |name: &str, value: &str| {
                 table.add_row([format!("  {name}"), value.to_string()]);
             };
+            row("lock", &sharing.to_string());
             row("family", &about.family.to_string());
             row("paper", about.paper);
             row("channels", &about.channels.to_string());

@@ -12,6 +12,8 @@ use std::process::ExitCode;
 
 /// Choose an algorithm for a system: runs the candidates on a model of it and ranks them
 ///
+/// For mutual exclusion, one site at a time: locks that several may hold are left out.
+///
 /// Those that are fair enough are ranked by whether they survive all crashes, most, or few, then by waiting time times
 /// messages, each relative to the best.
 #[derive(Args)]

@@ -1,12 +1,13 @@
 //! `lockkeeper compare`: the algorithms side by side, measured.
 
-use super::sim::known;
+use super::sim::{known, settings};
 use crate::{exit, png, progress, say};
 use clap::Args;
 use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table, presets};
 use lockkeeper_core::registry;
 use lockkeeper_lab::compare::{Comparison, Row, Sweep, fifo_word, number, page, plots};
 use lockkeeper_lab::delay::Delay;
+use lockkeeper_lab::network::parse_probability;
 use lockkeeper_lab::spec::LoadSpec;
 use lockkeeper_lab::{Error, Progress};
 use std::path::{Path, PathBuf};
@@ -22,7 +23,8 @@ How to read it:
   messages    per entry, between different sites; = exactly the formula, ≈ within 2 %, ≠ off
   SD          synchronization delay: from an exit to the next entry when somebody waits
   client      client delay: from a request to its entry when nobody else wants in
-  1/(SD+E)    what the measured SD allows, beside the entries per T that there were
+  1/(SD+E)    what the measured SD allows, beside the entries per T that there were; k/(SD+E) where k may be inside
+  inside      the most sites inside at once
   bypass      the most entries of others during one site's wait
   busiest     messages sent or received per entry by the busiest process
   state       bytes that a site must remember, at most
@@ -35,6 +37,8 @@ Examples:
   lockkeeper compare --algorithms lamport,ricart-agrawala,maekawa --sites 7,13,31 --load low
   lockkeeper compare --sites 3,7,13,31,57 --load low,high --plots plots --html compare.html
   lockkeeper compare --algorithms all --sites 9 --load poisson:0.05 --csv rows.csv
+  lockkeeper compare --algorithms ricart-agrawala,k-mutual-exclusion --set k=3 --sites 9,18 --load high
+  lockkeeper compare --algorithms ricart-agrawala,readers-writers --readers 0.9 --sites 9 --load high
 
 Exit codes: 0 done, deadlocks and all; 64 wrong usage; 74 a file could not be written.")]
 pub struct Compare {
@@ -53,6 +57,12 @@ pub struct Compare {
     /// How long a site stays inside: a time, or a distribution such as exponential:0.1.
     #[arg(long, default_value = "0.1", value_parser = Delay::parse, allow_hyphen_values = true)]
     cs: Delay,
+    /// A setting such as k=3, for the algorithms that take it.
+    #[arg(long, value_name = "NAME=VALUE")]
+    set: Vec<String>,
+    /// The share of the requests that are to share the lock, for the algorithms that let readers do that.
+    #[arg(long, value_name = "SHARE", default_value = "0.5", value_parser = |text: &str| parse_probability("the share of readers", text), allow_hyphen_values = true)]
+    readers: f64,
     /// Prints one JSON object.
     #[arg(long)]
     json: bool,
@@ -117,6 +127,8 @@ impl Compare {
             loads: once(&self.load),
             seeds: self.seeds,
             cs: self.cs.clone(),
+            settings: settings(&self.set)?,
+            readers: self.readers,
         })
     }
 }
@@ -228,8 +240,23 @@ fn print_details(comparison: &Comparison, load: &str, sites: usize) {
     say!("{sites} sites, {load} load; times in T, E = {}\n", comparison.cs);
     let mut table = table(
         &[
-            "", "messages", "formula", "verdict", "to enter", "on exit", "SD", "paper", "client", "paper",
-            "per T", "1/(SD+E)", "Jain", "bypass", "busiest", "state",
+            "",
+            "messages",
+            "formula",
+            "verdict",
+            "to enter",
+            "on exit",
+            "SD",
+            "paper",
+            "client",
+            "paper",
+            "per T",
+            comparison.bound_title(),
+            "inside",
+            "Jain",
+            "bypass",
+            "busiest",
+            "state",
         ],
         &[0, 3],
     );
@@ -239,7 +266,7 @@ fn print_details(comparison: &Comparison, load: &str, sites: usize) {
         if let Some(trouble) = &row.trouble {
             troubles
                 .push(format!("{}: {}\n  see it again: {}", row.algorithm, trouble.what, trouble.reproduce));
-            let nothing = std::iter::repeat_n("–".to_string(), 12);
+            let nothing = std::iter::repeat_n("–".to_string(), 13);
             let start = [name, "–".into(), number(row.formula_value, 3), row.verdict.to_string()];
             table.add_row(start.into_iter().chain(nothing));
             continue;
@@ -257,6 +284,7 @@ fn print_details(comparison: &Comparison, load: &str, sites: usize) {
             number(row.client_delay_formula, 3),
             number(row.throughput, 4),
             number(row.throughput_bound, 4),
+            row.max_inside.to_string(),
             number(row.jain, 4),
             row.max_bypass.to_string(),
             number(row.busiest_site, 2),

@@ -15,7 +15,7 @@ use std::process::ExitCode;
 #[derive(Args)]
 #[command(after_help = "\
 The columns:
-  mutual exclusion     at most one site is inside
+  mutual exclusion     at most one site is inside; k of a semaphore; one writer, or readers
   no deadlock          somebody always gets in
   no starvation        everybody gets in; it does not follow from the one before
   by timestamp         entries in the order of the requests' timestamps: the paper's, else a Lamport clock's

@@ -7,7 +7,9 @@ use lockkeeper_core::registry;
 use lockkeeper_lab::delay::Delay;
 use lockkeeper_lab::network::{Link, Partition, parse_probability};
 use lockkeeper_lab::property::Names;
-use lockkeeper_lab::spec::{Action, DetectorSpec, LoadSpec, Scripted, parse_site_at, parse_site_during};
+use lockkeeper_lab::spec::{
+    Action, DetectorSpec, LoadSpec, Scripted, parse_holders, parse_site_at, parse_site_during,
+};
 use lockkeeper_lab::{Error, Progress, Report, Scenario, Spec, Time, trace};
 use std::fs::File;
 use std::io::BufWriter;
@@ -24,6 +26,8 @@ Examples:
   lockkeeper sim --algorithm ricart-agrawala --sites 9 --load high --entries 10000 --seed 7
   lockkeeper sim --algorithm lamport --sites 4 --non-fifo --delay exponential:1 --seeds 20
   lockkeeper sim --algorithm centralized --sites 3 --crash 2@5 --load burst --trace crash.svg
+  lockkeeper sim --algorithm k-mutual-exclusion --sites 9 --set k=3 --holder 1,2,3
+  lockkeeper sim --algorithm readers-writers --sites 9 --readers 0.8 --seeds 5
   lockkeeper sim --scenario lamport-two-requests --trace figure.svg
 
 Exit codes: 0 every property held; 2 one was violated; 64 wrong usage; 74 a trace could not be written.")]
@@ -43,7 +47,7 @@ pub struct Sim {
     /// How many entries come before those; by default as many as the load needs to settle.
     #[arg(long)]
     warmup: Option<u64>,
-    /// A setting of the algorithm, such as coordinator=1.
+    /// A setting of the algorithm, such as coordinator=1 or k=3.
     #[arg(long, value_name = "NAME=VALUE")]
     set: Vec<String>,
     /// How long messages are under way: constant:T, uniform:A..B, exponential:MEAN, lognormal:MEAN,SIGMA,
@@ -86,9 +90,12 @@ pub struct Sim {
     /// What makes sites suspect others: none, perfect, timeout:D or false:RATE.
     #[arg(long, default_value = "none", value_parser = DetectorSpec::parse)]
     detector: DetectorSpec,
-    /// The site that is inside at the start.
-    #[arg(long, value_name = "SITE")]
-    holder: Option<usize>,
+    /// Who is inside at the start: a site; several for a semaphore, as in 1,2, or for readers, as in 1:shared,2:shared.
+    #[arg(long, value_name = "SITE,…")]
+    holder: Option<String>,
+    /// The share of the requests that are to share the lock with others, where the algorithm lets readers do that.
+    #[arg(long, value_name = "SHARE", default_value = "0", value_parser = |text: &str| parse_probability("the share of readers", text), allow_hyphen_values = true)]
+    readers: f64,
     /// The seed of all randomness.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -98,7 +105,7 @@ pub struct Sim {
     /// A scenario file, or the name of a figure from 'lockkeeper scenarios'.
     #[arg(long, value_name = "FILE", conflicts_with_all = [
         "algorithm", "sites", "load", "entries", "warmup", "set", "delay", "cs", "service", "service_at", "non_fifo",
-        "loss", "duplicate", "link", "crash", "recover", "pause", "partition", "detector", "holder",
+        "loss", "duplicate", "link", "crash", "recover", "pause", "partition", "detector", "holder", "readers",
     ])]
     scenario: Option<String>,
     /// Prints one JSON object.
@@ -171,18 +178,17 @@ impl Sim {
     fn spec_from_flags(&self, algorithm: &str) -> Result<Spec, String> {
         known(algorithm)?;
         let mut spec = Spec::new(algorithm, self.sites.unwrap_or_default());
-        for pair in &self.set {
-            let (name, value) =
-                pair.split_once('=').ok_or_else(|| format!("--set takes NAME=VALUE, not '{pair}'"))?;
-            spec.settings.push((name.into(), value.into()));
-        }
+        spec.settings = settings(&self.set)?;
         let processes = lockkeeper_lab::processes(&spec).map_err(|error| error.to_string())?;
         spec.load = self.load;
         spec.entries = self.entries;
         spec.warmup = self.warmup;
         spec.cs = Some(self.cs.clone());
         spec.detector = self.detector;
-        spec.holder = self.holder.map(|number| Self::site(&number.to_string(), spec.sites)).transpose()?;
+        if let Some(holders) = &self.holder {
+            spec.holders = parse_holders(holders, spec.sites)?;
+        }
+        spec.readers = self.readers;
         let network = &mut spec.network;
         network.delay = self.delay.clone();
         network.fifo = !self.non_fifo;
@@ -248,6 +254,15 @@ impl Sim {
             );
         }
     }
+}
+
+/// Reads settings, each as `NAME=VALUE`.
+pub fn settings(given: &[String]) -> Result<Vec<(String, String)>, String> {
+    let read = |pair: &String| match pair.split_once('=') {
+        Some((name, value)) => Ok((name.into(), value.into())),
+        None => Err(format!("--set takes NAME=VALUE, not '{pair}'")),
+    };
+    given.iter().map(read).collect()
 }
 
 /// Refuses an unknown algorithm, with the nearest name.

@@ -156,7 +156,7 @@ impl Protocol for BakeryMessages {
 
     fn input(&mut self, ask: Ask, out: &mut Out<Self>) {
         match ask {
-            Ask::Request => {
+            Ask::Request(_) => {
                 out.rule(Rule::Chooses);
                 self.phase = Phase::Waiting;
                 self.choosing = true;
@@ -258,7 +258,7 @@ impl MutualExclusion for BakeryMessages {
             me,
             phase: setup.phase_of(me),
             choosing: false,
-            number: u64::from(setup.holder == Some(me)),
+            number: u64::from(setup.holder() == Some(me)),
             largest: 0,
             missing: SiteSet::none(setup.sites),
             await_chosen: SiteSet::none(setup.sites),

@@ -140,7 +140,7 @@ impl Protocol for Centralized {
 
     fn input(&mut self, ask: Ask, out: &mut Out<Self>) {
         match ask {
-            Ask::Request => {
+            Ask::Request(_) => {
                 out.rule(Rule::Asks);
                 self.phase = Phase::Waiting;
                 out.send(self.coordinator, Message::Enter);
@@ -253,7 +253,7 @@ impl MutualExclusion for Centralized {
 
     fn start(me: SiteId, setup: &Setup<Options>, _out: &mut Out<Self>) -> Self {
         let coordinator = setup.options.coordinator.unwrap_or(SiteId::new(setup.sites));
-        let desk = Desk { holder: setup.holder, queue: VecDeque::new() };
+        let desk = Desk { holder: setup.holder(), queue: VecDeque::new() };
         Self {
             coordinator,
             denied: setup.options.denied,

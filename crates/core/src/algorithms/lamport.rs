@@ -148,7 +148,7 @@ impl<V: Variant> Protocol for Queueing<V> {
     fn input(&mut self, ask: Ask, out: &mut Out<Self>) {
         let now = self.clock.tick();
         match ask {
-            Ask::Request => {
+            Ask::Request(_) => {
                 out.rule(Rule::Asks);
                 self.phase = Phase::Waiting;
                 self.requested = now;
@@ -227,7 +227,7 @@ impl<V: Variant> MutualExclusion for Queueing<V> {
 
     fn start(me: SiteId, setup: &Setup<()>, _out: &mut Out<Self>) -> Self {
         // A request at time 0 stands before every real one: clocks tick before they stamp.
-        let queue = setup.holder.map(|site| Timestamp { time: 0, site }).into_iter().collect();
+        let queue = setup.holder().map(|site| Timestamp { time: 0, site }).into_iter().collect();
         Self {
             me,
             clock: LamportClock::default(),

@@ -272,7 +272,7 @@ impl<V: Variant> Protocol for Quorum<V> {
 
     fn input(&mut self, ask: Ask, out: &mut Out<Self>) {
         match ask {
-            Ask::Request => {
+            Ask::Request(_) => {
                 out.rule(Rule::Asks);
                 self.phase = Phase::Waiting;
                 self.requested = self.clock.tick();
@@ -358,9 +358,9 @@ impl<V: Variant> MutualExclusion for Quorum<V> {
         let quorum_of = |site| setup.options.construction.quorum_of(site, setup.sites);
         let nobody = SiteSet::none(setup.sites);
         // The holder has the votes of its quorum; its request is older than any other.
-        let held_by = setup.holder.filter(|&holder| quorum_of(holder).contains(&me));
+        let held_by = setup.holder().filter(|&holder| quorum_of(holder).contains(&me));
         let mut votes = nobody.clone();
-        if setup.holder == Some(me) {
+        if setup.holder() == Some(me) {
             votes.extend(quorum_of(me));
         }
         Self {

@@ -93,7 +93,7 @@ impl Protocol for MaekawaPublished {
 
     fn input(&mut self, ask: Ask, out: &mut Out<Self>) {
         let (phase, rule, message) = match ask {
-            Ask::Request => (Phase::Waiting, Rule::Asks, Message::Request),
+            Ask::Request(_) => (Phase::Waiting, Rule::Asks, Message::Request),
             Ask::Release => (Phase::Idle, Rule::Leaves, Message::Release),
         };
         out.rule(rule);
@@ -195,14 +195,14 @@ impl MutualExclusion for MaekawaPublished {
     fn start(me: SiteId, setup: &Setup<Construction>, _out: &mut Out<Self>) -> Self {
         let quorum_of = |site| setup.options.quorum_of(site, setup.sites);
         let mut votes = SiteSet::none(setup.sites);
-        if setup.holder == Some(me) {
+        if setup.holder() == Some(me) {
             votes.extend(quorum_of(me));
         }
         Self {
             phase: setup.phase_of(me),
             quorum: quorum_of(me),
             votes,
-            voted_for: setup.holder.filter(|&holder| quorum_of(holder).contains(&me)),
+            voted_for: setup.holder().filter(|&holder| quorum_of(holder).contains(&me)),
             queue: VecDeque::new(),
         }
     }

@@ -2,12 +2,14 @@
 
 pub mod bakery_messages;
 pub mod centralized;
+pub mod k_mutual_exclusion;
 pub mod lamport;
 pub mod maekawa;
 pub mod maekawa_published;
 pub mod naimi_trehel;
 pub mod neilsen_mizuno;
 pub mod raymond;
+pub mod readers_writers;
 pub mod ricart_agrawala;
 pub mod roucairol_carvalho;
 pub mod suzuki_kasami;

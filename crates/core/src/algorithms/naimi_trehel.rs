@@ -123,7 +123,7 @@ impl Protocol for NaimiTrehel {
 
     fn input(&mut self, ask: Ask, out: &mut Out<Self>) {
         match ask {
-            Ask::Request => match self.last.take() {
+            Ask::Request(_) => match self.last.take() {
                 None => self.enter(out),
                 Some(last) => {
                     out.rule(Rule::Asks);

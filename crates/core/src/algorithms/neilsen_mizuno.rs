@@ -124,7 +124,7 @@ impl Protocol for NeilsenMizuno {
 
     fn input(&mut self, ask: Ask, out: &mut Out<Self>) {
         match ask {
-            Ask::Request => match self.next.take() {
+            Ask::Request(_) => match self.next.take() {
                 None => self.enter(out),
                 Some(next) => {
                     out.rule(Rule::Asks);
@@ -206,7 +206,7 @@ impl MutualExclusion for NeilsenMizuno {
         Self {
             me,
             phase: setup.phase_of(me),
-            holding: me == root && setup.holder.is_none(),
+            holding: me == root && setup.holder().is_none(),
             next: setup.options.towards(root, setup.sites)[me.index()],
             follow: None,
         }

@@ -117,7 +117,7 @@ impl Protocol for Raymond {
 
     fn input(&mut self, ask: Ask, out: &mut Out<Self>) {
         match ask {
-            Ask::Request => {
+            Ask::Request(_) => {
                 self.phase = Phase::Waiting;
                 self.queue.push_back(self.me);
             }

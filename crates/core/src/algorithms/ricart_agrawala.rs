@@ -136,7 +136,7 @@ impl Protocol for RicartAgrawala {
 
     fn input(&mut self, ask: Ask, out: &mut Out<Self>) {
         match ask {
-            Ask::Request => {
+            Ask::Request(_) => {
                 out.rule(Rule::Asks);
                 self.phase = Phase::Waiting;
                 self.requested = self.clock.tick();

@@ -138,7 +138,7 @@ impl Protocol for RoucairolCarvalho {
 
     fn input(&mut self, ask: Ask, out: &mut Out<Self>) {
         match ask {
-            Ask::Request => {
+            Ask::Request(_) => {
                 self.phase = Phase::Waiting;
                 self.requested = self.clock.tick();
                 if !self.missing.is_empty() {
@@ -213,7 +213,7 @@ impl MutualExclusion for RoucairolCarvalho {
 
     fn start(me: SiteId, setup: &Setup<()>, _out: &mut Out<Self>) -> Self {
         // Between two sites the holder has the permission, else the lower one.
-        let has_permission_of = |other: SiteId| match setup.holder {
+        let has_permission_of = |other: SiteId| match setup.holder() {
             Some(holder) if holder == me || holder == other => holder == me,
             _ => me < other,
         };

@@ -149,8 +149,8 @@ impl Protocol for SuzukiKasami {
 
     fn input(&mut self, ask: Ask, out: &mut Out<Self>) {
         match ask {
-            Ask::Request if self.token.is_some() => self.enter(out),
-            Ask::Request => {
+            Ask::Request(_) if self.token.is_some() => self.enter(out),
+            Ask::Request(_) => {
                 out.rule(Rule::Asks);
                 self.phase = Phase::Waiting;
                 let number = &mut self.requested[self.me.index()];

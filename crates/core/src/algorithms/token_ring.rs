@@ -96,7 +96,7 @@ impl Protocol for TokenRing {
 
     fn input(&mut self, ask: Ask, out: &mut Out<Self>) {
         match ask {
-            Ask::Request => {
+            Ask::Request(_) => {
                 self.phase = Phase::Waiting;
                 if self.has_token {
                     self.use_or_pass(Rule::Passes, out);

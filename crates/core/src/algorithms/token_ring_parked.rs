@@ -130,8 +130,8 @@ impl Protocol for TokenRingParked {
 
     fn input(&mut self, ask: Ask, out: &mut Out<Self>) {
         match ask {
-            Ask::Request if self.token.is_some() => self.enter(out),
-            Ask::Request => {
+            Ask::Request(_) if self.token.is_some() => self.enter(out),
+            Ask::Request(_) => {
                 out.rule(Rule::Asks);
                 self.phase = Phase::Waiting;
                 out.send(self.next, Message::Request(self.me));

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 const HEADER: &str = "algorithm,family,load,sites,entries,messages_per_entry,messages_per_entry_ci95,formula,\
 formula_value,verdict,to_enter,on_exit,idle_messages,bytes_per_entry,sync_delay,sync_delay_formula,client_delay,\
 client_delay_formula,throughput,throughput_bound,jain,max_bypass,timestamp_inversions,causal_inversions,\
-busiest_site,mean_site,state_bytes_mean,state_bytes_max,fifo_needed,crash,trouble";
+busiest_site,mean_site,state_bytes_mean,state_bytes_max,fifo_needed,crash,trouble,max_inside,readers";
 
 /// One line for each row, after a line of names; what is not known is left empty.
 pub fn write(rows: &[Row]) -> String {
@@ -46,6 +46,8 @@ pub fn write(rows: &[Row]) -> String {
             if row.fifo_needed { "yes" } else { "no" }.into(),
             row.crash.into(),
             row.trouble.as_ref().map(|trouble| trouble.what.clone()).unwrap_or_default(),
+            row.max_inside.to_string(),
+            row.readers.to_string(),
         ];
         let _ = writeln!(csv, "{}", fields.map(|field| quoted(&field)).join(","));
     }

@@ -107,9 +107,10 @@ fn details(html: &mut String, comparison: &Comparison, load: &str, sites: usize)
     let _ = write!(
         html,
         "<h2>{sites} sites, {} load</h2>\n<div class=\"scroll\"><table><thead><tr><th>algorithm<th>messages<br>per entry<th>formula\
-         <th>verdict<th>to enter<th>on exit<th>SD<th>by paper<th>client<br>delay<th>by paper<th>entries<br>per T<th>1/(SD+E)\
-         <th>Jain<th>largest<br>bypass<th>busiest<br>site<th>state,<br>bytes</tr></thead><tbody>\n",
-        escape(load)
+         <th>verdict<th>to enter<th>on exit<th>SD<th>by paper<th>client<br>delay<th>by paper<th>entries<br>per T<th>{}\
+         <th>inside<br>at once<th>Jain<th>largest<br>bypass<th>busiest<br>site<th>state,<br>bytes</tr></thead><tbody>\n",
+        escape(load),
+        comparison.bound_title()
     );
     for row in comparison.table(load, sites) {
         details_row(html, row, &comparison.marks(&row.algorithm));
@@ -121,7 +122,7 @@ fn details_row(html: &mut String, row: &Row, marks: &str) {
     if let Some(trouble) = &row.trouble {
         let _ = writeln!(
             html,
-            "<tr><td>{}{marks}<td class=\"left wide\" colspan=\"15\"><span class=\"bad\">{}</span>: {}. See it again: <code>{}</code></tr>",
+            "<tr><td>{}{marks}<td class=\"left wide\" colspan=\"16\"><span class=\"bad\">{}</span>: {}. See it again: <code>{}</code></tr>",
             row.algorithm,
             row.verdict,
             escape(&trouble.what),
@@ -141,6 +142,7 @@ fn details_row(html: &mut String, row: &Row, marks: &str) {
         number(row.client_delay_formula, 3),
         number(row.throughput, 4),
         number(row.throughput_bound, 4),
+        row.max_inside.to_string(),
         number(row.jain, 4),
         row.max_bypass.to_string(),
         number(row.busiest_site, 2),

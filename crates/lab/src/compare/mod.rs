@@ -19,7 +19,7 @@ use crate::delay::Delay;
 use crate::runner::{Error, Progress};
 use crate::spec::{LoadSpec, MOST_SITES, Spec};
 use lockkeeper_core::mutex::Channels;
-use lockkeeper_core::registry;
+use lockkeeper_core::{Sharing, registry};
 use rayon::prelude::*;
 use serde::Serialize;
 
@@ -36,6 +36,10 @@ pub struct Sweep {
     pub seeds: u64,
     /// How long a site stays inside.
     pub cs: Delay,
+    /// Settings, each for the algorithms that take it.
+    pub settings: Vec<(String, String)>,
+    /// The share of readers, for the algorithms that let them share.
+    pub readers: f64,
 }
 
 impl Sweep {
@@ -47,6 +51,8 @@ impl Sweep {
             loads: vec![LoadSpec::Low, LoadSpec::High],
             seeds: 5,
             cs: Spec::new("", 1).cs.unwrap_or(Delay::UNIT),
+            settings: Vec::new(),
+            readers: 0.5,
         }
     }
 
@@ -56,15 +62,24 @@ impl Sweep {
         for &load in &self.loads {
             for &sites in &self.sites {
                 for algorithm in &self.algorithms {
-                    let mut spec = Spec::new(algorithm, sites);
-                    spec.load = load;
-                    spec.cs = Some(self.cs.clone());
+                    let mut spec = self.spec(algorithm, sites, load);
                     spec.entries = entries(load, sites).div_ceil(self.seeds.max(1));
                     specs.push(in_whole_rounds(spec));
                 }
             }
         }
         specs
+    }
+
+    /// A run of one algorithm, with the settings that it takes.
+    fn spec(&self, algorithm: &str, sites: usize, load: LoadSpec) -> Spec {
+        let mut spec = Spec { load, cs: Some(self.cs.clone()), ..Spec::new(algorithm, sites) };
+        let its_own = self.settings.iter().filter(|(name, _)| takes(algorithm, name));
+        spec.settings = its_own.cloned().collect();
+        if registry::sharing(algorithm) == Some(Sharing::ReadersWriters) {
+            spec.readers = self.readers;
+        }
+        spec
     }
 
     /// How many entries all runs have together, for a progress bar.
@@ -104,11 +119,21 @@ impl Sweep {
         if matches!(self.cs, Delay::Matrix(_)) {
             return usage("the time in the critical section cannot be a matrix".into());
         }
-        match self.algorithms.iter().find(|slug| registry::find(slug).is_none()) {
-            Some(unknown) => usage(format!("there is no algorithm '{unknown}'")),
+        if let Some(unknown) = self.algorithms.iter().find(|slug| registry::find(slug).is_none()) {
+            return usage(format!("there is no algorithm '{unknown}'"));
+        }
+        let in_vain =
+            |(name, _): &&(String, String)| !self.algorithms.iter().any(|algorithm| takes(algorithm, name));
+        match self.settings.iter().find(in_vain) {
+            Some((name, _)) => usage(format!("none of these algorithms takes the setting '{name}'")),
             None => Ok(()),
         }
     }
+}
+
+/// Whether an algorithm has a setting of this name.
+fn takes(algorithm: &str, setting: &str) -> bool {
+    registry::find(algorithm).is_some_and(|entry| entry.about.settings.iter().any(|own| own.name == setting))
 }
 
 /// So many entries that a mean over random requesters is good to well under 2 %: an entry costs nothing where the token
@@ -169,6 +194,11 @@ impl Comparison {
     /// The row of an algorithm.
     pub fn row(&self, algorithm: &str, load: &str, sites: usize) -> Option<&Row> {
         self.table(load, sites).find(|row| row.algorithm == algorithm)
+    }
+
+    /// What stands above the throughput that the measured SD allows.
+    pub fn bound_title(&self) -> &'static str {
+        if self.rows.iter().all(|row| row.sharing.capacity() == 1) { "1/(SD+E)" } else { "k/(SD+E)" }
     }
 
     /// The marks of the footnotes that belong to an algorithm.

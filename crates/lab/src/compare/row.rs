@@ -6,7 +6,7 @@ use crate::report::Report;
 use crate::runner::{self, Error, Progress};
 use crate::spec::Spec;
 use lockkeeper_core::mutex::Family;
-use lockkeeper_core::{About, Load, registry};
+use lockkeeper_core::{About, Load, Sharing, registry};
 use serde::Serialize;
 use std::fmt;
 
@@ -92,6 +92,10 @@ pub struct Row {
     pub algorithm: String,
     /// How it keeps sites apart.
     pub family: Family,
+    /// Who may be inside together.
+    pub sharing: Sharing,
+    /// The share of requests that are to share.
+    pub readers: f64,
     /// How many sites.
     pub sites: usize,
     /// The load.
@@ -126,7 +130,9 @@ pub struct Row {
     pub client_delay_formula: Option<f64>,
     /// Entries per T.
     pub throughput: Option<f64>,
-    /// 1/(SD+E), with the measured SD.
+    /// The most sites inside at once.
+    pub max_inside: usize,
+    /// k/(SD+E), with the measured SD, where k may be inside at once; none where readers share.
     pub throughput_bound: Option<f64>,
     /// Jain's index.
     pub jain: Option<f64>,
@@ -176,6 +182,8 @@ impl Row {
         Self {
             algorithm: spec.algorithm.clone(),
             family: about.family,
+            sharing: registry::sharing(&spec.algorithm).unwrap_or_default(),
+            readers: spec.readers,
             sites: spec.sites,
             load: spec.load.to_string(),
             entries: 0,
@@ -197,6 +205,7 @@ impl Row {
             client_delay: None,
             client_delay_formula: None,
             throughput: None,
+            max_inside: 0,
             throughput_bound: None,
             jain: None,
             max_bypass: 0,
@@ -220,6 +229,8 @@ impl Row {
             return;
         }
         let expected = &report.expected;
+        self.sharing = report.sharing;
+        self.max_inside = report.max_inside;
         self.entries = report.entries;
         self.messages_per_entry = report.messages_per_entry;
         self.messages_per_entry_ci95 = report.messages_per_entry_ci95;

@@ -2,7 +2,7 @@
 
 use super::{Event, Flight, Sim};
 use crate::property::Property;
-use crate::spec::{LoadSpec, Which};
+use crate::spec::Which;
 use crate::time::Time;
 use crate::trace::{Arrival, Stamp, What};
 use crate::world::{Envelope, Step};
@@ -24,8 +24,8 @@ impl<P: MutualExclusion> Sim<'_, P> {
         if let Some(fence) = step.entered {
             self.events_since_entry = 0;
             self.observer.enter(site, fence, self.now);
-            self.trace_bare(site, What::Enter { fence });
-            if self.spec.load == LoadSpec::High && self.observer.entries() == 1 && !P::ABOUT.perpetual {
+            self.trace_bare(site, What::Enter { fence, mode: self.world.mode(site) });
+            if self.is_held_inside() {
                 self.first_inside = Some(site);
             } else {
                 self.plan_exit(site);

@@ -5,20 +5,20 @@ use super::{Event, Flight, Sim};
 use crate::spec::LoadSpec;
 use crate::time::Time;
 use crate::trace::{Arrival, What};
-use lockkeeper_core::{MutualExclusion, Phase, SiteId, Vocabulary};
+use lockkeeper_core::{Mode, MutualExclusion, Phase, SiteId, Vocabulary};
 use smallvec::SmallVec;
 
 impl<P: MutualExclusion> Sim<'_, P> {
     pub(super) fn handle(&mut self, event: Event) {
         match event {
             Event::Arrive(place) => self.arrive(place),
-            Event::Ask { site, life } => {
+            Event::Ask { site, life, mode } => {
                 if self.is_paused(site, event) {
                     return;
                 }
                 self.asks_planned -= 1;
                 if life == self.lives[site.index()] && self.world.is_up(site) {
-                    self.ask(site);
+                    self.ask(site, mode);
                 }
             }
             Event::Arrival { site } => {
@@ -26,8 +26,9 @@ impl<P: MutualExclusion> Sim<'_, P> {
                 if !self.load_is_done() {
                     self.plan_arrival(site);
                     if self.world.is_up(site) {
-                        self.backlog[site.index()] += 1;
-                        self.observer.backlog(self.backlog[site.index()]);
+                        let mode = self.workload.next_mode();
+                        self.backlog[site.index()].push_back(mode);
+                        self.observer.backlog(self.backlog[site.index()].len() as u64);
                         self.serve_backlog(site);
                     }
                 }
@@ -81,24 +82,25 @@ impl<P: MutualExclusion> Sim<'_, P> {
         }
     }
 
-    pub(super) fn ask(&mut self, site: SiteId) {
+    pub(super) fn ask(&mut self, site: SiteId, mode: Mode) {
         if self.world.phase(site) != Phase::Idle {
-            self.backlog[site.index()] += 1;
+            self.backlog[site.index()].push_back(mode);
             return;
         }
-        self.observer.request(site, self.now);
-        let step = self.world.request(site);
+        self.observer.request(site, mode, self.now);
+        let step = self.world.request(site, mode);
         self.observer.stamped(site, self.world.protocol(site).timestamp());
-        self.trace(site, What::Request);
+        self.trace(site, What::Request { mode });
         self.after_step(site, step);
     }
 
     /// Takes up what waits in the site's own queue.
     pub(super) fn serve_backlog(&mut self, site: SiteId) {
-        let waits = &mut self.backlog[site.index()];
-        if *waits > 0 && self.world.phase(site) == Phase::Idle && self.paused[site.index()].is_none() {
-            *waits -= 1;
-            self.ask(site);
+        if self.world.phase(site) == Phase::Idle
+            && self.paused[site.index()].is_none()
+            && let Some(mode) = self.backlog[site.index()].pop_front()
+        {
+            self.ask(site, mode);
         }
     }
 

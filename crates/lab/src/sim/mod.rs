@@ -19,8 +19,9 @@ use crate::time::Time;
 use crate::trace::{Sent, Stamp, Tracer, What};
 use crate::workload::Workload;
 use crate::world::{Envelope, World};
-use lockkeeper_core::{MutualExclusion, Phase, Rules, Setup, SiteId, Vocabulary};
+use lockkeeper_core::{Mode, MutualExclusion, Phase, Rules, Setup, Sharing, SiteId, Vocabulary};
 use slab::Slab;
+use std::collections::VecDeque;
 
 /// What came of a run.
 #[derive(Debug)]
@@ -57,6 +58,7 @@ enum Event {
     Ask {
         site: SiteId,
         life: u32,
+        mode: Mode,
     },
     /// A request from outside, which queues where the site is busy.
     Arrival {
@@ -120,7 +122,8 @@ pub struct Sim<'a, P: MutualExclusion> {
     lives: Vec<u32>,
     timers: Vec<Vec<(P::Timer, u64)>>,
     timer_generation: u64,
-    backlog: Vec<u64>,
+    /// What waits in each site's own queue.
+    backlog: Vec<VecDeque<Mode>>,
     now: Time,
     events: u64,
     /// Events in the queue that are not background.
@@ -129,7 +132,8 @@ pub struct Sim<'a, P: MutualExclusion> {
     asks_planned: u64,
     arrivals_planned: u64,
     /// At high load, the very first site stays inside until everybody's first request is known: otherwise a site that
-    /// can enter without a message would enter again and again before anything has arrived anywhere.
+    /// can enter without a message would enter again and again before anything has arrived anywhere. Not where others
+    /// can be inside meanwhile, since then it might have to wait for ever.
     first_inside: Option<SiteId>,
     script_left: usize,
     events_since_entry: u64,
@@ -142,7 +146,7 @@ pub struct Sim<'a, P: MutualExclusion> {
 impl<'a, P: MutualExclusion> Sim<'a, P> {
     /// A run at its start.
     pub fn new(spec: &'a Spec, options: P::Options, seed: u64, tracer: Option<Tracer<'a>>) -> Self {
-        let setup = Setup { holder: spec.holder, ..Setup::new(spec.sites, options) };
+        let setup = Setup { holders: spec.holders.clone(), ..Setup::new(spec.sites, options) };
         let mut first_sends = Vec::new();
         let world: World<P> = World::new(setup, |world, site| {
             first_sends.extend(world.out.sends.drain(..).map(|(to, message)| (site, to, message)));
@@ -163,8 +167,8 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             network: Network::new(&spec.network, seed),
             script_left: script.len(),
             script,
-            workload: Workload::new(spec.load, spec.sites, seed),
-            observer: Observer::new(names, processes, words, window, spec.holder),
+            workload: Workload::new(spec.load, spec.sites, spec.readers, seed),
+            observer: Observer::new(names, (processes, words), window, world.sharing(), &spec.holders),
             detector: Detector::new(spec.detector, processes, seed),
             tracer,
             names,
@@ -177,7 +181,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             lives: vec![0; processes],
             timers: vec![Vec::new(); processes],
             timer_generation: 0,
-            backlog: vec![0; processes],
+            backlog: vec![VecDeque::new(); processes],
             now: Time::ZERO,
             events: 0,
             foreground: 0,
@@ -193,6 +197,10 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             world,
             spec,
         };
+        for holder in &spec.holders {
+            let fence = sim.world.fence(holder.site);
+            sim.trace_bare(holder.site, What::Enter { fence, mode: holder.mode });
+        }
         for (from, to, message) in first_sends {
             if let Some(tracer) = &mut sim.tracer {
                 tracer.local(Time::ZERO, from, What::Start, &[], &[Sent { to, message: &message }]);
@@ -207,8 +215,8 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         for index in 0..self.script.len() {
             self.plan(self.script[index].at, Event::Script(index));
         }
-        if let Some(holder) = self.spec.holder {
-            self.plan_exit(holder);
+        for holder in &self.spec.holders {
+            self.plan_exit(holder.site);
         }
         match self.spec.load {
             LoadSpec::High | LoadSpec::Burst => self.everybody_asks(),
@@ -317,8 +325,21 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
     }
 
     fn plan_ask(&mut self, at: Time, site: SiteId) {
+        let mode = self.workload.next_mode();
+        self.plan_ask_in(mode, at, site);
+    }
+
+    fn plan_ask_in(&mut self, mode: Mode, at: Time, site: SiteId) {
         self.asks_planned += 1;
-        self.plan(at, Event::Ask { site, life: self.lives[site.index()] });
+        self.plan(at, Event::Ask { site, life: self.lives[site.index()], mode });
+    }
+
+    /// Whether the site that just entered, the very first one, must stay inside until everybody has asked.
+    fn is_held_inside(&self) -> bool {
+        self.spec.load == LoadSpec::High
+            && self.observer.entries() == 1
+            && !P::ABOUT.perpetual
+            && self.world.sharing() == Sharing::Mutex
     }
 
     fn plan_exit(&mut self, site: SiteId) {
@@ -336,7 +357,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
 
     fn everybody_asks(&mut self) {
         for site in SiteId::all(self.spec.sites).filter(|&site| self.world.is_up(site)).collect::<Vec<_>>() {
-            if self.spec.holder != Some(site) || self.events > 0 {
+            if self.world.phase(site) == Phase::Idle || self.events > 0 {
                 self.plan_ask(self.now, site);
             }
         }

@@ -10,9 +10,9 @@ use lockkeeper_core::{MutualExclusion, Phase, SiteId};
 impl<P: MutualExclusion> Sim<'_, P> {
     pub(super) fn act(&mut self, action: &Action) {
         match action {
-            Action::Request(site) => {
+            Action::Request(site, mode) => {
                 if self.world.is_up(*site) {
-                    self.plan_ask(self.now, *site);
+                    self.plan_ask_in(*mode, self.now, *site);
                 }
             }
             Action::Exit(site) => {
@@ -71,7 +71,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
         self.lives[site.index()] += 1;
         self.first_inside.take_if(|first| *first == site);
         self.timers[site.index()].clear();
-        self.backlog[site.index()] = 0;
+        self.backlog[site.index()].clear();
         // Nobody is left to handle what came during a pause.
         for event in self.paused[site.index()].take().into_iter().flatten() {
             match event {

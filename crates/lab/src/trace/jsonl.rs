@@ -58,8 +58,10 @@ impl Sink for JsonLines {
         // Every string written here comes from the protocols' own words, except remarks, which are escaped.
         match record.what {
             What::Start => write!(line, r#","event":"start""#)?,
-            What::Request => write!(line, r#","event":"request""#)?,
-            What::Enter { fence } => write!(line, r#","event":"enter","fence":{fence}"#)?,
+            What::Request { mode } => write!(line, r#","event":"request","mode":"{mode}""#)?,
+            What::Enter { fence, mode } => {
+                write!(line, r#","event":"enter","fence":{fence},"mode":"{mode}""#)?;
+            }
             What::Exit => write!(line, r#","event":"exit""#)?,
             What::Receive { from, id, message, .. } => {
                 write!(

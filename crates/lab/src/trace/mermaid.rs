@@ -3,7 +3,7 @@
 use super::{Record, Sink, What};
 use crate::property::Names;
 use crate::time::Time;
-use lockkeeper_core::SiteId;
+use lockkeeper_core::{Mode, SiteId};
 use std::io::{self, Write};
 
 /// Writes messages as arrows when they arrive, critical sections as activations.
@@ -38,9 +38,11 @@ impl Sink for Mermaid {
         let mut note = |text: &str| writeln!(self.out, "    Note over {name}: {} T: {text}", record.at);
         match record.what {
             What::Start => Ok(()),
-            What::Request => note("wants to enter"),
-            What::Enter { fence } => {
-                note(&format!("enters, fence {fence}"))?;
+            What::Request { mode: Mode::Exclusive } => note("wants to enter"),
+            What::Request { mode: Mode::Shared } => note("wants to share"),
+            What::Enter { fence, mode } => {
+                let sharing = if mode == Mode::Shared { " to share" } else { "" };
+                note(&format!("enters{sharing}, fence {fence}"))?;
                 writeln!(self.out, "    activate {name}")
             }
             What::Exit => {

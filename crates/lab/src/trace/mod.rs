@@ -19,7 +19,7 @@ pub use story::{Story, sentence};
 
 use crate::property::{Name, Names};
 use crate::time::Time;
-use lockkeeper_core::SiteId;
+use lockkeeper_core::{Mode, SiteId};
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::path::Path;
@@ -72,11 +72,16 @@ pub enum What<'a> {
     /// The site sends something of its own accord when the system starts.
     Start,
     /// The site asks.
-    Request,
+    Request {
+        /// In this mode.
+        mode: Mode,
+    },
     /// The site enters.
     Enter {
         /// With this fence.
         fence: u64,
+        /// In this mode.
+        mode: Mode,
     },
     /// The site leaves.
     Exit,

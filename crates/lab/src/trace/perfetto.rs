@@ -3,7 +3,7 @@
 use super::{Record, Sink, What, sentence};
 use crate::property::Names;
 use crate::time::Time;
-use lockkeeper_core::SiteId;
+use lockkeeper_core::{Mode, SiteId};
 use serde_json::{Value, json};
 use std::io::{self, Write};
 
@@ -81,8 +81,10 @@ impl Sink for Perfetto {
         let (site, now) = (record.site, record.at);
         match record.what {
             What::Start => self.instant(record, "start"),
-            What::Request => self.change(site, Some("waiting"), now),
-            What::Enter { .. } => self.change(site, Some("inside"), now),
+            What::Request { mode: Mode::Exclusive } => self.change(site, Some("waiting"), now),
+            What::Request { mode: Mode::Shared } => self.change(site, Some("waiting to share"), now),
+            What::Enter { mode: Mode::Exclusive, .. } => self.change(site, Some("inside"), now),
+            What::Enter { mode: Mode::Shared, .. } => self.change(site, Some("sharing"), now),
             What::Exit | What::Recover => self.change(site, None, now),
             What::Crash => self.change(site, Some("crashed"), now),
             What::Receive { id, message, .. } => self.flow(record, "f", id, &message.to_string()),

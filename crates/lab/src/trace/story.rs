@@ -2,6 +2,7 @@
 
 use super::{Record, Sink, What};
 use crate::time::Time;
+use lockkeeper_core::Mode;
 use std::io;
 
 /// What happened, as a sentence that a student understands.
@@ -14,8 +15,12 @@ pub fn sentence(record: &Record<'_>) -> String {
     };
     let happened = match record.what {
         What::Start => format!("{name} starts."),
-        What::Request => because(format!("{name} wants to enter")),
-        What::Enter { fence } => format!("{name} is inside, with fence {fence}."),
+        What::Request { mode: Mode::Exclusive } => because(format!("{name} wants to enter")),
+        What::Request { mode: Mode::Shared } => because(format!("{name} wants to enter and to share")),
+        What::Enter { fence, mode: Mode::Exclusive } => format!("{name} is inside, with fence {fence}."),
+        What::Enter { fence, mode: Mode::Shared } => {
+            format!("{name} is inside and shares, with fence {fence}.")
+        }
         What::Exit => because(format!("{name} leaves")),
         What::Receive { from, message, .. } => {
             because(format!("{name} receives {message} from {}", names.of(from)))

@@ -3,7 +3,7 @@
 use super::{Record, Sink, What};
 use crate::property::Names;
 use crate::time::Time;
-use lockkeeper_core::SiteId;
+use lockkeeper_core::{Mode, SiteId};
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
@@ -36,6 +36,7 @@ enum State {
     Idle,
     Waiting,
     Inside,
+    Sharing,
     Down,
     Paused,
 }
@@ -203,7 +204,10 @@ impl Svg {
             );
             next = item(svg, shape, word);
         }
-        for (state, text) in [(State::Waiting, "waiting"), (State::Inside, "critical section")] {
+        let states =
+            [(State::Waiting, "waiting"), (State::Inside, "critical section"), (State::Sharing, "shared")];
+        let shares = self.spans.iter().any(|span| span.state == State::Sharing);
+        for (state, text) in states.into_iter().filter(|(state, _)| *state != State::Sharing || shares) {
             let (colour, thick) = look(state);
             let shape = format!(
                 "<rect x=\"{next:.1}\" y=\"{:.1}\" width=\"20\" height=\"{thick}\" rx=\"2\" fill=\"{colour}\"/>",
@@ -240,6 +244,7 @@ fn look(state: State) -> (&'static str, f64) {
     match state {
         State::Waiting => ("#f0c36d", 6.0),
         State::Inside => ("#20639b", 18.0),
+        State::Sharing => ("#7fb2d9", 18.0),
         State::Down => ("#ffffff", 4.0),
         State::Paused => ("#dddddd", 12.0),
         State::Idle => ("none", 0.0),
@@ -251,6 +256,7 @@ fn draw_span(svg: &mut String, span: &Span, names: Names, from: f64, to: f64, y:
     let word = match span.state {
         State::Waiting => "waits",
         State::Inside => "is inside",
+        State::Sharing => "is inside and shares",
         State::Down => "is down",
         State::Paused => "is paused",
         State::Idle => "is idle",
@@ -353,8 +359,9 @@ impl Sink for Svg {
     fn record(&mut self, record: &Record<'_>) -> io::Result<()> {
         let (site, now) = (record.site, record.at);
         match record.what {
-            What::Request => self.change(site, State::Waiting, now),
-            What::Enter { .. } => self.change(site, State::Inside, now),
+            What::Request { .. } => self.change(site, State::Waiting, now),
+            What::Enter { mode: Mode::Exclusive, .. } => self.change(site, State::Inside, now),
+            What::Enter { mode: Mode::Shared, .. } => self.change(site, State::Sharing, now),
             What::Exit | What::Recover => self.change(site, State::Idle, now),
             What::Crash => self.change(site, State::Down, now),
             What::Pause => {

@@ -9,6 +9,7 @@ mod naimi_trehel;
 mod others;
 mod raymond;
 mod ricart_agrawala;
+mod sharing;
 mod suzuki_kasami;
 mod textbooks;
 mod token_ring;

@@ -16,7 +16,7 @@ impl Sink for Transcript {
     fn record(&mut self, record: &Record<'_>) -> io::Result<()> {
         let name = record.name();
         let line = match record.what {
-            What::Request => format!("{name} asks"),
+            What::Request { .. } => format!("{name} asks"),
             What::Enter { .. } => format!("{name} enters"),
             What::Exit => format!("{name} leaves"),
             What::Crash => format!("{name} crashes"),
@@ -87,4 +87,6 @@ transcripts! {
     the_coordinator_queues_and_grants: "centralized-queue.txt",
     the_token_goes_round_the_ring: "token-ring.txt",
     a_reply_overtakes_a_request: "lamport-overtaken.txt",
+    one_late_reply_answers_two_requests: "k-mutual-exclusion-late-reply.txt",
+    readers_share_and_a_writer_is_not_passed: "readers-writers.txt",
 }

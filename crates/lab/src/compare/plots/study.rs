@@ -57,12 +57,7 @@ impl Study {
         // A coordinator can let one in every 2T + E: six tenths of that keep every algorithm busy and none swamped.
         let offered = 0.6 / (2.0 + inside);
         let subject = |algorithm: &String| -> Result<Subject, Error> {
-            let spec = |load| Spec {
-                load,
-                entries: ENTRIES,
-                cs: Some(sweep.cs.clone()),
-                ..Spec::new(algorithm, sites)
-            };
+            let spec = |load| Spec { entries: ENTRIES, ..sweep.spec(algorithm, sites, load) };
             let rate = |total: f64| LoadSpec::Poisson(total / sites as f64);
             let loads: Vec<f64> = (1..=POINTS).map(|step| limit * step as f64 / 10.0).collect();
             let throughput = loads

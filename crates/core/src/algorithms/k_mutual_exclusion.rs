@@ -1,0 +1,308 @@
+//! # Raymond's algorithm for k entries at once
+//!
+//! Kerry Raymond: *A Distributed Algorithm for Multiple Entries to a Critical Section*.
+//! Information Processing Letters 30(4), 1989, pages 189–193.
+//!
+//! **Idea.** Ricart and Agrawala's algorithm for a semaphore: a site asks everybody and enters with N−k replies, since the
+//! k−1 who have not replied are at most that many inside or before it. Those replies come late, after the entry or even
+//! after the next request, so a site counts how many each other site still owes; whoever owes nothing has given its
+//! permission. Replies to one site that were deferred meanwhile travel together.
+//!
+//! **Assumes** reliable channels in any order; no crashes.
+//!
+//! **Cost.** N−1 REQUESTs, and a REPLY from everybody in the end: 2(N−1) messages per entry; T from an exit to the next
+//! entry, where at least 2k sites take turns. A site that stays inside while another asks several times owes it one REPLY
+//! for all of them: while k−1 stay inside, an entry of the others costs 2N−k−1. Sites that take equal turns save nothing,
+//! because everybody leaves between two requests of anybody else: high load then costs 2(N−1) too.
+//!
+//! **Pitfalls.** A late reply must not be taken for one to the present request: a site that forgets what it is owed lets
+//! k+1 in. A request that overtakes an older one of the same site must not settle the older one. As with k = 1, ties
+//! are broken by the site's number and the clock takes over the time of every request received. Entries need not come in
+//! the order of timestamps: which k−1 replies are the last ones is a matter of luck. A permit orders nothing, so fences rise
+//! only with k = 1.
+
+use crate::mutex::{Channels, Cost, Family, Setting, Settings, list};
+use crate::{
+    About, Ask, Entered, Expected, Field, LamportClock, Load, MutualExclusion, Never, Out, Phase, Protocol,
+    Setup, Sharing, SiteId, Timestamp, Vocabulary, Word,
+};
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+use serde::{Deserialize, Serialize};
+
+/// What sites say to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Message {
+    /// I want to enter; my request has this time.
+    Request(u64),
+    /// You may, as far as I am concerned: an answer to so many of your requests.
+    Reply(u32),
+}
+
+impl Vocabulary for Message {
+    const WORDS: &'static [Word] = &[Word::enter("REQUEST"), Word::enter("REPLY")];
+
+    fn word(&self) -> usize {
+        match self {
+            Self::Request(_) => 0,
+            Self::Reply(_) => 1,
+        }
+    }
+}
+
+impl fmt::Display for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Request(time) => write!(f, "REQUEST({time})"),
+            Self::Reply(requests) => write!(f, "REPLY({requests})"),
+        }
+    }
+}
+
+crate::rules! {
+    /// The rules of the algorithm.
+    pub enum Rule {
+        /// A site wants in.
+        Asks: "asks everybody for permission",
+        /// A REQUEST arrives.
+        RepliesIdle: "does not want in: it replies at once",
+        /// A REQUEST arrives; by the timestamps.
+        RepliesYounger: "wants in too, but the other request comes first: it replies at once",
+        /// A REQUEST arrives; by the timestamps.
+        DefersOlder: "wants in too, and its own request comes first: it defers its reply",
+        /// A REQUEST arrives.
+        DefersInside: "is inside: it defers its reply",
+        /// A REPLY arrives, and its sender owes nothing more.
+        Collects: "has one more permission",
+        /// A REPLY arrives that leaves another one owed.
+        StillOwed: "notes the reply to an older request: its sender still owes one to the present request",
+        /// A REPLY arrives when it is not needed any more.
+        TooLate: "notes a reply that it entered without",
+        /// N−k permissions are in.
+        Enters: "lacks the permission of fewer than k others: it enters",
+        /// The section is over.
+        Leaves: "sends the replies that it deferred, if any",
+    }
+}
+
+/// What can be chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// How many may be inside at once.
+    pub k: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { k: 2 }
+    }
+}
+
+/// One site.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct KMutualExclusion {
+    me: SiteId,
+    k: usize,
+    /// The highest time seen in a request.
+    clock: LamportClock,
+    phase: Phase,
+    /// The time of the site's own request.
+    requested: u64,
+    /// How many replies each site owes to requests of this one; who owes none is not listed.
+    owed: BTreeMap<SiteId, u32>,
+    /// How many replies this site has deferred.
+    deferred: BTreeMap<SiteId, u32>,
+}
+
+impl KMutualExclusion {
+    fn own_request(&self) -> Timestamp {
+        Timestamp { time: self.requested, site: self.me }
+    }
+
+    fn enter_if_possible(&mut self, out: &mut Out<Self>) {
+        if self.phase == Phase::Waiting && self.owed.len() < self.k {
+            out.rule(Rule::Enters);
+            self.phase = Phase::Inside;
+            out.output(Entered);
+        }
+    }
+
+    fn request(&mut self, request: Timestamp, out: &mut Out<Self>) {
+        self.clock.observe(request.time);
+        let defer = match self.phase {
+            Phase::Idle => false,
+            Phase::Waiting => self.own_request() < request,
+            Phase::Inside => true,
+        };
+        out.rule(match (self.phase, defer) {
+            (Phase::Idle, _) => Rule::RepliesIdle,
+            (Phase::Waiting, false) => Rule::RepliesYounger,
+            (Phase::Waiting, true) => Rule::DefersOlder,
+            (Phase::Inside, _) => Rule::DefersInside,
+        });
+        if defer {
+            *self.deferred.entry(request.site).or_default() += 1;
+        } else {
+            out.send(request.site, Message::Reply(1));
+        }
+    }
+
+    fn reply(&mut self, from: SiteId, requests: u32, out: &mut Out<Self>) {
+        // Whoever owes nothing has nothing to say: a duplicate.
+        let Some(owed) = self.owed.get_mut(&from) else { return };
+        *owed = owed.saturating_sub(requests);
+        let settled = *owed == 0;
+        out.rule(match (self.phase, settled) {
+            (Phase::Waiting, true) => Rule::Collects,
+            (Phase::Waiting, false) => Rule::StillOwed,
+            _ => Rule::TooLate,
+        });
+        if settled {
+            self.owed.remove(&from);
+            self.enter_if_possible(out);
+        }
+    }
+}
+
+impl Protocol for KMutualExclusion {
+    type Input = Ask;
+    type Message = Message;
+    type Output = Entered;
+    type Timer = Never;
+    type Rule = Rule;
+
+    fn input(&mut self, ask: Ask, out: &mut Out<Self>) {
+        match ask {
+            Ask::Request(_) => {
+                out.rule(Rule::Asks);
+                self.phase = Phase::Waiting;
+                self.requested = self.clock.tick();
+                for site in out.others() {
+                    *self.owed.entry(site).or_default() += 1;
+                }
+                out.broadcast(Message::Request(self.requested));
+                self.enter_if_possible(out);
+            }
+            Ask::Release => {
+                out.rule(Rule::Leaves);
+                self.phase = Phase::Idle;
+                for (&site, &requests) in &self.deferred {
+                    out.send(site, Message::Reply(requests));
+                }
+                self.deferred.clear();
+            }
+        }
+    }
+
+    fn message(&mut self, from: SiteId, message: Message, out: &mut Out<Self>) {
+        match message {
+            Message::Request(time) => self.request(Timestamp { time, site: from }, out),
+            Message::Reply(requests) => self.reply(from, requests, out),
+        }
+    }
+
+    fn timer(&mut self, timer: Never, _out: &mut Out<Self>) {
+        match timer {}
+    }
+
+    fn fields(&self) -> Vec<Field> {
+        let told = |counts: &BTreeMap<SiteId, u32>| -> String {
+            list(counts.iter().map(|(site, count)| format!("{site}: {count}")), "none")
+        };
+        let mut fields = vec![
+            Field::new("state", self.phase),
+            Field::new("highest time seen", self.clock.now()),
+            Field::new("replies deferred", told(&self.deferred)),
+            Field::new("replies owed", told(&self.owed)),
+        ];
+        if self.phase == Phase::Waiting {
+            fields.push(Field::new("own request", self.own_request()));
+        }
+        fields
+    }
+
+    fn waits_for(&self) -> Vec<SiteId> {
+        if self.phase == Phase::Waiting { self.owed.keys().copied().collect() } else { Vec::new() }
+    }
+}
+
+impl MutualExclusion for KMutualExclusion {
+    const ABOUT: About = About {
+        slug: "k-mutual-exclusion",
+        title: "Raymond's algorithm for k entries at once",
+        family: Family::Permission,
+        paper: "Raymond, A Distributed Algorithm for Multiple Entries to a Critical Section, IPL 1989",
+        idea: "A semaphore: a site enters with the permission of all but k−1 others, and counts the late replies.",
+        channels: Channels::Any,
+        perpetual: false,
+        deadlock_free: true,
+        cost: Cost { low: "2(N−1)", high: "2N−k−1 to 2(N−1)", sync_delay: "T", client_delay: "2T" },
+        crash: "of up to k−1 sites outside: nothing; of one inside: a permit fewer; of more: everybody waits for ever",
+        settings: &[Setting {
+            name: "k",
+            values: "a number from 1",
+            default: "2",
+            help: "how many may be inside at once",
+        }],
+    };
+
+    type Options = Options;
+
+    fn options(settings: &mut Settings, _sites: usize) -> Result<Options, String> {
+        let number = |text: &str| text.parse().ok().filter(|&k| k > 0);
+        Ok(Options { k: settings.take("k", Options::default().k, number, "a number from 1")? })
+    }
+
+    fn sharing(options: &Options) -> Sharing {
+        Sharing::Semaphore(options.k)
+    }
+
+    fn start(me: SiteId, setup: &Setup<Options>, _out: &mut Out<Self>) -> Self {
+        Self {
+            me,
+            k: setup.options.k,
+            clock: LamportClock::default(),
+            phase: setup.phase_of(me),
+            requested: 0,
+            owed: BTreeMap::new(),
+            deferred: BTreeMap::new(),
+        }
+    }
+
+    fn expected(load: Load, sites: usize, options: &Options) -> Expected {
+        let room_for_all = sites <= options.k;
+        // With fewer sites, one that has just left is needed again before its request is answered.
+        let take_turns = sites >= 2 * options.k;
+        Expected {
+            messages_per_entry: (load == Load::Low || take_turns).then_some(2.0 * (sites as f64 - 1.0)),
+            sync_delay: take_turns.then_some(1.0),
+            client_delay: Some(if room_for_all { 0.0 } else { 2.0 }),
+        }
+    }
+
+    fn dormant(options: &Options) -> &'static [&'static str] {
+        const NEVER_LATE: &[&str] = &[
+            "notes the reply to an older request: its sender still owes one to the present request",
+            "notes a reply that it entered without",
+        ];
+        if options.k == 1 { NEVER_LATE } else { &[] }
+    }
+
+    fn timestamp(&self) -> Option<Timestamp> {
+        (self.phase != Phase::Idle).then(|| self.own_request())
+    }
+
+    fn invariant(&self) -> Result<(), &'static str> {
+        if self.phase == Phase::Inside && self.owed.len() >= self.k {
+            return Err("inside without the permission of k others or more");
+        }
+        if self.phase == Phase::Idle && !self.deferred.is_empty() {
+            return Err("outside, and yet it owes replies");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,275 @@
+//! Who may be inside together: the one place that says which entries conflict.
+//!
+//! Drivers, checkers and tests ask here and nowhere else.
+//!
+//! | lock | inside together | [conflict](Sharing::conflict), and so fences that must rise |
+//! |---|---|---|
+//! | [`Mutex`](Sharing::Mutex) | one | any two entries |
+//! | [`Semaphore`](Sharing::Semaphore) | up to k | no two entries, unless k is 1: a permit says nothing about the others |
+//! | [`ReadersWriters`](Sharing::ReadersWriters) | one exclusive entry, or any number of shared ones | any two, unless both are shared |
+
+use crate::SiteId;
+use crate::mutex::{list, parse_site};
+use alloc::format;
+use alloc::string::String;
+use core::fmt;
+use serde::{Deserialize, Serialize};
+
+/// How an application wants to be inside.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// The plain way: alone, or as one of the k that a semaphore lets in.
+    #[default]
+    Exclusive,
+    /// Together with others who share: a reader.
+    Shared,
+}
+
+impl Mode {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Exclusive, Self::Shared];
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Exclusive => "exclusive",
+            Self::Shared => "shared",
+        })
+    }
+}
+
+/// Somebody inside, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Holder {
+    /// Who.
+    pub site: SiteId,
+    /// How.
+    pub mode: Mode,
+}
+
+impl Holder {
+    /// A holder in the plain way.
+    pub fn exclusive(site: SiteId) -> Self {
+        Self { site, mode: Mode::Exclusive }
+    }
+
+    /// A holder that shares.
+    pub fn shared(site: SiteId) -> Self {
+        Self { site, mode: Mode::Shared }
+    }
+
+    /// Reads `2`, `S2`, `2:shared` or `S2 shared`, as people count sites, from 1.
+    pub fn parse(text: &str, sites: usize) -> Result<Self, String> {
+        let (site, mode) = text.split_once([':', ' ']).unwrap_or((text, "exclusive"));
+        let mode = match mode.trim() {
+            "exclusive" => Mode::Exclusive,
+            "shared" => Mode::Shared,
+            other => return Err(format!("a site is inside 'exclusive' or 'shared', not '{other}'")),
+        };
+        let site = parse_site(site, sites)
+            .ok_or_else(|| format!("there is no site '{site}': sites are numbered from 1 to {sites}"))?;
+        Ok(Self { site, mode })
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.mode {
+            Mode::Exclusive => write!(f, "{}", self.site.number()),
+            Mode::Shared => write!(f, "{}:shared", self.site.number()),
+        }
+    }
+}
+
+/// So many sites in each mode: inside, or waiting.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Crowd {
+    /// In the plain way.
+    pub exclusive: usize,
+    /// Sharing.
+    pub shared: usize,
+}
+
+impl Crowd {
+    /// All of them.
+    pub fn all(self) -> usize {
+        self.exclusive + self.shared
+    }
+
+    /// One more.
+    pub fn add(&mut self, mode: Mode) {
+        *self.count(mode) += 1;
+    }
+
+    /// One fewer.
+    pub fn remove(&mut self, mode: Mode) {
+        *self.count(mode) -= 1;
+    }
+
+    /// How many in this mode.
+    pub fn of(mut self, mode: Mode) -> usize {
+        *self.count(mode)
+    }
+
+    fn count(&mut self, mode: Mode) -> &mut usize {
+        match mode {
+            Mode::Exclusive => &mut self.exclusive,
+            Mode::Shared => &mut self.shared,
+        }
+    }
+}
+
+/// The kind of a lock: who may be inside together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Sharing {
+    /// One at a time.
+    #[default]
+    Mutex,
+    /// Up to so many at a time.
+    Semaphore(usize),
+    /// One exclusive entry, or any number of shared ones.
+    ReadersWriters,
+}
+
+impl Sharing {
+    /// Whether this kind of lock can be asked for in this mode.
+    pub fn knows(self, mode: Mode) -> bool {
+        mode == Mode::Exclusive || self == Self::ReadersWriters
+    }
+
+    /// Whether these two can never be inside together. What conflicts has rising fences.
+    pub fn conflict(self, one: Mode, other: Mode) -> bool {
+        match self {
+            Self::Mutex => true,
+            Self::Semaphore(most) => most <= 1,
+            Self::ReadersWriters => one == Mode::Exclusive || other == Mode::Exclusive,
+        }
+    }
+
+    /// Whether the entry of one can keep the other waiting. What conflicts competes; so do the permits of a
+    /// semaphore, although two of them may be inside together.
+    pub fn compete(self, one: Mode, other: Mode) -> bool {
+        matches!(self, Self::Semaphore(_)) || self.conflict(one, other)
+    }
+
+    /// How many more may enter in this mode while so many are inside.
+    pub fn room(self, inside: Crowd, mode: Mode) -> usize {
+        match (self, mode) {
+            (Self::Mutex, _) => 1usize.saturating_sub(inside.all()),
+            (Self::Semaphore(most), _) => most.saturating_sub(inside.all()),
+            (Self::ReadersWriters, Mode::Exclusive) => 1usize.saturating_sub(inside.all()),
+            (Self::ReadersWriters, Mode::Shared) if inside.exclusive > 0 => 0,
+            (Self::ReadersWriters, Mode::Shared) => usize::MAX,
+        }
+    }
+
+    /// Whether one more may enter in this mode while so many are inside: the safety property of every lock.
+    pub fn admits(self, inside: Crowd, mode: Mode) -> bool {
+        self.room(inside, mode) > 0
+    }
+
+    /// How many plain entries fit in at once.
+    pub fn capacity(self) -> usize {
+        self.room(Crowd::default(), Mode::Exclusive)
+    }
+
+    /// Refuses holders that cannot be inside together, with a sentence for whoever named them.
+    pub fn check(self, holders: &[Holder]) -> Result<(), String> {
+        let mut inside = Crowd::default();
+        for (place, holder) in holders.iter().enumerate() {
+            if holders[..place].iter().any(|other| other.site == holder.site) {
+                return Err(format!("{} is named twice among those who start inside", holder.site));
+            }
+            if !self.knows(holder.mode) {
+                return Err(format!("{} cannot share this lock: it is {self}", holder.site));
+            }
+            if !self.admits(inside, holder.mode) {
+                let named = list(holders.iter().map(|holder| holder.site), "nobody");
+                return Err(format!("{named} cannot all start inside: this lock is {self}"));
+            }
+            inside.add(holder.mode);
+        }
+        Ok(())
+    }
+}
+
+/// What the lock is, for the end of a sentence: `this lock is …`.
+impl fmt::Display for Sharing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Mutex => f.write_str("a mutex, which one site holds at a time"),
+            Self::Semaphore(most) => write!(f, "a semaphore, which {most} hold at a time"),
+            Self::ReadersWriters => f.write_str(
+                "a readers-writers lock, which one site holds at a time, or several that share, as in 1:shared,2:shared",
+            ),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+
+    const E: Mode = Mode::Exclusive;
+    const S: Mode = Mode::Shared;
+
+    fn inside(exclusive: usize, shared: usize) -> Crowd {
+        Crowd { exclusive, shared }
+    }
+
+    #[test]
+    fn only_readers_and_permits_may_be_inside_together() {
+        for (one, other) in [(E, E), (E, S), (S, E), (S, S)] {
+            assert!(Sharing::Mutex.conflict(one, other));
+            assert!(Sharing::Semaphore(1).conflict(one, other));
+            assert!(!Sharing::Semaphore(2).conflict(one, other) && Sharing::Semaphore(2).compete(one, other));
+            assert_eq!(Sharing::ReadersWriters.conflict(one, other), (one, other) != (S, S));
+            assert_eq!(Sharing::ReadersWriters.compete(one, other), (one, other) != (S, S));
+        }
+    }
+
+    #[test]
+    fn a_lock_admits_what_it_has_room_for() {
+        assert!(Sharing::Mutex.admits(inside(0, 0), E) && !Sharing::Mutex.admits(inside(1, 0), E));
+        assert!(Sharing::Semaphore(3).admits(inside(2, 0), E));
+        assert!(!Sharing::Semaphore(3).admits(inside(3, 0), E));
+        assert!(
+            Sharing::ReadersWriters.admits(inside(0, 7), S)
+                && !Sharing::ReadersWriters.admits(inside(0, 7), E)
+        );
+        assert!(
+            !Sharing::ReadersWriters.admits(inside(1, 0), S)
+                && !Sharing::ReadersWriters.admits(inside(1, 0), E)
+        );
+        assert_eq!(
+            [Sharing::Mutex, Sharing::Semaphore(4), Sharing::ReadersWriters].map(Sharing::capacity),
+            [1, 4, 1]
+        );
+    }
+
+    #[test]
+    fn a_start_that_cannot_be_is_refused_with_a_sentence() {
+        let of = |text: &str| Holder::parse(text, 5).unwrap();
+        let refused = |sharing: Sharing, holders: &[Holder]| sharing.check(holders).unwrap_err();
+        assert!(refused(Sharing::Mutex, &[of("1"), of("2")]).starts_with("S1, S2 cannot all start inside"));
+        assert!(refused(Sharing::Semaphore(2), &[of("1"), of("2"), of("3")]).contains("which 2 hold"));
+        assert!(refused(Sharing::ReadersWriters, &[of("1:shared"), of("2")]).contains("S1, S2"));
+        assert!(refused(Sharing::Semaphore(9), &[of("4"), of("4")]).contains("S4 is named twice"));
+        assert!(refused(Sharing::Mutex, &[of("1:shared")]).contains("S1 cannot share"));
+        assert_eq!(Sharing::Semaphore(2).check(&[of("1"), of("2")]), Ok(()));
+        assert_eq!(Sharing::ReadersWriters.check(&[of("S1 shared"), of("s2:shared")]), Ok(()));
+    }
+
+    #[test]
+    fn a_holder_is_written_as_it_is_read() {
+        for text in ["3", "4:shared"] {
+            assert_eq!(Holder::parse(text, 5).unwrap().to_string(), text);
+        }
+        assert!(Holder::parse("6", 5).unwrap_err().contains("there is no site '6'"));
+        assert!(Holder::parse("1:often", 5).unwrap_err().contains("not 'often'"));
+    }
+}

@@ -1,0 +1,184 @@
+//! Locks that several may hold: Raymond, *A Distributed Algorithm for Multiple Entries to a Critical Section*, 1989, and
+//! readers and writers by permission.
+
+use super::{LoadSpec, SITES, assert_equal, assert_near, measure, n};
+use lockkeeper_core::{Holder, Mode, SiteId};
+use lockkeeper_lab::delay::Delay;
+use lockkeeper_lab::spec::{Action, Scripted};
+use lockkeeper_lab::trace::{Record, Sink, What};
+use lockkeeper_lab::{Progress, Report, Spec, Time, simulate, trace_run};
+use std::io;
+
+/// The permits that are tried.
+const PERMITS: [usize; 5] = [1, 2, 3, 5, 8];
+/// The shares of readers that are tried.
+const SHARES: [f64; 5] = [0.0, 0.2, 0.5, 0.8, 1.0];
+
+fn permits(sites: usize, k: usize, load: LoadSpec) -> Report {
+    measure("k-mutual-exclusion", sites, load, &[("k", &k.to_string())])
+}
+
+/// Each of the N−1 others gets a REQUEST and sends a REPLY: 2(N−1) messages, a round trip when nobody else is there.
+#[test]
+fn a_permit_costs_a_request_to_and_a_reply_from_everybody_else() {
+    for (sites, k) in SITES.into_iter().flat_map(|sites| PERMITS.map(|k| (sites, k))) {
+        let low = permits(sites, k, LoadSpec::Low);
+        assert_equal(low.messages_per_entry, 2.0 * (n(sites) - 1.0), "messages");
+        let delay = if sites <= k { 0.0 } else { 2.0 };
+        assert_equal(low.client_delay.mean, delay, "client delay");
+        assert_equal(low.client_delay.max, delay, "largest client delay");
+    }
+}
+
+/// N−k replies are enough: k sites are inside together, never more, and k entries come in each T+E.
+#[test]
+fn k_are_inside_together_and_never_one_more() {
+    for (k, rounds) in PERMITS.into_iter().flat_map(|k| [2, 3, 4].map(|rounds| (k, rounds))) {
+        let sites = rounds * k;
+        let high = permits(sites, k, LoadSpec::High);
+        assert_eq!(high.max_inside, k, "{sites} sites");
+        assert_equal(high.sync_delay.mean, 1.0, "synchronization delay");
+        assert_equal(high.sync_delay.max, 1.0, "largest synchronization delay");
+        assert_near(high.throughput, k as f64 / 1.1, "throughput is k/(SD+E)");
+        assert_near(high.messages_per_entry, 2.0 * (n(sites) - 1.0), "messages, when all take turns");
+    }
+    // Where there is room for all, nobody waits for anybody.
+    let roomy = permits(5, 8, LoadSpec::High);
+    assert_eq!((roomy.max_inside, roomy.waiting.max), (5, Some(0.0)));
+}
+
+/// While k−1 stay inside, an entry of the others needs N−1 requests and the N−k replies that it waits for: 2N−k−1
+/// messages. What those inside owe is sent at once when they leave.
+#[test]
+fn whoever_stays_inside_saves_its_replies() {
+    for (sites, k) in [(5, 2), (9, 2), (9, 3), (9, 5), (16, 8), (33, 5)] {
+        let mut spec = Spec::new("k-mutual-exclusion", sites);
+        spec.settings = vec![("k".into(), k.to_string())];
+        spec.entries = 12 * (sites - k + 1) as u64;
+        let inside: Vec<SiteId> = SiteId::all(k - 1).collect();
+        spec.holders = inside.iter().copied().map(Holder::exclusive).collect();
+        spec.script =
+            inside.iter().map(|&site| Scripted { at: Time::ZERO, action: Action::Pause(site) }).collect();
+        let report = simulate(&spec, 7, 1, &Progress::default()).unwrap();
+        assert!(report.held(), "{:?}", report.violations);
+        assert_equal(report.messages_per_entry, 2.0 * n(sites) - n(k) - 1.0, "messages");
+        assert_eq!(report.max_inside, k);
+        assert_equal(report.sync_delay.max, 1.0, "the others take turns as for a mutex");
+    }
+}
+
+/// With one permit it is Ricart and Agrawala's algorithm, to the message.
+#[test]
+fn one_permit_is_a_mutex() {
+    for sites in SITES {
+        let (one, mutex) =
+            (permits(sites, 1, LoadSpec::High), measure("ricart-agrawala", sites, LoadSpec::High, &[]));
+        assert_eq!((one.messages, one.max_inside), (mutex.messages, 1));
+        assert_eq!(one.fairness.timestamp_inversions, 0);
+    }
+}
+
+fn readers(sites: usize, share: f64, load: LoadSpec) -> Report {
+    let mut spec = Spec::new("readers-writers", sites);
+    spec.load = load;
+    spec.readers = share;
+    spec.entries = 40 * sites as u64;
+    let report = simulate(&spec, 7, 1, &Progress::default()).unwrap();
+    assert!(report.held(), "{:?}", report.violations);
+    report
+}
+
+/// As Ricart and Agrawala's, whatever the share of readers; the next one enters T after a writer or the last reader.
+#[test]
+fn reading_and_writing_cost_the_same_messages_and_delays() {
+    for (sites, share) in SITES.into_iter().flat_map(|sites| SHARES.map(|share| (sites, share))) {
+        let low = readers(sites, share, LoadSpec::Low);
+        assert_equal(low.messages_per_entry, 2.0 * (n(sites) - 1.0), "messages, low load");
+        assert_equal(low.client_delay.max, 2.0, "client delay");
+        let high = readers(sites, share, LoadSpec::High);
+        assert_near(high.messages_per_entry, 2.0 * (n(sites) - 1.0), "messages, high load");
+        if share < 1.0 {
+            assert_equal(high.sync_delay.mean, 1.0, "synchronization delay");
+            assert_equal(high.sync_delay.max, 1.0, "largest synchronization delay");
+        }
+    }
+}
+
+/// Readers are inside together, all of them if nobody writes; and nobody is passed by more than one entry of each
+/// other site that stands in its way.
+#[test]
+fn readers_share_and_nobody_is_passed_twice() {
+    for sites in SITES {
+        let all_read = readers(sites, 1.0, LoadSpec::High);
+        assert_eq!((all_read.max_inside, all_read.fairness.max_bypass), (sites, 0));
+        assert_eq!(all_read.sync_delay.count, 0, "nobody ever waits for an exit");
+        assert_equal(all_read.waiting.max, 2.0, "a round trip");
+        assert_eq!(readers(sites, 0.0, LoadSpec::High).max_inside, 1, "writers");
+        for share in SHARES {
+            let report = readers(sites, share, LoadSpec::High);
+            assert!(report.fairness.max_bypass < sites as u64, "{:?}", report.fairness);
+            assert_eq!(report.fairness.timestamp_inversions, 0);
+        }
+    }
+}
+
+/// Who entered, and when.
+#[derive(Default)]
+struct Entries(Vec<(Time, SiteId, Mode)>);
+
+impl Sink for Entries {
+    fn record(&mut self, record: &Record<'_>) -> io::Result<()> {
+        if let What::Enter { mode, .. } = record.what {
+            self.0.push((record.at, record.site, mode));
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, _end: Time) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Six sites ask one after the other, every T/2, for a section of 4 T, so that some are always there; a seventh asks
+/// for something else at 20 T. Gives all entries, and the one of the seventh.
+fn one_among_others(others: Mode, own: Mode) -> (Entries, Time) {
+    let mut spec = Spec::new("readers-writers", 7);
+    spec.load = LoadSpec::Script;
+    spec.cs = Some(Delay::Constant(at(4.0)));
+    let stream = (0..100).map(|i| Scripted {
+        at: Time::from_milli_t(500 * i),
+        action: Action::Request(SiteId::new(i as usize % 6), others),
+    });
+    spec.script = stream.collect();
+    spec.script.push(Scripted { at: at(20.0), action: Action::Request(SiteId(6), own) });
+    spec.script.sort_by_key(|scripted| scripted.at);
+    let mut entries = Entries::default();
+    let report = trace_run(&spec, 1, &mut entries, &Progress::default()).unwrap();
+    assert!(report.held(), "{:?}", report.violations);
+    let entered = entries.0.iter().find(|(_, site, _)| *site == SiteId(6)).expect("it got in").0;
+    (entries, entered)
+}
+
+fn at(t: f64) -> Time {
+    Time::from_t(t).unwrap()
+}
+
+/// Once its request is known everywhere, no reader that asks later goes first: the writer waits for those who are
+/// inside or on their way in, for at most T + 2T + 4T, and one T more for the last reply.
+#[test]
+fn a_writer_gets_in_among_a_stream_of_readers() {
+    let (entries, entered) = one_among_others(Mode::Shared, Mode::Exclusive);
+    assert!(entered <= at(28.0), "{entered}");
+    let together = entries.0.iter().filter(|(time, ..)| *time < entered).count();
+    assert!(together > 20, "the readers shared: {together} entries of 4 T before {entered} T");
+    assert!(entries.0.iter().any(|(time, ..)| *time > entered), "and went on after it");
+}
+
+/// A reader passes nobody and is passed by those writers only that asked before it: each of the six at most once.
+#[test]
+fn a_reader_gets_in_among_a_stream_of_writers() {
+    let (entries, entered) = one_among_others(Mode::Exclusive, Mode::Shared);
+    let before = entries.0.iter().filter(|(time, ..)| at(20.0) < *time && *time < entered).count();
+    assert!((1..=6).contains(&before), "{before} writers went first");
+    assert!(entries.0.iter().any(|(time, ..)| *time > entered), "others went after it");
+}
