@@ -86,6 +86,16 @@ pub trait MutualExclusion: Protocol<Input = Ask, Output = Entered> {
         None
     }
 
+    /// Whether the paper promises that conflicting requests are served in the order of their timestamps.
+    fn in_timestamp_order() -> bool {
+        false
+    }
+
+    /// The most messages per entry that the paper allows, in any run in which everybody who asks is served.
+    fn most_messages(_sites: usize, _options: &Self::Options) -> Option<usize> {
+        None
+    }
+
     /// How many tokens this site has. There must never be more than one in the whole system.
     fn tokens(&self) -> u32 {
         0

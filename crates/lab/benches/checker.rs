@@ -17,7 +17,7 @@ use std::time::Instant;
 
 fn main() {
     let ours = || {
-        let net = Net::new(LamportMutex { processes: 3, max_clock: 6 }, false);
+        let net = Net::new(LamportMutex { processes: 3, max_clock: 6 });
         let mut search = Search::new(&net, 1);
         let start = Instant::now();
         let _ = search.run(u64::MAX, |_| true);
@@ -25,12 +25,21 @@ fn main() {
     };
     let theirs = || {
         let start = Instant::now();
-        let checker = stateright_model::Spec(LamportMutex { processes: 3, max_clock: 6 }).checker().threads(1).spawn_bfs().join();
+        let checker = stateright_model::Spec(LamportMutex { processes: 3, max_clock: 6 })
+            .checker()
+            .threads(1)
+            .spawn_bfs()
+            .join();
         (start.elapsed().as_secs_f64(), checker.unique_state_count())
     };
     for _ in 0..5 {
         let (seconds, sofar) = ours();
-        println!("lockkeeper {:.3} s, {:.0} distinct/s, {} bytes per state", seconds, sofar.distinct as f64 / seconds, sofar.bytes as u64 / sofar.distinct);
+        println!(
+            "lockkeeper {:.3} s, {:.0} distinct/s, {} bytes per state",
+            seconds,
+            sofar.distinct as f64 / seconds,
+            sofar.bytes as u64 / sofar.distinct
+        );
         let (seconds, distinct) = theirs();
         println!("stateright {:.3} s, {:.0} distinct/s ({distinct})", seconds, distinct as f64 / seconds);
     }

@@ -266,6 +266,10 @@ impl MutualExclusion for BakeryMessages {
         }
     }
 
+    fn most_messages(sites: usize, _options: &()) -> Option<usize> {
+        Some(6 * (sites - 1))
+    }
+
     fn expected(_load: Load, sites: usize, _options: &()) -> Expected {
         let alone = sites == 1;
         Expected {

@@ -262,6 +262,10 @@ impl MutualExclusion for Centralized {
         }
     }
 
+    fn most_messages(_sites: usize, options: &Options) -> Option<usize> {
+        Some(if options.denied { 4 } else { 3 })
+    }
+
     fn expected(load: Load, sites: usize, options: &Options) -> Expected {
         // The share of entries that are not the coordinator's own.
         let remote = if options.coordinator.is_some() { 1.0 - 1.0 / sites as f64 } else { 1.0 };

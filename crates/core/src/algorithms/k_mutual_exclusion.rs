@@ -273,6 +273,10 @@ impl MutualExclusion for KMutualExclusion {
         }
     }
 
+    fn most_messages(sites: usize, _options: &Options) -> Option<usize> {
+        Some(2 * (sites - 1))
+    }
+
     fn expected(load: Load, sites: usize, options: &Options) -> Expected {
         let room_for_all = sites <= options.k;
         // With fewer sites, one that has just left is needed again before its request is answered.

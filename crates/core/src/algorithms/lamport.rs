@@ -239,6 +239,14 @@ impl<V: Variant> MutualExclusion for Queueing<V> {
         }
     }
 
+    fn in_timestamp_order() -> bool {
+        true
+    }
+
+    fn most_messages(sites: usize, _options: &()) -> Option<usize> {
+        Some(3 * (sites - 1))
+    }
+
     fn expected(load: Load, sites: usize, _options: &()) -> Expected {
         let alone = sites == 1;
         let each = if V::SUPPRESSES && load == Load::High { 2.0 } else { 3.0 };

@@ -201,6 +201,10 @@ impl MutualExclusion for NaimiTrehel {
         }
     }
 
+    fn most_messages(sites: usize, _options: &()) -> Option<usize> {
+        Some(sites)
+    }
+
     fn expected(load: Load, sites: usize, _options: &()) -> Expected {
         let harmonic: f64 = (1..sites).map(|k| 1.0 / k as f64).sum();
         let n = sites as f64;

@@ -212,6 +212,11 @@ impl MutualExclusion for NeilsenMizuno {
         }
     }
 
+    fn most_messages(_sites: usize, tree: &Tree) -> Option<usize> {
+        // Along the tree, whose longest way on a star is two, and the privilege comes back at once.
+        (*tree == Tree::Star).then_some(3)
+    }
+
     fn expected(load: Load, sites: usize, tree: &Tree) -> Expected {
         let n = sites as f64;
         // A site asks along the tree, and the privilege comes back in one message, unless it is here already.

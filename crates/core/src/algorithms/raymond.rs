@@ -197,6 +197,11 @@ impl MutualExclusion for Raymond {
         }
     }
 
+    fn most_messages(_sites: usize, tree: &Tree) -> Option<usize> {
+        // There and back along the tree, whose longest way on a star is two.
+        (*tree == Tree::Star).then_some(4)
+    }
+
     fn expected(load: Load, sites: usize, tree: &Tree) -> Expected {
         let low = 2.0 * tree.mean_distance(sites);
         // At high load the privilege visits the leaves of a star in turn; other trees have no formula here.

@@ -244,6 +244,14 @@ impl MutualExclusion for ReadersWriters {
         }
     }
 
+    fn in_timestamp_order() -> bool {
+        true
+    }
+
+    fn most_messages(sites: usize, _options: &()) -> Option<usize> {
+        Some(2 * (sites - 1))
+    }
+
     fn expected(_load: Load, sites: usize, _options: &()) -> Expected {
         let alone = sites == 1;
         Expected {

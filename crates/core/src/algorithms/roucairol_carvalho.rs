@@ -229,6 +229,10 @@ impl MutualExclusion for RoucairolCarvalho {
         }
     }
 
+    fn most_messages(sites: usize, _options: &()) -> Option<usize> {
+        Some(2 * (sites - 1))
+    }
+
     fn expected(load: Load, sites: usize, _options: &()) -> Expected {
         let each = if load == Load::High { 2.0 } else { 1.0 };
         Expected {

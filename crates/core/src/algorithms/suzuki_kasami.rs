@@ -218,6 +218,10 @@ impl MutualExclusion for SuzukiKasami {
         }
     }
 
+    fn most_messages(sites: usize, _options: &()) -> Option<usize> {
+        Some(sites)
+    }
+
     fn expected(load: Load, sites: usize, _options: &()) -> Expected {
         let n = sites as f64;
         let alone = sites == 1;

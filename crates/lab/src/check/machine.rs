@@ -3,7 +3,7 @@
 //! A mutual exclusion algorithm is one kind ([`super::mutex`]); a specification from the literature can be another.
 
 use crate::property::Property;
-use lockkeeper_core::{SiteId, Timestamp};
+use lockkeeper_core::{Mode, Sharing, SiteId, Timestamp};
 use smallvec::SmallVec;
 use std::hash::Hash;
 
@@ -27,10 +27,16 @@ pub trait Machines: Sync {
     fn choices(&self, who: usize, local: &Self::Local) -> SmallVec<[Choice; 4]>;
 
     /// Takes a step.
-    fn step(&self, who: usize, local: &mut Self::Local, cause: Cause<'_, Self::Parcel>) -> Step<Self::Parcel>;
+    fn step(&self, who: usize, local: &mut Self::Local, cause: Cause<'_, Self::Parcel>)
+    -> Step<Self::Parcel>;
 
     /// What others need to know of a machine's state.
     fn facts(&self, who: usize, local: &Self::Local) -> Facts;
+
+    /// Who may be inside together.
+    fn sharing(&self) -> Sharing {
+        Sharing::Mutex
+    }
 
     /// How many tokens travel in a message.
     fn tokens_in(&self, _parcel: &Self::Parcel) -> u32 {
@@ -42,7 +48,7 @@ pub trait Machines: Sync {
         0
     }
 
-    /// Another machine has entered: what this machine knew of the latest entry is no longer the latest.
+    /// Another machine has entered, excluding all others: the fences that this one knows of are of entries before.
     fn outdate(&self, _local: &mut Self::Local) {}
 
     /// The same for a message under way.
@@ -104,12 +110,14 @@ pub struct Choice {
     pub fault: Option<Fault>,
     /// A suspicion, and of whom. It is a fault unless that machine has crashed.
     pub suspects: Option<usize>,
+    /// Nobody is made to do it, however long it is possible: asking.
+    pub free: bool,
 }
 
 impl Choice {
     /// Something that is no fault.
     pub fn plain(code: u32) -> Self {
-        Self { code, fault: None, suspects: None }
+        Self { code, fault: None, suspects: None, free: false }
     }
 }
 
@@ -135,7 +143,7 @@ pub struct Step<M> {
 #[derive(Clone, Debug, Default)]
 pub struct Effect {
     /// The machine entered its critical section.
-    pub entered: bool,
+    pub entered: Option<Entry>,
     /// It left it.
     pub exited: bool,
     /// It began to wait.
@@ -151,8 +159,17 @@ pub struct Effect {
 impl Effect {
     /// Whether others could tell the difference if it happened sooner or later.
     pub fn is_visible(&self) -> bool {
-        self.entered || self.exited || self.crashed || self.wrong.is_some()
+        self.entered.is_some() || self.exited || self.crashed || self.wrong.is_some()
     }
+}
+
+/// An entry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Entry {
+    /// How.
+    pub mode: Mode,
+    /// What the machine knew of the fences before; see [`Facts::fence`].
+    pub fence: i8,
 }
 
 /// What others need to know of a machine.
@@ -162,6 +179,10 @@ pub struct Facts {
     pub waiting: bool,
     /// It is inside its critical section.
     pub inside: bool,
+    /// How it waits or is inside.
+    pub mode: Mode,
+    /// The largest fence that it knows of, relative to the latest entry that excluded all others; -1 for any before.
+    pub fence: i8,
     /// It has stopped.
     pub down: bool,
     /// The timestamp of its request, where requests are served in that order.

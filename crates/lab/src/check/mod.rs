@@ -1,6 +1,7 @@
 //! The checker: every reachable state of a small system.
 
 pub mod intern;
+pub mod liveness;
 pub mod machine;
 pub mod mutex;
 pub mod net;

@@ -1,10 +1,13 @@
 //! Mutual exclusion algorithms as the checker sees them.
 
-use super::machine::{Breach, Cause, Choice, Effect, Facts, Fault, Faults, Machines, Sent, Step};
+use super::machine::{
+    Breach, Cause, Choice, Effect, Entry, Facts, Fault, Faults, Machines, Sent, Step, Tallied,
+};
+use super::net::no_larger_fence;
 use crate::property::Property;
 use lockkeeper_core::protocol::TimerChange;
 use lockkeeper_core::{
-    Ask, MutualExclusion, Out, Phase, Protocol, Rules, Setup, Site, SiteId, Vocabulary,
+    Ask, Holder, Mode, MutualExclusion, Out, Phase, Protocol, Rules, Setup, Sharing, Site, SiteId, Vocabulary,
 };
 use smallvec::SmallVec;
 use std::fmt;
@@ -30,10 +33,10 @@ pub struct Local<P: Protocol> {
     phase: Phase,
     /// How often it has asked, where that is counted.
     asked: u8,
-    /// Whether it knows of the latest entry, directly or by messages: then its next fence will be larger.
-    ///
-    /// Fences are numbers that grow for ever; all that decides whether they rise is who knows the latest.
-    up_to_date: bool,
+    mode: Mode,
+    /// The largest fence that it knows of. Fences grow for ever; all that decides whether they rise is how they stand
+    /// to the latest entry that excluded all others, so that one counts as 0 and everything before as -1.
+    fence: i8,
     timers: SmallVec<[P::Timer; 1]>,
     suspected: u32,
 }
@@ -43,15 +46,15 @@ pub struct Local<P: Protocol> {
 pub struct Parcel<M> {
     /// What it says.
     pub message: M,
-    /// Whether its fence is that of the latest entry.
-    pub up_to_date: bool,
+    /// The sender's fence, relative to the latest entry that excluded all others.
+    pub fence: i8,
 }
 
 /// What a site can do of its own accord.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Own {
     /// Ask to enter.
-    Request,
+    Request(Mode),
     /// Leave.
     Exit,
     /// Stop.
@@ -69,7 +72,8 @@ pub enum Own {
 impl Own {
     fn code(self) -> u32 {
         match self {
-            Self::Request => 0,
+            Self::Request(Mode::Exclusive) => 0,
+            Self::Request(Mode::Shared) => 5,
             Self::Exit => 1,
             Self::Crash => 2,
             Self::Restart => 3,
@@ -82,7 +86,8 @@ impl Own {
     /// What the code of a choice means.
     pub fn of(code: u32) -> Self {
         match code {
-            0 => Self::Request,
+            0 => Self::Request(Mode::Exclusive),
+            5 => Self::Request(Mode::Shared),
             1 => Self::Exit,
             2 => Self::Crash,
             3 => Self::Restart,
@@ -101,7 +106,8 @@ impl<P: MutualExclusion> Sites<P> {
             site: Some(site),
             phase: setup.phase_of(id),
             asked: 0,
-            up_to_date: setup.holder.is_none_or(|holder| holder == id),
+            mode: setup.mode_of(id).unwrap_or_default(),
+            fence: self.first_fence(id, setup),
             timers: SmallVec::new(),
             suspected: 0,
         };
@@ -109,12 +115,26 @@ impl<P: MutualExclusion> Sites<P> {
         (local, out)
     }
 
+    /// Whoever starts inside counts as an entry before all others.
+    fn first_fence(&self, id: SiteId, setup: &Setup<P::Options>) -> i8 {
+        let excluded = |holder: &Holder| self.outdates(holder.mode);
+        match setup.mode_of(id) {
+            Some(mode) => i8::from(!self.outdates(mode)),
+            None => -i8::from(setup.holders.iter().any(excluded)),
+        }
+    }
+
+    /// Whether an entry in this mode excludes all others.
+    fn outdates(&self, mode: Mode) -> bool {
+        P::sharing(&self.setup.options).conflict(mode, Mode::Shared)
+    }
+
     /// A site that starts from scratch, as [`World::restart`](crate::world::World::restart) does it.
     fn from_scratch(&self, id: SiteId) -> (Local<P>, Out<P>) {
         let elsewhere = id.next_on_ring(self.setup.sites);
-        let setup = Setup { holder: None, home: elsewhere, ..self.setup.clone() };
+        let setup = Setup { holders: Vec::new(), home: elsewhere, ..self.setup.clone() };
         let (mut local, out) = self.new_site(id, &setup);
-        local.up_to_date = false;
+        local.fence = -1;
         (local, out)
     }
 
@@ -126,7 +146,7 @@ impl<P: MutualExclusion> Sites<P> {
             Own::Crash => {
                 *local = Local { site: None, ..local.clone() };
                 local.phase = Phase::Idle;
-                local.up_to_date = false;
+                local.fence = -1;
                 local.timers.clear();
             }
             Own::Restart | Own::Forget => {
@@ -134,13 +154,15 @@ impl<P: MutualExclusion> Sites<P> {
                 (*local, out) = self.from_scratch(me);
                 local.asked = asked;
             }
-            Own::Request => {
+            Own::Request(mode) => {
                 local.phase = Phase::Waiting;
+                local.mode = mode;
                 local.asked += u8::from(self.requests.is_some());
-                local.with(|site| site.input(Ask::Request, &mut out));
+                local.with(|site| site.input(Ask::Request(mode), &mut out));
             }
             Own::Exit => {
                 local.phase = Phase::Idle;
+                local.mode = Mode::Exclusive;
                 local.with(|site| site.input(Ask::Release, &mut out));
             }
             Own::Suspect(other) => {
@@ -179,7 +201,7 @@ impl<P: MutualExclusion> Local<P> {
     }
 
     /// What the step did, beside what it sent: entries are noted, what must hold of the site is checked.
-    fn after(&mut self, me: SiteId, out: &Out<P>, effect: &mut Effect) {
+    fn after(&mut self, me: SiteId, sharing: Sharing, out: &Out<P>, effect: &mut Effect) {
         self.arm(out);
         for rule in &out.rules {
             effect.rules |= 1 << rule.index();
@@ -188,13 +210,16 @@ impl<P: MutualExclusion> Local<P> {
         for _ in &out.outputs {
             if self.phase != Phase::Waiting {
                 effect.wrong = wrong(Property::Invariant, format!("{me} enters without having asked"));
-            } else if !self.up_to_date {
-                let what = format!("{me} enters with a fence that is no larger than that of the entry before");
-                effect.wrong = wrong(Property::FenceMonotone, what);
+            } else if self.fence < 0 {
+                effect.wrong = Some(no_larger_fence(me));
             }
             self.phase = Phase::Inside;
-            self.up_to_date = true;
-            effect.entered = true;
+            effect.entered = Some(Entry { mode: self.mode, fence: self.fence });
+            if sharing.conflict(self.mode, Mode::Shared) {
+                self.fence = 0;
+            } else if sharing.conflict(self.mode, Mode::Exclusive) {
+                self.fence = self.fence.saturating_add(1);
+            }
         }
         if effect.wrong.is_none()
             && let Some(Err(broken)) = self.site.as_ref().map(|site| site.protocol().invariant())
@@ -233,6 +258,14 @@ where
         self.faults
     }
 
+    fn sharing(&self) -> Sharing {
+        P::sharing(&self.setup.options)
+    }
+
+    fn tallied(&self) -> Tallied {
+        Tallied { messages: self.requests.is_some() && !P::ABOUT.perpetual, bypass: true }
+    }
+
     fn start(&self) -> (Vec<Local<P>>, Vec<Sent<Self::Parcel>>) {
         let mut sends = Vec::new();
         let locals = (0..self.machines()).map(|from| {
@@ -240,7 +273,7 @@ where
             sends.extend(out.sends.drain(..).map(|(to, message)| Sent {
                 from,
                 to: to.index(),
-                parcel: Parcel { message, up_to_date: local.up_to_date },
+                parcel: Parcel { message, fence: local.fence },
             }));
             local
         });
@@ -250,7 +283,8 @@ where
     fn choices(&self, who: usize, local: &Local<P>) -> SmallVec<[Choice; 4]> {
         let mut choices = SmallVec::new();
         let mut may = |own: Own, fault: Option<Fault>| {
-            choices.push(Choice { fault, ..Choice::plain(own.code()) });
+            let free = matches!(own, Own::Request(_));
+            choices.push(Choice { fault, free, ..Choice::plain(own.code()) });
         };
         if local.site.is_none() {
             may(Own::Restart, Some(Fault::Restart));
@@ -258,7 +292,12 @@ where
         }
         let may_ask = who < self.setup.sites && self.requests.is_none_or(|most| local.asked < most);
         match local.phase {
-            Phase::Idle if may_ask => may(Own::Request, None),
+            Phase::Idle if may_ask => {
+                let sharing = P::sharing(&self.setup.options);
+                for mode in Mode::ALL.into_iter().filter(|&mode| sharing.knows(mode)) {
+                    may(Own::Request(mode), None);
+                }
+            }
             Phase::Inside => may(Own::Exit, None),
             _ => {}
         }
@@ -271,7 +310,7 @@ where
         }
         for other in (0..self.machines()).filter(|&other| other != who && local.suspected >> other & 1 == 0) {
             let code = Own::Suspect(SiteId::new(other)).code();
-            choices.push(Choice { code, fault: None, suspects: Some(other) });
+            choices.push(Choice { suspects: Some(other), ..Choice::plain(code) });
         }
         choices
     }
@@ -281,21 +320,21 @@ where
         let mut out = match cause {
             Cause::Choice(code) => {
                 let own = Own::of(code);
-                effect.asked = own == Own::Request;
+                effect.asked = matches!(own, Own::Request(_));
                 effect.exited = own == Own::Exit;
                 effect.crashed = own == Own::Crash;
                 self.own(who, local, own)
             }
             Cause::Message(from, parcel) => {
                 let mut out = Out::new(self.machines());
-                local.up_to_date |= parcel.up_to_date;
+                local.fence = local.fence.max(parcel.fence);
                 local.with(|site| site.deliver(SiteId::new(from), 0, parcel.message.clone(), &mut out));
                 out
             }
         };
-        local.after(SiteId::new(who), &out, &mut effect);
-        let up_to_date = local.up_to_date;
-        let sends = out.sends.drain(..).map(|(to, message)| (to.index(), Parcel { message, up_to_date }));
+        local.after(SiteId::new(who), self.sharing(), &out, &mut effect);
+        let fence = local.fence;
+        let sends = out.sends.drain(..).map(|(to, message)| (to.index(), Parcel { message, fence }));
         Step { sends: sends.collect(), effect }
     }
 
@@ -305,8 +344,10 @@ where
         Facts {
             waiting,
             inside: local.phase == Phase::Inside,
+            mode: local.mode,
+            fence: local.fence,
             down: local.site.is_none(),
-            timestamp: local.protocol().and_then(P::timestamp),
+            timestamp: local.protocol().filter(|_| P::in_timestamp_order()).and_then(P::timestamp),
             tokens: local.protocol().map_or(0, P::tokens),
             entries: u32::from(served),
         }
@@ -321,11 +362,11 @@ where
     }
 
     fn outdate(&self, local: &mut Local<P>) {
-        local.up_to_date = false;
+        local.fence = -1;
     }
 
     fn outdate_parcel(&self, parcel: &mut Self::Parcel) {
-        parcel.up_to_date = false;
+        parcel.fence = -1;
     }
 }
 

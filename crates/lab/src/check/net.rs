@@ -5,11 +5,11 @@
 //! the whole are many: so each local step is taken once, and afterwards looked up.
 
 use super::intern::{Interner, Known, Memo};
-use super::machine::{Breach, Cause, Choice, Effect, Facts, Fault, Machines, Tallied};
+use super::machine::{Breach, Cause, Choice, Effect, Entry, Facts, Fault, Machines, Tallied};
 use super::reduce::Sends;
 use super::search::{Model, Next, Worker};
 use crate::property::Property;
-use lockkeeper_core::SiteId;
+use lockkeeper_core::{Crowd, Mode, Sharing, SiteId};
 use smallvec::SmallVec;
 use std::sync::{Mutex, MutexGuard};
 
@@ -39,7 +39,11 @@ impl<S: Machines> Net<S> {
             channel.number(Vec::new()); // The empty channel is number 0.
         }
         let locals = (0..machines).map(|_| Interner::default()).collect();
-        Self { system, sends: None, tables: Mutex::new(Tables { locals, parcels: Interner::default(), channels }) }
+        Self {
+            system,
+            sends: None,
+            tables: Mutex::new(Tables { locals, parcels: Interner::default(), channels }),
+        }
     }
 
     fn tables(&self) -> MutexGuard<'_, Tables<S>> {
@@ -131,6 +135,8 @@ pub struct Seen {
     pub entered: u64,
     /// The largest number of others that entered while one waited.
     pub max_bypass: u8,
+    /// The most messages that were sent by then, in any state; the largest number that can be kept means no end.
+    pub max_messages: u8,
     /// The most messages, and the entries, of a run that came to its end: the dearest by messages per entry.
     pub dearest: Option<(u8, u32)>,
     /// States in which only some of the possible steps were tried.
@@ -146,10 +152,17 @@ impl Seen {
         self.words |= other.words;
         self.entered |= other.entered;
         self.max_bypass = self.max_bypass.max(other.max_bypass);
+        self.max_messages = self.max_messages.max(other.max_messages);
         self.dearest = dearer(self.dearest, other.dearest);
         self.reduced += other.reduced;
         self.expanded += other.expanded;
     }
+}
+
+/// The breach of fences that do not rise.
+pub(super) fn no_larger_fence(site: SiteId) -> Breach {
+    let what = format!("{site} enters with a fence that is no larger than that of an entry before");
+    Breach { property: Property::FenceMonotone, sites: vec![site], what }
 }
 
 fn dearer(left: Option<(u8, u32)>, right: Option<(u8, u32)>) -> Option<(u8, u32)> {
@@ -184,6 +197,7 @@ pub struct Explorer<'m, S: Machines> {
     pub(super) machines: usize,
     pub(super) fifo: bool,
     scales: usize,
+    sharing: Sharing,
     tallied: Tallied,
     faults: super::machine::Faults,
     pub(super) sites: Vec<SiteCache>,
@@ -207,6 +221,7 @@ impl<'m, S: Machines> Explorer<'m, S> {
             machines,
             fifo: net.system.fifo(),
             scales: net.system.scales(),
+            sharing: net.system.sharing(),
             tallied: net.system.tallied(),
             faults: net.system.faults(),
             sites: (0..machines).map(|_| site()).collect(),
@@ -222,6 +237,11 @@ impl<'m, S: Machines> Explorer<'m, S> {
     /// What was seen so far.
     pub fn seen(&self) -> &Seen {
         &self.seen
+    }
+
+    /// Who waits in a state of the whole, one bit each.
+    pub fn waiting(&mut self, state: &[u32]) -> u16 {
+        (0..self.machines).fold(0, |waiting, who| waiting | u16::from(self.facts(who, state[who]).waiting) << who)
     }
 
     /// What is known of a machine in a state of the whole.
@@ -305,7 +325,8 @@ impl<'m, S: Machines> Explorer<'m, S> {
             .collect::<SmallVec<_>>();
         let local = tables.locals[who].number(local);
         let effect = step.effect;
-        let idle = own && local == number && sends.is_empty() && effect.wrong.is_none() && !effect.entered;
+        let idle =
+            own && local == number && sends.is_empty() && effect.wrong.is_none() && effect.entered.is_none();
         let plain = !effect.is_visible() && !effect.asked && !gained;
         self.outcomes.push(Outcome { local, sends, effect, idle, plain, gained, beyond });
         self.outcomes.len() as u32 - 1
@@ -354,7 +375,8 @@ impl<'m, S: Machines> Explorer<'m, S> {
     fn work_out_push(&mut self, place: usize, content: u32, parcel: u32) -> u32 {
         let mut tables = self.net.tables();
         let mut parcels = tables.channels[place].get(content).clone();
-        let position = if self.fifo { parcels.len() } else { parcels.partition_point(|&other| other < parcel) };
+        let position =
+            if self.fifo { parcels.len() } else { parcels.partition_point(|&other| other < parcel) };
         parcels.insert(position, parcel);
         let longer = tables.channels[place].number(parcels);
         self.channels[place].pushed.insert(content, parcel, longer);
@@ -401,7 +423,10 @@ impl<'m, S: Machines> Explorer<'m, S> {
         if asked && self.tallied.bypass {
             self.next_tallies[who] = 0;
         }
-        if entered { wrong.or(self.enters(state, who)) } else { wrong }
+        match entered {
+            Some(entry) => wrong.or(self.enters(state, who, entry)),
+            None => wrong,
+        }
     }
 
     fn send(&mut self, who: usize, outcome: u32) {
@@ -412,6 +437,7 @@ impl<'m, S: Machines> Explorer<'m, S> {
             && let Some(messages) = self.next_tallies.last_mut()
         {
             *messages = messages.saturating_add(sends as u8);
+            self.seen.max_messages = self.seen.max_messages.max(*messages);
         }
         for which in 0..sends {
             let (to, parcel) = self.outcomes[outcome as usize].sends[which];
@@ -423,43 +449,59 @@ impl<'m, S: Machines> Explorer<'m, S> {
         }
     }
 
-    /// A machine enters: checks that it may, and counts whom it passes.
-    fn enters(&mut self, state: &[u32], who: usize) -> Option<Breach> {
-        let machines = self.machines;
+    /// A machine enters: checks that it may, counts whom it passes, and tells everybody.
+    fn enters(&mut self, state: &[u32], who: usize, entry: Entry) -> Option<Breach> {
         self.seen.entered |= 1 << who;
-        let mut breach = None;
         let me = SiteId::new(who);
-        let own = self.facts(who, state[who]).timestamp.or(self.facts(who, self.next[who]).timestamp);
-        for other in (0..machines).filter(|&other| other != who) {
+        let sharing = self.sharing;
+        let own = self.facts(who, self.next[who]).timestamp;
+        let (mut inside, mut holders) = (Crowd::default(), Vec::new());
+        let mut breach = None;
+        for other in (0..self.machines).filter(|&other| other != who) {
             let name = SiteId::new(other);
-            let facts = self.facts(other, state[other]);
-            let (inside, waiting, theirs) = (facts.inside, facts.waiting, facts.timestamp);
-            if inside {
-                breach = Some(Breach {
-                    property: Property::MutualExclusion,
-                    sites: vec![name, me],
-                    what: format!("{me} enters while {name} is inside"),
-                });
+            let Facts { waiting, inside: is_inside, mode, fence, timestamp, .. } =
+                *self.facts(other, state[other]);
+            if is_inside {
+                inside.add(mode);
+                holders.push(name);
             }
-            if waiting {
+            if sharing.conflict(entry.mode, mode) && fence > entry.fence {
+                breach = breach.or_else(|| Some(no_larger_fence(me)));
+            }
+            if waiting && sharing.compete(entry.mode, mode) {
                 self.pass(other);
-                if let (Some(own), Some(theirs)) = (own, theirs)
-                    && theirs < own
-                    && breach.is_none()
-                {
-                    breach = Some(Breach {
-                        property: Property::TimestampOrder,
-                        sites: vec![me, name],
-                        what: format!("{me} enters with {own} while {name} waits with {theirs}"),
-                    });
-                }
             }
-            self.next[other] = self.outdate(other, state[other]);
+            if waiting
+                && sharing.conflict(entry.mode, mode)
+                && let (Some(own), Some(theirs)) = (own, timestamp)
+                && theirs < own
+            {
+                let what = format!("{me} enters with {own} while {name} waits with {theirs}");
+                let sites = vec![me, name];
+                breach = breach.or(Some(Breach { property: Property::TimestampOrder, sites, what }));
+            }
+        }
+        if sharing.conflict(entry.mode, Mode::Shared) {
+            self.outdate_others(who);
+        }
+        if sharing.admits(inside, entry.mode) {
+            return breach;
+        }
+        let what =
+            format!("{me} enters while {} is inside", lockkeeper_core::mutex::list(&holders, "nobody"));
+        holders.push(me);
+        Some(Breach { property: Property::MutualExclusion, sites: holders, what })
+    }
+
+    /// What all others know of fences, and what messages tell of them, is from before now.
+    fn outdate_others(&mut self, who: usize) {
+        let machines = self.machines;
+        for other in (0..machines).filter(|&other| other != who) {
+            self.next[other] = self.outdate(other, self.next[other]);
         }
         for place in 0..machines * (machines - 1) {
             self.next[machines + place] = self.outdate_channel(place, self.next[machines + place]);
         }
-        breach
     }
 
     fn pass(&mut self, waiting: usize) {
@@ -522,7 +564,8 @@ impl<'m, S: Machines> Explorer<'m, S> {
         }
         let tables = self.net.tables();
         let parcels = tables.channels[place].get(content);
-        let tokens = parcels.iter().map(|&parcel| self.net.system.tokens_in(tables.parcels.get(parcel))).sum();
+        let tokens =
+            parcels.iter().map(|&parcel| self.net.system.tokens_in(tables.parcels.get(parcel))).sum();
         *self.channels[place].tokens.insert(content, tokens)
     }
 

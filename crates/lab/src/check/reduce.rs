@@ -43,8 +43,11 @@ impl Sends {
     /// From the local steps of each machine.
     pub fn new(steps: &[Vec<LocalStep>]) -> Self {
         let machines = steps.len();
-        let mut sends =
-            Self { machines, steps: steps.iter().map(Vec::len).sum(), can: vec![Vec::new(); machines << machines] };
+        let mut sends = Self {
+            machines,
+            steps: steps.iter().map(Vec::len).sum(),
+            can: vec![Vec::new(); machines << machines],
+        };
         sends.can.resize((machines << machines) * machines, Vec::new());
         for (who, steps) in steps.iter().enumerate() {
             let locals = steps.iter().map(|step| step.before.max(step.after) + 1).max().unwrap_or(0) as usize;
@@ -63,7 +66,12 @@ impl Sends {
                         .collect();
                     while let Some(local) = new.pop() {
                         if !std::mem::replace(&mut can[local as usize], true) {
-                            new.extend(into[local as usize].iter().filter(|step| heeded(step)).map(|step| step.before));
+                            new.extend(
+                                into[local as usize]
+                                    .iter()
+                                    .filter(|step| heeded(step))
+                                    .map(|step| step.before),
+                            );
                         }
                     }
                     let place = sends.place(who, heard, to);
@@ -121,7 +129,9 @@ impl<S: Machines> Explorer<'_, S> {
             let outside = (0..machines).filter(|who| group >> who & 1 == 0).find(|&who| {
                 let heard = (0..machines)
                     .filter(|&from| from != who)
-                    .filter(|&from| group >> from & 1 == 0 || state[machines + channel(machines, from, who)] != 0)
+                    .filter(|&from| {
+                        group >> from & 1 == 0 || state[machines + channel(machines, from, who)] != 0
+                    })
                     .fold(0, |heard, from| heard | 1 << from);
                 (0..machines).filter(|to| group >> to & 1 == 1).any(|to| {
                     let behind = self.fifo && state[machines + channel(machines, who, to)] != 0;
@@ -172,8 +182,12 @@ impl<S: Machines> Explorer<'_, S> {
         };
         let of = |site: &super::net::SiteCache| {
             let own = site.choices.iter().flat_map(|(before, choices)| {
-                let plain = |choice: &super::machine::Choice| choice.fault.is_none() && choice.suspects.is_none();
-                choices.iter().filter(move |(choice, _)| plain(choice)).map(move |&(_, outcome)| (before, None, outcome))
+                let plain =
+                    |choice: &super::machine::Choice| choice.fault.is_none() && choice.suspects.is_none();
+                choices
+                    .iter()
+                    .filter(move |(choice, _)| plain(choice))
+                    .map(move |&(_, outcome)| (before, None, outcome))
             });
             let messages = site.deliveries.iter().enumerate().flat_map(|(from, memo)| {
                 memo.iter().map(move |(before, _, outcome)| (before, Some(from), outcome))

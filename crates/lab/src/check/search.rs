@@ -314,7 +314,10 @@ impl<'m, M: Model> Search<'m, M> {
         last: Option<ActionOf<'m, M>>,
         breach: BreachOf<'m, M>,
     ) -> WitnessOf<'m, M> {
-        let mut run: Vec<ActionOf<'m, M>> = last.into_iter().collect();
+        Witness { breach, run: self.backwards(place, last.into_iter().collect()) }
+    }
+
+    fn backwards(&mut self, place: Place, mut run: Vec<ActionOf<'m, M>>) -> Vec<ActionOf<'m, M>> {
         let slots = self.model.slots();
         let mut target = vec![0; slots];
         self.shards[place.shard as usize].get(place.number, &mut target);
@@ -326,7 +329,44 @@ impl<'m, M: Model> Search<'m, M> {
             target = before;
         }
         run.reverse();
-        Witness { breach, run }
+        run
+    }
+
+    /// Lets the first worker look at a state. For searches of one thread, whose states are numbered as they came.
+    pub fn visit<R>(&mut self, number: u32, look: impl FnOnce(&mut WorkerOf<'m, M>, &[u32], &[u8]) -> R) -> R {
+        let mut state = vec![0; self.model.slots()];
+        self.shards[0].get(number, &mut state);
+        look(&mut self.workers[0], &state, self.shards[0].tallies(number))
+    }
+
+    /// The number of a state that has been seen. For searches of one thread.
+    pub fn number(&self, state: &[u32]) -> u32 {
+        self.shards[0].find(hash_of(state), state).expect("a state that has been seen")
+    }
+
+    /// A shortest run to a state. For searches of one thread.
+    pub fn run_to(&mut self, number: u32) -> Vec<ActionOf<'m, M>> {
+        self.backwards(Place { shard: 0, number }, Vec::new())
+    }
+
+    /// The action that leads from a state to the one of that place among those that follow. For searches of one thread.
+    pub fn action(&mut self, number: u32, place: usize) -> ActionOf<'m, M> {
+        let mut left = place;
+        let found = self.visit(number, |worker, state, tallies| {
+            let mut found = None;
+            worker.expand(state, tallies, &mut |next| {
+                if next.beyond || found.is_some() {
+                    return;
+                }
+                if left == 0 {
+                    found = Some(next.action);
+                } else {
+                    left -= 1;
+                }
+            });
+            found
+        });
+        found.expect("so many states follow")
     }
 
     fn level_of(&self, place: Place) -> usize {

@@ -3,7 +3,7 @@
 //! It differs from our own `lamport`: clocks start at 1 and only receiving a request moves them, an acknowledgement and a
 //! release carry no time, entering is a step of its own, and it does not disable itself inside.
 
-use lockkeeper_lab::check::machine::{Cause, Choice, Effect, Facts, Machines, Sent, Step, Tallied};
+use lockkeeper_lab::check::machine::{Cause, Choice, Effect, Entry, Facts, Machines, Sent, Step, Tallied};
 use smallvec::SmallVec;
 
 /// The specification for so many processes, explored while no clock is above the largest.
@@ -131,7 +131,7 @@ impl Machines for LamportMutex {
             }
             Cause::Choice(ENTER) => {
                 process.critical = true;
-                effect.entered = true;
+                effect.entered = Some(Entry::default());
                 Vec::new()
             }
             Cause::Choice(_) => {

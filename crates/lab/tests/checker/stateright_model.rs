@@ -37,7 +37,10 @@ impl Model for Spec {
 
     fn init_states(&self) -> Vec<State> {
         let processes = self.0.processes;
-        vec![State { processes: vec![self.0.first(); processes], network: vec![vec![Vec::new(); processes]; processes] }]
+        vec![State {
+            processes: vec![self.0.first(); processes],
+            network: vec![vec![Vec::new(); processes]; processes],
+        }]
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
@@ -52,7 +55,9 @@ impl Model for Spec {
                 actions.push(Action::Exit(me));
             }
             actions.extend(
-                (0..self.0.processes).filter(|&from| !state.network[from][me].is_empty()).map(|from| Action::Receive(from, me)),
+                (0..self.0.processes)
+                    .filter(|&from| !state.network[from][me].is_empty())
+                    .map(|from| Action::Receive(from, me)),
             );
         }
     }

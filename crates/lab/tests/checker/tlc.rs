@@ -5,7 +5,7 @@ use lockkeeper_lab::check::net::Net;
 use lockkeeper_lab::check::search::{Ended, Search};
 
 fn counts(processes: usize, max_clock: u8, threads: usize) -> (u64, u64, u64) {
-    let net = Net::new(LamportMutex { processes, max_clock }, false);
+    let net = Net::new(LamportMutex { processes, max_clock });
     let mut search = Search::new(&net, threads);
     let ended = search.run(u64::MAX, |_| true);
     assert!(matches!(ended, Ended::All), "{ended:?}");
