@@ -188,7 +188,8 @@ impl Sharing {
             }
             if !self.admits(inside, holder.mode) {
                 let named = list(holders.iter().map(|holder| holder.site), "nobody");
-                return Err(format!("{named} cannot all start inside: this lock is {self}"));
+                let hint = if self == Self::ReadersWriters { ", as in 1:shared,2:shared" } else { "" };
+                return Err(format!("{named} cannot all start inside: this lock is {self}{hint}"));
             }
             inside.add(holder.mode);
         }
@@ -202,9 +203,9 @@ impl fmt::Display for Sharing {
         match self {
             Self::Mutex => f.write_str("a mutex, which one site holds at a time"),
             Self::Semaphore(most) => write!(f, "a semaphore, which {most} hold at a time"),
-            Self::ReadersWriters => f.write_str(
-                "a readers-writers lock, which one site holds at a time, or several that share, as in 1:shared,2:shared",
-            ),
+            Self::ReadersWriters => {
+                f.write_str("a readers-writers lock, which one site holds at a time, or several that share")
+            }
         }
     }
 }

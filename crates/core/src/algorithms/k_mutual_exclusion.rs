@@ -241,7 +241,7 @@ impl MutualExclusion for KMutualExclusion {
         perpetual: false,
         deadlock_free: true,
         cost: Cost { low: "2(N−1)", high: "2N−k−1 to 2(N−1)", sync_delay: "T", client_delay: "2T" },
-        crash: "of up to k−1 sites outside: nothing; of one inside: a permit fewer; of more: everybody waits for ever",
+        crash: "of any site: a permit fewer, since its reply never comes; of k sites: everybody waits for ever",
         settings: &[Setting {
             name: "k",
             values: "a number from 1",

@@ -67,6 +67,27 @@ fn whoever_stays_inside_saves_its_replies() {
     }
 }
 
+/// A site that has crashed never replies: each one costs a permit, inside or outside, until none is left.
+#[test]
+fn every_crash_costs_a_permit() {
+    for (crashes, most) in [(0, 3), (1, 2), (2, 1)] {
+        let report = crashed(crashes);
+        assert!(report.held(), "{:?}", report.violations);
+        assert_eq!(report.max_inside, most, "{crashes} of 9 sites crashed, and k was 3");
+    }
+    assert_eq!(crashed(3).properties.deadlock, "found");
+}
+
+/// Nine sites and three permits; the first sites crash before anything happens.
+fn crashed(sites: usize) -> Report {
+    let mut spec = Spec::new("k-mutual-exclusion", 9);
+    spec.settings = vec![("k".into(), "3".into())];
+    spec.entries = 200;
+    let crash = |site| Scripted { at: Time::ZERO, action: Action::Crash(site) };
+    spec.script = SiteId::all(sites).map(crash).collect();
+    simulate(&spec, 7, 1, &Progress::default()).unwrap()
+}
+
 /// With one permit it is Ricart and Agrawala's algorithm, to the message.
 #[test]
 fn one_permit_is_a_mutex() {
