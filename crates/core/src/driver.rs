@@ -33,6 +33,11 @@ impl<P: Protocol> Site<P> {
         &self.protocol
     }
 
+    /// The algorithm's state, for checkers that keep its numbers small.
+    pub fn protocol_mut(&mut self) -> &mut P {
+        &mut self.protocol
+    }
+
     /// The fence clock, to be sent along with every message.
     pub fn fence(&self) -> u64 {
         self.fence

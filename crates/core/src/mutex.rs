@@ -96,6 +96,19 @@ pub trait MutualExclusion: Protocol<Input = Ask, Output = Entered> {
         None
     }
 
+    /// How many kinds of numbers there are that grow for ever and only matter relative to others of their kind: clocks,
+    /// sequence numbers.
+    fn scales(_sites: usize) -> usize {
+        0
+    }
+
+    /// Visits every such number of a site, with its kind, so that a checker can keep them small. What no longer matters
+    /// is set to 0 and not visited.
+    fn numbers(&mut self, _visit: &mut dyn FnMut(usize, &mut u64)) {}
+
+    /// The same for a message, and who sent it.
+    fn numbers_in(_from: SiteId, _message: &mut Self::Message, _visit: &mut dyn FnMut(usize, &mut u64)) {}
+
     /// How many tokens this site has. There must never be more than one in the whole system.
     fn tokens(&self) -> u32 {
         0

@@ -58,23 +58,50 @@ pub fn outcomes(spec: &Spec, seed: u64, seeds: u64, progress: &Progress) -> Resu
 
 /// Runs a spec once and hands every event to `sink`.
 pub fn trace(spec: &Spec, seed: u64, sink: &mut dyn Sink, progress: &Progress) -> Result<Report, Error> {
-    visit(spec, Trace { spec, seed, sink, progress })?
+    some_sites(spec)?;
+    visit_named(&spec.algorithm, Trace { spec, seed, sink, progress }).ok_or_else(|| unknown(spec))?
 }
 
 /// How many processes a spec has: its sites, and a coordinator where that stands apart.
 pub fn processes(spec: &Spec) -> Result<usize, Error> {
-    visit(spec, Processes { spec })?
+    some_sites(spec)?;
+    visit_named(&spec.algorithm, Processes { spec }).ok_or_else(|| unknown(spec))?
 }
 
 pub(crate) fn visit<V: Visitor>(spec: &Spec, visitor: V) -> Result<V::Output, Error> {
+    some_sites(spec)?;
+    registry::visit(&spec.algorithm, visitor).ok_or_else(|| unknown(spec))
+}
+
+fn unknown(spec: &Spec) -> Error {
+    Error::Usage(format!("there is no algorithm '{}'", spec.algorithm))
+}
+
+fn some_sites(spec: &Spec) -> Result<(), Error> {
     if spec.sites == 0 || spec.sites > MOST_SITES {
         return Err(Error::Usage(format!(
             "a system has between 1 and {MOST_SITES} sites, and {} were asked for",
             spec.sites
         )));
     }
-    registry::visit(&spec.algorithm, visitor)
-        .ok_or_else(|| Error::Usage(format!("there is no algorithm '{}'", spec.algorithm)))
+    Ok(())
+}
+
+/// Does something with an algorithm, or with a wrong-on-purpose variant: no two of them have the same name. Compiled for
+/// each of them, so only for what is worth it.
+pub(crate) fn visit_named<V: Visitor>(name: &str, visitor: V) -> Option<V::Output> {
+    struct Wrong<V>(V);
+    impl<V: Visitor> crate::mutants::Visitor for Wrong<V> {
+        type Output = V::Output;
+
+        fn visit<Wrong: MutualExclusion, Twin: MutualExclusion>(self) -> V::Output {
+            self.0.visit::<Wrong>()
+        }
+    }
+    match registry::find(name) {
+        Some(_) => registry::visit(name, visitor),
+        None => crate::mutants::visit(name, Wrong(visitor)),
+    }
 }
 
 /// The algorithm's options, once everything about the spec has been found to make sense.

@@ -24,6 +24,7 @@
 //! | `fifo:` | `yes` or `no` | `yes` |
 //! | `cs:` | how long a site stays inside, or `by hand` | `1` |
 //! | `delivery:` | `by delay`, or `by hand`: only where a line says so | `by delay` |
+//! | `timers:` | `by time`, or `by hand`: only where a line says so | `by time` |
 //! | `holder:` | who is inside at the start: `S1`, `S1, S2`, `S1 shared, S2 shared` | nobody |
 //! | `detector:` | as `--detector` | `none` |
 //!
@@ -31,11 +32,15 @@
 //! |---|---|
 //! | `S1 requests`, `S1 exits` | S1 asks; S1 leaves |
 //! | `S1 requests shared` | S1 asks to read, together with others |
-//! | `deliver S1>S2 REQUEST` | the oldest such message under way arrives now; the name may be left out |
+//! | `deliver S1>S2 REQUEST` | the oldest such message under way arrives now; the name may be left out, or say more: `REQUEST(1)` |
+//! | `duplicate S1>S2 REQUEST` | by hand: it arrives now, and can arrive again |
 //! | `lose S1>S2 REQUEST` | it is lost; by delay: the next one sent |
 //! | `slow S1>S2 REQUEST 5` | by delay: the next one sent takes 5 |
 //! | `crash S3`, `recover S3` | S3 stops and forgets everything; starts from scratch |
 //! | `pause S3`, `resume S3` | S3 stops and forgets nothing; goes on |
+//! | `S1 suspects S2` | S1's failure detector says that S2 has crashed |
+//! | `S1 forgets` | S1, idle, loses its state and starts anew |
+//! | `S1 wakes 1` | the first of S1's armed timers runs out; with `timers: by hand` no timer does otherwise |
 //! | `cut 1,2\|3`, `cut 1>3`, `heal 1,2\|3` | messages between, or from left to right, are lost; no longer |
 //! | `say …` | a remark |
 
@@ -151,6 +156,13 @@ impl Scenario {
                     _ => return Err(format!("delivery takes 'by hand' or 'by delay', not '{value}'")),
                 }
             }
+            "timers" => {
+                spec.timers_by_hand = match value {
+                    "by hand" => true,
+                    "by time" => false,
+                    _ => return Err(format!("timers takes 'by hand' or 'by time', not '{value}'")),
+                }
+            }
             "holder" => spec.holders = parse_holders(value, spec.sites)?,
             "detector" => spec.detector = DetectorSpec::parse(value)?,
             _ => return Err(format!("there is no heading '{heading}:'")),
@@ -179,6 +191,7 @@ impl Scenario {
         };
         Ok(match first {
             "deliver" => Action::Deliver(which(rest)?),
+            "duplicate" => Action::Duplicate(which(rest)?),
             "lose" => Action::Lose(which(rest)?),
             "slow" => {
                 let (message, time) = rest.rsplit_once(char::is_whitespace).ok_or_else(wrong)?;
@@ -197,7 +210,15 @@ impl Scenario {
                 "requests" => Action::Request(site(name)?, Mode::Exclusive),
                 "requests shared" => Action::Request(site(name)?, Mode::Shared),
                 "exits" => Action::Exit(site(name)?),
-                _ => return Err(wrong()),
+                "forgets" => Action::Forget(site(name)?),
+                _ => match rest.split_once(char::is_whitespace) {
+                    Some(("suspects", suspect)) => Action::Suspect(site(name)?, site(suspect.trim())?),
+                    Some(("wakes", which)) => {
+                        let which: usize = which.trim().parse().map_err(|_| wrong())?;
+                        Action::Wake(site(name)?, which.checked_sub(1).ok_or_else(wrong)?)
+                    }
+                    _ => return Err(wrong()),
+                },
             },
         })
     }

@@ -38,6 +38,8 @@ pub struct Spec {
     pub script: Vec<Scripted>,
     /// Messages are delivered only where the script says so.
     pub by_hand: bool,
+    /// Whether timers run out only where the script says so.
+    pub timers_by_hand: bool,
     /// The file or figure that all of this was read from.
     pub scenario: Option<String>,
 }
@@ -59,6 +61,7 @@ impl Spec {
             readers: 0.0,
             script: Vec::new(),
             by_hand: false,
+            timers_by_hand: false,
             scenario: None,
         }
     }
@@ -219,7 +222,7 @@ pub struct Which {
     pub from: SiteId,
     /// The receiver.
     pub to: SiteId,
-    /// The paper's name of the message.
+    /// The paper's name of the message, `REQUEST`, or all that it says, `REQUEST(1)`.
     pub name: Option<String>,
 }
 
@@ -242,12 +245,20 @@ pub enum Action {
     Deliver(Which),
     /// A message under way is lost; where nothing is held back by hand, the next such message sent.
     Lose(Which),
+    /// A message under way arrives now, and will arrive once more.
+    Duplicate(Which),
     /// The next such message takes so long.
     Slow(Which, Time),
     /// The way between two groups is cut.
     Cut(Vec<SiteId>, Vec<SiteId>, bool),
     /// The cut between two groups heals.
     Heal(Vec<SiteId>, Vec<SiteId>),
+    /// A site suspects another, rightly or wrongly.
+    Suspect(SiteId, SiteId),
+    /// An idle site's state is thrown away and made anew.
+    Forget(SiteId),
+    /// A timer of a site runs out: the one of that place among those armed, in their own order.
+    Wake(SiteId, usize),
     /// A remark for the reader.
     Say(String),
 }
@@ -257,10 +268,16 @@ impl Action {
     pub fn processes(&self) -> Vec<(SiteId, bool)> {
         match self {
             Self::Request(site, _) | Self::Exit(site) => vec![(*site, true)],
-            Self::Crash(site) | Self::Recover(site) | Self::Pause(site) | Self::Resume(site) => {
+            Self::Crash(site)
+            | Self::Recover(site)
+            | Self::Pause(site)
+            | Self::Resume(site)
+            | Self::Forget(site)
+            | Self::Wake(site, _) => {
                 vec![(*site, false)]
             }
-            Self::Deliver(which) | Self::Lose(which) | Self::Slow(which, _) => {
+            Self::Suspect(site, suspect) => vec![(*site, false), (*suspect, false)],
+            Self::Deliver(which) | Self::Lose(which) | Self::Duplicate(which) | Self::Slow(which, _) => {
                 vec![(which.from, false), (which.to, false)]
             }
             Self::Cut(left, right, _) | Self::Heal(left, right) => {

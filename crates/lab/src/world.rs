@@ -164,6 +164,12 @@ impl<P: MutualExclusion> World<P> {
         self.tokens -= i64::from(self.protocol(site).tokens());
     }
 
+    /// The state of an idle site is thrown away and made anew, as if the site had never heard of the lock.
+    pub fn forget(&mut self, id: SiteId) {
+        self.crash(id);
+        self.restart(id);
+    }
+
     /// A crashed site starts from scratch, remembering nothing: not who asked, not what it promised. It does
     /// not bring a token back.
     pub fn restart(&mut self, id: SiteId) {

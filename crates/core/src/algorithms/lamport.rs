@@ -247,6 +247,26 @@ impl<V: Variant> MutualExclusion for Queueing<V> {
         Some(3 * (sites - 1))
     }
 
+    fn scales(_sites: usize) -> usize {
+        1
+    }
+
+    fn numbers(&mut self, visit: &mut dyn FnMut(usize, &mut u64)) {
+        visit(0, self.clock.reading());
+        match self.phase {
+            Phase::Idle => self.requested = 0,
+            _ => visit(0, &mut self.requested),
+        }
+        for request in &mut self.queue {
+            visit(0, &mut request.time);
+        }
+    }
+
+    fn numbers_in(_from: SiteId, message: &mut Message, visit: &mut dyn FnMut(usize, &mut u64)) {
+        let (Message::Request(time) | Message::Reply(time) | Message::Release(time)) = message;
+        visit(0, time);
+    }
+
     fn expected(load: Load, sites: usize, _options: &()) -> Expected {
         let alone = sites == 1;
         let each = if V::SUPPRESSES && load == Load::High { 2.0 } else { 3.0 };

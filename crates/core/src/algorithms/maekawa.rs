@@ -54,7 +54,11 @@ pub enum Message {
 }
 
 impl Message {
-    fn time(self) -> u64 {
+    fn time(mut self) -> u64 {
+        *self.time_mut()
+    }
+
+    fn time_mut(&mut self) -> &mut u64 {
         match self {
             Self::Request(time)
             | Self::Locked(time)
@@ -379,6 +383,31 @@ impl<V: Variant> MutualExclusion for Quorum<V> {
             },
             variant: PhantomData,
         }
+    }
+
+    fn scales(_sites: usize) -> usize {
+        1
+    }
+
+    fn numbers(&mut self, visit: &mut dyn FnMut(usize, &mut u64)) {
+        visit(0, self.clock.reading());
+        match self.phase {
+            Phase::Idle => self.requested = 0,
+            _ => visit(0, &mut self.requested),
+        }
+        let arbiter = &mut self.arbiter;
+        for request in &mut arbiter.voted_for {
+            visit(0, &mut request.time);
+        }
+        let mut waiting: Vec<Timestamp> = core::mem::take(&mut arbiter.waiting).into_iter().collect();
+        for request in &mut waiting {
+            visit(0, &mut request.time);
+        }
+        arbiter.waiting = waiting.into_iter().collect();
+    }
+
+    fn numbers_in(_from: SiteId, message: &mut Message, visit: &mut dyn FnMut(usize, &mut u64)) {
+        visit(0, message.time_mut());
     }
 
     fn expected(load: Load, sites: usize, options: &Options<V>) -> Expected {

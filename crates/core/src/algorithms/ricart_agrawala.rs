@@ -225,6 +225,24 @@ impl MutualExclusion for RicartAgrawala {
         Some(2 * (sites - 1))
     }
 
+    fn scales(_sites: usize) -> usize {
+        1
+    }
+
+    fn numbers(&mut self, visit: &mut dyn FnMut(usize, &mut u64)) {
+        visit(0, self.clock.reading());
+        match self.phase {
+            Phase::Idle => self.requested = 0,
+            _ => visit(0, &mut self.requested),
+        }
+    }
+
+    fn numbers_in(_from: SiteId, message: &mut Message, visit: &mut dyn FnMut(usize, &mut u64)) {
+        if let Message::Request(time) = message {
+            visit(0, time);
+        }
+    }
+
     fn expected(_load: Load, sites: usize, _options: &()) -> Expected {
         let alone = sites == 1;
         Expected {

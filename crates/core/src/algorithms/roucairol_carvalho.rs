@@ -233,6 +233,24 @@ impl MutualExclusion for RoucairolCarvalho {
         Some(2 * (sites - 1))
     }
 
+    fn scales(_sites: usize) -> usize {
+        1
+    }
+
+    fn numbers(&mut self, visit: &mut dyn FnMut(usize, &mut u64)) {
+        visit(0, self.clock.reading());
+        match self.phase {
+            Phase::Idle => self.requested = 0,
+            _ => visit(0, &mut self.requested),
+        }
+    }
+
+    fn numbers_in(_from: SiteId, message: &mut Message, visit: &mut dyn FnMut(usize, &mut u64)) {
+        if let Message::Request(time) = message {
+            visit(0, time);
+        }
+    }
+
     fn expected(load: Load, sites: usize, _options: &()) -> Expected {
         let each = if load == Load::High { 2.0 } else { 1.0 };
         Expected {

@@ -222,6 +222,29 @@ impl MutualExclusion for SuzukiKasami {
         Some(sites)
     }
 
+    fn scales(sites: usize) -> usize {
+        // One for each site's requests.
+        sites
+    }
+
+    fn numbers(&mut self, visit: &mut dyn FnMut(usize, &mut u64)) {
+        let served = self.token.iter_mut().flat_map(|token| token.served.iter_mut().enumerate());
+        for (site, number) in self.requested.iter_mut().enumerate().chain(served) {
+            visit(site, number);
+        }
+    }
+
+    fn numbers_in(from: SiteId, message: &mut Message, visit: &mut dyn FnMut(usize, &mut u64)) {
+        match message {
+            Message::Request(number) => visit(from.index(), number),
+            Message::Token(token) => {
+                for (site, number) in token.served.iter_mut().enumerate() {
+                    visit(site, number);
+                }
+            }
+        }
+    }
+
     fn expected(load: Load, sites: usize, _options: &()) -> Expected {
         let n = sites as f64;
         let alone = sites == 1;

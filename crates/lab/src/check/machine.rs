@@ -63,7 +63,12 @@ pub trait Machines: Sync {
     fn numbers(&self, _local: &mut Self::Local, _visit: &mut dyn FnMut(usize, &mut u64)) {}
 
     /// Visits every such number of a message.
-    fn numbers_in(&self, _parcel: &mut Self::Parcel, _visit: &mut dyn FnMut(usize, &mut u64)) {}
+    fn numbers_in(&self, _from: usize, _parcel: &mut Self::Parcel, _visit: &mut dyn FnMut(usize, &mut u64)) {}
+
+    /// What keeps the search finite where nothing else does: states beyond these are not explored.
+    fn limits(&self) -> Option<Limits> {
+        None
+    }
 
     /// Whether a machine in this state is beyond what is to be explored.
     fn beyond(&self, _who: usize, _local: &Self::Local) -> bool {
@@ -88,6 +93,15 @@ pub struct Tallied {
     pub messages: bool,
     /// For each machine that waits, how many others have entered meanwhile.
     pub bypass: bool,
+}
+
+/// Bounds of a search that would otherwise have no end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The most messages under way in one channel.
+    pub in_flight: usize,
+    /// The largest number, once all of its kind are as small as they can be.
+    pub number: u64,
 }
 
 /// A message, and whose it is.

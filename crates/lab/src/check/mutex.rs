@@ -1,7 +1,7 @@
 //! Mutual exclusion algorithms as the checker sees them.
 
 use super::machine::{
-    Breach, Cause, Choice, Effect, Entry, Facts, Fault, Faults, Machines, Sent, Step, Tallied,
+    Breach, Cause, Choice, Effect, Entry, Facts, Fault, Faults, Limits, Machines, Sent, Step, Tallied,
 };
 use super::net::no_larger_fence;
 use crate::property::Property;
@@ -11,6 +11,9 @@ use lockkeeper_core::{
 };
 use smallvec::SmallVec;
 use std::fmt;
+
+/// How far runs without end are followed: beyond, messages that nobody takes in only pile up.
+pub const FOREVER: Limits = Limits { in_flight: 3, number: 24 };
 
 /// A system of sites that run one algorithm.
 #[derive(Clone, Debug)]
@@ -351,6 +354,22 @@ where
             tokens: local.protocol().map_or(0, P::tokens),
             entries: u32::from(served),
         }
+    }
+
+    fn scales(&self) -> usize {
+        if self.requests.is_none() { P::scales(self.setup.sites) } else { 0 }
+    }
+
+    fn numbers(&self, local: &mut Local<P>, visit: &mut dyn FnMut(usize, &mut u64)) {
+        local.with(|site| site.protocol_mut().numbers(visit));
+    }
+
+    fn numbers_in(&self, from: usize, parcel: &mut Self::Parcel, visit: &mut dyn FnMut(usize, &mut u64)) {
+        P::numbers_in(SiteId::new(from), &mut parcel.message, visit);
+    }
+
+    fn limits(&self) -> Option<Limits> {
+        self.requests.is_none().then_some(FOREVER)
     }
 
     fn tokens_in(&self, parcel: &Self::Parcel) -> u32 {

@@ -60,6 +60,28 @@ impl<S: Machines> Net<S> {
         self.tables().locals[who].get(state[who]).clone()
     }
 
+    /// Visits every number of the local state or channel in a slot of a state, and returns the number of what it is then.
+    pub(super) fn visit_numbers(&self, slot: usize, content: u32, visit: &mut dyn FnMut(usize, &mut u64)) -> u32 {
+        let machines = self.system.machines();
+        let mut tables = self.tables();
+        if slot < machines {
+            let mut local = tables.locals[slot].get(content).clone();
+            self.system.numbers(&mut local, visit);
+            return tables.locals[slot].number(local);
+        }
+        let (place, from) = (slot - machines, (slot - machines) / (machines - 1));
+        let mut parcels = tables.channels[place].get(content).clone();
+        for number in &mut parcels {
+            let mut parcel = tables.parcels.get(*number).clone();
+            self.system.numbers_in(from, &mut parcel, visit);
+            *number = tables.parcels.number(parcel);
+        }
+        if !self.system.fifo() {
+            parcels.sort_unstable();
+        }
+        tables.channels[place].number(parcels)
+    }
+
     /// How many different local states and messages were met.
     pub fn vocabulary(&self) -> (usize, usize) {
         let tables = self.tables();
@@ -187,6 +209,7 @@ struct ChannelCache {
     /// For each content, what can be delivered and what is left then.
     heads: Known<SmallVec<[(u32, u32); 2]>>,
     pushed: Memo,
+    too_long: Known<()>,
     outdated: Known<u32>,
     tokens: Known<u32>,
 }
@@ -203,10 +226,12 @@ pub struct Explorer<'m, S: Machines> {
     pub(super) sites: Vec<SiteCache>,
     channels: Vec<ChannelCache>,
     pub(super) outcomes: Vec<Outcome>,
-    next: Vec<u32>,
+    pub(super) next: Vec<u32>,
     next_tallies: Vec<u8>,
     seen: Seen,
     pub(super) shifter: super::shift::Shifter,
+    /// The next state is beyond the limits.
+    too_far: bool,
 }
 
 impl<'m, S: Machines> Explorer<'m, S> {
@@ -230,7 +255,8 @@ impl<'m, S: Machines> Explorer<'m, S> {
             next: vec![0; net.slots()],
             next_tallies: vec![0; net.tallies()],
             seen: Seen::default(),
-            shifter: super::shift::Shifter::new(net.system.scales(), machines),
+            shifter: super::shift::Shifter::new(machines),
+            too_far: false,
         }
     }
 
@@ -378,8 +404,12 @@ impl<'m, S: Machines> Explorer<'m, S> {
         let position =
             if self.fifo { parcels.len() } else { parcels.partition_point(|&other| other < parcel) };
         parcels.insert(position, parcel);
+        let too_long = self.net.system.limits().is_some_and(|limits| parcels.len() > limits.in_flight);
         let longer = tables.channels[place].number(parcels);
         self.channels[place].pushed.insert(content, parcel, longer);
+        if too_long {
+            self.channels[place].too_long.insert(longer, ());
+        }
         longer
     }
 
@@ -396,6 +426,7 @@ impl<'m, S: Machines> Explorer<'m, S> {
         let machines = self.machines;
         self.next.copy_from_slice(state);
         self.next_tallies.copy_from_slice(tallies);
+        self.too_far = false;
         let Outcome { local, plain, gained, .. } = self.outcomes[outcome as usize];
         self.next[who] = local;
         if let Some((place, rest)) = popped {
@@ -404,7 +435,7 @@ impl<'m, S: Machines> Explorer<'m, S> {
         let breach = if plain { None } else { self.announce(state, who, outcome) };
         self.send(who, outcome);
         if self.scales > 0 {
-            self.shift();
+            self.too_far |= self.shift();
         }
         if gained { breach.or_else(|| self.count_tokens()) } else { breach }
     }
@@ -445,7 +476,9 @@ impl<'m, S: Machines> Explorer<'m, S> {
                 continue;
             }
             let place = channel(machines, who, to as usize);
-            self.next[machines + place] = self.push(place, self.next[machines + place], parcel);
+            let content = self.push(place, self.next[machines + place], parcel);
+            self.too_far |= self.channels[place].too_long.get(content).is_some();
+            self.next[machines + place] = content;
         }
     }
 
@@ -569,8 +602,6 @@ impl<'m, S: Machines> Explorer<'m, S> {
         *self.channels[place].tokens.insert(content, tokens)
     }
 
-    fn shift(&mut self) {}
-
     /// Whether another fault of this kind may happen; the state with it counted.
     fn spend(&self, state: &[u32], fault: Fault) -> Option<u32> {
         let place = self.machines * self.machines;
@@ -661,7 +692,7 @@ impl<S: Machines> Worker for Explorer<'_, S> {
                 if let Some(spent) = spent {
                     self.next[machines * machines] = spent;
                 }
-                let beyond = self.outcomes[outcome as usize].beyond;
+                let beyond = self.too_far || self.outcomes[outcome as usize].beyond;
                 let (state, tallies) = (&*self.next, &*self.next_tallies);
                 found(Next { action: Action::Choice(who, choice), state, tallies, breach, beyond });
             }
@@ -696,14 +727,14 @@ impl<S: Machines> Explorer<'_, S> {
         let (parcel, rest) = self.head(place, content, which);
         let outcome = self.delivery(from, to, state[to], parcel);
         let mut breach = self.apply(state, tallies, to, outcome, Some((place, rest)));
-        let beyond = self.outcomes[outcome as usize].beyond;
+        let beyond = self.too_far || self.outcomes[outcome as usize].beyond;
         let action = Action::Deliver(from, to, parcel);
         found(Next { action, state: &self.next, tallies: &self.next_tallies, breach, beyond });
         if let Some(spent) = self.spend(state, Fault::Duplicate) {
             breach = self.apply(state, tallies, to, outcome, None);
             self.next[machines * machines] = spent;
             let action = Action::Duplicate(from, to, parcel);
-            let beyond = self.outcomes[outcome as usize].beyond;
+            let beyond = self.too_far || self.outcomes[outcome as usize].beyond;
             found(Next { action, state: &self.next, tallies: &self.next_tallies, breach, beyond });
         }
         if let Some(spent) = self.spend(state, Fault::Loss) {

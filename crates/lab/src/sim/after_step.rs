@@ -9,6 +9,7 @@ use crate::world::{Envelope, Step};
 use lockkeeper_core::protocol::TimerChange;
 use lockkeeper_core::{MutualExclusion, Rules, SiteId, Vocabulary};
 use smallvec::SmallVec;
+use std::fmt::Display;
 
 impl<P: MutualExclusion> Sim<'_, P> {
     pub(super) fn after_step(&mut self, site: SiteId, step: Step) {
@@ -123,18 +124,19 @@ impl<P: MutualExclusion> Sim<'_, P> {
                 self.timer_generation += 1;
                 let generation = self.timer_generation;
                 self.timers[site.index()].push((timer, generation));
-                let life = self.lives[site.index()];
-                self.plan(
-                    self.now + Time::from_milli_t(after_milli_t),
-                    Event::Timer { site, life, generation },
-                );
+                if !self.spec.timers_by_hand {
+                    let life = self.lives[site.index()];
+                    let at = self.now + Time::from_milli_t(after_milli_t);
+                    self.plan(at, Event::Timer { site, life, generation });
+                }
             }
         }
         self.world.out.timers = changes;
     }
 }
 
-pub(super) fn is_meant<M: Vocabulary>(which: &Which, envelope: &Envelope<M>) -> bool {
-    let named = |name: &String| M::WORDS[envelope.message.word()].name == name;
+pub(super) fn is_meant<M: Vocabulary + Display>(which: &Which, envelope: &Envelope<M>) -> bool {
+    let message = &envelope.message;
+    let named = |name: &String| M::WORDS[message.word()].name == name || message.to_string() == *name;
     which.from == envelope.from && which.to == envelope.to && which.name.as_ref().is_none_or(named)
 }

@@ -41,6 +41,29 @@ impl<P: MutualExclusion> Sim<'_, P> {
                 Some(place) => self.arrive(place),
                 None => self.say(&format!("(there is no {} under way to deliver)", describe(which))),
             },
+            Action::Duplicate(which) => match self.take_held(which) {
+                Some(place) => {
+                    let copy = self.flights[place].copy();
+                    self.tokens_under_way += i64::from(P::tokens_in(&copy.envelope.message));
+                    let copy = self.flights.insert(copy);
+                    self.held.insert(0, copy);
+                    self.arrive(place);
+                }
+                None => self.say(&format!("(there is no {} under way to deliver)", describe(which))),
+            },
+            Action::Suspect(site, suspect) => {
+                if self.world.is_up(*site) {
+                    self.suspect(*site, *suspect);
+                }
+            }
+            Action::Forget(site) => {
+                if self.world.is_up(*site) && self.world.phase(*site) == Phase::Idle {
+                    self.say(&format!("the state of {} is thrown away", self.names.of(*site)));
+                    self.world.forget(*site);
+                    self.after_step(*site, Step::default());
+                }
+            }
+            Action::Wake(site, which) => self.wake(*site, *which),
             Action::Lose(which) => match self.take_held(which) {
                 Some(place) => self.lose(place),
                 None => self.wishes.push((which.clone(), None)),
@@ -98,6 +121,15 @@ impl<P: MutualExclusion> Sim<'_, P> {
         self.after_step(site, Step::default());
         if self.spec.load == LoadSpec::High && site.index() < self.spec.sites && !self.load_is_done() {
             self.plan_ask(self.now, site);
+        }
+    }
+
+    fn wake(&mut self, site: SiteId, which: usize) {
+        let mut armed = self.timers[site.index()].clone();
+        armed.sort();
+        match armed.get(which) {
+            Some(&(_, generation)) => self.timer(site, generation),
+            None => self.say(&format!("({} has no such timer armed)", self.names.of(site))),
         }
     }
 

@@ -1,0 +1,151 @@
+//! A run that shows what is wrong: told in sentences, drawn, and written as a scenario that the simulator runs.
+
+use super::Question;
+use super::liveness::Lasso;
+use super::machine::{Breach, Fault};
+use super::mutex::{Own, Sites};
+use super::net::{Action, Net};
+use crate::property::{Names, Property};
+use crate::runner::{self, Progress};
+use crate::scenario::Scenario;
+use crate::trace::Story;
+use lockkeeper_core::{Mode, MutualExclusion, SiteId};
+use serde::{Serialize, Serializer};
+use std::fmt::Write as _;
+
+/// What is wrong, and a shortest run that shows it.
+#[derive(Clone, Debug)]
+pub struct Counterexample {
+    /// What is wrong.
+    pub breach: Breach,
+    /// How many steps the run has.
+    pub steps: usize,
+    /// If it goes round for ever: after how many steps that begins.
+    pub circle_after: Option<usize>,
+    /// The run as a scenario.
+    pub scenario: String,
+    /// The run in sentences, one for each step.
+    pub story: Vec<String>,
+}
+
+impl Serialize for Counterexample {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_seq(&self.story)
+    }
+}
+
+impl Lasso {
+    /// What is wrong with it.
+    pub fn breach(&self) -> Breach {
+        let victim = SiteId::new(self.victim);
+        let what = format!("{victim} waits for ever while the others go round");
+        Breach { property: Property::NoStarvation, sites: vec![victim], what }
+    }
+}
+
+/// How often the circle is gone round in the scenario: once to see it, once more to see that it comes back.
+const ROUNDS: usize = 2;
+
+impl Counterexample {
+    pub(super) fn new<P: MutualExclusion>(
+        question: &Question,
+        sites: &Sites<P>,
+        net: &Net<Sites<P>>,
+        breach: Breach,
+        run: &[Action],
+        circle: &[Action],
+    ) -> Self {
+        let mut text = heading(question, sites.fifo, &breach);
+        let names = Names { sites: question.sites };
+        let circles = (0..ROUNDS).flat_map(|_| circle);
+        for (time, action) in (1..).zip(run.iter().chain(circles)) {
+            if time == run.len() + 1 && !circle.is_empty() {
+                let _ = writeln!(text, "{time} say from here on it goes round and round");
+            }
+            let _ = writeln!(text, "{time} {}", line(net, names, action));
+        }
+        let mut counterexample = Self {
+            steps: run.len() + circle.len(),
+            circle_after: (!circle.is_empty()).then_some(run.len()),
+            story: Vec::new(),
+            scenario: text,
+            breach,
+        };
+        counterexample.story = counterexample.tell();
+        counterexample
+    }
+
+    /// The sentences, as the simulator tells them.
+    fn tell(&self) -> Vec<String> {
+        let mut story = Story::default();
+        let told = Scenario::parse("counterexample", &self.scenario)
+            .map_err(runner::Error::Usage)
+            .and_then(|scenario| runner::trace(&scenario.spec, 0, &mut story, &Progress::default()));
+        match told {
+            Ok(_) => story.lines.into_iter().map(|(_, sentence)| sentence).collect(),
+            // Cannot happen for a run that the checker found; if it does, the run itself is worth more than a panic.
+            Err(error) => vec![format!("(the simulator does not take this run: {error})")],
+        }
+    }
+}
+
+fn heading(question: &Question, fifo: bool, breach: &Breach) -> String {
+    let mut text = String::new();
+    let mut put = |name: &str, value: &dyn std::fmt::Display| {
+        let _ = writeln!(text, "{name}: {value}");
+    };
+    put("title", &format!("{}, {} sites: {}", question.algorithm, question.sites, breach.property.breach()));
+    put("about", &breach.what);
+    put("algorithm", &question.algorithm);
+    put("sites", &question.sites);
+    for (name, value) in &question.settings {
+        put("set", &format!("{name}={value}"));
+    }
+    put("fifo", &if fifo { "yes" } else { "no" });
+    put("cs", &"by hand");
+    put("delivery", &"by hand");
+    put("timers", &"by hand");
+    if !question.holders.is_empty() {
+        put("holder", &lockkeeper_core::mutex::list(&question.holders, ""));
+    }
+    text.push('\n');
+    text
+}
+
+/// A step as a line of a scenario.
+fn line<P: MutualExclusion>(net: &Net<Sites<P>>, names: Names, action: &Action) -> String {
+    let name = |who: usize| names.of(SiteId::new(who));
+    let message = |verb: &str, from: usize, to: usize, parcel: u32| {
+        format!("{verb} {}>{} {}", name(from), name(to), net.parcel(parcel))
+    };
+    match *action {
+        Action::Deliver(from, to, parcel) => message("deliver", from, to, parcel),
+        Action::Lose(from, to, parcel) => message("lose", from, to, parcel),
+        Action::Duplicate(from, to, parcel) => message("duplicate", from, to, parcel),
+        Action::Choice(who, choice) => {
+            let site = name(who);
+            match Own::of(choice.code) {
+                Own::Request(Mode::Exclusive) => format!("{site} requests"),
+                Own::Request(Mode::Shared) => format!("{site} requests shared"),
+                Own::Exit => format!("{site} exits"),
+                Own::Crash => format!("crash {site}"),
+                Own::Restart => format!("recover {site}"),
+                Own::Forget => format!("{site} forgets"),
+                Own::Suspect(other) => format!("{site} suspects {}", names.of(other)),
+                Own::Timer(which) => format!("{site} wakes {}", which + 1),
+            }
+        }
+    }
+}
+
+/// What a fault is called.
+pub fn fault_name(fault: Fault) -> &'static str {
+    match fault {
+        Fault::Crash => "crashes",
+        Fault::Loss => "losses",
+        Fault::Duplicate => "duplicates",
+        Fault::Restart => "restarts",
+        Fault::Forget => "forgets",
+        Fault::Suspicion => "wrong suspicions",
+    }
+}
