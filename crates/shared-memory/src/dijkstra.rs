@@ -49,11 +49,11 @@ impl Dijkstra {
         self.slots[me].0.b.store(false, Ordering::Relaxed);
         loop {
             // Li1
-            let k = self.k.0.load(Ordering::Relaxed);
-            if k != me {
+            if self.k.0.load(Ordering::Relaxed) != me {
                 // Li2
                 self.announce_nothing(me);
                 // Li3
+                let k = self.k.0.load(Ordering::Relaxed);
                 if self.slots[k].0.b.load(Ordering::Relaxed) {
                     self.k.0.store(me, Ordering::Relaxed);
                 } else {
