@@ -9,11 +9,11 @@ use lockkeeper_shared_memory::{
     Algorithm, Bakery, BlackWhiteBakery, Dijkstra, Mutex, Semaphore, Slot, TestAndSet,
 };
 use std::sync::Barrier;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
-/// Entries of each run without and with contention.
-const ALONE: u64 = 1_000_000;
-const TOGETHER: u64 = 200_000;
+/// How long each run lasts: many slices of the scheduler, so that threads really contend.
+const RUN: Duration = Duration::from_millis(200);
 
 /// One thread's way to the number.
 trait Till: Send {
@@ -43,24 +43,24 @@ fn main() {
     println!("{cores} cores; median of five runs");
     println!("\nnobody else wants in: nanoseconds for an entry and an exit, by the lock's number of slots");
     println!("  {:24} {:>9} {:>9} {:>9}", "", "1 slot", "4 slots", "16 slots");
-    row("std::sync::Mutex", [1, 1, 1].map(|_| std_mutex(1, ALONE)));
-    row("parking_lot::Mutex", [1, 1, 1].map(|_| parking_lot(1, ALONE)));
-    row("test-and-set", [1, 4, 16].map(|slots| slotted::<TestAndSet>(slots, 1, ALONE)));
-    row("semaphore", [1, 4, 16].map(|slots| slotted::<Semaphore>(slots, 1, ALONE)));
-    row("dijkstra", [1, 4, 16].map(|slots| slotted::<Dijkstra>(slots, 1, ALONE)));
-    row("bakery", [1, 4, 16].map(|slots| slotted::<Bakery>(slots, 1, ALONE)));
-    row("black-white-bakery", [1, 4, 16].map(|slots| slotted::<BlackWhiteBakery>(slots, 1, ALONE)));
+    row("std::sync::Mutex", [1, 1, 1].map(|_| std_mutex(1)));
+    row("parking_lot::Mutex", [1, 1, 1].map(|_| parking_lot(1)));
+    row("test-and-set", [1, 4, 16].map(|slots| slotted::<TestAndSet>(slots, 1)));
+    row("semaphore", [1, 4, 16].map(|slots| slotted::<Semaphore>(slots, 1)));
+    row("dijkstra", [1, 4, 16].map(|slots| slotted::<Dijkstra>(slots, 1)));
+    row("bakery", [1, 4, 16].map(|slots| slotted::<Bakery>(slots, 1)));
+    row("black-white-bakery", [1, 4, 16].map(|slots| slotted::<BlackWhiteBakery>(slots, 1)));
 
     println!("\nall want in all the time: nanoseconds from one entry to the next, by the number of threads");
     println!("  {:24} {:>9} {:>9} {:>9}", "", "2 threads", "4 threads", "8 threads");
     let threads = [2, 4, 8];
-    row("std::sync::Mutex", threads.map(|threads| std_mutex(threads, TOGETHER)));
-    row("parking_lot::Mutex", threads.map(|threads| parking_lot(threads, TOGETHER)));
-    row("test-and-set", threads.map(|threads| slotted::<TestAndSet>(threads, threads, TOGETHER)));
-    row("semaphore", threads.map(|threads| slotted::<Semaphore>(threads, threads, TOGETHER)));
-    row("dijkstra", threads.map(|threads| slotted::<Dijkstra>(threads, threads, TOGETHER)));
-    row("bakery", threads.map(|threads| slotted::<Bakery>(threads, threads, TOGETHER)));
-    row("black-white-bakery", threads.map(|threads| slotted::<BlackWhiteBakery>(threads, threads, TOGETHER)));
+    row("std::sync::Mutex", threads.map(std_mutex));
+    row("parking_lot::Mutex", threads.map(parking_lot));
+    row("test-and-set", threads.map(|threads| slotted::<TestAndSet>(threads, threads)));
+    row("semaphore", threads.map(|threads| slotted::<Semaphore>(threads, threads)));
+    row("dijkstra", threads.map(|threads| slotted::<Dijkstra>(threads, threads)));
+    row("bakery", threads.map(|threads| slotted::<Bakery>(threads, threads)));
+    row("black-white-bakery", threads.map(|threads| slotted::<BlackWhiteBakery>(threads, threads)));
 }
 
 fn row(name: &str, nanoseconds: [f64; 3]) {
@@ -68,31 +68,27 @@ fn row(name: &str, nanoseconds: [f64; 3]) {
     println!("  {name:24} {a:>9.1} {b:>9.1} {c:>9.1}");
 }
 
-fn slotted<A: Algorithm>(slots: usize, threads: usize, entries: u64) -> f64 {
+fn slotted<A: Algorithm>(slots: usize, threads: usize) -> f64 {
     median(|| {
         let mutex = Mutex::<A, u64>::new(slots, 0);
-        let tills = (0..threads).map(|_| mutex.slot().expect("a slot for each thread")).collect();
-        let took = time(tills, entries);
-        assert_eq!(mutex.into_inner(), entries);
-        took
+        let took = run((0..threads).map(|_| mutex.slot().expect("a slot for each thread")).collect());
+        took.as_nanos() as f64 / mutex.into_inner() as f64
     })
 }
 
-fn std_mutex(threads: usize, entries: u64) -> f64 {
+fn std_mutex(threads: usize) -> f64 {
     median(|| {
-        let mutex = std::sync::Mutex::new(0);
-        let took = time(vec![&mutex; threads], entries);
-        assert_eq!(mutex.into_inner().expect("nobody panics"), entries);
-        took
+        let mutex = std::sync::Mutex::new(0_u64);
+        let took = run(vec![&mutex; threads]);
+        took.as_nanos() as f64 / mutex.into_inner().expect("nobody panics") as f64
     })
 }
 
-fn parking_lot(threads: usize, entries: u64) -> f64 {
+fn parking_lot(threads: usize) -> f64 {
     median(|| {
-        let mutex = parking_lot::Mutex::new(0);
-        let took = time(vec![&mutex; threads], entries);
-        assert_eq!(mutex.into_inner(), entries);
-        took
+        let mutex = parking_lot::Mutex::new(0_u64);
+        let took = run(vec![&mutex; threads]);
+        took.as_nanos() as f64 / mutex.into_inner() as f64
     })
 }
 
@@ -102,23 +98,25 @@ fn median(mut run: impl FnMut() -> f64) -> f64 {
     runs[2]
 }
 
-/// Nanoseconds per entry, with each thread making its share of the entries.
-fn time(tills: Vec<impl Till>, entries: u64) -> f64 {
-    let share = entries / tills.len() as u64;
+/// All threads add one again and again, for a while; tells how long that was.
+fn run(tills: Vec<impl Till>) -> Duration {
     let start = Barrier::new(tills.len() + 1);
-    let took = std::thread::scope(|scope| {
+    let stop = AtomicBool::new(false);
+    let mut started = Instant::now();
+    std::thread::scope(|scope| {
         for mut till in tills {
-            let start = &start;
+            let (start, stop) = (&start, &stop);
             scope.spawn(move || {
                 start.wait();
-                (0..share).for_each(|_| till.add_one());
+                while !stop.load(Ordering::Relaxed) {
+                    till.add_one();
+                }
             });
         }
         start.wait();
-        Started(Instant::now())
+        started = Instant::now();
+        std::thread::sleep(RUN);
+        stop.store(true, Ordering::Relaxed);
     });
-    took.0.elapsed().as_nanos() as f64 / entries as f64
+    started.elapsed()
 }
-
-/// When the threads began; the scope has waited for them when it hands this out.
-struct Started(Instant);
