@@ -18,6 +18,7 @@ How to read it:
   lost          deposits that are not in the account
   Jain          1 if all threads made the same number of deposits, 1/N if one made them all
   fewest, most  deposits made by one thread
+  per second    in the run without a lock, threads now and then let others run between their read and their write
   longest wait  the most deposits that others made from when a thread asked until it entered. First come, first served
                 keeps it near N-1; a thread that the system stopped on its way to the lock counts as one that waits
 
@@ -132,13 +133,16 @@ fn print(told: &Told) {
         table.add_row(row(run));
     }
     say!("{}", table.trim_fmt());
-    if told.without_lock.right() {
+    if told.without_lock.right() && told.threads > 1 {
         say!("\nwithout a lock nothing was lost this time: luck, which more deposits or threads may end");
+    }
+    if told.locks.iter().any(|run| run.by_atm.contains(&0)) {
+        say!("\na thread that made no deposit came too late: with more deposits, all take part");
     }
 }
 
 fn row(run: &Run) -> [String; 8] {
-    let in_turn = |number: u64| if run.lock.is_some() { dollars(number) } else { "–".into() };
+    let waited = |number: u64| if run.lock.is_some() { dollars(number) } else { "–".into() };
     let count = |count: Option<&u64>| dollars(count.copied().unwrap_or(0));
     [
         run.lock.unwrap_or("no lock").into(),
@@ -148,7 +152,7 @@ fn row(run: &Run) -> [String; 8] {
         format!("{:.3}", run.jain),
         count(run.by_atm.iter().min()),
         count(run.by_atm.iter().max()),
-        in_turn(run.longest_wait),
+        waited(run.longest_wait),
     ]
 }
 
