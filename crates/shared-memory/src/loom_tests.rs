@@ -34,7 +34,8 @@ fn explore<A: Algorithm + 'static>(entries: [usize; 2], preemptions: Option<usiz
     });
 }
 
-/// How often a thread may be interrupted where it does not wait. All known mistakes need two or less.
+/// How often a thread may be interrupted where it does not wait: enough to catch what is left out on purpose below, and
+/// seconds instead of minutes for the bakeries.
 const PREEMPTIONS: Option<usize> = Some(3);
 
 macro_rules! holds {
