@@ -37,6 +37,7 @@ enum Command {
     Explain(commands::explain::Explain),
     Choose(commands::choose::Choose),
     Quorums(commands::quorums::Quorums),
+    Threads(commands::threads::Threads),
 }
 
 fn main() -> ExitCode {
@@ -59,5 +60,6 @@ fn main() -> ExitCode {
         Command::Explain(command) => command.run(),
         Command::Choose(command) => command.run(),
         Command::Quorums(command) => command.run(),
+        Command::Threads(command) => command.run(),
     }
 }

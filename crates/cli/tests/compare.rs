@@ -177,7 +177,8 @@ fn properties_come_with_witnesses_that_show_them() {
 #[test]
 fn every_algorithm_is_explained() {
     let list = json("algorithms --json");
-    for about in list.as_array().unwrap() {
+    // Those for threads have no messages and no small run; their files and docs/shared-memory.md explain them.
+    for about in list.as_array().unwrap().iter().filter(|about| about["family"] != "shared memory") {
         let slug = about["slug"].as_str().unwrap();
         let told = told(&format!("explain {slug}"));
         for part in

@@ -23,6 +23,7 @@
 //! | [`scenario`], [`figures`] | runs written by hand |
 //! | [`compare`], [`properties`], [`choose`], [`explain`] | tables, plots and advice for people |
 //! | [`mod@conformance`] | one call that tests an algorithm |
+//! | [`registers`] | shared memory: Dijkstra's algorithm and the bakeries, in every reachable state |
 //! | [`mutants`] | wrong-on-purpose variants, which the tests must catch |
 
 pub mod causality;
@@ -42,6 +43,7 @@ pub mod observer;
 pub mod properties;
 pub mod property;
 pub mod queue;
+pub mod registers;
 pub mod report;
 pub mod rng;
 mod runner;

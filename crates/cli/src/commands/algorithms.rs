@@ -4,6 +4,7 @@ use crate::say;
 use clap::Args;
 use comfy_table::{ContentArrangement, Table, presets};
 use lockkeeper_core::{About, Sharing, registry};
+use lockkeeper_shared_memory as shared_memory;
 use serde::Serialize;
 use std::process::ExitCode;
 
@@ -31,7 +32,11 @@ impl Algorithms {
         };
         let all: Vec<Told> = registry::ALL.iter().map(told).collect();
         if self.json {
-            say!("{}", serde_json::to_string(&all).expect("the registry is plain data"));
+            let plain = "the lists are plain data";
+            let mut both: Vec<serde_json::Value> =
+                all.iter().map(|about| serde_json::to_value(about).expect(plain)).collect();
+            both.extend(shared_memory::ALL.iter().map(|about| serde_json::to_value(about).expect(plain)));
+            say!("{}", serde_json::to_string(&both).expect(plain));
             return ExitCode::SUCCESS;
         }
         for Told { about, sharing } in all {
@@ -56,7 +61,28 @@ impl Algorithms {
             }
             say!("{}\n", table.trim_fmt());
         }
+        print_shared_memory();
         say!("N sites, T the delay of one message. Try: lockkeeper sim --algorithm {} --sites 9", "lamport");
         ExitCode::SUCCESS
     }
+}
+
+/// The algorithms for threads, which have no messages to count.
+fn print_shared_memory() {
+    say!("shared memory: for threads, not for sites\n");
+    for about in shared_memory::ALL {
+        say!("{}  ({})\n  {}", about.slug, about.title, about.idea);
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+        for (name, value) in [
+            ("family", about.family),
+            ("paper", about.paper),
+            ("needs", about.needs),
+            ("fairness", about.fairness),
+        ] {
+            table.add_row([format!("  {name}"), value.to_string()]);
+        }
+        say!("{}\n", table.trim_fmt());
+    }
+    say!("Try: lockkeeper threads --algorithm bakery --threads 4");
 }

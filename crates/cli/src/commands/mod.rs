@@ -13,6 +13,7 @@ pub mod run;
 pub mod scenarios;
 pub mod sim;
 pub mod supervise;
+pub mod threads;
 
 mod duration;
 mod engine;

@@ -270,6 +270,11 @@ pub fn known(algorithm: &str) -> Result<(), String> {
     if registry::find(algorithm).is_some() {
         return Ok(());
     }
+    if lockkeeper_shared_memory::ALL.iter().any(|about| about.slug == algorithm) {
+        return Err(format!(
+            "'{algorithm}' is for threads that share memory, not for sites: lockkeeper threads --algorithm {algorithm}"
+        ));
+    }
     let near = registry::ALL
         .iter()
         .map(|entry| entry.about.slug)

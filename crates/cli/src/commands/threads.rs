@@ -1,0 +1,169 @@
+//! `lockkeeper threads`: the bank's ATMs as threads, without a lock and with each of them.
+
+use crate::{exit, progress, say};
+use clap::Args;
+use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table, presets};
+use lockkeeper_shared_memory::ALL;
+use lockkeeper_shared_memory::bank::{self, BOTH_READ_FIRST, Plan, Run, STD, Step, dollars};
+use serde::Serialize;
+use std::process::ExitCode;
+
+/// Let threads deposit into one account: lose money without a lock, keep it with one, and see what that costs
+///
+/// First two ATMs whose steps are in a fixed order, then real threads without a lock, then with each lock that was asked
+/// for, and with std::sync::Mutex beside them. Times are those of this machine, at this moment.
+#[derive(Args)]
+#[command(after_help = "\
+How to read it:
+  lost          deposits that are not in the account
+  Jain          1 if all threads made the same number of deposits, 1/N if one made them all
+  fewest, most  deposits made by one thread
+  per second    in the run without a lock, threads now and then let others run between their read and their write
+  longest wait  the most deposits that others made from when a thread asked until it entered. First come, first served
+                keeps it near N-1; a thread that the system stopped on its way to the lock counts as one that waits
+
+Locks here wait by spinning a little and then yielding. With more threads than cores, a lock that serves in order must
+wait until the system runs the one whose turn it is; one that serves whoever comes need not.
+
+Examples:
+  lockkeeper threads
+  lockkeeper threads --algorithm bakery --threads 4 --deposits 100000
+  lockkeeper threads --algorithm dijkstra,black-white-bakery --threads 2 --deposits 1000000 --json
+
+Exit codes: 0 every lock kept every deposit; 2 one lost some; 64 wrong usage.")]
+pub struct Threads {
+    /// The locks, separated by commas: dijkstra, bakery, black-white-bakery, test-and-set, semaphore, or all.
+    #[arg(long, short, value_delimiter = ',', default_value = "all")]
+    algorithm: Vec<String>,
+    /// How many threads, from 1 to 256.
+    #[arg(long, short, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=256))]
+    threads: u64,
+    /// How many deposits of $1 they make in all, up to a thousand million.
+    #[arg(long, short, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    deposits: u64,
+    /// Prints one JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What `--json` prints.
+#[derive(Serialize)]
+struct Told {
+    threads: usize,
+    deposits: u64,
+    /// Two ATMs, step by step.
+    fixed_schedule: Vec<Step>,
+    without_lock: Run,
+    locks: Vec<Run>,
+}
+
+impl Threads {
+    pub fn run(self) -> ExitCode {
+        let locks = match locks(&self.algorithm) {
+            Ok(locks) => locks,
+            Err(what) => return exit::complain(exit::USAGE, &what),
+        };
+        let told = self.measure(&locks);
+        if self.json {
+            say!("{}", serde_json::to_string(&told).expect("numbers are plain data"));
+        } else {
+            print(&told);
+        }
+        match told.locks.iter().find(|run| !run.right()) {
+            None => ExitCode::SUCCESS,
+            Some(run) => {
+                let what =
+                    format!("{} let two in at once: deposits are lost", run.lock.unwrap_or("the lock"));
+                exit::complain(exit::VIOLATED, &what)
+            }
+        }
+    }
+
+    fn measure(&self, locks: &[&'static str]) -> Told {
+        let plan = Plan { atms: self.threads as usize, deposits: self.deposits };
+        let total = self.deposits.saturating_mul(locks.len() as u64 + 1);
+        progress::bar(total, |progress| Told {
+            threads: plan.atms,
+            deposits: plan.deposits,
+            fixed_schedule: bank::interleave(&BOTH_READ_FIRST),
+            without_lock: bank::without_lock(plan, &progress.entries),
+            locks: locks.iter().filter_map(|lock| bank::with_lock(lock, plan, &progress.entries)).collect(),
+        })
+    }
+}
+
+/// The locks that a list names, each once, and the standard library's at the end.
+fn locks(names: &[String]) -> Result<Vec<&'static str>, String> {
+    let mut locks: Vec<&'static str> = Vec::new();
+    for name in names {
+        let named: Vec<&'static str> =
+            ALL.iter().map(|about| about.slug).filter(|slug| name == "all" || slug == name).collect();
+        if named.is_empty() && name != STD {
+            let all: Vec<&str> = ALL.iter().map(|about| about.slug).collect();
+            return Err(format!(
+                "there is no lock '{name}' for threads: there are {}, or all",
+                all.join(", ")
+            ));
+        }
+        locks.extend(named.into_iter().filter(|slug| !locks.contains(slug)).collect::<Vec<_>>());
+    }
+    locks.push(STD);
+    Ok(locks)
+}
+
+fn print(told: &Told) {
+    say!("two ATMs, each with ${}, and both read before either writes:\n", dollars(bank::DEPOSIT));
+    for (index, step) in told.fixed_schedule.iter().enumerate() {
+        say!("  {}. ATM {} {}", index + 1, step.atm, step.what);
+    }
+    let balance = told.fixed_schedule.last().map_or(bank::START, |step| step.balance);
+    let right = bank::START + 2 * bank::DEPOSIT;
+    say!(
+        "\n  the account holds ${}; ${} would be right, and ${} are lost\n",
+        dollars(balance),
+        dollars(right),
+        dollars(right - balance)
+    );
+    let threads = if told.threads == 1 { "1 thread".into() } else { format!("{} threads", told.threads) };
+    say!("{threads}, {} deposits of $1, ${} at first\n", dollars(told.deposits), dollars(bank::START));
+    let mut table =
+        table(&["", "account", "lost", "deposits per second", "Jain", "fewest", "most", "longest wait"]);
+    table.add_row(row(&told.without_lock));
+    for run in &told.locks {
+        table.add_row(row(run));
+    }
+    say!("{}", table.trim_fmt());
+    if told.without_lock.right() && told.threads > 1 {
+        say!("\nwithout a lock nothing was lost this time: luck, which more deposits or threads may end");
+    }
+    if told.locks.iter().any(|run| run.by_atm.contains(&0)) {
+        say!("\na thread that made no deposit came too late: with more deposits, all take part");
+    }
+}
+
+fn row(run: &Run) -> [String; 8] {
+    let waited = |number: u64| if run.lock.is_some() { dollars(number) } else { "–".into() };
+    let count = |count: Option<&u64>| dollars(count.copied().unwrap_or(0));
+    [
+        run.lock.unwrap_or("no lock").into(),
+        format!("${}", dollars(run.balance)),
+        dollars(run.expected.saturating_sub(run.balance)),
+        dollars(run.per_second.round() as u64),
+        format!("{:.3}", run.jain),
+        count(run.by_atm.iter().min()),
+        count(run.by_atm.iter().max()),
+        waited(run.longest_wait),
+    ]
+}
+
+fn table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(header.iter().map(|text| Cell::new(text).add_attribute(Attribute::Bold)));
+    for index in 1..header.len() {
+        if let Some(column) = table.column_mut(index) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table
+}

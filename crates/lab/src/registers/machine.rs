@@ -1,0 +1,269 @@
+//! Processes that share registers: one step is one read or one write.
+//!
+//! *Atomic* registers are read and written in one step. *Flickering* registers (Lamport's "safe" ones) take two steps to
+//! write, and a read in between returns anything that the register can hold. Two writes of one register that
+//! overlap leave anything behind.
+
+use super::model::{Model, Section, Step};
+
+/// The most processes that a machine can have.
+pub const MOST_PROCESSES: usize = 3;
+/// Two registers for each process and one for all.
+const MOST_REGISTERS: usize = 2 * MOST_PROCESSES + 1;
+
+/// An algorithm as a program for each process. Processes are numbered from 0.
+pub(super) trait Program {
+    /// The registers, each with its name, the highest value that it can hold, and its first value.
+    fn registers(&self) -> Vec<Register>;
+    /// What process `me` does next.
+    fn next(&self, me: usize, at: Local) -> Access;
+    /// Where that leads, given what was read (a write has read nothing). `None`: to a ticket above the limit.
+    fn then(&self, me: usize, at: Local, read: u8) -> Option<Local>;
+    /// Which part of its program a process is in.
+    fn section(&self, at: Local) -> Section;
+    /// A register's value, for people.
+    fn tell(&self, register: usize, value: u8) -> String;
+}
+
+/// A register, before anything happens.
+#[derive(Clone, Debug)]
+pub(super) struct Register {
+    /// As the paper has it.
+    pub(super) name: String,
+    /// It holds 0 to this.
+    pub(super) most: u8,
+    /// Its first value.
+    pub(super) initial: u8,
+}
+
+/// One access of a register.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Access {
+    /// Of a register.
+    Read(usize),
+    /// Of a value to a register.
+    Write(usize, u8),
+}
+
+/// Where a process is in its program, and its local variables. All zero: in its remainder.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Local {
+    /// The program counter.
+    pub(super) line: u8,
+    /// The process that it is looking at.
+    pub(super) j: u8,
+    /// What it must remember of what it read.
+    pub(super) seen: u8,
+    /// Its ticket.
+    pub(super) mine: u8,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Cell {
+    /// 0 while it is being written: nobody can tell.
+    value: u8,
+    /// Who is writing it, one bit for each process.
+    writers: u8,
+    /// Whether two writes have overlapped since it was last at rest.
+    mixed: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+struct Process {
+    at: Local,
+    /// In the middle of its write.
+    writing: bool,
+    /// Those who were through their doorway before this one came to its own, and have not entered since.
+    behind: u8,
+}
+
+/// All registers and all processes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct State {
+    cells: [Cell; MOST_REGISTERS],
+    processes: [Process; MOST_PROCESSES],
+}
+
+/// What a step did, for people to read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    register: usize,
+    value: u8,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Read,
+    /// A read that overlapped a write.
+    Guess,
+    Write,
+    BeginWrite,
+    EndWrite,
+    /// The end of a write that overlapped another.
+    EndMixed,
+}
+
+/// A program on a number of processes.
+pub(super) struct Machine<P> {
+    pub(super) program: P,
+    pub(super) processes: usize,
+    pub(super) flickering: bool,
+    registers: Vec<Register>,
+}
+
+impl<P: Program> Machine<P> {
+    pub(super) fn new(program: P, processes: usize, flickering: bool) -> Self {
+        let registers = program.registers();
+        assert!(processes <= MOST_PROCESSES && registers.len() <= MOST_REGISTERS);
+        Self { program, processes, flickering, registers }
+    }
+
+    /// The step that reads or writes for good, and moves the process on.
+    fn finish(&self, from: &State, me: usize, event: Event, cell: Cell) -> Step<State, Event> {
+        let old = from.processes[me].at;
+        let Some(at) = self.program.then(me, old, event.value) else {
+            return Step { process: me, to: None, event };
+        };
+        let mut to = *from;
+        to.cells[event.register] = cell;
+        to.processes[me].at = at;
+        to.processes[me].writing = false;
+        self.remember_order(from, &mut to, me);
+        Step { process: me, to: Some(to), event }
+    }
+
+    /// Keeps who is behind whom.
+    fn remember_order(&self, from: &State, to: &mut State, me: usize) {
+        if self.section(from, me) == Section::Remainder {
+            let waiting = (0..self.processes).filter(|&p| self.section(from, p) == Section::Waiting);
+            to.processes[me].behind = waiting.fold(0, |set, p| set | 1 << p);
+        }
+        let inside = |state: &State| self.section(state, me) == Section::Inside;
+        if inside(to) && !inside(from) {
+            to.processes
+                .iter_mut()
+                .enumerate()
+                .filter(|&(p, _)| p != me)
+                .for_each(|(_, other)| other.behind &= !(1 << me));
+        } else if inside(from) && !inside(to) {
+            to.processes[me].behind = 0;
+        }
+    }
+
+    fn read(&self, from: &State, me: usize, register: usize, out: &mut Vec<Step<State, Event>>) {
+        let cell = from.cells[register];
+        if cell.writers == 0 {
+            out.push(self.finish(from, me, Event { register, value: cell.value, kind: Kind::Read }, cell));
+            return;
+        }
+        for value in 0..=self.registers[register].most {
+            out.push(self.finish(from, me, Event { register, value, kind: Kind::Guess }, cell));
+        }
+    }
+
+    fn begin_write(&self, from: &State, me: usize, register: usize, value: u8) -> Step<State, Event> {
+        let mut to = *from;
+        let cell = &mut to.cells[register];
+        *cell = Cell { value: 0, writers: cell.writers | 1 << me, mixed: cell.writers != 0 };
+        to.processes[me].writing = true;
+        self.remember_order(from, &mut to, me);
+        Step { process: me, to: Some(to), event: Event { register, value, kind: Kind::BeginWrite } }
+    }
+
+    fn end_write(
+        &self,
+        from: &State,
+        me: usize,
+        register: usize,
+        value: u8,
+        out: &mut Vec<Step<State, Event>>,
+    ) {
+        let Cell { writers, mixed, .. } = from.cells[register];
+        let writers = writers & !(1 << me);
+        let mut end = |left: u8, mixed: bool, kind: Kind| {
+            let cell = Cell { value: left, writers, mixed };
+            out.push(self.finish(from, me, Event { register, value: left, kind }, cell));
+        };
+        match (mixed, writers) {
+            (false, _) => end(value, false, Kind::EndWrite),
+            // The last of those that overlapped: whatever is left now stays.
+            (true, 0) => {
+                (0..=self.registers[register].most).for_each(|left| end(left, false, Kind::EndMixed))
+            }
+            (true, _) => end(0, true, Kind::EndWrite),
+        }
+    }
+}
+
+impl<P: Program> Model for Machine<P> {
+    type State = State;
+    type Event = Event;
+
+    fn processes(&self) -> usize {
+        self.processes
+    }
+
+    fn initial(&self) -> State {
+        let mut state = State::default();
+        for (cell, register) in state.cells.iter_mut().zip(&self.registers) {
+            cell.value = register.initial;
+        }
+        state
+    }
+
+    fn steps(&self, from: &State, out: &mut Vec<Step<State, Event>>) {
+        for me in 0..self.processes {
+            let Process { at, writing, .. } = from.processes[me];
+            match self.program.next(me, at) {
+                Access::Read(register) => self.read(from, me, register, out),
+                Access::Write(register, value) if !self.flickering => {
+                    let cell = Cell { value, ..Cell::default() };
+                    out.push(self.finish(from, me, Event { register, value, kind: Kind::Write }, cell));
+                }
+                Access::Write(register, value) if !writing => {
+                    out.push(self.begin_write(from, me, register, value))
+                }
+                Access::Write(register, value) => self.end_write(from, me, register, value, out),
+            }
+        }
+    }
+
+    fn section(&self, state: &State, process: usize) -> Section {
+        let Process { at, writing, .. } = state.processes[process];
+        match self.program.section(at) {
+            // Its first write has begun.
+            Section::Remainder if writing => Section::Doorway,
+            // It stays inside until the first write of its exit has begun.
+            Section::Inside if writing => Section::Leaving,
+            section => section,
+        }
+    }
+
+    fn behind(&self, state: &State, process: usize) -> Option<usize> {
+        let behind = state.processes[process].behind;
+        (behind != 0).then(|| behind.trailing_zeros() as usize)
+    }
+
+    fn tell(&self, from: &State, step: &Step<State, Event>) -> String {
+        let Event { register, value, kind } = step.event;
+        let (name, value) = (&self.registers[register].name, self.program.tell(register, value));
+        let did = match kind {
+            Kind::Read => format!("reads {name} = {value}"),
+            Kind::Guess => format!("reads {name} while it is being written, and gets {value}"),
+            Kind::Write => format!("writes {name} := {value}"),
+            Kind::BeginWrite => format!("begins to write {name} := {value}"),
+            Kind::EndWrite => format!("has written {name}"),
+            Kind::EndMixed => format!("has written {name} while another wrote it too, which leaves {value}"),
+        };
+        let section = |state: &State| self.section(state, step.process);
+        let change = match (section(from), step.to.as_ref().map(section)) {
+            (Section::Remainder, _) => " (wants to enter)",
+            (Section::Inside, _) => " (leaves)",
+            (_, Some(Section::Inside)) => " (enters)",
+            (Section::Doorway, Some(Section::Waiting)) => " (is through its doorway)",
+            _ => "",
+        };
+        format!("P{} {did}{change}", step.process + 1)
+    }
+}

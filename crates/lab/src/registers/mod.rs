@@ -1,0 +1,333 @@
+//! The algorithms for shared memory, checked in every reachable state: Dijkstra's and the bakeries, as machines
+//! whose steps are single reads and writes of registers.
+//!
+//! Registers are *atomic*, or *flickering*: a read that overlaps a write returns anything. That the bakery works with
+//! such registers is its defining claim.
+//!
+//! Processes ask again and again, for ever; no number of entries bounds a run. What is bounded are tickets: the bakery's
+//! grow, so a step that would take one above the limit is not followed, and counted as *cut*. What is found to hold,
+//! holds in all runs up to where a ticket would exceed the limit. Dijkstra's algorithm has no tickets, and the black-white
+//! bakery's stay at N by themselves with atomic registers: no step is cut there.
+//!
+//! ```
+//! use lockkeeper_lab::registers::{Limits, check};
+//!
+//! let bakery = check("bakery", 2, true, Limits::default()).unwrap();
+//! assert!(bakery.held());
+//! let broken = check("bakery-without-choosing", 2, false, Limits::default()).unwrap();
+//! let story = broken.verdicts[0].story.as_ref().unwrap();
+//! assert!(story.ending.contains("P1 and P2 are both inside"));
+//! ```
+
+mod components;
+mod explore;
+mod liveness;
+mod machine;
+mod model;
+mod programs;
+
+pub use machine::MOST_PROCESSES;
+pub use model::{Model, Section, Step};
+
+use crate::Error;
+use explore::{Graph, explore, tell};
+use liveness::{Hope, search};
+use machine::{Machine, Program};
+use programs::{Bakery, BlackWhite, Dijkstra};
+use serde::Serialize;
+
+/// An algorithm that can be checked.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct About {
+    /// The name to type.
+    pub slug: &'static str,
+    /// What it is.
+    pub what: &'static str,
+    /// What it promises with atomic registers; a wrong variant is held to what its twin promises.
+    pub promises: &'static [Property],
+    /// Whether it promises the same with flickering ones.
+    pub flickering: bool,
+}
+
+use Property::{FirstComeFirstServed, MutualExclusion, NoDeadlock, NoStarvation};
+
+const ALL_FOUR: &[Property] = &[MutualExclusion, NoDeadlock, NoStarvation, FirstComeFirstServed];
+
+/// All that can be checked.
+pub const ALL: [About; 4] = [
+    About {
+        slug: "dijkstra",
+        what: "Dijkstra 1965: one may wait for ever",
+        promises: &[MutualExclusion, NoDeadlock],
+        flickering: false,
+    },
+    About { slug: "bakery", what: "Lamport's bakery 1974", promises: ALL_FOUR, flickering: true },
+    About {
+        slug: "black-white-bakery",
+        what: "Taubenfeld's bakery with bounded tickets 2004",
+        promises: ALL_FOUR,
+        flickering: false,
+    },
+    About {
+        slug: "bakery-without-choosing",
+        what: "wrong on purpose: two enter",
+        promises: ALL_FOUR,
+        flickering: true,
+    },
+];
+
+/// What may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Property {
+    /// At most one is inside.
+    MutualExclusion,
+    /// If somebody tries, somebody enters.
+    NoDeadlock,
+    /// Whoever tries enters.
+    NoStarvation,
+    /// Who is through its doorway before another comes to its own enters first.
+    FirstComeFirstServed,
+}
+
+impl std::fmt::Display for Property {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            MutualExclusion => "mutual exclusion",
+            NoDeadlock => "no deadlock",
+            NoStarvation => "no starvation",
+            FirstComeFirstServed => "first come, first served",
+        })
+    }
+}
+
+/// How far to look.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// The bakery's highest ticket.
+    pub tickets: u8,
+    /// The most states.
+    pub states: usize,
+}
+
+impl Limits {
+    /// No more states than that: each takes about a hundred bytes.
+    pub const MOST_STATES: usize = 50_000_000;
+    /// No higher tickets than that.
+    pub const MOST_TICKETS: u8 = 100;
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { tickets: 4, states: 10_000_000 }
+    }
+}
+
+/// What was found.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    /// The algorithm.
+    pub algorithm: &'static str,
+    /// How many processes.
+    pub processes: usize,
+    /// Whether a read that overlaps a write returns anything.
+    pub flickering: bool,
+    /// The bakery's highest ticket; none for algorithms that bound theirs by themselves.
+    pub tickets: Option<u8>,
+    /// States found.
+    pub states: u64,
+    /// Steps between them.
+    pub steps: u64,
+    /// The longest of the shortest ways to a state, in steps.
+    pub depth: u32,
+    /// Steps that were not followed, since a ticket would have exceeded the limit.
+    pub cut: u64,
+    /// Whether all states within the limit on tickets were found.
+    pub complete: bool,
+    /// One for each property.
+    pub verdicts: Vec<Verdict>,
+}
+
+impl Outcome {
+    /// Whether everything that the algorithm promises was found to hold.
+    pub fn held(&self) -> bool {
+        self.verdicts.iter().all(|verdict| !verdict.promised || verdict.finding == Finding::Holds)
+    }
+
+    /// What was found of one property.
+    pub fn verdict(&self, property: Property) -> Option<&Verdict> {
+        self.verdicts.iter().find(|verdict| verdict.property == property)
+    }
+}
+
+/// What was found of one property.
+#[derive(Clone, Debug, Serialize)]
+pub struct Verdict {
+    /// The property.
+    pub property: Property,
+    /// Whether the algorithm's paper promises it, for registers of that kind.
+    pub promised: bool,
+    /// Whether it holds.
+    pub finding: Finding,
+    /// How it does not.
+    pub story: Option<Story>,
+}
+
+/// Whether a property holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Finding {
+    /// In all states that were to be looked at.
+    Holds,
+    /// And there is a story of how not.
+    Violated,
+    /// Not violated in the states that were found, but there are more.
+    Unknown,
+}
+
+/// A run, step by step.
+#[derive(Clone, Debug, Serialize)]
+pub struct Story {
+    /// From the start.
+    pub steps: Vec<String>,
+    /// Steps that then repeat for ever; none where the run ends.
+    pub cycle: Vec<String>,
+    /// What is wrong with it.
+    pub ending: String,
+}
+
+impl std::fmt::Display for Story {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (index, step) in self.steps.iter().enumerate() {
+            writeln!(f, "{:>4}. {step}", index + 1)?;
+        }
+        if !self.cycle.is_empty() {
+            writeln!(f, "      and then, again and again:")?;
+        }
+        for (index, step) in self.cycle.iter().enumerate() {
+            writeln!(f, "{:>4}. {step}", self.steps.len() + index + 1)?;
+        }
+        write!(f, "      {}", self.ending)
+    }
+}
+
+/// Checks an algorithm by its name, for 2 or 3 processes.
+pub fn check(name: &str, processes: usize, flickering: bool, limits: Limits) -> Result<Outcome, Error> {
+    let about = ALL.iter().find(|about| about.slug == name).ok_or_else(|| {
+        let names: Vec<&str> = ALL.iter().map(|about| about.slug).collect();
+        Error::Usage(format!("there are no registers for '{name}'; there are {}", names.join(", ")))
+    })?;
+    within_bounds(processes, limits)?;
+    let bakery = |choosing: bool| Bakery { processes, choosing, most: limits.tickets };
+    let what = (about, processes, flickering, limits);
+    Ok(match about.slug {
+        "dijkstra" => run(Dijkstra { processes }, what),
+        "bakery" => run(bakery(true), what),
+        "black-white-bakery" => run(BlackWhite { processes }, what),
+        _ => run(bakery(false), what),
+    })
+}
+
+fn within_bounds(processes: usize, limits: Limits) -> Result<(), Error> {
+    if !(2..=MOST_PROCESSES).contains(&processes) {
+        return Err(Error::Usage(format!(
+            "registers are checked for 2 to {MOST_PROCESSES} processes, and {processes} were asked for"
+        )));
+    }
+    if !(1..=Limits::MOST_TICKETS).contains(&limits.tickets) {
+        return Err(Error::Usage(format!(
+            "the highest ticket is between 1 and {}, and {} was asked for",
+            Limits::MOST_TICKETS,
+            limits.tickets
+        )));
+    }
+    if !(1..=Limits::MOST_STATES).contains(&limits.states) {
+        return Err(Error::Usage(format!(
+            "between 1 and {} states can be looked at, and {} were asked for",
+            Limits::MOST_STATES,
+            limits.states
+        )));
+    }
+    Ok(())
+}
+
+fn run<P: Program>(
+    program: P,
+    (about, processes, flickering, limits): (&About, usize, bool, Limits),
+) -> Outcome {
+    let model = &Machine::new(program, processes, flickering);
+    let graph = explore(model, limits.states);
+    let verdict = |(property, story): (Property, Option<Story>)| {
+        let finding = match &story {
+            Some(_) => Finding::Violated,
+            None if graph.complete => Finding::Holds,
+            None => Finding::Unknown,
+        };
+        let promised = about.promises.contains(&property) && (about.flickering || !flickering);
+        Verdict { property, promised, finding, story }
+    };
+    let found = [
+        (MutualExclusion, two_inside(model, &graph)),
+        (NoDeadlock, nobody_enters(model, &graph)),
+        (NoStarvation, one_starves(model, &graph)),
+        (FirstComeFirstServed, overtaken(model, &graph)),
+    ];
+    Outcome {
+        algorithm: about.slug,
+        processes,
+        flickering,
+        tickets: about.slug.starts_with("bakery").then_some(limits.tickets),
+        states: graph.states.len() as u64,
+        steps: graph.steps(),
+        depth: graph.depth,
+        cut: graph.cut,
+        complete: graph.complete,
+        verdicts: found.into_iter().map(verdict).collect(),
+    }
+}
+
+fn two_inside<M: Model>(model: &M, graph: &Graph<M::State>) -> Option<Story> {
+    let found = graph.two_inside?;
+    let state = &graph.states[found as usize];
+    let inside: Vec<String> = (0..model.processes())
+        .filter(|&p| model.section(state, p) == Section::Inside)
+        .map(|p| format!("P{}", p + 1))
+        .collect();
+    let ending = format!("{} are both inside", inside.join(" and "));
+    Some(Story { steps: tell(model, graph, &graph.way_to(found)), cycle: Vec::new(), ending })
+}
+
+fn nobody_enters<M: Model>(model: &M, graph: &Graph<M::State>) -> Option<Story> {
+    let lasso = search(model, graph, Hope::SomebodyEnters)?;
+    Some(Story {
+        steps: tell(model, graph, &lasso.way),
+        cycle: tell(model, graph, &lasso.cycle),
+        ending: "somebody tries for ever, and nobody enters".into(),
+    })
+}
+
+/// The process with the shortest story.
+fn one_starves<M: Model>(model: &M, graph: &Graph<M::State>) -> Option<Story> {
+    let story = |process: usize| {
+        let lasso = search(model, graph, Hope::Enters(process))?;
+        Some(Story {
+            steps: tell(model, graph, &lasso.way),
+            cycle: tell(model, graph, &lasso.cycle),
+            ending: format!("P{} tries for ever and does not enter", process + 1),
+        })
+    };
+    (0..model.processes()).filter_map(story).min_by_key(|story| story.steps.len() + story.cycle.len())
+}
+
+fn overtaken<M: Model>(model: &M, graph: &Graph<M::State>) -> Option<Story> {
+    let (from, to) = graph.overtaken?;
+    let mut way = graph.way_to(from);
+    way.push(to);
+    let overtaker = (0..model.processes()).find(|&p| {
+        let section = |state: u32| model.section(&graph.states[state as usize], p);
+        section(from) != Section::Inside && section(to) == Section::Inside
+    })?;
+    let early = model.behind(&graph.states[from as usize], overtaker)?;
+    let ending = format!("P{} was through its doorway before P{} came, and waits", early + 1, overtaker + 1);
+    Some(Story { steps: tell(model, graph, &way), cycle: Vec::new(), ending })
+}

@@ -1,0 +1,170 @@
+//! Shared memory in every reachable state. Counts of states are pinned: if one changes, a machine or the explorer has.
+
+use lockkeeper_lab::Error;
+use lockkeeper_lab::registers::{Finding, Limits, Outcome, Property, Story, check};
+
+const ATOMIC: bool = false;
+const FLICKERING: bool = true;
+
+fn outcome(name: &str, processes: usize, flickering: bool) -> Outcome {
+    let limits = Limits { tickets: 4, ..Limits::default() };
+    let outcome = check(name, processes, flickering, limits).expect("a machine");
+    assert!(outcome.complete);
+    outcome
+}
+
+/// States, steps between them, and steps that were cut.
+fn size(outcome: &Outcome) -> (u64, u64, u64) {
+    (outcome.states, outcome.steps, outcome.cut)
+}
+
+fn findings(outcome: &Outcome) -> Vec<(Property, bool)> {
+    outcome.verdicts.iter().map(|verdict| (verdict.property, verdict.finding == Finding::Holds)).collect()
+}
+
+fn story(outcome: &Outcome, property: Property) -> &Story {
+    let verdict = outcome.verdict(property).expect("every property has a verdict");
+    verdict.story.as_ref().expect("it is violated")
+}
+
+use Property::{FirstComeFirstServed, MutualExclusion, NoDeadlock, NoStarvation};
+const EVERYTHING: [(Property, bool); 4] =
+    [(MutualExclusion, true), (NoDeadlock, true), (NoStarvation, true), (FirstComeFirstServed, true)];
+
+#[test]
+fn the_bakery_holds_with_atomic_registers() {
+    for (processes, expected) in [(2, (294, 578, 10)), (3, (21_779, 63_555, 1_782))] {
+        let bakery = outcome("bakery", processes, ATOMIC);
+        assert_eq!(size(&bakery), expected);
+        assert_eq!(findings(&bakery), EVERYTHING);
+        assert!(bakery.held());
+    }
+}
+
+#[test]
+fn the_bakery_holds_with_registers_that_flicker() {
+    for (processes, expected) in [(2, (899, 1_948, 24)), (3, (98_853, 324_038, 13_238))] {
+        let bakery = outcome("bakery", processes, FLICKERING);
+        assert_eq!(size(&bakery), expected);
+        assert_eq!(findings(&bakery), EVERYTHING);
+        assert!(bakery.held());
+    }
+}
+
+#[test]
+fn without_choosing_two_enter() {
+    let broken = outcome("bakery-without-choosing", 2, ATOMIC);
+    assert!(!broken.held());
+    let expected = "   1. P1 reads number[2] = 0 (wants to enter)
+   2. P2 reads number[1] = 0 (wants to enter)
+   3. P2 writes number[2] := 1 (is through its doorway)
+   4. P2 reads number[1] = 0 (enters)
+   5. P1 writes number[1] := 1 (is through its doorway)
+   6. P1 reads number[2] = 1 (enters)
+      P1 and P2 are both inside";
+    assert_eq!(story(&broken, MutualExclusion).to_string(), expected);
+    for (processes, flickering, steps) in [(2, FLICKERING, 8), (3, ATOMIC, 10), (3, FLICKERING, 12)] {
+        let broken = outcome("bakery-without-choosing", processes, flickering);
+        assert_eq!(story(&broken, MutualExclusion).steps.len(), steps);
+    }
+}
+
+#[test]
+fn dijkstra_keeps_one_inside_and_somebody_enters() {
+    for (processes, expected) in [(2, (276, 552, 0)), (3, (20_908, 62_724, 0))] {
+        let dijkstra = outcome("dijkstra", processes, ATOMIC);
+        assert_eq!(size(&dijkstra), expected);
+        assert_eq!(dijkstra.verdict(MutualExclusion).unwrap().finding, Finding::Holds);
+        assert_eq!(dijkstra.verdict(NoDeadlock).unwrap().finding, Finding::Holds);
+        assert!(dijkstra.held(), "more than that it does not promise");
+    }
+}
+
+#[test]
+fn with_dijkstra_one_may_wait_for_ever_while_the_other_comes_and_goes() {
+    let dijkstra = outcome("dijkstra", 2, ATOMIC);
+    let story = story(&dijkstra, NoStarvation);
+    assert_eq!((story.steps.len(), story.cycle.len()), (1, 10));
+    let count = |who: &str, what: &str| {
+        story.cycle.iter().filter(|step| step.starts_with(who) && step.contains(what)).count()
+    };
+    assert_eq!((count("P1", "(enters)"), count("P1", "(leaves)")), (1, 1));
+    assert_eq!((count("P2", "(enters)"), count("P2", "")), (0, 4), "it takes its steps, and does not enter");
+    assert_eq!(story.ending, "P2 tries for ever and does not enter");
+}
+
+#[test]
+fn dijkstra_with_registers_that_flicker_is_still_safe_but_may_get_nowhere() {
+    for (processes, expected, lengths) in [(2, (766, 1_568, 0), (6, 9)), (3, (206_025, 674_865, 0), (4, 14))]
+    {
+        let dijkstra = outcome("dijkstra", processes, FLICKERING);
+        assert_eq!(size(&dijkstra), expected);
+        assert_eq!(dijkstra.verdict(MutualExclusion).unwrap().finding, Finding::Holds);
+        let stuck = story(&dijkstra, NoDeadlock);
+        assert_eq!((stuck.steps.len(), stuck.cycle.len()), lengths);
+        assert!(!stuck.cycle.iter().any(|step| step.contains("(enters)")));
+        assert!(dijkstra.held(), "its paper wants atomic registers");
+    }
+}
+
+#[test]
+fn the_black_white_bakery_holds_and_its_tickets_never_exceed_the_number_of_processes() {
+    // No step is cut: no ticket above N was ever about to be written.
+    for (processes, expected) in [(2, (1_348, 2_696, 0)), (3, (296_047, 888_141, 0))] {
+        let bakery = outcome("black-white-bakery", processes, ATOMIC);
+        assert_eq!(size(&bakery), expected);
+        assert_eq!(findings(&bakery), EVERYTHING);
+        assert!(bakery.held());
+    }
+}
+
+#[test]
+fn the_black_white_bakery_bears_flicker_with_two_processes() {
+    let bakery = outcome("black-white-bakery", 2, FLICKERING);
+    assert_eq!(size(&bakery), (5_679, 13_262, 200));
+    assert_eq!(findings(&bakery), EVERYTHING);
+}
+
+#[test]
+#[ignore = "four and a half million states: run it with --ignored, and a gigabyte to spare"]
+fn the_black_white_bakery_breaks_if_registers_flicker_and_there_are_three() {
+    let bakery = outcome("black-white-bakery", 3, FLICKERING);
+    assert_eq!(size(&bakery), (4_515_122, 16_851_750, 554_702));
+    assert_eq!(story(&bakery, MutualExclusion).steps.len(), 49);
+}
+
+#[test]
+fn higher_tickets_change_nothing_but_the_number_of_states() {
+    let mut last = 0;
+    for tickets in [1, 2, 4, 8] {
+        let bakery = check("bakery", 2, FLICKERING, Limits { tickets, ..Limits::default() }).unwrap();
+        assert_eq!(findings(&bakery), EVERYTHING);
+        assert!(bakery.cut > 0 && bakery.states > last);
+        last = bakery.states;
+    }
+}
+
+#[test]
+fn what_was_not_looked_at_is_not_said_to_hold() {
+    let few = check("bakery", 3, ATOMIC, Limits { states: 1_000, ..Limits::default() }).unwrap();
+    assert!(!few.complete && !few.held());
+    assert!(
+        few.verdicts.iter().all(|verdict| verdict.finding == Finding::Unknown && verdict.story.is_none())
+    );
+}
+
+#[test]
+fn what_makes_no_sense_is_refused_in_a_sentence() {
+    let told = |name: &str, processes: usize, limits: Limits| match check(name, processes, ATOMIC, limits) {
+        Err(Error::Usage(what)) => what,
+        other => panic!("{other:?}"),
+    };
+    let limits = Limits::default();
+    assert!(
+        told("bakeri", 2, limits)
+            .starts_with("there are no registers for 'bakeri'; there are dijkstra, bakery,")
+    );
+    assert!(told("bakery", 4, limits).contains("2 to 3 processes, and 4 were asked for"));
+    assert!(told("bakery", 2, Limits { tickets: 0, ..limits }).contains("between 1 and 100"));
+    assert!(told("bakery", 2, Limits { states: 0, ..limits }).contains("between 1 and 50000000 states"));
+}

@@ -1,0 +1,122 @@
+//! What each lock costs, beside `std::sync::Mutex` and `parking_lot::Mutex`.
+//!
+//! `cargo bench -p lockkeeper-shared-memory`
+//!
+//! A program of its own, without a harness: threads that contend are timed as a whole, and each number is the median of
+//! five runs. The critical section adds one to a number; nothing else is done between entries.
+
+use lockkeeper_shared_memory::{
+    Algorithm, Bakery, BlackWhiteBakery, Dijkstra, Mutex, Semaphore, Slot, TestAndSet,
+};
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long each run lasts: many slices of the scheduler, so that threads really contend.
+const RUN: Duration = Duration::from_millis(200);
+
+/// One thread's way to the number.
+trait Till: Send {
+    fn add_one(&mut self);
+}
+
+impl<A: Algorithm> Till for Slot<'_, A, u64> {
+    fn add_one(&mut self) {
+        *self.lock() += 1;
+    }
+}
+
+impl Till for &std::sync::Mutex<u64> {
+    fn add_one(&mut self) {
+        *self.lock().expect("nobody panics") += 1;
+    }
+}
+
+impl Till for &parking_lot::Mutex<u64> {
+    fn add_one(&mut self) {
+        *self.lock() += 1;
+    }
+}
+
+fn main() {
+    let cores = std::thread::available_parallelism().map_or(0, |cores| cores.get());
+    println!("{cores} cores; median of five runs");
+    println!("\nnobody else wants in: nanoseconds for an entry and an exit, by the lock's number of slots");
+    println!("  {:24} {:>9} {:>9} {:>9}", "", "1 slot", "4 slots", "16 slots");
+    row("std::sync::Mutex", [1, 1, 1].map(|_| std_mutex(1)));
+    row("parking_lot::Mutex", [1, 1, 1].map(|_| parking_lot(1)));
+    row("test-and-set", [1, 4, 16].map(|slots| slotted::<TestAndSet>(slots, 1)));
+    row("semaphore", [1, 4, 16].map(|slots| slotted::<Semaphore>(slots, 1)));
+    row("dijkstra", [1, 4, 16].map(|slots| slotted::<Dijkstra>(slots, 1)));
+    row("bakery", [1, 4, 16].map(|slots| slotted::<Bakery>(slots, 1)));
+    row("black-white-bakery", [1, 4, 16].map(|slots| slotted::<BlackWhiteBakery>(slots, 1)));
+
+    println!("\nall want in all the time: nanoseconds from one entry to the next, by the number of threads");
+    println!("  {:24} {:>9} {:>9} {:>9}", "", "2 threads", "4 threads", "8 threads");
+    let threads = [2, 4, 8];
+    row("std::sync::Mutex", threads.map(std_mutex));
+    row("parking_lot::Mutex", threads.map(parking_lot));
+    row("test-and-set", threads.map(|threads| slotted::<TestAndSet>(threads, threads)));
+    row("semaphore", threads.map(|threads| slotted::<Semaphore>(threads, threads)));
+    row("dijkstra", threads.map(|threads| slotted::<Dijkstra>(threads, threads)));
+    row("bakery", threads.map(|threads| slotted::<Bakery>(threads, threads)));
+    row("black-white-bakery", threads.map(|threads| slotted::<BlackWhiteBakery>(threads, threads)));
+}
+
+fn row(name: &str, nanoseconds: [f64; 3]) {
+    let [a, b, c] = nanoseconds;
+    println!("  {name:24} {a:>9.1} {b:>9.1} {c:>9.1}");
+}
+
+fn slotted<A: Algorithm>(slots: usize, threads: usize) -> f64 {
+    median(|| {
+        let mutex = Mutex::<A, u64>::new(slots, 0);
+        let took = run((0..threads).map(|_| mutex.slot().expect("a slot for each thread")).collect());
+        took.as_nanos() as f64 / mutex.into_inner() as f64
+    })
+}
+
+fn std_mutex(threads: usize) -> f64 {
+    median(|| {
+        let mutex = std::sync::Mutex::new(0_u64);
+        let took = run(vec![&mutex; threads]);
+        took.as_nanos() as f64 / mutex.into_inner().expect("nobody panics") as f64
+    })
+}
+
+fn parking_lot(threads: usize) -> f64 {
+    median(|| {
+        let mutex = parking_lot::Mutex::new(0_u64);
+        let took = run(vec![&mutex; threads]);
+        took.as_nanos() as f64 / mutex.into_inner() as f64
+    })
+}
+
+fn median(mut run: impl FnMut() -> f64) -> f64 {
+    let mut runs: Vec<f64> = (0..5).map(|_| run()).collect();
+    runs.sort_by(f64::total_cmp);
+    runs[2]
+}
+
+/// All threads add one again and again, for a while; tells how long that was.
+fn run(tills: Vec<impl Till>) -> Duration {
+    let start = Barrier::new(tills.len() + 1);
+    let stop = AtomicBool::new(false);
+    let mut started = Instant::now();
+    std::thread::scope(|scope| {
+        for mut till in tills {
+            let (start, stop) = (&start, &stop);
+            scope.spawn(move || {
+                start.wait();
+                while !stop.load(Ordering::Relaxed) {
+                    till.add_one();
+                }
+            });
+        }
+        start.wait();
+        started = Instant::now();
+        std::thread::sleep(RUN);
+        stop.store(true, Ordering::Relaxed);
+    });
+    started.elapsed()
+}

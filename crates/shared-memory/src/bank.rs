@@ -1,0 +1,360 @@
+//! The bank: ATMs that deposit into one account, without a lock and with each of them.
+//!
+//! A deposit reads the balance, adds to it, and writes it back. Two that overlap lose one: [`interleave`] shows it step
+//! by step, [`without_lock`] with real threads, and [`with_lock`] that a lock ends it, at what price.
+
+use crate::{
+    Algorithm, Bakery, BlackWhiteBakery, Dijkstra, Guard, Mutex, Semaphore, Slot, TestAndSet, sync::Padded,
+};
+use serde::Serialize;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::thread::ScopedJoinHandle;
+use std::time::{Duration, Instant};
+
+/// What is in the account at first, in dollars.
+pub const START: u64 = 1_000;
+/// What one of the two ATMs of the story brings, in dollars.
+pub const DEPOSIT: u64 = 10_000;
+/// The name of `std::sync::Mutex` among the locks.
+pub const STD: &str = "std-mutex";
+
+/// One step of an ATM of the story.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Step {
+    /// Which ATM, from 1.
+    pub atm: usize,
+    /// What it does.
+    pub what: String,
+    /// The balance after the step, in dollars.
+    pub balance: u64,
+}
+
+/// Deposits [`DEPOSIT`] at each ATM, which take their steps in the order of `schedule`: each ATM reads the balance the
+/// first time it is named, adds the second time, and writes the third.
+pub fn interleave(schedule: &[usize]) -> Vec<Step> {
+    let atms = schedule.iter().max().map_or(0, |&last| last + 1);
+    let mut balance = START;
+    // How many steps each has taken, and the amount that it has in its hands.
+    let mut local = vec![(0, 0); atms];
+    let step = |&atm: &usize| {
+        let (taken, amount) = &mut local[atm];
+        *taken += 1;
+        let what = match *taken {
+            1 => {
+                *amount = balance;
+                format!("reads ${}", dollars(balance))
+            }
+            2 => {
+                *amount += DEPOSIT;
+                format!("adds ${}: ${}", dollars(DEPOSIT), dollars(*amount))
+            }
+            3 => {
+                balance = *amount;
+                format!("writes ${}", dollars(balance))
+            }
+            _ => "has nothing left to do".to_string(),
+        };
+        Step { atm: atm + 1, what, balance }
+    };
+    schedule.iter().map(step).collect()
+}
+
+/// The schedule in which two ATMs read before either writes.
+pub const BOTH_READ_FIRST: [usize; 6] = [0, 1, 0, 1, 0, 1];
+
+/// An amount as people write it, such as `21,000`.
+pub fn dollars(amount: u64) -> String {
+    let digits = amount.to_string();
+    let mut told = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            told.push(',');
+        }
+        told.push(digit);
+    }
+    told
+}
+
+/// How many ATMs, and how many deposits of one dollar they make in all.
+#[derive(Clone, Copy, Debug)]
+pub struct Plan {
+    /// How many threads; at least one.
+    pub atms: usize,
+    /// How many deposits in all.
+    pub deposits: u64,
+}
+
+/// What became of a [`Plan`].
+#[derive(Clone, Debug, Serialize)]
+pub struct Run {
+    /// The lock's name; none if there was none.
+    pub lock: Option<&'static str>,
+    /// Deposits made.
+    pub deposits: u64,
+    /// What should be in the account, in dollars.
+    pub expected: u64,
+    /// What is in it.
+    pub balance: u64,
+    /// How long it took.
+    pub seconds: f64,
+    /// Deposits per second.
+    pub per_second: f64,
+    /// Who made how many of them.
+    pub by_atm: Vec<u64>,
+    /// Jain's index of those: 1 if all made the same number, 1/N if one made them all.
+    pub jain: f64,
+    /// The most deposits that others made while one ATM waited for its own.
+    pub longest_wait: u64,
+}
+
+impl Run {
+    fn new(plan: Plan, lock: Option<&'static str>, balance: u64, seen: Vec<Seen>, took: Duration) -> Self {
+        let by_atm: Vec<u64> = seen.iter().map(|seen| seen.deposits).collect();
+        let seconds = took.as_secs_f64();
+        Self {
+            lock,
+            deposits: plan.deposits,
+            expected: START + plan.deposits,
+            balance,
+            seconds,
+            per_second: plan.deposits as f64 / seconds.max(1e-9),
+            jain: jain(&by_atm),
+            by_atm,
+            longest_wait: seen.iter().map(|seen| seen.longest_wait).max().unwrap_or(0),
+        }
+    }
+
+    /// Whether every deposit is in the account.
+    pub fn right(&self) -> bool {
+        self.balance == self.expected
+    }
+}
+
+fn jain(counts: &[u64]) -> f64 {
+    let sum: f64 = counts.iter().map(|&count| count as f64).sum();
+    let squares: f64 = counts.iter().map(|&count| (count as f64) * (count as f64)).sum();
+    if squares == 0.0 { 1.0 } else { sum * sum / (counts.len() as f64 * squares) }
+}
+
+/// What one ATM saw.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    deposits: u64,
+    longest_wait: u64,
+}
+
+/// Tells now and then how many deposits were made: each time would be a second lock.
+struct Counter<'a> {
+    progress: &'a AtomicU64,
+    untold: u64,
+}
+
+impl Counter<'_> {
+    const EVERY: u64 = 1024;
+
+    fn count(&mut self) {
+        self.untold += 1;
+        if self.untold == Self::EVERY {
+            self.progress.fetch_add(std::mem::take(&mut self.untold), Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Counter<'_> {
+    fn drop(&mut self) {
+        self.progress.fetch_add(self.untold, Ordering::Relaxed);
+    }
+}
+
+/// In every so many deposits without a lock, an ATM lets others run between its read and its write. Left alone, a thread
+/// makes thousands before another gets to run at all, and a bug that is seldom seen is still there.
+const YIELD_EVERY: u64 = 64;
+
+/// Real threads that read, add and write with nothing that keeps them apart. The balance is an atomic, so that this is
+/// wrong but not undefined; each ATM makes its share of the deposits.
+pub fn without_lock(plan: Plan, progress: &AtomicU64) -> Run {
+    let balance = AtomicU64::new(START);
+    let share = |atm: usize| {
+        let (atms, atm) = (plan.atms as u64, atm as u64);
+        plan.deposits / atms + u64::from(atm < plan.deposits % atms)
+    };
+    let (seen, took) = at_once((0..plan.atms).collect(), |atm| {
+        let mut counter = Counter { progress, untold: 0 };
+        for deposit in 0..share(atm) {
+            let amount = balance.load(Ordering::Relaxed);
+            if deposit.is_multiple_of(YIELD_EVERY) {
+                std::thread::yield_now();
+            }
+            balance.store(amount + 1, Ordering::Relaxed);
+            counter.count();
+        }
+        Seen { deposits: share(atm), longest_wait: 0 }
+    });
+    Run::new(plan, None, balance.into_inner(), seen, took)
+}
+
+/// Real threads that deposit under a lock, by its name in [`crate::ALL`], or [`STD`]; none if there is no such lock.
+pub fn with_lock(lock: &str, plan: Plan, progress: &AtomicU64) -> Option<Run> {
+    let run = match lock {
+        "dijkstra" => with_slots::<Dijkstra>,
+        "bakery" => with_slots::<Bakery>,
+        "black-white-bakery" => with_slots::<BlackWhiteBakery>,
+        "test-and-set" => with_slots::<TestAndSet>,
+        "semaphore" => with_slots::<Semaphore>,
+        STD => with_std,
+        _ => return None,
+    };
+    Some(run(plan, progress))
+}
+
+fn with_slots<A: Algorithm>(plan: Plan, progress: &AtomicU64) -> Run {
+    let bank = Mutex::<A, _>::new(plan.atms, Account::default());
+    let tills = (0..plan.atms).map(|_| bank.slot().expect("as many slots as ATMs")).collect();
+    let (seen, took) = deposit(plan, tills, progress);
+    Run::new(plan, Some(A::ABOUT.slug), bank.into_inner().balance, seen, took)
+}
+
+fn with_std(plan: Plan, progress: &AtomicU64) -> Run {
+    let bank = std::sync::Mutex::new(Account::default());
+    let (seen, took) = deposit(plan, vec![&bank; plan.atms], progress);
+    let account = bank.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    Run::new(plan, Some(STD), account.balance, seen, took)
+}
+
+/// The account, and how many deposits it has seen.
+struct Account {
+    balance: u64,
+    made: u64,
+}
+
+impl Default for Account {
+    fn default() -> Self {
+        Self { balance: START, made: 0 }
+    }
+}
+
+/// An ATM's way to the account.
+trait Till: Send {
+    fn inside<R>(&mut self, f: impl FnOnce(&mut Account) -> R) -> R;
+}
+
+impl<A: Algorithm> Till for Slot<'_, A, Account> {
+    fn inside<R>(&mut self, f: impl FnOnce(&mut Account) -> R) -> R {
+        let mut account: Guard<'_, A, Account> = self.lock();
+        f(&mut account)
+    }
+}
+
+impl Till for &std::sync::Mutex<Account> {
+    fn inside<R>(&mut self, f: impl FnOnce(&mut Account) -> R) -> R {
+        f(&mut self.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+}
+
+/// ATMs deposit until all deposits of the plan are made; who makes how many is up to the lock.
+fn deposit(plan: Plan, tills: Vec<impl Till>, progress: &AtomicU64) -> (Vec<Seen>, Duration) {
+    let made = Padded(AtomicU64::new(0));
+    at_once(tills, |mut till| {
+        let mut counter = Counter { progress, untold: 0 };
+        let mut seen = Seen::default();
+        loop {
+            let before = made.0.load(Ordering::Relaxed);
+            let others = till.inside(|account| {
+                let others = account.made - before;
+                if account.made == plan.deposits {
+                    return None;
+                }
+                account.balance += 1;
+                account.made += 1;
+                made.0.store(account.made, Ordering::Relaxed);
+                Some(others)
+            });
+            let Some(others) = others else { return seen };
+            seen.deposits += 1;
+            seen.longest_wait = seen.longest_wait.max(others);
+            counter.count();
+        }
+    })
+}
+
+/// Runs `work` on one thread for each of `whom`, all from the same moment on; tells how long that took, from the first
+/// one's start to the last one's end.
+fn at_once<W: Send, R: Send>(whom: Vec<W>, work: impl Fn(W) -> R + Sync) -> (Vec<R>, Duration) {
+    let missing = AtomicUsize::new(whom.len());
+    let (missing, work) = (&missing, &work);
+    let run = move |one: W| {
+        missing.fetch_sub(1, Ordering::Relaxed);
+        // Awake, unlike at a barrier: whoever is woken first may be done before the next one is.
+        while missing.load(Ordering::Relaxed) > 0 {
+            std::thread::yield_now();
+        }
+        let started = Instant::now();
+        (work(one), started, Instant::now())
+    };
+    let all: Vec<(R, Instant, Instant)> = std::thread::scope(|scope| {
+        let threads: Vec<_> = whom.into_iter().map(|one| scope.spawn(move || run(one))).collect();
+        let join = |thread: ScopedJoinHandle<'_, _>| {
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        threads.into_iter().map(join).collect()
+    });
+    let first = all.iter().map(|(_, started, _)| *started).min();
+    let last = all.iter().map(|(.., ended)| *ended).max();
+    let took = first.zip(last).map_or(Duration::ZERO, |(first, last)| last - first);
+    (all.into_iter().map(|(seen, ..)| seen).collect(), took)
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_who_read_before_either_writes_lose_a_deposit() {
+        let steps = interleave(&BOTH_READ_FIRST);
+        let told: Vec<String> = steps.iter().map(|step| format!("ATM {} {}", step.atm, step.what)).collect();
+        let expected = [
+            "ATM 1 reads $1,000",
+            "ATM 2 reads $1,000",
+            "ATM 1 adds $10,000: $11,000",
+            "ATM 2 adds $10,000: $11,000",
+            "ATM 1 writes $11,000",
+            "ATM 2 writes $11,000",
+        ];
+        assert_eq!(told, expected);
+        assert_eq!(steps.last().unwrap().balance, 11_000);
+        assert_eq!(interleave(&[0, 0, 0, 1, 1, 1]).last().unwrap().balance, 21_000, "one after the other");
+    }
+
+    #[test]
+    fn every_lock_keeps_every_deposit() {
+        let deposits = if cfg!(miri) { 50 } else { 5_000 };
+        let plan = Plan { atms: 3, deposits };
+        for lock in crate::ALL.iter().map(|about| about.slug).chain([STD]) {
+            let progress = AtomicU64::new(0);
+            let run = with_lock(lock, plan, &progress).expect(lock);
+            assert_eq!((run.lock, run.balance), (Some(lock), START + deposits), "{lock}");
+            assert_eq!(run.by_atm.iter().sum::<u64>(), deposits, "{lock}");
+            assert_eq!(progress.into_inner(), deposits, "{lock}");
+            assert!(run.right() && run.jain > 0.33 && run.jain <= 1.0 + 1e-9, "{run:?}");
+        }
+        assert!(with_lock("bakeri", plan, &AtomicU64::new(0)).is_none());
+    }
+
+    #[test]
+    fn without_a_lock_no_more_comes_out_than_went_in() {
+        let plan = Plan { atms: 3, deposits: if cfg!(miri) { 50 } else { 5_000 } };
+        let run = without_lock(plan, &AtomicU64::new(0));
+        assert!(run.balance > START && run.balance <= run.expected, "{run:?}");
+        assert_eq!(run.by_atm.iter().sum::<u64>(), plan.deposits);
+        let alone = without_lock(Plan { atms: 1, ..plan }, &AtomicU64::new(0));
+        assert!(alone.right(), "nobody to overlap with");
+    }
+
+    #[test]
+    fn amounts_are_told_in_thousands() {
+        assert_eq!(
+            [0, 999, 1_000, 21_000, 1_234_567].map(dollars),
+            ["0", "999", "1,000", "21,000", "1,234,567"]
+        );
+    }
+}

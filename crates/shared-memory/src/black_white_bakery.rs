@@ -1,0 +1,171 @@
+//! Taubenfeld, "The black-white bakery algorithm", DISC 2004: a bakery whose tickets never exceed the number of slots.
+//!
+//! **Idea.** Tickets are black or white. New ones get the colour of the shared bit `color`, and count only tickets of
+//! their own colour. The tickets of the other colour are the older ones and go first; who leaves sets the bit to
+//! the colour that it did not have, so that its own colour becomes the older one and gets no new tickets.
+//!
+//! **Registers.** `choosing[i]` and the ticket (colour, number) of slot i, written by slot i alone; `color`, written
+//! only by who is inside. The paper writes a ticket's colour and then its number; here a ticket is one
+//! register and written at once. The lab's register machines are the same, and are checked for two and three.
+//!
+//! **Promises** what the bakery promises, with numbers from 1 to N, for *atomic* registers.
+
+use crate::algorithm::{About, Algorithm, FAMILY, Sealed};
+use crate::patience::{GaveUp, Patience};
+use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use crate::sync::{Padded, each, write_before_read};
+
+/// The black-white bakery's registers.
+#[derive(Debug)]
+pub struct BlackWhiteBakery {
+    slots: Box<[Padded<Registers>]>,
+    /// Black if true.
+    color: Padded<AtomicBool>,
+}
+
+#[derive(Debug, Default)]
+struct Registers {
+    choosing: AtomicBool,
+    /// Twice the number, plus one if it is black.
+    ticket: AtomicUsize,
+}
+
+/// A ticket; a number of 0 is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Ticket {
+    black: bool,
+    number: usize,
+}
+
+impl BlackWhiteBakery {
+    fn ticket(&self, slot: usize, ordering: Ordering) -> Ticket {
+        let packed = self.slots[slot].0.ticket.load(ordering);
+        Ticket { black: packed % 2 == 1, number: packed / 2 }
+    }
+
+    fn write_ticket(&self, me: usize, ticket: Ticket) {
+        // Release: who passes on this ticket, because it is none or a later one, must see what was done inside before.
+        let packed = 2 * ticket.number + usize::from(ticket.black);
+        self.slots[me].0.ticket.store(packed, Ordering::Release);
+    }
+
+    fn take_ticket(&self, me: usize) -> Ticket {
+        // Relaxed, both: what they tell is only about tickets, and is read again with acquire before anybody enters.
+        // The fence before has this read the bit that every ticket is seen to be under.
+        let black = self.color.0.load(Ordering::Relaxed);
+        let highest = (0..self.slots.len())
+            .map(|slot| self.ticket(slot, Ordering::Relaxed))
+            .filter(|ticket| ticket.black == black)
+            .map(|ticket| ticket.number)
+            .max();
+        let ticket = Ticket { black, number: highest.unwrap_or(0) + 1 };
+        self.write_ticket(me, ticket);
+        ticket
+    }
+
+    /// Waits until `j` is not choosing.
+    fn until_chosen(&self, j: usize, patience: &mut impl Patience) -> Result<(), GaveUp> {
+        // Acquire: who sees that j has chosen sees its ticket.
+        while self.slots[j].0.choosing.load(Ordering::Acquire) {
+            patience.pause()?;
+        }
+        Ok(())
+    }
+
+    /// Waits until `j` has no ticket, or one that comes after `mine`.
+    fn until_after(
+        &self,
+        (mine, me): (Ticket, usize),
+        j: usize,
+        patience: &mut impl Patience,
+    ) -> Result<(), GaveUp> {
+        let same_at_first = self.ticket(j, Ordering::Acquire).black == mine.black;
+        loop {
+            let theirs = self.ticket(j, Ordering::Acquire);
+            let same = theirs.black == mine.black;
+            let after = if same {
+                (theirs.number, j) > (mine.number, me)
+            } else {
+                // Mine is of the older colour. Acquire: the bit was changed by somebody inside.
+                self.color.0.load(Ordering::Acquire) != mine.black
+            };
+            // A ticket of another colour than at first is a new one, taken after mine.
+            if theirs.number == 0 || after || same != same_at_first {
+                return Ok(());
+            }
+            patience.pause()?;
+        }
+    }
+}
+
+impl Sealed for BlackWhiteBakery {}
+
+impl Algorithm for BlackWhiteBakery {
+    const ABOUT: About = About {
+        slug: "black-white-bakery",
+        title: "Black-white bakery",
+        family: FAMILY,
+        paper: "G. Taubenfeld, The black-white bakery algorithm, DISC 2004",
+        idea: "a bakery with tickets of two colours: one colour is served while the other is given out",
+        needs: "reads and writes of registers, one of which all write; numbers up to N",
+        fairness: "first come, first served",
+    };
+
+    fn new(slots: usize) -> Self {
+        Self { slots: each(slots), color: Padded::default() }
+    }
+
+    fn enter(&self, me: usize, patience: &mut impl Patience) -> Result<(), GaveUp> {
+        // Relaxed: the fence holds back what comes after; nothing before matters.
+        self.slots[me].0.choosing.store(true, Ordering::Relaxed);
+        // As in the bakery: of two, one at least sees that the other is choosing, or the other's ticket.
+        write_before_read();
+        let mine = self.take_ticket(me);
+        // Release: who sees it sees the ticket.
+        self.slots[me].0.choosing.store(false, Ordering::Release);
+        write_before_read();
+        for j in (0..self.slots.len()).filter(|&j| j != me) {
+            self.until_chosen(j, patience)?;
+            self.until_after((mine, me), j, patience)?;
+        }
+        Ok(())
+    }
+
+    fn exit(&self, me: usize) {
+        let mine = self.ticket(me, Ordering::Relaxed);
+        // Release: those of my colour may enter on it, and must see what was done inside.
+        self.color.0.store(!mine.black, Ordering::Release);
+        self.write_ticket(me, Ticket { number: 0, ..mine });
+    }
+
+    fn withdraw(&self, me: usize) {
+        // Not the bit: only who is inside may write it. A ticket that goes unused leaves the colours as they are.
+        let mine = self.ticket(me, Ordering::Relaxed);
+        self.slots[me].0.choosing.store(false, Ordering::Release);
+        self.write_ticket(me, Ticket { number: 0, ..mine });
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::patience::While;
+
+    #[test]
+    fn tickets_stay_small_while_there_is_always_somebody_with_one() {
+        let bakery = BlackWhiteBakery::new(3);
+        let mut tickets = Vec::new();
+        for round in 0..999 {
+            let (me, other) = (round % 3, (round + 2) % 3);
+            // The other one leaves only once this one waits for it.
+            let leave = || {
+                bakery.exit(other);
+                true
+            };
+            bakery.enter(me, &mut While::new(leave)).unwrap();
+            tickets.push(bakery.ticket(me, Ordering::Relaxed));
+        }
+        assert!(tickets.iter().all(|ticket| (1..=3).contains(&ticket.number)));
+        assert!(tickets.iter().any(|ticket| ticket.black) && tickets.iter().any(|ticket| !ticket.black));
+    }
+}

@@ -1,0 +1,60 @@
+//! Mutual exclusion where it began: threads that share memory.
+//!
+//! Five algorithms behind one safe lock around data. A lock has a fixed number of *slots*, as the papers have a fixed
+//! number of processes; a thread takes a slot, and locks through it.
+//!
+//! ```
+//! use lockkeeper_shared_memory::BakeryMutex;
+//!
+//! let balance = BakeryMutex::new(2, 1_000);
+//! std::thread::scope(|scope| {
+//!     for _ in 0..2 {
+//!         let mut atm = balance.slot().expect("two slots for two threads");
+//!         scope.spawn(move || *atm.lock() += 10_000);
+//!     }
+//! });
+//! assert_eq!(balance.into_inner(), 21_000);
+//! ```
+//!
+//! | module | lock | what it needs of the machine |
+//! |---|---|---|
+//! | [`dijkstra`] | [`DijkstraMutex`] | reads and writes; somebody may wait for ever |
+//! | [`bakery`] | [`BakeryMutex`] | reads and writes; first come, first served; tickets grow |
+//! | [`black_white_bakery`] | [`BlackWhiteBakeryMutex`] | reads and writes; first come, first served; tickets stay small |
+//! | [`test_and_set`] | [`TestAndSetMutex`] | an instruction that reads and writes at once |
+//! | [`semaphore`] | [`SemaphoreMutex`] | the same |
+//!
+//! All of them wait by looking again and again, and let other threads run in between: see [`patience`]. For a program
+//! that only wants a lock, `std::sync::Mutex` is the better choice, and `cargo bench` says by how much.
+//!
+//! **A thread that panics inside** leaves the critical section like one that returns: the guard is dropped, the next
+//! one enters, and finds whatever the data were. There is no poison.
+//! **A thread that gives up** ([`Slot::lock_while`], [`Slot::try_lock`]), or panics while it waits, takes its request
+//! back, and nobody waits for it.
+//! **A guard that is forgotten** (`std::mem::forget`) keeps the others out until its slot locks again or is dropped.
+
+pub mod algorithm;
+pub mod bakery;
+pub mod bank;
+pub mod black_white_bakery;
+pub mod dijkstra;
+mod guard;
+#[cfg(all(test, loom))]
+mod loom_tests;
+pub mod mutex;
+pub mod patience;
+pub mod semaphore;
+mod sync;
+pub mod test_and_set;
+
+pub use algorithm::{ALL, About, Algorithm};
+pub use bakery::Bakery;
+pub use black_white_bakery::BlackWhiteBakery;
+pub use dijkstra::Dijkstra;
+pub use guard::Guard;
+pub use mutex::{
+    BakeryMutex, BlackWhiteBakeryMutex, DijkstraMutex, Mutex, NoFreeSlot, SemaphoreMutex, Slot,
+    TestAndSetMutex,
+};
+pub use semaphore::Semaphore;
+pub use test_and_set::TestAndSet;
