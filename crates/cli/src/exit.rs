@@ -5,6 +5,8 @@ use std::process::ExitCode;
 
 /// A property was violated.
 pub const VIOLATED: u8 = 2;
+/// A search ended before everything had been seen, and nothing was found.
+pub const UNFINISHED: u8 = 3;
 /// The command line or a file named on it is wrong (`EX_USAGE` of sysexits).
 pub const USAGE: u8 = 64;
 /// A file could not be written (`EX_IOERR` of sysexits).

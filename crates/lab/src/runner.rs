@@ -219,6 +219,7 @@ impl Visitor for Trace<'_> {
     fn visit<P: MutualExclusion>(self) -> Self::Output {
         let options = check::<P>(self.spec)?;
         let processes = self.spec.sites + P::helpers(&options);
+        self.sink.command(&self.spec.command(self.seed)).map_err(Error::Trace)?;
         let tracer = Tracer::new(self.sink, Names { sites: self.spec.sites }, processes);
         let sim = Sim::<P>::new(self.spec, options.clone(), self.seed, Some(tracer));
         let (outcome, written) = sim.run(watch(self.progress));

@@ -1,6 +1,7 @@
 //! One module per command.
 
 pub mod algorithms;
+pub mod check;
 pub mod choose;
 pub mod compare;
 pub mod elect;
@@ -9,12 +10,15 @@ pub mod generate;
 pub mod locks;
 pub mod properties;
 pub mod quorums;
+pub mod replay;
 pub mod run;
 pub mod scenarios;
 pub mod sim;
 pub mod supervise;
 pub mod threads;
 
+mod check_many;
+mod check_registers;
 mod duration;
 mod engine;
 mod words;

@@ -163,10 +163,14 @@ impl Sim {
         lockkeeper_lab::trace_run(spec, self.seed, sink.as_mut(), &Progress::default())
     }
 
+    /// What is run, and its seed.
+    pub fn spec_and_seed(&self) -> Result<(Spec, u64), Error> {
+        Ok((self.spec()?.1, self.seed))
+    }
+
     fn spec(&self) -> Result<(String, Spec), Error> {
         if let Some(name) = &self.scenario {
             let scenario = Scenario::open(name).map_err(Error::Usage)?;
-            known(&scenario.spec.algorithm).map_err(Error::Usage)?;
             return Ok((scenario.title, scenario.spec));
         }
         let algorithm = self.algorithm.as_deref().unwrap_or_default();

@@ -19,9 +19,11 @@
 //! | [`liveness`] | runs that go round for ever while somebody waits |
 //! | [`mutex`] | mutual exclusion algorithms as machines |
 //! | [`counterexample`] | a run, told and drawn |
+//! | [`gallery`] | what must be caught |
 
 mod answer;
 pub mod counterexample;
+pub mod gallery;
 pub mod intern;
 pub mod liveness;
 pub mod machine;
@@ -172,7 +174,8 @@ impl<P: MutualExclusion, F: FnMut(Sofar) -> bool> Checker<'_, P, F> {
         if reducible {
             self.learn_who_sends(&mut net);
         }
-        let threads = if self.question.requests.is_none() || P::ABOUT.perpetual { 1 } else { self.question.threads };
+        let threads =
+            if self.question.requests.is_none() || P::ABOUT.perpetual { 1 } else { self.question.threads };
         let mut searched = self.search(&net, threads, u64::MAX);
         if let Ended::Wrong(_) = searched.ended
             && (reducible || threads > 1)

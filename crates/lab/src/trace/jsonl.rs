@@ -50,6 +50,11 @@ impl Vectors {
 }
 
 impl Sink for JsonLines {
+    fn command(&mut self, command: &str) -> io::Result<()> {
+        serde_json::to_writer(&mut self.out, &serde_json::json!({ "command": command }))?;
+        self.out.write_all(b"\n")
+    }
+
     fn record(&mut self, record: &Record<'_>) -> io::Result<()> {
         let line = &mut self.line;
         line.clear();

@@ -8,6 +8,7 @@
 //! | Mermaid | `.mmd` | a sequence diagram in a document |
 //! | SVG | `.svg` | a space-time diagram for a slide |
 
+mod columns;
 mod jsonl;
 mod mermaid;
 mod perfetto;
@@ -15,6 +16,7 @@ mod shiviz;
 mod story;
 mod svg;
 
+pub use columns::Columns;
 pub use story::{Story, sentence};
 
 use crate::property::{Name, Names};
@@ -131,6 +133,11 @@ pub enum What<'a> {
 
 /// Where the events of a run go.
 pub trait Sink {
+    /// Learns the command that makes this very trace again. Comes before everything else.
+    fn command(&mut self, _command: &str) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Takes one event.
     fn record(&mut self, record: &Record<'_>) -> io::Result<()>;
 

@@ -1,0 +1,116 @@
+//! `lockkeeper check --all` and `--mutants`.
+
+use super::check::{Budget, grouped, json, title, verdict};
+use crate::{exit, say};
+use comfy_table::{ContentArrangement, Table, presets};
+use lockkeeper_core::registry;
+use lockkeeper_lab::check::gallery::{self, Caught, Exhibit};
+use lockkeeper_lab::check::{Answer, Question};
+use rayon::prelude::*;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// Every algorithm of the registry, one after the other.
+pub fn check_all(question: &Question, budget: &Budget, as_json: bool) -> ExitCode {
+    let mut rows = Vec::new();
+    let mut worst = ExitCode::SUCCESS;
+    let (mut violated, mut unfinished) = (false, false);
+    for entry in registry::ALL {
+        let question = Question { algorithm: entry.about.slug.into(), ..question.clone() };
+        let started = Instant::now();
+        let answer = match budget.spend(&question) {
+            Ok(answer) => answer,
+            Err(error) => return exit::complain(exit::USAGE, &error),
+        };
+        if as_json {
+            say!("{}", json(&answer, started.elapsed()));
+        }
+        // What is known to deadlock as published is no surprise.
+        let expected = !entry.about.deadlock_free;
+        violated |= answer.is_violated() && !expected;
+        unfinished |= !answer.complete;
+        if violated || (unfinished && worst == ExitCode::SUCCESS) {
+            worst = verdict(&answer);
+        }
+        rows.push((answer, started.elapsed()));
+    }
+    if !as_json {
+        print_all(&rows);
+    }
+    match (violated, unfinished) {
+        (true, _) => ExitCode::from(exit::VIOLATED),
+        (false, true) => ExitCode::from(exit::UNFINISHED),
+        (false, false) => ExitCode::SUCCESS,
+    }
+}
+
+fn print_all(rows: &[(Answer, Duration)]) {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(["", "states", "steps", "deep", "bypass", "messages", "seconds", ""]);
+    let or_dash = |value: Option<String>| value.unwrap_or_else(|| "–".into());
+    for (answer, took) in rows {
+        let finding = match &answer.counterexample {
+            Some(found) => format!("{} after {} steps", found.breach.property.breach(), found.steps),
+            None if answer.complete && answer.bounded => "verified within the bounds".into(),
+            None if answer.complete => "verified".into(),
+            None => "budget reached".into(),
+        };
+        table.add_row([
+            answer.algorithm.clone(),
+            grouped(answer.distinct),
+            grouped(answer.generated),
+            answer.depth.to_string(),
+            or_dash(answer.max_bypass.map(|bypass| bypass.to_string())),
+            or_dash(answer.max_messages_per_entry.map(|most| format!("{most:.2}"))),
+            format!("{:.1}", took.as_secs_f64()),
+            finding,
+        ]);
+    }
+    say!("{}", table.trim_fmt());
+}
+
+/// Everything that is wrong on purpose, on all cores.
+pub fn check_mutants(as_json: bool) -> ExitCode {
+    let started = Instant::now();
+    let exhibits: Vec<Exhibit> = gallery::all();
+    let found: Vec<_> = exhibits.par_iter().map(|exhibit| exhibit.catch(|_| true)).collect();
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(["", "what breaks", "steps", "sites × requests", "states"]);
+    let mut missed = 0;
+    for (exhibit, found) in exhibits.iter().zip(found) {
+        let caught: Option<Caught> = match found {
+            Ok(caught) => caught,
+            Err(error) => return exit::complain(exit::USAGE, &error),
+        };
+        let Some((caught, (property, steps))) =
+            caught.and_then(|caught| caught.how().map(|how| (caught, how)))
+        else {
+            missed += 1;
+            table.add_row([exhibit.name, "NOT CAUGHT", "", "", ""]);
+            continue;
+        };
+        if as_json {
+            say!("{}", json(&caught.answer, Duration::ZERO));
+        }
+        let requests = caught.answer.requests.map_or("∞".into(), |requests| requests.to_string());
+        table.add_row([
+            exhibit.name.to_string(),
+            title(property).to_string(),
+            steps.to_string(),
+            format!("{} × {requests}", caught.answer.sites),
+            grouped(caught.answer.distinct),
+        ]);
+    }
+    if !as_json {
+        say!("{}\n", table.trim_fmt());
+        say!(
+            "{} of {} caught, {:.1} s",
+            exhibits.len() - missed,
+            exhibits.len(),
+            started.elapsed().as_secs_f64()
+        );
+    }
+    if missed == 0 { ExitCode::SUCCESS } else { ExitCode::from(exit::VIOLATED) }
+}

@@ -1,0 +1,209 @@
+//! `lockkeeper replay`: a counterexample or a saved trace, in the simulator, step by step.
+
+use super::sim::Sim;
+use crate::{exit, say};
+use clap::{Args, Parser};
+use lockkeeper_lab::check::counterexample::Counterexample;
+use lockkeeper_lab::property::Names;
+use lockkeeper_lab::trace::{self, Columns, Record, Sink};
+use lockkeeper_lab::{Error, Progress, Report, Scenario, Spec, Time};
+use std::cell::RefCell;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::rc::Rc;
+
+/// Run a counterexample of 'check --trace', a scenario, or a trace of 'sim --trace FILE.jsonl' again, step by step
+///
+/// A saved trace says in its first line which command made it; that run is made again, told, and compared with the
+/// file line by line.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  lockkeeper check lamport --sites 2 --non-fifo --trace broken.scenario
+  lockkeeper replay broken.scenario
+  lockkeeper sim --algorithm raymond --sites 5 --entries 10 --trace run.jsonl && lockkeeper replay run.jsonl
+
+Exit codes: 0 every property held, and a saved trace came out the same; 2 otherwise; 64 wrong usage.")]
+pub struct Replay {
+    /// A scenario, or a trace in JSON lines.
+    file: PathBuf,
+    /// Draws it, too.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+}
+
+impl Replay {
+    pub fn run(self) -> ExitCode {
+        match self.replay() {
+            Ok(true) => ExitCode::SUCCESS,
+            Ok(false) => ExitCode::from(exit::VIOLATED),
+            Err(Error::Trace(error)) => exit::complain(exit::IO, &error),
+            Err(error) => exit::complain(exit::USAGE, &error),
+        }
+    }
+
+    fn replay(&self) -> Result<bool, Error> {
+        match saved_command(&self.file)? {
+            Some(command) => again(&self.file, &command),
+            None => {
+                let scenario = Scenario::open(&self.file.to_string_lossy()).map_err(Error::Usage)?;
+                say!("{}\n{}\n", scenario.title, scenario.about);
+                if let Some(path) = &self.svg {
+                    draw(&scenario, path)?;
+                }
+                let report = steps(&scenario.spec, 1)?;
+                diagram(&scenario.spec, 1)?;
+                for found in &report.violations {
+                    say!("{}", found.violation);
+                }
+                Ok(report.held())
+            }
+        }
+    }
+}
+
+/// The command in the first line of a saved trace; nothing if the file is none.
+fn saved_command(path: &Path) -> Result<Option<String>, Error> {
+    let told = |error: io::Error| Error::Usage(format!("cannot read {}: {error}", path.display()));
+    // One of the figures, by its name.
+    if !path.exists() {
+        return Ok(None);
+    }
+    let mut first = Vec::new();
+    let mut file = BufReader::new(File::open(path).map_err(told)?);
+    file.by_ref().take(1 << 16).read_until(b'\n', &mut first).map_err(told)?;
+    let header: Option<serde_json::Value> = serde_json::from_slice(&first).ok();
+    Ok(header.and_then(|header| Some(header.get("command")?.as_str()?.to_string())))
+}
+
+/// Makes a saved run again and compares.
+fn again(path: &Path, command: &str) -> Result<bool, Error> {
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        sim: Sim,
+    }
+    let words = shlex::split(command).filter(|words| words.starts_with(&["lockkeeper".into(), "sim".into()]));
+    let words =
+        words.ok_or_else(|| Error::Usage(format!("this is no command of 'lockkeeper sim': {command}")))?;
+    let line = Line::try_parse_from(&words[1..]).map_err(|error| {
+        Error::Usage(format!("the trace was made by a command that this version does not take: {error}"))
+    })?;
+    let (spec, seed) = line.sim.spec_and_seed()?;
+    say!("{command}\n");
+    steps(&spec, seed)?;
+    let comparison = Comparison::with(path)?;
+    write(&spec, seed, "replay", Path::new("replay.jsonl"), Box::new(comparison.clone()))?;
+    let differs = comparison.end().map_err(Error::Trace)?;
+    match differs {
+        None => say!("The saved trace came out the same, line by line."),
+        Some(line) => {
+            say!("The saved trace differs in line {line}: it was made by another version, or changed.")
+        }
+    }
+    Ok(differs.is_none())
+}
+
+/// Compares what is written with a file.
+#[derive(Clone)]
+struct Comparison(Rc<RefCell<Compared>>);
+
+struct Compared {
+    file: BufReader<File>,
+    lines: usize,
+    differs: bool,
+}
+
+impl Comparison {
+    fn with(path: &Path) -> Result<Self, Error> {
+        let file = BufReader::new(File::open(path).map_err(Error::Trace)?);
+        Ok(Self(Rc::new(RefCell::new(Compared { file, lines: 1, differs: false }))))
+    }
+
+    /// The first line that differs, now that everything has been written.
+    fn end(&self) -> io::Result<Option<usize>> {
+        let mut compared = self.0.borrow_mut();
+        let more = !compared.file.fill_buf()?.is_empty();
+        Ok((compared.differs || more).then_some(compared.lines))
+    }
+}
+
+impl Write for Comparison {
+    fn write(&mut self, written: &[u8]) -> io::Result<usize> {
+        let compared = &mut *self.0.borrow_mut();
+        let mut saved = vec![0; written.len()];
+        if !compared.differs {
+            compared.differs = compared.file.read_exact(&mut saved).is_err() || saved != written;
+            let same = saved.iter().zip(written).take_while(|(saved, written)| saved == written);
+            compared.lines += same.filter(|(saved, _)| **saved == b'\n').count();
+        }
+        Ok(written.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Tells a run in numbered sentences.
+fn steps(spec: &Spec, seed: u64) -> Result<Report, Error> {
+    struct Telling;
+    impl Sink for Telling {
+        fn record(&mut self, record: &Record<'_>) -> io::Result<()> {
+            say!("{:>4}. {}", record.number, trace::sentence(record));
+            Ok(())
+        }
+
+        fn finish(&mut self, _end: Time) -> io::Result<()> {
+            Ok(())
+        }
+    }
+    let report = lockkeeper_lab::trace_run(spec, seed, &mut Telling, &Progress::default())?;
+    say!("");
+    Ok(report)
+}
+
+/// Draws a run as text.
+fn diagram(spec: &Spec, seed: u64) -> Result<(), Error> {
+    let mut columns = Columns::new(Names { sites: spec.sites }, lockkeeper_lab::processes(spec)?);
+    lockkeeper_lab::trace_run(spec, seed, &mut columns, &Progress::default())?;
+    say!("{}\n", columns.lines.join("\n"));
+    Ok(())
+}
+
+/// Draws a scenario into a file, in the form of its name.
+pub fn draw(scenario: &Scenario, path: &Path) -> Result<(), Error> {
+    let named =
+        |error: io::Error| Error::Trace(io::Error::new(error.kind(), format!("{}: {error}", path.display())));
+    let file = File::create(path).map_err(named)?;
+    write(&scenario.spec, 1, &scenario.title, path, Box::new(BufWriter::new(file)))
+}
+
+fn write(spec: &Spec, seed: u64, title: &str, form: &Path, out: Box<dyn Write>) -> Result<(), Error> {
+    let processes = lockkeeper_lab::processes(spec)?;
+    let names = Names { sites: spec.sites };
+    let mut sink = trace::sink_for(form, title, names, processes, out).map_err(Error::Usage)?;
+    lockkeeper_lab::trace_run(spec, seed, sink.as_mut(), &Progress::default())?;
+    Ok(())
+}
+
+/// Tells and draws a counterexample.
+pub fn tell(found: &Counterexample) {
+    say!("\n{}: {}. The shortest run:\n", capital(found.breach.property.breach()), found.breach.what);
+    for (number, sentence) in found.story.iter().enumerate() {
+        say!("{:>4}. {sentence}", number + 1);
+    }
+    say!("");
+    let drawn = Scenario::parse("counterexample", &found.scenario).map_err(Error::Usage);
+    if let Err(error) = drawn.and_then(|scenario| diagram(&scenario.spec, 1)) {
+        say!("({error})");
+    }
+    say!("--trace FILE.scenario writes it for 'lockkeeper replay', --svg FILE draws it.");
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
+}

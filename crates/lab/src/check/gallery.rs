@@ -1,0 +1,140 @@
+//! Everything that is wrong on purpose, and the smallest system in which the checker finds it.
+//!
+//! Most are variants of the code with one guard changed ([`crate::mutants`]); some are the right code under
+//! circumstances that it does not assume.
+
+use super::machine::{Fault, Faults};
+use super::{Answer, Question, Sofar, check};
+use crate::mutants;
+use crate::property::Property;
+use crate::runner::Error;
+
+/// Something wrong on purpose.
+#[derive(Clone, Debug)]
+pub struct Exhibit {
+    /// Its name.
+    pub name: &'static str,
+    /// What is wrong.
+    pub story: &'static str,
+    /// The right algorithm.
+    pub twin: &'static str,
+    /// The systems in which to look for it, smallest first.
+    pub questions: Vec<Question>,
+    /// The same systems for the right algorithm, under the circumstances that it assumes.
+    pub twins: Vec<Question>,
+}
+
+/// What the checker found.
+#[derive(Clone, Debug)]
+pub struct Caught {
+    /// In which of the exhibit's systems.
+    pub rung: usize,
+    /// What it answered.
+    pub answer: Answer,
+}
+
+impl Caught {
+    /// The property that breaks, and how many steps it takes.
+    pub fn how(&self) -> Option<(Property, usize)> {
+        self.answer.counterexample.as_ref().map(|found| (found.breach.property, found.steps))
+    }
+}
+
+/// The systems in which variants are looked for: sites, and requests of each; without end for the last ones.
+const LADDER: [(usize, Option<u8>); 7] =
+    [(2, Some(1)), (2, Some(2)), (3, Some(1)), (2, Some(3)), (2, None), (3, Some(2)), (3, None)];
+/// A system that is larger than this is given up.
+const MOST_STATES: u64 = 3_000_000;
+
+fn ladder(algorithm: &str) -> Vec<Question> {
+    let question = |(sites, requests)| Question { requests, ..Question::new(algorithm, sites) };
+    LADDER.map(question).into()
+}
+
+/// All of them.
+pub fn all() -> Vec<Exhibit> {
+    let variants = mutants::ALL.iter().map(|mutant| Exhibit {
+        name: mutant.name,
+        story: mutant.story,
+        twin: mutant.twin,
+        questions: ladder(mutant.name),
+        twins: ladder(mutant.twin),
+    });
+    variants.chain(circumstances()).collect()
+}
+
+/// The right code where its assumptions do not hold.
+fn circumstances() -> Vec<Exhibit> {
+    let case = |name, story, twin, right: Question, wrong: Question| Exhibit {
+        name,
+        story,
+        twin,
+        questions: vec![wrong],
+        twins: vec![right],
+    };
+    let one = |fault| Faults::default().with(fault, 1);
+    let lamport = Question::new("lamport", 2);
+    let voting = Question::new("majority", 3);
+    let asking = Question::new("ricart-agrawala", 2).requests(2);
+    vec![
+        case(
+            "lamport-on-channels-that-reorder",
+            "messages overtake each other, which Lamport's algorithm does not assume",
+            "lamport",
+            lamport.clone(),
+            Question { fifo: Some(false), ..lamport },
+        ),
+        case(
+            "state-rebuilt-from-scratch-after-a-crash",
+            "an arbiter crashes, starts again without memory, and votes a second time",
+            "majority",
+            voting.clone(),
+            Question { faults: one(Fault::Crash).with(Fault::Restart, 1), ..voting },
+        ),
+        case(
+            "an-idle-lock-recreated-with-a-fresh-clock",
+            "an idle site's state is dropped and made anew: it asks with a timestamp smaller than one it has answered",
+            "ricart-agrawala",
+            asking.clone(),
+            Question { faults: one(Fault::Forget), ..asking },
+        ),
+        case(
+            "maekawa-as-published",
+            "each of three sites holds its own vote and waits for another's",
+            "maekawa",
+            Question::new("maekawa", 3),
+            Question::new("maekawa-published", 3),
+        ),
+        case(
+            "two-tokens-after-a-hasty-regeneration",
+            "a site that is alive is suspected, and a second token is made",
+            "token-ring-recovering",
+            Question { faults: one(Fault::Crash), ..Question::new("token-ring-recovering", 3) },
+            Question { faults: one(Fault::Suspicion), ..Question::new("token-ring-recovering", 3) },
+        ),
+    ]
+}
+
+impl Exhibit {
+    /// Looks for it; `None` if it is not found in any of its systems.
+    pub fn catch(&self, mut go_on: impl FnMut(Sofar) -> bool) -> Result<Option<Caught>, Error> {
+        for (rung, question) in self.questions.iter().enumerate() {
+            let answer = check(question, |sofar| sofar.distinct < MOST_STATES && go_on(sofar))?;
+            if answer.is_violated() {
+                return Ok(Some(Caught { rung, answer }));
+            }
+        }
+        Ok(None)
+    }
+
+    /// What is wrong with the twin, in the same systems up to the one in which the exhibit was caught.
+    pub fn twin_fails(&self, rung: usize) -> Result<Option<Answer>, Error> {
+        for question in &self.twins[..=rung.min(self.twins.len() - 1)] {
+            let answer = check(question, |sofar| sofar.distinct < MOST_STATES)?;
+            if answer.is_violated() {
+                return Ok(Some(answer));
+            }
+        }
+        Ok(None)
+    }
+}
