@@ -396,7 +396,7 @@ impl<V: Variant> MutualExclusion for Quorum<V> {
             _ => visit(0, &mut self.requested),
         }
         let arbiter = &mut self.arbiter;
-        for request in &mut arbiter.voted_for {
+        if let Some(request) = &mut arbiter.voted_for {
             visit(0, &mut request.time);
         }
         let mut waiting: Vec<Timestamp> = core::mem::take(&mut arbiter.waiting).into_iter().collect();

@@ -1,11 +1,9 @@
 //! What a check came to.
 
-use super::Question;
 use super::counterexample::Counterexample;
-use super::machine::{Breach, Machines};
-use super::mutex::Sites;
-use super::net::Seen;
-use super::search::Sofar;
+use super::net::{Net, Seen};
+use super::search::{Ended, Witness};
+use super::{Question, Searched};
 use crate::property::Property;
 use lockkeeper_core::{MutualExclusion, Protocol, Rules, SiteId, Vocabulary};
 use serde::{Serialize, Serializer};
@@ -65,13 +63,70 @@ fn by_name<S: Serializer>(properties: &BTreeMap<Property, Verdict>, to: S) -> Re
     to.collect_map(properties)
 }
 
+/// The answer to a question, from what a search of that algorithm came to.
+pub(super) fn answer<P: MutualExclusion>(
+    question: &Question,
+    options: &P::Options,
+    net: &Net,
+    searched: &Searched,
+) -> Answer {
+    let promised = Promised {
+        timestamp_order: P::in_timestamp_order(),
+        most_messages: P::most_messages(question.sites, options),
+        rules: <P as Protocol>::Rule::ALL.iter().map(|rule| rule.sentence()).collect(),
+        words: <P as Protocol>::Message::WORDS.iter().map(|word| word.name).collect(),
+        dormant: P::dormant(options),
+    };
+    promised.answer(question, net, searched)
+}
+
+/// What an algorithm promises, and what can happen in it.
+struct Promised {
+    timestamp_order: bool,
+    most_messages: Option<usize>,
+    rules: Vec<&'static str>,
+    words: Vec<&'static str>,
+    dormant: &'static [&'static str],
+}
+
+impl Promised {
+    fn answer(&self, question: &Question, net: &Net, searched: &Searched) -> Answer {
+        let mut answer = Answer::new(self, question, net, searched);
+        answer.complete = !matches!(searched.ended, Ended::Stopped);
+        answer.bounded = searched.bounded;
+        let (breach, run, circle) = match (&searched.ended, &searched.lasso) {
+            (Ended::Wrong(Some(Witness { breach, run })), _) => {
+                (breach.clone(), run.as_slice(), [].as_slice())
+            }
+            (_, Some(lasso)) => (lasso.breach(), lasso.stem.as_slice(), lasso.circle.as_slice()),
+            _ => {
+                answer.judge(self, question, searched);
+                return answer;
+            }
+        };
+        answer.properties.insert(breach.property, Verdict::Violated);
+        answer.counterexample = Some(Counterexample::new(question, net, breach, run, circle));
+        answer
+    }
+
+    /// What never happened, of all that could: a proof about it would say nothing.
+    fn never(&self, question: &Question, seen: &Seen) -> Vec<String> {
+        let missing = |names: &[&'static str], bits: u128| -> Vec<&'static str> {
+            let names = names.iter().enumerate().filter(|(index, _)| bits >> index & 1 == 0);
+            names.map(|(_, name)| *name).filter(|name| !self.dormant.contains(name)).collect()
+        };
+        let sites = (0..question.sites).filter(|who| seen.entered >> who & 1 == 0);
+        let entered = sites.map(|who| format!("{} enters", SiteId::new(who)));
+        let words =
+            missing(&self.words, seen.words.into()).into_iter().map(|word| format!("{word} is delivered"));
+        let rules = missing(&self.rules, seen.rules).into_iter().map(|rule| format!("a site {rule}"));
+        entered.chain(words).chain(rules).collect()
+    }
+}
+
 impl Answer {
-    pub(super) fn new<P: MutualExclusion>(
-        question: &Question,
-        sites: &Sites<P>,
-        seen: &Seen,
-        sofar: Sofar,
-    ) -> Self {
+    fn new(promised: &Promised, question: &Question, net: &Net, searched: &Searched) -> Self {
+        let Searched { seen, sofar, .. } = searched;
         let mut properties: BTreeMap<Property, Verdict> = [
             Property::MutualExclusion,
             Property::NoDeadlock,
@@ -81,17 +136,17 @@ impl Answer {
         ]
         .map(|property| (property, Verdict::Unknown))
         .into();
-        if P::in_timestamp_order() {
+        if promised.timestamp_order {
             properties.insert(Property::TimestampOrder, Verdict::Unknown);
         }
-        if P::most_messages(question.sites, &sites.setup.options).is_some() {
+        if promised.most_messages.is_some() {
             properties.insert(Property::MessageBound, Verdict::Unknown);
         }
         Self {
             algorithm: question.algorithm.clone(),
             sites: question.sites,
             requests: question.requests,
-            fifo: sites.fifo,
+            fifo: net.kernel.traits().fifo,
             distinct: sofar.distinct,
             generated: sofar.generated,
             depth: sofar.depth,
@@ -110,25 +165,16 @@ impl Answer {
         }
     }
 
-    pub(super) fn violated(&mut self, breach: &Breach) {
-        self.properties.insert(breach.property, Verdict::Violated);
-    }
-
     /// Nothing was found: what does that say?
-    pub(super) fn judge<P: MutualExclusion>(
-        &mut self,
-        sites: &Sites<P>,
-        seen: &Seen,
-        starvation_known: bool,
-    ) {
-        self.never_fired = never::<P>(sites, seen);
+    fn judge(&mut self, promised: &Promised, question: &Question, searched: &Searched) {
+        self.never_fired = promised.never(question, &searched.seen);
         if !self.complete {
             return;
         }
-        let bound = P::most_messages(self.sites, &sites.setup.options);
+        let bound = promised.most_messages;
         for (property, verdict) in &mut self.properties {
             *verdict = match property {
-                Property::NoStarvation if !starvation_known => Verdict::Unknown,
+                Property::NoStarvation if !searched.looked_for_starvation => Verdict::Unknown,
                 Property::MessageBound => match (self.max_messages_per_entry, bound) {
                     (Some(most), Some(bound)) if most > bound as f64 => Verdict::Violated,
                     (Some(_), _) => Verdict::Holds,
@@ -148,23 +194,4 @@ impl Answer {
     pub fn is_violated(&self) -> bool {
         self.properties.values().any(|verdict| *verdict == Verdict::Violated)
     }
-}
-
-/// What never happened, of all that could: a proof about it would say nothing.
-fn never<P: MutualExclusion>(sites: &Sites<P>, seen: &Seen) -> Vec<String> {
-    let dormant = P::dormant(&sites.setup.options);
-    let rules = <P as Protocol>::Rule::ALL.iter();
-    let rules = rules
-        .filter(|rule| seen.rules >> rule.index() & 1 == 0)
-        .map(|rule| rule.sentence())
-        .filter(|sentence| !dormant.contains(sentence))
-        .map(|sentence| format!("a site {sentence}"));
-    let words = <P as Protocol>::Message::WORDS.iter().enumerate();
-    let words = words
-        .filter(|(index, word)| seen.words >> index & 1 == 0 && !dormant.contains(&word.name))
-        .map(|(_, word)| format!("{} is delivered", word.name));
-    let entered = (0..sites.setup.sites)
-        .filter(|who| seen.entered >> who & 1 == 0 && *who < sites.machines())
-        .map(|who| format!("{} enters", SiteId::new(who)));
-    entered.chain(words).chain(rules).collect()
 }

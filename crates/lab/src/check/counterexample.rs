@@ -3,13 +3,13 @@
 use super::Question;
 use super::liveness::Lasso;
 use super::machine::{Breach, Fault};
-use super::mutex::{Own, Sites};
+use super::mutex::Own;
 use super::net::{Action, Net};
 use crate::property::{Names, Property};
 use crate::runner::{self, Progress};
 use crate::scenario::Scenario;
 use crate::trace::Story;
-use lockkeeper_core::{Mode, MutualExclusion, SiteId};
+use lockkeeper_core::{Mode, SiteId};
 use serde::{Serialize, Serializer};
 use std::fmt::Write as _;
 
@@ -47,15 +47,14 @@ impl Lasso {
 const ROUNDS: usize = 2;
 
 impl Counterexample {
-    pub(super) fn new<P: MutualExclusion>(
+    pub(super) fn new(
         question: &Question,
-        sites: &Sites<P>,
-        net: &Net<Sites<P>>,
+        net: &Net,
         breach: Breach,
         run: &[Action],
         circle: &[Action],
     ) -> Self {
-        let mut text = heading(question, sites.fifo, &breach);
+        let mut text = heading(question, net.kernel.traits().fifo, &breach);
         let names = Names { sites: question.sites };
         let circles = (0..ROUNDS).flat_map(|_| circle);
         for (time, action) in (1..).zip(run.iter().chain(circles)) {
@@ -113,10 +112,10 @@ fn heading(question: &Question, fifo: bool, breach: &Breach) -> String {
 }
 
 /// A step as a line of a scenario.
-fn line<P: MutualExclusion>(net: &Net<Sites<P>>, names: Names, action: &Action) -> String {
+fn line(net: &Net, names: Names, action: &Action) -> String {
     let name = |who: usize| names.of(SiteId::new(who));
     let message = |verb: &str, from: usize, to: usize, parcel: u32| {
-        format!("{verb} {}>{} {}", name(from), name(to), net.parcel(parcel))
+        format!("{verb} {}>{} {}", name(from), name(to), net.kernel.text(parcel))
     };
     match *action {
         Action::Deliver(from, to, parcel) => message("deliver", from, to, parcel),

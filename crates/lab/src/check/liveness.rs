@@ -5,7 +5,6 @@
 //! be gone round in is found as a strongly connected component of those states in which the machine waits; it can be gone
 //! round in fairly if each thing that can happen is impossible in one of its states, or happens on one of its steps.
 
-use super::machine::Machines;
 use super::net::{Action, Net};
 use super::search::{Search, Worker};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -47,20 +46,16 @@ impl Graph {
 }
 
 /// Looks for starvation in everything that a search of one thread has seen.
-pub fn starvation<S: Machines>(search: &mut Search<'_, Net<S>>, net: &Net<S>) -> Option<Lasso> {
+pub fn starvation(search: &mut Search<'_, Net>, net: &Net) -> Option<Lasso> {
     let mut duties = BTreeMap::new();
     let graph = graph(search, net, &mut duties);
-    (0..net.system.machines()).find_map(|victim| {
+    (0..net.kernel.machines()).find_map(|victim| {
         let circle = fair_component(&graph, victim)?;
         Some(lasso(search, &graph, victim, &circle))
     })
 }
 
-fn graph<S: Machines>(
-    search: &mut Search<'_, Net<S>>,
-    net: &Net<S>,
-    duties: &mut BTreeMap<(usize, usize, u32), Duty>,
-) -> Graph {
+fn graph(search: &mut Search<'_, Net>, net: &Net, duties: &mut BTreeMap<(usize, usize, u32), Duty>) -> Graph {
     let states = search.sofar().distinct as u32;
     let (mut first, mut edges, mut waiting) = (vec![0], Vec::new(), Vec::new());
     let mut steps: Vec<(Vec<u32>, Duty)> = Vec::new();
@@ -83,13 +78,9 @@ fn graph<S: Machines>(
 }
 
 /// What a step fulfils: the delivery of a message, or the leaving of whoever is inside.
-fn duty<S: Machines>(
-    net: &Net<S>,
-    action: &Action,
-    duties: &mut BTreeMap<(usize, usize, u32), Duty>,
-) -> Duty {
+fn duty(net: &Net, action: &Action, duties: &mut BTreeMap<(usize, usize, u32), Duty>) -> Duty {
     let key = match *action {
-        Action::Deliver(from, to, parcel) => (from, to, if net.system.fifo() { 0 } else { parcel }),
+        Action::Deliver(from, to, parcel) => (from, to, if net.kernel.traits().fifo { 0 } else { parcel }),
         Action::Choice(who, choice) if choice.fault.is_none() && !choice.free => (who, who, choice.code),
         _ => return NO_DUTY,
     };
@@ -192,12 +183,7 @@ fn components(graph: &Graph, inside: &dyn Fn(u32) -> bool) -> Vec<BTreeSet<u32>>
 }
 
 /// The run to the first state of a component, and a way round that meets every obligation.
-fn lasso<S: Machines>(
-    search: &mut Search<'_, Net<S>>,
-    graph: &Graph,
-    victim: usize,
-    component: &BTreeSet<u32>,
-) -> Lasso {
+fn lasso(search: &mut Search<'_, Net>, graph: &Graph, victim: usize, component: &BTreeSet<u32>) -> Lasso {
     let start = *component.first().expect("a component has states");
     let mut at = start;
     let mut steps: Vec<(u32, usize)> = Vec::new();

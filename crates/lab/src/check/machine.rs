@@ -43,6 +43,9 @@ pub trait Machines: Sync {
         0
     }
 
+    /// What a message says.
+    fn text(&self, parcel: &Self::Parcel) -> String;
+
     /// What kind of message it is, for the list of those that were never delivered.
     fn word(&self, _parcel: &Self::Parcel) -> usize {
         0

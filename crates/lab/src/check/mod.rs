@@ -13,7 +13,8 @@
 //! | [`store`] | the states seen so far, packed |
 //! | [`search`] | breadth-first search over them, on all cores |
 //! | [`machine`] | what can be searched: machines that exchange messages |
-//! | [`net`], [`intern`] | such machines as rows of small numbers; each local step is taken once |
+//! | [`kernel`], [`intern`] | their states and messages as small numbers; each local step is taken once |
+//! | [`net`] | such machines with their channels as rows of numbers |
 //! | [`reduce`] | not every order of steps that commute |
 //! | [`shift`] | clocks that only matter relative to each other |
 //! | [`liveness`] | runs that go round for ever while somebody waits |
@@ -25,6 +26,7 @@ mod answer;
 pub mod counterexample;
 pub mod gallery;
 pub mod intern;
+pub mod kernel;
 pub mod liveness;
 pub mod machine;
 pub mod mutex;
@@ -40,15 +42,13 @@ pub use search::Sofar;
 
 use crate::runner::{self, Error};
 use crate::spec::Spec;
-use counterexample::Counterexample;
 use lockkeeper_core::mutex::Channels;
 use lockkeeper_core::registry::Visitor;
 use lockkeeper_core::{Holder, MutualExclusion, Setup};
-use machine::Machines;
 use mutex::Sites;
 use net::{Action, Net, Seen};
 use reduce::Sends;
-use search::{Ended, Search, Witness};
+use search::{Ended, Search};
 
 /// The most processes that are checked: each state keeps a number for every channel.
 pub const MOST_SITES: usize = 9;
@@ -114,18 +114,18 @@ impl Question {
 }
 
 /// Searches every reachable state. `go_on` is told how far it is, and may end the search.
-pub fn check(question: &Question, go_on: impl FnMut(Sofar) -> bool) -> Result<Answer, Error> {
+pub fn check(question: &Question, mut go_on: impl FnMut(Sofar) -> bool) -> Result<Answer, Error> {
     question.check().map_err(Error::Usage)?;
-    runner::visit_named(&question.algorithm, Check { question, go_on })
+    runner::visit_named(&question.algorithm, Check { question, go_on: &mut go_on })
         .ok_or_else(|| Error::Usage(format!("there is no algorithm '{}'", question.algorithm)))?
 }
 
-struct Check<'a, F> {
+struct Check<'a> {
     question: &'a Question,
-    go_on: F,
+    go_on: &'a mut dyn FnMut(Sofar) -> bool,
 }
 
-impl<F: FnMut(Sofar) -> bool> Visitor for Check<'_, F> {
+impl Visitor for Check<'_> {
     type Output = Result<Answer, Error>;
 
     fn visit<P: MutualExclusion>(self) -> Self::Output {
@@ -134,8 +134,7 @@ impl<F: FnMut(Sofar) -> bool> Visitor for Check<'_, F> {
         spec.settings.clone_from(&question.settings);
         spec.holders.clone_from(&question.holders);
         let options = runner::check::<P>(&spec)?;
-        let processes = question.sites + P::helpers(&options);
-        if processes > MOST_SITES {
+        if question.sites + P::helpers(&options) > MOST_SITES {
             return Err(Error::Usage(format!("the checker takes at most {MOST_SITES} processes")));
         }
         let sites = Sites::<P> {
@@ -144,14 +143,18 @@ impl<F: FnMut(Sofar) -> bool> Visitor for Check<'_, F> {
             fifo: question.fifo.unwrap_or(P::ABOUT.channels == Channels::Fifo),
             faults: question.faults,
         };
-        Ok(Checker { question, sites, go_on }.run())
+        let fresh = || Net::new(sites.clone());
+        let (net, searched) = Checker { question, perpetual: P::ABOUT.perpetual, fresh: &fresh, go_on }.run();
+        Ok(answer::answer::<P>(question, &sites.setup.options, &net, &searched))
     }
 }
 
-struct Checker<'a, P: MutualExclusion, F> {
+/// Searches, again where that is needed. The same for all algorithms.
+struct Checker<'a> {
     question: &'a Question,
-    sites: Sites<P>,
-    go_on: F,
+    perpetual: bool,
+    fresh: &'a dyn Fn() -> Net,
+    go_on: &'a mut dyn FnMut(Sofar) -> bool,
 }
 
 /// What one search came to.
@@ -164,38 +167,34 @@ struct Searched {
     looked_for_starvation: bool,
 }
 
-impl<P: MutualExclusion, F: FnMut(Sofar) -> bool> Checker<'_, P, F> {
-    fn run(mut self) -> Answer {
-        let reducible = !self.question.full
-            && self.question.faults.none()
-            && self.question.requests.is_some()
-            && !P::ABOUT.perpetual;
-        let mut net = Net::new(self.sites.clone());
+impl Checker<'_> {
+    fn run(mut self) -> (Net, Searched) {
+        let question = self.question;
+        let ends = question.requests.is_some() && !self.perpetual;
+        let reducible = !question.full && question.faults.none() && ends;
+        let threads = if ends { question.threads } else { 1 };
+        let mut net = (self.fresh)();
         if reducible {
             self.learn_who_sends(&mut net);
         }
-        let threads =
-            if self.question.requests.is_none() || P::ABOUT.perpetual { 1 } else { self.question.threads };
         let mut searched = self.search(&net, threads, u64::MAX);
-        if let Ended::Wrong(_) = searched.ended
-            && (reducible || threads > 1)
-        {
+        let wrong = matches!(searched.ended, Ended::Wrong(_));
+        if wrong && (reducible || threads > 1) {
             // Again, with every order and one thread, no deeper than before: for a shortest run, always the same.
-            net = Net::new(self.sites.clone());
+            net = (self.fresh)();
             searched = self.search(&net, 1, searched.sofar.depth + 1);
         }
-        self.answer(&net, searched)
+        (net, searched)
     }
 
     /// Searches again and again, until it is known who can send to whom.
-    fn learn_who_sends(&mut self, net: &mut Net<Sites<P>>) {
+    fn learn_who_sends(&mut self, net: &mut Net) {
         net.sends = Some(Sends::default());
         loop {
             let known = net.sends.as_ref().map_or(0, Sends::steps);
             let mut search = Search::new(&*net, self.question.threads);
             let ended = search.run(u64::MAX, &mut self.go_on);
-            let machines = self.sites.machines();
-            let mut steps = vec![Vec::new(); machines];
+            let mut steps = vec![Vec::new(); net.kernel.machines()];
             for worker in search.workers() {
                 for (all, more) in steps.iter_mut().zip(worker.local_steps()) {
                     all.extend(more);
@@ -210,7 +209,7 @@ impl<P: MutualExclusion, F: FnMut(Sofar) -> bool> Checker<'_, P, F> {
         }
     }
 
-    fn search(&mut self, net: &Net<Sites<P>>, threads: usize, deepest: u64) -> Searched {
+    fn search(&mut self, net: &Net, threads: usize, deepest: u64) -> Searched {
         let mut search = Search::new(net, threads);
         let ended = search.run(deepest, &mut self.go_on);
         let mut seen = Seen::default();
@@ -218,7 +217,7 @@ impl<P: MutualExclusion, F: FnMut(Sofar) -> bool> Checker<'_, P, F> {
             seen.add(worker.seen());
         }
         // A run that ends has a last message; where the number of messages has an end, so have all runs.
-        let ends = net.system.tallied().messages && seen.max_messages < u8::MAX;
+        let ends = net.kernel.traits().tallied.messages && seen.max_messages < u8::MAX;
         let looks = matches!(ended, Ended::All) && !ends && threads == 1;
         let lasso = if looks { liveness::starvation(&mut search, net) } else { None };
         Searched {
@@ -229,23 +228,5 @@ impl<P: MutualExclusion, F: FnMut(Sofar) -> bool> Checker<'_, P, F> {
             lasso,
             looked_for_starvation: ends || looks,
         }
-    }
-
-    fn answer(self, net: &Net<Sites<P>>, searched: Searched) -> Answer {
-        let mut answer = Answer::new::<P>(self.question, &self.sites, &searched.seen, searched.sofar);
-        answer.complete = !matches!(searched.ended, Ended::Stopped);
-        answer.bounded = searched.bounded;
-        let (breach, run, circle) = match (&searched.ended, &searched.lasso) {
-            (Ended::Wrong(Some(Witness { breach, run })), _) => (breach.clone(), run.clone(), Vec::new()),
-            (_, Some(lasso)) => (lasso.breach(), lasso.stem.clone(), lasso.circle.clone()),
-            _ => {
-                answer.judge::<P>(&self.sites, &searched.seen, searched.looked_for_starvation);
-                return answer;
-            }
-        };
-        answer.violated(&breach);
-        let story = Counterexample::new::<P>(self.question, &self.sites, net, breach, &run, &circle);
-        answer.counterexample = Some(story);
-        answer
     }
 }

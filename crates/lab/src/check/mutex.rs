@@ -10,7 +10,6 @@ use lockkeeper_core::{
     Ask, Holder, Mode, MutualExclusion, Out, Phase, Protocol, Rules, Setup, Sharing, Site, SiteId, Vocabulary,
 };
 use smallvec::SmallVec;
-use std::fmt;
 
 /// How far runs without end are followed: beyond, messages that nobody takes in only pile up.
 pub const FOREVER: Limits = Limits { in_flight: 3, number: 24 };
@@ -376,6 +375,10 @@ where
         P::tokens_in(&parcel.message)
     }
 
+    fn text(&self, parcel: &Self::Parcel) -> String {
+        parcel.message.to_string()
+    }
+
     fn word(&self, parcel: &Self::Parcel) -> usize {
         parcel.message.word()
     }
@@ -386,11 +389,5 @@ where
 
     fn outdate_parcel(&self, parcel: &mut Self::Parcel) {
         parcel.fence = -1;
-    }
-}
-
-impl<M: fmt::Display> fmt::Display for Parcel<M> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.message.fmt(f)
     }
 }

@@ -5,59 +5,52 @@
 //! the whole are many: so each local step is taken once, and afterwards looked up.
 
 use super::intern::{Interner, Known, Memo};
-use super::machine::{Breach, Cause, Choice, Effect, Entry, Facts, Fault, Machines, Tallied};
+use super::kernel::{Kernel, Numbered, Stepped, Traits, Why};
+use super::machine::{Breach, Choice, Entry, Facts, Fault, Machines};
 use super::reduce::Sends;
 use super::search::{Model, Next, Worker};
 use crate::property::Property;
-use lockkeeper_core::{Crowd, Mode, Sharing, SiteId};
+use lockkeeper_core::{Crowd, Mode, SiteId};
 use smallvec::SmallVec;
 use std::sync::{Mutex, MutexGuard};
 
 /// A system of machines, ready to be searched.
-pub struct Net<S: Machines> {
-    /// The system.
-    pub system: S,
+pub struct Net {
+    /// The machines.
+    pub kernel: Box<dyn Kernel>,
     /// Who can send to whom, if steps that commute are to be tried in one order only; see [`super::reduce`].
     pub sends: Option<Sends>,
-    tables: Mutex<Tables<S>>,
+    /// The contents of each channel.
+    channels: Mutex<Vec<Interner<Vec<u32>>>>,
 }
 
-/// Everything that has a number. Shared by the workers, who ask only for what they have not met before.
-pub(super) struct Tables<S: Machines> {
-    locals: Vec<Interner<S::Local>>,
-    parcels: Interner<S::Parcel>,
-    channels: Vec<Interner<Vec<u32>>>,
-}
-
-impl<S: Machines> Net<S> {
+impl Net {
     /// A system at its start.
-    pub fn new(system: S) -> Self {
-        let machines = system.machines();
+    pub fn new<S: Machines + 'static>(system: S) -> Self {
+        let kernel = Numbered::new(system);
+        let machines = kernel.machines();
         let mut channels: Vec<Interner<Vec<u32>>> =
             (0..machines * (machines - 1)).map(|_| Interner::default()).collect();
         for channel in &mut channels {
             channel.number(Vec::new()); // The empty channel is number 0.
         }
-        let locals = (0..machines).map(|_| Interner::default()).collect();
-        Self {
-            system,
-            sends: None,
-            tables: Mutex::new(Tables { locals, parcels: Interner::default(), channels }),
+        Self { kernel: Box::new(kernel), sends: None, channels: Mutex::new(channels) }
+    }
+
+    fn channels(&self) -> MutexGuard<'_, Vec<Interner<Vec<u32>>>> {
+        self.channels.lock().expect("no worker panics")
+    }
+
+    fn content(&self, place: usize, content: u32) -> Vec<u32> {
+        self.channels()[place].get(content).clone()
+    }
+
+    /// The number of a channel's content; of a bag, whatever its order.
+    fn number(&self, place: usize, mut parcels: Vec<u32>) -> u32 {
+        if !self.kernel.traits().fifo {
+            parcels.sort_unstable();
         }
-    }
-
-    fn tables(&self) -> MutexGuard<'_, Tables<S>> {
-        self.tables.lock().expect("no worker panics")
-    }
-
-    /// A message by its number.
-    pub fn parcel(&self, number: u32) -> S::Parcel {
-        self.tables().parcels.get(number).clone()
-    }
-
-    /// The state of a machine in a state of the whole.
-    pub fn local(&self, state: &[u32], who: usize) -> S::Local {
-        self.tables().locals[who].get(state[who]).clone()
+        self.channels()[place].number(parcels)
     }
 
     /// Visits every number of the local state or channel in a slot of a state, and returns the number of what it is then.
@@ -67,30 +60,14 @@ impl<S: Machines> Net<S> {
         content: u32,
         visit: &mut dyn FnMut(usize, &mut u64),
     ) -> u32 {
-        let machines = self.system.machines();
-        let mut tables = self.tables();
+        let machines = self.kernel.machines();
         if slot < machines {
-            let mut local = tables.locals[slot].get(content).clone();
-            self.system.numbers(&mut local, visit);
-            return tables.locals[slot].number(local);
+            return self.kernel.numbers(slot, content, visit);
         }
         let (place, from) = (slot - machines, (slot - machines) / (machines - 1));
-        let mut parcels = tables.channels[place].get(content).clone();
-        for number in &mut parcels {
-            let mut parcel = tables.parcels.get(*number).clone();
-            self.system.numbers_in(from, &mut parcel, visit);
-            *number = tables.parcels.number(parcel);
-        }
-        if !self.system.fifo() {
-            parcels.sort_unstable();
-        }
-        tables.channels[place].number(parcels)
-    }
-
-    /// How many different local states and messages were met.
-    pub fn vocabulary(&self) -> (usize, usize) {
-        let tables = self.tables();
-        (tables.locals.iter().map(Interner::len).sum(), tables.parcels.len())
+        let parcels = self.content(place, content);
+        let visited = parcels.into_iter().map(|parcel| self.kernel.numbers_in(from, parcel, visit)).collect();
+        self.number(place, visited)
     }
 }
 
@@ -100,24 +77,21 @@ pub(super) fn channel(machines: usize, from: usize, to: usize) -> usize {
     from * (machines - 1) + to - usize::from(to > from)
 }
 
-impl<S: Machines> Model for Net<S> {
-    type Worker<'m>
-        = Explorer<'m, S>
-    where
-        Self: 'm;
+impl Model for Net {
+    type Worker<'m> = Explorer<'m>;
 
     fn slots(&self) -> usize {
-        let machines = self.system.machines();
-        machines * machines + usize::from(!self.system.faults().none())
+        let machines = self.kernel.machines();
+        machines * machines + usize::from(!self.kernel.traits().faults.none())
     }
 
     fn tallies(&self) -> usize {
-        let tallied = self.system.tallied();
-        let bypass = if tallied.bypass { self.system.machines() } else { 0 };
+        let tallied = self.kernel.traits().tallied;
+        let bypass = if tallied.bypass { self.kernel.machines() } else { 0 };
         bypass + usize::from(tallied.messages)
     }
 
-    fn worker(&self) -> Explorer<'_, S> {
+    fn worker(&self) -> Explorer<'_> {
         Explorer::new(self)
     }
 }
@@ -138,17 +112,11 @@ pub enum Action {
 /// What a local step leads to.
 #[derive(Clone, Debug)]
 pub(super) struct Outcome {
-    pub local: u32,
-    pub sends: SmallVec<[(u32, u32); 4]>,
-    pub effect: Effect,
+    pub step: Stepped,
     /// It changes nothing at all.
     pub idle: bool,
     /// Nothing about it concerns anybody but the machine itself and those it sends to.
     pub plain: bool,
-    /// The machine has more tokens than before.
-    pub gained: bool,
-    /// The machine's state is beyond what is to be explored.
-    pub beyond: bool,
 }
 
 /// What was seen at least once.
@@ -220,14 +188,10 @@ struct ChannelCache {
 }
 
 /// Expands states of a [`Net`].
-pub struct Explorer<'m, S: Machines> {
-    pub(super) net: &'m Net<S>,
+pub struct Explorer<'m> {
+    pub(super) net: &'m Net,
     pub(super) machines: usize,
-    pub(super) fifo: bool,
-    scales: usize,
-    sharing: Sharing,
-    tallied: Tallied,
-    faults: super::machine::Faults,
+    pub(super) traits: Traits,
     pub(super) sites: Vec<SiteCache>,
     channels: Vec<ChannelCache>,
     pub(super) outcomes: Vec<Outcome>,
@@ -239,9 +203,9 @@ pub struct Explorer<'m, S: Machines> {
     too_far: bool,
 }
 
-impl<'m, S: Machines> Explorer<'m, S> {
-    fn new(net: &'m Net<S>) -> Self {
-        let machines = net.system.machines();
+impl<'m> Explorer<'m> {
+    fn new(net: &'m Net) -> Self {
+        let machines = net.kernel.machines();
         let site = || SiteCache {
             deliveries: (0..machines).map(|_| Memo::default()).collect(),
             ..SiteCache::default()
@@ -249,11 +213,7 @@ impl<'m, S: Machines> Explorer<'m, S> {
         Self {
             net,
             machines,
-            fifo: net.system.fifo(),
-            scales: net.system.scales(),
-            sharing: net.system.sharing(),
-            tallied: net.system.tallied(),
-            faults: net.system.faults(),
+            traits: net.kernel.traits(),
             sites: (0..machines).map(|_| site()).collect(),
             channels: (0..machines * (machines - 1)).map(|_| ChannelCache::default()).collect(),
             outcomes: Vec::new(),
@@ -287,11 +247,9 @@ impl<'m, S: Machines> Explorer<'m, S> {
 
     #[cold]
     fn learn(&mut self, who: usize, local: u32) {
-        let tables = self.net.tables();
         let site = &mut self.sites[who];
         for number in site.facts.len() as u32..=local {
-            let local = tables.locals[who].get(number);
-            site.facts.push(self.net.system.facts(who, local));
+            site.facts.push(self.net.kernel.facts(who, number));
         }
     }
 
@@ -306,11 +264,10 @@ impl<'m, S: Machines> Explorer<'m, S> {
 
     #[cold]
     fn work_out_choices(&mut self, who: usize, local: u32) -> usize {
-        let before = self.net.tables().locals[who].get(local).clone();
-        let choices = self.net.system.choices(who, &before);
+        let choices = self.net.kernel.choices(who, local);
         let worked_out: Box<[(Choice, u32)]> = choices
             .into_iter()
-            .map(|choice| (choice, self.take_step(who, local, &before, Cause::Choice(choice.code))))
+            .map(|choice| (choice, self.take_step(who, local, Why::Choice(choice.code))))
             .collect();
         self.sites[who].choices.insert(local, worked_out).len()
     }
@@ -331,36 +288,21 @@ impl<'m, S: Machines> Explorer<'m, S> {
 
     #[cold]
     fn work_out_delivery(&mut self, from: usize, to: usize, local: u32, parcel: u32) -> u32 {
-        let (before, message) = {
-            let tables = self.net.tables();
-            (tables.locals[to].get(local).clone(), tables.parcels.get(parcel).clone())
-        };
-        let outcome = self.take_step(to, local, &before, Cause::Message(from, &message));
-        self.seen.words |= 1 << self.net.system.word(&message);
-        self.seen.rules |= self.outcomes[outcome as usize].effect.rules;
+        let outcome = self.take_step(to, local, Why::Message(from, parcel));
+        self.seen.words |= 1 << self.net.kernel.word(parcel);
+        self.seen.rules |= self.outcomes[outcome as usize].step.effect.rules;
         self.sites[to].deliveries[from].insert(local, parcel, outcome);
         outcome
     }
 
-    fn take_step(&mut self, who: usize, number: u32, before: &S::Local, cause: Cause<'_, S::Parcel>) -> u32 {
-        let mut local = before.clone();
-        let own = matches!(cause, Cause::Choice(_));
-        let system = &self.net.system;
-        let step = system.step(who, &mut local, cause);
-        let beyond = system.beyond(who, &local);
-        let gained = system.facts(who, &local).tokens > system.facts(who, before).tokens;
-        let mut tables = self.net.tables();
-        let sends = step
-            .sends
-            .into_iter()
-            .map(|(to, parcel)| (to as u32, tables.parcels.number(parcel)))
-            .collect::<SmallVec<_>>();
-        let local = tables.locals[who].number(local);
-        let effect = step.effect;
-        let idle =
-            own && local == number && sends.is_empty() && effect.wrong.is_none() && effect.entered.is_none();
-        let plain = !effect.is_visible() && !effect.asked && !gained;
-        self.outcomes.push(Outcome { local, sends, effect, idle, plain, gained, beyond });
+    fn take_step(&mut self, who: usize, local: u32, why: Why) -> u32 {
+        let step = self.net.kernel.step(who, local, why);
+        let own = matches!(why, Why::Choice(_));
+        let effect = &step.effect;
+        let nothing = step.local == local && step.sends.is_empty();
+        let idle = own && nothing && effect.wrong.is_none() && effect.entered.is_none();
+        let plain = !effect.is_visible() && !effect.asked && !step.gained;
+        self.outcomes.push(Outcome { step, idle, plain });
         self.outcomes.len() as u32 - 1
     }
 
@@ -375,17 +317,16 @@ impl<'m, S: Machines> Explorer<'m, S> {
 
     #[cold]
     fn work_out_heads(&mut self, place: usize, content: u32) -> usize {
-        let mut tables = self.net.tables();
-        let parcels = tables.channels[place].get(content).clone();
+        let parcels = self.net.content(place, content);
         let mut heads = SmallVec::new();
         for (position, &parcel) in parcels.iter().enumerate() {
             // In a bag, equal messages stand side by side; one of them is enough.
-            if position > 0 && (self.fifo || parcels[position - 1] == parcel) {
+            if position > 0 && (self.traits.fifo || parcels[position - 1] == parcel) {
                 continue;
             }
             let mut rest = parcels.clone();
             rest.remove(position);
-            heads.push((parcel, tables.channels[place].number(rest)));
+            heads.push((parcel, self.net.number(place, rest)));
         }
         self.channels[place].heads.insert(content, heads).len()
     }
@@ -405,13 +346,10 @@ impl<'m, S: Machines> Explorer<'m, S> {
 
     #[cold]
     fn work_out_push(&mut self, place: usize, content: u32, parcel: u32) -> u32 {
-        let mut tables = self.net.tables();
-        let mut parcels = tables.channels[place].get(content).clone();
-        let position =
-            if self.fifo { parcels.len() } else { parcels.partition_point(|&other| other < parcel) };
-        parcels.insert(position, parcel);
-        let too_long = self.net.system.limits().is_some_and(|limits| parcels.len() > limits.in_flight);
-        let longer = tables.channels[place].number(parcels);
+        let mut parcels = self.net.content(place, content);
+        parcels.push(parcel);
+        let too_long = self.traits.limits.is_some_and(|limits| parcels.len() > limits.in_flight);
+        let longer = self.net.number(place, parcels);
         self.channels[place].pushed.insert(content, parcel, longer);
         if too_long {
             self.channels[place].too_long.insert(longer, ());
@@ -433,14 +371,14 @@ impl<'m, S: Machines> Explorer<'m, S> {
         self.next.copy_from_slice(state);
         self.next_tallies.copy_from_slice(tallies);
         self.too_far = false;
-        let Outcome { local, plain, gained, .. } = self.outcomes[outcome as usize];
+        let Outcome { step: Stepped { local, gained, .. }, plain, .. } = self.outcomes[outcome as usize];
         self.next[who] = local;
         if let Some((place, rest)) = popped {
             self.next[machines + place] = rest;
         }
         let breach = if plain { None } else { self.announce(state, who, outcome) };
         self.send(who, outcome);
-        if self.scales > 0 {
+        if self.traits.scales > 0 {
             self.too_far |= self.shift();
         }
         if gained { breach.or_else(|| self.count_tokens()) } else { breach }
@@ -449,7 +387,7 @@ impl<'m, S: Machines> Explorer<'m, S> {
     /// What a step is to the others, and what is wrong with it.
     fn announce(&mut self, state: &[u32], who: usize, outcome: u32) -> Option<Breach> {
         let machines = self.machines;
-        let effect = &self.outcomes[outcome as usize].effect;
+        let effect = &self.outcomes[outcome as usize].step.effect;
         let (entered, asked, crashed) = (effect.entered, effect.asked, effect.crashed);
         let wrong = effect.wrong.clone();
         if crashed {
@@ -457,7 +395,7 @@ impl<'m, S: Machines> Explorer<'m, S> {
                 self.next[machines + channel(machines, from, who)] = 0;
             }
         }
-        if asked && self.tallied.bypass {
+        if asked && self.traits.tallied.bypass {
             self.next_tallies[who] = 0;
         }
         match entered {
@@ -468,16 +406,16 @@ impl<'m, S: Machines> Explorer<'m, S> {
 
     fn send(&mut self, who: usize, outcome: u32) {
         let machines = self.machines;
-        let may_be_down = self.faults.of(Fault::Crash) > 0;
-        let sends = self.outcomes[outcome as usize].sends.len();
-        if self.tallied.messages
+        let may_be_down = self.traits.faults.of(Fault::Crash) > 0;
+        let sends = self.outcomes[outcome as usize].step.sends.len();
+        if self.traits.tallied.messages
             && let Some(messages) = self.next_tallies.last_mut()
         {
             *messages = messages.saturating_add(sends as u8);
             self.seen.max_messages = self.seen.max_messages.max(*messages);
         }
         for which in 0..sends {
-            let (to, parcel) = self.outcomes[outcome as usize].sends[which];
+            let (to, parcel) = self.outcomes[outcome as usize].step.sends[which];
             if may_be_down && self.facts(to as usize, self.next[to as usize]).down {
                 continue;
             }
@@ -492,7 +430,7 @@ impl<'m, S: Machines> Explorer<'m, S> {
     fn enters(&mut self, state: &[u32], who: usize, entry: Entry) -> Option<Breach> {
         self.seen.entered |= 1 << who;
         let me = SiteId::new(who);
-        let sharing = self.sharing;
+        let sharing = self.traits.sharing;
         let own = self.facts(who, self.next[who]).timestamp;
         let (mut inside, mut holders) = (Crowd::default(), Vec::new());
         let mut breach = None;
@@ -544,7 +482,7 @@ impl<'m, S: Machines> Explorer<'m, S> {
     }
 
     fn pass(&mut self, waiting: usize) {
-        if self.tallied.bypass {
+        if self.traits.tallied.bypass {
             let tally = &mut self.next_tallies[waiting];
             *tally = tally.saturating_add(1);
             self.seen.max_bypass = self.seen.max_bypass.max(*tally);
@@ -555,30 +493,16 @@ impl<'m, S: Machines> Explorer<'m, S> {
         if let Some(&older) = self.sites[who].outdated.get(local) {
             return older;
         }
-        let mut tables = self.net.tables();
-        let mut older = tables.locals[who].get(local).clone();
-        self.net.system.outdate(&mut older);
-        *self.sites[who].outdated.insert(local, tables.locals[who].number(older))
+        *self.sites[who].outdated.insert(local, self.net.kernel.outdate(who, local))
     }
 
     fn outdate_channel(&mut self, place: usize, content: u32) -> u32 {
         if let Some(&older) = self.channels[place].outdated.get(content) {
             return older;
         }
-        let mut tables = self.net.tables();
-        let parcels = tables.channels[place].get(content).clone();
-        let mut older: Vec<u32> = parcels
-            .into_iter()
-            .map(|parcel| {
-                let mut parcel = tables.parcels.get(parcel).clone();
-                self.net.system.outdate_parcel(&mut parcel);
-                tables.parcels.number(parcel)
-            })
-            .collect();
-        if !self.fifo {
-            older.sort_unstable();
-        }
-        *self.channels[place].outdated.insert(content, tables.channels[place].number(older))
+        let parcels = self.net.content(place, content);
+        let older = parcels.into_iter().map(|parcel| self.net.kernel.outdate_parcel(parcel)).collect();
+        *self.channels[place].outdated.insert(content, self.net.number(place, older))
     }
 
     fn count_tokens(&mut self) -> Option<Breach> {
@@ -601,10 +525,8 @@ impl<'m, S: Machines> Explorer<'m, S> {
         if let Some(&tokens) = self.channels[place].tokens.get(content) {
             return tokens;
         }
-        let tables = self.net.tables();
-        let parcels = tables.channels[place].get(content);
-        let tokens =
-            parcels.iter().map(|&parcel| self.net.system.tokens_in(tables.parcels.get(parcel))).sum();
+        let parcels = self.net.content(place, content);
+        let tokens = parcels.into_iter().map(|parcel| self.net.kernel.tokens_in(parcel)).sum();
         *self.channels[place].tokens.insert(content, tokens)
     }
 
@@ -614,7 +536,7 @@ impl<'m, S: Machines> Explorer<'m, S> {
         let spent = *state.get(place)?;
         let shift = 4 * fault as u32;
         let times = spent >> shift & 0xF;
-        (times < u32::from(self.faults.of(fault))).then_some(spent + (1 << shift))
+        (times < u32::from(self.traits.faults.of(fault))).then_some(spent + (1 << shift))
     }
 
     /// What is wrong with a state in which nothing can happen.
@@ -633,7 +555,7 @@ impl<'m, S: Machines> Explorer<'m, S> {
             let what = format!("nothing can happen any more, and {names} waits");
             return Some(Breach { property: Property::NoDeadlock, sites: waiting, what });
         }
-        if entries > 0 && self.tallied.messages {
+        if entries > 0 && self.traits.tallied.messages {
             let run = tallies.last().map(|&messages| (messages, entries));
             self.seen.dearest = dearer(self.seen.dearest, run);
         }
@@ -641,20 +563,17 @@ impl<'m, S: Machines> Explorer<'m, S> {
     }
 }
 
-impl<S: Machines> Worker for Explorer<'_, S> {
+impl Worker for Explorer<'_> {
     type Action = Action;
     type Breach = Breach;
 
     fn start(&mut self, found: &mut impl FnMut(&[u32])) {
-        let (locals, sends) = self.net.system.start();
+        let (locals, sent) = self.net.kernel.start();
         let machines = self.machines;
         self.next.fill(0);
-        for (who, local) in locals.into_iter().enumerate() {
-            self.next[who] = self.net.tables().locals[who].number(local);
-        }
-        for send in sends {
-            let parcel = self.net.tables().parcels.number(send.parcel);
-            let place = channel(machines, send.from, send.to);
+        self.next[..machines].copy_from_slice(&locals);
+        for (from, to, parcel) in sent {
+            let place = channel(machines, from, to);
             self.next[machines + place] = self.push(place, self.next[machines + place], parcel);
         }
         found(&self.next);
@@ -693,12 +612,12 @@ impl<S: Machines> Worker for Explorer<'_, S> {
                     None => None,
                 };
                 stuck &= fault.is_some();
-                self.seen.rules |= self.outcomes[outcome as usize].effect.rules;
+                self.seen.rules |= self.outcomes[outcome as usize].step.effect.rules;
                 let breach = self.apply(state, tallies, who, outcome, None);
                 if let Some(spent) = spent {
                     self.next[machines * machines] = spent;
                 }
-                let beyond = self.too_far || self.outcomes[outcome as usize].beyond;
+                let beyond = self.too_far || self.outcomes[outcome as usize].step.beyond;
                 let (state, tallies) = (&*self.next, &*self.next_tallies);
                 found(Next { action: Action::Choice(who, choice), state, tallies, breach, beyond });
             }
@@ -718,7 +637,7 @@ impl<S: Machines> Worker for Explorer<'_, S> {
     }
 }
 
-impl<S: Machines> Explorer<'_, S> {
+impl Explorer<'_> {
     #[inline]
     fn deliver(
         &mut self,
@@ -733,14 +652,14 @@ impl<S: Machines> Explorer<'_, S> {
         let (parcel, rest) = self.head(place, content, which);
         let outcome = self.delivery(from, to, state[to], parcel);
         let mut breach = self.apply(state, tallies, to, outcome, Some((place, rest)));
-        let beyond = self.too_far || self.outcomes[outcome as usize].beyond;
+        let beyond = self.too_far || self.outcomes[outcome as usize].step.beyond;
         let action = Action::Deliver(from, to, parcel);
         found(Next { action, state: &self.next, tallies: &self.next_tallies, breach, beyond });
         if let Some(spent) = self.spend(state, Fault::Duplicate) {
             breach = self.apply(state, tallies, to, outcome, None);
             self.next[machines * machines] = spent;
             let action = Action::Duplicate(from, to, parcel);
-            let beyond = self.too_far || self.outcomes[outcome as usize].beyond;
+            let beyond = self.too_far || self.outcomes[outcome as usize].step.beyond;
             found(Next { action, state: &self.next, tallies: &self.next_tallies, breach, beyond });
         }
         if let Some(spent) = self.spend(state, Fault::Loss) {

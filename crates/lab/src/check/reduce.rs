@@ -14,7 +14,6 @@
 //! ends with a local step never seen. All steps before its last were seen, so the answers that the search relied on are
 //! right about them, and moving the group's steps to the front of the run gives, step by step, one that the search took.
 
-use super::machine::Machines;
 use super::net::{Explorer, Outcome, channel};
 
 /// A local step, as far as others are concerned.
@@ -99,7 +98,7 @@ impl Sends {
     }
 }
 
-impl<S: Machines> Explorer<'_, S> {
+impl Explorer<'_> {
     /// The machines whose steps are enough to try in this state, one bit each; every bit if all must be.
     pub(super) fn enough(&mut self, sends: &Sends, state: &[u32]) -> u64 {
         let machines = self.machines;
@@ -134,7 +133,7 @@ impl<S: Machines> Explorer<'_, S> {
                     })
                     .fold(0, |heard, from| heard | 1 << from);
                 (0..machines).filter(|to| group >> to & 1 == 1).any(|to| {
-                    let behind = self.fifo && state[machines + channel(machines, who, to)] != 0;
+                    let behind = self.traits.fifo && state[machines + channel(machines, who, to)] != 0;
                     !behind && sends.can(who, state[who], heard, to)
                 })
             });
@@ -151,10 +150,10 @@ impl<S: Machines> Explorer<'_, S> {
         let (mut steps, mut visible) = (0, false);
         for which in 0..self.choices(who, state[who]) {
             let (choice, outcome) = self.choice(who, state[who], which);
-            let Outcome { idle, ref effect, .. } = self.outcomes[outcome as usize];
+            let Outcome { idle, ref step, .. } = self.outcomes[outcome as usize];
             if !idle && choice.fault.is_none() && choice.suspects.is_none() {
                 steps += 1;
-                visible |= effect.is_visible();
+                visible |= step.effect.is_visible();
             }
         }
         for from in (0..machines).filter(|&from| from != who) {
@@ -167,7 +166,7 @@ impl<S: Machines> Explorer<'_, S> {
                 let (parcel, _) = self.head(place, content, which);
                 let outcome = self.delivery(from, who, state[who], parcel);
                 steps += 1;
-                visible |= self.outcomes[outcome as usize].effect.is_visible();
+                visible |= self.outcomes[outcome as usize].step.effect.is_visible();
             }
         }
         (steps, visible)
@@ -176,7 +175,7 @@ impl<S: Machines> Explorer<'_, S> {
     /// The local steps of each machine that this worker has taken.
     pub fn local_steps(&self) -> Vec<Vec<LocalStep>> {
         let step = |before: u32, from: Option<usize>, outcome: u32| {
-            let outcome = &self.outcomes[outcome as usize];
+            let outcome = &self.outcomes[outcome as usize].step;
             let to = outcome.sends.iter().fold(0, |to, (who, _)| to | 1 << who);
             LocalStep { before, after: outcome.local, from, to }
         };

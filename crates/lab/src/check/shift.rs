@@ -4,7 +4,6 @@
 //! states that differ only by the same amount in all clocks behave alike: of those, the one with the smallest is kept.
 
 use super::intern::{Interner, Known, Memo};
-use super::machine::Machines;
 use super::net::Explorer;
 
 /// By how much the numbers of each kind are lowered.
@@ -38,11 +37,11 @@ impl Shifter {
 /// The smallest number that is kept. Not 0, which some algorithms start with or mean something by.
 const SMALLEST: u64 = 1;
 
-impl<S: Machines> Explorer<'_, S> {
+impl Explorer<'_> {
     /// Makes all numbers of the next state as small as they can be; tells whether one is still above the limit.
     pub(super) fn shift(&mut self) -> bool {
         let slots = self.machines * self.machines;
-        let mut amounts = vec![u64::MAX; self.net.system.scales()];
+        let mut amounts = vec![u64::MAX; self.traits.scales];
         let mut largest = 0;
         for place in 0..slots {
             let content = self.next[place];
@@ -63,14 +62,14 @@ impl<S: Machines> Explorer<'_, S> {
                 self.next[place] = self.lower(place, self.next[place], number);
             }
         }
-        self.net.system.limits().is_some_and(|limits| largest - lowest > limits.number)
+        self.traits.limits.is_some_and(|limits| largest - lowest > limits.number)
     }
 
     fn measure(&mut self, place: usize, content: u32) {
         if self.shifter.slots[place].range.get(content).is_some() {
             return;
         }
-        let mut smallest = vec![u64::MAX; self.net.system.scales()];
+        let mut smallest = vec![u64::MAX; self.traits.scales];
         let mut largest = 0;
         self.net.visit_numbers(place, content, &mut |kind, number| {
             smallest[kind] = smallest[kind].min(*number);

@@ -145,6 +145,10 @@ impl Machines for LamportMutex {
         Step { sends, effect }
     }
 
+    fn text(&self, message: &Message) -> String {
+        format!("{message:?}")
+    }
+
     fn facts(&self, _who: usize, process: &Process) -> Facts {
         Facts { inside: process.critical, ..Facts::default() }
     }
