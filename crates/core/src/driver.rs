@@ -4,7 +4,9 @@
 //! Each message of a lock carries the sender's *fence clock*, and a site that enters stamps the entry
 //! with its clock plus one. In an asynchronous system the exit from one critical section must happen
 //! before the next entry, or nothing could have ordered the two; so along the messages that ordered them
-//! the clock has travelled, and fences rise strictly, whatever the algorithm. No algorithm knows of it.
+//! the clock has travelled, and fences rise strictly, whatever the algorithm. No algorithm knows of it, but for those
+//! that go on after a crash: a clock dies with its site, and whoever takes over leaves out the number that the dead one
+//! may have used ([`Out::skip_fence`]).
 
 use crate::{Out, Protocol, SiteId};
 
@@ -71,10 +73,11 @@ impl<P: Protocol> Site<P> {
         self.settle(out);
     }
 
-    /// Delivers what the site sent to itself, until nothing is left.
+    /// Delivers what the site sent to itself, until nothing is left; then leaves out the fences that the step wants left out.
     fn settle(&mut self, out: &mut Out<P>) {
         while let Some(message) = out.local.pop_front() {
             self.protocol.message(self.id, message, out);
         }
+        self.fence += out.skipped_fences;
     }
 }
