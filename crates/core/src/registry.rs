@@ -43,6 +43,7 @@ macro_rules! registry {
 
 registry! {
     centralized::Centralized,
+    centralized_failover::CentralizedFailover,
     lamport::Lamport,
     lamport::LamportSuppressed,
     ricart_agrawala::RicartAgrawala,

@@ -3,6 +3,7 @@
 use crate::say;
 use clap::Args;
 use comfy_table::{ContentArrangement, Table, presets};
+use lockkeeper_core::mutex::Setting;
 use lockkeeper_core::registry;
 use std::process::ExitCode;
 
@@ -16,18 +17,13 @@ pub struct Algorithms {
 
 impl Algorithms {
     pub fn run(self) -> ExitCode {
-        let all: Vec<_> = registry::ALL.iter().map(|entry| entry.about).collect();
         if self.json {
-            say!("{}", serde_json::to_string(&all).expect("the registry is plain data"));
+            say!("{}", serde_json::Value::from(as_json()));
             return ExitCode::SUCCESS;
         }
-        for about in all {
-            say!("{}  ({})\n  {}", about.slug, about.title, about.idea);
-            let mut table = Table::new();
-            table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
-            let mut row = |name: &str, value: &str| {
-                table.add_row([format!("  {name}"), value.to_string()]);
-            };
+        for about in registry::ALL.iter().map(|entry| entry.about) {
+            let mut table = card(about.slug, about.title, about.idea);
+            let mut row = |name: &str, value: &str| add_row(&mut table, name, value);
             row("family", &about.family.to_string());
             row("paper", about.paper);
             row("channels", &about.channels.to_string());
@@ -36,13 +32,57 @@ impl Algorithms {
             row("synchronization delay", about.cost.sync_delay);
             row("client delay", about.cost.client_delay);
             row("a crash", about.crash);
-            for setting in about.settings {
-                let text = format!("{} ({}; default {})", setting.help, setting.values, setting.default);
-                row(&format!("--set {}=", setting.name), &text);
-            }
+            add_settings(&mut table, about.settings);
             say!("{}\n", table.trim_fmt());
         }
-        say!("N sites, T the delay of one message. Try: lockkeeper sim --algorithm {} --sites 9", "lamport");
+        for about in registry::ELECTIONS.iter().map(|entry| entry.about) {
+            let mut table = card(about.slug, about.title, about.idea);
+            let mut row = |name: &str, value: &str| add_row(&mut table, name, value);
+            row("family", ELECTION);
+            row("paper", about.paper);
+            row("assumes", about.assumes);
+            row("messages, best case", about.best);
+            row("messages, worst case", about.worst);
+            row("a crash", about.crash);
+            add_settings(&mut table, about.settings);
+            say!("{}\n", table.trim_fmt());
+        }
+        say!(
+            "N sites, T the delay of one message. Try: lockkeeper sim --algorithm lamport --sites 9\n\
+             and, for elections: lockkeeper sim --election bully --sites 7 --crash 7@10 --initiator 1"
+        );
         ExitCode::SUCCESS
     }
+}
+
+/// What family elections are.
+const ELECTION: &str = "election";
+
+fn card(slug: &str, title: &str, idea: &str) -> Table {
+    say!("{slug}  ({title})\n  {idea}");
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+    table
+}
+
+fn add_row(table: &mut Table, name: &str, value: &str) {
+    table.add_row([format!("  {name}"), value.to_string()]);
+}
+
+fn add_settings(table: &mut Table, settings: &[Setting]) {
+    for setting in settings {
+        let text = format!("{} ({}; default {})", setting.help, setting.values, setting.default);
+        add_row(table, &format!("--set {}=", setting.name), &text);
+    }
+}
+
+fn as_json() -> Vec<serde_json::Value> {
+    let plain = "the registry is plain data";
+    let algorithms = registry::ALL.iter().map(|entry| serde_json::to_value(entry.about).expect(plain));
+    let elections = registry::ELECTIONS.iter().map(|entry| {
+        let mut about = serde_json::to_value(entry.about).expect(plain);
+        about["family"] = ELECTION.into();
+        about
+    });
+    algorithms.chain(elections).collect()
 }

@@ -4,6 +4,7 @@ pub mod algorithms;
 pub mod choose;
 pub mod compare;
 pub mod elect;
+pub mod election;
 pub mod explain;
 pub mod generate;
 pub mod locks;

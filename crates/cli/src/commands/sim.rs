@@ -1,17 +1,19 @@
 //! `lockkeeper sim`: simulates an algorithm and measures it.
 
+use super::election;
 use crate::{exit, progress, say, table};
 use clap::Args;
 use lockkeeper_core::mutex::Channels;
 use lockkeeper_core::registry;
 use lockkeeper_lab::delay::Delay;
+use lockkeeper_lab::election::ElectionSpec;
 use lockkeeper_lab::network::{Link, Partition, parse_probability};
 use lockkeeper_lab::property::Names;
 use lockkeeper_lab::spec::{Action, DetectorSpec, LoadSpec, Scripted, parse_site_at, parse_site_during};
 use lockkeeper_lab::{Error, Progress, Report, Scenario, Spec, Time, trace};
 use std::fs::File;
 use std::io::BufWriter;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -25,12 +27,22 @@ Examples:
   lockkeeper sim --algorithm lamport --sites 4 --non-fifo --delay exponential:1 --seeds 20
   lockkeeper sim --algorithm centralized --sites 3 --crash 2@5 --load burst --trace crash.svg
   lockkeeper sim --scenario lamport-two-requests --trace figure.svg
+  lockkeeper sim --election bully --sites 7 --crash 7@10 --initiator 1 --recover 7@50
+  lockkeeper sim --election ring-election --sites 7 --crash 7@10 --detector perfect --trace ring.svg
 
 Exit codes: 0 every property held; 2 one was violated; 64 wrong usage; 74 a trace could not be written.")]
 pub struct Sim {
     /// The algorithm; 'lockkeeper algorithms' lists them.
-    #[arg(long, short, required_unless_present = "scenario")]
+    #[arg(long, short, required_unless_present_any = ["scenario", "election"])]
     algorithm: Option<String>,
+    /// An election in place of a mutual exclusion algorithm: bully, ring-election or chang-roberts. At first the
+    /// highest site leads.
+    #[arg(long, conflicts_with_all = ["algorithm", "scenario", "load", "entries", "warmup", "cs", "holder"])]
+    election: Option<String>,
+    /// A site that misses the leader; without a time, at the first crash. Sites also campaign when their detector
+    /// suspects the leader, and when they recover.
+    #[arg(long, value_name = "SITE[@TIME]", requires = "election")]
+    initiator: Vec<String>,
     /// How many sites, from 1 to 1000000.
     #[arg(long, short = 'n', value_name = "N", required_unless_present = "scenario")]
     sites: Option<usize>,
@@ -120,6 +132,9 @@ impl Sim {
     }
 
     fn report(self) -> Result<ExitCode, Error> {
+        if let Some(name) = &self.election {
+            return self.elect(name);
+        }
         let (title, spec) = self.spec()?;
         if self.trace.is_some() && self.seeds > 1 {
             return Err(Error::Usage("a trace tells one run: leave --seeds out".into()));
@@ -143,17 +158,41 @@ impl Sim {
         Ok(verdict(&report))
     }
 
-    fn traced(&self, path: &PathBuf, title: &str, spec: &Spec) -> Result<Report, Error> {
+    fn traced(&self, path: &Path, title: &str, spec: &Spec) -> Result<Report, Error> {
         let processes = lockkeeper_lab::processes(spec)?;
-        let names = Names { sites: spec.sites };
-        // The form is checked before the file is made.
-        trace::sink_for(path, title, names, processes, Box::new(std::io::sink())).map_err(Error::Usage)?;
-        let file = File::create(path).map_err(|error| {
-            Error::Trace(std::io::Error::new(error.kind(), format!("{}: {error}", path.display())))
-        })?;
-        let out = Box::new(BufWriter::with_capacity(1 << 20, file));
-        let mut sink = trace::sink_for(path, title, names, processes, out).map_err(Error::Usage)?;
+        let mut sink = open_trace(path, title, spec.sites, processes)?;
         lockkeeper_lab::trace_run(spec, self.seed, sink.as_mut(), &Progress::default())
+    }
+
+    fn elect(&self, name: &str) -> Result<ExitCode, Error> {
+        let spec = self.election_spec(name).map_err(Error::Usage)?;
+        let report = match &self.trace {
+            Some(_) if self.seeds > 1 => {
+                return Err(Error::Usage("a trace tells one run: leave --seeds out".into()));
+            }
+            Some(path) => {
+                let title = format!("{name}, {} sites, seed {}", spec.system.sites, self.seed);
+                let mut sink = open_trace(path, &title, spec.system.sites, spec.system.sites)?;
+                lockkeeper_lab::election::trace(&spec, self.seed, sink.as_mut())?
+            }
+            None => lockkeeper_lab::election::elect(&spec, self.seed, self.seeds)?,
+        };
+        Ok(election::print(&report, self.json))
+    }
+
+    fn election_spec(&self, name: &str) -> Result<ElectionSpec, String> {
+        let mut spec = ElectionSpec::new(name, self.sites.unwrap_or_default());
+        self.settings(&mut spec.system)?;
+        let sites = spec.system.sites;
+        self.network_and_faults(&mut spec.system, sites)?;
+        let at_first = spec.first_crash();
+        for text in &self.initiator {
+            spec.initiators.push(match text.contains('@') {
+                true => parse_site_at(text, sites)?,
+                false => (Self::site(text, sites)?, at_first),
+            });
+        }
+        Ok(spec)
     }
 
     fn spec(&self) -> Result<(String, Spec), Error> {
@@ -171,18 +210,28 @@ impl Sim {
     fn spec_from_flags(&self, algorithm: &str) -> Result<Spec, String> {
         known(algorithm)?;
         let mut spec = Spec::new(algorithm, self.sites.unwrap_or_default());
-        for pair in &self.set {
-            let (name, value) =
-                pair.split_once('=').ok_or_else(|| format!("--set takes NAME=VALUE, not '{pair}'"))?;
-            spec.settings.push((name.into(), value.into()));
-        }
+        self.settings(&mut spec)?;
         let processes = lockkeeper_lab::processes(&spec).map_err(|error| error.to_string())?;
         spec.load = self.load;
         spec.entries = self.entries;
         spec.warmup = self.warmup;
         spec.cs = Some(self.cs.clone());
-        spec.detector = self.detector;
         spec.holder = self.holder.map(|number| Self::site(&number.to_string(), spec.sites)).transpose()?;
+        self.network_and_faults(&mut spec, processes)?;
+        Ok(spec)
+    }
+
+    fn settings(&self, spec: &mut Spec) -> Result<(), String> {
+        for pair in &self.set {
+            let (name, value) =
+                pair.split_once('=').ok_or_else(|| format!("--set takes NAME=VALUE, not '{pair}'"))?;
+            spec.settings.push((name.into(), value.into()));
+        }
+        Ok(())
+    }
+
+    fn network_and_faults(&self, spec: &mut Spec, processes: usize) -> Result<(), String> {
+        spec.detector = self.detector;
         let network = &mut spec.network;
         network.delay = self.delay.clone();
         network.fifo = !self.non_fifo;
@@ -202,8 +251,7 @@ impl Sim {
         for text in &self.partition {
             network.partitions.push(Partition::parse(text, processes)?);
         }
-        self.faults(&mut spec.script, processes)?;
-        Ok(spec)
+        self.faults(&mut spec.script, processes)
     }
 
     fn faults(&self, script: &mut Vec<Scripted>, processes: usize) -> Result<(), String> {
@@ -248,6 +296,23 @@ impl Sim {
             );
         }
     }
+}
+
+/// A file for a trace of a form that fits its name.
+fn open_trace(
+    path: &Path,
+    title: &str,
+    sites: usize,
+    processes: usize,
+) -> Result<Box<dyn trace::Sink>, Error> {
+    let names = Names { sites };
+    // The form is checked before the file is made.
+    trace::sink_for(path, title, names, processes, Box::new(std::io::sink())).map_err(Error::Usage)?;
+    let file = File::create(path).map_err(|error| {
+        Error::Trace(std::io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+    })?;
+    let out = Box::new(BufWriter::with_capacity(1 << 20, file));
+    trace::sink_for(path, title, names, processes, out).map_err(Error::Usage)
 }
 
 /// Refuses an unknown algorithm, with the nearest name.

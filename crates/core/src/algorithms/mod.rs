@@ -2,6 +2,7 @@
 
 pub mod bakery_messages;
 pub mod centralized;
+pub mod centralized_failover;
 pub mod lamport;
 pub mod maekawa;
 pub mod maekawa_published;

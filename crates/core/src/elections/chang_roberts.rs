@@ -17,7 +17,7 @@
 //! **Pitfalls.** The number of a candidate that has died comes back to nobody and circles for ever. The site that would
 //! have to hand it to its owner notices, stops it and starts the next round.
 
-use super::relay::{Direction, Letter, Overdue, Relay};
+use super::relay::{Direction, Letter, Overdue, Relay, UNKNOWN};
 use crate::election::{About, Case, Setup, TIMEOUT, TIMEOUT_MILLI_T, take_timeout};
 use crate::mutex::{Setting, Settings, list};
 use crate::{Campaign, Elected, Election, Field, Out, Protocol, SiteId, Vocabulary, Word};
@@ -82,7 +82,9 @@ crate::rules! {
         /// The news comes back to the leader.
         Ends: "leads, and everybody knows it",
         /// From a round that is over.
-        IgnoresOld: "ignores a letter of an earlier round",
+        IgnoresOld: "ignores a letter that is out of date",
+        /// A lower site leads: this one was down when the numbers went round.
+        Objects: "is higher than the one that leads, and starts again",
         /// No acknowledgement.
         PassesOver: "passes over the successor, which does not answer",
         /// No acknowledgement from the very site that the letter speaks of.
@@ -119,8 +121,12 @@ pub struct ChangRoberts {
 
 impl ChangRoberts {
     fn campaign(&mut self, out: &mut Out<Self>) {
-        out.rule(Rule::Starts);
         self.round += 1;
+        self.stand(out);
+    }
+
+    fn stand(&mut self, out: &mut Out<Self>) {
+        out.rule(Rule::Starts);
         self.send(News::Election, self.me, out);
     }
 
@@ -130,12 +136,17 @@ impl ChangRoberts {
     }
 
     fn election(&mut self, candidate: SiteId, round: u32, out: &mut Out<Self>) {
+        // Whoever has just come up knows no round: it joins the one under way, or gets a new one.
+        if round == UNKNOWN && !self.takes_part {
+            return self.campaign(out);
+        }
+        let round = if round == UNKNOWN { self.round } else { round };
         if round > self.round {
             self.round = round;
             self.takes_part = false;
         } else if round < self.round || !self.takes_part {
-            // The candidate does not know of a round that is over, or under way. Its own number may be needed.
-            return if self.takes_part { out.rule(Rule::IgnoresOld) } else { self.campaign(out) };
+            // A later round has told the candidate, or will.
+            return out.rule(Rule::IgnoresOld);
         }
         if candidate == self.me {
             out.rule(Rule::Wins);
@@ -162,6 +173,9 @@ impl ChangRoberts {
             if self.leader() != Some(self.me) {
                 self.leads(out);
             }
+        } else if leader < self.me {
+            out.rule(Rule::Objects);
+            self.campaign(out);
         } else {
             out.rule(Rule::Accepts);
             self.leader = Some(leader);
@@ -274,9 +288,10 @@ impl Election for ChangRoberts {
 
     fn start(me: SiteId, setup: &Setup<Options>, out: &mut Out<Self>) -> Self {
         let relay = Relay::new(me, setup.sites, setup.options.direction, setup.options.timeout_milli_t);
-        let mut site = Self { me, leader: setup.leader, takes_part: false, round: 0, relay };
+        let round = if setup.leader.is_some() { UNKNOWN + 1 } else { UNKNOWN };
+        let mut site = Self { me, leader: setup.leader, takes_part: false, round, relay };
         if setup.leader.is_none() {
-            site.campaign(out);
+            site.stand(out);
         }
         site
     }

@@ -12,6 +12,9 @@ use alloc::vec::Vec;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
+/// The round of a site that has just come up and does not know which round it is.
+pub const UNKNOWN: u32 = 0;
+
 /// What goes over the ring: a letter, or the word that one has come.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Letter<B> {

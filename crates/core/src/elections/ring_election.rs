@@ -15,9 +15,11 @@
 //!
 //! **Pitfalls.** A letter that only its initiator stops circles for ever when the initiator has died: here whoever finds
 //! itself on the list knows that the letter has been everywhere. The site elected may have died since it put itself on
-//! the list: COORDINATOR lists whom it has told, and if the leader is not among them, everything starts again.
+//! the list: COORDINATOR lists whom it has told, and if the leader is not among them, everything starts again. And news
+//! of an earlier election may come last, and name a leader whose death has already been noticed: elections are numbered
+//! in rounds, and of two lists of the same round the one that found fewer sites up went round later.
 
-use super::relay::{Direction, Letter, Overdue, Relay};
+use super::relay::{Direction, Letter, Overdue, Relay, UNKNOWN};
 use crate::election::{About, Case, Setup, TIMEOUT, TIMEOUT_MILLI_T, take_timeout};
 use crate::mutex::{Settings, list};
 use crate::{Campaign, Elected, Election, Field, Out, Protocol, SiteId, Vocabulary, Word};
@@ -32,12 +34,16 @@ use serde::{Deserialize, Serialize};
 pub enum Body {
     /// Who is there?
     Election {
+        /// In which round.
+        round: u32,
         /// Those who were, in the order of the ring.
         list: Vec<SiteId>,
     },
     /// This site leads.
     Coordinator {
-        /// Which.
+        /// In which round.
+        round: u32,
+        /// Which site.
         leader: SiteId,
         /// Who has been told, in the order of the ring.
         told: Vec<SiteId>,
@@ -55,8 +61,8 @@ impl Vocabulary for Body {
 impl fmt::Display for Body {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Election { list: there } => write!(f, "ELECTION({})", list(there, "nobody")),
-            Self::Coordinator { leader, told } => {
+            Self::Election { list: there, .. } => write!(f, "ELECTION({})", list(there, "nobody")),
+            Self::Coordinator { leader, told, .. } => {
                 write!(f, "COORDINATOR({leader}; told {})", list(told, "nobody"))
             }
         }
@@ -81,6 +87,10 @@ crate::rules! {
         Stops: "finds that everybody has been told",
         /// The site elected is not among those told.
         StartsAgain: "finds that the leader has died before it was told",
+        /// From a round that is over, or from a list that went round earlier.
+        IgnoresOld: "ignores a letter that is out of date",
+        /// A lower site is elected: this one was down when the list went round.
+        Objects: "is higher than the one elected, and starts again",
         /// No acknowledgement.
         PassesOver: "passes over the successor, which does not answer",
     }
@@ -103,49 +113,81 @@ impl Default for Options {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct RingElection {
     me: SiteId,
-    /// The last one heard of; not to be relied on while campaigning.
+    round: u32,
+    /// Whether the outcome of this round is known.
+    settled: bool,
+    /// The last one heard of; not to be relied on until settled.
     leader: Option<SiteId>,
-    campaigning: bool,
     relay: Relay<Body>,
 }
 
 impl RingElection {
     fn campaign(&mut self, out: &mut Out<Self>) {
-        out.rule(Rule::Starts);
-        self.campaigning = true;
-        self.relay.hand_on(Body::Election { list: vec![self.me] }, out);
+        self.round += 1;
+        self.start_list(out);
     }
 
-    fn election(&mut self, mut list: Vec<SiteId>, out: &mut Out<Self>) {
+    fn start_list(&mut self, out: &mut Out<Self>) {
+        out.rule(Rule::Starts);
+        self.join(Vec::new(), out);
+    }
+
+    fn join(&mut self, mut list: Vec<SiteId>, out: &mut Out<Self>) {
+        self.settled = false;
+        list.push(self.me);
+        self.relay.hand_on(Body::Election { round: self.round, list }, out);
+    }
+
+    fn election(&mut self, round: u32, list: Vec<SiteId>, out: &mut Out<Self>) {
+        // Whoever has just come up knows no round: it joins the one under way, or gets a new one.
+        if round == UNKNOWN && self.settled {
+            return self.campaign(out);
+        }
+        let round = if round == UNKNOWN { self.round } else { round };
         if list.contains(&self.me) {
             out.rule(Rule::Closes);
             let leader = list.into_iter().max().unwrap_or(self.me);
-            return self.accept(leader, Vec::new(), out);
+            return self.coordinator(round, leader, Vec::new(), out);
         }
-        out.rule(Rule::Joins);
-        list.push(self.me);
-        self.relay.hand_on(Body::Election { list }, out);
+        if round > self.round || (round == self.round && !self.settled) {
+            out.rule(Rule::Joins);
+            self.round = round;
+            self.join(list, out);
+        } else {
+            // A later round has told whoever sent it, or will.
+            out.rule(Rule::IgnoresOld);
+        }
     }
 
-    fn coordinator(&mut self, leader: SiteId, told: Vec<SiteId>, out: &mut Out<Self>) {
-        if !told.contains(&self.me) {
-            out.rule(Rule::Accepts);
-            return self.accept(leader, told, out);
+    fn coordinator(&mut self, round: u32, leader: SiteId, mut told: Vec<SiteId>, out: &mut Out<Self>) {
+        if told.contains(&self.me) {
+            return self.told_everybody(round, told.contains(&leader), out);
         }
-        if told.contains(&leader) {
-            out.rule(Rule::Stops);
+        let later = round == self.round && (!self.settled || self.leader.is_none_or(|known| leader <= known));
+        if round > self.round || later {
+            self.round = round;
+            if leader < self.me {
+                out.rule(Rule::Objects);
+                return self.campaign(out);
+            }
+            out.rule(Rule::Accepts);
+            self.settled = true;
+            self.leader = Some(leader);
+            out.output(Elected(leader));
+            told.push(self.me);
+            self.relay.hand_on(Body::Coordinator { round, leader, told }, out);
         } else {
+            out.rule(Rule::IgnoresOld);
+        }
+    }
+
+    fn told_everybody(&mut self, round: u32, even_the_leader: bool, out: &mut Out<Self>) {
+        if even_the_leader {
+            out.rule(Rule::Stops);
+        } else if round == self.round && self.settled {
             out.rule(Rule::StartsAgain);
             self.campaign(out);
         }
-    }
-
-    fn accept(&mut self, leader: SiteId, mut told: Vec<SiteId>, out: &mut Out<Self>) {
-        self.leader = Some(leader);
-        self.campaigning = false;
-        out.output(Elected(leader));
-        told.push(self.me);
-        self.relay.hand_on(Body::Coordinator { leader, told }, out);
     }
 }
 
@@ -157,7 +199,9 @@ impl Protocol for RingElection {
     type Rule = Rule;
 
     fn input(&mut self, _: Campaign, out: &mut Out<Self>) {
-        self.campaign(out);
+        if self.settled {
+            self.campaign(out);
+        }
     }
 
     fn message(&mut self, from: SiteId, message: Message, out: &mut Out<Self>) {
@@ -166,8 +210,8 @@ impl Protocol for RingElection {
             Letter::Body { number, body } => {
                 out.send(from, Letter::Ack { number });
                 match body {
-                    Body::Election { list } => self.election(list, out),
-                    Body::Coordinator { leader, told } => self.coordinator(leader, told, out),
+                    Body::Election { round, list } => self.election(round, list, out),
+                    Body::Coordinator { round, leader, told } => self.coordinator(round, leader, told, out),
                 }
             }
         }
@@ -183,14 +227,18 @@ impl Protocol for RingElection {
     fn suspect(&mut self, site: SiteId, out: &mut Out<Self>) {
         // Without the leader, one must be found. During a campaign that is under way already; but whoever else dies then
         // may have taken the list along.
-        if (self.leader == Some(site)) != self.campaigning {
+        if (self.leader == Some(site)) == self.settled {
             self.campaign(out);
         }
     }
 
     fn fields(&self) -> Vec<Field> {
-        let state = if self.campaigning { "campaigning" } else { "quiet" };
-        vec![Field::new("state", state), Field::new("leader", list(self.leader(), "unknown"))]
+        let state = if self.settled { "quiet" } else { "takes part" };
+        vec![
+            Field::new("state", state),
+            Field::new("leader", list(self.leader(), "unknown")),
+            Field::new("round", self.round),
+        ]
     }
 }
 
@@ -215,15 +263,16 @@ impl Election for RingElection {
 
     fn start(me: SiteId, setup: &Setup<Options>, out: &mut Out<Self>) -> Self {
         let relay = Relay::new(me, setup.sites, Direction::Up, setup.options.timeout_milli_t);
-        let mut site = Self { me, leader: setup.leader, campaigning: false, relay };
+        let round = if setup.leader.is_some() { UNKNOWN + 1 } else { UNKNOWN };
+        let mut site = Self { me, round, settled: true, leader: setup.leader, relay };
         if setup.leader.is_none() {
-            site.campaign(out);
+            site.start_list(out);
         }
         site
     }
 
     fn leader(&self) -> Option<SiteId> {
-        self.leader.filter(|_| !self.campaigning)
+        self.leader.filter(|_| self.settled)
     }
 
     fn cases(sites: usize) -> Vec<Case> {

@@ -61,6 +61,10 @@ impl Sink for JsonLines {
             What::Request => write!(line, r#","event":"request""#)?,
             What::Enter { fence } => write!(line, r#","event":"enter","fence":{fence}"#)?,
             What::Exit => write!(line, r#","event":"exit""#)?,
+            What::Campaign => write!(line, r#","event":"campaign""#)?,
+            What::Elected { leader } => {
+                write!(line, r#","event":"elected","leader":"{}""#, names.of(leader))?;
+            }
             What::Receive { from, id, message, .. } => {
                 write!(
                     line,

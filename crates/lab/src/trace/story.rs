@@ -17,6 +17,9 @@ pub fn sentence(record: &Record<'_>) -> String {
         What::Request => because(format!("{name} wants to enter")),
         What::Enter { fence } => format!("{name} is inside, with fence {fence}."),
         What::Exit => because(format!("{name} leaves")),
+        What::Campaign => because(format!("{name} misses the leader")),
+        What::Elected { leader } if leader == record.site => format!("{name} leads."),
+        What::Elected { leader } => format!("{name} takes {} for the leader.", names.of(leader)),
         What::Receive { from, message, .. } => {
             because(format!("{name} receives {message} from {}", names.of(from)))
         }

@@ -36,6 +36,8 @@ enum State {
     Idle,
     Waiting,
     Inside,
+    Campaigning,
+    Leading,
     Down,
     Paused,
 }
@@ -203,7 +205,13 @@ impl Svg {
             );
             next = item(svg, shape, word);
         }
-        for (state, text) in [(State::Waiting, "waiting"), (State::Inside, "critical section")] {
+        let elects = self.spans.iter().any(|span| matches!(span.state, State::Campaigning | State::Leading));
+        let states = if elects {
+            [(State::Campaigning, "campaigning"), (State::Leading, "leader")]
+        } else {
+            [(State::Waiting, "waiting"), (State::Inside, "critical section")]
+        };
+        for (state, text) in states {
             let (colour, thick) = look(state);
             let shape = format!(
                 "<rect x=\"{next:.1}\" y=\"{:.1}\" width=\"20\" height=\"{thick}\" rx=\"2\" fill=\"{colour}\"/>",
@@ -238,8 +246,8 @@ impl Svg {
 
 fn look(state: State) -> (&'static str, f64) {
     match state {
-        State::Waiting => ("#f0c36d", 6.0),
-        State::Inside => ("#20639b", 18.0),
+        State::Waiting | State::Campaigning => ("#f0c36d", 6.0),
+        State::Inside | State::Leading => ("#20639b", 18.0),
         State::Down => ("#ffffff", 4.0),
         State::Paused => ("#dddddd", 12.0),
         State::Idle => ("none", 0.0),
@@ -251,6 +259,8 @@ fn draw_span(svg: &mut String, span: &Span, names: Names, from: f64, to: f64, y:
     let word = match span.state {
         State::Waiting => "waits",
         State::Inside => "is inside",
+        State::Campaigning => "campaigns",
+        State::Leading => "leads",
         State::Down => "is down",
         State::Paused => "is paused",
         State::Idle => "is idle",
@@ -356,6 +366,10 @@ impl Sink for Svg {
             What::Request => self.change(site, State::Waiting, now),
             What::Enter { .. } => self.change(site, State::Inside, now),
             What::Exit | What::Recover => self.change(site, State::Idle, now),
+            What::Campaign => self.change(site, State::Campaigning, now),
+            What::Elected { leader } => {
+                self.change(site, if leader == site { State::Leading } else { State::Idle }, now);
+            }
             What::Crash => self.change(site, State::Down, now),
             What::Pause => {
                 self.before_pause[site.index()] = self.state[site.index()].0;
