@@ -72,7 +72,7 @@ impl System {
             if !outcome.violations.is_empty() {
                 return (outcome.violations, fired);
             }
-            assert_eq!(outcome.measures.counts.entries, ENTRIES, "{}", self.spec(Some(at)).command(seed));
+            assert!(outcome.measures.counts.entries >= ENTRIES, "{}", self.spec(Some(at)).command(seed));
             fired.iter_mut().zip(&outcome.rules).for_each(|(sum, n)| *sum += n);
         }
         (Vec::new(), fired)

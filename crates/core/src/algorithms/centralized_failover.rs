@@ -14,92 +14,22 @@
 //! an election and an INQUIRE and a STATUS for each survivor.
 //!
 //! **Pitfalls.** A new coordinator that forgets to queue those who wait leaves them waiting for ever; one that does not
-//! wait for all answers lets a second site in beside the holder; without terms, so does a late grant of the old one. And
-//! the limit that no care removes: a site that is slow or cut off and not dead looks dead. If it is inside, the new
+//! wait for all answers lets a second site in beside the holder; without terms, so does a late grant of the old one. What
+//! a site sent before it died may arrive after its death was noticed, and must not put it back into the queue; and a
+//! site that was once suspected may be back, and inside: a new coordinator gives it time to answer. And the limit that no care removes: a site that is slow or cut off and not dead looks dead. If it is inside, the new
 //! coordinator lets a second one in. Only a majority that stands behind the new coordinator could tell it that it may.
 
+use super::failover_messages::{Message, Term, Timer};
+use crate::election::TIMEOUT_MILLI_T;
 use crate::elections::elector::{self, Choice, Elector, Electorate, Event};
 use crate::mutex::{Channels, Cost, Family, Setting, Settings, list, parse_site};
 use crate::{
-    About, Ask, Entered, Expected, Field, Load, MutualExclusion, Out, Phase, Protocol, Setup, SiteId,
-    SiteSet, Vocabulary, Word,
+    About, Ask, Entered, Expected, Field, Load, MutualExclusion, Out, Phase, Protocol, Setup, SiteId, SiteSet,
 };
 use alloc::collections::VecDeque;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
-use core::fmt;
-use serde::{Deserialize, Serialize};
-
-/// The reign of one coordinator. Later terms are higher; 0 is before the first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Term {
-    /// Its number.
-    pub number: u64,
-    /// Who coordinates.
-    pub coordinator: SiteId,
-}
-
-impl fmt::Display for Term {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of {}", self.number, self.coordinator)
-    }
-}
-
-/// What processes say to each other.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Message {
-    /// A site wants to enter.
-    Enter(Term),
-    /// The coordinator lets it in.
-    Granted(Term),
-    /// A site has left.
-    Released(Term),
-    /// A new coordinator wants to know where the receiver stands.
-    Inquire(Term),
-    /// It stands here.
-    Status(Term, Phase),
-    /// A message of the election.
-    Election(elector::Message),
-}
-
-impl Vocabulary for Message {
-    const WORDS: &'static [Word] = &[
-        Word::enter("ENTER"),
-        Word::enter("GRANTED"),
-        Word::exit("RELEASED"),
-        Word::enter("INQUIRE"),
-        Word::enter("STATUS"),
-        elector::Message::WORDS[0],
-        elector::Message::WORDS[1],
-        elector::Message::WORDS[2],
-        elector::Message::WORDS[3],
-    ];
-
-    fn word(&self) -> usize {
-        match self {
-            Self::Enter(_) => 0,
-            Self::Granted(_) => 1,
-            Self::Released(_) => 2,
-            Self::Inquire(_) => 3,
-            Self::Status(..) => 4,
-            Self::Election(message) => 5 + message.word(),
-        }
-    }
-}
-
-impl fmt::Display for Message {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = Self::WORDS[self.word()].name;
-        match self {
-            Self::Status(_, phase) => write!(f, "{name}({phase})"),
-            Self::Inquire(term) => write!(f, "{name}({})", term.number),
-            Self::Election(message) => message.fmt(f),
-            _ => f.write_str(name),
-        }
-    }
-}
-
 crate::rules! {
     /// The rules of the algorithm.
     pub enum Rule {
@@ -151,6 +81,7 @@ pub struct CentralizedFailover {
     phase: Phase,
     /// The latest term in which this process has answered.
     term: Term,
+    /// Who has ever been suspected; it may be back.
     suspected: SiteSet,
     elector: Elector,
     /// Only at the coordinator.
@@ -165,12 +96,23 @@ struct Desk {
     queue: VecDeque<SiteId>,
     /// Who has not answered yet; while there is anybody, nothing is granted.
     awaited: SiteSet,
+    /// Who is held for dead until it answers this question: what it said before may have been under way when it died.
+    counted_out: Vec<(SiteId, u32)>,
+    questions: u32,
 }
 
 impl Desk {
+    fn new(term: Term, holder: Option<SiteId>, awaited: SiteSet) -> Self {
+        Self { term, holder, queue: VecDeque::new(), awaited, counted_out: Vec::new(), questions: 0 }
+    }
+
+    fn is_counted_out(&self, site: SiteId) -> bool {
+        self.counted_out.iter().any(|(other, _)| *other == site)
+    }
+
     fn enter(&mut self, from: SiteId, out: &mut Out<CentralizedFailover>) {
         // What a site asks twice because the coordinator changed is asked once.
-        if self.holder == Some(from) || self.queue.contains(&from) {
+        if self.holder == Some(from) || self.queue.contains(&from) || self.is_counted_out(from) {
             return;
         }
         self.queue.push_back(from);
@@ -199,7 +141,11 @@ impl Desk {
     }
 
     /// A site stands so, in the coordinator's term.
-    fn status(&mut self, from: SiteId, phase: Phase, out: &mut Out<CentralizedFailover>) {
+    fn status(&mut self, from: SiteId, question: u32, phase: Phase, out: &mut Out<CentralizedFailover>) {
+        self.counted_out.retain(|&(site, asked)| site != from || question < asked);
+        if self.is_counted_out(from) {
+            return;
+        }
         match phase {
             Phase::Waiting => self.enter(from, out),
             Phase::Inside => self.holder = Some(from),
@@ -232,7 +178,10 @@ impl Desk {
         }
         self.no_longer_awaits(crashed, out);
         // It may only have been slow: then it answers, and is queued again.
-        out.send(crashed, Message::Inquire(self.term));
+        self.questions += 1;
+        self.counted_out.retain(|(site, _)| *site != crashed);
+        self.counted_out.push((crashed, self.questions));
+        out.send(crashed, Message::Inquire(self.term, self.questions));
     }
 }
 
@@ -258,27 +207,25 @@ impl CentralizedFailover {
 
     fn take_over(&mut self, number: u64, out: &mut Out<Self>) {
         self.term = Term { number, coordinator: self.me };
-        let mut awaited = SiteSet::all_but(self.processes, self.me);
-        self.suspected.iter().for_each(|site| {
-            awaited.remove(site);
-        });
         let mine = |phase| (self.phase == phase).then_some(self.me);
-        let queue = mine(Phase::Waiting).into_iter().collect();
-        let mut desk = Desk { term: self.term, holder: mine(Phase::Inside), queue, awaited };
-        out.broadcast(Message::Inquire(self.term));
+        let awaited = SiteSet::all_but(self.processes, self.me);
+        let mut desk = Desk::new(self.term, mine(Phase::Inside), awaited);
+        desk.queue.extend(mine(Phase::Waiting));
+        out.broadcast(Message::Inquire(self.term, desk.questions));
+        out.arm(Timer::Answers, TIMEOUT_MILLI_T);
         if desk.awaited.is_empty() {
             desk.resume(out);
         }
         self.desk = Some(desk);
     }
 
-    fn inquired(&mut self, from: SiteId, term: Term, out: &mut Out<Self>) {
+    fn inquired(&mut self, from: SiteId, term: Term, question: u32, out: &mut Out<Self>) {
         if term > self.term {
             self.term = term;
             self.desk = None;
         }
         out.rule(Rule::Answers);
-        out.send(from, Message::Status(self.term, self.phase));
+        out.send(from, Message::Status(self.term, question, self.phase));
     }
 
     fn granted(&mut self, from: SiteId, term: Term, out: &mut Out<Self>) {
@@ -300,14 +247,16 @@ impl CentralizedFailover {
         match message {
             Message::Enter(term) if term == desk.term => desk.enter(from, out),
             Message::Released(term) if term == desk.term && desk.holder == Some(from) => desk.released(out),
-            Message::Status(term, phase) if term == desk.term => desk.status(from, phase, out),
-            Message::Status(term, _) if term > desk.term => {
+            Message::Status(term, question, phase) if term == desk.term => {
+                desk.status(from, question, phase, out)
+            }
+            Message::Status(term, ..) if term > desk.term => {
                 out.rule(Rule::Renews);
                 self.take_over(term.number + 1, out);
             }
             Message::Enter(term) | Message::Released(term) if term != desk.term => {
                 out.rule(Rule::Corrects);
-                out.send(from, Message::Inquire(desk.term));
+                out.send(from, Message::Inquire(desk.term, desk.questions));
             }
             _ => {}
         }
@@ -319,8 +268,8 @@ impl Electorate for CentralizedFailover {
         Message::Election(message)
     }
 
-    fn wrap_timer(timer: elector::Timer) -> elector::Timer {
-        timer
+    fn wrap_timer(timer: elector::Timer) -> Timer {
+        Timer::Election(timer)
     }
 }
 
@@ -328,7 +277,7 @@ impl Protocol for CentralizedFailover {
     type Input = Ask;
     type Message = Message;
     type Output = Entered;
-    type Timer = elector::Timer;
+    type Timer = Timer;
     type Rule = Rule;
 
     fn input(&mut self, ask: Ask, out: &mut Out<Self>) {
@@ -345,10 +294,9 @@ impl Protocol for CentralizedFailover {
     }
 
     fn message(&mut self, from: SiteId, message: Message, out: &mut Out<Self>) {
-        self.suspected.remove(from);
         match message {
             Message::Granted(term) => self.granted(from, term, out),
-            Message::Inquire(term) => self.inquired(from, term, out),
+            Message::Inquire(term, question) => self.inquired(from, term, question, out),
             Message::Election(message) => {
                 out.rule(Rule::Elects);
                 let elected = self.elector.handle(Event::Message(from, message), out);
@@ -360,9 +308,21 @@ impl Protocol for CentralizedFailover {
         }
     }
 
-    fn timer(&mut self, timer: elector::Timer, out: &mut Out<Self>) {
-        let elected = self.elector.handle(Event::Timer(timer), out);
-        self.react(elected, out);
+    fn timer(&mut self, timer: Timer, out: &mut Out<Self>) {
+        match (timer, &mut self.desk) {
+            (Timer::Election(timer), _) => {
+                let elected = self.elector.handle(Event::Timer(timer), out);
+                self.react(elected, out);
+            }
+            (Timer::Answers, Some(desk)) => {
+                for site in
+                    self.suspected.iter().filter(|&site| desk.awaited.contains(site)).collect::<Vec<_>>()
+                {
+                    desk.count_out(site, out);
+                }
+            }
+            (Timer::Answers, None) => {}
+        }
     }
 
     fn suspect(&mut self, site: SiteId, out: &mut Out<Self>) {
@@ -456,7 +416,7 @@ impl MutualExclusion for CentralizedFailover {
         let mut process = Self::new(me, setup, term, out);
         if me == coordinator {
             let awaited = SiteSet::none(process.processes);
-            process.desk = Some(Desk { term, holder: setup.holder, queue: VecDeque::new(), awaited });
+            process.desk = Some(Desk::new(term, setup.holder, awaited));
         }
         process
     }

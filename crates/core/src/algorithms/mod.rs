@@ -3,6 +3,7 @@
 pub mod bakery_messages;
 pub mod centralized;
 pub mod centralized_failover;
+pub mod failover_messages;
 pub mod lamport;
 pub mod maekawa;
 pub mod maekawa_published;
