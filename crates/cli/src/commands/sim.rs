@@ -41,7 +41,7 @@ pub struct Sim {
     election: Option<String>,
     /// A site that misses the leader; without a time, at the first crash. Sites also campaign when their detector
     /// suspects the leader, and when they recover.
-    #[arg(long, value_name = "SITE[@TIME]", requires = "election")]
+    #[arg(long, value_name = "SITE[@TIME]", requires = "election", conflicts_with_all = ["algorithm", "scenario"])]
     initiator: Vec<String>,
     /// How many sites, from 1 to 1000000.
     #[arg(long, short = 'n', value_name = "N", required_unless_present = "scenario")]
