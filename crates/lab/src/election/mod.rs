@@ -7,10 +7,12 @@
 //! | [`report`] | what runs told |
 //! | [`check`] | every order of events in a small system |
 //! | [`cost`] | the papers' cases, measured |
+//! | [`mod@explain`] | an election told from its own file |
 
 pub mod check;
 pub mod cost;
 pub mod electorate;
+pub mod explain;
 pub mod report;
 pub mod sim;
 
