@@ -43,11 +43,14 @@ fn tell(report: &Report) {
         table.add_row([format!("  {name}"), per_run(*count)]);
     }
     table.add_row(["bytes".into(), per_run(report.bytes)]);
-    table.add_row(["time to agreement, in T".into(), number(report.time_to_agreement, 4)]);
+    table.add_row(["time to agreement (the last), in T".into(), number(report.time_to_agreement, 4)]);
     say!("{}\n", table.trim_fmt());
     if report.seeds == 1 {
         for announced in &report.announced {
             say!("at {} T  {} comes to lead", announced.at, announced.site);
+        }
+        for took in &report.elections {
+            say!("from {} to {} T  the sites seek agreement, {} T", took.from, took.to, took.to - took.from);
         }
         say!("{}", outcome(&report.outcome).trim_fmt());
         say!("");
@@ -104,8 +107,8 @@ pub fn compare(sizes: &[usize], json: bool) -> Result<(), Error> {
     }
     say!("{}\n", table.trim_fmt());
     say!(
-        "N counts the dead site as well, where there is one: the highest, which led. Sends to it count. The delay is 1 T, the \n\
-         timeout 3 T. = every kind of message came exactly as often as its formula says."
+        "N counts the dead site as well, where there is one: the highest, which led. Sends to it count.\n\
+         The delay is 1 T, the timeout 3 T. = every kind of message came exactly as often as its formula says."
     );
     Ok(())
 }

@@ -170,7 +170,7 @@ fn detectors_start_elections() {
             spec.system.detector = DetectorSpec::parse(detector).unwrap();
             assert_eq!(leader(&spec), "S4", "{name}, {detector}");
         }
-        // Slow, not dead: silence deposes it. When it goes on it still believes that it leads.
+        // Slow, not dead: it still leads, and silence makes another one lead beside it.
         let mut slow = election(name, 5, &[]);
         slow.system.detector = DetectorSpec::parse("timeout:4").unwrap();
         at(&mut slow, 10.0, Action::Pause(site(5)));
