@@ -107,6 +107,10 @@ impl<'a, E: Election> Sim<'a, E> {
     }
 
     fn plan_start(&mut self) {
+        let leader = self.electorate.live().next_back();
+        if let Some(leader) = leader {
+            self.trace_bare(leader, What::Elected { leader });
+        }
         for index in 0..self.script.len() {
             self.plan(self.script[index].at, Event::Script(index));
         }

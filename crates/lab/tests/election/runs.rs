@@ -189,6 +189,7 @@ fn a_run_can_be_told() {
     assert_eq!(
         told,
         [
+            "0 S3 leads.",
             "10 S3 crashes.",
             "10 S1 misses the leader: it asks every higher site whether it is there. It sends ELECTION to S2, S3.",
             "11 S2 receives ELECTION from S1: it answers the lower site; it asks every higher site whether it is there. \
