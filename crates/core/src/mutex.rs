@@ -22,7 +22,7 @@ pub enum Ask {
 pub struct Entered;
 
 /// Where a site stands, in the words of the field.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Phase {
     /// Executing outside the critical section.
     #[default]
@@ -72,6 +72,12 @@ pub trait MutualExclusion: Protocol<Input = Ask, Output = Entered> {
     /// every site knows whatever it must know for that. There are never more holders than [`sharing`](Self::sharing)
     /// allows.
     fn start(me: SiteId, setup: &Setup<Self::Options>, out: &mut Out<Self>) -> Self;
+
+    /// The state of a site that comes back from a crash, remembering nothing. Most papers know no crashes: such a site
+    /// starts as if for the first time, for better or worse.
+    fn restart(me: SiteId, setup: &Setup<Self::Options>, out: &mut Out<Self>) -> Self {
+        Self::start(me, setup, out)
+    }
 
     /// What the paper promises for this load and so many sites.
     fn expected(load: Load, sites: usize, options: &Self::Options) -> Expected;

@@ -199,6 +199,8 @@ pub struct Out<P: Protocol> {
     pub timers: Vec<TimerChange<P::Timer>>,
     /// The rules that fired.
     pub rules: Vec<P::Rule>,
+    /// How many fences must not be used, because somebody who cannot be asked any more may have used them.
+    pub skipped_fences: u64,
 }
 
 impl<P: Protocol> Out<P> {
@@ -212,12 +214,19 @@ impl<P: Protocol> Out<P> {
             outputs: Vec::new(),
             timers: Vec::new(),
             rules: Vec::new(),
+            skipped_fences: 0,
         }
+    }
+
+    /// An empty buffer for a protocol that runs inside this one, at the same site.
+    pub fn inner<Q: Protocol>(&self) -> Out<Q> {
+        Out { me: self.me, ..Out::new(self.processes) }
     }
 
     /// Makes the buffer ready for a step of the given site. For drivers.
     pub fn begin(&mut self, me: SiteId) {
         self.me = me;
+        self.skipped_fences = 0;
         self.sends.clear();
         self.local.clear();
         self.outputs.clear();
@@ -262,6 +271,11 @@ impl<P: Protocol> Out<P> {
     /// Takes back a wish to be woken.
     pub fn disarm(&mut self, timer: P::Timer) {
         self.timers.push(TimerChange::Disarm { timer });
+    }
+
+    /// Leaves out the next fence: a site that has died may have entered with it, and nobody else knows.
+    pub fn skip_fence(&mut self) {
+        self.skipped_fences += 1;
     }
 
     /// Names the rule that this step follows.

@@ -1,6 +1,6 @@
 //! The only list of algorithms. Everything that offers a choice of them reads it here.
 
-use crate::{About, MutualExclusion, Sharing, algorithms};
+use crate::{About, Election, MutualExclusion, Sharing, algorithms, election, elections};
 
 /// One algorithm of the registry.
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +43,7 @@ macro_rules! registry {
 
 registry! {
     centralized::Centralized,
+    centralized_failover::CentralizedFailover,
     lamport::Lamport,
     lamport::LamportSuppressed,
     ricart_agrawala::RicartAgrawala,
@@ -77,4 +78,53 @@ pub fn sharing(slug: &str) -> Option<Sharing> {
 /// The algorithm of the given name.
 pub fn find(slug: &str) -> Option<&'static Entry> {
     ALL.iter().find(|entry| entry.about.slug == slug)
+}
+
+/// One election of the registry.
+#[derive(Clone, Copy, Debug)]
+pub struct ElectionEntry {
+    /// What a person should know about it.
+    pub about: &'static election::About,
+    /// The text of its file.
+    pub source: &'static str,
+}
+
+/// Something to be done with one election, whose type is only known from its name.
+pub trait ElectionVisitor {
+    /// What comes of it.
+    type Output;
+
+    /// Does it with the election `E`.
+    fn visit<E: Election>(self) -> Self::Output;
+}
+
+macro_rules! elections {
+    ($($module:ident :: $protocol:ident),+ $(,)?) => {
+        /// Every election.
+        pub const ELECTIONS: &[ElectionEntry] = &[
+            $(ElectionEntry {
+                about: &<elections::$module::$protocol as Election>::ABOUT,
+                source: include_str!(concat!("elections/", stringify!($module), ".rs")),
+            },)+
+        ];
+
+        /// Does something with the election of the given name; `None` if there is no such election.
+        pub fn visit_election<V: ElectionVisitor>(slug: &str, visitor: V) -> Option<V::Output> {
+            $(if slug == <elections::$module::$protocol as Election>::ABOUT.slug {
+                return Some(visitor.visit::<elections::$module::$protocol>());
+            })+
+            None
+        }
+    };
+}
+
+elections! {
+    bully::Bully,
+    ring_election::RingElection,
+    chang_roberts::ChangRoberts,
+}
+
+/// The election of the given name.
+pub fn find_election(slug: &str) -> Option<&'static ElectionEntry> {
+    ELECTIONS.iter().find(|entry| entry.about.slug == slug)
 }

@@ -2,34 +2,56 @@
 //!
 //! Made from the very text of the algorithms, a variant can differ from its twin by nothing but that guard.
 
+use lockkeeper_core::registry;
 use std::fmt::Write as _;
 
 mod changes;
 
-use changes::{CHANGES, Change};
+use changes::{CHANGES, Change, ELECTION_CHANGES, FAILOVER_CHANGES};
+
+/// Where the real algorithms of a family are.
+#[derive(Clone, Copy)]
+struct Family {
+    /// The module of `lockkeeper_core` that holds their files.
+    folder: &'static str,
+    source: fn(&str) -> Option<&'static str>,
+}
+
+const ALGORITHMS: Family =
+    Family { folder: "algorithms", source: |slug| registry::find(slug).map(|entry| entry.source) };
+const ELECTIONS: Family =
+    Family { folder: "elections", source: |slug| registry::find_election(slug).map(|entry| entry.source) };
 
 fn main() {
     println!("cargo::rerun-if-changed=build");
+    write("mutants.rs", ALGORITHMS, CHANGES);
+    write("failover_mutants.rs", ALGORITHMS, FAILOVER_CHANGES);
+    write("election_mutants.rs", ELECTIONS, ELECTION_CHANGES);
+}
+
+/// Writes a file with the variants of a list, the list, and a function that visits one of them with its twin.
+fn write(file: &str, family: Family, changes: &[Change]) {
     let mut modules = String::new();
     let mut list = String::from("/// Every variant.\npub const ALL: &[Mutant] = &[\n");
     let mut visit = String::new();
-    for change in CHANGES {
+    for change in changes {
         let module = change.name.replace('-', "_");
+        let twin = format!("lockkeeper_core::{}::{}::{}", family.folder, change.module, change.protocol);
         let _ = writeln!(
             modules,
             "pub mod {module} {{\n//! Wrong on purpose: {}.\n{}}}\n",
             change.story,
-            spoiled(change)
+            spoiled(family, change)
         );
         let _ = writeln!(
             list,
-            "Mutant {{ name: {:?}, twin: lockkeeper_core::algorithms::{}::{}::ABOUT.slug, breaks: Property::{}, story: {:?} }},",
-            change.name, change.module, change.protocol, change.breaks, change.story
+            "Mutant {{ name: {:?}, twin: {twin}::ABOUT.slug, breaks: Property::{}, story: {:?} }},",
+            change.name, change.breaks, change.story
         );
         let _ = writeln!(
             visit,
-            "{:?} => Some(visitor.visit::<{module}::{}, lockkeeper_core::algorithms::{}::{}>()),",
-            change.name, change.protocol, change.module, change.protocol
+            "{:?} => Some(visitor.visit::<{module}::{}, {twin}>()),",
+            change.name, change.protocol
         );
     }
     let text = format!(
@@ -37,15 +59,14 @@ fn main() {
          pub fn visit<V: Visitor>(name: &str, visitor: V) -> Option<V::Output> {{\nmatch name {{\n{visit}_ => None,\n}}\n}}\n"
     );
     let out = std::env::var_os("OUT_DIR").expect("cargo says where to write");
-    std::fs::write(std::path::Path::new(&out).join("mutants.rs"), text)
-        .expect("the build directory can be written");
+    std::fs::write(std::path::Path::new(&out).join(file), text).expect("the build directory can be written");
 }
 
-fn spoiled(change: &Change) -> String {
+fn spoiled(family: Family, change: &Change) -> String {
     let slug = change.module.replace('_', "-");
-    let entry = lockkeeper_core::registry::find(&slug)
+    let source = (family.source)(&slug)
         .unwrap_or_else(|| panic!("{}: there is no algorithm in the file {}.rs", change.name, change.module));
-    let found = entry.source.matches(change.from).count();
+    let found = source.matches(change.from).count();
     assert!(
         found == 1,
         "{}: the text '{}' stands {found} times in {}.rs and must stand exactly once; \
@@ -55,11 +76,12 @@ fn spoiled(change: &Change) -> String {
         change.module
     );
     // The real file's header would not be true of the variant.
-    let body: Vec<&str> = entry.source.lines().filter(|line| !line.starts_with("//!")).collect();
+    let body: Vec<&str> = source.lines().filter(|line| !line.starts_with("//!")).collect();
     body.join("\n")
         .replace(change.from, change.to)
         .replace("use crate::", "use lockkeeper_core::")
-        .replace("use alloc::", "use std::")
         .replace("crate::rules!", "lockkeeper_core::rules!")
-        .replace("super::", "lockkeeper_core::algorithms::")
+        .replace("crate::mutex::list", "lockkeeper_core::mutex::list")
+        .replace("use alloc::", "use std::")
+        .replace("super::", &format!("lockkeeper_core::{}::", family.folder))
 }

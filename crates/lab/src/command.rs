@@ -1,6 +1,8 @@
 //! The command that runs a spec again.
 
 use crate::spec::{Action, DetectorSpec, LoadSpec, Spec};
+use crate::time::Time;
+use lockkeeper_core::SiteId;
 use std::fmt::Write as _;
 
 impl Spec {
@@ -31,6 +33,46 @@ impl Spec {
         if let Some(cs) = &self.cs {
             flag("cs", cs);
         }
+        self.network_flags(&mut flag);
+        if !self.holders.is_empty() {
+            let holders: Vec<String> = self.holders.iter().map(ToString::to_string).collect();
+            flag("holder", &holders.join(","));
+        }
+        if self.readers > 0.0 {
+            flag("readers", &self.readers);
+        }
+        self.fault_flags(&mut flag);
+        flag("seed", &seed);
+        if !network.fifo {
+            command.push_str(" --non-fifo");
+        }
+        command
+    }
+
+    /// The command that runs an election with this spec, these initiators and the given seed.
+    pub(crate) fn election_command(&self, initiators: &[(SiteId, Time)], seed: u64) -> String {
+        let mut command = format!("lockkeeper sim --election {} --sites {}", self.algorithm, self.sites);
+        let mut flag = |name: &str, value: &dyn ToString| {
+            let _ = write!(command, " --{name} {}", quoted(&value.to_string()));
+        };
+        for (name, value) in &self.settings {
+            flag("set", &format!("{name}={value}"));
+        }
+        for (site, at) in initiators {
+            flag("initiator", &format!("{}@{at}", site.number()));
+        }
+        flag("delay", &self.network.delay);
+        self.network_flags(&mut flag);
+        self.fault_flags(&mut flag);
+        flag("seed", &seed);
+        if !self.network.fifo {
+            command.push_str(" --non-fifo");
+        }
+        command
+    }
+
+    fn network_flags(&self, flag: &mut dyn FnMut(&str, &dyn ToString)) {
+        let network = &self.network;
         if network.loss > 0.0 {
             flag("loss", &network.loss);
         }
@@ -49,25 +91,12 @@ impl Spec {
         for (site, time) in &network.service_at {
             flag("service-at", &format!("{}={time}", site.number()));
         }
-        if !self.holders.is_empty() {
-            let holders: Vec<String> = self.holders.iter().map(ToString::to_string).collect();
-            flag("holder", &holders.join(","));
-        }
-        if self.readers > 0.0 {
-            flag("readers", &self.readers);
-        }
-        if self.detector != DetectorSpec::None {
-            flag("detector", &self.detector);
-        }
-        self.fault_flags(&mut flag);
-        flag("seed", &seed);
-        if !network.fifo {
-            command.push_str(" --non-fifo");
-        }
-        command
     }
 
     fn fault_flags(&self, flag: &mut dyn FnMut(&str, &dyn ToString)) {
+        if self.detector != DetectorSpec::None {
+            flag("detector", &self.detector);
+        }
         for (index, scripted) in self.script.iter().enumerate() {
             let at = scripted.at;
             match &scripted.action {

@@ -20,6 +20,7 @@
 //! | [`workload`], [`detector`] | who asks when; who suspects whom |
 //! | [`observer`], [`metrics`], [`property`] | what is measured and what must hold |
 //! | [`trace`] | the story of a run, in many forms |
+//! | [`election`] | the same for elections, and every run of a small one |
 //! | [`scenario`], [`figures`] | runs written by hand |
 //! | [`compare`], [`properties`], [`choose`], [`explain`] | tables, plots and advice for people |
 //! | [`mod@conformance`] | one call that tests an algorithm |
@@ -34,6 +35,7 @@ pub mod compare;
 pub mod conformance;
 pub mod delay;
 pub mod detector;
+pub mod election;
 pub mod explain;
 pub mod figures;
 pub mod metrics;

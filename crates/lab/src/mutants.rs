@@ -36,3 +36,43 @@ mod made {
 }
 
 pub use made::*;
+
+pub mod failover {
+    //! Variants that break when the coordinator crashes.
+
+    use super::{Mutant, Property, Visitor};
+    use lockkeeper_core::MutualExclusion;
+
+    include!(concat!(env!("OUT_DIR"), "/failover_mutants.rs"));
+}
+
+pub mod election {
+    //! Variants of elections.
+
+    use crate::election::Property;
+    use lockkeeper_core::Election;
+
+    /// A variant.
+    #[derive(Clone, Copy, Debug)]
+    pub struct Mutant {
+        /// Its name.
+        pub name: &'static str,
+        /// The slug of the real election.
+        pub twin: &'static str,
+        /// The property that it breaks.
+        pub breaks: Property,
+        /// What was changed.
+        pub story: &'static str,
+    }
+
+    /// Something to be done with a variant and its twin.
+    pub trait Visitor {
+        /// What comes of it.
+        type Output;
+
+        /// Does it.
+        fn visit<Wrong: Election, Twin: Election>(self) -> Self::Output;
+    }
+
+    include!(concat!(env!("OUT_DIR"), "/election_mutants.rs"));
+}

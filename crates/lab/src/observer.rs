@@ -437,7 +437,7 @@ impl Observer {
 
 /// The size of a message in a compact binary encoding.
 #[inline]
-fn encoded_size<M: serde::Serialize>(message: &M) -> u64 {
+pub(crate) fn encoded_size<M: serde::Serialize>(message: &M) -> u64 {
     use postcard::ser_flavors::Size;
     postcard::serialize_with_flavor::<_, Size, usize>(message, Size::default()).unwrap_or(0) as u64
 }

@@ -175,7 +175,7 @@ impl<P: MutualExclusion> World<P> {
     pub fn restart(&mut self, id: SiteId) {
         let elsewhere = id.next_on_ring(self.setup.sites);
         let setup = Setup { holders: Vec::new(), home: elsewhere, ..self.setup.clone() };
-        self.sites[id.index()] = Site::new(id, &mut self.out, |out| P::start(id, &setup, out));
+        self.sites[id.index()] = Site::new(id, &mut self.out, |out| P::restart(id, &setup, out));
         self.tokens += i64::from(self.protocol(id).tokens());
         self.up[id.index()] = true;
     }

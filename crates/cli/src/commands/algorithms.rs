@@ -3,9 +3,9 @@
 use crate::say;
 use clap::Args;
 use comfy_table::{ContentArrangement, Table, presets};
-use lockkeeper_core::{About, Sharing, registry};
+use lockkeeper_core::mutex::Setting;
+use lockkeeper_core::registry;
 use lockkeeper_shared_memory as shared_memory;
-use serde::Serialize;
 use std::process::ExitCode;
 
 /// List the algorithms, with their papers, needs and costs.
@@ -16,37 +16,16 @@ pub struct Algorithms {
     json: bool,
 }
 
-/// An algorithm, and who may be inside together with its default settings.
-#[derive(Serialize)]
-struct Told {
-    #[serde(flatten)]
-    about: &'static About,
-    sharing: Sharing,
-}
-
 impl Algorithms {
     pub fn run(self) -> ExitCode {
-        let told = |entry: &registry::Entry| Told {
-            about: entry.about,
-            sharing: registry::sharing(entry.about.slug).unwrap_or_default(),
-        };
-        let all: Vec<Told> = registry::ALL.iter().map(told).collect();
         if self.json {
-            let plain = "the lists are plain data";
-            let mut both: Vec<serde_json::Value> =
-                all.iter().map(|about| serde_json::to_value(about).expect(plain)).collect();
-            both.extend(shared_memory::ALL.iter().map(|about| serde_json::to_value(about).expect(plain)));
-            say!("{}", serde_json::to_string(&both).expect(plain));
+            say!("{}", serde_json::Value::from(as_json()));
             return ExitCode::SUCCESS;
         }
-        for Told { about, sharing } in all {
-            say!("{}  ({})\n  {}", about.slug, about.title, about.idea);
-            let mut table = Table::new();
-            table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
-            let mut row = |name: &str, value: &str| {
-                table.add_row([format!("  {name}"), value.to_string()]);
-            };
-            row("lock", &sharing.to_string());
+        for about in registry::ALL.iter().map(|entry| entry.about) {
+            let mut table = card(about.slug, about.title, about.idea);
+            let mut row = |name: &str, value: &str| add_row(&mut table, name, value);
+            row("lock", &registry::sharing(about.slug).unwrap_or_default().to_string());
             row("family", &about.family.to_string());
             row("paper", about.paper);
             row("channels", &about.channels.to_string());
@@ -55,34 +34,72 @@ impl Algorithms {
             row("synchronization delay", about.cost.sync_delay);
             row("client delay", about.cost.client_delay);
             row("a crash", about.crash);
-            for setting in about.settings {
-                let text = format!("{} ({}; default {})", setting.help, setting.values, setting.default);
-                row(&format!("--set {}=", setting.name), &text);
-            }
+            add_settings(&mut table, about.settings);
             say!("{}\n", table.trim_fmt());
         }
-        print_shared_memory();
-        say!("N sites, T the delay of one message. Try: lockkeeper sim --algorithm {} --sites 9", "lamport");
+        for about in registry::ELECTIONS.iter().map(|entry| entry.about) {
+            let mut table = card(about.slug, about.title, about.idea);
+            let mut row = |name: &str, value: &str| add_row(&mut table, name, value);
+            row("family", ELECTION);
+            row("paper", about.paper);
+            row("assumes", about.assumes);
+            row("messages, best case", about.best);
+            row("messages, worst case", about.worst);
+            row("a crash", about.crash);
+            add_settings(&mut table, about.settings);
+            say!("{}\n", table.trim_fmt());
+        }
+        for about in shared_memory::ALL {
+            let mut table = card(about.slug, about.title, about.idea);
+            add_row(&mut table, "family", about.family);
+            add_row(&mut table, "paper", about.paper);
+            add_row(&mut table, "needs", about.needs);
+            add_row(&mut table, "fairness", about.fairness);
+            say!("{}\n", table.trim_fmt());
+        }
+        say!(
+            "N sites, T the delay of one message. Try: lockkeeper sim --algorithm lamport --sites 9\n\
+             for elections: lockkeeper sim --election bully --sites 7 --crash 7@10 --initiator 1\n\
+             for shared memory: lockkeeper threads --algorithm bakery --threads 4"
+        );
         ExitCode::SUCCESS
     }
 }
 
-/// The algorithms for threads, which have no messages to count.
-fn print_shared_memory() {
-    say!("shared memory: for threads, not for sites\n");
-    for about in shared_memory::ALL {
-        say!("{}  ({})\n  {}", about.slug, about.title, about.idea);
-        let mut table = Table::new();
-        table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
-        for (name, value) in [
-            ("family", about.family),
-            ("paper", about.paper),
-            ("needs", about.needs),
-            ("fairness", about.fairness),
-        ] {
-            table.add_row([format!("  {name}"), value.to_string()]);
-        }
-        say!("{}\n", table.trim_fmt());
+/// What family elections are.
+const ELECTION: &str = "election";
+
+fn card(slug: &str, title: &str, idea: &str) -> Table {
+    say!("{slug}  ({title})\n  {idea}");
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Dynamic);
+    table
+}
+
+fn add_row(table: &mut Table, name: &str, value: &str) {
+    table.add_row([format!("  {name}"), value.to_string()]);
+}
+
+fn add_settings(table: &mut Table, settings: &[Setting]) {
+    for setting in settings {
+        let text = format!("{} ({}; default {})", setting.help, setting.values, setting.default);
+        add_row(table, &format!("--set {}=", setting.name), &text);
     }
-    say!("Try: lockkeeper threads --algorithm bakery --threads 4");
+}
+
+fn as_json() -> Vec<serde_json::Value> {
+    let plain = "the registry is plain data";
+    let algorithms = registry::ALL.iter().map(|entry| {
+        let mut about = serde_json::to_value(entry.about).expect(plain);
+        let sharing = registry::sharing(entry.about.slug).unwrap_or_default();
+        about["sharing"] = serde_json::to_value(sharing).expect(plain);
+        about
+    });
+    let elections = registry::ELECTIONS.iter().map(|entry| {
+        let mut about = serde_json::to_value(entry.about).expect(plain);
+        about["family"] = ELECTION.into();
+        about
+    });
+    let threads = shared_memory::ALL.iter().map(|about| serde_json::to_value(about).expect(plain));
+    algorithms.chain(elections).chain(threads).collect()
 }

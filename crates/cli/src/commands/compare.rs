@@ -1,5 +1,6 @@
 //! `lockkeeper compare`: the algorithms side by side, measured.
 
+use super::election;
 use super::sim::{known, settings};
 use crate::{exit, png, progress, say};
 use clap::Args;
@@ -39,12 +40,16 @@ Examples:
   lockkeeper compare --algorithms all --sites 9 --load poisson:0.05 --csv rows.csv
   lockkeeper compare --algorithms ricart-agrawala,k-mutual-exclusion --set k=3 --sites 9,18 --load high
   lockkeeper compare --algorithms ricart-agrawala,readers-writers --readers 0.9 --sites 9 --load high
+  lockkeeper compare --elections --sites 4,7,16
 
 Exit codes: 0 done, deadlocks and all; 64 wrong usage; 74 a file could not be written.")]
 pub struct Compare {
     /// The algorithms, separated by commas, or all.
     #[arg(long, short, value_delimiter = ',', default_value = "all")]
     algorithms: Vec<String>,
+    /// Compares elections instead: the cases whose cost the papers give, messages by name, bytes, time to agreement.
+    #[arg(long, conflicts_with_all = ["algorithms", "load", "seeds", "cs", "csv", "plots", "html"])]
+    elections: bool,
     /// How many sites, separated by commas.
     #[arg(long, short = 'n', value_name = "N,…", value_delimiter = ',', default_value = "3,7,13,31,57")]
     sites: Vec<usize>,
@@ -88,6 +93,9 @@ impl Compare {
     }
 
     fn compare(&self) -> Result<(), Stop> {
+        if self.elections {
+            return Ok(election::compare(&self.sites, self.json)?);
+        }
         let sweep = self.sweep().map_err(Stop::Usage)?;
         let wants_plots = self.plots.is_some() || self.html.is_some();
         let work = |progress: &Progress| -> Result<(Comparison, Vec<plots::Plot>), Error> {

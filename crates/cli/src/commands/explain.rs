@@ -3,7 +3,9 @@
 use super::sim::known;
 use crate::{exit, say};
 use clap::Args;
-use lockkeeper_lab::explain::{Explanation, explain};
+use lockkeeper_core::mutex::Setting;
+use lockkeeper_lab::election::explain::{self as election, explain as explain_election};
+use lockkeeper_lab::explain::{Explanation, Header, Tale, explain};
 use std::process::ExitCode;
 
 /// Lines are broken here.
@@ -23,6 +25,10 @@ pub struct Explain {
 
 impl Explain {
     pub fn run(self) -> ExitCode {
+        if let Ok(Some(told)) = explain_election(&self.algorithm) {
+            tell_election(&told);
+            return ExitCode::SUCCESS;
+        }
         if let Err(what) = known(&self.algorithm) {
             return exit::complain(exit::USAGE, &what);
         }
@@ -38,22 +44,7 @@ impl Explain {
 
 fn tell(told: &Explanation) {
     let about = told.about;
-    say!(
-        "{}  ({}, {})\n{}\n",
-        about.title,
-        about.slug,
-        about.family,
-        "═".repeat(about.title.chars().count())
-    );
-    paragraph("", &told.header.paper);
-    for (name, text) in &told.header.sections {
-        say!("");
-        paragraph(&format!("{name}. "), text);
-    }
-    for note in &told.header.notes {
-        say!("");
-        paragraph("", note);
-    }
+    tell_header(about.title, about.slug, &about.family.to_string(), &told.header);
     say!("\nMessages");
     for kind in &told.messages {
         say!("  {:<12} {}", kind.name, if kind.only_on_exit { "on exit" } else { "to enter" });
@@ -70,19 +61,54 @@ fn tell(told: &Explanation) {
     ] {
         hanging(&format!("  {name:<30}"), formula);
     }
-    for setting in about.settings {
+    tell_settings(about.settings);
+    tell_rules(&told.rules);
+    tell_tale(&told.tale);
+    say!("Measure it:  lockkeeper compare --algorithms {} --sites 3,7,13 --load low,high", about.slug);
+}
+
+fn tell_election(told: &election::Explanation) {
+    let about = told.about;
+    tell_header(about.title, about.slug, "election", &told.header);
+    say!("\nMessages\n  {}", told.messages.join(", "));
+    say!("\nCost, with N sites of which the highest is dead");
+    for (name, text) in [("best", about.best), ("worst", about.worst), ("a crash", about.crash)] {
+        hanging(&format!("  {name:<30}"), text);
+    }
+    tell_settings(about.settings);
+    tell_rules(&told.rules);
+    tell_tale(&told.tale);
+    say!("Measure it:  lockkeeper compare --elections --sites 3,7,13");
+}
+
+fn tell_header(title: &str, slug: &str, family: &str, header: &Header) {
+    say!("{title}  ({slug}, {family})\n{}\n", "═".repeat(title.chars().count()));
+    paragraph("", &header.paper);
+    for (name, text) in &header.sections {
+        say!("");
+        paragraph(&format!("{name}. "), text);
+    }
+    for note in &header.notes {
+        say!("");
+        paragraph("", note);
+    }
+}
+
+fn tell_settings(settings: &[Setting]) {
+    for setting in settings {
         let text = format!("{} ({}; default {})", setting.help, setting.values, setting.default);
         hanging(&format!("  {:<30}", format!("--set {}=", setting.name)), &text);
     }
-    say!("\nRules: a site …");
-    for rule in &told.rules {
-        hanging("  · ", rule);
-    }
-    tell_tale(told);
 }
 
-fn tell_tale(told: &Explanation) {
-    let tale = &told.tale;
+fn tell_rules(rules: &[&str]) {
+    say!("\nRules: a site …");
+    for rule in rules {
+        hanging("  · ", rule);
+    }
+}
+
+fn tell_tale(tale: &Tale) {
     say!("\nA small run: {}", tale.title);
     if !tale.about.is_empty() {
         paragraph("", &tale.about);
@@ -95,7 +121,6 @@ fn tell_tale(told: &Explanation) {
     say!("");
     paragraph("", &tale.ending);
     say!("\nDraw it:     {}", tale.draw);
-    say!("Measure it:  lockkeeper compare --algorithms {} --sites 3,7,13 --load low,high", told.about.slug);
 }
 
 /// Text broken into lines, the first of which starts with `start`.

@@ -5,6 +5,7 @@ pub mod check;
 pub mod choose;
 pub mod compare;
 pub mod elect;
+pub mod election;
 pub mod explain;
 pub mod generate;
 pub mod locks;

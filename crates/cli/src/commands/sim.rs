@@ -1,10 +1,12 @@
 //! `lockkeeper sim`: simulates an algorithm and measures it.
 
+use super::election;
 use crate::{exit, progress, say, table};
 use clap::Args;
 use lockkeeper_core::mutex::Channels;
 use lockkeeper_core::registry;
 use lockkeeper_lab::delay::Delay;
+use lockkeeper_lab::election::ElectionSpec;
 use lockkeeper_lab::network::{Link, Partition, parse_probability};
 use lockkeeper_lab::property::Names;
 use lockkeeper_lab::spec::{
@@ -13,7 +15,7 @@ use lockkeeper_lab::spec::{
 use lockkeeper_lab::{Error, Progress, Report, Scenario, Spec, Time, trace};
 use std::fs::File;
 use std::io::BufWriter;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -29,12 +31,22 @@ Examples:
   lockkeeper sim --algorithm k-mutual-exclusion --sites 9 --set k=3 --holder 1,2,3
   lockkeeper sim --algorithm readers-writers --sites 9 --readers 0.8 --seeds 5
   lockkeeper sim --scenario lamport-two-requests --trace figure.svg
+  lockkeeper sim --election bully --sites 7 --crash 7@10 --initiator 1 --recover 7@50
+  lockkeeper sim --election ring-election --sites 7 --crash 7@10 --detector perfect --trace ring.svg
 
 Exit codes: 0 every property held; 2 one was violated; 64 wrong usage; 74 a trace could not be written.")]
 pub struct Sim {
     /// The algorithm; 'lockkeeper algorithms' lists them.
-    #[arg(long, short, required_unless_present = "scenario")]
+    #[arg(long, short, required_unless_present_any = ["scenario", "election"])]
     algorithm: Option<String>,
+    /// An election in place of a mutual exclusion algorithm: bully, ring-election or chang-roberts. At first the
+    /// highest site leads.
+    #[arg(long, conflicts_with_all = ["algorithm", "scenario", "load", "entries", "warmup", "cs", "holder"])]
+    election: Option<String>,
+    /// A site that misses the leader; without a time, at the first crash. Sites also campaign when their detector
+    /// suspects the leader, and when they recover.
+    #[arg(long, value_name = "SITE[@TIME]", requires = "election", conflicts_with_all = ["algorithm", "scenario"])]
+    initiator: Vec<String>,
     /// How many sites, from 1 to 1000000.
     #[arg(long, short = 'n', value_name = "N", required_unless_present = "scenario")]
     sites: Option<usize>,
@@ -127,6 +139,9 @@ impl Sim {
     }
 
     fn report(self) -> Result<ExitCode, Error> {
+        if let Some(name) = &self.election {
+            return self.elect(name);
+        }
         let (title, spec) = self.spec()?;
         if self.trace.is_some() && self.seeds > 1 {
             return Err(Error::Usage("a trace tells one run: leave --seeds out".into()));
@@ -150,17 +165,41 @@ impl Sim {
         Ok(verdict(&report))
     }
 
-    fn traced(&self, path: &PathBuf, title: &str, spec: &Spec) -> Result<Report, Error> {
+    fn traced(&self, path: &Path, title: &str, spec: &Spec) -> Result<Report, Error> {
         let processes = lockkeeper_lab::processes(spec)?;
-        let names = Names { sites: spec.sites };
-        // The form is checked before the file is made.
-        trace::sink_for(path, title, names, processes, Box::new(std::io::sink())).map_err(Error::Usage)?;
-        let file = File::create(path).map_err(|error| {
-            Error::Trace(std::io::Error::new(error.kind(), format!("{}: {error}", path.display())))
-        })?;
-        let out = Box::new(BufWriter::with_capacity(1 << 20, file));
-        let mut sink = trace::sink_for(path, title, names, processes, out).map_err(Error::Usage)?;
+        let mut sink = open_trace(path, title, spec.sites, processes)?;
         lockkeeper_lab::trace_run(spec, self.seed, sink.as_mut(), &Progress::default())
+    }
+
+    fn elect(&self, name: &str) -> Result<ExitCode, Error> {
+        let spec = self.election_spec(name).map_err(Error::Usage)?;
+        let report = match &self.trace {
+            Some(_) if self.seeds > 1 => {
+                return Err(Error::Usage("a trace tells one run: leave --seeds out".into()));
+            }
+            Some(path) => {
+                let title = format!("{name}, {} sites, seed {}", spec.system.sites, self.seed);
+                let mut sink = open_trace(path, &title, spec.system.sites, spec.system.sites)?;
+                lockkeeper_lab::election::trace(&spec, self.seed, sink.as_mut())?
+            }
+            None => lockkeeper_lab::election::elect(&spec, self.seed, self.seeds)?,
+        };
+        Ok(election::print(&report, self.json))
+    }
+
+    fn election_spec(&self, name: &str) -> Result<ElectionSpec, String> {
+        let mut spec = ElectionSpec::new(name, self.sites.unwrap_or_default());
+        spec.system.settings = settings(&self.set)?;
+        let sites = spec.system.sites;
+        self.network_and_faults(&mut spec.system, sites)?;
+        let at_first = spec.first_crash();
+        for text in &self.initiator {
+            spec.initiators.push(match text.contains('@') {
+                true => parse_site_at(text, sites)?,
+                false => (Self::site(text, sites)?, at_first),
+            });
+        }
+        Ok(spec)
     }
 
     /// What is run, and its seed.
@@ -188,11 +227,16 @@ impl Sim {
         spec.entries = self.entries;
         spec.warmup = self.warmup;
         spec.cs = Some(self.cs.clone());
-        spec.detector = self.detector;
         if let Some(holders) = &self.holder {
             spec.holders = parse_holders(holders, spec.sites)?;
         }
         spec.readers = self.readers;
+        self.network_and_faults(&mut spec, processes)?;
+        Ok(spec)
+    }
+
+    fn network_and_faults(&self, spec: &mut Spec, processes: usize) -> Result<(), String> {
+        spec.detector = self.detector;
         let network = &mut spec.network;
         network.delay = self.delay.clone();
         network.fifo = !self.non_fifo;
@@ -212,8 +256,7 @@ impl Sim {
         for text in &self.partition {
             network.partitions.push(Partition::parse(text, processes)?);
         }
-        self.faults(&mut spec.script, processes)?;
-        Ok(spec)
+        self.faults(&mut spec.script, processes)
     }
 
     fn faults(&self, script: &mut Vec<Scripted>, processes: usize) -> Result<(), String> {
@@ -258,6 +301,23 @@ impl Sim {
             );
         }
     }
+}
+
+/// A file for a trace of a form that fits its name.
+fn open_trace(
+    path: &Path,
+    title: &str,
+    sites: usize,
+    processes: usize,
+) -> Result<Box<dyn trace::Sink>, Error> {
+    let names = Names { sites };
+    // The form is checked before the file is made.
+    trace::sink_for(path, title, names, processes, Box::new(std::io::sink())).map_err(Error::Usage)?;
+    let file = File::create(path).map_err(|error| {
+        Error::Trace(std::io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+    })?;
+    let out = Box::new(BufWriter::with_capacity(1 << 20, file));
+    trace::sink_for(path, title, names, processes, out).map_err(Error::Usage)
 }
 
 /// Reads settings, each as `NAME=VALUE`.

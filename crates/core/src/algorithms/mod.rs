@@ -2,6 +2,8 @@
 
 pub mod bakery_messages;
 pub mod centralized;
+pub mod centralized_failover;
+pub mod failover_messages;
 pub mod k_mutual_exclusion;
 pub mod lamport;
 pub mod maekawa;

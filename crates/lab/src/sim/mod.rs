@@ -8,6 +8,8 @@ mod events;
 mod script;
 mod verdict;
 
+pub(crate) use verdict::step_in_words;
+
 use crate::detector::Detector;
 use crate::metrics::Measures;
 use crate::network::Network;

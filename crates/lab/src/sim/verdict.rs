@@ -100,7 +100,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
 }
 
 /// The rules that a step followed, and what it sent.
-pub(super) fn step_in_words<P: Protocol>(
+pub(crate) fn step_in_words<P: Protocol>(
     out: &Out<P>,
 ) -> (SmallVec<[&'static str; 4]>, SmallVec<[Sent<'_>; 4]>) {
     let why = out.rules.iter().map(|rule| rule.sentence()).collect();

@@ -80,6 +80,10 @@ impl Sink for Columns {
             What::Suspect { suspect } => {
                 Self::put(&mut row, at, &format!("? suspects {}", record.names.of(suspect)));
             }
+            What::Campaign => Self::put(&mut row, at, "○ campaigns"),
+            What::Elected { leader } => {
+                Self::put(&mut row, at, &format!("■ leader {}", record.names.of(leader)));
+            }
             What::Timer => Self::put(&mut row, at, "○ wakes"),
             What::Start => return Ok(()),
             What::Say { text } => row = text.chars().collect(),

@@ -68,6 +68,10 @@ impl Sink for JsonLines {
                 write!(line, r#","event":"enter","fence":{fence},"mode":"{mode}""#)?;
             }
             What::Exit => write!(line, r#","event":"exit""#)?,
+            What::Campaign => write!(line, r#","event":"campaign""#)?,
+            What::Elected { leader } => {
+                write!(line, r#","event":"elected","leader":"{}""#, names.of(leader))?;
+            }
             What::Receive { from, id, message, .. } => {
                 write!(
                     line,

@@ -49,10 +49,16 @@ impl Sink for Mermaid {
                 writeln!(self.out, "    deactivate {name}")?;
                 writeln!(self.out, "    Note over {name}: {} T: leaves", record.at)
             }
+            What::Campaign => note("misses the leader"),
+            What::Elected { leader } if leader == record.site => note("leads"),
+            What::Elected { leader } => note(&format!("follows {}", names.of(leader))),
+            // Semicolons and hashes have a meaning of their own in Mermaid.
             What::Receive { from, message, .. } => {
+                let message = message.to_string().replace([';', '#'], ",");
                 writeln!(self.out, "    {}->>{name}: {message}", names.of(from))
             }
             What::Lost { from, message, .. } => {
+                let message = message.to_string().replace([';', '#'], ",");
                 writeln!(self.out, "    {}-x{name}: {message}", names.of(from))
             }
             What::Crash => note("crashes"),
@@ -61,7 +67,6 @@ impl Sink for Mermaid {
             What::Resume => note("goes on"),
             What::Suspect { suspect } => note(&format!("suspects {}", names.of(suspect))),
             What::Timer => note("timer"),
-            // Semicolons and hashes have a meaning of their own in Mermaid.
             What::Say { text } => note(&text.replace([';', '#'], ",")),
         }
     }

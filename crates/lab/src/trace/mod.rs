@@ -87,6 +87,13 @@ pub enum What<'a> {
     },
     /// The site leaves.
     Exit,
+    /// The site starts an election.
+    Campaign,
+    /// The site learns who leads.
+    Elected {
+        /// Who.
+        leader: SiteId,
+    },
     /// The site receives a message.
     Receive {
         /// From whom.

@@ -86,6 +86,8 @@ impl Sink for Perfetto {
             What::Enter { mode: Mode::Exclusive, .. } => self.change(site, Some("inside"), now),
             What::Enter { mode: Mode::Shared, .. } => self.change(site, Some("sharing"), now),
             What::Exit | What::Recover => self.change(site, None, now),
+            What::Campaign => self.change(site, Some("campaigning"), now),
+            What::Elected { leader } => self.change(site, (leader == site).then_some("leading"), now),
             What::Crash => self.change(site, Some("crashed"), now),
             What::Receive { id, message, .. } => self.flow(record, "f", id, &message.to_string()),
             What::Lost { .. } => self.instant(record, "lost"),

@@ -22,6 +22,9 @@ pub fn sentence(record: &Record<'_>) -> String {
             format!("{name} is inside and shares, with fence {fence}.")
         }
         What::Exit => because(format!("{name} leaves")),
+        What::Campaign => because(format!("{name} misses the leader")),
+        What::Elected { leader } if leader == record.site => format!("{name} leads."),
+        What::Elected { leader } => format!("{name} takes {} for the leader.", names.of(leader)),
         What::Receive { from, message, .. } => {
             because(format!("{name} receives {message} from {}", names.of(from)))
         }

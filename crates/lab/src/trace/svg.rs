@@ -37,6 +37,8 @@ enum State {
     Waiting,
     Inside,
     Sharing,
+    Campaigning,
+    Leading,
     Down,
     Paused,
 }
@@ -204,10 +206,18 @@ impl Svg {
             );
             next = item(svg, shape, word);
         }
-        let states =
-            [(State::Waiting, "waiting"), (State::Inside, "critical section"), (State::Sharing, "shared")];
+        let elects = self.spans.iter().any(|span| matches!(span.state, State::Campaigning | State::Leading));
         let shares = self.spans.iter().any(|span| span.state == State::Sharing);
-        for (state, text) in states.into_iter().filter(|(state, _)| *state != State::Sharing || shares) {
+        let states: &[(State, &str)] = match (elects, shares) {
+            (true, _) => &[(State::Campaigning, "campaigning"), (State::Leading, "leader")],
+            (false, false) => &[(State::Waiting, "waiting"), (State::Inside, "critical section")],
+            (false, true) => &[
+                (State::Waiting, "waiting"),
+                (State::Inside, "critical section"),
+                (State::Sharing, "shared"),
+            ],
+        };
+        for &(state, text) in states {
             let (colour, thick) = look(state);
             let shape = format!(
                 "<rect x=\"{next:.1}\" y=\"{:.1}\" width=\"20\" height=\"{thick}\" rx=\"2\" fill=\"{colour}\"/>",
@@ -242,8 +252,8 @@ impl Svg {
 
 fn look(state: State) -> (&'static str, f64) {
     match state {
-        State::Waiting => ("#f0c36d", 6.0),
-        State::Inside => ("#20639b", 18.0),
+        State::Waiting | State::Campaigning => ("#f0c36d", 6.0),
+        State::Inside | State::Leading => ("#20639b", 18.0),
         State::Sharing => ("#7fb2d9", 18.0),
         State::Down => ("#ffffff", 4.0),
         State::Paused => ("#dddddd", 12.0),
@@ -257,6 +267,8 @@ fn draw_span(svg: &mut String, span: &Span, names: Names, from: f64, to: f64, y:
         State::Waiting => "waits",
         State::Inside => "is inside",
         State::Sharing => "is inside and shares",
+        State::Campaigning => "campaigns",
+        State::Leading => "leads",
         State::Down => "is down",
         State::Paused => "is paused",
         State::Idle => "is idle",
@@ -363,6 +375,10 @@ impl Sink for Svg {
             What::Enter { mode: Mode::Exclusive, .. } => self.change(site, State::Inside, now),
             What::Enter { mode: Mode::Shared, .. } => self.change(site, State::Sharing, now),
             What::Exit | What::Recover => self.change(site, State::Idle, now),
+            What::Campaign => self.change(site, State::Campaigning, now),
+            What::Elected { leader } => {
+                self.change(site, if leader == site { State::Leading } else { State::Idle }, now);
+            }
             What::Crash => self.change(site, State::Down, now),
             What::Pause => {
                 self.before_pause[site.index()] = self.state[site.index()].0;

@@ -1,0 +1,109 @@
+//! `lockkeeper sim --election` and `compare --elections`, as a person at a terminal meets them.
+
+use serde_json::Value;
+use std::process::{Command, Output};
+
+fn lockkeeper(line: &str) -> Output {
+    let words = line.split(' ').filter(|word| !word.is_empty());
+    Command::new(env!("CARGO_BIN_EXE_lockkeeper")).args(words).output().expect("the binary runs")
+}
+
+fn told(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).expect("output is UTF-8")
+}
+
+fn complained(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).expect("output is UTF-8")
+}
+
+fn json(line: &str) -> (i32, Value) {
+    let output = lockkeeper(line);
+    let value = serde_json::from_str(&told(&output)).expect("one JSON value");
+    (output.status.code().expect("an exit code"), value)
+}
+
+#[test]
+fn the_json_of_an_election_has_the_promised_form() {
+    let (code, run) = json("sim --election bully --sites 7 --crash 7@10 --initiator 1 --recover 7@50 --json");
+    assert_eq!(code, 0);
+    assert_eq!((&run["election"], &run["sites"], &run["seed"]), (&"bully".into(), &7.into(), &1.into()));
+    // N²−N−1 after the crash, N−1 when the highest comes back.
+    assert_eq!(run["messages"], 41 + 6);
+    assert_eq!(run["by_message"]["OK"], 15);
+    assert!(run["bytes"].is_number());
+    assert_eq!(run["elections"][0]["to"], 15.0);
+    assert_eq!(run["announced"][0]["site"], 6);
+    assert_eq!(run["outcome"][0]["leader"], 7);
+    assert_eq!(run["properties"]["highest_leads"], "held");
+    assert_eq!(run["violations"], Value::Array(Vec::new()));
+}
+
+#[test]
+fn a_partition_gives_two_leaders_and_says_how_to_see_it_again() {
+    let output =
+        lockkeeper("sim --election bully --sites 7 --initiator 1@31 --partition 1,2,3|4,5,6,7@30..60");
+    assert_eq!(output.status.code(), Some(2));
+    let complaint = complained(&output);
+    assert!(complaint.contains("two leaders"), "{complaint}");
+    assert!(complaint.contains("S1, S2, S3 follow S3; S4, S5, S6, S7 follow S7"), "{complaint}");
+    let again =
+        complaint.lines().find_map(|line| line.split_once("see it again with: lockkeeper ")).unwrap().1;
+    assert_eq!(complained(&lockkeeper(&again.replace('\'', ""))), complaint);
+}
+
+#[test]
+fn elections_are_drawn_and_told() {
+    let directory = std::env::temp_dir().join(format!("lockkeeper-election-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let forms = [
+        ("svg", "leader</text>"),
+        ("jsonl", r#""event":"elected","leader":"S3""#),
+        ("shiviz", "S3 leads."),
+        ("mmd", "Note over S3: 14 T: leads"),
+        ("perfetto.json", r#""name":"leading""#),
+    ];
+    for (form, expected) in forms {
+        let path = directory.join(format!("run.{form}"));
+        let line = "sim --election bully --sites 4 --crash 4@10 --initiator 1 --trace";
+        let output = lockkeeper(&format!("{line} {}", path.display()));
+        assert!(output.status.success(), "{}", complained(&output));
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.contains(expected), "{form}: {text}");
+    }
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
+fn the_table_meets_every_formula() {
+    let output = lockkeeper("compare --elections --sites 3,7,16");
+    let table = told(&output);
+    assert!(output.status.success() && table.contains("N²−N−1") && !table.contains('≠'), "{table}");
+    let (_, rows) = json("compare --elections --sites 7 --json");
+    assert_eq!(rows.as_array().map(Vec::len), Some(8));
+}
+
+#[test]
+fn algorithms_lists_elections_as_a_family() {
+    let (_, all) = json("algorithms --json");
+    let of_family =
+        |family: &str| all.as_array().unwrap().iter().filter(|about| about["family"] == family).count();
+    assert_eq!(of_family("election"), 3);
+    assert!(["coordinator", "permission", "token", "quorum"].into_iter().all(|family| of_family(family) > 0));
+    assert!(told(&lockkeeper("algorithms")).contains("chang-roberts"));
+}
+
+#[test]
+fn wrong_usage_is_told_in_words() {
+    for (line, expected) in [
+        ("sim --election bull --sites 3", "there is no election 'bull'"),
+        ("sim --election bully --sites 3 --initiator 9", "no site '9'"),
+        ("sim --election bully --sites 3 --load low", "cannot be used with"),
+        ("sim --algorithm lamport --sites 3 --initiator 1", "cannot be used with '--initiator"),
+        ("sim --sites 3 --initiator 1", "--election"),
+        ("sim --election bully --sites 3 --set denied=yes", "there is timeout"),
+    ] {
+        let output = lockkeeper(line);
+        assert_eq!(output.status.code(), Some(64), "{line}");
+        assert!(complained(&output).contains(expected), "{line}: {}", complained(&output));
+    }
+}

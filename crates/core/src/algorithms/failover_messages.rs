@@ -1,0 +1,84 @@
+//! What the processes of [`centralized_failover`](super::centralized_failover) say to each other.
+
+use crate::elections::elector;
+use crate::{Phase, SiteId, Vocabulary, Word};
+use core::fmt;
+use serde::{Deserialize, Serialize};
+
+/// The reign of one coordinator. Later terms are higher; 0 is before the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Term {
+    /// Its number.
+    pub number: u64,
+    /// Who coordinates.
+    pub coordinator: SiteId,
+}
+
+impl fmt::Display for Term {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {}", self.number, self.coordinator)
+    }
+}
+
+/// What processes say to each other.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Message {
+    /// A site wants to enter.
+    Enter(Term),
+    /// The coordinator lets it in.
+    Granted(Term),
+    /// A site has left.
+    Released(Term),
+    /// A coordinator wants to know where the receiver stands; its questions are numbered.
+    Inquire(Term, u32),
+    /// The receiver stands here; the answer to that question.
+    Status(Term, u32, Phase),
+    /// A message of the election.
+    Election(elector::Message),
+}
+
+impl Vocabulary for Message {
+    const WORDS: &'static [Word] = &[
+        Word::enter("ENTER"),
+        Word::enter("GRANTED"),
+        Word::exit("RELEASED"),
+        Word::enter("INQUIRE"),
+        Word::enter("STATUS"),
+        elector::Message::WORDS[0],
+        elector::Message::WORDS[1],
+        elector::Message::WORDS[2],
+        elector::Message::WORDS[3],
+    ];
+
+    fn word(&self) -> usize {
+        match self {
+            Self::Enter(_) => 0,
+            Self::Granted(_) => 1,
+            Self::Released(_) => 2,
+            Self::Inquire(..) => 3,
+            Self::Status(..) => 4,
+            Self::Election(message) => 5 + message.word(),
+        }
+    }
+}
+
+impl fmt::Display for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = Self::WORDS[self.word()].name;
+        match self {
+            Self::Status(_, _, phase) => write!(f, "{name}({phase})"),
+            Self::Inquire(term, _) => write!(f, "{name}({})", term.number),
+            Self::Election(message) => message.fmt(f),
+            _ => f.write_str(name),
+        }
+    }
+}
+
+/// What a process wants to be woken for.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Timer {
+    /// Something of the election.
+    Election(elector::Timer),
+    /// Those who were suspected before this process took over have had time to answer.
+    Answers,
+}

@@ -1,0 +1,302 @@
+//! # The bully election
+//!
+//! Garcia-Molina, *Elections in a distributed computing system*, IEEE Transactions on Computers C-31 (1), 1982; here as
+//! the textbooks tell it (Coulouris et al., *Distributed Systems*, section 15.3).
+//!
+//! **Idea.** Whoever misses the leader sends ELECTION to all sites above it. A site that is up answers OK and takes over,
+//! by campaigning itself. Whoever gets no OK in time is the highest site that is up, and says so with COORDINATOR.
+//!
+//! **Assumes** that a message takes at most T_m and its handling at most T_p, so that no answer within 2T_m + T_p means
+//! that the site is dead; that messages are not lost; channels in any order. With slow messages or a cut network there
+//! are two leaders.
+//!
+//! **Cost.** N sites, the highest of them dead, sends to it counted. Best, when the next highest notices: one ELECTION
+//! and N−2 COORDINATOR. Worst, when the lowest notices: N(N−1)/2 ELECTION, (N−1)(N−2)/2 OK, N−2 COORDINATOR, which is
+//! N²−N−1; textbooks do not count the OKs. Nobody sends more than once whoever else campaigns meanwhile.
+//!
+//! **Pitfalls.** A site that got OK must still wait for COORDINATOR, and campaign again if none comes: whoever answered
+//! may have died since. A site that announces itself although it got OK makes a second leader. An ELECTION that was sent
+//! before COORDINATOR arrived must not make a leader that has just announced itself do so again.
+
+use crate::election::{About, Case, Setup, TIMEOUT, TIMEOUT_MILLI_T, take_timeout};
+use crate::mutex::Settings;
+use crate::{Campaign, Elected, Election, Field, Out, Protocol, SiteId, Vocabulary, Word};
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+use serde::{Deserialize, Serialize};
+
+/// What sites say to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Message {
+    /// To every higher site: are you there?
+    Election,
+    /// To a lower site: I am, leave it to me.
+    Ok,
+    /// To every lower site: I lead.
+    Coordinator,
+}
+
+impl Vocabulary for Message {
+    const WORDS: &'static [Word] = &[Word::enter("ELECTION"), Word::enter("OK"), Word::enter("COORDINATOR")];
+
+    fn word(&self) -> usize {
+        *self as usize
+    }
+}
+
+impl fmt::Display for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(Self::WORDS[self.word()].name)
+    }
+}
+
+crate::rules! {
+    /// The rules of the algorithm.
+    pub enum Rule {
+        /// The leader does not answer, or the site has just come up.
+        Asks: "asks every higher site whether it is there",
+        /// A lower site campaigns.
+        Answers: "answers the lower site",
+        /// Somebody higher is there.
+        SitsBack: "hears that a higher site is there and sits back",
+        /// No OK in time, or nobody is higher.
+        Announces: "finds no higher site that is up and announces itself",
+        /// The outcome.
+        Accepts: "accepts the leader",
+        /// OK came, COORDINATOR did not.
+        AsksAgain: "hears of no leader and asks again",
+        /// A lower site took this one for dead.
+        Bullies: "is higher than the one that announced itself and campaigns",
+    }
+}
+
+/// What a site waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Timer {
+    /// For the first OK.
+    Answer,
+    /// After an OK, for COORDINATOR.
+    Coordinator,
+    /// After announcing itself, for ELECTIONs sent before the announcement arrived.
+    Stragglers,
+}
+
+/// Where a site stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Stage {
+    Quiet,
+    AwaitsAnswer,
+    AwaitsCoordinator,
+    Announced,
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Quiet => "quiet",
+            Self::AwaitsAnswer => "waits for OK",
+            Self::AwaitsCoordinator => "waits for COORDINATOR",
+            Self::Announced => "has announced itself",
+        })
+    }
+}
+
+/// How long a site waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// For an answer, in thousandths of T.
+    pub timeout_milli_t: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { timeout_milli_t: TIMEOUT_MILLI_T }
+    }
+}
+
+/// One site.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Bully {
+    me: SiteId,
+    sites: usize,
+    timeout_milli_t: u64,
+    stage: Stage,
+    leader: Option<SiteId>,
+}
+
+impl Bully {
+    fn campaign(&mut self, out: &mut Out<Self>) {
+        self.leader = None;
+        let higher = self.me.number()..self.sites;
+        if higher.is_empty() {
+            return self.announce(out);
+        }
+        out.rule(Rule::Asks);
+        self.stage = Stage::AwaitsAnswer;
+        out.disarm(Timer::Coordinator);
+        out.arm(Timer::Answer, self.timeout_milli_t);
+        for site in higher.map(SiteId::new) {
+            out.send(site, Message::Election);
+        }
+    }
+
+    fn announce(&mut self, out: &mut Out<Self>) {
+        out.rule(Rule::Announces);
+        self.stage = Stage::Announced;
+        self.leader = Some(self.me);
+        out.arm(Timer::Stragglers, self.timeout_milli_t);
+        for site in SiteId::all(self.me.index()) {
+            out.send(site, Message::Coordinator);
+        }
+        out.output(Elected(self.me));
+    }
+
+    fn campaigns(&self) -> bool {
+        matches!(self.stage, Stage::AwaitsAnswer | Stage::AwaitsCoordinator)
+    }
+}
+
+impl Protocol for Bully {
+    type Input = Campaign;
+    type Message = Message;
+    type Output = Elected;
+    type Timer = Timer;
+    type Rule = Rule;
+
+    fn input(&mut self, _: Campaign, out: &mut Out<Self>) {
+        if !self.campaigns() {
+            self.campaign(out);
+        }
+    }
+
+    fn message(&mut self, from: SiteId, message: Message, out: &mut Out<Self>) {
+        match message {
+            Message::Election => {
+                out.rule(Rule::Answers);
+                out.send(from, Message::Ok);
+                // One campaign at a time; and after an announcement, COORDINATOR is already on its way to this one.
+                if self.stage == Stage::Quiet {
+                    self.campaign(out);
+                }
+            }
+            Message::Ok if self.stage == Stage::AwaitsAnswer => {
+                out.rule(Rule::SitsBack);
+                self.stage = Stage::AwaitsCoordinator;
+                out.disarm(Timer::Answer);
+                // Whoever answered waits for answers itself before it announces itself.
+                out.arm(Timer::Coordinator, 2 * self.timeout_milli_t);
+            }
+            Message::Ok => {}
+            Message::Coordinator if from < self.me => {
+                out.rule(Rule::Bullies);
+                self.campaign(out);
+            }
+            Message::Coordinator => {
+                out.rule(Rule::Accepts);
+                self.stage = Stage::Quiet;
+                self.leader = Some(from);
+                out.disarm(Timer::Answer);
+                out.disarm(Timer::Coordinator);
+                out.output(Elected(from));
+            }
+        }
+    }
+
+    fn timer(&mut self, timer: Timer, out: &mut Out<Self>) {
+        match (timer, self.stage) {
+            (Timer::Answer, Stage::AwaitsAnswer) => self.announce(out),
+            (Timer::Coordinator, Stage::AwaitsCoordinator) => {
+                out.rule(Rule::AsksAgain);
+                self.campaign(out);
+            }
+            (Timer::Stragglers, Stage::Announced) => self.stage = Stage::Quiet,
+            _ => {}
+        }
+    }
+
+    fn suspect(&mut self, site: SiteId, out: &mut Out<Self>) {
+        if self.leader == Some(site) {
+            self.campaign(out);
+        }
+    }
+
+    fn fields(&self) -> Vec<Field> {
+        vec![
+            Field::new("state", self.stage),
+            Field::new("leader", crate::mutex::list(self.leader, "unknown")),
+        ]
+    }
+}
+
+impl Election for Bully {
+    const ABOUT: About = About {
+        slug: "bully",
+        title: "Bully",
+        paper: "Garcia-Molina, Elections in a distributed computing system, IEEE Transactions on Computers, 1982",
+        idea: "Whoever misses the leader asks all higher sites; whoever gets no answer is the highest and says so.",
+        assumes: "messages and their handling take bounded time and nothing is lost; channels in any order",
+        best: "1 ELECTION + N−2 COORDINATOR = N−1, started by the next highest",
+        worst: "N(N−1)/2 ELECTION + (N−1)(N−2)/2 OK + N−2 COORDINATOR = N²−N−1, started by the lowest",
+        crash: "of the leader, an initiator or a candidate: whoever waits for it campaigns again; a site that comes back campaigns",
+        settings: &[TIMEOUT],
+    };
+
+    type Options = Options;
+
+    fn options(settings: &mut Settings, _sites: usize) -> Result<Options, String> {
+        Ok(Options { timeout_milli_t: take_timeout(settings)? })
+    }
+
+    fn start(me: SiteId, setup: &Setup<Options>, out: &mut Out<Self>) -> Self {
+        let mut site = Self {
+            me,
+            sites: setup.sites,
+            timeout_milli_t: setup.options.timeout_milli_t,
+            stage: Stage::Quiet,
+            leader: setup.leader,
+        };
+        if setup.leader.is_none() {
+            site.campaign(out);
+        }
+        site
+    }
+
+    fn leader(&self) -> Option<SiteId> {
+        self.leader
+    }
+
+    fn cases(sites: usize) -> Vec<Case> {
+        let n = sites as u64;
+        if n < 2 {
+            return Vec::new();
+        }
+        let count = |election, ok, coordinator| {
+            vec![("ELECTION", election), ("OK", ok), ("COORDINATOR", coordinator)]
+        };
+        vec![
+            Case {
+                name: "best: the next highest starts",
+                initiators: vec![SiteId::new(sites - 2)],
+                leader_is_dead: true,
+                formula: "N−1",
+                messages: count(1, 0, n - 2),
+            },
+            Case {
+                name: "worst: the lowest starts",
+                initiators: vec![SiteId::new(0)],
+                leader_is_dead: true,
+                formula: "N²−N−1",
+                messages: count(n * (n - 1) / 2, (n - 1) * (n - 2) / 2, n - 2),
+            },
+            Case {
+                name: "false alarm: the lowest starts, the leader lives",
+                initiators: vec![SiteId::new(0)],
+                leader_is_dead: false,
+                formula: "N²−1",
+                messages: count(n * (n - 1) / 2, n * (n - 1) / 2, n - 1),
+            },
+        ]
+    }
+}

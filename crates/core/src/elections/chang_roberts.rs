@@ -1,0 +1,347 @@
+//! # The ring election of Chang and Roberts
+//!
+//! Chang and Roberts, *An improved algorithm for decentralized extrema-finding in circular configurations of processes*,
+//! Communications of the ACM 22 (5), 1979; with the announcement that textbooks add (Coulouris et al., section 15.3).
+//!
+//! **Idea.** Every candidate sends its own number round. A site hands on numbers higher than its own and stops lower
+//! ones, sending its own instead if it has not yet. Only the highest comes back to its owner, which leads and says so.
+//!
+//! **Assumes** a ring in one direction; reliable channels. The paper knows no crashes. Here dead successors are passed
+//! over, as in `ring_election`, and elections are numbered in rounds, so that a new one is not stopped by sites that still
+//! take part in the one before.
+//!
+//! **Cost.** Letters of constant size. With everybody up, one initiator costs 2N messages at best (the highest starts)
+//! and 3N−1 at worst (its successor starts). When all start at once, ELECTION costs from 2N−1 (numbers rise along the
+//! ring) to N(N+1)/2 (they fall); COORDINATOR always costs N. Each ELECTION and COORDINATOR brings one ACK.
+//!
+//! **Pitfalls.** The number of a candidate that has died comes back to nobody and circles for ever. The site that would
+//! have to hand it to its owner notices, stops it and starts the next round.
+
+use super::relay::{Direction, Letter, Overdue, Relay, UNKNOWN};
+use crate::election::{About, Case, Setup, TIMEOUT, TIMEOUT_MILLI_T, take_timeout};
+use crate::mutex::{Setting, Settings, list};
+use crate::{Campaign, Elected, Election, Field, Out, Protocol, SiteId, Vocabulary, Word};
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+use serde::{Deserialize, Serialize};
+
+/// What goes round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Body {
+    /// What it says of the site.
+    pub news: News,
+    /// Of whom it speaks.
+    pub site: SiteId,
+    /// In which round.
+    pub round: u32,
+}
+
+/// What a letter says of a site.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum News {
+    /// It is a candidate.
+    Election,
+    /// It leads.
+    Coordinator,
+}
+
+impl Vocabulary for Body {
+    const WORDS: &'static [Word] = &[Word::enter("ELECTION"), Word::enter("COORDINATOR")];
+
+    fn word(&self) -> usize {
+        self.news as usize
+    }
+}
+
+impl fmt::Display for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}({})", Self::WORDS[self.word()].name, self.site)
+    }
+}
+
+/// What sites say to each other.
+pub type Message = Letter<Body>;
+
+crate::rules! {
+    /// The rules of the algorithm.
+    pub enum Rule {
+        /// The leader does not answer, or the site has just come up.
+        Starts: "becomes a candidate and sends its number round",
+        /// The number is higher than its own.
+        HandsOn: "hands the higher number on",
+        /// The number is lower than its own, which it has not sent yet.
+        Replaces: "sends its own, higher number instead",
+        /// The number is lower than one it has sent.
+        StopsLower: "stops the lower number",
+        /// Its own number comes back.
+        Wins: "gets its own number back and leads",
+        /// The outcome.
+        Accepts: "accepts the leader and hands the news on",
+        /// The news comes back to the leader.
+        Ends: "leads, and everybody knows it",
+        /// From a round that is over.
+        IgnoresOld: "ignores a letter that is out of date",
+        /// A lower site leads: this one was down when the numbers went round.
+        Objects: "is higher than the one that leads, and starts again",
+        /// No acknowledgement.
+        PassesOver: "passes over the successor, which does not answer",
+        /// No acknowledgement from the very site that the letter speaks of.
+        Orphaned: "stops the letter, because the site that it speaks of does not answer",
+    }
+}
+
+/// The ring, and how long a site waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// For an acknowledgement, in thousandths of T.
+    pub timeout_milli_t: u64,
+    /// Who comes after whom.
+    pub direction: Direction,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { timeout_milli_t: TIMEOUT_MILLI_T, direction: Direction::Up }
+    }
+}
+
+/// One site.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ChangRoberts {
+    me: SiteId,
+    /// The last one heard of; not to be relied on while taking part.
+    leader: Option<SiteId>,
+    /// The paper's *participant*.
+    takes_part: bool,
+    round: u32,
+    relay: Relay<Body>,
+}
+
+impl ChangRoberts {
+    fn campaign(&mut self, out: &mut Out<Self>) {
+        self.round += 1;
+        self.stand(out);
+    }
+
+    fn stand(&mut self, out: &mut Out<Self>) {
+        out.rule(Rule::Starts);
+        self.send(News::Election, self.me, out);
+    }
+
+    fn send(&mut self, news: News, site: SiteId, out: &mut Out<Self>) {
+        self.takes_part = news == News::Election;
+        self.relay.hand_on(Body { news, site, round: self.round }, out);
+    }
+
+    fn election(&mut self, candidate: SiteId, round: u32, out: &mut Out<Self>) {
+        // Whoever has just come up knows no round: it joins the one under way, or gets a new one.
+        if round == UNKNOWN && !self.takes_part {
+            return self.campaign(out);
+        }
+        let round = if round == UNKNOWN { self.round } else { round };
+        if round > self.round {
+            self.round = round;
+            self.takes_part = false;
+        } else if round < self.round || !self.takes_part {
+            // A later round has told the candidate, or will.
+            return out.rule(Rule::IgnoresOld);
+        }
+        if candidate == self.me {
+            out.rule(Rule::Wins);
+            self.leads(out);
+            self.send(News::Coordinator, self.me, out);
+        } else if candidate > self.me {
+            out.rule(Rule::HandsOn);
+            self.send(News::Election, candidate, out);
+        } else if self.takes_part {
+            out.rule(Rule::StopsLower);
+        } else {
+            out.rule(Rule::Replaces);
+            self.send(News::Election, self.me, out);
+        }
+    }
+
+    fn coordinator(&mut self, leader: SiteId, round: u32, out: &mut Out<Self>) {
+        if round < self.round {
+            return out.rule(Rule::IgnoresOld);
+        }
+        self.round = round;
+        if leader == self.me {
+            out.rule(Rule::Ends);
+            if self.leader() != Some(self.me) {
+                self.leads(out);
+            }
+        } else if leader < self.me {
+            out.rule(Rule::Objects);
+            self.campaign(out);
+        } else {
+            out.rule(Rule::Accepts);
+            self.leader = Some(leader);
+            out.output(Elected(leader));
+            self.send(News::Coordinator, leader, out);
+        }
+    }
+
+    fn leads(&mut self, out: &mut Out<Self>) {
+        self.takes_part = false;
+        self.leader = Some(self.me);
+        out.output(Elected(self.me));
+    }
+}
+
+impl Protocol for ChangRoberts {
+    type Input = Campaign;
+    type Message = Message;
+    type Output = Elected;
+    type Timer = Overdue;
+    type Rule = Rule;
+
+    fn input(&mut self, _: Campaign, out: &mut Out<Self>) {
+        if !self.takes_part {
+            self.campaign(out);
+        }
+    }
+
+    fn message(&mut self, from: SiteId, message: Message, out: &mut Out<Self>) {
+        match message {
+            Letter::Ack { number } => self.relay.acknowledged(from, number, out),
+            Letter::Body { number, body: Body { news, site, round } } => {
+                out.send(from, Letter::Ack { number });
+                match news {
+                    News::Election => self.election(site, round, out),
+                    News::Coordinator => self.coordinator(site, round, out),
+                }
+            }
+        }
+    }
+
+    fn timer(&mut self, timer: Overdue, out: &mut Out<Self>) {
+        match self.relay.overdue(timer) {
+            Some((dead, body)) if dead == body.site => {
+                out.rule(Rule::Orphaned);
+                if body.round == self.round {
+                    self.campaign(out);
+                }
+            }
+            Some((dead, body)) => {
+                out.rule(Rule::PassesOver);
+                self.relay.pass_over(dead, body, out);
+            }
+            None => {}
+        }
+    }
+
+    fn suspect(&mut self, site: SiteId, out: &mut Out<Self>) {
+        // Without the leader, one must be found. During an election that is under way already; but whoever else dies then
+        // may have taken a letter along.
+        if (self.leader == Some(site)) != self.takes_part {
+            self.campaign(out);
+        }
+    }
+
+    fn fields(&self) -> Vec<Field> {
+        let state = if self.takes_part { "takes part" } else { "quiet" };
+        vec![
+            Field::new("state", state),
+            Field::new("leader", list(self.leader(), "unknown")),
+            Field::new("round", self.round),
+        ]
+    }
+}
+
+impl Election for ChangRoberts {
+    const ABOUT: About = About {
+        slug: "chang-roberts",
+        title: "Chang and Roberts' ring election",
+        paper: "Chang and Roberts, An improved algorithm for decentralized extrema-finding in circular configurations of processes, CACM, 1979",
+        idea: "Numbers go round the ring; each site stops lower ones than its own, and only the highest comes home.",
+        assumes: "each site knows who comes after whom; an acknowledgement within the timeout unless a site is dead; channels in any order",
+        best: "N ELECTION + N COORDINATOR = 2N, started by the next highest; beside them the ACKs",
+        worst: "one initiator: 2N−2 ELECTION + N COORDINATOR = 3N−2; all at once, numbers falling: N(N+1)/2 + N",
+        crash: "a dead successor is passed over; the number of a dead candidate is stopped by the site before it, which starts anew",
+        settings: &[
+            TIMEOUT,
+            Setting {
+                name: "direction",
+                values: "up or down",
+                default: "up",
+                help: "whether numbers rise or fall along the ring",
+            },
+        ],
+    };
+
+    type Options = Options;
+
+    fn options(settings: &mut Settings, _sites: usize) -> Result<Options, String> {
+        let parse = |text: &str| match text {
+            "up" => Some(Direction::Up),
+            "down" => Some(Direction::Down),
+            _ => None,
+        };
+        Ok(Options {
+            timeout_milli_t: take_timeout(settings)?,
+            direction: settings.take("direction", Direction::Up, parse, "up or down")?,
+        })
+    }
+
+    fn start(me: SiteId, setup: &Setup<Options>, out: &mut Out<Self>) -> Self {
+        let relay = Relay::new(me, setup.sites, setup.options.direction, setup.options.timeout_milli_t);
+        let round = if setup.leader.is_some() { UNKNOWN + 1 } else { UNKNOWN };
+        let mut site = Self { me, leader: setup.leader, takes_part: false, round, relay };
+        if setup.leader.is_none() {
+            site.stand(out);
+        }
+        site
+    }
+
+    fn leader(&self) -> Option<SiteId> {
+        self.leader.filter(|_| !self.takes_part)
+    }
+
+    fn cases(sites: usize) -> Vec<Case> {
+        let n = sites as u64;
+        if n < 3 {
+            return Vec::new();
+        }
+        // Whatever reaches a site that is up is acknowledged; what is sent to a dead one is not.
+        let count = |election, coordinator, failed| {
+            vec![
+                ("ELECTION", election),
+                ("COORDINATOR", coordinator),
+                ("ACK", election + coordinator - failed),
+            ]
+        };
+        let case = |name, initiators, leader_is_dead, formula, messages| Case {
+            name,
+            initiators,
+            leader_is_dead,
+            formula,
+            messages,
+        };
+        vec![
+            case(
+                "best: the next highest starts",
+                vec![SiteId::new(sites - 2)],
+                true,
+                "2N + ACKs",
+                count(n, n, 2),
+            ),
+            case(
+                "worst of one: the lowest starts",
+                vec![SiteId::new(0)],
+                true,
+                "3N−2 + ACKs",
+                count(2 * n - 2, n, 2),
+            ),
+            case(
+                "all start at once, nobody is dead",
+                SiteId::all(sites).collect(),
+                false,
+                "3N−1 + ACKs",
+                count(2 * n - 1, n, 0),
+            ),
+        ]
+    }
+}

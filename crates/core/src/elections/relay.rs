@@ -1,0 +1,148 @@
+//! Passing letters round a ring some of whose sites are dead.
+//!
+//! A site hands a letter to its successor and waits for an acknowledgement; if none comes in time it takes the successor
+//! for dead and tries the one after it. That needs no failure detector, only the bound on delays that elections assume
+//! anyway; over TCP the acknowledgement would be the transport's. It is counted under its own name, ACK, so that the
+//! counts of ELECTION and COORDINATOR are the papers'. Nobody remembers who was dead: it may be back.
+//!
+//! No site knows how many there are: all that a site asks of the ring is who comes after whom.
+
+use crate::{Out, Protocol, SiteId, Vocabulary, Word};
+use alloc::vec::Vec;
+use core::fmt;
+use serde::{Deserialize, Serialize};
+
+/// The round of a site that has just come up and does not know which round it is.
+pub const UNKNOWN: u32 = 0;
+
+/// What goes over the ring: a letter, or the word that one has come.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Letter<B> {
+    /// A letter.
+    Body {
+        /// What the sender knows it by.
+        number: u32,
+        /// What it says.
+        body: B,
+    },
+    /// It has come.
+    Ack {
+        /// What the sender knows it by.
+        number: u32,
+    },
+}
+
+impl<B: Vocabulary> Vocabulary for Letter<B> {
+    const WORDS: &'static [Word] = &[Word::enter("ELECTION"), Word::enter("COORDINATOR"), Word::enter("ACK")];
+
+    fn word(&self) -> usize {
+        match self {
+            Self::Body { body, .. } => body.word(),
+            Self::Ack { .. } => 2,
+        }
+    }
+}
+
+impl<B: fmt::Display> fmt::Display for Letter<B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Body { body, .. } => body.fmt(f),
+            Self::Ack { .. } => f.write_str("ACK"),
+        }
+    }
+}
+
+/// The acknowledgement of this letter is overdue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Overdue(pub u32);
+
+/// Who comes after whom.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// S1 → S2 → … → S1.
+    #[default]
+    Up,
+    /// S1 ← S2 ← … ← S1.
+    Down,
+}
+
+/// A site's place on the ring, and the letters that it has handed on and nobody has acknowledged.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Relay<B> {
+    me: SiteId,
+    sites: usize,
+    direction: Direction,
+    timeout_milli_t: u64,
+    /// By number; numbers are used again, so that a site that does the same again is in the same state again.
+    unacknowledged: Vec<Option<(SiteId, B)>>,
+}
+
+impl<B: Clone> Relay<B> {
+    /// The place of a site that has handed on nothing yet.
+    pub fn new(me: SiteId, sites: usize, direction: Direction, timeout_milli_t: u64) -> Self {
+        Self { me, sites, direction, timeout_milli_t, unacknowledged: Vec::new() }
+    }
+
+    fn after(&self, site: SiteId) -> SiteId {
+        match self.direction {
+            Direction::Up => site.next_on_ring(self.sites),
+            Direction::Down => SiteId::new((site.index() + self.sites - 1) % self.sites),
+        }
+    }
+
+    /// Hands a letter to the successor.
+    pub fn hand_on<P>(&mut self, body: B, out: &mut Out<P>)
+    where
+        P: Protocol<Message = Letter<B>, Timer = Overdue>,
+    {
+        self.hand_to(self.after(self.me), body, out);
+    }
+
+    /// Hands a letter that `dead` did not take to the one after it.
+    pub fn pass_over<P>(&mut self, dead: SiteId, body: B, out: &mut Out<P>)
+    where
+        P: Protocol<Message = Letter<B>, Timer = Overdue>,
+    {
+        self.hand_to(self.after(dead), body, out);
+    }
+
+    fn hand_to<P>(&mut self, to: SiteId, body: B, out: &mut Out<P>)
+    where
+        P: Protocol<Message = Letter<B>, Timer = Overdue>,
+    {
+        let free = self.unacknowledged.iter().position(Option::is_none);
+        let place = free.unwrap_or(self.unacknowledged.len());
+        if free.is_none() {
+            self.unacknowledged.push(None);
+        }
+        self.unacknowledged[place] = Some((to, body.clone()));
+        let number = u32::try_from(place).unwrap_or(u32::MAX);
+        out.arm(Overdue(number), self.timeout_milli_t);
+        out.send(to, Letter::Body { number, body });
+    }
+
+    /// An acknowledgement came.
+    pub fn acknowledged<P>(&mut self, from: SiteId, number: u32, out: &mut Out<P>)
+    where
+        P: Protocol<Message = Letter<B>, Timer = Overdue>,
+    {
+        let place = self.unacknowledged.get_mut(number as usize);
+        if place.is_some_and(|place| place.take_if(|(to, _)| *to == from).is_some()) {
+            out.disarm(Overdue(number));
+            self.forget_empty_places();
+        }
+    }
+
+    /// No acknowledgement came: who did not send one, and of what.
+    pub fn overdue(&mut self, Overdue(number): Overdue) -> Option<(SiteId, B)> {
+        let letter = self.unacknowledged.get_mut(number as usize)?.take();
+        self.forget_empty_places();
+        letter
+    }
+
+    fn forget_empty_places(&mut self) {
+        while self.unacknowledged.last().is_some_and(Option::is_none) {
+            self.unacknowledged.pop();
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! # The ring election with a list
+//!
+//! After Fredrickson and Lynch, *Electing a leader in a synchronous ring*, Journal of the ACM 34 (1), 1987, as the
+//! textbooks tell it (van Steen and Tanenbaum, *Distributed Systems*, section 5.4).
+//!
+//! **Idea.** Whoever misses the leader sends ELECTION round the ring, and every site adds itself to its list. When the
+//! letter has been everywhere, the highest site of the list leads, and COORDINATOR goes round to say so.
+//!
+//! **Assumes** that each site knows who comes after whom, not how many there are; reliable channels in any order; and,
+//! to tell a dead successor from a slow one, that an acknowledgement comes within 2T_m + T_p.
+//!
+//! **Cost.** N sites, the highest of them dead: each of the two rounds takes N−1 sends and one more that the dead site
+//! does not take, so N ELECTION and N COORDINATOR, 2N for each initiator; 2(N−1) without the failed ones. Beside them
+//! 2(N−1) ACK. Letters grow with the list, so bytes grow with N².
+//!
+//! **Pitfalls.** A letter that only its initiator stops circles for ever when the initiator has died: here whoever finds
+//! itself on the list knows that the letter has been everywhere. The site elected may have died since it put itself on
+//! the list: COORDINATOR lists whom it has told, and if the leader is not among them, everything starts again. And news
+//! of an earlier election may come last, and name a leader whose death has already been noticed: elections are numbered
+//! in rounds, and of two lists of the same round the one that found fewer sites up went round later.
+
+use super::relay::{Direction, Letter, Overdue, Relay, UNKNOWN};
+use crate::election::{About, Case, Setup, TIMEOUT, TIMEOUT_MILLI_T, take_timeout};
+use crate::mutex::{Settings, list};
+use crate::{Campaign, Elected, Election, Field, Out, Protocol, SiteId, Vocabulary, Word};
+use alloc::string::String;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+use serde::{Deserialize, Serialize};
+
+/// What goes round.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Body {
+    /// Who is there?
+    Election {
+        /// In which round.
+        round: u32,
+        /// Those who were, in the order of the ring.
+        list: Vec<SiteId>,
+    },
+    /// This site leads.
+    Coordinator {
+        /// In which round.
+        round: u32,
+        /// Which site.
+        leader: SiteId,
+        /// Who has been told, in the order of the ring.
+        told: Vec<SiteId>,
+    },
+}
+
+impl Vocabulary for Body {
+    const WORDS: &'static [Word] = &[Word::enter("ELECTION"), Word::enter("COORDINATOR")];
+
+    fn word(&self) -> usize {
+        usize::from(matches!(self, Self::Coordinator { .. }))
+    }
+}
+
+impl fmt::Display for Body {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Election { list: there, .. } => write!(f, "ELECTION({})", list(there, "nobody")),
+            Self::Coordinator { leader, told, .. } => {
+                write!(f, "COORDINATOR({leader}; told {})", list(told, "nobody"))
+            }
+        }
+    }
+}
+
+/// What sites say to each other.
+pub type Message = Letter<Body>;
+
+crate::rules! {
+    /// The rules of the algorithm.
+    pub enum Rule {
+        /// The leader does not answer, or the site has just come up.
+        Starts: "sends a list with itself on it round the ring",
+        /// Not on the list yet.
+        Joins: "adds itself to the list and hands it on",
+        /// On the list already.
+        Closes: "finds itself on the list: everybody has been asked, and the highest leads",
+        /// The outcome.
+        Accepts: "accepts the leader and hands the news on",
+        /// The news has been everywhere.
+        Stops: "finds that everybody has been told",
+        /// The site elected is not among those told.
+        StartsAgain: "finds that the leader has died before it was told",
+        /// From a round that is over, or from a list that went round earlier.
+        IgnoresOld: "ignores a letter that is out of date",
+        /// A lower site is elected: this one was down when the list went round.
+        Objects: "is higher than the one elected, and starts again",
+        /// No acknowledgement.
+        PassesOver: "passes over the successor, which does not answer",
+    }
+}
+
+/// How long a site waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// For an acknowledgement, in thousandths of T.
+    pub timeout_milli_t: u64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { timeout_milli_t: TIMEOUT_MILLI_T }
+    }
+}
+
+/// One site.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct RingElection {
+    me: SiteId,
+    round: u32,
+    /// Whether the outcome of this round is known.
+    settled: bool,
+    /// The last one heard of; not to be relied on until settled.
+    leader: Option<SiteId>,
+    relay: Relay<Body>,
+}
+
+impl RingElection {
+    fn campaign(&mut self, out: &mut Out<Self>) {
+        self.round += 1;
+        self.start_list(out);
+    }
+
+    fn start_list(&mut self, out: &mut Out<Self>) {
+        out.rule(Rule::Starts);
+        self.join(Vec::new(), out);
+    }
+
+    fn join(&mut self, mut list: Vec<SiteId>, out: &mut Out<Self>) {
+        self.settled = false;
+        list.push(self.me);
+        self.relay.hand_on(Body::Election { round: self.round, list }, out);
+    }
+
+    fn election(&mut self, round: u32, list: Vec<SiteId>, out: &mut Out<Self>) {
+        // Whoever has just come up knows no round: it joins the one under way, or gets a new one.
+        if round == UNKNOWN && self.settled {
+            return self.campaign(out);
+        }
+        let round = if round == UNKNOWN { self.round } else { round };
+        if list.contains(&self.me) {
+            out.rule(Rule::Closes);
+            let leader = list.into_iter().max().unwrap_or(self.me);
+            return self.coordinator(round, leader, Vec::new(), out);
+        }
+        if round > self.round || (round == self.round && !self.settled) {
+            out.rule(Rule::Joins);
+            self.round = round;
+            self.join(list, out);
+        } else {
+            // A later round has told whoever sent it, or will.
+            out.rule(Rule::IgnoresOld);
+        }
+    }
+
+    fn coordinator(&mut self, round: u32, leader: SiteId, mut told: Vec<SiteId>, out: &mut Out<Self>) {
+        if told.contains(&self.me) {
+            return self.told_everybody(round, told.contains(&leader), out);
+        }
+        let later = round == self.round && (!self.settled || self.leader.is_none_or(|known| leader <= known));
+        if round > self.round || later {
+            self.round = round;
+            if leader < self.me {
+                out.rule(Rule::Objects);
+                return self.campaign(out);
+            }
+            out.rule(Rule::Accepts);
+            self.settled = true;
+            self.leader = Some(leader);
+            out.output(Elected(leader));
+            told.push(self.me);
+            self.relay.hand_on(Body::Coordinator { round, leader, told }, out);
+        } else {
+            out.rule(Rule::IgnoresOld);
+        }
+    }
+
+    fn told_everybody(&mut self, round: u32, even_the_leader: bool, out: &mut Out<Self>) {
+        if even_the_leader {
+            out.rule(Rule::Stops);
+        } else if round == self.round && self.settled {
+            out.rule(Rule::StartsAgain);
+            self.campaign(out);
+        }
+    }
+}
+
+impl Protocol for RingElection {
+    type Input = Campaign;
+    type Message = Message;
+    type Output = Elected;
+    type Timer = Overdue;
+    type Rule = Rule;
+
+    fn input(&mut self, _: Campaign, out: &mut Out<Self>) {
+        if self.settled {
+            self.campaign(out);
+        }
+    }
+
+    fn message(&mut self, from: SiteId, message: Message, out: &mut Out<Self>) {
+        match message {
+            Letter::Ack { number } => self.relay.acknowledged(from, number, out),
+            Letter::Body { number, body } => {
+                out.send(from, Letter::Ack { number });
+                match body {
+                    Body::Election { round, list } => self.election(round, list, out),
+                    Body::Coordinator { round, leader, told } => self.coordinator(round, leader, told, out),
+                }
+            }
+        }
+    }
+
+    fn timer(&mut self, timer: Overdue, out: &mut Out<Self>) {
+        if let Some((dead, body)) = self.relay.overdue(timer) {
+            out.rule(Rule::PassesOver);
+            self.relay.pass_over(dead, body, out);
+        }
+    }
+
+    fn suspect(&mut self, site: SiteId, out: &mut Out<Self>) {
+        // Without the leader, one must be found. During a campaign that is under way already; but whoever else dies then
+        // may have taken the list along.
+        if (self.leader == Some(site)) == self.settled {
+            self.campaign(out);
+        }
+    }
+
+    fn fields(&self) -> Vec<Field> {
+        let state = if self.settled { "quiet" } else { "takes part" };
+        vec![
+            Field::new("state", state),
+            Field::new("leader", list(self.leader(), "unknown")),
+            Field::new("round", self.round),
+        ]
+    }
+}
+
+impl Election for RingElection {
+    const ABOUT: About = About {
+        slug: "ring-election",
+        title: "Ring election with a list",
+        paper: "after Fredrickson and Lynch, Electing a leader in a synchronous ring, JACM, 1987",
+        idea: "A list goes round the ring, every site adds itself, the highest leads; the news goes round as well.",
+        assumes: "each site knows who comes after whom; an acknowledgement within the timeout unless a site is dead; channels in any order",
+        best: "N ELECTION + N COORDINATOR = 2N for each initiator, beside 2(N−1) ACK",
+        worst: "the same",
+        crash: "a dead successor is passed over; a letter whose initiator died is closed by the next site that finds itself on it",
+        settings: &[TIMEOUT],
+    };
+
+    type Options = Options;
+
+    fn options(settings: &mut Settings, _sites: usize) -> Result<Options, String> {
+        Ok(Options { timeout_milli_t: take_timeout(settings)? })
+    }
+
+    fn start(me: SiteId, setup: &Setup<Options>, out: &mut Out<Self>) -> Self {
+        let relay = Relay::new(me, setup.sites, Direction::Up, setup.options.timeout_milli_t);
+        let round = if setup.leader.is_some() { UNKNOWN + 1 } else { UNKNOWN };
+        let mut site = Self { me, round, settled: true, leader: setup.leader, relay };
+        if setup.leader.is_none() {
+            site.start_list(out);
+        }
+        site
+    }
+
+    fn leader(&self) -> Option<SiteId> {
+        self.leader.filter(|_| self.settled)
+    }
+
+    fn cases(sites: usize) -> Vec<Case> {
+        let n = sites as u64;
+        if n < 3 {
+            return Vec::new();
+        }
+        let case = |name, initiators: Vec<SiteId>, formula| {
+            let rounds = initiators.len() as u64;
+            let messages =
+                vec![("ELECTION", rounds * n), ("COORDINATOR", rounds * n), ("ACK", rounds * 2 * (n - 1))];
+            Case { name, initiators, leader_is_dead: true, formula, messages }
+        };
+        vec![
+            case("one starts", vec![SiteId::new(0)], "2N + ACKs"),
+            case("two start at once", vec![SiteId::new(0), SiteId::new(1)], "4N + ACKs"),
+        ]
+    }
+}

@@ -1,0 +1,154 @@
+//! The sites of an election and what happens to them, without time; and what must hold of them.
+//!
+//! The simulator decides by virtual time what happens next, the checker by trying everything.
+
+use lockkeeper_core::election::Setup;
+use lockkeeper_core::{Campaign, Elected, Election, Out, Protocol, Site, SiteId};
+use serde::Serialize;
+use std::fmt;
+
+/// Something that an election promises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Property {
+    /// Whoever comes to lead is the highest site that is up.
+    HighestLeads,
+    /// When all has come to rest, every site that is up knows the same leader, and that one is up.
+    Agreement,
+    /// All comes to rest.
+    Termination,
+}
+
+impl Property {
+    /// What is wrong when it does not hold.
+    pub fn breach(self) -> &'static str {
+        match self {
+            Self::HighestLeads => "two leaders",
+            Self::Agreement => "no agreement",
+            Self::Termination => "no end",
+        }
+    }
+}
+
+impl fmt::Display for Property {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.breach())
+    }
+}
+
+/// The sites of an election.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Electorate<E: Election> {
+    sites: Vec<Site<E>>,
+    up: Vec<bool>,
+}
+
+impl<E: Election> Electorate<E> {
+    /// Everybody is up and takes the highest for the leader.
+    pub fn new(sites: usize, options: &E::Options, out: &mut Out<E>) -> Self {
+        let leader = SiteId::all(sites).next_back();
+        let setup = Setup { sites, leader, options: options.clone() };
+        let start = |id| Site::new(id, out, |out| E::start(id, &setup, out));
+        Self { sites: SiteId::all(sites).map(start).collect(), up: vec![true; sites] }
+    }
+
+    /// How many sites there are, up or not.
+    pub fn len(&self) -> usize {
+        self.sites.len()
+    }
+
+    /// Whether there is nobody at all.
+    pub fn is_empty(&self) -> bool {
+        self.sites.is_empty()
+    }
+
+    /// Whether a site is up.
+    pub fn is_up(&self, site: SiteId) -> bool {
+        self.up[site.index()]
+    }
+
+    /// The sites that are up.
+    pub fn live(&self) -> impl DoubleEndedIterator<Item = SiteId> + '_ {
+        SiteId::all(self.len()).filter(|&site| self.is_up(site))
+    }
+
+    /// Whom a site takes for the leader.
+    pub fn leader_at(&self, site: SiteId) -> Option<SiteId> {
+        self.protocol(site).leader()
+    }
+
+    /// The election's state at a site.
+    pub fn protocol(&self, site: SiteId) -> &E {
+        self.sites[site.index()].protocol()
+    }
+
+    /// A site misses the leader.
+    pub fn campaign(&mut self, site: SiteId, out: &mut Out<E>) {
+        self.sites[site.index()].input(Campaign, out);
+    }
+
+    /// A message arrives.
+    pub fn deliver(&mut self, from: SiteId, to: SiteId, message: <E as Protocol>::Message, out: &mut Out<E>) {
+        self.sites[to.index()].deliver(from, 0, message, out);
+    }
+
+    /// A timer runs out.
+    pub fn timer(&mut self, site: SiteId, timer: <E as Protocol>::Timer, out: &mut Out<E>) {
+        self.sites[site.index()].timer(timer, out);
+    }
+
+    /// A site's failure detector suspects another.
+    pub fn suspect(&mut self, site: SiteId, suspect: SiteId, out: &mut Out<E>) {
+        self.sites[site.index()].suspect(suspect, out);
+    }
+
+    /// A site stops, and loses what it knew.
+    pub fn crash(&mut self, site: SiteId) {
+        self.up[site.index()] = false;
+    }
+
+    /// A crashed site starts from scratch and does not know the leader.
+    pub fn restart(&mut self, id: SiteId, options: &E::Options, out: &mut Out<E>) {
+        let setup = Setup { sites: self.len(), leader: None, options: options.clone() };
+        self.sites[id.index()] = Site::new(id, out, |out| E::start(id, &setup, out));
+        self.up[id.index()] = true;
+    }
+
+    /// What is wrong with what a step of a site told it: that it leads although a higher site is up.
+    pub fn usurps(&self, site: SiteId, out: &Out<E>) -> Option<String> {
+        let leads = out.outputs.contains(&Elected(site));
+        let highest = self.live().next_back().filter(|&highest| leads && highest > site)?;
+        Some(format!("{site} comes to lead although {highest} is up"))
+    }
+
+    /// The leader that everybody who is up agrees on, if they do and it is up; otherwise what each of them believes.
+    pub fn agreement(&self) -> Result<SiteId, String> {
+        let mut beliefs = self.live().map(|site| self.leader_at(site));
+        let Some(first) = beliefs.next() else { return Err("nobody is up".into()) };
+        match first {
+            Some(leader) if self.is_up(leader) && beliefs.all(|belief| belief == first) => Ok(leader),
+            _ => Err(self.beliefs()),
+        }
+    }
+
+    /// Who believes what: `S1, S2 follow S6, which is down; S6 leads`.
+    fn beliefs(&self) -> String {
+        let mut groups: Vec<(Option<SiteId>, Vec<SiteId>)> = Vec::new();
+        for site in self.live() {
+            let belief = self.leader_at(site);
+            match groups.iter_mut().find(|(known, _)| *known == belief) {
+                Some((_, sites)) => sites.push(site),
+                None => groups.push((belief, vec![site])),
+            }
+        }
+        let told = groups.iter().map(|(belief, sites)| {
+            let (who, s) = (lockkeeper_core::mutex::list(sites, ""), if sites.len() == 1 { "s" } else { "" });
+            match belief {
+                None => format!("{who} know{s} no leader"),
+                Some(leader) if self.is_up(*leader) => format!("{who} follow{s} {leader}"),
+                Some(leader) => format!("{who} follow{s} {leader}, which is down"),
+            }
+        });
+        told.collect::<Vec<_>>().join("; ")
+    }
+}

@@ -1,0 +1,147 @@
+//! Elections: runs in virtual time, and every run of a small system.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`electorate`] | the sites and their steps, without time; what must hold of them |
+//! | [`sim`] | one run in virtual time |
+//! | [`report`] | what runs told |
+//! | [`check`] | every order of events in a small system |
+//! | [`cost`] | the papers' cases, measured |
+//! | [`mod@explain`] | an election told from its own file |
+
+pub mod check;
+pub mod cost;
+pub mod electorate;
+pub mod explain;
+pub mod report;
+pub mod sim;
+
+pub use electorate::Property;
+pub use report::Report;
+
+use crate::property::Names;
+use crate::runner::Error;
+use crate::spec::{Action, MOST_SITES, Spec};
+use crate::time::Time;
+use crate::trace::{Sink, Tracer};
+use lockkeeper_core::mutex::Settings;
+use lockkeeper_core::registry::{self, ElectionVisitor};
+use lockkeeper_core::{Election, Protocol, SiteId, Vocabulary};
+use rayon::prelude::*;
+use report::Run;
+use sim::Sim;
+
+/// An election to run. At its start, everybody takes the highest site for the leader.
+#[derive(Clone, Debug)]
+pub struct ElectionSpec {
+    /// The system: the election's slug as its algorithm, its settings, sites, network, detector and faults. Loads and
+    /// entries have no meaning here.
+    pub system: Spec,
+    /// Who misses the leader, and when.
+    pub initiators: Vec<(SiteId, Time)>,
+}
+
+impl ElectionSpec {
+    /// An election of so many sites in which nothing happens yet.
+    pub fn new(election: &str, sites: usize) -> Self {
+        Self { system: Spec::new(election, sites), initiators: Vec::new() }
+    }
+
+    /// When sites notice that are not told when: at the first crash.
+    pub fn first_crash(&self) -> Time {
+        let crashes =
+            self.system.script.iter().filter(|scripted| matches!(scripted.action, Action::Crash(_)));
+        crashes.map(|scripted| scripted.at).min().unwrap_or(Time::ZERO)
+    }
+
+    /// The command that runs this with the given seed.
+    pub fn command(&self, seed: u64) -> String {
+        self.system.election_command(&self.initiators, seed)
+    }
+}
+
+/// Runs an election with successive seeds, on all cores. The report does not depend on how many.
+pub fn elect(spec: &ElectionSpec, seed: u64, seeds: u64) -> Result<Report, Error> {
+    visit(spec, Elect { spec, seed, seeds })?
+}
+
+/// Runs an election once and hands every event to `sink`.
+pub fn trace(spec: &ElectionSpec, seed: u64, sink: &mut dyn Sink) -> Result<Report, Error> {
+    visit(spec, Trace { spec, seed, sink })?
+}
+
+fn visit<V: ElectionVisitor>(spec: &ElectionSpec, visitor: V) -> Result<V::Output, Error> {
+    let sites = spec.system.sites;
+    if sites == 0 || sites > MOST_SITES {
+        return Err(Error::Usage(format!(
+            "a system has between 1 and {MOST_SITES} sites, and {sites} were asked for"
+        )));
+    }
+    let unknown = || {
+        let known: Vec<&str> = registry::ELECTIONS.iter().map(|entry| entry.about.slug).collect();
+        Error::Usage(format!(
+            "there is no election '{}': there is {}",
+            spec.system.algorithm,
+            known.join(", ")
+        ))
+    };
+    registry::visit_election(&spec.system.algorithm, visitor).ok_or_else(unknown)
+}
+
+/// The election's options, once everything about the spec has been found to make sense.
+fn check_spec<E: Election>(spec: &ElectionSpec) -> Result<E::Options, Error> {
+    let system = &spec.system;
+    let mut settings = Settings::new(system.settings.iter().cloned());
+    let options = E::options(&mut settings, system.sites).map_err(Error::Usage)?;
+    settings.nothing_left().map_err(Error::Usage)?;
+    system.network.delay.fits(system.sites).map_err(Error::Usage)?;
+    let scripted = system.script.iter().flat_map(|scripted| scripted.action.processes());
+    let named = scripted.map(|(site, _)| site).chain(spec.initiators.iter().map(|(site, _)| *site));
+    match named.into_iter().find(|site| site.index() >= system.sites) {
+        Some(site) => Err(Error::Usage(format!(
+            "there is no site {site}: sites are numbered from 1 to {}",
+            system.sites
+        ))),
+        None => Ok(options),
+    }
+}
+
+fn report<E: Election>(spec: &ElectionSpec, seed: u64, runs: Vec<Run>) -> Report {
+    Report::new(spec, seed, <E as Protocol>::Message::WORDS, runs)
+}
+
+struct Elect<'a> {
+    spec: &'a ElectionSpec,
+    seed: u64,
+    seeds: u64,
+}
+
+impl ElectionVisitor for Elect<'_> {
+    type Output = Result<Report, Error>;
+
+    fn visit<E: Election>(self) -> Self::Output {
+        let options = check_spec::<E>(self.spec)?;
+        let one = |seed| Sim::<E>::new(self.spec, options.clone(), seed, None).run().0;
+        let runs = (self.seed..self.seed.saturating_add(self.seeds)).into_par_iter().map(one).collect();
+        Ok(report::<E>(self.spec, self.seed, runs))
+    }
+}
+
+struct Trace<'a> {
+    spec: &'a ElectionSpec,
+    seed: u64,
+    sink: &'a mut dyn Sink,
+}
+
+impl ElectionVisitor for Trace<'_> {
+    type Output = Result<Report, Error>;
+
+    fn visit<E: Election>(self) -> Self::Output {
+        let options = check_spec::<E>(self.spec)?;
+        let sites = self.spec.system.sites;
+        let tracer = Tracer::new(self.sink, Names { sites }, sites);
+        let (run, traced) = Sim::<E>::new(self.spec, options, self.seed, Some(tracer)).run();
+        traced.map_err(Error::Trace)?;
+        Ok(report::<E>(self.spec, self.seed, vec![run]))
+    }
+}

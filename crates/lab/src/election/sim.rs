@@ -1,0 +1,425 @@
+//! One election in virtual time.
+//!
+//! An election has no load, no entries and no window of measurement; all else is shared with the simulator of mutual
+//! exclusion: queue, network, detectors, scripts, traces.
+
+use super::ElectionSpec;
+use super::electorate::{Electorate, Property};
+use super::report::{Breach, Run, Took};
+use crate::detector::Detector;
+use crate::network::Network;
+use crate::queue::Queue;
+use crate::sim::step_in_words;
+use crate::spec::{Action, Scripted};
+use crate::time::Time;
+use crate::trace::{Arrival, Stamp, Tracer, What};
+use lockkeeper_core::protocol::TimerChange;
+use lockkeeper_core::{Elected, Election, Out, Protocol, SiteId, Vocabulary};
+use slab::Slab;
+use smallvec::SmallVec;
+
+/// A run with more events than so many for each pair of sites goes on for ever.
+const MOST_EVENTS_PER_PAIR: u64 = 2_000;
+
+struct Flight<M> {
+    from: SiteId,
+    to: SiteId,
+    message: M,
+    sent: Time,
+    stamp: Option<Stamp>,
+    /// Arrived, and waiting for the site to get round to it.
+    in_service: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Arrive(usize),
+    Campaign(SiteId),
+    Timer { site: SiteId, generation: u64 },
+    Script(usize),
+    Suspect { site: SiteId, suspect: SiteId },
+    Heartbeat(SiteId),
+    HeartbeatArrives { from: SiteId, to: SiteId },
+    WrongSuspicion,
+}
+
+impl Event {
+    /// Whether it belongs to the background that goes on even when nothing is left to happen.
+    fn is_background(self) -> bool {
+        matches!(self, Self::Heartbeat(_) | Self::HeartbeatArrives { .. } | Self::WrongSuspicion)
+    }
+}
+
+/// One run.
+pub struct Sim<'a, E: Election> {
+    spec: &'a ElectionSpec,
+    options: E::Options,
+    script: Vec<Scripted>,
+    electorate: Electorate<E>,
+    out: Out<E>,
+    network: Network,
+    detector: Detector,
+    tracer: Option<Tracer<'a>>,
+    queue: Queue<Event>,
+    flights: Slab<Flight<<E as Protocol>::Message>>,
+    /// Where sites are paused, what waits for them.
+    paused: Vec<Option<Vec<Event>>>,
+    busy_until: Vec<Time>,
+    timers: Vec<Vec<(<E as Protocol>::Timer, u64)>>,
+    generation: u64,
+    now: Time,
+    /// Events in the queue that are not background.
+    foreground: u64,
+    last_foreground: Time,
+    /// Since when messages flow without agreement.
+    unsettled_since: Option<Time>,
+    run: Run,
+}
+
+impl<'a, E: Election> Sim<'a, E> {
+    /// A run at its start.
+    pub fn new(spec: &'a ElectionSpec, options: E::Options, seed: u64, tracer: Option<Tracer<'a>>) -> Self {
+        let sites = spec.system.sites;
+        let mut out = Out::new(sites);
+        let mut sim = Self {
+            electorate: Electorate::new(sites, &options, &mut out),
+            out,
+            options,
+            script: spec.system.whole_script(),
+            network: Network::new(&spec.system.network, seed),
+            detector: Detector::new(spec.system.detector, sites, seed),
+            tracer,
+            queue: Queue::default(),
+            flights: Slab::new(),
+            paused: vec![None; sites],
+            busy_until: vec![Time::ZERO; sites],
+            timers: vec![Vec::new(); sites],
+            generation: 0,
+            now: Time::ZERO,
+            foreground: 0,
+            last_foreground: Time::ZERO,
+            unsettled_since: None,
+            run: Run::new(sites, <E as Protocol>::Message::WORDS.len()),
+            spec,
+        };
+        sim.plan_start();
+        sim
+    }
+
+    fn plan_start(&mut self) {
+        let leader = self.electorate.live().next_back();
+        if let Some(leader) = leader {
+            self.trace_bare(leader, What::Elected { leader });
+        }
+        for index in 0..self.script.len() {
+            self.plan(self.script[index].at, Event::Script(index));
+        }
+        for (site, at) in &self.spec.initiators {
+            self.plan(*at, Event::Campaign(*site));
+        }
+        if let Some(first) = self.detector.first_heartbeat() {
+            for site in SiteId::all(self.electorate.len()) {
+                self.plan(first, Event::Heartbeat(site));
+            }
+        }
+        if let Some(first) = self.detector.until_wrong_suspicion() {
+            self.plan(first, Event::WrongSuspicion);
+        }
+    }
+
+    /// Runs to the end.
+    pub fn run(mut self) -> (Run, std::io::Result<()>) {
+        let most = MOST_EVENTS_PER_PAIR * (self.electorate.len() as u64 + 1).pow(2);
+        while self.foreground > 0 || self.now < self.last_foreground + self.detector.patience() {
+            let Some((at, event)) = self.queue.pop() else { break };
+            self.now = at;
+            self.run.events += 1;
+            if !event.is_background() {
+                self.foreground -= 1;
+                self.last_foreground = at;
+            }
+            self.handle(event);
+            if self.run.events > most {
+                let what = format!("after {most} events messages still go round");
+                self.breach(Property::Termination, what);
+                break;
+            }
+        }
+        self.judge();
+        let traced = self.tracer.take().map_or(Ok(()), |tracer| tracer.finish(self.now));
+        self.run.end = self.now;
+        (self.run, traced)
+    }
+
+    fn judge(&mut self) {
+        match self.electorate.agreement() {
+            Ok(leader) => self.run.leader = Some(leader),
+            Err(what) => self.breach(Property::Agreement, what),
+        }
+        for (outcome, site) in self.run.outcome.iter_mut().zip(SiteId::all(self.electorate.len())) {
+            outcome.up = self.electorate.is_up(site);
+            outcome.leader = self.electorate.leader_at(site).filter(|_| outcome.up);
+        }
+    }
+
+    fn breach(&mut self, property: Property, what: String) {
+        if self.run.breaches.iter().all(|known| known.property != property) {
+            self.run.breaches.push(Breach { property, at: self.now, what });
+        }
+    }
+
+    fn plan(&mut self, at: Time, event: Event) {
+        self.foreground += u64::from(!event.is_background());
+        self.queue.push(at, event);
+    }
+
+    fn handle(&mut self, event: Event) {
+        match event {
+            Event::Arrive(place) => self.arrive(place),
+            Event::Campaign(site) => {
+                if self.can_act(site, event) {
+                    self.electorate.campaign(site, &mut self.out);
+                    self.after_step(site, What::Campaign);
+                }
+            }
+            Event::Timer { site, generation } => {
+                let is_armed =
+                    |timers: &[(_, u64)]| timers.iter().position(|(_, known)| *known == generation);
+                let Some(place) = is_armed(&self.timers[site.index()]) else { return };
+                if self.can_act(site, event) {
+                    let (timer, _) = self.timers[site.index()].swap_remove(place);
+                    self.electorate.timer(site, timer, &mut self.out);
+                    self.after_step(site, What::Timer);
+                }
+            }
+            Event::Script(index) => {
+                let action = self.script[index].action.clone();
+                self.act(&action);
+            }
+            Event::Suspect { site, suspect } => {
+                if self.can_act(site, event) {
+                    self.suspect(site, suspect);
+                }
+            }
+            Event::Heartbeat(site) => self.heartbeat(site),
+            Event::HeartbeatArrives { from, to } => {
+                if self.electorate.is_up(to) && !self.network.is_cut(from, to, self.now) {
+                    self.detector.heard(to, from, self.now);
+                }
+            }
+            Event::WrongSuspicion => {
+                let (site, suspect) = self.detector.wrong_suspicion();
+                if self.electorate.is_up(site) {
+                    self.suspect(site, suspect);
+                }
+                if let Some(pause) = self.detector.until_wrong_suspicion() {
+                    self.plan(self.now + pause, Event::WrongSuspicion);
+                }
+            }
+        }
+    }
+
+    /// Whether the site is up and not paused; in a pause the event is kept for when it goes on.
+    fn can_act(&mut self, site: SiteId, event: Event) -> bool {
+        match &mut self.paused[site.index()] {
+            Some(kept) => {
+                kept.push(event);
+                false
+            }
+            None => self.electorate.is_up(site),
+        }
+    }
+
+    fn suspect(&mut self, site: SiteId, suspect: SiteId) {
+        self.electorate.suspect(site, suspect, &mut self.out);
+        self.after_step(site, What::Suspect { suspect });
+    }
+
+    fn heartbeat(&mut self, site: SiteId) {
+        let Some(pause) = self.detector.heartbeat_pause() else { return };
+        self.plan(self.now + pause, Event::Heartbeat(site));
+        if !self.electorate.is_up(site) || self.paused[site.index()].is_some() {
+            return;
+        }
+        for to in SiteId::all(self.electorate.len()).filter(|&to| to != site) {
+            for at in self.arrivals(site, to) {
+                self.plan(at, Event::HeartbeatArrives { from: site, to });
+            }
+        }
+        for suspect in self.detector.newly_silent(site, self.now) {
+            self.suspect(site, suspect);
+        }
+    }
+
+    fn arrivals(&mut self, from: SiteId, to: SiteId) -> SmallVec<[Time; 2]> {
+        let mut arrivals = SmallVec::new();
+        self.network.send(self.now, from, to, |at| arrivals.push(at));
+        arrivals
+    }
+
+    fn arrive(&mut self, place: usize) {
+        let flight = &mut self.flights[place];
+        let (from, to) = (flight.from, flight.to);
+        if !self.electorate.is_up(to) || self.network.is_cut(from, to, self.now) {
+            return self.lose(place);
+        }
+        let service = self.network.service(to);
+        if service > Time::ZERO && !flight.in_service {
+            flight.in_service = true;
+            let done = self.busy_until[to.index()].max(self.now) + service;
+            self.busy_until[to.index()] = done;
+            return self.plan(done, Event::Arrive(place));
+        }
+        if self.can_act(to, Event::Arrive(place)) {
+            let Flight { message, sent, stamp, .. } = self.flights.remove(place);
+            let told = self.tracer.is_some().then(|| message.to_string());
+            self.electorate.deliver(from, to, message, &mut self.out);
+            if let (Some(tracer), Some(stamp), Some(told)) = (&mut self.tracer, &stamp, &told) {
+                let (why, sends) = step_in_words(&self.out);
+                tracer.receive(self.now, to, Arrival { from, stamp, message: told, sent }, &why, &sends);
+            }
+            self.settle(to);
+        }
+    }
+
+    fn lose(&mut self, place: usize) {
+        let Flight { from, to, message, sent, stamp, .. } = self.flights.remove(place);
+        if let (Some(tracer), Some(stamp)) = (&mut self.tracer, &stamp) {
+            tracer.lost(self.now, to, Arrival { from, stamp, message: &message, sent });
+        }
+    }
+
+    /// Tells of a step that no message caused, and does what it wants done.
+    fn after_step(&mut self, site: SiteId, what: What<'_>) {
+        if let Some(tracer) = &mut self.tracer {
+            let (why, sends) = step_in_words(&self.out);
+            tracer.local(self.now, site, what, &why, &sends);
+        }
+        self.settle(site);
+    }
+
+    /// Does what a step wants done.
+    fn settle(&mut self, site: SiteId) {
+        if let Some(what) = self.electorate.usurps(site, &self.out) {
+            self.breach(Property::HighestLeads, what);
+        }
+        self.measure_agreement(!self.out.sends.is_empty());
+        let mut stamp = None;
+        for (to, message) in std::mem::take(&mut self.out.sends) {
+            self.run.count(&message);
+            stamp = self.tracer.as_mut().map(|tracer| tracer.stamp(site, stamp.take()));
+            self.send(Flight {
+                from: site,
+                to,
+                message,
+                sent: self.now,
+                stamp: stamp.clone(),
+                in_service: false,
+            });
+        }
+        for Elected(leader) in std::mem::take(&mut self.out.outputs) {
+            self.run.outcome[site.index()].since = Some(self.now);
+            if leader == site {
+                self.run.announced.push(super::report::Announced { at: self.now, site });
+            }
+            self.trace_bare(site, What::Elected { leader });
+        }
+        self.change_timers(site);
+    }
+
+    /// An election takes from the first message sent without agreement until there is agreement.
+    fn measure_agreement(&mut self, sends: bool) {
+        let agreed = self.electorate.agreement().is_ok();
+        if agreed && let Some(from) = self.unsettled_since.take() {
+            self.run.elections.push(Took { from, to: self.now });
+        } else if !agreed && sends {
+            self.unsettled_since.get_or_insert(self.now);
+        }
+    }
+
+    fn send(&mut self, flight: Flight<<E as Protocol>::Message>) {
+        let arrivals = self.arrivals(flight.from, flight.to);
+        if arrivals.is_empty() {
+            let place = self.flights.insert(flight);
+            return self.lose(place);
+        }
+        for at in arrivals {
+            let copy = Flight { message: flight.message.clone(), stamp: flight.stamp.clone(), ..flight };
+            let place = self.flights.insert(copy);
+            self.plan(at, Event::Arrive(place));
+        }
+    }
+
+    fn change_timers(&mut self, site: SiteId) {
+        for change in std::mem::take(&mut self.out.timers) {
+            let (TimerChange::Arm { timer, .. } | TimerChange::Disarm { timer }) = &change;
+            self.timers[site.index()].retain(|(known, _)| known != timer);
+            if let TimerChange::Arm { timer, after_milli_t } = change {
+                self.generation += 1;
+                self.timers[site.index()].push((timer, self.generation));
+                let at = self.now + Time::from_milli_t(after_milli_t);
+                self.plan(at, Event::Timer { site, generation: self.generation });
+            }
+        }
+    }
+
+    fn act(&mut self, action: &Action) {
+        match action {
+            Action::Crash(site) if self.electorate.is_up(*site) => self.crash(*site),
+            Action::Recover(site) if !self.electorate.is_up(*site) => {
+                self.electorate.restart(*site, &self.options, &mut self.out);
+                self.busy_until[site.index()] = self.now;
+                self.after_step(*site, What::Recover);
+            }
+            Action::Pause(site) if self.electorate.is_up(*site) => {
+                self.paused[site.index()].get_or_insert_default();
+                self.trace_bare(*site, What::Pause);
+            }
+            Action::Resume(site) => {
+                if let Some(kept) = self.paused[site.index()].take() {
+                    self.trace_bare(*site, What::Resume);
+                    kept.into_iter().for_each(|event| self.plan(self.now, event));
+                }
+            }
+            Action::Cut(left, right, one_way) => {
+                self.network.cut(left.clone(), right.clone(), *one_way, self.now);
+                self.say("the network is cut");
+            }
+            Action::Heal(left, right) => {
+                self.network.heal(left, right, self.now);
+                self.say("the cut heals");
+            }
+            _ => {}
+        }
+    }
+
+    fn crash(&mut self, site: SiteId) {
+        self.electorate.crash(site);
+        self.timers[site.index()].clear();
+        for event in self.paused[site.index()].take().into_iter().flatten() {
+            if let Event::Arrive(place) = event {
+                self.lose(place);
+            }
+        }
+        self.trace_bare(site, What::Crash);
+        self.measure_agreement(false);
+        let delay = self.spec.system.network.delay.typical();
+        if let Some(delay) = self.detector.crash_noticed_after(delay) {
+            for other in SiteId::all(self.electorate.len()).filter(|&other| other != site) {
+                self.plan(self.now + delay, Event::Suspect { site: other, suspect: site });
+            }
+        }
+    }
+
+    fn trace_bare(&mut self, site: SiteId, what: What<'_>) {
+        if let Some(tracer) = &mut self.tracer {
+            tracer.local(self.now, site, what, &[], &[]);
+        }
+    }
+
+    fn say(&mut self, text: &str) {
+        if let Some(tracer) = &mut self.tracer {
+            tracer.say(self.now, text);
+        }
+    }
+}

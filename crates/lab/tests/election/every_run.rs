@@ -1,0 +1,72 @@
+//! Every order of events in systems of 3 and 4 sites: one crash at any point, sites that campaign of their own accord at
+//! any point, and all survivors campaigning when they notice that the leader has died.
+//!
+//! The numbers of states are pinned: whoever changes an election or the search sees how much is still tried.
+
+use lockkeeper_core::Election;
+use lockkeeper_core::elections::bully::Bully;
+use lockkeeper_core::elections::chang_roberts::ChangRoberts;
+use lockkeeper_core::elections::ring_election::RingElection;
+use lockkeeper_lab::election::Property;
+use lockkeeper_lab::election::check::{Bounds, Timing, Verdict, check};
+
+fn explore<E: Election>(sites: usize, initiators: u8, fifo: bool, timing: Timing) -> Verdict {
+    let bounds = Bounds { sites, initiators, crashes: 1, fifo, timing, most_states: 3_000_000 };
+    check::<E>(&bounds, &E::Options::default())
+}
+
+fn holds<E: Election>(sites: usize, initiators: u8, fifo: bool, states: usize) {
+    let verdict = explore::<E>(sites, initiators, fifo, Timing::Synchronous);
+    if let Some(counterexample) = verdict.counterexample {
+        panic!("{}, {sites} sites: {counterexample}", E::ABOUT.slug);
+    }
+    assert!(verdict.complete && verdict.at_rest > 0);
+    assert_eq!(verdict.states, states, "{}, {sites} sites", E::ABOUT.slug);
+}
+
+#[test]
+fn three_sites_bully() {
+    holds::<Bully>(3, 3, true, 9_788);
+    holds::<Bully>(3, 2, false, 5_639);
+}
+
+#[test]
+fn three_sites_ring_election() {
+    holds::<RingElection>(3, 2, false, 412_648);
+}
+
+#[test]
+fn three_sites_chang_roberts() {
+    holds::<ChangRoberts>(3, 3, true, 482_345);
+    holds::<ChangRoberts>(3, 2, false, 156_683);
+}
+
+#[test]
+fn four_sites_bully() {
+    holds::<Bully>(4, 1, true, 149_274);
+}
+
+#[test]
+fn four_sites_ring_election() {
+    holds::<RingElection>(4, 1, true, 1_074_460);
+}
+
+#[test]
+fn four_sites_chang_roberts() {
+    holds::<ChangRoberts>(4, 1, true, 410_993);
+}
+
+/// The shortest way to two leaders: nothing but a timeout that does not wait for the answer.
+#[test]
+fn a_timeout_that_is_too_short_makes_two_leaders() {
+    fn breaks<E: Election>(steps: usize) {
+        let verdict = explore::<E>(3, 1, true, Timing::TooShort);
+        let found = verdict.counterexample.expect("two leaders");
+        assert_eq!(found.property, Property::HighestLeads);
+        assert_eq!(found.what, "S1 comes to lead although S3 is up");
+        assert_eq!(found.story.len(), steps, "{found}");
+    }
+    breaks::<Bully>(2);
+    breaks::<RingElection>(3);
+    breaks::<ChangRoberts>(3);
+}

@@ -1,0 +1,221 @@
+//! Elections in virtual time: crashes, recoveries, several initiators, cuts, detectors.
+
+use super::{at, election, site, t};
+use lockkeeper_core::registry;
+use lockkeeper_lab::delay::Delay;
+use lockkeeper_lab::election::{ElectionSpec, Property, Report, elect, trace};
+use lockkeeper_lab::network::Partition;
+use lockkeeper_lab::spec::{Action, DetectorSpec};
+use lockkeeper_lab::trace::Story;
+
+fn names() -> impl Iterator<Item = &'static str> {
+    registry::ELECTIONS.iter().map(|entry| entry.about.slug)
+}
+
+fn run(spec: &ElectionSpec) -> Report {
+    elect(spec, 1, 1).unwrap()
+}
+
+/// Who everybody agrees on.
+fn leader(spec: &ElectionSpec) -> String {
+    let report = run(spec);
+    assert!(report.held(), "{:?}", report.violations);
+    assert_eq!(report.leaders.len(), 1);
+    report.leaders.into_keys().next().unwrap()
+}
+
+#[test]
+fn the_highest_is_elected_whoever_starts() {
+    for name in names() {
+        for sites in [2, 3, 7] {
+            for initiator in 1..sites {
+                let mut spec = election(name, sites, &[(initiator, 10.0)]);
+                at(&mut spec, 10.0, Action::Crash(site(sites)));
+                assert_eq!(leader(&spec), format!("S{}", sites - 1), "{name}");
+            }
+        }
+        assert_eq!(leader(&election(name, 1, &[(1, 0.0)])), "S1", "{name}, all alone");
+    }
+}
+
+#[test]
+fn several_who_start_at_once_elect_one() {
+    for name in names() {
+        let everybody: Vec<(usize, f64)> = (1..7).map(|number| (number, 10.0)).collect();
+        let mut spec = election(name, 7, &everybody);
+        at(&mut spec, 10.0, Action::Crash(site(7)));
+        assert_eq!(leader(&spec), "S6");
+        let report = run(&spec);
+        assert!(report.announced.iter().all(|announced| announced.site == site(6)), "{name}");
+    }
+}
+
+#[test]
+fn a_site_that_comes_back_and_knows_no_leader_starts_an_election() {
+    for name in names() {
+        let mut spec = election(name, 7, &[(1, 10.0)]);
+        at(&mut spec, 10.0, Action::Crash(site(7)));
+        at(&mut spec, 50.0, Action::Recover(site(7)));
+        assert_eq!(leader(&spec), "S7", "{name}");
+        let report = run(&spec);
+        assert_eq!(report.announced.first().map(|announced| announced.site), Some(site(6)));
+        assert_eq!(
+            report.elections.len(),
+            2,
+            "one after the crash, one after the recovery: {:?}",
+            report.elections
+        );
+
+        let mut low = election(name, 5, &[]);
+        at(&mut low, 1.0, Action::Crash(site(2)));
+        at(&mut low, 9.0, Action::Recover(site(2)));
+        assert_eq!(leader(&low), "S5", "{name}: it learns of the leader that there is");
+    }
+}
+
+/// The leader dies, and then whoever starts, or the one that is about to be elected, at any time during the election.
+#[test]
+fn initiators_and_candidates_may_die_at_any_time() {
+    for name in names() {
+        for (victim, expected) in [(2, "S6"), (6, "S5"), (5, "S6"), (1, "S6")] {
+            for quarter in 0..100 {
+                let mut spec = election(name, 7, &[(2, 10.0)]);
+                spec.system.detector = DetectorSpec::Perfect;
+                at(&mut spec, 10.0, Action::Crash(site(7)));
+                at(&mut spec, 10.0 + f64::from(quarter) / 4.0, Action::Crash(site(victim)));
+                assert_eq!(leader(&spec), expected, "{}", spec.command(1));
+            }
+        }
+    }
+}
+
+/// Crashes and recoveries at random, one after the other, with delays that stay within what the timeout allows.
+#[test]
+fn random_faults_one_after_the_other_always_end_in_agreement() {
+    for name in names() {
+        for seed in 0..300_usize {
+            let sites = 2 + seed % 6;
+            let mut spec = election(name, sites, &[(1 + seed % sites, 3.0)]);
+            spec.system.detector = DetectorSpec::Perfect;
+            spec.system.network.delay = Delay::parse("uniform:0.1..1.4").unwrap();
+            let mut down = Vec::new();
+            for step in 0..5 {
+                let time = 60.0 * f64::from(step) + (seed % 17) as f64 / 3.0;
+                let victim = site(1 + (seed * 7 + step as usize * 3) % sites);
+                match down.iter().position(|&other| other == victim) {
+                    Some(place) => at(&mut spec, time, Action::Recover(down.swap_remove(place))),
+                    None if down.len() + 1 < sites => {
+                        at(&mut spec, time, Action::Crash(victim));
+                        down.push(victim);
+                    }
+                    None => {}
+                }
+            }
+            let report = elect(&spec, seed as u64, 1).unwrap();
+            assert!(report.held(), "{}\n{:?}", spec.command(seed as u64), report.violations);
+        }
+    }
+}
+
+/// One leader on each side, and still two when the cut has healed, until somebody asks again.
+#[test]
+fn a_partition_gives_each_side_a_leader() {
+    for name in names() {
+        let mut spec = election(name, 7, &[(1, 31.0)]);
+        spec.system.network.partitions = vec![Partition::parse("1,2,3|4,5,6,7@30..60", 7).unwrap()];
+        let report = run(&spec);
+        assert_eq!(report.properties.highest_leads, "violated", "{name}");
+        assert_eq!(report.properties.agreement, "violated", "{name}");
+        let found =
+            report.violations.iter().find(|found| found.breach.property == Property::Agreement).unwrap();
+        assert_eq!(found.breach.what, "S1, S2, S3 follow S3; S4, S5, S6, S7 follow S7");
+
+        spec.initiators.push((site(2), t(70.0)));
+        let report = run(&spec);
+        assert_eq!(
+            report.properties.agreement, "held",
+            "{name}: whoever asks after the cut finds the highest"
+        );
+    }
+}
+
+/// Delays that are now and then longer than the timeout allows: two leaders, with the command that shows it.
+#[test]
+fn slow_messages_make_two_leaders() {
+    for name in names() {
+        let mut spec = election(name, 5, &[(1, 0.0)]);
+        spec.system.network.delay = Delay::parse("exponential:1").unwrap();
+        let report = elect(&spec, 1, 50).unwrap();
+        assert_eq!(report.properties.highest_leads, "violated", "{name}");
+        let found = &report.violations[0];
+        let again = elect(&spec, found.seed, 1).unwrap();
+        assert_eq!(again.violations[0].breach, found.breach);
+        assert!(found.reproduce.starts_with(&format!("lockkeeper sim --election {name} --sites 5")));
+
+        spec.system.settings.push(("timeout".into(), "40".into()));
+        let report = elect(&spec, 1, 50).unwrap();
+        assert!(report.held(), "{name}: a longer timeout helps: {:?}", report.violations.first());
+    }
+}
+
+/// The three detectors: one that is right, one that takes silence for death, one that errs.
+#[test]
+fn detectors_start_elections() {
+    for name in names() {
+        let mut spec = election(name, 5, &[]);
+        at(&mut spec, 10.0, Action::Crash(site(5)));
+        let report = run(&spec);
+        assert_eq!(report.properties.agreement, "violated", "{name}: nobody notices without a detector");
+        for detector in ["perfect", "timeout:4"] {
+            spec.system.detector = DetectorSpec::parse(detector).unwrap();
+            assert_eq!(leader(&spec), "S4", "{name}, {detector}");
+        }
+        // Slow, not dead: it still leads, and silence makes another one lead beside it.
+        let mut slow = election(name, 5, &[]);
+        slow.system.detector = DetectorSpec::parse("timeout:4").unwrap();
+        at(&mut slow, 10.0, Action::Pause(site(5)));
+        at(&mut slow, 60.0, Action::Resume(site(5)));
+        assert_eq!(run(&slow).properties.highest_leads, "violated", "{name}");
+    }
+}
+
+#[test]
+fn a_run_can_be_told() {
+    let mut spec = election("bully", 3, &[(1, 10.0)]);
+    at(&mut spec, 10.0, Action::Crash(site(3)));
+    let mut story = Story::default();
+    trace(&spec, 1, &mut story).unwrap();
+    let told: Vec<String> = story.lines.iter().map(|(at, line)| format!("{at} {line}")).collect();
+    assert_eq!(
+        told,
+        [
+            "0 S3 leads.",
+            "10 S3 crashes.",
+            "10 S1 misses the leader: it asks every higher site whether it is there. It sends ELECTION to S2, S3.",
+            "11 S2 receives ELECTION from S1: it answers the lower site; it asks every higher site whether it is there. \
+             It sends OK to S1. It sends ELECTION to S3.",
+            "11 ELECTION from S1 to S3 is lost.",
+            "12 S1 receives OK from S2: it hears that a higher site is there and sits back.",
+            "12 ELECTION from S2 to S3 is lost.",
+            "14 a timer of S2 runs out: it finds no higher site that is up and announces itself. \
+             It sends COORDINATOR to S1.",
+            "14 S2 leads.",
+            "15 S1 receives COORDINATOR from S2: it accepts the leader.",
+            "15 S1 takes S2 for the leader.",
+            "17 a timer of S2 runs out.",
+        ]
+    );
+}
+
+#[test]
+fn nonsense_is_refused_with_a_sentence() {
+    let refused = |spec: &ElectionSpec| elect(spec, 1, 1).unwrap_err().to_string();
+    assert!(refused(&election("bully", 3, &[(4, 0.0)])).contains("there is no site S4"));
+    assert!(refused(&election("bullly", 3, &[])).contains("there is bully, ring-election, chang-roberts"));
+    assert!(refused(&election("bully", 0, &[])).contains("between 1 and"));
+    let mut spec = election("bully", 3, &[]);
+    spec.system.settings.push(("timeout".into(), "0".into()));
+    assert!(refused(&spec).contains("a time between"));
+    spec.system.settings = vec![("colour".into(), "blue".into())];
+    assert!(refused(&spec).contains("there is timeout"));
+}
