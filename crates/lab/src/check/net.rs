@@ -432,6 +432,8 @@ impl<'m> Explorer<'m> {
         let me = SiteId::new(who);
         let sharing = self.traits.sharing;
         let own = self.facts(who, self.next[who]).timestamp;
+        // Such an entry conflicts with all before it, and the largest of their fences is known to somebody.
+        let excludes = sharing.conflict(entry.mode, Mode::Shared);
         let (mut inside, mut holders) = (Crowd::default(), Vec::new());
         let mut breach = None;
         for other in (0..self.machines).filter(|&other| other != who) {
@@ -442,7 +444,7 @@ impl<'m> Explorer<'m> {
                 inside.add(mode);
                 holders.push(name);
             }
-            if sharing.conflict(entry.mode, mode) && fence > entry.fence {
+            if excludes && fence > entry.fence {
                 breach = breach.or_else(|| Some(no_larger_fence(me)));
             }
             if waiting && sharing.compete(entry.mode, mode) {
@@ -458,7 +460,7 @@ impl<'m> Explorer<'m> {
                 breach = breach.or(Some(Breach { property: Property::TimestampOrder, sites, what }));
             }
         }
-        if sharing.conflict(entry.mode, Mode::Shared) {
+        if excludes {
             self.outdate_others(who);
         }
         if sharing.admits(inside, entry.mode) {

@@ -1,0 +1,159 @@
+//! stateright, another checker, finds the same number of states in the same models.
+
+use crate::lamport_mutex::LamportMutex;
+use crate::stateright_model::Spec;
+use lockkeeper_core::mutex::Channels;
+use lockkeeper_core::registry::{self, Visitor};
+use lockkeeper_core::{Mode, MutualExclusion, Setup, Sharing};
+use lockkeeper_lab::check::machine::{Cause, Entry, Faults, Machines};
+use lockkeeper_lab::check::mutex::Sites;
+use lockkeeper_lab::check::{Question, check};
+use stateright::{Checker, Model, Property};
+use std::fmt::Debug;
+
+/// A system of machines as stateright sees it: nothing packed, numbered or remembered.
+struct Plain<S>(S);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct State<L, M> {
+    locals: Vec<L>,
+    /// From each machine to each.
+    channels: Vec<Vec<Vec<M>>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Action {
+    Choice(usize, u32),
+    Deliver(usize, usize, usize),
+}
+
+impl<S> Plain<S>
+where
+    S: Machines,
+{
+    fn push(&self, channel: &mut Vec<S::Parcel>, parcel: S::Parcel) {
+        channel.push(parcel);
+        if !self.0.fifo() {
+            channel.sort();
+        }
+    }
+
+    fn entered(&self, state: &mut State<S::Local, S::Parcel>, who: usize, entry: Entry) {
+        if !self.0.sharing().conflict(entry.mode, Mode::Shared) {
+            return;
+        }
+        for (other, local) in state.locals.iter_mut().enumerate() {
+            if other != who {
+                self.0.outdate(local);
+            }
+        }
+        for channel in state.channels.iter_mut().flatten() {
+            channel.iter_mut().for_each(|parcel| self.0.outdate_parcel(parcel));
+            if !self.0.fifo() {
+                channel.sort();
+            }
+        }
+    }
+}
+
+impl<S> Model for Plain<S>
+where
+    S: Machines,
+    S::Local: Debug,
+    S::Parcel: Debug,
+{
+    type State = State<S::Local, S::Parcel>;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<Self::State> {
+        let machines = self.0.machines();
+        let (locals, sent) = self.0.start();
+        let mut state = State { locals, channels: vec![vec![Vec::new(); machines]; machines] };
+        for sent in sent {
+            self.push(&mut state.channels[sent.from][sent.to], sent.parcel);
+        }
+        vec![state]
+    }
+
+    fn actions(&self, state: &Self::State, actions: &mut Vec<Action>) {
+        for (who, local) in state.locals.iter().enumerate() {
+            let choices = self.0.choices(who, local).into_iter();
+            let plain = choices.filter(|choice| choice.fault.is_none() && choice.suspects.is_none());
+            actions.extend(plain.map(|choice| Action::Choice(who, choice.code)));
+            for from in 0..self.0.machines() {
+                let waiting = state.channels[from][who].len();
+                let deliverable = if self.0.fifo() { waiting.min(1) } else { waiting };
+                actions.extend((0..deliverable).map(|place| Action::Deliver(from, who, place)));
+            }
+        }
+    }
+
+    fn next_state(&self, state: &Self::State, action: Action) -> Option<Self::State> {
+        let mut next = state.clone();
+        let (who, step) = match action {
+            Action::Choice(who, code) => (who, self.0.step(who, &mut next.locals[who], Cause::Choice(code))),
+            Action::Deliver(from, who, place) => {
+                let parcel = next.channels[from][who].remove(place);
+                (who, self.0.step(who, &mut next.locals[who], Cause::Message(from, &parcel)))
+            }
+        };
+        if let Some(entry) = step.effect.entered {
+            self.entered(&mut next, who, entry);
+        }
+        for (to, parcel) in step.sends {
+            self.push(&mut next.channels[who][to], parcel);
+        }
+        Some(next)
+    }
+
+    fn properties(&self) -> Vec<Property<Self>> {
+        vec![Property::always("one at a time", |plain: &Self, state: &Self::State| {
+            let inside = (0..).zip(&state.locals).filter(|(who, local)| plain.0.facts(*who, local).inside).count();
+            plain.0.sharing() != Sharing::Mutex || inside <= 1
+        })]
+    }
+}
+
+struct Counted {
+    sites: usize,
+    requests: u8,
+}
+
+impl Visitor for Counted {
+    type Output = (u64, u64);
+
+    fn visit<P: MutualExclusion>(self) -> (u64, u64) {
+        let setup = Setup::new(self.sites, P::Options::default());
+        let fifo = P::ABOUT.channels == Channels::Fifo;
+        let sites = Sites::<P> { setup, requests: Some(self.requests), fifo, faults: Faults::default() };
+        let theirs = Plain(sites).checker().spawn_bfs().join();
+        theirs.assert_properties();
+        let question = Question::new(P::ABOUT.slug, self.sites).requests(self.requests);
+        let ours = check(&question, |_| true).unwrap();
+        assert!(ours.is_verified(), "{ours:?}");
+        (ours.distinct, theirs.unique_state_count() as u64)
+    }
+}
+
+#[test]
+fn of_every_algorithm_with_two_sites_that_ask_twice() {
+    for entry in registry::ALL.iter().filter(|entry| entry.about.deadlock_free) {
+        let (ours, theirs) = registry::visit(entry.about.slug, Counted { sites: 2, requests: 2 }).unwrap();
+        assert_eq!(ours, theirs, "{}", entry.about.slug);
+    }
+}
+
+#[test]
+fn of_some_algorithms_with_three_sites() {
+    for slug in ["ricart-agrawala", "maekawa", "suzuki-kasami", "naimi-trehel", "raymond", "readers-writers"] {
+        let (ours, theirs) = registry::visit(slug, Counted { sites: 3, requests: 1 }).unwrap();
+        assert_eq!(ours, theirs, "{slug}");
+    }
+}
+
+#[test]
+fn of_the_published_specification() {
+    let theirs = Spec(LamportMutex { processes: 3, max_clock: 3 }).checker().spawn_bfs().join();
+    theirs.assert_properties();
+    assert_eq!(theirs.unique_state_count(), 10_209);
+}
