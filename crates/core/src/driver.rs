@@ -4,7 +4,8 @@
 //! Each message of a lock carries the sender's *fence clock*, and a site that enters stamps the entry
 //! with its clock plus one. In an asynchronous system the exit from one critical section must happen
 //! before the next entry, or nothing could have ordered the two; so along the messages that ordered them
-//! the clock has travelled, and fences rise strictly, whatever the algorithm. No algorithm knows of it.
+//! the clock has travelled, and fences rise strictly, whatever the algorithm. No algorithm knows of it, but for those
+//! that go on without a crashed holder: nothing travelled from its entry, so they raise the clock themselves.
 
 use crate::{Out, Protocol, SiteId};
 
@@ -76,5 +77,6 @@ impl<P: Protocol> Site<P> {
         while let Some(message) = out.local.pop_front() {
             self.protocol.message(self.id, message, out);
         }
+        self.fence = self.fence.max(out.fence_floor);
     }
 }

@@ -66,6 +66,17 @@ pub trait MutualExclusion: Protocol<Input = Ask, Output = Entered> {
     /// section, and every site knows whatever it must know for that.
     fn start(me: SiteId, setup: &Setup<Self::Options>, out: &mut Out<Self>) -> Self;
 
+    /// Whether it goes on when sites crash, and come back from scratch, as long as one is always up and the failure
+    /// detector is perfect. Tests then let sites crash.
+    const SURVIVES_CRASHES: bool = false;
+
+    /// The state of a site that has crashed and starts from scratch, for the `life`th time. It knows nothing but that
+    /// and the setup, in which it is not the holder and has no token. An algorithm that lets such a site take part again
+    /// says how here.
+    fn restart(me: SiteId, _life: u32, setup: &Setup<Self::Options>, out: &mut Out<Self>) -> Self {
+        Self::start(me, setup, out)
+    }
+
     /// What the paper promises for this load and so many sites.
     fn expected(load: Load, sites: usize, options: &Self::Options) -> Expected;
 

@@ -199,6 +199,8 @@ pub struct Out<P: Protocol> {
     pub timers: Vec<TimerChange<P::Timer>>,
     /// The rules that fired.
     pub rules: Vec<P::Rule>,
+    /// What the fences of later entries must exceed, beside all that is known; see [`Out::raise_fence`].
+    pub fence_floor: u64,
 }
 
 impl<P: Protocol> Out<P> {
@@ -212,6 +214,7 @@ impl<P: Protocol> Out<P> {
             outputs: Vec::new(),
             timers: Vec::new(),
             rules: Vec::new(),
+            fence_floor: 0,
         }
     }
 
@@ -223,6 +226,7 @@ impl<P: Protocol> Out<P> {
         self.outputs.clear();
         self.timers.clear();
         self.rules.clear();
+        self.fence_floor = 0;
     }
 
     /// Sends a message. One to the site itself arrives at once, before the site's next event.
@@ -262,6 +266,12 @@ impl<P: Protocol> Out<P> {
     /// Takes back a wish to be woken.
     pub fn disarm(&mut self, timer: P::Timer) {
         self.timers.push(TimerChange::Disarm { timer });
+    }
+
+    /// Makes the fences of later entries exceed this number. For a protocol that goes on without a crashed holder,
+    /// from whose last entry nothing has travelled: who numbers such takeovers can keep their fences apart.
+    pub fn raise_fence(&mut self, floor: u64) {
+        self.fence_floor = floor;
     }
 
     /// Names the rule that this step follows.

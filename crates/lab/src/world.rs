@@ -25,6 +25,8 @@ pub struct World<P: MutualExclusion> {
     sites: Vec<Site<P>>,
     phases: Vec<Phase>,
     up: Vec<bool>,
+    /// How often each site has come back from a crash.
+    lives: Vec<u32>,
     tokens: i64,
     /// What the last step left behind.
     pub out: Out<P>,
@@ -47,6 +49,7 @@ impl<P: MutualExclusion> World<P> {
             sites: Vec::with_capacity(processes),
             phases: SiteId::all(processes).map(|site| setup.phase_of(site)).collect(),
             up: vec![true; processes],
+            lives: vec![0; processes],
             tokens: 0,
             out: Out::new(processes),
             setup,
@@ -142,7 +145,9 @@ impl<P: MutualExclusion> World<P> {
     pub fn restart(&mut self, id: SiteId) {
         let elsewhere = id.next_on_ring(self.setup.sites);
         let setup = Setup { holder: None, home: elsewhere, ..self.setup.clone() };
-        self.sites[id.index()] = Site::new(id, &mut self.out, |out| P::start(id, &setup, out));
+        self.lives[id.index()] += 1;
+        let life = self.lives[id.index()];
+        self.sites[id.index()] = Site::new(id, &mut self.out, |out| P::restart(id, life, &setup, out));
         self.tokens += i64::from(self.protocol(id).tokens());
         self.up[id.index()] = true;
     }

@@ -3,6 +3,7 @@
 pub mod bakery_messages;
 pub mod centralized;
 pub mod lamport;
+pub mod lodha_kshemkalyani;
 pub mod maekawa;
 pub mod maekawa_published;
 pub mod naimi_trehel;
@@ -13,3 +14,4 @@ pub mod roucairol_carvalho;
 pub mod suzuki_kasami;
 pub mod token_ring;
 pub mod token_ring_parked;
+pub mod token_ring_recovering;
