@@ -32,5 +32,5 @@ pub mod tree;
 pub use clock::{LamportClock, Timestamp};
 pub use driver::Site;
 pub use mutex::{About, Ask, Entered, Expected, Load, MutualExclusion, Phase, Setup};
-pub use protocol::{Field, Never, Out, Protocol, Purpose, Rules, Value, Vocabulary, Word};
+pub use protocol::{Field, Never, Out, Protocol, Purpose, Rules, Timeout, Value, Vocabulary, Word};
 pub use site::{SiteId, SiteSet};

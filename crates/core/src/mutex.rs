@@ -254,6 +254,9 @@ pub struct Setting {
     pub help: &'static str,
 }
 
+/// What the setting `timeout` may be.
+pub const TIMEOUT_VALUES: &str = "none or a time in T from 0.001 to 1e9";
+
 /// Settings by name, as a person gave them.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
@@ -282,6 +285,16 @@ impl Settings {
                 parse(value).ok_or_else(|| format!("the setting {name} takes {expected}, not '{value}'"))
             }
         }
+    }
+
+    /// The setting `timeout`, in thousandths of T; `None` where the site waits for ever.
+    pub fn take_timeout(&mut self) -> Result<Option<u64>, String> {
+        let parse = |text: &str| match text.parse::<f64>() {
+            _ if text == "none" => Some(None),
+            Ok(t) if (0.001..=1e9).contains(&t) => Some(Some((t * 1000.0 + 0.5) as u64)),
+            _ => None,
+        };
+        self.take("timeout", None, parse, TIMEOUT_VALUES)
     }
 
     /// Refuses what no algorithm asked for.

@@ -82,6 +82,10 @@ impl Field {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, serde::Deserialize)]
 pub enum Never {}
 
+/// The timer of a protocol whose only question to time is whether it has waited too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, serde::Deserialize)]
+pub struct Timeout;
+
 /// Why a message is sent: to get somebody in, or to say that somebody is out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {

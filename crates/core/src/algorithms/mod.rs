@@ -6,6 +6,7 @@ pub mod lamport;
 pub mod lodha_kshemkalyani;
 pub mod maekawa;
 pub mod maekawa_published;
+pub mod maekawa_variants;
 pub mod naimi_trehel;
 pub mod neilsen_mizuno;
 pub mod raymond;
