@@ -2,8 +2,9 @@
 
 use lockkeeper_core::SiteId;
 use lockkeeper_core::algorithms::maekawa::{Majority, Options};
+use lockkeeper_core::algorithms::token_ring_recovering::TokenRingRecovering;
 use lockkeeper_core::quorum::Construction;
-use lockkeeper_lab::conformance::spec_of;
+use lockkeeper_lab::conformance::{check, spec_of};
 use lockkeeper_lab::property::Property;
 use lockkeeper_lab::sim::Sim;
 use lockkeeper_lab::spec::{Action, DetectorSpec, LoadSpec, Scripted};
@@ -68,6 +69,26 @@ fn the_ring_recovers_from_several_crashes() {
     }
 }
 
+/// Random crashes that earlier forms of the ring did not survive.
+#[test]
+fn the_ring_survives_what_once_broke_it() {
+    let cases = [
+        (60, "a token made and used by a site that died at once, twice: fences did not rise"),
+        (194, "a JOIN that came after the crash of its sender: counted on for ever"),
+        (1_678, "a WHO-HAS that came after the crash of its sender stopped an asker who lived"),
+        (11_545, "a WELCOME meant for an earlier life"),
+        (12_800, "a holder's token refused for the sake of an asker who was dead"),
+        (14_941, "a WELCOME that came after the crash of its sender stopped an asker who lived"),
+        (20_139, "a token declined by a site that was not back, and asked for in too low an epoch"),
+        (50_312, "an old token kept by a site that was not back, and used"),
+    ];
+    for (case, what) in cases {
+        if let Err(failure) = check::<TokenRingRecovering>(&(), case..case + 1) {
+            panic!("{what}:\n{failure}");
+        }
+    }
+}
+
 #[test]
 fn the_lost_token_is_made_anew_and_the_next_one_enters() {
     let report = figure("token-ring-recovers");
@@ -118,7 +139,8 @@ fn asking_another_quorum_is_safe_and_live_if_patient() {
         spec.network.fifo = true;
         spec.entries = spec.entries.min(100);
         let mut options = Options::default();
-        let timeout = if patient { 20_000 + 40_000 * spec.sites as u64 } else { 2_000 + 2_000 * spec.sites as u64 };
+        let timeout =
+            if patient { 20_000 + 40_000 * spec.sites as u64 } else { 2_000 + 2_000 * spec.sites as u64 };
         options.fallback = Some((Construction::Majority, timeout));
         let (outcome, _) = Sim::<Majority>::new(&spec, options, case, None).run(|_| true);
         let bad = |property| patient || !matches!(property, Property::NoStarvation | Property::NoDeadlock);

@@ -78,7 +78,7 @@ crate::rules! {
         /// The last REPLY is in.
         Enters: "has everybody's permission: it enters",
         /// No rule of the paper: the setting `timeout`.
-        GoesOn: "has waited long enough: it goes on without those who are silent",
+        GoesOn: "has waited long enough: it enters without the permission of those who are silent",
         /// Section 2: release of the critical section.
         Leaves: "sends the replies that it deferred, if any",
     }
@@ -116,11 +116,15 @@ impl RicartAgrawala {
     fn enter_if_possible(&mut self, out: &mut Out<Self>) {
         if self.missing.is_empty() {
             out.rule(Rule::Enters);
-            self.phase = Phase::Inside;
-            out.output(Entered);
-            if self.timeout.is_some() {
-                out.disarm(Timeout);
-            }
+            self.enter(out);
+        }
+    }
+
+    fn enter(&mut self, out: &mut Out<Self>) {
+        self.phase = Phase::Inside;
+        out.output(Entered);
+        if self.timeout.is_some() {
+            out.disarm(Timeout);
         }
     }
 
@@ -192,7 +196,7 @@ impl Protocol for RicartAgrawala {
         if self.phase == Phase::Waiting {
             out.rule(Rule::GoesOn);
             self.missing.clear();
-            self.enter_if_possible(out);
+            self.enter(out);
         }
     }
 
@@ -241,7 +245,8 @@ impl MutualExclusion for RicartAgrawala {
     }
 
     fn dormant(options: &Options) -> &'static [&'static str] {
-        const GOES_ON: &[&str] = &["has waited long enough: it goes on without those who are silent"];
+        const GOES_ON: &[&str] =
+            &["has waited long enough: it enters without the permission of those who are silent"];
         if options.timeout.is_none() { GOES_ON } else { &[] }
     }
 
