@@ -7,8 +7,8 @@
 //! the two; so along the messages that ordered them the clock has travelled, and fences rise strictly from
 //! one conflicting entry to the next, whatever the algorithm. Entries that may be inside together, readers or the
 //! permits of a semaphore, are not ordered by anything. No algorithm knows of it, but for those that go on after a
-//! crash: a clock dies with its site, and whoever takes over leaves out the number that the dead one may have used
-//! ([`Out::skip_fence`]).
+//! crash: nothing has travelled from the dead holder's entry, so they leave out the number that it may have used
+//! ([`Out::skip_fence`]), or raise the clock themselves ([`Out::raise_fence`]).
 
 use crate::{Out, Protocol, SiteId};
 
@@ -85,6 +85,6 @@ impl<P: Protocol> Site<P> {
         while let Some(message) = out.local.pop_front() {
             self.protocol.message(self.id, message, out);
         }
-        self.fence += out.skipped_fences;
+        self.fence = self.fence.max(out.fence_floor) + out.skipped_fences;
     }
 }

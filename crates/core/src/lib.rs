@@ -39,6 +39,6 @@ pub use clock::{LamportClock, Timestamp};
 pub use driver::Site;
 pub use election::{Campaign, Elected, Election};
 pub use mutex::{About, Ask, Entered, Expected, Load, MutualExclusion, Phase, Setup};
-pub use protocol::{Field, Never, Out, Protocol, Purpose, Rules, Value, Vocabulary, Word};
+pub use protocol::{Field, Never, Out, Protocol, Purpose, Rules, Timeout, Value, Vocabulary, Word};
 pub use sharing::{Crowd, Holder, Mode, Sharing};
 pub use site::{SiteId, SiteSet};

@@ -73,9 +73,14 @@ pub trait MutualExclusion: Protocol<Input = Ask, Output = Entered> {
     /// allows.
     fn start(me: SiteId, setup: &Setup<Self::Options>, out: &mut Out<Self>) -> Self;
 
-    /// The state of a site that comes back from a crash, remembering nothing. Most papers know no crashes: such a site
-    /// starts as if for the first time, for better or worse.
-    fn restart(me: SiteId, setup: &Setup<Self::Options>, out: &mut Out<Self>) -> Self {
+    /// Whether it goes on when sites crash, and come back from scratch, as long as one is always up and the failure
+    /// detector is perfect. Tests then let sites crash.
+    const SURVIVES_CRASHES: bool = false;
+
+    /// The state of a site that has crashed and starts from scratch, for the `life`th time. It knows nothing but that
+    /// and the setup, in which it is not the holder and has no token. An algorithm that lets such a site take part again
+    /// says how here.
+    fn restart(me: SiteId, _life: u32, setup: &Setup<Self::Options>, out: &mut Out<Self>) -> Self {
         Self::start(me, setup, out)
     }
 
@@ -289,6 +294,9 @@ pub struct Setting {
     pub help: &'static str,
 }
 
+/// What the setting `timeout` may be.
+pub const TIMEOUT_VALUES: &str = "none or a time in T from 0.001 to 1e9";
+
 /// Settings by name, as a person gave them.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
@@ -317,6 +325,16 @@ impl Settings {
                 parse(value).ok_or_else(|| format!("the setting {name} takes {expected}, not '{value}'"))
             }
         }
+    }
+
+    /// The setting `timeout`, in thousandths of T; `None` where the site waits for ever.
+    pub fn take_timeout(&mut self) -> Result<Option<u64>, String> {
+        let parse = |text: &str| match text.parse::<f64>() {
+            _ if text == "none" => Some(None),
+            Ok(t) if (0.001..=1e9).contains(&t) => Some(Some((t * 1000.0 + 0.5) as u64)),
+            _ => None,
+        };
+        self.take("timeout", None, parse, TIMEOUT_VALUES)
     }
 
     /// Refuses what no algorithm asked for.

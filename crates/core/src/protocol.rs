@@ -25,11 +25,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// What crosses a boundary: compared and hashed by the checker, encoded by the cluster, printed in traces.
-pub trait Value: Clone + Debug + Ord + Hash + Serialize + DeserializeOwned + Send + 'static {}
-impl<T: Clone + Debug + Ord + Hash + Serialize + DeserializeOwned + Send + 'static> Value for T {}
+pub trait Value: Clone + Debug + Ord + Hash + Serialize + DeserializeOwned + Send + Sync + 'static {}
+impl<T: Clone + Debug + Ord + Hash + Serialize + DeserializeOwned + Send + Sync + 'static> Value for T {}
 
 /// One site's half of one distributed algorithm. `Self` is the site's whole state.
-pub trait Protocol: Clone + Debug + Eq + Hash + Send + 'static {
+pub trait Protocol: Clone + Debug + Eq + Hash + Send + Sync + 'static {
     /// What the application asks for.
     type Input: Value;
     /// What sites say to each other, under the paper's own names. `Display` writes it as the paper would.
@@ -81,6 +81,10 @@ impl Field {
 /// The uninhabited type: the timer of a protocol that has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, serde::Deserialize)]
 pub enum Never {}
+
+/// The timer of a protocol whose only question to time is whether it has waited too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, serde::Deserialize)]
+pub struct Timeout;
 
 /// Why a message is sent: to get somebody in, or to say that somebody is out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,6 +205,8 @@ pub struct Out<P: Protocol> {
     pub rules: Vec<P::Rule>,
     /// How many fences must not be used, because somebody who cannot be asked any more may have used them.
     pub skipped_fences: u64,
+    /// What the fences of later entries must exceed, beside all that is known; see [`Out::raise_fence`].
+    pub fence_floor: u64,
 }
 
 impl<P: Protocol> Out<P> {
@@ -215,6 +221,7 @@ impl<P: Protocol> Out<P> {
             timers: Vec::new(),
             rules: Vec::new(),
             skipped_fences: 0,
+            fence_floor: 0,
         }
     }
 
@@ -232,6 +239,7 @@ impl<P: Protocol> Out<P> {
         self.outputs.clear();
         self.timers.clear();
         self.rules.clear();
+        self.fence_floor = 0;
     }
 
     /// Sends a message. One to the site itself arrives at once, before the site's next event.
@@ -276,6 +284,12 @@ impl<P: Protocol> Out<P> {
     /// Leaves out the next fence: a site that has died may have entered with it, and nobody else knows.
     pub fn skip_fence(&mut self) {
         self.skipped_fences += 1;
+    }
+
+    /// Makes the fences of later entries exceed this number. For a protocol that goes on without a crashed holder,
+    /// from whose last entry nothing has travelled: who numbers such takeovers can keep their fences apart.
+    pub fn raise_fence(&mut self, floor: u64) {
+        self.fence_floor = floor;
     }
 
     /// Names the rule that this step follows.

@@ -57,22 +57,27 @@ impl Construction {
             "grid" => Self::Grid,
             "majority" => Self::Majority,
             "tree" => Self::Tree,
-            sets => {
-                let set = |set: &str| -> Result<Vec<SiteId>, String> {
-                    let site = |text: &str| {
-                        parse_site(text.trim(), sites)
-                            .ok_or_else(|| format!("quorums are {}, not '{text}'", Self::FORMS))
-                    };
-                    let mut set: Vec<SiteId> = set.split(',').map(site).collect::<Result<_, String>>()?;
-                    set.sort();
-                    set.dedup();
-                    Ok(set)
-                };
-                Self::Given(sets.split('/').map(set).collect::<Result<_, String>>()?)
-            }
+            sets => Self::parse_sets(sets, sites)?,
         };
         construction.check(sites)?;
         Ok(construction)
+    }
+
+    /// Reads sets, one for each site.
+    fn parse_sets(text: &str, sites: usize) -> Result<Self, String> {
+        let set = |set: &str| -> Result<Vec<SiteId>, String> {
+            let site = |text: &str| {
+                parse_site(text.trim(), sites)
+                    .ok_or_else(|| format!("quorums are {}, not '{text}'", Self::FORMS))
+            };
+            let mut set: Vec<SiteId> = set.split(',').map(site).collect::<Result<_, String>>()?;
+            set.sort();
+            set.dedup();
+            Ok(set)
+        };
+        let sets = Self::Given(text.split('/').map(set).collect::<Result<_, String>>()?);
+        sets.suffices(sites)?;
+        Ok(sets)
     }
 
     /// Whether there are such quorums for so many sites, and any two of them meet.
@@ -82,14 +87,51 @@ impl Construction {
                 "there is no plane for {sites} sites: there is one for 1, 3, 7, 13, 21, 31, 57, 73, 91 and 133; \
                  a grid works for any number"
             )),
+            Self::Given(_) => {
+                self.suffices(sites)?;
+                Coterie::new(self, sites).m1().map_err(|(a, b)| {
+                    format!("the quorums of {a} and {b} share no site, so that both could enter at once")
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether there is a set for each site.
+    fn suffices(&self, sites: usize) -> Result<(), String> {
+        match self {
             Self::Given(sets) if sets.len() != sites => {
                 Err(format!("{} quorums are given for {sites} sites; each site needs one", sets.len()))
             }
-            Self::Given(_) => Coterie::new(self, sites).m1().map_err(|(a, b)| {
-                format!("the quorums of {a} and {b} share no site, so that both could enter at once")
-            }),
             _ => Ok(()),
         }
+    }
+
+    /// Reads other quorums that sites may ask in place of these: any two of both kinds must meet.
+    pub fn beside(&self, text: &str, sites: usize) -> Result<Self, String> {
+        let other = match text {
+            "best" | "plane" | "grid" | "majority" | "tree" => Self::parse(text, sites)?,
+            sets => Self::parse_sets(sets, sites)?,
+        };
+        let (first, second) = (Coterie::new(self, sites).quorums, Coterie::new(&other, sites).quorums);
+        let of = |site, kind, set: &Vec<SiteId>| {
+            format!("the {kind} of {} ({})", SiteId::new(site), list(set, ""))
+        };
+        let apart = |a: &[SiteId], b: &[SiteId]| !a.iter().any(|site| b.contains(site));
+        for (i, fallback) in second.iter().enumerate() {
+            let others = first.iter().map(|set| ("quorum", set)).enumerate();
+            let others = others.chain(second.iter().map(|set| ("fallback", set)).enumerate());
+            for (j, (kind, set)) in others {
+                if apart(fallback, set) {
+                    return Err(format!(
+                        "{} and {} share no site, so that both could enter at once: give sets of which any two meet",
+                        of(i, "fallback", fallback),
+                        of(j, kind, set)
+                    ));
+                }
+            }
+        }
+        Ok(other)
     }
 
     /// The quorum of a site, lowest first.

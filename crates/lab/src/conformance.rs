@@ -13,7 +13,7 @@ use crate::delay::Delay;
 use crate::property::{Names, Violation};
 use crate::rng::{Purpose, Rng};
 use crate::sim::{Outcome, Sim};
-use crate::spec::{LoadSpec, Spec};
+use crate::spec::{Action, DetectorSpec, LoadSpec, Scripted, Spec};
 use crate::time::Time;
 use crate::trace::{Story, Tracer};
 use lockkeeper_core::mutex::Channels;
@@ -176,6 +176,9 @@ pub fn spec_of<P: MutualExclusion>(options: &P::Options, case: u64) -> Spec {
     let holder = rng.chance(0.3).then(|| SiteId::new(rng.below(sites)));
     spec.holders = holder.into_iter().map(Holder::exclusive).collect();
     share(&mut spec, sharing, &mut rng);
+    if P::SURVIVES_CRASHES && rng.chance(0.8) {
+        add_crashes(&mut spec, &mut rng);
+    }
     spec
 }
 
@@ -197,4 +200,25 @@ fn share(spec: &mut Spec, sharing: Sharing, rng: &mut Rng) {
             return;
         }
     }
+}
+
+/// Lets sites crash and come back, all but one: some for good, some at once, some again and again.
+fn add_crashes(spec: &mut Spec, rng: &mut Rng) {
+    spec.detector = DetectorSpec::Perfect;
+    let survivor = SiteId::new(rng.below(spec.sites));
+    let until = |rng: &mut Rng, t: u64| Time::from_milli_t(rng.below(1000 * t as usize) as u64);
+    for site in SiteId::all(spec.sites).filter(|&site| site != survivor) {
+        let mut at = until(rng, 60);
+        while rng.chance(0.6) {
+            spec.script.push(Scripted { at, action: Action::Crash(site) });
+            if rng.chance(0.4) {
+                break;
+            }
+            let away = *rng.pick(&[1, 5, 30]);
+            at += until(rng, away);
+            spec.script.push(Scripted { at, action: Action::Recover(site) });
+            at += until(rng, 40);
+        }
+    }
+    spec.script.sort_by_key(|scripted| scripted.at);
 }

@@ -12,6 +12,8 @@ pub struct Detector {
     processes: usize,
     /// For timeouts: when each site last heard from each other, and whether it suspects it.
     heard: Vec<(Time, bool)>,
+    /// When each site last crashed.
+    crashed_at: Vec<Time>,
     rng: Rng,
 }
 
@@ -20,7 +22,19 @@ impl Detector {
     pub fn new(spec: DetectorSpec, processes: usize, seed: u64) -> Self {
         let pairs = if matches!(spec, DetectorSpec::Timeout(_)) { processes * processes } else { 0 };
         let heard = vec![(Time::ZERO, false); pairs];
-        Self { spec, processes, heard, rng: Rng::new(seed, Purpose::Detector) }
+        let crashed_at = vec![Time::ZERO; processes];
+        Self { spec, processes, heard, crashed_at, rng: Rng::new(seed, Purpose::Detector) }
+    }
+
+    /// A site crashes.
+    pub fn crashed(&mut self, site: SiteId, now: Time) {
+        self.crashed_at[site.index()] = now;
+    }
+
+    /// Whether a site that hears from one that is down, by a message that was long under way, must be told again.
+    pub fn tells_again(&self, down: SiteId, message_delay: Time, now: Time) -> bool {
+        let noticed = self.crash_noticed_after(message_delay);
+        noticed.is_some_and(|delay| now > self.crashed_at[down.index()] + delay)
     }
 
     /// How long after a crash the others are told of it by an oracle; `None` if there is none.

@@ -19,6 +19,8 @@ macro_rules! figures {
 }
 
 figures! {
+    "two-atms",
+    "bakery-doorway",
     "centralized-queue",
     "centralized-denied",
     "centralized-order",
@@ -27,7 +29,9 @@ figures! {
     "ricart-agrawala-three-requests",
     "token-ring",
     "token-ring-parked",
+    "lodha-kshemkalyani-crossing",
     "maekawa-seven",
+    "maekawa-grid",
     "maekawa-deadlock",
     "maekawa-resolved",
     "suzuki-kasami-queue",
@@ -40,6 +44,11 @@ figures! {
     "holder-crashes",
     "ricart-agrawala-crash",
     "token-lost",
+    "token-ring-recovers",
+    "token-ring-two-tokens",
+    "remaining-sites",
+    "remaining-sites-cut-off",
+    "maekawa-fallback",
 }
 
 /// The figure of the given name.

@@ -28,6 +28,8 @@ pub struct World<P: MutualExclusion> {
     /// How each site last asked.
     modes: Vec<Mode>,
     up: Vec<bool>,
+    /// How often each site has come back from a crash.
+    lives: Vec<u32>,
     tokens: i64,
     /// What the last step left behind.
     pub out: Out<P>,
@@ -59,6 +61,7 @@ impl<P: MutualExclusion> World<P> {
             phases: vec![Phase::Idle; processes],
             modes: vec![Mode::Exclusive; processes],
             up: vec![true; processes],
+            lives: vec![0; processes],
             tokens: 0,
             out: Out::new(processes),
             setup,
@@ -175,7 +178,9 @@ impl<P: MutualExclusion> World<P> {
     pub fn restart(&mut self, id: SiteId) {
         let elsewhere = id.next_on_ring(self.setup.sites);
         let setup = Setup { holders: Vec::new(), home: elsewhere, ..self.setup.clone() };
-        self.sites[id.index()] = Site::new(id, &mut self.out, |out| P::restart(id, &setup, out));
+        self.lives[id.index()] += 1;
+        let life = self.lives[id.index()];
+        self.sites[id.index()] = Site::new(id, &mut self.out, |out| P::restart(id, life, &setup, out));
         self.tokens += i64::from(self.protocol(id).tokens());
         self.up[id.index()] = true;
     }

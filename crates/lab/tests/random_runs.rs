@@ -143,10 +143,11 @@ fn every_wrong_variant_is_caught_and_its_twin_is_not() {
 }
 
 /// Runs a conformance case with the channels as told, and says whether mutual exclusion held.
-fn exclusive<P: MutualExclusion<Options = ()>>(case: u64, fifo: bool) -> bool {
-    let mut spec = conformance::spec_of::<P>(&(), case);
+fn exclusive<P: MutualExclusion>(case: u64, fifo: bool) -> bool {
+    let options = P::Options::default();
+    let mut spec = conformance::spec_of::<P>(&options, case);
     spec.network.fifo = fifo;
-    let (outcome, _) = Sim::<P>::new(&spec, (), case, None).run(|_| true);
+    let (outcome, _) = Sim::<P>::new(&spec, P::Options::default(), case, None).run(|_| true);
     outcome.violations.iter().all(|violation| violation.property != Property::MutualExclusion)
 }
 

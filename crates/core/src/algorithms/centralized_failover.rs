@@ -421,7 +421,7 @@ impl MutualExclusion for CentralizedFailover {
         process
     }
 
-    fn restart(me: SiteId, setup: &Setup<Options>, out: &mut Out<Self>) -> Self {
+    fn restart(me: SiteId, _life: u32, setup: &Setup<Options>, out: &mut Out<Self>) -> Self {
         Self::new(me, setup, Term { number: 0, coordinator: me }, out)
     }
 

@@ -89,7 +89,7 @@ crate::rules! {
 }
 
 /// What tells the two algorithms apart.
-pub trait Variant: Clone + Debug + Eq + Hash + Send + 'static {
+pub trait Variant: Clone + Debug + Eq + Hash + Send + Sync + 'static {
     /// What a person should know.
     const ABOUT: About;
     /// Whether unnecessary replies are left out.

@@ -19,20 +19,22 @@
 //! may overtake the LOCKED it asks about: remember it. (4) After the entry it is too late to give the vote back. (5) A
 //! RELINQUISH counts only for the present vote. (6) A later LOCKED makes an earlier FAILED void.
 //!
-//! The same engine serves other quorums: `majority` and `tree-quorum`.
+//! The same engine serves other quorums: `majority` and `tree-quorum`. With `timeout=D` and `fallback=QUORUMS` a site that
+//! has waited for D takes its request back and asks its other quorum. Any two quorums of both kinds share a site, so that
+//! this is safe whoever is slow or dead; it helps if the dead were arbiters only, and not inside.
 
-use crate::mutex::{Channels, Cost, Family, Setting, Settings, list};
+use super::maekawa_variants::{MoreThanHalf, RootN, RootToLeaf, Variant};
+use crate::mutex::{Settings, list};
 use crate::quorum::{Construction, Coterie};
 use crate::{
-    About, Ask, Entered, Expected, Field, LamportClock, Load, MutualExclusion, Never, Out, Phase, Protocol,
-    Setup, SiteId, SiteSet, Timestamp, Vocabulary, Word,
+    About, Ask, Entered, Expected, Field, LamportClock, Load, MutualExclusion, Out, Phase, Protocol, Setup,
+    SiteId, SiteSet, Timeout, Timestamp, Vocabulary, Word,
 };
 use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
-use core::fmt::{self, Debug};
-use core::hash::Hash;
+use core::fmt;
 use core::marker::PhantomData;
 use serde::{Deserialize, Serialize};
 
@@ -129,15 +131,11 @@ crate::rules! {
         Rests: "has its vote back; nobody is in line",
         /// A site leaves.
         Leaves: "tells its quorum that it is out",
+        /// The settings `timeout` and `fallback`.
+        TriesOther: "has waited long enough: it takes its request back and asks its other quorum",
+        /// A request was taken back.
+        Forgets: "strikes a request off that was taken back",
     }
-}
-
-/// What tells the algorithms apart that this engine serves.
-pub trait Variant: Clone + Debug + Eq + Hash + Default + Send + Sync + 'static {
-    /// What a person should know.
-    const ABOUT: About;
-    /// The quorums, when nobody says.
-    const QUORUMS: &'static str;
 }
 
 /// Options: which quorums.
@@ -145,6 +143,8 @@ pub trait Variant: Clone + Debug + Eq + Hash + Default + Send + Sync + 'static {
 pub struct Options<V> {
     /// Which quorums.
     pub construction: Construction,
+    /// Which other quorums, and after how many thousandths of T.
+    pub fallback: Option<(Construction, u64)>,
     variant: PhantomData<V>,
 }
 
@@ -155,7 +155,7 @@ impl<V: Variant> Default for Options<V> {
             "tree" => Construction::Tree,
             _ => Construction::Best,
         };
-        Self { construction, variant: PhantomData }
+        Self { construction, fallback: None, variant: PhantomData }
     }
 }
 
@@ -166,6 +166,8 @@ pub struct Quorum<V> {
     clock: LamportClock,
     phase: Phase,
     quorum: Vec<SiteId>,
+    /// The other quorum, and after how long it is asked.
+    fallback: Option<(Vec<SiteId>, u64)>,
     /// The time of the site's own request.
     requested: u64,
     votes: SiteSet,
@@ -251,16 +253,32 @@ impl<V: Variant> Quorum<V> {
             self.phase = Phase::Inside;
             self.inquiring.clear();
             out.output(Entered);
+            if self.fallback.is_some() {
+                out.disarm(Timeout);
+            }
         } else {
             // An INQUIRE that overtook this vote has waited for it.
             self.yield_if_hopeless(out);
         }
     }
 
+    fn ask(&mut self, out: &mut Out<Self>) {
+        self.phase = Phase::Waiting;
+        self.requested = self.clock.tick();
+        for &arbiter in &self.quorum {
+            out.send(arbiter, Message::Request(self.requested));
+        }
+        if let Some((_, timeout)) = self.fallback {
+            out.arm(Timeout, timeout);
+        }
+    }
+
+    /// Gives all votes back, and the wish for those that are missing.
     fn release(&mut self, out: &mut Out<Self>) {
-        out.rule(Rule::Leaves);
         self.phase = Phase::Idle;
         self.votes.clear();
+        self.failed.clear();
+        self.inquiring.clear();
         for &arbiter in &self.quorum {
             out.send(arbiter, Message::Released(self.requested));
         }
@@ -271,20 +289,19 @@ impl<V: Variant> Protocol for Quorum<V> {
     type Input = Ask;
     type Message = Message;
     type Output = Entered;
-    type Timer = Never;
+    type Timer = Timeout;
     type Rule = Rule;
 
     fn input(&mut self, ask: Ask, out: &mut Out<Self>) {
         match ask {
             Ask::Request(_) => {
                 out.rule(Rule::Asks);
-                self.phase = Phase::Waiting;
-                self.requested = self.clock.tick();
-                for &arbiter in &self.quorum {
-                    out.send(arbiter, Message::Request(self.requested));
-                }
+                self.ask(out);
             }
-            Ask::Release => self.release(out),
+            Ask::Release => {
+                out.rule(Rule::Leaves);
+                self.release(out);
+            }
         }
     }
 
@@ -301,6 +318,10 @@ impl<V: Variant> Protocol for Quorum<V> {
                 self.arbiter.vote_is_back(out);
             }
             Message::Released(_) if self.arbiter.voted_for == Some(theirs) => self.arbiter.vote_is_back(out),
+            Message::Released(_) if self.arbiter.waiting.contains(&theirs) => {
+                out.rule(Rule::Forgets);
+                self.arbiter.waiting.remove(&theirs);
+            }
             Message::Locked(_) if mine => self.locked(from, out),
             Message::Failed(_) if mine && !self.votes.contains(from) => {
                 self.failed.insert(from);
@@ -317,8 +338,16 @@ impl<V: Variant> Protocol for Quorum<V> {
         }
     }
 
-    fn timer(&mut self, timer: Never, _out: &mut Out<Self>) {
-        match timer {}
+    fn timer(&mut self, _timeout: Timeout, out: &mut Out<Self>) {
+        if self.phase != Phase::Waiting {
+            return;
+        }
+        out.rule(Rule::TriesOther);
+        self.release(out);
+        if let Some((other, _)) = &mut self.fallback {
+            core::mem::swap(&mut self.quorum, other);
+        }
+        self.ask(out);
     }
 
     fn fields(&self) -> Vec<Field> {
@@ -349,17 +378,32 @@ impl<V: Variant> MutualExclusion for Quorum<V> {
     type Options = Options<V>;
 
     fn options(settings: &mut Settings, sites: usize) -> Result<Options<V>, String> {
-        let text = settings.take(
-            "quorums",
-            String::from(V::QUORUMS),
-            |text| Some(text.into()),
-            Construction::FORMS,
-        )?;
-        Ok(Options { construction: Construction::parse(&text, sites)?, variant: PhantomData })
+        let mut quorums = |name, default: &str| {
+            settings.take(name, String::from(default), |text| Some(text.into()), Construction::FORMS)
+        };
+        let (first, other) = (quorums("quorums", V::QUORUMS)?, quorums("fallback", "none")?);
+        let construction = Construction::parse(&first, sites)?;
+        let fallback = match (other.as_str(), settings.take_timeout()?) {
+            ("none", None) => None,
+            ("none", Some(_)) | (_, None) => {
+                return Err("timeout and fallback belong together: after how long to ask whom instead".into());
+            }
+            (sets, Some(timeout)) => Some((construction.beside(sets, sites)?, timeout)),
+        };
+        Ok(Options { construction, fallback, variant: PhantomData })
+    }
+
+    fn dormant(options: &Options<V>) -> &'static [&'static str] {
+        const RETRIES: &[&str] = &[
+            "has waited long enough: it takes its request back and asks its other quorum",
+            "strikes a request off that was taken back",
+        ];
+        if options.fallback.is_none() { RETRIES } else { &[] }
     }
 
     fn start(me: SiteId, setup: &Setup<Options<V>>, _out: &mut Out<Self>) -> Self {
         let quorum_of = |site| setup.options.construction.quorum_of(site, setup.sites);
+        let fallback = setup.options.fallback.clone();
         let nobody = SiteSet::none(setup.sites);
         // The holder has the votes of its quorum; its request is older than any other.
         let held_by = setup.holder().filter(|&holder| quorum_of(holder).contains(&me));
@@ -372,6 +416,7 @@ impl<V: Variant> MutualExclusion for Quorum<V> {
             clock: LamportClock::default(),
             phase: setup.phase_of(me),
             quorum: quorum_of(me),
+            fallback: fallback.map(|(other, timeout)| (other.quorum_of(me, setup.sites), timeout)),
             requested: 0,
             votes,
             failed: nobody.clone(),
@@ -433,87 +478,6 @@ impl<V: Variant> MutualExclusion for Quorum<V> {
         }
         Ok(())
     }
-}
-
-const SETTINGS: &[Setting] = &[Setting {
-    name: "quorums",
-    values: Construction::FORMS,
-    default: "best; majority or tree for the algorithms of that name",
-    help: "whose votes each site needs",
-}];
-
-const CRASH: &str = "of any site: whoever has it in its quorum waits for ever";
-
-/// Maekawa's quorums of about √N sites.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct RootN;
-
-impl Variant for RootN {
-    const QUORUMS: &'static str = "best";
-    const ABOUT: About = About {
-        slug: "maekawa",
-        title: "Maekawa's algorithm, free of deadlock",
-        family: Family::Quorum,
-        paper: "Maekawa, A √N Algorithm for Mutual Exclusion in Decentralized Systems, ACM TOCS 1985; Sanders 1987",
-        idea: "A site needs the votes of its quorum only; any two quorums share a site, which votes for one at a time.",
-        channels: Channels::Any,
-        perpetual: false,
-        deadlock_free: true,
-        cost: Cost {
-            low: "3(K−1)", high: "3(K−1) to 6(K−1)", sync_delay: "at most 2T", client_delay: "2T"
-        },
-        crash: CRASH,
-        settings: SETTINGS,
-    };
-}
-
-/// More than half of the sites.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct MoreThanHalf;
-
-impl Variant for MoreThanHalf {
-    const QUORUMS: &'static str = "majority";
-    const ABOUT: About = About {
-        slug: "majority",
-        title: "Majority voting",
-        family: Family::Quorum,
-        paper: "Thomas, A Majority Consensus Approach to Concurrency Control, ACM TODS 1979; the engine is Maekawa's",
-        idea: "A site needs the votes of more than half of the sites; any two majorities share one.",
-        channels: Channels::Any,
-        perpetual: false,
-        deadlock_free: true,
-        cost: Cost {
-            low: "3⌊N/2⌋", high: "3⌊N/2⌋ to 6⌊N/2⌋", sync_delay: "at most 2T", client_delay: "2T"
-        },
-        crash: CRASH,
-        settings: SETTINGS,
-    };
-}
-
-/// The way from a root to a leaf.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct RootToLeaf;
-
-impl Variant for RootToLeaf {
-    const QUORUMS: &'static str = "tree";
-    const ABOUT: About = About {
-        slug: "tree-quorum",
-        title: "Agrawal and El Abbadi's tree quorums",
-        family: Family::Quorum,
-        paper: "Agrawal and El Abbadi, An Efficient and Fault-Tolerant Solution for Distributed Mutual Exclusion, ACM TOCS 1991",
-        idea: "A site needs the votes on a way from the root of a binary tree to a leaf; all of them meet at the root.",
-        channels: Channels::Any,
-        perpetual: false,
-        deadlock_free: true,
-        cost: Cost {
-            low: "3(K−1), K about log N",
-            high: "3(K−1) to 6(K−1)",
-            sync_delay: "at most 2T",
-            client_delay: "2T",
-        },
-        crash: CRASH,
-        settings: SETTINGS,
-    };
 }
 
 /// Maekawa's algorithm.

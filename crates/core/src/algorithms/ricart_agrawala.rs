@@ -16,12 +16,16 @@
 //! take over the time of every request received, or a late asker overtakes. A site inside defers to all.
 //! A REPLY carries no time, so the order is that of the timestamps, but not always that of causality: a site can learn
 //! of a request by way of somebody's REPLY, ask with a smaller time, and go first (seen under random delays).
+//!
+//! With `timeout=D` a site that has waited for D goes on with the replies of the remaining sites. That helps when the
+//! silent ones are dead, and lets two in when they are slow, cut off, or inside for longer than D.
 
-use crate::mutex::{Channels, Cost, Family};
+use crate::mutex::{Channels, Cost, Family, Setting, Settings, TIMEOUT_VALUES};
 use crate::{
-    About, Ask, Entered, Expected, Field, LamportClock, Load, MutualExclusion, Never, Out, Phase, Protocol,
-    Setup, SiteId, SiteSet, Timestamp, Vocabulary, Word,
+    About, Ask, Entered, Expected, Field, LamportClock, Load, MutualExclusion, Out, Phase, Protocol, Setup,
+    SiteId, SiteSet, Timeout, Timestamp, Vocabulary, Word,
 };
+use alloc::string::String;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
@@ -73,6 +77,8 @@ crate::rules! {
         Collects: "has one more permission",
         /// The last REPLY is in.
         Enters: "has everybody's permission: it enters",
+        /// No rule of the paper: the setting `timeout`.
+        GoesOn: "has waited long enough: it enters without the permission of those who are silent",
         /// Section 2: release of the critical section.
         Leaves: "sends the replies that it deferred, if any",
     }
@@ -91,6 +97,15 @@ pub struct RicartAgrawala {
     missing: SiteSet,
     /// The paper's `Reply_Deferred`.
     deferred: SiteSet,
+    /// After how long the site goes on without those who are silent, in thousandths of T.
+    timeout: Option<u64>,
+}
+
+/// Options: how long a site waits for replies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// In thousandths of T; `None` for ever, as in the paper.
+    pub timeout: Option<u64>,
 }
 
 impl RicartAgrawala {
@@ -101,8 +116,15 @@ impl RicartAgrawala {
     fn enter_if_possible(&mut self, out: &mut Out<Self>) {
         if self.missing.is_empty() {
             out.rule(Rule::Enters);
-            self.phase = Phase::Inside;
-            out.output(Entered);
+            self.enter(out);
+        }
+    }
+
+    fn enter(&mut self, out: &mut Out<Self>) {
+        self.phase = Phase::Inside;
+        out.output(Entered);
+        if self.timeout.is_some() {
+            out.disarm(Timeout);
         }
     }
 
@@ -131,7 +153,7 @@ impl Protocol for RicartAgrawala {
     type Input = Ask;
     type Message = Message;
     type Output = Entered;
-    type Timer = Never;
+    type Timer = Timeout;
     type Rule = Rule;
 
     fn input(&mut self, ask: Ask, out: &mut Out<Self>) {
@@ -142,6 +164,9 @@ impl Protocol for RicartAgrawala {
                 self.requested = self.clock.tick();
                 self.missing.extend(out.others());
                 out.broadcast(Message::Request(self.requested));
+                if let Some(timeout) = self.timeout {
+                    out.arm(Timeout, timeout);
+                }
                 self.enter_if_possible(out);
             }
             Ask::Release => {
@@ -167,8 +192,12 @@ impl Protocol for RicartAgrawala {
         }
     }
 
-    fn timer(&mut self, timer: Never, _out: &mut Out<Self>) {
-        match timer {}
+    fn timer(&mut self, _timeout: Timeout, out: &mut Out<Self>) {
+        if self.phase == Phase::Waiting {
+            out.rule(Rule::GoesOn);
+            self.missing.clear();
+            self.enter(out);
+        }
     }
 
     fn fields(&self) -> Vec<Field> {
@@ -201,12 +230,27 @@ impl MutualExclusion for RicartAgrawala {
         deadlock_free: true,
         cost: Cost { low: "2(N−1)", high: "2(N−1)", sync_delay: "T", client_delay: "2T" },
         crash: "of any site: everybody waits for its reply for ever",
-        settings: &[],
+        settings: &[Setting {
+            name: "timeout",
+            values: TIMEOUT_VALUES,
+            default: "none",
+            help: "after how long a site goes on with the replies of the remaining sites: unsafe if the others live",
+        }],
     };
 
-    type Options = ();
+    type Options = Options;
 
-    fn start(me: SiteId, setup: &Setup<()>, _out: &mut Out<Self>) -> Self {
+    fn options(settings: &mut Settings, _sites: usize) -> Result<Options, String> {
+        Ok(Options { timeout: settings.take_timeout()? })
+    }
+
+    fn dormant(options: &Options) -> &'static [&'static str] {
+        const GOES_ON: &[&str] =
+            &["has waited long enough: it enters without the permission of those who are silent"];
+        if options.timeout.is_none() { GOES_ON } else { &[] }
+    }
+
+    fn start(me: SiteId, setup: &Setup<Options>, _out: &mut Out<Self>) -> Self {
         Self {
             me,
             clock: LamportClock::default(),
@@ -214,6 +258,7 @@ impl MutualExclusion for RicartAgrawala {
             requested: 0,
             missing: SiteSet::none(setup.sites),
             deferred: SiteSet::none(setup.sites),
+            timeout: setup.options.timeout,
         }
     }
 
@@ -221,7 +266,7 @@ impl MutualExclusion for RicartAgrawala {
         true
     }
 
-    fn most_messages(sites: usize, _options: &()) -> Option<usize> {
+    fn most_messages(sites: usize, _options: &Options) -> Option<usize> {
         Some(2 * (sites - 1))
     }
 
@@ -243,7 +288,7 @@ impl MutualExclusion for RicartAgrawala {
         }
     }
 
-    fn expected(_load: Load, sites: usize, _options: &()) -> Expected {
+    fn expected(_load: Load, sites: usize, _options: &Options) -> Expected {
         let alone = sites == 1;
         Expected {
             messages_per_entry: Some(2.0 * (sites as f64 - 1.0)),

@@ -39,6 +39,8 @@ pub struct Local<P: Protocol> {
     /// The largest fence that it knows of. Fences grow for ever; all that decides whether they rise is how they stand
     /// to the latest entry that excluded all others, so that one counts as 0 and everything before as -1.
     fence: i8,
+    /// How often it has started anew.
+    lives: u8,
     timers: SmallVec<[P::Timer; 1]>,
     suspected: u32,
 }
@@ -101,15 +103,20 @@ impl Own {
 }
 
 impl<P: MutualExclusion> Sites<P> {
-    fn new_site(&self, id: SiteId, setup: &Setup<P::Options>) -> (Local<P>, Out<P>) {
+    /// A site that starts for the first time, or once more.
+    fn new_site(&self, id: SiteId, lives: u8, setup: &Setup<P::Options>) -> (Local<P>, Out<P>) {
         let mut out = Out::new(self.machines());
-        let site = Site::new(id, &mut out, |out| P::start(id, setup, out));
+        let site = Site::new(id, &mut out, |out| match lives {
+            0 => P::start(id, setup, out),
+            life => P::restart(id, life.into(), setup, out),
+        });
         let mut local = Local {
             site: Some(site),
             phase: setup.phase_of(id),
             asked: 0,
             mode: setup.mode_of(id).unwrap_or_default(),
             fence: self.first_fence(id, setup),
+            lives,
             timers: SmallVec::new(),
             suspected: 0,
         };
@@ -132,10 +139,10 @@ impl<P: MutualExclusion> Sites<P> {
     }
 
     /// A site that starts from scratch, as [`World::restart`](crate::world::World::restart) does it.
-    fn from_scratch(&self, id: SiteId) -> (Local<P>, Out<P>) {
+    fn from_scratch(&self, id: SiteId, lives: u8) -> (Local<P>, Out<P>) {
         let elsewhere = id.next_on_ring(self.setup.sites);
         let setup = Setup { holders: Vec::new(), home: elsewhere, ..self.setup.clone() };
-        let (mut local, out) = self.new_site(id, &setup);
+        let (mut local, out) = self.new_site(id, lives, &setup);
         local.fence = -1;
         (local, out)
     }
@@ -153,7 +160,7 @@ impl<P: MutualExclusion> Sites<P> {
             }
             Own::Restart | Own::Forget => {
                 let asked = local.asked;
-                (*local, out) = self.from_scratch(me);
+                (*local, out) = self.from_scratch(me, local.lives + 1);
                 local.asked = asked;
             }
             Own::Request(mode) => {
@@ -205,6 +212,10 @@ impl<P: MutualExclusion> Local<P> {
     /// What the step did, beside what it sent: entries are noted, what must hold of the site is checked.
     fn after(&mut self, me: SiteId, sharing: Sharing, out: &Out<P>, effect: &mut Effect) {
         self.arm(out);
+        if out.skipped_fences > 0 || out.fence_floor > 0 {
+            // It goes on after somebody who may have entered unseen, and takes care that its fences are larger.
+            self.fence = self.fence.max(0);
+        }
         for rule in &out.rules {
             effect.rules |= 1 << rule.index();
         }
@@ -271,7 +282,7 @@ where
     fn start(&self) -> (Vec<Local<P>>, Vec<Sent<Self::Parcel>>) {
         let mut sends = Vec::new();
         let locals = (0..self.machines()).map(|from| {
-            let (local, mut out) = self.new_site(SiteId::new(from), &self.setup);
+            let (local, mut out) = self.new_site(SiteId::new(from), 0, &self.setup);
             sends.extend(out.sends.drain(..).map(|(to, message)| Sent {
                 from,
                 to: to.index(),

@@ -49,7 +49,9 @@ impl<P: MutualExclusion> Sim<'_, P> {
                 self.act(&action);
             }
             Event::Suspect { site, suspect } => {
-                if self.world.is_up(site) && !self.is_paused(site, event) {
+                // A site that has come back says so itself.
+                let still_down = !self.world.is_up(suspect);
+                if still_down && self.world.is_up(site) && !self.is_paused(site, event) {
                     self.suspect(site, suspect);
                 }
             }
@@ -154,6 +156,10 @@ impl<P: MutualExclusion> Sim<'_, P> {
             self.observer.sent_while_idle(self.world.out.sends.len(), self.now);
         }
         self.after_step(to, step);
+        let delay = self.spec.network.delay.typical();
+        if !self.world.is_up(from) && self.detector.tells_again(from, delay, self.now) {
+            self.plan_suspicion(to, from);
+        }
     }
 
     pub(super) fn timer(&mut self, site: SiteId, generation: u64) {

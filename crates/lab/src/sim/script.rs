@@ -104,10 +104,16 @@ impl<P: MutualExclusion> Sim<'_, P> {
             }
         }
         self.trace_bare(site, What::Crash);
+        self.detector.crashed(site, self.now);
+        for other in SiteId::all(self.world.processes()).filter(|&other| other != site) {
+            self.plan_suspicion(other, site);
+        }
+    }
+
+    /// Where the detector is an oracle, it will tell a site of another's crash.
+    pub(super) fn plan_suspicion(&mut self, site: SiteId, suspect: SiteId) {
         if let Some(delay) = self.detector.crash_noticed_after(self.spec.network.delay.typical()) {
-            for other in SiteId::all(self.world.processes()).filter(|&other| other != site) {
-                self.plan(self.now + delay, Event::Suspect { site: other, suspect: site });
-            }
+            self.plan(self.now + delay, Event::Suspect { site, suspect });
         }
     }
 
@@ -119,6 +125,11 @@ impl<P: MutualExclusion> Sim<'_, P> {
         self.busy_until[site.index()] = self.now;
         self.trace(site, What::Recover);
         self.after_step(site, Step::default());
+        for other in SiteId::all(self.world.processes()).filter(|&other| other != site) {
+            if !self.world.is_up(other) {
+                self.plan_suspicion(site, other);
+            }
+        }
         if self.spec.load == LoadSpec::High && site.index() < self.spec.sites && !self.load_is_done() {
             self.plan_ask(self.now, site);
         }

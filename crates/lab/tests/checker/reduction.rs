@@ -10,7 +10,9 @@ fn same(question: &Question) -> (u64, u64) {
     assert_eq!(full.properties, reduced.properties, "{name}");
     assert_eq!(full.max_messages_per_entry, reduced.max_messages_per_entry, "{name}");
     assert_eq!(full.never_fired, reduced.never_fired, "{name}");
-    let found = |answer: &lockkeeper_lab::check::Answer| answer.counterexample.as_ref().map(|found| found.story.clone());
+    let found = |answer: &lockkeeper_lab::check::Answer| {
+        answer.counterexample.as_ref().map(|found| found.story.clone())
+    };
     assert_eq!(found(&full), found(&reduced), "{name}: the shortest run");
     if full.counterexample.is_none() {
         assert_eq!(full.max_bypass, reduced.max_bypass, "{name}");
@@ -34,7 +36,9 @@ fn in_every_algorithm() {
 #[test]
 fn in_every_variant() {
     for exhibit in gallery::all() {
-        for question in exhibit.questions.iter().filter(|question| question.requests.is_some() && question.sites < 3) {
+        for question in
+            exhibit.questions.iter().filter(|question| question.requests.is_some() && question.sites < 3)
+        {
             same(question);
         }
     }

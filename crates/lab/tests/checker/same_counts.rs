@@ -108,7 +108,8 @@ where
 
     fn properties(&self) -> Vec<Property<Self>> {
         vec![Property::always("one at a time", |plain: &Self, state: &Self::State| {
-            let inside = (0..).zip(&state.locals).filter(|(who, local)| plain.0.facts(*who, local).inside).count();
+            let inside =
+                (0..).zip(&state.locals).filter(|(who, local)| plain.0.facts(*who, local).inside).count();
             plain.0.sharing() != Sharing::Mutex || inside <= 1
         })]
     }
@@ -145,7 +146,8 @@ fn of_every_algorithm_with_two_sites_that_ask_twice() {
 
 #[test]
 fn of_some_algorithms_with_three_sites() {
-    for slug in ["ricart-agrawala", "maekawa", "suzuki-kasami", "naimi-trehel", "raymond", "readers-writers"] {
+    for slug in ["ricart-agrawala", "maekawa", "suzuki-kasami", "naimi-trehel", "raymond", "readers-writers"]
+    {
         let (ours, theirs) = registry::visit(slug, Counted { sites: 3, requests: 1 }).unwrap();
         assert_eq!(ours, theirs, "{slug}");
     }

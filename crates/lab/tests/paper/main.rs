@@ -4,6 +4,7 @@
 
 mod centralized;
 mod lamport;
+mod lodha_kshemkalyani;
 mod maekawa;
 mod naimi_trehel;
 mod others;

@@ -6,6 +6,9 @@ use super::{LoadSpec, SITES, assert_equal, measure, n};
 #[test]
 fn one_message_and_one_delay_when_everybody_asks() {
     for sites in SITES {
+        // The ring that recovers costs no more while nobody crashes.
+        let recovering = measure("token-ring-recovering", sites, LoadSpec::High, &[]);
+        assert_equal(recovering.messages_per_entry, 1.0, "messages of the ring that recovers");
         let report = measure("token-ring", sites, LoadSpec::High, &[]);
         assert_equal(report.messages_per_entry, 1.0, "messages");
         assert_equal(report.sync_delay.mean, 1.0, "synchronization delay");

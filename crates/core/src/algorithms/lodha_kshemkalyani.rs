@@ -1,0 +1,312 @@
+//! # Lodha and Kshemkalyani's algorithm
+//!
+//! Sandeep Lodha, Ajay Kshemkalyani: *A Fair Distributed Mutual Exclusion Algorithm*. IEEE Transactions on Parallel and
+//! Distributed Systems 11(6), 2000, pages 537–549.
+//!
+//! **Idea.** Ricart and Agrawala's algorithm in which two requests that cross each other need no replies: each REQUEST is
+//! the reply to the other. Both sites now know both requests, and the timestamps say who goes first; whoever leaves tells
+//! the next of those it knows (FLUSH) how far everybody has been served.
+//!
+//! **Assumes** reliable FIFO channels; no crashes.
+//!
+//! **Cost.** N−1 REQUESTs; a REPLY from each site whose request did not cross this one; at most one FLUSH. So 2(N−1)
+//! when nobody else asks, and N²−1 for N entries, about N each, when all ask at once. T from an exit to the next entry.
+//!
+//! **Why it is right.** (1) *Crossing is mutual.* Had site i received j's request R before making its own request R', it
+//! would have replied to R, or an older request of its own would have crossed R; either way j, by FIFO, has i's
+//! permission before R' arrives, and defers R'. So R' counts as a permission at j only if R counts at i. (2) *Entries
+//! are in the order of timestamps.* When a site enters with R, each other site has either replied, and its later requests
+//! have larger times, or has a request that crossed R; a smaller one of these is in the queue until somebody says
+//! that it was served. (3) *So one timestamp tells it all*: when a request has been served, all smaller ones have.
+//! (4) *Nobody waits for ever.* Let R of site i be the smallest request that is not served, and P the largest served one
+//! in i's queue. On leaving, P's site sent FLUSH to its next: to i, or to a site k whose request lies between P and R and
+//! did not cross R. Then k gave its permission for R after that request, and said with it how far it knew.
+//!
+//! **Pitfalls.** (4) holds only if a REQUEST that serves as a reply also says what a REPLY would say: how far everybody
+//! has been served. A FLUSH may come late, when its receiver has entered by other news and asks again: it is no
+//! permission. A REQUEST may come later than the news that it was served: it must not be queued then.
+
+use crate::mutex::{Channels, Cost, Family, list};
+use crate::{
+    About, Ask, Entered, Expected, Field, LamportClock, Load, MutualExclusion, Never, Out, Phase, Protocol,
+    Setup, SiteId, SiteSet, Timestamp, Vocabulary, Word,
+};
+use alloc::collections::BTreeSet;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::fmt;
+use serde::{Deserialize, Serialize};
+
+/// The largest request known to be served, and with it all smaller ones; `None` before the first.
+type Served = Option<Timestamp>;
+
+/// What sites say to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Message {
+    /// I want to enter; my request has this time. So far have requests been served.
+    Request(u64, Served),
+    /// You may, as far as I am concerned. So far have requests been served.
+    Reply(Served),
+    /// I am out, and you are the next that I know of. So far have requests been served.
+    Flush(Served),
+}
+
+impl Vocabulary for Message {
+    const WORDS: &'static [Word] = &[Word::enter("REQUEST"), Word::enter("REPLY"), Word::enter("FLUSH")];
+
+    fn word(&self) -> usize {
+        match self {
+            Self::Request(..) => 0,
+            Self::Reply(_) => 1,
+            Self::Flush(_) => 2,
+        }
+    }
+}
+
+impl fmt::Display for Message {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Self::Request(_, served) | Self::Reply(served) | Self::Flush(served)) = self;
+        f.write_str(Self::WORDS[self.word()].name)?;
+        match (self, served) {
+            (Self::Request(time, None), _) => write!(f, "({time})"),
+            (Self::Request(time, Some(served)), _) => write!(f, "({time}; served {served})"),
+            (_, Some(served)) => write!(f, "{served}"),
+            (_, None) => Ok(()),
+        }
+    }
+}
+
+crate::rules! {
+    /// The rules of the algorithm.
+    pub enum Rule {
+        /// The paper's `InvMutEx`.
+        Asks: "asks everybody for permission",
+        /// `RcvReq`, not requesting.
+        RepliesIdle: "does not want in: it replies at once",
+        /// `RcvReq`, requesting, and the other's permission is missing.
+        Crosses: "wants in too, and the two requests have crossed: each is the reply to the other",
+        /// `RcvReq`, requesting, and the other's permission is there.
+        Defers: "has the other's permission already: it defers its reply",
+        /// The news of it was faster.
+        KnowsServed: "knows that this request has been served",
+        /// `RcvReply`.
+        Collects: "has one more permission",
+        /// `RcvFlush`.
+        Learns: "learns how far requests have been served",
+        /// `CheckExecuteCS`.
+        Enters: "has everybody's permission and knows of no earlier request: it enters",
+        /// `FinCS`.
+        Flushes: "leaves and tells the next one that it knows of",
+        /// `FinCS`.
+        Leaves: "leaves; no request that it knows of has crossed its own",
+    }
+}
+
+/// One site.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct LodhaKshemkalyani {
+    me: SiteId,
+    /// The paper's `Highest_Sequence_Number_Seen`.
+    clock: LamportClock,
+    phase: Phase,
+    /// The paper's `My_Sequence_Number`.
+    requested: u64,
+    /// The sites j with `RV[j] = 0`: those whose permission is missing.
+    missing: SiteSet,
+    /// The paper's `LRQ`: the own request and those that crossed it, as far as they are not known to be served.
+    queue: BTreeSet<Timestamp>,
+    deferred: SiteSet,
+    served: Served,
+}
+
+impl LodhaKshemkalyani {
+    fn own_request(&self) -> Timestamp {
+        Timestamp { time: self.requested, site: self.me }
+    }
+
+    fn learn(&mut self, served: Served) {
+        if served > self.served {
+            self.served = served;
+            self.queue.retain(|&request| Some(request) > served);
+        }
+    }
+
+    fn enter_if_possible(&mut self, out: &mut Out<Self>) {
+        let first = self.queue.first() == Some(&self.own_request());
+        if self.phase == Phase::Waiting && self.missing.is_empty() && first {
+            out.rule(Rule::Enters);
+            self.phase = Phase::Inside;
+            out.output(Entered);
+        }
+    }
+
+    fn request(&mut self, request: Timestamp, out: &mut Out<Self>) {
+        self.clock.observe(request.time);
+        if self.phase == Phase::Idle {
+            out.rule(Rule::RepliesIdle);
+            out.send(request.site, Message::Reply(self.served));
+        } else if self.missing.remove(request.site) {
+            out.rule(Rule::Crosses);
+            if Some(request) > self.served {
+                self.queue.insert(request);
+            } else {
+                out.rule(Rule::KnowsServed);
+            }
+        } else {
+            out.rule(Rule::Defers);
+            self.deferred.insert(request.site);
+        }
+    }
+
+    fn release(&mut self, out: &mut Out<Self>) {
+        self.phase = Phase::Idle;
+        self.learn(Some(self.own_request()));
+        if let Some(next) = self.queue.first() {
+            out.rule(Rule::Flushes);
+            out.send(next.site, Message::Flush(self.served));
+        } else {
+            out.rule(Rule::Leaves);
+        }
+        self.queue.clear();
+        for site in self.deferred.iter() {
+            out.send(site, Message::Reply(self.served));
+        }
+        self.deferred.clear();
+    }
+}
+
+impl Protocol for LodhaKshemkalyani {
+    type Input = Ask;
+    type Message = Message;
+    type Output = Entered;
+    type Timer = Never;
+    type Rule = Rule;
+
+    fn input(&mut self, ask: Ask, out: &mut Out<Self>) {
+        match ask {
+            Ask::Request(_) => {
+                out.rule(Rule::Asks);
+                self.phase = Phase::Waiting;
+                self.requested = self.clock.tick();
+                self.queue.insert(self.own_request());
+                self.missing.extend(out.others());
+                out.broadcast(Message::Request(self.requested, self.served));
+                self.enter_if_possible(out);
+            }
+            Ask::Release => self.release(out),
+        }
+    }
+
+    fn message(&mut self, from: SiteId, message: Message, out: &mut Out<Self>) {
+        match message {
+            Message::Request(time, served) => {
+                self.learn(served);
+                self.request(Timestamp { time, site: from }, out);
+            }
+            Message::Reply(served) => {
+                out.rule(Rule::Collects);
+                self.learn(served);
+                self.missing.remove(from);
+            }
+            Message::Flush(served) => {
+                out.rule(Rule::Learns);
+                self.learn(served);
+            }
+        }
+        self.enter_if_possible(out);
+    }
+
+    fn timer(&mut self, timer: Never, _out: &mut Out<Self>) {
+        match timer {}
+    }
+
+    fn fields(&self) -> Vec<Field> {
+        let mut fields = vec![
+            Field::new("state", self.phase),
+            Field::new("highest time seen", self.clock.now()),
+            Field::new("served so far", list(self.served, "nothing")),
+        ];
+        if self.phase != Phase::Idle {
+            fields.push(Field::new("LRQ", list(&self.queue, "")));
+            fields.push(Field::new("permissions missing", &self.missing));
+            fields.push(Field::new("replies deferred", &self.deferred));
+        }
+        fields
+    }
+
+    fn waits_for(&self) -> Vec<SiteId> {
+        if self.phase != Phase::Waiting {
+            return Vec::new();
+        }
+        let mut sites: BTreeSet<SiteId> = self.missing.iter().collect();
+        sites.extend(self.queue.range(..self.own_request()).map(|earlier| earlier.site));
+        sites.into_iter().collect()
+    }
+}
+
+impl MutualExclusion for LodhaKshemkalyani {
+    const ABOUT: About = About {
+        slug: "lodha-kshemkalyani",
+        title: "Lodha and Kshemkalyani's algorithm",
+        family: Family::Permission,
+        paper: "Lodha and Kshemkalyani, A Fair Distributed Mutual Exclusion Algorithm, IEEE TPDS 2000",
+        idea: "As Ricart and Agrawala's, but of two requests that cross each other each is the reply to the other.",
+        channels: Channels::Fifo,
+        perpetual: false,
+        deadlock_free: true,
+        cost: Cost {
+            low: "2(N−1)",
+            high: "2(N−1); N−1/N when all ask at once",
+            sync_delay: "T",
+            client_delay: "2T",
+        },
+        crash: "of any site: everybody waits for its permission for ever",
+        settings: &[],
+    };
+
+    type Options = ();
+
+    fn start(me: SiteId, setup: &Setup<()>, _out: &mut Out<Self>) -> Self {
+        let phase = setup.phase_of(me);
+        let mut site = Self {
+            me,
+            clock: LamportClock::default(),
+            phase,
+            requested: 0,
+            missing: SiteSet::none(setup.sites),
+            queue: BTreeSet::new(),
+            deferred: SiteSet::none(setup.sites),
+            served: None,
+        };
+        if phase == Phase::Inside {
+            site.queue.insert(site.own_request());
+        }
+        site
+    }
+
+    fn expected(_load: Load, sites: usize, _options: &()) -> Expected {
+        let alone = sites == 1;
+        Expected {
+            messages_per_entry: Some(2.0 * (sites as f64 - 1.0)),
+            sync_delay: (!alone).then_some(1.0),
+            client_delay: Some(if alone { 0.0 } else { 2.0 }),
+        }
+    }
+
+    fn timestamp(&self) -> Option<Timestamp> {
+        (self.phase != Phase::Idle).then(|| self.own_request())
+    }
+
+    fn invariant(&self) -> Result<(), &'static str> {
+        if self.phase == Phase::Inside && !self.missing.is_empty() {
+            return Err("inside without everybody's permission");
+        }
+        if self.phase == Phase::Inside && self.queue.first() != Some(&self.own_request()) {
+            return Err("inside although an earlier request is known");
+        }
+        if self.phase == Phase::Idle && !(self.queue.is_empty() && self.deferred.is_empty()) {
+            return Err("outside, and yet it owes somebody an answer");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,105 @@
+//! What tells the algorithms apart that the engine in [`maekawa`](super::maekawa) serves: their default quorums.
+
+use crate::About;
+use crate::mutex::{Channels, Cost, Family, Setting, TIMEOUT_VALUES};
+use crate::quorum::Construction;
+use core::fmt::Debug;
+use core::hash::Hash;
+
+/// What tells the algorithms apart that this engine serves.
+pub trait Variant: Clone + Debug + Eq + Hash + Default + Send + Sync + 'static {
+    /// What a person should know.
+    const ABOUT: About;
+    /// The quorums, when nobody says.
+    const QUORUMS: &'static str;
+}
+
+const SETTINGS: &[Setting] = &[
+    Setting {
+        name: "quorums",
+        values: Construction::FORMS,
+        default: "best; majority or tree for the algorithms of that name",
+        help: "whose votes each site needs",
+    },
+    Setting {
+        name: "fallback",
+        values: "quorums, as above; any two of both kinds must share a site",
+        default: "none",
+        help: "whose votes a site asks for instead, turn about, when it has waited for the timeout; needs FIFO channels",
+    },
+    Setting { name: "timeout", values: TIMEOUT_VALUES, default: "none", help: "after how long it does" },
+];
+
+const CRASH: &str = "of any site: whoever has it in its quorum waits for ever";
+
+/// Maekawa's quorums of about √N sites.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct RootN;
+
+impl Variant for RootN {
+    const QUORUMS: &'static str = "best";
+    const ABOUT: About = About {
+        slug: "maekawa",
+        title: "Maekawa's algorithm, free of deadlock",
+        family: Family::Quorum,
+        paper: "Maekawa, A √N Algorithm for Mutual Exclusion in Decentralized Systems, ACM TOCS 1985; Sanders 1987",
+        idea: "A site needs the votes of its quorum only; any two quorums share a site, which votes for one at a time.",
+        channels: Channels::Any,
+        perpetual: false,
+        deadlock_free: true,
+        cost: Cost {
+            low: "3(K−1)", high: "3(K−1) to 6(K−1)", sync_delay: "at most 2T", client_delay: "2T"
+        },
+        crash: CRASH,
+        settings: SETTINGS,
+    };
+}
+
+/// More than half of the sites.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct MoreThanHalf;
+
+impl Variant for MoreThanHalf {
+    const QUORUMS: &'static str = "majority";
+    const ABOUT: About = About {
+        slug: "majority",
+        title: "Majority voting",
+        family: Family::Quorum,
+        paper: "Thomas, A Majority Consensus Approach to Concurrency Control, ACM TODS 1979; the engine is Maekawa's",
+        idea: "A site needs the votes of more than half of the sites; any two majorities share one.",
+        channels: Channels::Any,
+        perpetual: false,
+        deadlock_free: true,
+        cost: Cost {
+            low: "3⌊N/2⌋", high: "3⌊N/2⌋ to 6⌊N/2⌋", sync_delay: "at most 2T", client_delay: "2T"
+        },
+        crash: CRASH,
+        settings: SETTINGS,
+    };
+}
+
+/// The way from a root to a leaf.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct RootToLeaf;
+
+impl Variant for RootToLeaf {
+    const QUORUMS: &'static str = "tree";
+    const ABOUT: About = About {
+        slug: "tree-quorum",
+        title: "Agrawal and El Abbadi's tree quorums",
+        family: Family::Quorum,
+        paper: "Agrawal and El Abbadi, An Efficient and Fault-Tolerant Solution for Distributed Mutual Exclusion, ACM TOCS 1991",
+        idea: "A site needs the votes on a way from the root of a binary tree to a leaf; all of them meet at the root.",
+        channels: Channels::Any,
+        perpetual: false,
+        deadlock_free: true,
+        cost: Cost {
+            low: "3(K−1), K about log N",
+            high: "3(K−1) to 6(K−1)",
+            sync_delay: "at most 2T",
+            client_delay: "2T",
+        },
+        crash: CRASH,
+        settings: SETTINGS,
+    };
+}
