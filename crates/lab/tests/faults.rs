@@ -135,7 +135,7 @@ fn another_quorum_goes_on_without_a_dead_arbiter() {
 fn asking_another_quorum_is_safe_and_live_if_patient() {
     let mut retries = 0;
     for (case, patient) in (0..80).flat_map(|case| [(case, false), (case, true)]) {
-        let mut spec = spec_of::<Majority>(case);
+        let mut spec = spec_of::<Majority>(&Default::default(), case);
         spec.network.fifo = true;
         spec.entries = spec.entries.min(100);
         let mut options = Options::default();
@@ -191,10 +191,10 @@ fn an_arbiter_rebuilt_from_scratch_votes_twice() {
     spec.cs = Some(lockkeeper_lab::delay::Delay::parse("5").unwrap());
     let (s1, s2, s3) = (SiteId(0), SiteId(1), SiteId(2));
     spec.script = vec![
-        at(0.0, Action::Request(s1)),
+        at(0.0, Action::Request(s1, Mode::Exclusive)),
         at(3.0, Action::Crash(s2)),
         at(3.1, Action::Recover(s2)),
-        at(3.2, Action::Request(s3)),
+        at(3.2, Action::Request(s3, Mode::Exclusive)),
     ];
     assert!(broken(&run(&spec)).contains(&Property::MutualExclusion));
     spec.script.drain(1..3);

@@ -72,7 +72,9 @@ pub(super) fn answer<P: MutualExclusion>(
 ) -> Answer {
     let promised = Promised {
         timestamp_order: P::in_timestamp_order(),
-        most_messages: P::most_messages(question.sites, options),
+        // Who starts inside sends without having asked, and faults cost messages of their own.
+        most_messages: P::most_messages(question.sites, options)
+            .filter(|_| question.holders.is_empty() && question.faults.none()),
         rules: <P as Protocol>::Rule::ALL.iter().map(|rule| rule.sentence()).collect(),
         words: <P as Protocol>::Message::WORDS.iter().map(|word| word.name).collect(),
         dormant: P::dormant(options),

@@ -49,6 +49,7 @@ use mutex::Sites;
 use net::{Action, Net, Seen};
 use reduce::Sends;
 use search::{Ended, Search};
+use std::collections::BTreeSet;
 
 /// The most processes that are checked: each state keeps a number for every channel.
 pub const MOST_SITES: usize = 9;
@@ -179,31 +180,31 @@ impl Checker<'_> {
         }
         let mut searched = self.search(&net, threads, u64::MAX);
         let wrong = matches!(searched.ended, Ended::Wrong(_));
-        if wrong && (reducible || threads > 1) {
-            // Again, with every order and one thread, no deeper than before: for a shortest run, always the same.
+        let open = matches!(searched.ended, Ended::All) && !searched.looked_for_starvation;
+        if (wrong || open) && (reducible || threads > 1) {
+            // Again, with every order and one thread: for a shortest run, always the same; or to look for circles.
             net = (self.fresh)();
-            searched = self.search(&net, 1, searched.sofar.depth + 1);
+            let deepest = if wrong { searched.sofar.depth + 1 } else { u64::MAX };
+            searched = self.search(&net, 1, deepest);
         }
         (net, searched)
     }
 
     /// Searches again and again, until it is known who can send to whom.
     fn learn_who_sends(&mut self, net: &mut Net) {
-        net.sends = Some(Sends::default());
+        let mut steps = vec![BTreeSet::new(); net.kernel.machines()];
         loop {
-            let known = net.sends.as_ref().map_or(0, Sends::steps);
+            net.sends = Some(Sends::new(&steps));
+            let known: usize = steps.iter().map(BTreeSet::len).sum();
             let mut search = Search::new(&*net, self.question.threads);
             let ended = search.run(u64::MAX, &mut self.go_on);
-            let mut steps = vec![Vec::new(); net.kernel.machines()];
             for worker in search.workers() {
                 for (all, more) in steps.iter_mut().zip(worker.local_steps()) {
                     all.extend(more);
                 }
             }
-            let sends = Sends::new(&steps);
-            let done = sends.steps() == known || !matches!(ended, Ended::All);
-            net.sends = Some(sends);
-            if done {
+            let nothing_new = steps.iter().map(BTreeSet::len).sum::<usize>() == known;
+            if nothing_new || !matches!(ended, Ended::All) {
                 return;
             }
         }

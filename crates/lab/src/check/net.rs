@@ -541,8 +541,8 @@ impl<'m> Explorer<'m> {
         (times < u32::from(self.traits.faults.of(fault))).then_some(spent + (1 << shift))
     }
 
-    /// What is wrong with a state in which nothing can happen.
-    fn at_the_end(&mut self, state: &[u32], tallies: &[u8]) -> Option<Breach> {
+    /// What is wrong with a state in which nothing will happen unless somebody asks.
+    fn when_quiet(&mut self, state: &[u32], tallies: &[u8]) -> Option<Breach> {
         let mut waiting = Vec::new();
         let mut entries = 0;
         for who in 0..self.machines {
@@ -554,7 +554,7 @@ impl<'m> Explorer<'m> {
         }
         if !waiting.is_empty() {
             let names = lockkeeper_core::mutex::list(&waiting, "");
-            let what = format!("nothing can happen any more, and {names} waits");
+            let what = format!("nothing can happen any more, unless others ask, and {names} waits");
             return Some(Breach { property: Property::NoDeadlock, sites: waiting, what });
         }
         if entries > 0 && self.traits.tallied.messages {
@@ -594,7 +594,7 @@ impl Worker for Explorer<'_> {
             None => u64::MAX,
         };
         self.seen.reduced += u64::from(tried != u64::MAX);
-        let mut stuck = true;
+        let mut stuck = tried == u64::MAX;
         for who in (0..machines).filter(|who| tried >> who & 1 == 1) {
             for which in 0..self.choices(who, state[who]) {
                 let (choice, outcome) = self.choice(who, state[who], which);
@@ -613,7 +613,8 @@ impl Worker for Explorer<'_> {
                     },
                     None => None,
                 };
-                stuck &= fault.is_some();
+                // Nobody is made to ask, and nothing has to go wrong.
+                stuck &= fault.is_some() || choice.free;
                 self.seen.rules |= self.outcomes[outcome as usize].step.effect.rules;
                 let breach = self.apply(state, tallies, who, outcome, None);
                 if let Some(spent) = spent {
@@ -635,7 +636,7 @@ impl Worker for Explorer<'_> {
                 }
             }
         }
-        if stuck { self.at_the_end(state, tallies) } else { None }
+        if stuck { self.when_quiet(state, tallies) } else { None }
     }
 }
 

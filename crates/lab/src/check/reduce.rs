@@ -6,18 +6,20 @@
 //! - no step of the group is seen by others: nobody enters, leaves or stops by it. So what is wrong in some order of
 //!   the steps is wrong in an order that is tried; how many pass a waiting machine stays the same, too;
 //! - no machine outside can send to one of the group before the group moves, or only behind what is on its way in the
-//!   same channel already: then whatever the others do, the group's next steps stay as they are.
+//!   same channel already: then whatever the others do, the group's next steps stay as they are;
+//! - the group can do something else than ask: so a state in which nothing happens unless somebody asks is not passed by.
 //!
 //! Whether a machine can send to another before hearing from the group is answered from the local steps that were seen
-//! in the whole search before ([`Sends`]). The first search knows of none and skips too much; the search is repeated until
-//! it sees no step that the one before had not seen. Then nothing was skipped wrongly: take a shortest run that
+//! in the searches before ([`Sends`]). The first search knows of none and skips too much; the search is repeated until
+//! it sees no step that had not been seen before. Then nothing was skipped wrongly: take a shortest run that
 //! ends with a local step never seen. All steps before its last were seen, so the answers that the search relied on are
 //! right about them, and moving the group's steps to the front of the run gives, step by step, one that the search took.
 
 use super::net::{Explorer, Outcome, channel};
+use std::collections::BTreeSet;
 
 /// A local step, as far as others are concerned.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct LocalStep {
     before: u32,
     after: u32,
@@ -31,8 +33,6 @@ pub struct LocalStep {
 #[derive(Clone, Debug, Default)]
 pub struct Sends {
     machines: usize,
-    /// How many local steps it was made from.
-    steps: usize,
     /// For each machine, for each set of machines that it may hear from, for each receiver: its local states in which it
     /// can.
     can: Vec<Vec<bool>>,
@@ -40,13 +40,9 @@ pub struct Sends {
 
 impl Sends {
     /// From the local steps of each machine.
-    pub fn new(steps: &[Vec<LocalStep>]) -> Self {
+    pub fn new(steps: &[BTreeSet<LocalStep>]) -> Self {
         let machines = steps.len();
-        let mut sends = Self {
-            machines,
-            steps: steps.iter().map(Vec::len).sum(),
-            can: vec![Vec::new(); machines << machines],
-        };
+        let mut sends = Self { machines, can: Vec::new() };
         sends.can.resize((machines << machines) * machines, Vec::new());
         for (who, steps) in steps.iter().enumerate() {
             let locals = steps.iter().map(|step| step.before.max(step.after) + 1).max().unwrap_or(0) as usize;
@@ -91,26 +87,34 @@ impl Sends {
         let can = self.can.get(self.place(who, heard, to));
         can.and_then(|can| can.get(local as usize)).copied().unwrap_or(false)
     }
+}
 
-    /// How many local steps it was made from.
-    pub fn steps(&self) -> usize {
-        self.steps
-    }
+/// What a machine can do in a state.
+struct Steps {
+    count: u32,
+    /// Something that is seen by others.
+    visible: bool,
+    /// Nothing that it will do unless it wants to.
+    free: bool,
 }
 
 impl Explorer<'_> {
     /// The machines whose steps are enough to try in this state, one bit each; every bit if all must be.
     pub(super) fn enough(&mut self, sends: &Sends, state: &[u32]) -> u64 {
         let machines = self.machines;
-        let (mut enabled, mut visible) = ([0_u32; 64], 0_u64);
+        let (mut enabled, mut visible, mut free) = ([0_u32; 64], 0_u64, 0_u64);
         for who in 0..machines {
-            let (steps, seen) = self.steps_of(state, who);
-            enabled[who] = steps;
-            visible |= u64::from(seen) << who;
+            let steps = self.steps_of(state, who);
+            enabled[who] = steps.count;
+            visible |= u64::from(steps.visible) << who;
+            free |= u64::from(steps.free) << who;
         }
         let mut best = (u32::MAX, u64::MAX);
         for seed in (0..machines).filter(|&seed| enabled[seed] > 0) {
             let Some(group) = self.close(sends, state, 1 << seed, visible) else { continue };
+            if group & !free == 0 {
+                continue;
+            }
             let members = (0..machines).filter(|who| group >> who & 1 == 1);
             best = best.min((members.map(|who| enabled[who]).sum(), group));
         }
@@ -144,16 +148,17 @@ impl Explorer<'_> {
         }
     }
 
-    /// How many steps a machine can take in this state, and whether one of them is seen by others.
-    fn steps_of(&mut self, state: &[u32], who: usize) -> (u32, bool) {
+    /// What a machine can do in this state.
+    fn steps_of(&mut self, state: &[u32], who: usize) -> Steps {
         let machines = self.machines;
-        let (mut steps, mut visible) = (0, false);
+        let mut steps = Steps { count: 0, visible: false, free: true };
         for which in 0..self.choices(who, state[who]) {
             let (choice, outcome) = self.choice(who, state[who], which);
             let Outcome { idle, ref step, .. } = self.outcomes[outcome as usize];
             if !idle && choice.fault.is_none() && choice.suspects.is_none() {
-                steps += 1;
-                visible |= step.effect.is_visible();
+                steps.count += 1;
+                steps.visible |= step.effect.is_visible();
+                steps.free &= choice.free;
             }
         }
         for from in (0..machines).filter(|&from| from != who) {
@@ -165,11 +170,12 @@ impl Explorer<'_> {
             for which in 0..self.heads(place, content) {
                 let (parcel, _) = self.head(place, content, which);
                 let outcome = self.delivery(from, who, state[who], parcel);
-                steps += 1;
-                visible |= self.outcomes[outcome as usize].step.effect.is_visible();
+                steps.count += 1;
+                steps.free = false;
+                steps.visible |= self.outcomes[outcome as usize].step.effect.is_visible();
             }
         }
-        (steps, visible)
+        steps
     }
 
     /// The local steps of each machine that this worker has taken.
