@@ -1,9 +1,9 @@
 //! Algorithms that go on when something fails: right where their assumptions hold, and wrong where they do not.
 
-use lockkeeper_core::SiteId;
 use lockkeeper_core::algorithms::maekawa::{Majority, Options};
 use lockkeeper_core::algorithms::token_ring_recovering::TokenRingRecovering;
 use lockkeeper_core::quorum::Construction;
+use lockkeeper_core::{Mode, SiteId};
 use lockkeeper_lab::conformance::{check, spec_of};
 use lockkeeper_lab::property::Property;
 use lockkeeper_lab::sim::Sim;

@@ -85,6 +85,10 @@ pub struct Check {
     /// Who is inside at the start: 1, or 1:shared,2:shared.
     #[arg(long, value_name = "SITES")]
     holder: Option<String>,
+    /// Asks about one property only, and goes on where another does not hold: mutual-exclusion, no-deadlock,
+    /// no-starvation, rising-fences, invariants, timestamp-order.
+    #[arg(long, value_name = "PROPERTY", value_parser = parse_property)]
+    only: Option<Property>,
     /// A setting of the algorithm; may be repeated.
     #[arg(long, value_name = "NAME=VALUE")]
     set: Vec<String>,
@@ -170,6 +174,7 @@ impl Check {
             .with(Fault::Duplicate, self.duplicates)
             .with(Fault::Forget, self.forgets)
             .with(Fault::Suspicion, self.suspicions);
+        question.only = self.only;
         question.settings = settings(&self.set)?;
         question.threads = self.threads.into();
         question.full = !self.reduced;
@@ -314,6 +319,21 @@ fn print(answer: &Answer, took: Duration) {
     if !answer.complete {
         say!("The budget was reached: what lies deeper than {} was not seen.", answer.depth);
     }
+}
+
+fn parse_property(text: &str) -> Result<Property, String> {
+    let all = [
+        Property::MutualExclusion,
+        Property::NoDeadlock,
+        Property::NoStarvation,
+        Property::FenceMonotone,
+        Property::Invariant,
+        Property::TimestampOrder,
+    ];
+    let typed = |property: &Property| title(*property).replace(' ', "-");
+    all.into_iter()
+        .find(|property| typed(property) == text)
+        .ok_or_else(|| format!("there is {}", all.iter().map(typed).collect::<Vec<_>>().join(", ")))
 }
 
 /// What people call a property.

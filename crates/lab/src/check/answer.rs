@@ -138,10 +138,14 @@ impl Answer {
         ]
         .map(|property| (property, Verdict::Unknown))
         .into();
-        if promised.timestamp_order {
+        if let Some(only) = question.only {
+            properties.retain(|property, _| *property == only);
+        }
+        if promised.timestamp_order && question.only.is_none_or(|only| only == Property::TimestampOrder) {
             properties.insert(Property::TimestampOrder, Verdict::Unknown);
         }
-        if promised.most_messages.is_some() {
+        if promised.most_messages.is_some() && question.only.is_none_or(|only| only == Property::MessageBound)
+        {
             properties.insert(Property::MessageBound, Verdict::Unknown);
         }
         Self {

@@ -4,6 +4,7 @@
 
 use super::intern::Interner;
 use super::machine::{Cause, Choice, Effect, Facts, Faults, Limits, Machines, Tallied};
+use crate::property::Property;
 use lockkeeper_core::Sharing;
 use smallvec::SmallVec;
 use std::sync::{Mutex, MutexGuard};
@@ -80,6 +81,8 @@ pub struct Traits {
     pub limits: Option<Limits>,
     /// What may go wrong, and how often.
     pub faults: Faults,
+    /// The only property that is asked about; all of them if nothing is said.
+    pub only: Option<Property>,
 }
 
 /// A system with numbers for its local states and messages.
@@ -127,6 +130,7 @@ impl<S: Machines> Kernel for Numbered<S> {
             tallied: system.tallied(),
             limits: system.limits(),
             faults: system.faults(),
+            only: system.only(),
         }
     }
 

@@ -83,6 +83,11 @@ pub trait Machines: Sync {
         Tallied { messages: true, bypass: true }
     }
 
+    /// The only property that is asked about; all of them if nothing is said.
+    fn only(&self) -> Option<Property> {
+        None
+    }
+
     /// What may go wrong in this system, at most so often in each run.
     fn faults(&self) -> Faults {
         Faults::default()

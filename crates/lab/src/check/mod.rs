@@ -40,6 +40,7 @@ pub use answer::{Answer, Verdict};
 pub use machine::{Fault, Faults};
 pub use search::Sofar;
 
+use crate::property::Property;
 use crate::runner::{self, Error};
 use crate::spec::Spec;
 use lockkeeper_core::mutex::Channels;
@@ -73,6 +74,8 @@ pub struct Question {
     pub holders: Vec<Holder>,
     /// What may go wrong, and how often.
     pub faults: Faults,
+    /// The only property that is asked about: a search goes on where another does not hold. All if nothing is said.
+    pub only: Option<Property>,
     /// Whether every order of steps is tried, even of those that commute.
     pub full: bool,
     /// How many threads search.
@@ -90,6 +93,7 @@ impl Question {
             fifo: None,
             holders: Vec::new(),
             faults: Faults::default(),
+            only: None,
             full: true,
             threads: 1,
         }
@@ -143,6 +147,7 @@ impl Visitor for Check<'_> {
             requests: question.requests,
             fifo: question.fifo.unwrap_or(P::ABOUT.channels == Channels::Fifo),
             faults: question.faults,
+            only: question.only,
         };
         let fresh = || Net::new(sites.clone());
         let (net, searched) = Checker { question, perpetual: P::ABOUT.perpetual, fresh: &fresh, go_on }.run();
@@ -180,7 +185,9 @@ impl Checker<'_> {
         }
         let mut searched = self.search(&net, threads, u64::MAX);
         let wrong = matches!(searched.ended, Ended::Wrong(_));
-        let open = matches!(searched.ended, Ended::All) && !searched.looked_for_starvation;
+        let open = matches!(searched.ended, Ended::All)
+            && !searched.looked_for_starvation
+            && question.only.is_none();
         if (wrong || open) && (reducible || threads > 1) {
             // Again, with every order and one thread: for a shortest run, always the same; or to look for circles.
             net = (self.fresh)();
@@ -219,7 +226,8 @@ impl Checker<'_> {
         }
         // A run that ends has a last message; where the number of messages has an end, so have all runs.
         let ends = net.kernel.traits().tallied.messages && seen.max_messages < u8::MAX;
-        let looks = matches!(ended, Ended::All) && !ends && threads == 1;
+        let asked = self.question.only.is_none_or(|only| only == Property::NoStarvation);
+        let looks = asked && matches!(ended, Ended::All) && !ends && threads == 1;
         let lasso = if looks { liveness::starvation(&mut search, net) } else { None };
         Searched {
             sofar: search.sofar(),

@@ -25,6 +25,8 @@ pub struct Sites<P: MutualExclusion> {
     pub fifo: bool,
     /// What may go wrong.
     pub faults: Faults,
+    /// The only property that is asked about; all of them if nothing is said.
+    pub only: Option<Property>,
 }
 
 /// One site as the checker keeps it.
@@ -269,6 +271,10 @@ where
 
     fn faults(&self) -> Faults {
         self.faults
+    }
+
+    fn only(&self) -> Option<Property> {
+        self.only
     }
 
     fn sharing(&self) -> Sharing {

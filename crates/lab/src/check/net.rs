@@ -71,6 +71,9 @@ impl Net {
     }
 }
 
+/// Where sites ask for ever, one that is passed so often is passed without end.
+const MOST_BYPASS: u8 = 24;
+
 /// The place of the channel from one machine to another among all channels.
 #[inline]
 pub(super) fn channel(machines: usize, from: usize, to: usize) -> usize {
@@ -381,7 +384,8 @@ impl<'m> Explorer<'m> {
         if self.traits.scales > 0 {
             self.too_far |= self.shift();
         }
-        if gained { breach.or_else(|| self.count_tokens()) } else { breach }
+        let breach = if gained { breach.or_else(|| self.count_tokens()) } else { breach };
+        breach.filter(|breach| self.traits.only.is_none_or(|only| only == breach.property))
     }
 
     /// What a step is to the others, and what is wrong with it.
@@ -398,9 +402,11 @@ impl<'m> Explorer<'m> {
         if asked && self.traits.tallied.bypass {
             self.next_tallies[who] = 0;
         }
-        match entered {
-            Some(entry) => wrong.or(self.enters(state, who, entry)),
-            None => wrong,
+        let Some(entry) = entered else { return wrong };
+        // Two inside together is the worst of all.
+        match self.enters(state, who, entry) {
+            Some(worst) if worst.property == Property::MutualExclusion => Some(worst),
+            other => wrong.or(other),
         }
     }
 
@@ -485,8 +491,10 @@ impl<'m> Explorer<'m> {
 
     fn pass(&mut self, waiting: usize) {
         if self.traits.tallied.bypass {
+            // Where runs have no end, there is a bound soon or none.
+            let most = if self.traits.limits.is_some() { MOST_BYPASS } else { u8::MAX };
             let tally = &mut self.next_tallies[waiting];
-            *tally = tally.saturating_add(1);
+            *tally = if tally.saturating_add(1) >= most { u8::MAX } else { *tally + 1 };
             self.seen.max_bypass = self.seen.max_bypass.max(*tally);
         }
     }
@@ -555,7 +563,8 @@ impl<'m> Explorer<'m> {
         if !waiting.is_empty() {
             let names = lockkeeper_core::mutex::list(&waiting, "");
             let what = format!("nothing can happen any more, unless others ask, and {names} waits");
-            return Some(Breach { property: Property::NoDeadlock, sites: waiting, what });
+            let wanted = self.traits.only.is_none_or(|only| only == Property::NoDeadlock);
+            return wanted.then_some(Breach { property: Property::NoDeadlock, sites: waiting, what });
         }
         if entries > 0 && self.traits.tallied.messages {
             let run = tallies.last().map(|&messages| (messages, entries));

@@ -126,7 +126,8 @@ impl Visitor for Counted {
     fn visit<P: MutualExclusion>(self) -> (u64, u64) {
         let setup = Setup::new(self.sites, P::Options::default());
         let fifo = P::ABOUT.channels == Channels::Fifo;
-        let sites = Sites::<P> { setup, requests: Some(self.requests), fifo, faults: Faults::default() };
+        let sites =
+            Sites::<P> { setup, requests: Some(self.requests), fifo, faults: Faults::default(), only: None };
         let theirs = Plain(sites).checker().spawn_bfs().join();
         theirs.assert_properties();
         let question = Question::new(P::ABOUT.slug, self.sites).requests(self.requests);
