@@ -56,7 +56,8 @@ const MOST_STATES: u64 = 3_000_000;
 
 fn ladder(algorithm: &str, twin: &str) -> Vec<Question> {
     // One that goes on after crashes is wrong only if it does not; the others need none to be caught.
-    let faults = Faults::default().with(Fault::Crash, u8::from(twin == "token-ring-recovering"));
+    let crashes = u8::from(twin == "token-ring-recovering");
+    let faults = Faults::default().with(Fault::Crash, crashes).with(Fault::Restart, crashes);
     let question = |(sites, requests)| {
         let mut question = Question { requests, faults, ..Question::new(algorithm, sites) };
         // Messages that pile up make the larger systems without end too large where they can also be reordered.

@@ -38,7 +38,7 @@ impl<T: Eq + Hash> Interner<T> {
     }
 
     /// How many there are.
-    pub fn len(&self) -> usize {
+    pub fn count(&self) -> usize {
         self.items.len()
     }
 }

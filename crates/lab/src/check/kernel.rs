@@ -207,6 +207,6 @@ impl<S: Machines> Kernel for Numbered<S> {
 
     fn vocabulary(&self) -> (usize, usize) {
         let tables = self.tables();
-        (tables.locals.iter().map(Interner::len).sum(), tables.parcels.len())
+        (tables.locals.iter().map(Interner::count).sum(), tables.parcels.count())
     }
 }

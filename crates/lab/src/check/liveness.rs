@@ -22,6 +22,8 @@ pub struct Lasso {
 
 /// What a fair run has to do sooner or later, if it stays possible.
 type Duty = u32;
+/// Where steps lead that were not followed. They are possible all the same.
+const NOWHERE: u32 = u32::MAX;
 /// A step that nobody is made to take.
 const NO_DUTY: Duty = Duty::MAX;
 
@@ -58,19 +60,19 @@ pub fn starvation(search: &mut Search<'_, Net>, net: &Net) -> Option<Lasso> {
 fn graph(search: &mut Search<'_, Net>, net: &Net, duties: &mut BTreeMap<(usize, usize, u32), Duty>) -> Graph {
     let states = search.sofar().distinct as u32;
     let (mut first, mut edges, mut waiting) = (vec![0], Vec::new(), Vec::new());
-    let mut steps: Vec<(Vec<u32>, Duty)> = Vec::new();
+    let mut steps: Vec<(Option<Vec<u32>>, Duty)> = Vec::new();
     for state in 0..states {
         steps.clear();
         waiting.push(search.visit(state, |worker, slots, tallies| {
             worker.expand(slots, tallies, &mut |next| {
-                if !next.beyond {
-                    steps.push((next.state.to_vec(), duty(net, &next.action, duties)));
-                }
+                let followed = (!next.beyond).then(|| next.state.to_vec());
+                steps.push((followed, duty(net, &next.action, duties)));
             });
             worker.waiting(slots)
         }));
         for (slots, duty) in &steps {
-            edges.push(Edge { to: search.number(slots), duty: *duty });
+            let to = slots.as_ref().map_or(NOWHERE, |slots| search.number(slots));
+            edges.push(Edge { to, duty: *duty });
         }
         first.push(edges.len());
     }
@@ -156,6 +158,9 @@ fn components(graph: &Graph, inside: &dyn Fn(u32) -> bool) -> Vec<BTreeSet<u32>>
             }
             if let Some(edge) = graph.out(state).get(*place) {
                 *place += 1;
+                if edge.to == NOWHERE {
+                    continue;
+                }
                 let to = edge.to as usize;
                 if inside(edge.to) && index[to] == NEW {
                     calls.push((edge.to, 0));

@@ -141,7 +141,7 @@ impl<P: MutualExclusion> Sites<P> {
     }
 
     /// A site that starts from scratch, as [`World::restart`](crate::world::World::restart) does it.
-    fn from_scratch(&self, id: SiteId, lives: u8) -> (Local<P>, Out<P>) {
+    fn made_anew(&self, id: SiteId, lives: u8) -> (Local<P>, Out<P>) {
         let elsewhere = id.next_on_ring(self.setup.sites);
         let setup = Setup { holders: Vec::new(), home: elsewhere, ..self.setup.clone() };
         let (mut local, out) = self.new_site(id, lives, &setup);
@@ -162,7 +162,7 @@ impl<P: MutualExclusion> Sites<P> {
             }
             Own::Restart | Own::Forget => {
                 let asked = local.asked;
-                (*local, out) = self.from_scratch(me, local.lives + 1);
+                (*local, out) = self.made_anew(me, local.lives + 1);
                 local.asked = asked;
             }
             Own::Request(mode) => {

@@ -177,7 +177,7 @@ pub(super) struct SiteCache {
     pub choices: Known<Box<[(Choice, u32)]>>,
     /// By sender: from local state and message to outcome.
     pub deliveries: Vec<Memo>,
-    outdated: Known<u32>,
+    pub outdated: Known<u32>,
 }
 
 #[derive(Default)]
@@ -553,8 +553,8 @@ impl<'m> Explorer<'m> {
     fn when_quiet(&mut self, state: &[u32], tallies: &[u8]) -> Option<Breach> {
         let mut waiting = Vec::new();
         let mut entries = 0;
-        for who in 0..self.machines {
-            let facts = self.facts(who, state[who]);
+        for (who, &local) in state[..self.machines].iter().enumerate() {
+            let facts = self.facts(who, local);
             entries += facts.entries;
             if facts.waiting {
                 waiting.push(SiteId::new(who));

@@ -103,9 +103,9 @@ impl Explorer<'_> {
     pub(super) fn enough(&mut self, sends: &Sends, state: &[u32]) -> u64 {
         let machines = self.machines;
         let (mut enabled, mut visible, mut free) = ([0_u32; 64], 0_u64, 0_u64);
-        for who in 0..machines {
+        for (who, enabled) in enabled[..machines].iter_mut().enumerate() {
             let steps = self.steps_of(state, who);
-            enabled[who] = steps.count;
+            *enabled = steps.count;
             visible |= u64::from(steps.visible) << who;
             free |= u64::from(steps.free) << who;
         }
@@ -197,7 +197,11 @@ impl Explorer<'_> {
             let messages = site.deliveries.iter().enumerate().flat_map(|(from, memo)| {
                 memo.iter().map(move |(before, _, outcome)| (before, Some(from), outcome))
             });
-            own.chain(messages).map(|(before, from, outcome)| step(before, from, outcome)).collect()
+            // When another enters, excluding all others, what this one knows of fences grows old: that moves it, too.
+            let aged =
+                site.outdated.iter().map(|(before, &after)| LocalStep { before, after, from: None, to: 0 });
+            let steps = own.chain(messages).map(|(before, from, outcome)| step(before, from, outcome));
+            steps.chain(aged).collect()
         };
         self.sites.iter().map(of).collect()
     }

@@ -151,7 +151,7 @@ impl<'m, M: Model> Search<'m, M> {
     /// How far it has come.
     pub fn sofar(&self) -> Sofar {
         Sofar {
-            distinct: self.shards.iter().map(|shard| u64::from(shard.len())).sum(),
+            distinct: self.shards.iter().map(|shard| u64::from(shard.count())).sum(),
             generated: self.generated,
             depth: self.levels.len() as u64 - 1,
             bytes: self.shards.iter().map(Shard::bytes).sum(),
@@ -213,7 +213,7 @@ impl<'m, M: Model> Search<'m, M> {
     }
 
     fn lengths(&self) -> [u32; SHARDS] {
-        std::array::from_fn(|shard| self.shards.get(shard).map_or(0, Shard::len))
+        std::array::from_fn(|shard| self.shards.get(shard).map_or(0, Shard::count))
     }
 
     fn expand_level(
@@ -359,14 +359,10 @@ impl<'m, M: Model> Search<'m, M> {
         let found = self.visit(number, |worker, state, tallies| {
             let mut found = None;
             worker.expand(state, tallies, &mut |next| {
-                if next.beyond || found.is_some() {
-                    return;
-                }
-                if left == 0 {
+                if left == 0 && found.is_none() {
                     found = Some(next.action);
-                } else {
-                    left -= 1;
                 }
+                left = left.saturating_sub(1);
             });
             found
         });

@@ -138,7 +138,7 @@ impl Shard {
     }
 
     /// How many states there are.
-    pub fn len(&self) -> u32 {
+    pub fn count(&self) -> u32 {
         self.index.len() as u32
     }
 

@@ -7,6 +7,7 @@ use lockkeeper_lab::check::machine::{Cause, Choice, Effect, Entry, Facts, Machin
 use smallvec::SmallVec;
 
 /// The specification for so many processes, explored while no clock is above the largest.
+#[derive(Clone, Copy, Debug)]
 pub struct LamportMutex {
     pub processes: usize,
     pub max_clock: u8,
