@@ -266,7 +266,7 @@ pub const CHANGES: &[Change] = &[
         story: "a site that waits for the privilege sends one that it does not have",
     },
     Change {
-        name: "bakery-without-choosing",
+        name: "bakery-messages-without-choosing",
         module: "bakery_messages",
         protocol: "BakeryMessages",
         from: "Message::AwaitChosen if self.choosing => {",

@@ -562,7 +562,8 @@ impl<'m> Explorer<'m> {
         }
         if !waiting.is_empty() {
             let names = lockkeeper_core::mutex::list(&waiting, "");
-            let what = format!("nothing can happen any more, unless others ask, and {names} waits");
+            let verb = if waiting.len() == 1 { "waits" } else { "wait" };
+            let what = format!("nothing can happen any more, unless others ask, and {names} {verb}");
             let wanted = self.traits.only.is_none_or(|only| only == Property::NoDeadlock);
             return wanted.then_some(Breach { property: Property::NoDeadlock, sites: waiting, what });
         }

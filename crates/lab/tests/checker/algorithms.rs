@@ -119,7 +119,7 @@ fn a_lost_message_blocks_whoever_waits_for_it() {
 
 #[test]
 fn the_number_of_threads_changes_nothing() {
-    for slug in ["bakery-without-choosing", "suzuki-kasami", "lamport-any-message-counts"] {
+    for slug in ["bakery-messages-without-choosing", "suzuki-kasami", "lamport-any-message-counts"] {
         let of = |threads| check(&Question { threads, ..Question::new(slug, 3) }, |_| true).unwrap();
         let (one, three) = (serde_json::to_string(&of(1)).unwrap(), serde_json::to_string(&of(3)).unwrap());
         let without_memory = |text: &str| text.split("\"bytes_per_state\"").next().unwrap().to_string();

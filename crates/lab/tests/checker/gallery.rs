@@ -40,7 +40,7 @@ const PINNED: &[Row] = &[
     ("roucairol-carvalho-does-not-ask-back", NoDeadlock, 13, (3, Some(1))),
     ("roucairol-carvalho-keeps-what-it-gives", MutualExclusion, 4, (2, Some(1))),
     ("neilsen-mizuno-follows-nobody-while-waiting", Invariant, 5, (2, Some(1))),
-    ("bakery-without-choosing", MutualExclusion, 14, (2, Some(1))),
+    ("bakery-messages-without-choosing", MutualExclusion, 14, (2, Some(1))),
     ("bakery-ties-unbroken", MutualExclusion, 14, (2, Some(1))),
     ("k-mutual-exclusion-takes-late-replies", MutualExclusion, 13, (3, Some(2))),
     ("k-mutual-exclusion-lets-one-more-in", Invariant, 1, (3, Some(1))),

@@ -1,0 +1,124 @@
+//! `check` and `replay`, as a person at a terminal meets them.
+
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn lockkeeper(line: &str) -> Output {
+    let binary = env!("CARGO_BIN_EXE_lockkeeper");
+    Command::new(binary).args(line.split_whitespace()).output().expect("the binary runs")
+}
+
+fn told(line: &str, code: i32) -> String {
+    let output = lockkeeper(line);
+    let stdout = String::from_utf8(output.stdout).expect("output is UTF-8");
+    let stderr = String::from_utf8(output.stderr).expect("output is UTF-8");
+    assert_eq!(output.status.code(), Some(code), "{line}\n{stdout}\n{stderr}");
+    stdout + &stderr
+}
+
+#[test]
+fn a_verified_algorithm_has_the_promised_form() {
+    let answer: Value =
+        serde_json::from_str(&told("check ricart-agrawala --sites 3 --requests 2 --json", 0)).unwrap();
+    for name in [
+        "algorithm",
+        "sites",
+        "requests",
+        "distinct",
+        "generated",
+        "depth",
+        "complete",
+        "reduction",
+        "seconds",
+        "bytes_per_state",
+        "properties",
+        "never_fired",
+        "max_bypass",
+        "max_messages_per_entry",
+        "counterexample",
+    ] {
+        assert!(answer.get(name).is_some(), "{name} is missing in {answer}");
+    }
+    assert_eq!((&answer["distinct"], &answer["complete"]), (&73_518.into(), &true.into()));
+    assert_eq!((&answer["max_bypass"], &answer["max_messages_per_entry"]), (&4.into(), &4.0.into()));
+    assert_eq!(answer["properties"]["mutual_exclusion"], "holds");
+    assert_eq!(
+        (&answer["counterexample"], &answer["never_fired"]),
+        (&Value::Null, &Value::Array(Vec::new()))
+    );
+}
+
+#[test]
+fn what_is_wrong_is_told_drawn_and_written_so_that_replay_and_sim_take_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let place = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
+    let (svg, scenario) = (place("broken.svg"), place("broken.scenario"));
+    let text = told(&format!("check lamport --sites 2 --non-fifo --svg {svg} --trace {scenario}"), 2);
+    assert!(text.contains("3. S1 receives REQUEST(1) from S2: it puts the request into its queue"), "{text}");
+    assert!(text.contains("5 █─REPLY(2)─────>│"), "a diagram in text:\n{text}");
+    assert!(std::fs::read_to_string(&svg).unwrap().starts_with("<svg"));
+    let replayed = told(&format!("replay {scenario}"), 2);
+    assert!(
+        replayed.contains("mutual exclusion violated at 4 T: S2 enters while S1 is inside"),
+        "{replayed}"
+    );
+    assert!(told(&format!("sim --scenario {scenario}"), 2).contains("mutual exclusion violated"));
+}
+
+#[test]
+fn a_variant_can_be_checked_and_replayed_by_its_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let scenario = folder.path().join("variant.scenario");
+    let scenario = scenario.to_string_lossy();
+    let text =
+        told(&format!("check centralized-last-come-first-served --sites 2 --forever --trace {scenario}"), 2);
+    assert!(text.contains("from here on it goes round and round"), "{text}");
+    assert!(told(&format!("replay {scenario}"), 0).contains("goes round and round"));
+}
+
+#[test]
+fn a_saved_trace_comes_out_the_same_or_says_where_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.jsonl");
+    let run = "sim --algorithm raymond --sites 5 --entries 10 --delay exponential:1 --seed 7";
+    told(&format!("{run} --trace {}", path.display()), 0);
+    assert!(told(&format!("replay {}", path.display()), 0).contains("came out the same"));
+    changed(&path);
+    assert!(told(&format!("replay {}", path.display()), 2).contains("differs in line 3"));
+}
+
+/// Changes the third line of a file.
+fn changed(path: &Path) {
+    let text = std::fs::read_to_string(path).unwrap();
+    let mut lines: Vec<String> = text.lines().map(Into::into).collect();
+    lines[2] = lines[2].replace("\"site\":\"S", "\"site\":\"X");
+    std::fs::write(path, lines.join("\n") + "\n").unwrap();
+}
+
+#[test]
+fn budgets_and_mistakes_have_codes_of_their_own() {
+    let text = told("check lamport --sites 3 --max-states 5000", 3);
+    assert!(text.contains("The budget was reached"), "{text}");
+    assert!(told("check lamprot", 64).contains("did you mean 'lamport'"));
+    assert!(told("check lamport --sites 12", 64).contains("1 to 9 sites"));
+    assert!(told("check lamport --requests 0", 64).contains("1 to 15 times"));
+    assert!(told("check lamport --only happiness", 64).contains("mutual-exclusion"));
+    assert!(told("replay nowhere.scenario", 64).contains("neither a file nor one of the figures"));
+    told("check", 64);
+}
+
+#[test]
+fn registers_are_checked_by_the_same_command() {
+    assert!(told("check bakery --sites 2 --flickering", 0).contains("flickering registers"));
+    assert!(told("check bakery-without-choosing --sites 2", 2).contains("P1 and P2 are both inside"));
+    assert!(told("check dijkstra --sites 2", 0).contains("does not hold, and is not promised"));
+}
+
+#[test]
+fn a_table_of_all() {
+    let text = told("check --all --sites 2", 0);
+    assert!(text.contains("maekawa-published") && text.contains("deadlock after 4 steps"), "{text}");
+    let verified = text.matches("verified").count();
+    assert_eq!(verified, lockkeeper_core::registry::ALL.len() - 1, "{text}");
+}
