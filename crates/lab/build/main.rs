@@ -6,8 +6,10 @@ use lockkeeper_core::registry;
 use std::fmt::Write as _;
 
 mod changes;
+mod election_changes;
 
-use changes::{CHANGES, Change, ELECTION_CHANGES, FAILOVER_CHANGES};
+use changes::{CHANGES, Change};
+use election_changes::{ELECTION_CHANGES, FAILOVER_CHANGES};
 
 /// Where the real algorithms of a family are.
 #[derive(Clone, Copy)]

@@ -1,8 +1,9 @@
 //! What a check came to.
 
 use super::counterexample::Counterexample;
-use super::net::{Net, Seen};
+use super::net::Net;
 use super::search::{Ended, Witness};
+use super::seen::Seen;
 use super::{Question, Searched};
 use crate::property::Property;
 use lockkeeper_core::{MutualExclusion, Protocol, Rules, SiteId, Vocabulary};

@@ -2,7 +2,7 @@
 
 use super::Question;
 use super::liveness::Lasso;
-use super::machine::{Breach, Fault};
+use super::machine::Breach;
 use super::mutex::Own;
 use super::net::{Action, Net};
 use crate::property::{Names, Property};
@@ -134,17 +134,5 @@ fn line(net: &Net, names: Names, action: &Action) -> String {
                 Own::Timer(which) => format!("{site} wakes {}", which + 1),
             }
         }
-    }
-}
-
-/// What a fault is called.
-pub fn fault_name(fault: Fault) -> &'static str {
-    match fault {
-        Fault::Crash => "crashes",
-        Fault::Loss => "losses",
-        Fault::Duplicate => "duplicates",
-        Fault::Restart => "restarts",
-        Fault::Forget => "forgets",
-        Fault::Suspicion => "wrong suspicions",
     }
 }

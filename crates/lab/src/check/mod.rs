@@ -15,6 +15,7 @@
 //! | [`machine`] | what can be searched: machines that exchange messages |
 //! | [`kernel`], [`intern`] | their states and messages as small numbers; each local step is taken once |
 //! | [`net`] | such machines with their channels as rows of numbers |
+//! | [`seen`] | what happened at least once |
 //! | [`reduce`] | not every order of steps that commute |
 //! | [`shift`] | clocks that only matter relative to each other |
 //! | [`liveness`] | runs that go round for ever while somebody waits |
@@ -24,6 +25,7 @@
 
 mod answer;
 pub mod counterexample;
+mod entering;
 pub mod gallery;
 pub mod intern;
 pub mod kernel;
@@ -33,6 +35,7 @@ pub mod mutex;
 pub mod net;
 pub mod reduce;
 pub mod search;
+pub mod seen;
 pub mod shift;
 pub mod store;
 
@@ -47,9 +50,10 @@ use lockkeeper_core::mutex::Channels;
 use lockkeeper_core::registry::Visitor;
 use lockkeeper_core::{Holder, MutualExclusion, Setup};
 use mutex::Sites;
-use net::{Action, Net, Seen};
+use net::{Action, Net};
 use reduce::Sends;
 use search::{Ended, Search};
+use seen::Seen;
 use std::collections::BTreeSet;
 
 /// The most processes that are checked: each state keeps a number for every channel.

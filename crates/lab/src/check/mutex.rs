@@ -1,9 +1,9 @@
 //! Mutual exclusion algorithms as the checker sees them.
 
+use super::entering::no_larger_fence;
 use super::machine::{
     Breach, Cause, Choice, Effect, Entry, Facts, Fault, Faults, Limits, Machines, Sent, Step, Tallied,
 };
-use super::net::no_larger_fence;
 use crate::property::Property;
 use lockkeeper_core::protocol::TimerChange;
 use lockkeeper_core::{

@@ -6,11 +6,12 @@
 
 use super::intern::{Interner, Known, Memo};
 use super::kernel::{Kernel, Numbered, Stepped, Traits, Why};
-use super::machine::{Breach, Choice, Entry, Facts, Fault, Machines};
+use super::machine::{Breach, Choice, Facts, Fault, Machines};
 use super::reduce::Sends;
 use super::search::{Model, Next, Worker};
+use super::seen::{Seen, dearer};
 use crate::property::Property;
-use lockkeeper_core::{Crowd, Mode, SiteId};
+use lockkeeper_core::SiteId;
 use smallvec::SmallVec;
 use std::sync::{Mutex, MutexGuard};
 
@@ -21,7 +22,7 @@ pub struct Net {
     /// Who can send to whom, if steps that commute are to be tried in one order only; see [`super::reduce`].
     pub sends: Option<Sends>,
     /// The contents of each channel.
-    channels: Mutex<Vec<Interner<Vec<u32>>>>,
+    pub(super) channels: Mutex<Vec<Interner<Vec<u32>>>>,
 }
 
 impl Net {
@@ -41,12 +42,12 @@ impl Net {
         self.channels.lock().expect("no worker panics")
     }
 
-    fn content(&self, place: usize, content: u32) -> Vec<u32> {
+    pub(super) fn content(&self, place: usize, content: u32) -> Vec<u32> {
         self.channels()[place].get(content).clone()
     }
 
     /// The number of a channel's content; of a bag, whatever its order.
-    fn number(&self, place: usize, mut parcels: Vec<u32>) -> u32 {
+    pub(super) fn number(&self, place: usize, mut parcels: Vec<u32>) -> u32 {
         if !self.kernel.traits().fifo {
             parcels.sort_unstable();
         }
@@ -70,9 +71,6 @@ impl Net {
         self.number(place, visited)
     }
 }
-
-/// Where sites ask for ever, one that is passed so often is passed without end.
-const MOST_BYPASS: u8 = 24;
 
 /// The place of the channel from one machine to another among all channels.
 #[inline]
@@ -122,55 +120,6 @@ pub(super) struct Outcome {
     pub plain: bool,
 }
 
-/// What was seen at least once.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
-    /// Rules that fired, one bit each.
-    pub rules: u128,
-    /// Kinds of messages that were delivered, one bit each.
-    pub words: u64,
-    /// Machines that entered, one bit each.
-    pub entered: u64,
-    /// The largest number of others that entered while one waited.
-    pub max_bypass: u8,
-    /// The most messages that were sent by then, in any state; the largest number that can be kept means no end.
-    pub max_messages: u8,
-    /// The most messages, and the entries, of a run that came to its end: the dearest by messages per entry.
-    pub dearest: Option<(u8, u32)>,
-    /// States in which only some of the possible steps were tried.
-    pub reduced: u64,
-    /// States that were expanded.
-    pub expanded: u64,
-}
-
-impl Seen {
-    /// Adds what another worker saw.
-    pub fn add(&mut self, other: &Self) {
-        self.rules |= other.rules;
-        self.words |= other.words;
-        self.entered |= other.entered;
-        self.max_bypass = self.max_bypass.max(other.max_bypass);
-        self.max_messages = self.max_messages.max(other.max_messages);
-        self.dearest = dearer(self.dearest, other.dearest);
-        self.reduced += other.reduced;
-        self.expanded += other.expanded;
-    }
-}
-
-/// The breach of fences that do not rise.
-pub(super) fn no_larger_fence(site: SiteId) -> Breach {
-    let what = format!("{site} enters with a fence that is no larger than that of an entry before");
-    Breach { property: Property::FenceMonotone, sites: vec![site], what }
-}
-
-fn dearer(left: Option<(u8, u32)>, right: Option<(u8, u32)>) -> Option<(u8, u32)> {
-    let (Some((messages, entries)), Some((others, their_entries))) = (left, right) else {
-        return left.or(right);
-    };
-    let more = u64::from(others) * u64::from(entries) > u64::from(messages) * u64::from(their_entries);
-    if more { right } else { left }
-}
-
 #[derive(Default)]
 pub(super) struct SiteCache {
     facts: Vec<Facts>,
@@ -181,13 +130,13 @@ pub(super) struct SiteCache {
 }
 
 #[derive(Default)]
-struct ChannelCache {
+pub(super) struct ChannelCache {
     /// For each content, what can be delivered and what is left then.
     heads: Known<SmallVec<[(u32, u32); 2]>>,
     pushed: Memo,
     too_long: Known<()>,
-    outdated: Known<u32>,
-    tokens: Known<u32>,
+    pub outdated: Known<u32>,
+    pub tokens: Known<u32>,
 }
 
 /// Expands states of a [`Net`].
@@ -196,11 +145,11 @@ pub struct Explorer<'m> {
     pub(super) machines: usize,
     pub(super) traits: Traits,
     pub(super) sites: Vec<SiteCache>,
-    channels: Vec<ChannelCache>,
+    pub(super) channels: Vec<ChannelCache>,
     pub(super) outcomes: Vec<Outcome>,
     pub(super) next: Vec<u32>,
-    next_tallies: Vec<u8>,
-    seen: Seen,
+    pub(super) next_tallies: Vec<u8>,
+    pub(super) seen: Seen,
     pub(super) shifter: super::shift::Shifter,
     /// The next state is beyond the limits.
     too_far: bool,
@@ -388,28 +337,6 @@ impl<'m> Explorer<'m> {
         breach.filter(|breach| self.traits.only.is_none_or(|only| only == breach.property))
     }
 
-    /// What a step is to the others, and what is wrong with it.
-    fn announce(&mut self, state: &[u32], who: usize, outcome: u32) -> Option<Breach> {
-        let machines = self.machines;
-        let effect = &self.outcomes[outcome as usize].step.effect;
-        let (entered, asked, crashed) = (effect.entered, effect.asked, effect.crashed);
-        let wrong = effect.wrong.clone();
-        if crashed {
-            for from in (0..machines).filter(|&from| from != who) {
-                self.next[machines + channel(machines, from, who)] = 0;
-            }
-        }
-        if asked && self.traits.tallied.bypass {
-            self.next_tallies[who] = 0;
-        }
-        let Some(entry) = entered else { return wrong };
-        // Two inside together is the worst of all.
-        match self.enters(state, who, entry) {
-            Some(worst) if worst.property == Property::MutualExclusion => Some(worst),
-            other => wrong.or(other),
-        }
-    }
-
     fn send(&mut self, who: usize, outcome: u32) {
         let machines = self.machines;
         let may_be_down = self.traits.faults.of(Fault::Crash) > 0;
@@ -430,114 +357,6 @@ impl<'m> Explorer<'m> {
             self.too_far |= self.channels[place].too_long.get(content).is_some();
             self.next[machines + place] = content;
         }
-    }
-
-    /// A machine enters: checks that it may, counts whom it passes, and tells everybody.
-    fn enters(&mut self, state: &[u32], who: usize, entry: Entry) -> Option<Breach> {
-        self.seen.entered |= 1 << who;
-        let me = SiteId::new(who);
-        let sharing = self.traits.sharing;
-        let own = self.facts(who, self.next[who]).timestamp;
-        // Such an entry conflicts with all before it, and the largest of their fences is known to somebody.
-        let excludes = sharing.conflict(entry.mode, Mode::Shared);
-        let (mut inside, mut holders) = (Crowd::default(), Vec::new());
-        let mut breach = None;
-        for other in (0..self.machines).filter(|&other| other != who) {
-            let name = SiteId::new(other);
-            let Facts { waiting, inside: is_inside, mode, fence, timestamp, .. } =
-                *self.facts(other, state[other]);
-            if is_inside {
-                inside.add(mode);
-                holders.push(name);
-            }
-            if excludes && fence > entry.fence {
-                breach = breach.or_else(|| Some(no_larger_fence(me)));
-            }
-            if waiting && sharing.compete(entry.mode, mode) {
-                self.pass(other);
-            }
-            if waiting
-                && sharing.conflict(entry.mode, mode)
-                && let (Some(own), Some(theirs)) = (own, timestamp)
-                && theirs < own
-            {
-                let what = format!("{me} enters with {own} while {name} waits with {theirs}");
-                let sites = vec![me, name];
-                breach = breach.or(Some(Breach { property: Property::TimestampOrder, sites, what }));
-            }
-        }
-        if excludes {
-            self.outdate_others(who);
-        }
-        if sharing.admits(inside, entry.mode) {
-            return breach;
-        }
-        let what =
-            format!("{me} enters while {} is inside", lockkeeper_core::mutex::list(&holders, "nobody"));
-        holders.push(me);
-        Some(Breach { property: Property::MutualExclusion, sites: holders, what })
-    }
-
-    /// What all others know of fences, and what messages tell of them, is from before now.
-    fn outdate_others(&mut self, who: usize) {
-        let machines = self.machines;
-        for other in (0..machines).filter(|&other| other != who) {
-            self.next[other] = self.outdate(other, self.next[other]);
-        }
-        for place in 0..machines * (machines - 1) {
-            self.next[machines + place] = self.outdate_channel(place, self.next[machines + place]);
-        }
-    }
-
-    fn pass(&mut self, waiting: usize) {
-        if self.traits.tallied.bypass {
-            // Where runs have no end, there is a bound soon or none.
-            let most = if self.traits.limits.is_some() { MOST_BYPASS } else { u8::MAX };
-            let tally = &mut self.next_tallies[waiting];
-            *tally = if tally.saturating_add(1) >= most { u8::MAX } else { *tally + 1 };
-            self.seen.max_bypass = self.seen.max_bypass.max(*tally);
-        }
-    }
-
-    fn outdate(&mut self, who: usize, local: u32) -> u32 {
-        if let Some(&older) = self.sites[who].outdated.get(local) {
-            return older;
-        }
-        *self.sites[who].outdated.insert(local, self.net.kernel.outdate(who, local))
-    }
-
-    fn outdate_channel(&mut self, place: usize, content: u32) -> u32 {
-        if let Some(&older) = self.channels[place].outdated.get(content) {
-            return older;
-        }
-        let parcels = self.net.content(place, content);
-        let older = parcels.into_iter().map(|parcel| self.net.kernel.outdate_parcel(parcel)).collect();
-        *self.channels[place].outdated.insert(content, self.net.number(place, older))
-    }
-
-    fn count_tokens(&mut self) -> Option<Breach> {
-        let machines = self.machines;
-        let mut tokens = 0;
-        for who in 0..machines {
-            tokens += self.facts(who, self.next[who]).tokens;
-        }
-        for place in 0..machines * (machines - 1) {
-            tokens += self.tokens_in_channel(place, self.next[machines + place]);
-        }
-        (tokens > 1).then(|| Breach {
-            property: Property::Invariant,
-            sites: Vec::new(),
-            what: format!("there are {tokens} tokens"),
-        })
-    }
-
-    fn tokens_in_channel(&mut self, place: usize, content: u32) -> u32 {
-        if let Some(&tokens) = self.channels[place].tokens.get(content) {
-            return tokens;
-        }
-        let parcels = self.net.content(place, content);
-        let tokens = parcels.into_iter().map(|parcel| self.net.kernel.tokens_in(parcel)).sum();
-        *self.channels[place].tokens.insert(content, tokens)
     }
 
     /// Whether another fault of this kind may happen; the state with it counted.

@@ -1,0 +1,83 @@
+//! The same for elections, and for the coordinator that fails over.
+
+use crate::changes::Change;
+
+/// Variants that break when the coordinator crashes.
+pub const FAILOVER_CHANGES: &[Change] = &[
+    Change {
+        name: "failover-forgets-the-queue",
+        module: "centralized_failover",
+        protocol: "CentralizedFailover",
+        from: "Phase::Waiting => self.enter(from, out),",
+        to: "Phase::Waiting => {}",
+        breaks: "NoDeadlock",
+        story: "the new coordinator does not queue those who wait",
+    },
+    Change {
+        name: "failover-asks-nobody",
+        module: "centralized_failover",
+        protocol: "CentralizedFailover",
+        from: "SiteSet::all_but(self.processes, self.me);",
+        to: "SiteSet::none(self.processes);",
+        breaks: "MutualExclusion",
+        story: "the new coordinator grants before anybody has told it who is inside",
+    },
+    Change {
+        name: "failover-uses-a-fence-twice",
+        module: "centralized_failover",
+        protocol: "CentralizedFailover",
+        from: "        out.skip_fence();\n        self.grant_next(out);",
+        to: "        self.grant_next(out);",
+        breaks: "FenceMonotone",
+        story: "the new coordinator does not leave out the fence that the old one may have used",
+    },
+];
+
+/// Variants of elections; what breaks is the property of that name in `election`.
+pub const ELECTION_CHANGES: &[Change] = &[
+    Change {
+        name: "bully-ignores-ok",
+        module: "bully",
+        protocol: "Bully",
+        from: "Message::Ok if self.stage == Stage::AwaitsAnswer => {",
+        to: "Message::Ok if self.stage == Stage::Announced => {",
+        breaks: "HighestLeads",
+        story: "a site that hears from a higher one announces itself all the same",
+    },
+    Change {
+        name: "bully-trusts-whoever-answered",
+        module: "bully",
+        protocol: "Bully",
+        from: "out.arm(Timer::Coordinator, 2 * self.timeout_milli_t);",
+        to: "",
+        breaks: "Agreement",
+        story: "a site that got OK waits for ever for a site that may have died since",
+    },
+    Change {
+        name: "ring-election-believes-old-news",
+        module: "ring_election",
+        protocol: "RingElection",
+        from: "if round > self.round || later {",
+        to: "if round > self.round || later || told.len() < usize::MAX {",
+        breaks: "Agreement",
+        story: "news of an earlier round are believed whenever they come",
+    },
+    Change {
+        name: "ring-election-only-its-sender-stops-a-coordinator",
+        module: "ring_election",
+        protocol: "RingElection",
+        from: "if told.contains(&self.me) {",
+        to: "if told.first() == Some(&self.me) {",
+        breaks: "Termination",
+        story: "a COORDINATOR whose sender has died circles for ever",
+    },
+    Change {
+        name: "chang-roberts-passes-over-the-candidate",
+        module: "chang_roberts",
+        protocol: "ChangRoberts",
+        from: "Some((dead, body)) if dead == body.site => {",
+        to: "Some((dead, body)) if dead == self.me => {",
+        breaks: "Termination",
+        story: "the number of a candidate that has died circles for ever",
+    },
+];

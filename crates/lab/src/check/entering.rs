@@ -1,0 +1,147 @@
+//! What a step is to others than the machine that takes it: entries, crashes, tokens; and what is wrong with that.
+
+use super::machine::{Breach, Entry, Facts};
+use super::net::{Explorer, channel};
+use crate::property::Property;
+use lockkeeper_core::{Crowd, Mode, SiteId};
+
+/// Where sites ask for ever, one that is passed so often is passed without end.
+const MOST_BYPASS: u8 = 24;
+
+/// The breach of fences that do not rise.
+pub(super) fn no_larger_fence(site: SiteId) -> Breach {
+    let what = format!("{site} enters with a fence that is no larger than that of an entry before");
+    Breach { property: Property::FenceMonotone, sites: vec![site], what }
+}
+
+impl Explorer<'_> {
+    /// What a step is to the others, and what is wrong with it.
+    pub(super) fn announce(&mut self, state: &[u32], who: usize, outcome: u32) -> Option<Breach> {
+        let machines = self.machines;
+        let effect = &self.outcomes[outcome as usize].step.effect;
+        let (entered, asked, crashed) = (effect.entered, effect.asked, effect.crashed);
+        let wrong = effect.wrong.clone();
+        if crashed {
+            for from in (0..machines).filter(|&from| from != who) {
+                self.next[machines + channel(machines, from, who)] = 0;
+            }
+        }
+        if asked && self.traits.tallied.bypass {
+            self.next_tallies[who] = 0;
+        }
+        let Some(entry) = entered else { return wrong };
+        // Two inside together is the worst of all.
+        match self.enters(state, who, entry) {
+            Some(worst) if worst.property == Property::MutualExclusion => Some(worst),
+            other => wrong.or(other),
+        }
+    }
+
+    /// A machine enters: checks that it may, counts whom it passes, and tells everybody.
+    fn enters(&mut self, state: &[u32], who: usize, entry: Entry) -> Option<Breach> {
+        self.seen.entered |= 1 << who;
+        let me = SiteId::new(who);
+        let sharing = self.traits.sharing;
+        let own = self.facts(who, self.next[who]).timestamp;
+        // Such an entry conflicts with all before it, and the largest of their fences is known to somebody.
+        let excludes = sharing.conflict(entry.mode, Mode::Shared);
+        let (mut inside, mut holders) = (Crowd::default(), Vec::new());
+        let mut breach = None;
+        for other in (0..self.machines).filter(|&other| other != who) {
+            let name = SiteId::new(other);
+            let Facts { waiting, inside: is_inside, mode, fence, timestamp, .. } =
+                *self.facts(other, state[other]);
+            if is_inside {
+                inside.add(mode);
+                holders.push(name);
+            }
+            if excludes && fence > entry.fence {
+                breach = breach.or_else(|| Some(no_larger_fence(me)));
+            }
+            if waiting && sharing.compete(entry.mode, mode) {
+                self.pass(other);
+            }
+            if waiting
+                && sharing.conflict(entry.mode, mode)
+                && let (Some(own), Some(theirs)) = (own, timestamp)
+                && theirs < own
+            {
+                let what = format!("{me} enters with {own} while {name} waits with {theirs}");
+                let sites = vec![me, name];
+                breach = breach.or(Some(Breach { property: Property::TimestampOrder, sites, what }));
+            }
+        }
+        if excludes {
+            self.outdate_others(who);
+        }
+        if sharing.admits(inside, entry.mode) {
+            return breach;
+        }
+        let what =
+            format!("{me} enters while {} is inside", lockkeeper_core::mutex::list(&holders, "nobody"));
+        holders.push(me);
+        Some(Breach { property: Property::MutualExclusion, sites: holders, what })
+    }
+
+    /// What all others know of fences, and what messages tell of them, is from before now.
+    fn outdate_others(&mut self, who: usize) {
+        let machines = self.machines;
+        for other in (0..machines).filter(|&other| other != who) {
+            self.next[other] = self.outdate(other, self.next[other]);
+        }
+        for place in 0..machines * (machines - 1) {
+            self.next[machines + place] = self.outdate_channel(place, self.next[machines + place]);
+        }
+    }
+
+    fn pass(&mut self, waiting: usize) {
+        if self.traits.tallied.bypass {
+            // Where runs have no end, there is a bound soon or none.
+            let most = if self.traits.limits.is_some() { MOST_BYPASS } else { u8::MAX };
+            let tally = &mut self.next_tallies[waiting];
+            *tally = if tally.saturating_add(1) >= most { u8::MAX } else { *tally + 1 };
+            self.seen.max_bypass = self.seen.max_bypass.max(*tally);
+        }
+    }
+
+    fn outdate(&mut self, who: usize, local: u32) -> u32 {
+        if let Some(&older) = self.sites[who].outdated.get(local) {
+            return older;
+        }
+        *self.sites[who].outdated.insert(local, self.net.kernel.outdate(who, local))
+    }
+
+    fn outdate_channel(&mut self, place: usize, content: u32) -> u32 {
+        if let Some(&older) = self.channels[place].outdated.get(content) {
+            return older;
+        }
+        let parcels = self.net.content(place, content);
+        let older = parcels.into_iter().map(|parcel| self.net.kernel.outdate_parcel(parcel)).collect();
+        *self.channels[place].outdated.insert(content, self.net.number(place, older))
+    }
+
+    pub(super) fn count_tokens(&mut self) -> Option<Breach> {
+        let machines = self.machines;
+        let mut tokens = 0;
+        for who in 0..machines {
+            tokens += self.facts(who, self.next[who]).tokens;
+        }
+        for place in 0..machines * (machines - 1) {
+            tokens += self.tokens_in_channel(place, self.next[machines + place]);
+        }
+        (tokens > 1).then(|| Breach {
+            property: Property::Invariant,
+            sites: Vec::new(),
+            what: format!("there are {tokens} tokens"),
+        })
+    }
+
+    fn tokens_in_channel(&mut self, place: usize, content: u32) -> u32 {
+        if let Some(&tokens) = self.channels[place].tokens.get(content) {
+            return tokens;
+        }
+        let parcels = self.net.content(place, content);
+        let tokens = parcels.into_iter().map(|parcel| self.net.kernel.tokens_in(parcel)).sum();
+        *self.channels[place].tokens.insert(content, tokens)
+    }
+}
