@@ -28,8 +28,12 @@ impl<P: MutualExclusion> Sim<'_, P> {
     }
 
     pub(super) fn check_for_deadlock(&mut self) {
-        // In a script, what is still under way has only not been delivered.
-        let over = !self.spec.by_hand || self.flights.is_empty();
+        // In a script, what is still under way has only not been delivered, and who is inside has only not left.
+        let somebody_inside =
+            || SiteId::all(self.spec.sites).any(|site| self.world.phase(site) == Phase::Inside);
+        let over = (!self.spec.by_hand || self.flights.is_empty())
+            && (self.spec.cs.is_some() || !somebody_inside())
+            && (!self.spec.timers_by_hand || self.timers.iter().all(Vec::is_empty));
         if self.observer.waiting() > 0 && over && self.nothing_can_happen() {
             let what = format!("nothing can happen any more; {}", self.who_waits_for_whom());
             let waiting = self.waiting_sites();
