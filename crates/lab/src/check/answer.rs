@@ -115,7 +115,12 @@ impl Answer {
     }
 
     /// Nothing was found: what does that say?
-    pub(super) fn judge<P: MutualExclusion>(&mut self, sites: &Sites<P>, seen: &Seen, starvation_known: bool) {
+    pub(super) fn judge<P: MutualExclusion>(
+        &mut self,
+        sites: &Sites<P>,
+        seen: &Seen,
+        starvation_known: bool,
+    ) {
         self.never_fired = never::<P>(sites, seen);
         if !self.complete {
             return;

@@ -172,7 +172,8 @@ impl<P: MutualExclusion, F: FnMut(Sofar) -> bool> Checker<'_, P, F> {
         if reducible {
             self.learn_who_sends(&mut net);
         }
-        let threads = if self.question.requests.is_none() || P::ABOUT.perpetual { 1 } else { self.question.threads };
+        let threads =
+            if self.question.requests.is_none() || P::ABOUT.perpetual { 1 } else { self.question.threads };
         let mut searched = self.search(&net, threads, u64::MAX);
         if let Ended::Wrong(_) = searched.ended
             && (reducible || threads > 1)

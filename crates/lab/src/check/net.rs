@@ -61,7 +61,12 @@ impl<S: Machines> Net<S> {
     }
 
     /// Visits every number of the local state or channel in a slot of a state, and returns the number of what it is then.
-    pub(super) fn visit_numbers(&self, slot: usize, content: u32, visit: &mut dyn FnMut(usize, &mut u64)) -> u32 {
+    pub(super) fn visit_numbers(
+        &self,
+        slot: usize,
+        content: u32,
+        visit: &mut dyn FnMut(usize, &mut u64),
+    ) -> u32 {
         let machines = self.system.machines();
         let mut tables = self.tables();
         if slot < machines {
@@ -267,7 +272,8 @@ impl<'m, S: Machines> Explorer<'m, S> {
 
     /// Who waits in a state of the whole, one bit each.
     pub fn waiting(&mut self, state: &[u32]) -> u16 {
-        (0..self.machines).fold(0, |waiting, who| waiting | u16::from(self.facts(who, state[who]).waiting) << who)
+        (0..self.machines)
+            .fold(0, |waiting, who| waiting | u16::from(self.facts(who, state[who]).waiting) << who)
     }
 
     /// What is known of a machine in a state of the whole.

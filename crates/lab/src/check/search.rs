@@ -333,7 +333,11 @@ impl<'m, M: Model> Search<'m, M> {
     }
 
     /// Lets the first worker look at a state. For searches of one thread, whose states are numbered as they came.
-    pub fn visit<R>(&mut self, number: u32, look: impl FnOnce(&mut WorkerOf<'m, M>, &[u32], &[u8]) -> R) -> R {
+    pub fn visit<R>(
+        &mut self,
+        number: u32,
+        look: impl FnOnce(&mut WorkerOf<'m, M>, &[u32], &[u8]) -> R,
+    ) -> R {
         let mut state = vec![0; self.model.slots()];
         self.shards[0].get(number, &mut state);
         look(&mut self.workers[0], &state, self.shards[0].tallies(number))

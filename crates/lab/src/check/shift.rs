@@ -28,7 +28,10 @@ struct Slot {
 impl Shifter {
     /// For so many machines with all their channels.
     pub fn new(machines: usize) -> Self {
-        Self { amounts: Interner::default(), slots: (0..machines * machines).map(|_| Slot::default()).collect() }
+        Self {
+            amounts: Interner::default(),
+            slots: (0..machines * machines).map(|_| Slot::default()).collect(),
+        }
     }
 }
 
