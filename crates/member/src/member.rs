@@ -243,11 +243,11 @@ impl<P: MutualExclusion> Member<P> {
             }
             PortEvent::Deposed => self.leader = None,
             PortEvent::Confirmed { question } => self.confirmed(now, question, out),
-            PortEvent::Decided(view) => self.decided(now, view, out),
+            PortEvent::Decided(view) => self.decided(view, out),
         }
     }
 
-    fn decided(&mut self, now: u64, view: View, out: &mut Out<Message<P>>) {
+    fn decided(&mut self, view: View, out: &mut Out<Message<P>>) {
         if view.epoch <= self.applied.epoch {
             return;
         }

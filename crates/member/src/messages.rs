@@ -312,6 +312,20 @@ pub enum Note {
         /// Of the view.
         epoch: u64,
     },
+    /// This member has told the coordinator what it holds.
+    Reported {
+        /// For which view.
+        epoch: u64,
+        /// What.
+        report: Report,
+    },
+    /// This member, as the coordinator, starts a view for everybody.
+    Started {
+        /// The view.
+        view: View,
+        /// Who holds what.
+        holds: Vec<Held>,
+    },
     /// A view starts here.
     Installed {
         /// Of the view.

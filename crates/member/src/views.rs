@@ -72,6 +72,7 @@ impl<P: MutualExclusion> Member<P> {
             }
             _ => return,
         };
+        out.notes.push(Note::Reported { epoch, report: report.clone() });
         self.send(from, Body::Report { epoch, report }, out);
     }
 
@@ -117,9 +118,11 @@ impl<P: MutualExclusion> Member<P> {
         let started = gather.started();
         let over = |node: Node| leader.lease_over_ns(node, &self.config);
         let start = gather.start(now, &self.config, over, known).map(<[Held]>::to_vec);
-        let (epoch, members) = (gather.view.epoch, gather.view.members.clone());
+        let view = gather.view.clone();
         leader.gather = Some(gather);
         if let Some(holds) = start.filter(|_| !started) {
+            let (epoch, members) = (view.epoch, view.members.clone());
+            out.notes.push(Note::Started { view, holds: holds.clone() });
             for node in members {
                 self.send(node, Body::Start { epoch, holds: holds.clone() }, out);
             }
