@@ -16,16 +16,23 @@ impl<P: MutualExclusion> Member<P> {
         }
         let lease_left_ns = self.lease_left_ns(now);
         let Some(session) = self.sessions.get_mut(&id) else {
-            return out.clients.push((id, ToClient::NoSession));
+            // A wish may overtake the keep-alive that begins its session: only a later keep-alive proves that one is lost.
+            if let ToMember::KeepAlive { .. } = said {
+                out.clients.push((id, ToClient::NoSession));
+            }
+            return;
         };
         match said {
             ToMember::KeepAlive { sent_ns, settled, .. } => {
                 session.heard_ns = now;
-                session.settle(settled);
+                let stale = session.settle(settled);
                 if let Some(duration_ns) = session.promise(now, lease_left_ns, &self.config) {
                     let revoked = session.revoked.iter().copied().collect();
                     let life = self.me.incarnation;
                     out.clients.push((id, ToClient::Alive { life, sent_ns, duration_ns, revoked }));
+                }
+                for number in stale {
+                    self.give_back(now, Acquisition { session: id, number }, out);
                 }
             }
             ToMember::Acquire { number, wish } => {
@@ -178,6 +185,7 @@ impl<P: MutualExclusion> Member<P> {
     /// Everything of a session goes: the client closed it, or nothing promised to it is left.
     fn end_session(&mut self, now: u64, id: SessionId, out: &mut Out<Message<P>>) {
         let Some(session) = self.sessions.get(&id) else { return };
+        let told = out.clients.len();
         for (number, name) in session.open() {
             let acquisition = Acquisition { session: id, number };
             match self.stage(acquisition) {
@@ -186,6 +194,10 @@ impl<P: MutualExclusion> Member<P> {
             }
         }
         self.sessions.remove(&id);
+        // One word is enough for the whole session.
+        let others = out.clients.split_off(told);
+        out.clients.extend(others.into_iter().filter(|(session, _)| *session != id));
+        out.clients.push((id, ToClient::NoSession));
     }
 
     /// Takes a hold back: by force, or because it lasted too long. The client may use it until it hears of that, so what was

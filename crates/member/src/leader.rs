@@ -27,6 +27,8 @@ pub(crate) struct Leader {
     pub term: u64,
     since_ns: u64,
     heard: BTreeMap<Node, (u64, Renewal)>,
+    /// When somebody new was let in: it could not be heard before.
+    admitted: BTreeMap<Node, u64>,
     /// For each node, the R of the last lease that this leader gave it in this term.
     answered: BTreeMap<Node, u64>,
     /// The question asked of the voters, and R: the clock BEFORE it was asked.
@@ -45,12 +47,22 @@ impl Leader {
             term,
             since_ns: now,
             heard: BTreeMap::new(),
+            admitted: BTreeMap::new(),
             answered: BTreeMap::new(),
             confirming: None,
             asked: Vec::new(),
             proposed: None,
             exclusions: BTreeMap::new(),
             gather: None,
+        }
+    }
+
+    /// A view is decided.
+    pub fn applied(&mut self, now: u64, view: &View) {
+        self.heard.retain(|node, _| view.has(*node));
+        self.admitted.retain(|node, _| view.has(*node));
+        for node in &view.members {
+            self.admitted.entry(*node).or_insert(now);
         }
     }
 
@@ -151,8 +163,10 @@ impl Leader {
 
     /// Members that have fallen silent, and one end of each link that carries nothing.
     fn gone(&self, now: u64, me: Node, applied: &View, config: &Config) -> BTreeSet<Node> {
-        let silent_for =
-            |node: Node| now - self.heard.get(&node).map_or(self.since_ns, |&(at, _)| at).min(now);
+        let silent_for = |node: Node| {
+            let admitted = self.admitted.get(&node).map_or(self.since_ns, |&at| at);
+            now.saturating_sub(self.heard.get(&node).map_or(admitted, |&(at, _)| at))
+        };
         let others = || applied.members.iter().copied().filter(|&node| node != me);
         let mut gone: BTreeSet<Node> =
             others().filter(|&node| silent_for(node) > config.silence_ns).collect();

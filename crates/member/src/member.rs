@@ -51,7 +51,7 @@ pub(crate) type Message<P> = <P as lockkeeper_core::Protocol>::Message;
 /// # What consensus must do
 /// 6. Decide one view for each epoch: a proposal takes effect only if its epoch is one more than the last one's, and its
 ///    proposer still leads in its term. A decided view is durable at a majority BEFORE anybody hears of it.
-/// 7. Tell of views in order. Tell of [`PortEvent::Leading`] only once an entry of that term is applied, so that the
+/// 7. Tell each life of a member the newest view and where the leader is. Tell of views in order. Tell of [`PortEvent::Leading`] only once an entry of that term is applied, so that the
 ///    leader knows every view decided before it led.
 /// 8. Answer [`PortRequest::Confirm`] only if a majority said AFTER the question that it knows of no later term.
 #[derive(Clone, Debug)]
@@ -243,15 +243,18 @@ impl<P: MutualExclusion> Member<P> {
             }
             PortEvent::Deposed => self.leader = None,
             PortEvent::Confirmed { question } => self.confirmed(now, question, out),
-            PortEvent::Decided(view) => self.decided(view, out),
+            PortEvent::Decided(view) => self.decided(now, view, out),
         }
     }
 
-    fn decided(&mut self, view: View, out: &mut Out<Message<P>>) {
+    fn decided(&mut self, now: u64, view: View, out: &mut Out<Message<P>>) {
         if view.epoch <= self.applied.epoch {
             return;
         }
         let previous = core::mem::replace(&mut self.applied, view.clone());
+        if let Some(leader) = &mut self.leader {
+            leader.applied(now, &view);
+        }
         self.learn(view.clone(), out);
         let term = self.leader.as_ref().map(|leader| leader.term);
         if view.coordinator == self.me && term == Some(view.term) {

@@ -46,11 +46,13 @@ impl Session {
         now >= self.promised_until_ns && now >= self.heard_ns.saturating_add(config.session_ns)
     }
 
-    /// The client has heard how everything below ended: it need not be remembered.
-    pub fn settle(&mut self, below: u64) {
+    /// The client has heard how everything below ended: it need not be remembered. Gives what is open nevertheless: a wish that was
+    /// under way for so long that it began again in a session that was over. Nobody wants it.
+    pub fn settle(&mut self, below: u64) -> Vec<u64> {
         self.settled = self.settled.max(below);
         let settled = self.settled;
         self.acquisitions.retain(|&number, stage| number >= settled || !matches!(stage, Stage::Over(_)));
+        self.acquisitions.range(..settled).map(|(&number, _)| number).collect()
     }
 
     /// Whether this number was never used.

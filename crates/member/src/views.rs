@@ -60,6 +60,8 @@ impl<P: MutualExclusion> Member<P> {
         if from != view.coordinator && !two {
             return;
         }
+        // Whoever gathers leads, as far as this member knows.
+        self.leader_hint.get_or_insert(from.id);
         if two && matches!(&self.standing, Standing::Running(running) if running.epoch == view.epoch) {
             self.wedge(view.clone(), out);
         }

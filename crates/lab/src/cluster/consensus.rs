@@ -126,17 +126,22 @@ impl Consensus {
         self.tell_all(later);
     }
 
-    /// A machine starts again: it believes nothing, and without its disk it has no vote for a while.
-    pub fn restarted(&mut self, machine: usize, wiped: bool, later: &mut Vec<(u64, Later)>) {
+    /// A member begins another life: it must be told everything again.
+    pub fn new_life(&mut self, machine: usize, later: &mut Vec<(u64, Later)>) {
         self.known[machine] = 0;
         self.hint[machine] = None;
         self.believes[machine] = None;
+        let delay = self.soon();
+        later.push((delay, Later::Tell(machine)));
+    }
+
+    /// A machine starts again: without its disk it has no vote for a while.
+    pub fn restarted(&mut self, machine: usize, wiped: bool, later: &mut Vec<(u64, Later)>) {
+        self.new_life(machine, later);
         if wiped && machine < self.voters {
             self.votes[machine] = false;
             later.push((1_500 * MS, Later::Readmit(machine)));
         }
-        let delay = self.soon();
-        later.push((delay, Later::Tell(machine)));
         // A leader that restarts is a leader no more.
         if self.leader == Some(machine) {
             self.leader = None;

@@ -236,7 +236,10 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             self.watch.note(self.now, node, &note);
             match note {
                 Note::Started { view, .. } => self.check_leases(&view),
-                Note::Excluded => self.begin_life(machine).expect("the settings were good before"),
+                Note::Excluded => {
+                    self.begin_life(machine).expect("the settings were good before");
+                    self.consensus(|consensus, _, _, later, _| consensus.new_life(machine, later));
+                }
                 _ => {}
             }
         }
@@ -248,6 +251,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             }
         }
         for (session, said) in out.clients.drain(..) {
+            self.tell(|| format!("{node} to {session}"), &said);
             self.watch.says(self.now, node, session, &said);
             let copies = self.net.send(self.now, machine, self.spec.members + session.client as usize);
             for delay in copies.into_iter().flatten() {
@@ -433,6 +437,10 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
 
     /// When a view starts, nobody outside of it may have a lease, nor may a client of theirs.
     fn check_leases(&mut self, view: &View) {
+        // A coordinator that slept may start a view that others have long followed: nobody joins it, and nobody in it has a lease.
+        if self.consensus.decided().last().is_none_or(|newest| newest.epoch != view.epoch) {
+            return;
+        }
         for (machine, member) in self.members.iter().enumerate() {
             let Some(member) = member else { continue };
             let left = member.lease_left_ns(self.machines[machine].clock.read(self.now));
