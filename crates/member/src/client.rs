@@ -1,6 +1,6 @@
 //! The client's half of a session: when it may use what it holds.
 
-use crate::{Ended, Fence, SessionId, ToClient, ToMember, Wish};
+use crate::{Birth, Ended, Fence, SessionId, ToClient, ToMember, Wish};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
@@ -22,8 +22,9 @@ pub enum Progress {
 #[derive(Clone, Debug)]
 pub struct ClientSession {
     id: SessionId,
-    /// Which life of the member the session is with, once it has answered.
-    life: Option<u64>,
+    /// Which birth of the session this is, once the member has said so; and whether it has promised anything.
+    birth: Option<Birth>,
+    alive: bool,
     /// Until then, on the client's own clock, it may use what it holds.
     lease_until_ns: u64,
     lost: bool,
@@ -38,7 +39,8 @@ impl ClientSession {
     pub fn new(id: SessionId) -> Self {
         Self {
             id,
-            life: None,
+            birth: None,
+            alive: false,
             lease_until_ns: 0,
             lost: false,
             acquisitions: BTreeMap::new(),
@@ -54,7 +56,7 @@ impl ClientSession {
 
     /// Whether the session is over: its lease ran out, or its member does not know it. It never comes back; open another one.
     pub fn is_lost(&mut self, now: u64) -> bool {
-        self.lost |= self.life.is_some() && now >= self.lease_until_ns;
+        self.lost |= self.alive && now >= self.lease_until_ns;
         self.lost
     }
 
@@ -89,7 +91,7 @@ impl ClientSession {
     pub fn say(&mut self, now: u64) -> Vec<ToMember> {
         self.acquisitions.retain(|_, progress| !matches!(progress, Progress::Over(_)));
         let settled = self.acquisitions.first_key_value().map_or(self.next + 1, |(&number, _)| number);
-        let mut said = Vec::from([ToMember::KeepAlive { sent_ns: now, first: self.life.is_none(), settled }]);
+        let mut said = Vec::from([ToMember::KeepAlive { sent_ns: now, first: !self.alive, settled }]);
         said.extend(self.acquisitions.iter().filter_map(|(&number, progress)| match progress {
             Progress::Waiting(wish) => Some(ToMember::Acquire { number, wish: wish.clone() }),
             Progress::Leaving => Some(ToMember::Release { number }),
@@ -103,20 +105,23 @@ impl ClientSession {
         if self.is_lost(now) {
             return;
         }
+        // Another birth knows nothing of what this one was granted.
+        if let ToClient::Alive { birth, .. } | ToClient::Granted { birth, .. } = said
+            && *self.birth.get_or_insert(birth) != birth
+        {
+            self.lost = true;
+            return;
+        }
         match said {
-            ToClient::Alive { life, sent_ns, duration_ns, revoked } => {
-                // Another life of the member knows nothing of this session's holds.
-                if *self.life.get_or_insert(life) != life {
-                    self.lost = true;
-                    return;
-                }
+            ToClient::Alive { sent_ns, duration_ns, revoked, .. } => {
+                self.alive = true;
                 for number in revoked {
                     self.release(number);
                 }
                 let from = if self.from_arrival { now } else { sent_ns.min(now) };
                 self.lease_until_ns = self.lease_until_ns.max(from.saturating_add(duration_ns));
             }
-            ToClient::Granted { number, fence } => {
+            ToClient::Granted { number, fence, .. } => {
                 if let Some(progress @ Progress::Waiting(_)) = self.acquisitions.get_mut(&number) {
                     *progress = Progress::Held(fence);
                 }
@@ -131,7 +136,7 @@ impl ClientSession {
                     *progress = Progress::Over(how);
                 }
             }
-            ToClient::NoSession => self.lost |= self.life.is_some(),
+            ToClient::NoSession => self.lost |= self.alive,
         }
     }
 }

@@ -3,14 +3,16 @@
 use crate::lock::{Lock, Waiter};
 use crate::member::{Due, Member, Message};
 use crate::session::{Session, Stage};
-use crate::{Acquisition, Ended, Flaw, Kind, LockName, Out, SessionId, ToClient, ToMember, Wish};
+use crate::{Acquisition, Birth, Ended, Flaw, Kind, LockName, Out, SessionId, ToClient, ToMember, Wish};
 use alloc::vec::Vec;
 use lockkeeper_core::{Mode, MutualExclusion};
 
 impl<P: MutualExclusion> Member<P> {
     pub(crate) fn client(&mut self, now: u64, id: SessionId, said: ToMember, out: &mut Out<Message<P>>) {
         if let ToMember::KeepAlive { first: true, .. } = said {
-            let new = || Session { heard_ns: now, ..Session::default() };
+            let birth = Birth { incarnation: self.me.incarnation, number: self.births };
+            self.births += 1;
+            let new = || Session { birth, heard_ns: now, ..Session::default() };
             self.sessions.entry(id).or_insert_with(new);
             self.due.insert((now + self.config.session_ns, Due::Session(id)));
         }
@@ -28,8 +30,8 @@ impl<P: MutualExclusion> Member<P> {
                 let stale = session.settle(settled);
                 if let Some(duration_ns) = session.promise(now, lease_left_ns, &self.config) {
                     let revoked = session.revoked.iter().copied().collect();
-                    let life = self.me.incarnation;
-                    out.clients.push((id, ToClient::Alive { life, sent_ns, duration_ns, revoked }));
+                    let birth = session.birth;
+                    out.clients.push((id, ToClient::Alive { birth, sent_ns, duration_ns, revoked }));
                 }
                 for number in stale {
                     self.give_back(now, Acquisition { session: id, number }, out);
@@ -45,6 +47,10 @@ impl<P: MutualExclusion> Member<P> {
 
     fn stage(&self, acquisition: Acquisition) -> Option<&Stage> {
         self.sessions.get(&acquisition.session)?.acquisitions.get(&acquisition.number)
+    }
+
+    pub(crate) fn birth(&self, session: SessionId) -> Birth {
+        self.sessions.get(&session).map(|session| session.birth).unwrap_or_default()
     }
 
     fn set(&mut self, acquisition: Acquisition, stage: Stage) {
@@ -95,7 +101,7 @@ impl<P: MutualExclusion> Member<P> {
                 let holds = self.locks.get(name).map_or(&[][..], |lock| &lock.holds);
                 let hold = holds.iter().find(|hold| hold.acquisitions.contains(&acquisition));
                 let Some(hold) = hold.filter(|hold| hold.revoked_until_ns.is_none()) else { return };
-                ToClient::Granted { number, fence: hold.fence }
+                ToClient::Granted { birth: self.birth(session), number, fence: hold.fence }
             }
         };
         out.clients.push((session, answer));
@@ -113,7 +119,8 @@ impl<P: MutualExclusion> Member<P> {
         hold.acquisitions.push(acquisition);
         let fence = hold.fence;
         self.set(acquisition, Stage::Held(wish.lock.clone()));
-        out.clients.push((session, ToClient::Granted { number: acquisition.number, fence }));
+        let (birth, number) = (self.birth(session), acquisition.number);
+        out.clients.push((session, ToClient::Granted { birth, number, fence }));
         true
     }
 

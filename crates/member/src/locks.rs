@@ -87,10 +87,11 @@ impl<P: MutualExclusion> Member<P> {
             if let Some(state) = self.sessions.get_mut(&session) {
                 state.acquisitions.insert(number, Stage::Held(name.clone()));
             }
+            let birth = self.birth(session);
             if let Some(longest) = grant.longest_hold_ns {
                 self.due.insert((now.saturating_add(longest), Due::LongestHold(grant.acquisition)));
             }
-            out.clients.push((session, ToClient::Granted { number, fence: grant.fence }));
+            out.clients.push((session, ToClient::Granted { birth, number, fence: grant.fence }));
         }
         if wants.parked {
             self.parked.insert(name.clone());

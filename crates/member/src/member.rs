@@ -80,6 +80,7 @@ pub struct Member<P: MutualExclusion> {
     pub(crate) parked: BTreeSet<LockName>,
     pub(crate) clock_full: bool,
     pub(crate) order: u64,
+    pub(crate) births: u64,
     /// Who wants to join, and when it was last heard.
     pub(crate) joiners: BTreeMap<Node, u64>,
     pub(crate) surveys: BTreeMap<u64, Vec<(Node, Table)>>,
@@ -128,6 +129,7 @@ impl<P: MutualExclusion> Member<P> {
             parked: BTreeSet::new(),
             clock_full: false,
             order: 0,
+            births: 0,
             joiners: BTreeMap::new(),
             surveys: BTreeMap::new(),
             to_self: VecDeque::new(),

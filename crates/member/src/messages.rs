@@ -205,13 +205,23 @@ pub enum ToMember {
     Close,
 }
 
+/// When and where a session began, as its member counts. A session that is over and begins again under the same name, in the same life of
+/// the member or another, has another birth, and nothing to do with what was held before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Birth {
+    /// In which life of the member.
+    pub incarnation: u64,
+    /// The how-manyth session of that life.
+    pub number: u64,
+}
+
 /// From a member to a client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToClient {
     /// The session lives on.
     Alive {
-        /// Which life of the member promises it. Another one than at the session's beginning knows nothing of what was held.
-        life: u64,
+        /// Of the session that promises it.
+        birth: Birth,
         /// What the keep-alive said.
         sent_ns: u64,
         /// For how long from then the client may use what it holds.
@@ -221,6 +231,8 @@ pub enum ToClient {
     },
     /// The lock is yours, as long as your lease runs.
     Granted {
+        /// Of the session that holds it.
+        birth: Birth,
         /// The number of the acquisition.
         number: u64,
         /// For the resource; none for a permit of a semaphore, which says nothing about the others.

@@ -1,6 +1,6 @@
 //! A client's session, as its member keeps it.
 
-use crate::{Config, Ended, Flaw, LockName};
+use crate::{Birth, Config, Ended, Flaw, LockName};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
@@ -15,6 +15,7 @@ pub(crate) enum Stage {
 /// One session.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Session {
+    pub birth: Birth,
     pub acquisitions: BTreeMap<u64, Stage>,
     /// The client has heard the end of everything below.
     pub settled: u64,

@@ -1,7 +1,7 @@
 //! What must hold, watched from outside: nothing here changes a run.
 
 use lockkeeper_core::{Crowd, Mode};
-use lockkeeper_member::{Fence, Held, LockName, Node, Note, Report, SessionId, ToClient};
+use lockkeeper_member::{Birth, Fence, Held, LockName, Node, Note, Report, SessionId, ToClient};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -89,7 +89,7 @@ pub struct Watch {
     highest: BTreeMap<LockName, Highest>,
     starts: BTreeMap<u64, Vec<Held>>,
     reports: BTreeMap<Node, (u64, Report)>,
-    granted: BTreeSet<(SessionId, u64)>,
+    granted: BTreeSet<(SessionId, Birth, u64)>,
     installed: BTreeMap<Node, u64>,
 }
 
@@ -187,8 +187,8 @@ impl Watch {
 
     /// A member says something to a client.
     pub fn says(&mut self, now: u64, node: Node, session: SessionId, said: &ToClient) {
-        let ToClient::Granted { number, fence } = said else { return };
-        if !self.granted.insert((session, *number)) {
+        let ToClient::Granted { number, fence, birth } = said else { return };
+        if !self.granted.insert((session, *birth, *number)) {
             return;
         }
         let reported = self.reports.get(&node).map_or(0, |&(epoch, _)| epoch);
