@@ -22,6 +22,12 @@ impl<P: MutualExclusion> Member<P> {
         let held = self.start_holds.get(name).map_or(&[][..], |held| held);
         let at = |node| view.site(node).map(SiteId::index);
         let holders = held.iter().filter_map(|held| Some((at(held.node)?, held.mode, held.units))).collect();
+        let mut holders: alloc::vec::Vec<_> = holders;
+        if self.config.has(Flaw::ReportChanges)
+            && self.locks.get(name).is_none_or(|lock| lock.holds.is_empty())
+        {
+            holders.retain(|&(at, _, _)| at != place);
+        }
         let start = Start { lock: name, members, place, holders, settings: &self.config.settings };
         let lock = self.locks.entry(name.clone()).or_insert_with(|| Lock::new(name));
         if lock.has_instance() {

@@ -112,7 +112,9 @@ impl Client {
                 Step::Leaves
             }
             (Some(Progress::Held(_)), None) if self.session.may_use(clock, errand.number) => {
-                let stay = self.rng.exponential(120.0 * MS as f64) as u64;
+                // Most stay for a moment, some for longer than a lease.
+                let mean = if self.rng.chance(0.15) { 1_500.0 } else { 80.0 };
+                let stay = self.rng.exponential(mean * MS as f64) as u64;
                 errand.inside = Some((now, now + stay));
                 Step::Enters
             }

@@ -116,7 +116,9 @@ impl Consensus {
 
     fn tell_all(&mut self, later: &mut Vec<(u64, Later)>) {
         for machine in 0..self.known.len() {
-            let delay = self.soon();
+            let very_late =
+                if self.rng.chance(0.04) { self.rng.below(2_500 * MS as usize) as u64 } else { 0 };
+            let delay = self.soon() + very_late;
             later.push((delay, Later::Tell(machine)));
         }
     }

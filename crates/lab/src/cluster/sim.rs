@@ -250,9 +250,11 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
                 self.after(delay, What::Frame(frame.clone()));
             }
         }
+        let clock = self.machines[machine].clock.read(self.now);
+        let lease_left_ns = self.members[machine].as_ref().map_or(0, |member| member.lease_left_ns(clock));
         for (session, said) in out.clients.drain(..) {
             self.tell(|| format!("{node} to {session}"), &said);
-            self.watch.says(self.now, node, session, &said);
+            self.watch.says(self.now, node, session, &said, lease_left_ns);
             let copies = self.net.send(self.now, machine, self.spec.members + session.client as usize);
             for delay in copies.into_iter().flatten() {
                 self.after(delay, What::ToClient { session, said: said.clone() });

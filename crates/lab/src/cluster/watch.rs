@@ -16,8 +16,10 @@ pub enum Promise {
     Fences,
     /// No epoch starts in two ways.
     OneStart,
-    /// Whoever has reported grants nothing of an older view.
+    /// Whoever has reported grants nothing of an older view, nor does anybody once a newer one has started.
     Wedge,
+    /// Whoever grants has a lease at that moment.
+    Lease,
     /// A report does not change until the next start.
     Report,
     /// When a view starts, nobody outside of it has a lease, nor a client of theirs.
@@ -34,7 +36,8 @@ impl fmt::Display for Promise {
             Self::Exclusion => "one holder at a time",
             Self::Fences => "rising fences",
             Self::OneStart => "one start per epoch",
-            Self::Wedge => "no grant after a report",
+            Self::Wedge => "no grant of an old view",
+            Self::Lease => "no grant without a lease",
             Self::Report => "reports that stay",
             Self::LeasesOver => "no lease outside of a view that starts",
             Self::Service => "service after the faults",
@@ -185,17 +188,20 @@ impl Watch {
         self.reports.insert(node, (reported, report.clone()));
     }
 
-    /// A member says something to a client.
-    pub fn says(&mut self, now: u64, node: Node, session: SessionId, said: &ToClient) {
+    /// A member says something to a client; it has a lease for so much longer.
+    pub fn says(&mut self, now: u64, node: Node, session: SessionId, said: &ToClient, lease_left_ns: u64) {
         let ToClient::Granted { number, fence, birth } = said else { return };
         if !self.granted.insert((session, *birth, *number)) {
             return;
         }
+        if lease_left_ns == 0 {
+            self.broken(now, Promise::Lease, format!("{node} grants to {session}, and its lease is over"));
+        }
         let reported = self.reports.get(&node).map_or(0, |&(epoch, _)| epoch);
-        if let Some(fence) = fence.filter(|fence| fence.epoch() < reported) {
-            let how = format!(
-                "{node} has reported for epoch {reported} and grants to {session} with the fence {fence}"
-            );
+        let newest = self.starts.last_key_value().map_or(0, |(&epoch, _)| epoch).max(reported);
+        if let Some(fence) = fence.filter(|fence| fence.epoch() < newest) {
+            let how =
+                format!("{node} grants to {session} with the fence {fence}, and epoch {newest} has begun");
             self.broken(now, Promise::Wedge, how);
         }
     }
