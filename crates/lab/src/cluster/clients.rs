@@ -114,7 +114,7 @@ impl Client {
             (Some(Progress::Held(_)), None) if self.session.may_use(clock, errand.number) => {
                 // Most stay for a moment, some for longer than a lease.
                 let mean = if self.rng.chance(0.15) { 1_500.0 } else { 80.0 };
-                let stay = self.rng.exponential(mean * MS as f64) as u64;
+                let stay = (self.rng.exponential(mean * MS as f64) as u64).min(4_000 * MS);
                 errand.inside = Some((now, now + stay));
                 Step::Enters
             }
