@@ -126,6 +126,10 @@ impl<P: MutualExclusion> Member<P> {
 
     /// A client gives back what it has, or gives up what it waits for.
     fn give_back(&mut self, now: u64, acquisition: Acquisition, out: &mut Out<Message<P>>) {
+        // Only its client's own word ends a revocation: until then the grant may still be under way, and every promise must name it.
+        if let Some(session) = self.sessions.get_mut(&acquisition.session) {
+            session.revoked.remove(&acquisition.number);
+        }
         match self.stage(acquisition).cloned() {
             Some(Stage::Waiting(name)) => self.give_up(now, &name, acquisition, Ended::Cancelled, out),
             Some(Stage::Held(name)) => self.end_hold(now, &name, acquisition, Ended::Released, out),
@@ -181,9 +185,6 @@ impl<P: MutualExclusion> Member<P> {
                 // The report says that it is held, and the next view starts from the report.
                 hold.ended = true;
             }
-        }
-        if let Some(session) = self.sessions.get_mut(&acquisition.session) {
-            session.revoked.remove(&acquisition.number);
         }
         self.over(acquisition, how, out);
         self.look_after(now, name, out);

@@ -52,6 +52,7 @@ impl Session {
     pub fn settle(&mut self, below: u64) -> Vec<u64> {
         self.settled = self.settled.max(below);
         let settled = self.settled;
+        self.revoked = self.revoked.split_off(&settled);
         self.acquisitions.retain(|&number, stage| number >= settled || !matches!(stage, Stage::Over(_)));
         self.acquisitions.range(..settled).map(|(&number, _)| number).collect()
     }

@@ -16,4 +16,5 @@ pub mod supervise;
 
 mod duration;
 mod engine;
+mod sim_cluster;
 mod words;

@@ -1,5 +1,6 @@
 //! `lockkeeper sim`: simulates an algorithm and measures it.
 
+use super::sim_cluster::{Common, Flags};
 use crate::{exit, progress, say, table};
 use clap::Args;
 use lockkeeper_core::mutex::Channels;
@@ -29,6 +30,7 @@ Examples:
   lockkeeper sim --algorithm k-mutual-exclusion --sites 9 --set k=3 --holder 1,2,3
   lockkeeper sim --algorithm readers-writers --sites 9 --readers 0.8 --seeds 5
   lockkeeper sim --scenario lamport-two-requests --trace figure.svg
+  lockkeeper sim --cluster --members 5 --algorithm naimi-trehel --faults all --seed 42 --seeds 100
 
 Exit codes: 0 every property held; 2 one was violated; 64 wrong usage; 74 a trace could not be written.")]
 pub struct Sim {
@@ -36,7 +38,7 @@ pub struct Sim {
     #[arg(long, short, required_unless_present = "scenario")]
     algorithm: Option<String>,
     /// How many sites, from 1 to 1000000.
-    #[arg(long, short = 'n', value_name = "N", required_unless_present = "scenario")]
+    #[arg(long, short = 'n', value_name = "N", required_unless_present_any = ["scenario", "cluster"])]
     sites: Option<usize>,
     /// How much they ask: low, pairs, high, poisson:RATE (per site and T) or burst.
     #[arg(long, default_value = "high", value_parser = LoadSpec::parse)]
@@ -108,6 +110,8 @@ pub struct Sim {
         "loss", "duplicate", "link", "crash", "recover", "pause", "partition", "detector", "holder", "readers",
     ])]
     scenario: Option<String>,
+    #[command(flatten)]
+    cluster: Flags,
     /// Prints one JSON object.
     #[arg(long)]
     json: bool,
@@ -127,6 +131,11 @@ impl Sim {
     }
 
     fn report(self) -> Result<ExitCode, Error> {
+        if self.cluster.cluster {
+            let (algorithm, trace) = (self.algorithm.as_deref().unwrap_or_default(), self.trace.as_deref());
+            let Self { seed, seeds, json, .. } = self;
+            return self.cluster.report(&Common { algorithm, seed, seeds, json, trace });
+        }
         let (title, spec) = self.spec()?;
         if self.trace.is_some() && self.seeds > 1 {
             return Err(Error::Usage("a trace tells one run: leave --seeds out".into()));

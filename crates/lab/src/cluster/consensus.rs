@@ -49,6 +49,8 @@ pub struct Consensus {
     known: Vec<usize>,
     hint: Vec<Option<usize>>,
     believes: Vec<Option<u64>>,
+    /// Whether some are told very late.
+    pub late: bool,
     /// Wrong on purpose: decisions are not durable.
     pub forgets: bool,
 }
@@ -69,6 +71,7 @@ impl Consensus {
             known: vec![0; machines],
             hint: vec![None; machines],
             believes: vec![None; machines],
+            late: false,
             forgets: false,
         }
     }
@@ -117,7 +120,7 @@ impl Consensus {
     fn tell_all(&mut self, later: &mut Vec<(u64, Later)>) {
         for machine in 0..self.known.len() {
             let very_late =
-                if self.rng.chance(0.04) { self.rng.below(2_500 * MS as usize) as u64 } else { 0 };
+                if self.late && self.rng.chance(0.04) { self.rng.below(2_500 * MS as usize) as u64 } else { 0 };
             let delay = self.soon() + very_late;
             later.push((delay, Later::Tell(machine)));
         }

@@ -26,7 +26,7 @@ pub mod spec;
 pub mod watch;
 
 pub use faults::Fault;
-pub use runner::{ClusterReport, Found, run, run_traced};
+pub use runner::{ClusterReport, Found, algorithms, run, run_traced};
 pub use sim::{Line, Trace};
 pub use spec::ClusterSpec;
 pub use watch::{Outcome, Promise};

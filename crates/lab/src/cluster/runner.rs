@@ -4,8 +4,9 @@ use super::sim::{Sim, Trace};
 use super::spec::ClusterSpec;
 use super::watch::{Outcome, Promise};
 use crate::runner::{Error, Progress};
-use lockkeeper_core::MutualExclusion;
 use lockkeeper_core::registry::{self, Visitor};
+use lockkeeper_core::{MutualExclusion, Sharing};
+use lockkeeper_member::Flaw;
 use rayon::prelude::*;
 use serde::Serialize;
 use std::sync::atomic::Ordering;
@@ -79,6 +80,13 @@ fn visit<V: Visitor>(spec: &ClusterSpec, visitor: V) -> Result<V::Output, Error>
         .ok_or_else(|| Error::Usage(format!("there is no algorithm '{}'", spec.algorithm)))
 }
 
+/// The algorithms that a cluster can run its mutexes with.
+pub fn algorithms() -> impl Iterator<Item = &'static str> {
+    let mutex = |slug: &str| registry::sharing(slug) == Some(Sharing::Mutex);
+    let able = registry::ALL.iter().map(|entry| entry.about).filter(|about| about.deadlock_free);
+    able.map(|about| about.slug).filter(move |slug| mutex(slug))
+}
+
 struct Many<'a> {
     spec: &'a ClusterSpec,
     seed: u64,
@@ -145,8 +153,10 @@ fn reproduce(spec: &ClusterSpec, seed: u64) -> String {
         all if all == super::Fault::ALL.len() => "all".into(),
         _ => faults.join(","),
     };
+    let name = |flaw| Flaw::ALL.iter().find(|(_, known)| *known == flaw).map_or("", |(name, _)| name);
+    let flaw = spec.flaw.map(|flaw| format!(" --flaw {}", name(flaw))).unwrap_or_default();
     format!(
-        "lockkeeper sim --cluster --members {} --algorithm {} --faults {faults} --seed {seed}",
+        "lockkeeper sim --cluster --members {} --algorithm {} --faults {faults}{flaw} --seed {seed}",
         spec.members, spec.algorithm
     )
 }

@@ -88,6 +88,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             Client::new(number as u64, spec, rng, from_arrival)
         };
         let mut consensus = Consensus::new(spec.members, Rng::new(seed, Purpose::Consensus));
+        consensus.late = !spec.spares_survivors();
         consensus.forgets = spec.forgets_epochs;
         let mut sim = Self {
             spec,
