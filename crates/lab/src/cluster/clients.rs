@@ -112,8 +112,9 @@ impl Client {
                 Step::Leaves
             }
             (Some(Progress::Held(_)), None) if self.session.may_use(clock, errand.number) => {
-                // Most stay for a moment, some for longer than a lease.
-                let mean = if self.rng.chance(0.15) { 1_500.0 } else { 80.0 };
+                // Most stay for a moment, some for longer than a lease; after the faults nobody keeps the others waiting for long.
+                let long = self.rng.chance(0.15) && now < spec.chaos_ns;
+                let mean = if long { 1_500.0 } else { 80.0 };
                 let stay = (self.rng.exponential(mean * MS as f64) as u64).min(4_000 * MS);
                 errand.inside = Some((now, now + stay));
                 Step::Enters

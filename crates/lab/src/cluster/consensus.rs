@@ -119,8 +119,11 @@ impl Consensus {
 
     fn tell_all(&mut self, later: &mut Vec<(u64, Later)>) {
         for machine in 0..self.known.len() {
-            let very_late =
-                if self.late && self.rng.chance(0.04) { self.rng.below(2_500 * MS as usize) as u64 } else { 0 };
+            let very_late = if self.late && self.rng.chance(0.04) {
+                self.rng.below(2_500 * MS as usize) as u64
+            } else {
+                0
+            };
             let delay = self.soon() + very_late;
             later.push((delay, Later::Tell(machine)));
         }
