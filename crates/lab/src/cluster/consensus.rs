@@ -76,11 +76,6 @@ impl Consensus {
         }
     }
 
-    /// Who leads, if anybody.
-    pub fn leader(&self) -> Option<usize> {
-        self.leader
-    }
-
     /// Every view decided so far.
     pub fn decided(&self) -> &[View] {
         &self.decided

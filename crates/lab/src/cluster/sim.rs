@@ -165,13 +165,13 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         match what {
             What::Frame(frame) => {
                 let machine = frame.to.0 as usize - 1;
-                self.at(machine, |frame| What::Frame(frame), frame, Event::Frame);
+                self.at(machine, What::Frame, frame, Event::Frame);
             }
             What::ToMember { member, session, said } => {
                 let again = |(session, said)| What::ToMember { member, session, said };
                 self.at(member, again, (session, said), |(session, said)| Event::Client(session, said));
             }
-            What::ToClient { session, said } => self.to_client(session, said),
+            What::ToClient { session, said } => self.client_hears(session, said),
             What::Port(machine, life, event) => {
                 if self.life(machine) == Some(life) {
                     self.at(machine, |event| What::Port(machine, life, event), event, Event::Port);
@@ -283,7 +283,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         }
     }
 
-    fn to_client(&mut self, session: SessionId, said: ToClient) {
+    fn client_hears(&mut self, session: SessionId, said: ToClient) {
         let index = session.client as usize;
         let state = self.machines[self.spec.members + index];
         if !state.up {
@@ -438,7 +438,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         }
     }
 
-    /// When a view starts, nobody outside of it may have a lease, nor may a client of theirs.
+    /// When the newest view starts, no member outside of it may have a lease.
     fn check_leases(&mut self, view: &View) {
         // A coordinator that slept may start a view that others have long followed: nobody joins it, and nobody in it has a lease.
         if self.consensus.decided().last().is_none_or(|newest| newest.epoch != view.epoch) {

@@ -22,7 +22,7 @@ pub enum Promise {
     Lease,
     /// A report does not change until the next start.
     Report,
-    /// When a view starts, nobody outside of it has a lease, nor a client of theirs.
+    /// When the newest view starts, no member outside of it has a lease.
     LeasesOver,
     /// After the faults have stopped, whoever waits is served.
     Service,
