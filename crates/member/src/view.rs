@@ -12,6 +12,8 @@ pub struct View {
     pub epoch: u64,
     /// Who is in it, sorted. A member's place here is its site in every algorithm of the epoch.
     pub members: Vec<Node>,
+    /// Since which epoch each of them has been in every view.
+    pub since: Vec<u64>,
     /// Who alone may start it: the leader that proposed it...
     pub coordinator: Node,
     /// ... in this term of its leadership and no other.
@@ -24,7 +26,14 @@ impl View {
     /// The view before the first one: nobody.
     pub fn none() -> Self {
         let nobody = Node { id: MemberId(0), incarnation: 0 };
-        Self { epoch: 0, members: Vec::new(), coordinator: nobody, term: 0, missing: Vec::new() }
+        Self {
+            epoch: 0,
+            members: Vec::new(),
+            since: Vec::new(),
+            coordinator: nobody,
+            term: 0,
+            missing: Vec::new(),
+        }
     }
 
     /// The view that follows this one. `started` tells whether this one is known to have started; if not, whoever was
@@ -38,7 +47,15 @@ impl View {
         missing.retain(|node| !members.contains(node));
         missing.sort_unstable();
         missing.dedup();
-        Self { epoch: self.epoch + 1, members, coordinator, term, missing }
+        let epoch = self.epoch + 1;
+        let since = members.iter().map(|&node| self.since(node).unwrap_or(epoch)).collect();
+        Self { epoch, members, since, coordinator, term, missing }
+    }
+
+    /// Since which epoch the node has been in every view, if it is in this one. A life that was left out in between has been waited
+    /// for, and others may hold what it held: it must not come back, even if a late wish of it to join was heard.
+    pub fn since(&self, node: Node) -> Option<u64> {
+        self.site(node).and_then(|site| self.since.get(site.index()).copied())
     }
 
     /// The site that a node plays.

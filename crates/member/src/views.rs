@@ -24,7 +24,8 @@ impl<P: MutualExclusion> Member<P> {
         if view.epoch <= known {
             return;
         }
-        if !view.has(self.me) {
+        // Left out of this view, or of one in between.
+        if view.since(self.me).is_none_or(|since| known > 0 && since > known) {
             return self.exclude(out);
         }
         if self.config.has(Flaw::NoWedge) && matches!(self.standing, Standing::Running(_)) {

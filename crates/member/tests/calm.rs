@@ -4,7 +4,7 @@ use lockkeeper_core::Mode;
 use lockkeeper_core::algorithms::naimi_trehel::NaimiTrehel;
 use lockkeeper_member::{
     Acquisition, Config, Ended, Event, Fence, Kind, LockName, Member, MemberId, Node, Note, Out, PortEvent,
-    PortRequest, SessionId, Table, ToClient, ToMember, Wish, why,
+    PortRequest, SessionId, Table, ToClient, ToMember, View, Wish, why,
 };
 use std::collections::VecDeque;
 
@@ -267,4 +267,29 @@ fn a_full_clock_makes_a_new_view_and_fences_go_on_rising() {
         calm.release(0, a, number);
     }
     assert!(calm.views > views + 2);
+}
+
+#[test]
+fn a_life_that_was_left_out_does_not_come_back_with_what_it_held() {
+    let me = Node { id: MemberId(1), incarnation: 1 };
+    let view = |epoch, since| View {
+        epoch,
+        members: vec![me],
+        since: vec![since],
+        coordinator: me,
+        term: 1,
+        missing: vec![],
+    };
+    let learns = |views: &[View]| {
+        let mut member = Member::<NaimiTrehel>::new(me, Config::new([me.id]), 0).expect("good settings");
+        let mut out = Out::default();
+        let mut excluded = false;
+        for view in views {
+            member.handle(0, Event::Port(PortEvent::Decided(view.clone())), &mut out);
+            excluded |= out.notes.contains(&Note::Excluded);
+        }
+        excluded
+    };
+    assert!(!learns(&[view(1, 1), view(3, 1)]), "a view may be heard of late");
+    assert!(learns(&[view(1, 1), view(3, 3)]), "it was not in view 2");
 }
