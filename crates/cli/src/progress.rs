@@ -7,11 +7,16 @@ use std::time::Duration;
 
 /// Runs `work` with a bar on standard error that counts entries. It is only drawn on a terminal.
 pub fn bar<T: Send>(total: u64, work: impl FnOnce(&Progress) -> T + Send) -> T {
+    counting("entries", total, work)
+}
+
+/// The same, for whatever is counted.
+pub fn counting<T: Send>(what: &str, total: u64, work: impl FnOnce(&Progress) -> T + Send) -> T {
     let progress = Progress::default();
     let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
-    let style = ProgressStyle::with_template(
-        "{bar:40} {percent:>3} %  {human_pos} of {human_len} entries, {eta} left",
-    );
+    let style = ProgressStyle::with_template(&format!(
+        "{{bar:40}} {{percent:>3}} %  {{human_pos}} of {{human_len}} {what}, {{eta}} left"
+    ));
     bar.set_style(style.expect("the template is tested by every run"));
     std::thread::scope(|scope| {
         let running = scope.spawn(|| work(&progress));

@@ -317,3 +317,49 @@ fn a_shared_entry_is_told_and_drawn_as_such() {
     assert_eq!(drawn("a.mmd").matches("enters to share").count(), 3);
     assert!(drawn("a.perfetto.json").contains("\"sharing\""));
 }
+
+#[test]
+fn a_cluster_keeps_its_promises_and_a_flaw_is_shown_with_its_command() {
+    let (code, report) = json(&[
+        "sim",
+        "--cluster",
+        "--members",
+        "3",
+        "--algorithm",
+        "naimi-trehel",
+        "--seed",
+        "42",
+        "--json",
+    ]);
+    assert_eq!((code, &report["runs"], &report["found"]), (0, &1.into(), &serde_json::json!([])));
+    assert!(report["entries"].as_u64().is_some_and(|entries| entries > 0));
+    let flawed = [
+        "sim",
+        "--cluster",
+        "--algorithm",
+        "naimi-trehel",
+        "--faults",
+        "none",
+        "--flaw",
+        "idle-instance-dropped",
+    ];
+    let output = lockkeeper(&flawed);
+    assert_eq!(output.status.code(), Some(2));
+    let again = "lockkeeper sim --cluster --members 5 --algorithm naimi-trehel --faults none --flaw idle-instance-dropped --seed 1";
+    assert!(text(&output.stderr).contains(again), "{}", text(&output.stderr));
+}
+
+#[test]
+fn a_cluster_that_makes_no_sense_is_refused_with_a_sentence() {
+    for (args, sentence) in [
+        (&["--members", "99"][..], "between 1 and 9 members"),
+        (&["--faults", "rain"], "there is no fault 'rain'"),
+        (&["--flaw", "perfect"], "there is no flaw 'perfect'"),
+    ] {
+        let mut all = vec!["sim", "--cluster", "--algorithm", "naimi-trehel"];
+        all.extend(args);
+        let output = lockkeeper(&all);
+        assert_eq!(output.status.code(), Some(64));
+        assert!(text(&output.stderr).contains(sentence), "{}", text(&output.stderr));
+    }
+}

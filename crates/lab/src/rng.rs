@@ -20,6 +20,10 @@ pub enum Purpose {
     Conformance = 4,
     /// Who shares.
     Modes = 5,
+    /// What goes wrong in a cluster, and when.
+    Faults = 6,
+    /// How consensus lags.
+    Consensus = 7,
 }
 
 /// A stream of random numbers.

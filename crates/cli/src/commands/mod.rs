@@ -22,4 +22,5 @@ mod check_many;
 mod check_registers;
 mod duration;
 mod engine;
+mod sim_cluster;
 mod words;

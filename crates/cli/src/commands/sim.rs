@@ -1,6 +1,7 @@
 //! `lockkeeper sim`: simulates an algorithm and measures it.
 
 use super::election;
+use super::sim_cluster::{Common, Flags};
 use crate::{exit, progress, say, table};
 use clap::Args;
 use lockkeeper_core::mutex::Channels;
@@ -33,6 +34,7 @@ Examples:
   lockkeeper sim --scenario lamport-two-requests --trace figure.svg
   lockkeeper sim --election bully --sites 7 --crash 7@10 --initiator 1 --recover 7@50
   lockkeeper sim --election ring-election --sites 7 --crash 7@10 --detector perfect --trace ring.svg
+  lockkeeper sim --cluster --members 5 --algorithm naimi-trehel --faults all --seed 42 --seeds 100
 
 Exit codes: 0 every property held; 2 one was violated; 64 wrong usage; 74 a trace could not be written.")]
 pub struct Sim {
@@ -48,7 +50,7 @@ pub struct Sim {
     #[arg(long, value_name = "SITE[@TIME]", requires = "election", conflicts_with_all = ["algorithm", "scenario"])]
     initiator: Vec<String>,
     /// How many sites, from 1 to 1000000.
-    #[arg(long, short = 'n', value_name = "N", required_unless_present = "scenario")]
+    #[arg(long, short = 'n', value_name = "N", required_unless_present_any = ["scenario", "cluster"])]
     sites: Option<usize>,
     /// How much they ask: low, pairs, high, poisson:RATE (per site and T) or burst.
     #[arg(long, default_value = "high", value_parser = LoadSpec::parse)]
@@ -120,6 +122,8 @@ pub struct Sim {
         "loss", "duplicate", "link", "crash", "recover", "pause", "partition", "detector", "holder", "readers",
     ])]
     scenario: Option<String>,
+    #[command(flatten)]
+    cluster: Flags,
     /// Prints one JSON object.
     #[arg(long)]
     json: bool,
@@ -141,6 +145,11 @@ impl Sim {
     fn report(self) -> Result<ExitCode, Error> {
         if let Some(name) = &self.election {
             return self.elect(name);
+        }
+        if self.cluster.cluster {
+            let (algorithm, trace) = (self.algorithm.as_deref().unwrap_or_default(), self.trace.as_deref());
+            let Self { seed, seeds, json, .. } = self;
+            return self.cluster.report(&Common { algorithm, seed, seeds, json, trace });
         }
         let (title, spec) = self.spec()?;
         if self.trace.is_some() && self.seeds > 1 {

@@ -1,0 +1,123 @@
+//! `lockkeeper sim --cluster`: simulates whole clusters, with everything that can go wrong.
+
+use super::sim::known;
+use crate::{exit, progress, say};
+use clap::Args;
+use lockkeeper_lab::Error;
+use lockkeeper_lab::cluster::{self, ClusterReport, ClusterSpec, Fault};
+use lockkeeper_member::Flaw;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+/// What only clusters know.
+#[derive(Args)]
+pub struct Flags {
+    /// Simulates a whole cluster, with views, leases and sessions, in place of a bare algorithm.
+    #[arg(long, help_heading = "Clusters")]
+    pub cluster: bool,
+    /// How many members the cluster has, from 1 to 9.
+    #[arg(long, value_name = "N", default_value_t = 5, requires = "cluster", help_heading = "Clusters")]
+    members: usize,
+    /// What goes wrong: all, none, or some of crash, wipe, restart-all, pause, hiccup, cut, loss, duplicate, delay, drift,
+    /// leader and client, with commas between them.
+    #[arg(
+        long,
+        value_name = "FAULT,…",
+        default_value = "all",
+        requires = "cluster",
+        help_heading = "Clusters"
+    )]
+    faults: String,
+    /// A guard left out on purpose, such as no-wedge, to see what it is good for; a wrong name lists them.
+    #[arg(long, value_name = "NAME", requires = "cluster", help_heading = "Clusters")]
+    flaw: Option<String>,
+}
+
+/// What a cluster's run shares with the others.
+pub struct Common<'a> {
+    pub algorithm: &'a str,
+    pub seed: u64,
+    pub seeds: u64,
+    pub json: bool,
+    pub trace: Option<&'a Path>,
+}
+
+impl Flags {
+    pub fn report(&self, common: &Common<'_>) -> Result<ExitCode, Error> {
+        let spec = self.spec(common.algorithm).map_err(Error::Usage)?;
+        let report = match common.trace {
+            Some(_) if common.seeds > 1 => {
+                return Err(Error::Usage("a trace tells one run: leave --seeds out".into()));
+            }
+            Some(path) => traced(&spec, common.seed, path)?,
+            None => progress::counting("runs", common.seeds, |progress| {
+                cluster::run(&spec, common.seed, common.seeds, progress)
+            })?,
+        };
+        if common.json {
+            say!("{}", serde_json::to_string(&report).expect("a report is plain data"));
+        } else {
+            print(&report);
+        }
+        Ok(verdict(&report))
+    }
+
+    fn spec(&self, algorithm: &str) -> Result<ClusterSpec, String> {
+        known(algorithm)?;
+        let mut spec = ClusterSpec::new(algorithm, self.members);
+        spec.faults = Fault::parse(&self.faults)?.into_iter().collect();
+        if let Some(name) = &self.flaw {
+            let found = Flaw::ALL.iter().find(|(known, _)| known == name);
+            let names = || Flaw::ALL.iter().map(|(known, _)| *known).collect::<Vec<_>>().join(", ");
+            spec.flaw =
+                Some(found.ok_or_else(|| format!("there is no flaw '{name}': there is {}", names()))?.1);
+        }
+        Ok(spec)
+    }
+}
+
+/// Writes one JSON object for each event: when (in milliseconds), who, what.
+fn traced(spec: &ClusterSpec, seed: u64, path: &Path) -> Result<ClusterReport, Error> {
+    let told = |error: std::io::Error| {
+        Error::Trace(std::io::Error::new(error.kind(), format!("{}: {error}", path.display())))
+    };
+    let mut file = BufWriter::new(File::create(path).map_err(told)?);
+    let mut written = Ok(());
+    let report = cluster::run_traced(spec, seed, &mut |(at, who, what)| {
+        let line = serde_json::json!({ "at_ms": at as f64 / 1e6, "who": who, "what": format!("{what:?}") });
+        if written.is_ok() {
+            written = writeln!(file, "{line}");
+        }
+    })?;
+    written.and_then(|()| file.flush()).map_err(told)?;
+    Ok(report)
+}
+
+fn print(report: &ClusterReport) {
+    let faults = if report.faults.is_empty() { "none".into() } else { report.faults.join(", ") };
+    say!("{} members, {}, seed {}, {} runs", report.members, report.algorithm, report.seed, report.runs);
+    say!("faults       {faults}");
+    say!("entries      {}", report.entries);
+    say!("views        {} started", report.views);
+    say!("lost         {} sessions that held something, by their own or their member's fault", report.lost);
+    say!("frames       {} between members", report.frames);
+    say!(
+        "promises     {}",
+        if report.found.is_empty() { "all kept".into() } else { format!("{} broken", report.found.len()) }
+    );
+}
+
+/// Says what was broken and how to see it again.
+fn verdict(report: &ClusterReport) -> ExitCode {
+    const MOST: usize = 5;
+    for found in report.found.iter().take(MOST) {
+        eprintln!("seed {}; see it again with: {}", found.seed, found.reproduce);
+        eprintln!("  after {} ms, {}: {}", found.at_ms, found.promise, found.how);
+    }
+    if report.found.len() > MOST {
+        eprintln!("… and {} more seeds", report.found.len() - MOST);
+    }
+    if report.found.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(exit::VIOLATED) }
+}

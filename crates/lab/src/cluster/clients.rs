@@ -1,0 +1,175 @@
+//! Clients: each wants one lock after another, holds it for a while, and uses it only while its lease runs.
+
+use super::spec::{ClusterSpec, MS};
+use crate::rng::Rng;
+use lockkeeper_core::Mode;
+use lockkeeper_member::{ClientSession, Kind, LockName, Progress, SessionId, Wish};
+
+/// What a client does with its wish.
+#[derive(Clone, Debug)]
+pub struct Errand {
+    /// What it wants.
+    pub wish: Wish,
+    /// Since when, whatever sessions it took.
+    pub since_ns: u64,
+    /// The number of the acquisition in the present session.
+    pub number: u64,
+    /// Since when it holds, and until when it means to.
+    pub inside: Option<(u64, u64)>,
+    /// When it gives up, if it does.
+    pub gives_up_ns: Option<u64>,
+}
+
+/// A client.
+#[derive(Clone, Debug)]
+pub struct Client {
+    /// Its session.
+    pub session: ClientSession,
+    /// With which member.
+    pub member: usize,
+    /// What it is about.
+    pub errand: Option<Errand>,
+    /// When it wants something next.
+    pub next_wish_ns: u64,
+    /// When it last heard anything of its member.
+    pub heard_ns: u64,
+    /// Whether its next wake is planned, and when.
+    pub wake_ns: u64,
+    number: u64,
+    sessions: u64,
+    from_arrival: bool,
+    rng: Rng,
+}
+
+/// What a client's look at its own affairs came to.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Nothing new.
+    Waits,
+    /// It has something to say to its member.
+    Speaks,
+    /// It is inside, from now on.
+    Enters,
+    /// It has left by itself.
+    Leaves,
+    /// Its session is gone, and it begins another one; whether something was held is told.
+    LosesSession { held: bool },
+}
+
+impl Client {
+    /// A client at some member.
+    pub fn new(number: u64, spec: &ClusterSpec, mut rng: Rng, from_arrival: bool) -> Self {
+        let member = rng.below(spec.members);
+        let next_wish_ns = 500 * MS + rng.below(1_500 * MS as usize) as u64;
+        let mut session = ClientSession::new(SessionId { client: number, number: 0 });
+        session.from_arrival = from_arrival;
+        Self {
+            session,
+            member,
+            errand: None,
+            next_wish_ns,
+            heard_ns: 0,
+            wake_ns: 0,
+            number,
+            sessions: 0,
+            from_arrival,
+            rng,
+        }
+    }
+
+    /// Begins another session, at this member or another.
+    pub fn new_session(&mut self, now: u64, members: usize) {
+        self.sessions += 1;
+        self.session = ClientSession::new(SessionId { client: self.number, number: self.sessions });
+        self.session.from_arrival = self.from_arrival;
+        if self.rng.chance(0.7) {
+            self.member = self.rng.below(members);
+        }
+        self.heard_ns = now;
+        if let Some(errand) = &mut self.errand {
+            errand.inside = None;
+            errand.number = self.session.acquire(errand.wish.clone());
+        }
+    }
+
+    /// Looks after its own affairs, at this true time and this reading of its clock.
+    pub fn step(&mut self, now: u64, clock: u64, spec: &ClusterSpec) -> Step {
+        let held = self.errand.as_ref().is_some_and(|errand| errand.inside.is_some());
+        if self.session.is_lost(clock) || now > self.heard_ns + 2_000 * MS {
+            return Step::LosesSession { held };
+        }
+        let Some(errand) = &mut self.errand else {
+            if now < self.next_wish_ns {
+                return Step::Waits;
+            }
+            self.errand = Some(self.wish(now, spec));
+            return Step::Speaks;
+        };
+        match (self.session.progress(errand.number), errand.inside) {
+            (Some(Progress::Held(_)), Some((_, until))) if now >= until => {
+                self.session.release(errand.number);
+                self.done(now);
+                Step::Leaves
+            }
+            (Some(Progress::Held(_)), None) if self.session.may_use(clock, errand.number) => {
+                // Most stay for a moment, some for longer than a lease; after the faults nobody keeps the others waiting for long.
+                let long = self.rng.chance(0.15) && now < spec.chaos_ns;
+                let mean = if long { 1_500.0 } else { 80.0 };
+                let stay = (self.rng.exponential(mean * MS as f64) as u64).min(4_000 * MS);
+                errand.inside = Some((now, now + stay));
+                Step::Enters
+            }
+            (Some(Progress::Waiting(_)), _) if errand.gives_up_ns.is_some_and(|at| now >= at) => {
+                self.session.release(errand.number);
+                self.done(now);
+                Step::Speaks
+            }
+            (Some(Progress::Leaving | Progress::Over(_)) | None, _) => {
+                self.done(now);
+                Step::Leaves
+            }
+            _ => Step::Waits,
+        }
+    }
+
+    fn done(&mut self, now: u64) {
+        self.errand = None;
+        self.next_wish_ns = now + self.rng.exponential(150.0 * MS as f64) as u64;
+    }
+
+    fn wish(&mut self, now: u64, spec: &ClusterSpec) -> Errand {
+        let rng = &mut self.rng;
+        let place = rng.below(spec.mutexes + 2);
+        let (lock, mode) = match place.checked_sub(spec.mutexes) {
+            None => (LockName::mutex(format!("mutex-{place}")), Mode::Exclusive),
+            Some(0) => {
+                let mode = if rng.chance(0.6) { Mode::Shared } else { Mode::Exclusive };
+                (LockName { kind: Kind::ReadersWriters, name: "book".into() }, mode)
+            }
+            Some(_) => (LockName { kind: Kind::Semaphore(2), name: "seats".into() }, Mode::Exclusive),
+        };
+        let mut wish = Wish { mode, ..Wish::of(lock) };
+        match rng.below(20) {
+            0 => wish.patience_ns = Some(0),
+            1 => wish.patience_ns = Some(rng.below(800 * MS as usize) as u64),
+            2 => wish.longest_hold_ns = Some(rng.below(100 * MS as usize) as u64),
+            _ => {}
+        }
+        let gives_up_ns = rng.chance(0.05).then(|| now + rng.below(600 * MS as usize) as u64);
+        let number = self.session.acquire(wish.clone());
+        Errand { wish, since_ns: now, number, inside: None, gives_up_ns }
+    }
+
+    /// When to look again.
+    pub fn next_look(&self, now: u64) -> u64 {
+        let beat = now + 150 * MS;
+        match &self.errand {
+            None => beat.min(self.next_wish_ns),
+            Some(errand) => match (errand.inside, errand.gives_up_ns) {
+                (Some((_, until)), _) => beat.min(until),
+                (None, Some(at)) => beat.min(at.max(now + MS)),
+                (None, None) => beat,
+            },
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Runs clusters by the name of their algorithm, over many seeds, on all cores.
+
+use super::sim::{Sim, Trace};
+use super::spec::ClusterSpec;
+use super::watch::{Outcome, Promise};
+use crate::runner::{Error, Progress};
+use lockkeeper_core::registry::{self, Visitor};
+use lockkeeper_core::{MutualExclusion, Sharing};
+use lockkeeper_member::Flaw;
+use rayon::prelude::*;
+use serde::Serialize;
+use std::sync::atomic::Ordering;
+
+/// A broken promise, and how to see it again.
+#[derive(Clone, Debug, Serialize)]
+pub struct Found {
+    /// The seed.
+    pub seed: u64,
+    /// The promise.
+    pub promise: Promise,
+    /// When, in milliseconds.
+    pub at_ms: u64,
+    /// How.
+    pub how: String,
+    /// The command that shows it.
+    pub reproduce: String,
+}
+
+/// What came of many runs.
+#[derive(Clone, Debug, Serialize)]
+pub struct ClusterReport {
+    /// The algorithm of the mutexes.
+    pub algorithm: String,
+    /// How many members.
+    pub members: usize,
+    /// What could go wrong.
+    pub faults: Vec<&'static str>,
+    /// The first seed.
+    pub seed: u64,
+    /// How many runs.
+    pub runs: u64,
+    /// How often a client entered.
+    pub entries: u64,
+    /// How many views started.
+    pub views: u64,
+    /// How many sessions were lost with something held.
+    pub lost: u64,
+    /// Frames between members.
+    pub frames: u64,
+    /// What was broken.
+    pub found: Vec<Found>,
+}
+
+/// Runs a cluster with successive seeds, on all cores. The report does not depend on how many.
+pub fn run(spec: &ClusterSpec, seed: u64, seeds: u64, progress: &Progress) -> Result<ClusterReport, Error> {
+    let outcomes = visit(spec, Many { spec, seed, seeds, progress })??;
+    if progress.stop.load(Ordering::Relaxed) {
+        Err(Error::Interrupted)
+    } else {
+        Ok(report(spec, seed, &outcomes))
+    }
+}
+
+/// Runs a cluster once, and tells every event.
+pub fn run_traced(spec: &ClusterSpec, seed: u64, trace: Trace<'_>) -> Result<ClusterReport, Error> {
+    let outcome = visit(spec, One { spec, seed, trace })??;
+    Ok(report(spec, seed, &[outcome]))
+}
+
+fn visit<V: Visitor>(spec: &ClusterSpec, visitor: V) -> Result<V::Output, Error> {
+    let most = ClusterSpec::MOST_MEMBERS;
+    if !(1..=most).contains(&spec.members) {
+        let how = format!(
+            "a simulated cluster has between 1 and {most} members, and {} were asked for",
+            spec.members
+        );
+        return Err(Error::Usage(how));
+    }
+    registry::visit(&spec.algorithm, visitor)
+        .ok_or_else(|| Error::Usage(format!("there is no algorithm '{}'", spec.algorithm)))
+}
+
+/// The algorithms that a cluster can run its mutexes with.
+pub fn algorithms() -> impl Iterator<Item = &'static str> {
+    let mutex = |slug: &str| registry::sharing(slug) == Some(Sharing::Mutex);
+    let able = registry::ALL.iter().map(|entry| entry.about).filter(|about| about.deadlock_free);
+    able.map(|about| about.slug).filter(move |slug| mutex(slug))
+}
+
+struct Many<'a> {
+    spec: &'a ClusterSpec,
+    seed: u64,
+    seeds: u64,
+    progress: &'a Progress,
+}
+
+impl Visitor for Many<'_> {
+    type Output = Result<Vec<Outcome>, Error>;
+
+    fn visit<P: MutualExclusion>(self) -> Self::Output {
+        let run = |offset| {
+            if self.progress.stop.load(Ordering::Relaxed) {
+                return Ok(Outcome::default());
+            }
+            let sim = Sim::<P>::new(self.spec, self.seed.wrapping_add(offset), None).map_err(Error::Usage)?;
+            let outcome = sim.run();
+            self.progress.entries.fetch_add(1, Ordering::Relaxed);
+            Ok(outcome)
+        };
+        (0..self.seeds).into_par_iter().map(run).collect()
+    }
+}
+
+struct One<'a> {
+    spec: &'a ClusterSpec,
+    seed: u64,
+    trace: Trace<'a>,
+}
+
+impl Visitor for One<'_> {
+    type Output = Result<Outcome, Error>;
+
+    fn visit<P: MutualExclusion>(self) -> Self::Output {
+        Ok(Sim::<P>::new(self.spec, self.seed, Some(self.trace)).map_err(Error::Usage)?.run())
+    }
+}
+
+fn report(spec: &ClusterSpec, seed: u64, outcomes: &[Outcome]) -> ClusterReport {
+    let sum = |of: fn(&Outcome) -> u64| outcomes.iter().map(of).sum();
+    let found = outcomes.iter().filter_map(|outcome| {
+        let (at, promise, how) = outcome.broken.clone()?;
+        let reproduce = reproduce(spec, outcome.seed);
+        Some(Found { seed: outcome.seed, promise, at_ms: at / 1_000_000, how, reproduce })
+    });
+    ClusterReport {
+        algorithm: spec.algorithm.clone(),
+        members: spec.members,
+        faults: spec.faults.iter().map(|fault| fault.name()).collect(),
+        seed,
+        runs: outcomes.len() as u64,
+        entries: sum(|outcome| outcome.entries),
+        views: sum(|outcome| outcome.views),
+        lost: sum(|outcome| outcome.lost),
+        frames: sum(|outcome| outcome.frames),
+        found: found.collect(),
+    }
+}
+
+fn reproduce(spec: &ClusterSpec, seed: u64) -> String {
+    let faults: Vec<&str> = spec.faults.iter().map(|fault| fault.name()).collect();
+    let faults = match faults.len() {
+        0 => "none".into(),
+        all if all == super::Fault::ALL.len() => "all".into(),
+        _ => faults.join(","),
+    };
+    let name = |flaw| Flaw::ALL.iter().find(|(_, known)| *known == flaw).map_or("", |(name, _)| name);
+    let flaw = spec.flaw.map(|flaw| format!(" --flaw {}", name(flaw))).unwrap_or_default();
+    format!(
+        "lockkeeper sim --cluster --members {} --algorithm {} --faults {faults}{flaw} --seed {seed}",
+        spec.members, spec.algorithm
+    )
+}

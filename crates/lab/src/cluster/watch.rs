@@ -1,0 +1,208 @@
+//! What must hold, watched from outside: nothing here changes a run.
+
+use lockkeeper_core::{Crowd, Mode};
+use lockkeeper_member::{Birth, Fence, Held, LockName, Node, Note, Report, SessionId, ToClient};
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+/// What a cluster promises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Promise {
+    /// At no true instant do two clients with running leases hold what conflicts.
+    Exclusion,
+    /// Fences rise strictly between conflicting entries.
+    Fences,
+    /// No epoch starts in two ways.
+    OneStart,
+    /// Whoever has reported grants nothing of an older view, nor does anybody once a newer one has started.
+    Wedge,
+    /// Whoever grants has a lease at that moment.
+    Lease,
+    /// A report does not change until the next start.
+    Report,
+    /// When the newest view starts, no member outside of it has a lease.
+    LeasesOver,
+    /// After the faults have stopped, whoever waits is served.
+    Service,
+    /// Clients of members that nothing happened to keep what they hold.
+    Survivors,
+}
+
+impl fmt::Display for Promise {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Exclusion => "one holder at a time",
+            Self::Fences => "rising fences",
+            Self::OneStart => "one start per epoch",
+            Self::Wedge => "no grant of an old view",
+            Self::Lease => "no grant without a lease",
+            Self::Report => "reports that stay",
+            Self::LeasesOver => "no lease outside of a view that starts",
+            Self::Service => "service after the faults",
+            Self::Survivors => "no lock lost by survivors",
+        })
+    }
+}
+
+/// What came of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Outcome {
+    /// The seed.
+    pub seed: u64,
+    /// How often a client entered.
+    pub entries: u64,
+    /// How many views started.
+    pub views: u64,
+    /// How many sessions were lost with something held.
+    pub lost: u64,
+    /// Frames between members.
+    pub frames: u64,
+    /// The first broken promise: when, which, and how.
+    pub broken: Option<(u64, Promise, String)>,
+}
+
+/// Somebody inside.
+#[derive(Clone, Debug)]
+pub struct Inside {
+    /// Which client.
+    pub client: usize,
+    /// By which acquisition of its session.
+    pub session: SessionId,
+    /// Its number.
+    pub number: u64,
+    /// How.
+    pub mode: Mode,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Highest {
+    any: Option<Fence>,
+    exclusive: Option<Fence>,
+}
+
+/// The watcher.
+#[derive(Clone, Debug, Default)]
+pub struct Watch {
+    /// What came of the run so far.
+    pub outcome: Outcome,
+    /// Who is inside, as far as it has not left: it may have lost its lease.
+    pub inside: BTreeMap<LockName, Vec<Inside>>,
+    highest: BTreeMap<LockName, Highest>,
+    starts: BTreeMap<u64, Vec<Held>>,
+    reports: BTreeMap<Node, (u64, Report)>,
+    granted: BTreeSet<(SessionId, Birth, u64)>,
+    installed: BTreeMap<Node, u64>,
+}
+
+impl Watch {
+    /// Notes the first broken promise.
+    pub fn broken(&mut self, now: u64, promise: Promise, how: String) {
+        self.outcome.broken.get_or_insert((now, promise, how));
+    }
+
+    /// A client enters: `valid` tells whether another one that is inside may still use what it has.
+    pub fn enters(
+        &mut self,
+        now: u64,
+        lock: &LockName,
+        who: Inside,
+        fence: Option<Fence>,
+        valid: impl Fn(&Inside) -> bool,
+    ) {
+        self.outcome.entries += 1;
+        let sharing = lock.kind.sharing();
+        let inside = self.inside.entry(lock.clone()).or_default();
+        let others: Vec<&Inside> = inside.iter().filter(|other| valid(other)).collect();
+        let mut crowd = Crowd::default();
+        others.iter().for_each(|other| crowd.add(other.mode));
+        let named: Vec<String> = others.iter().map(|other| other.session.to_string()).collect();
+        let admitted = sharing.admits(crowd, who.mode);
+        let (session, mode) = (who.session, who.mode);
+        inside.push(who);
+        if !admitted {
+            let how = format!("{session} enters {lock} ({mode}) while {} may use it", named.join(", "));
+            self.broken(now, Promise::Exclusion, how);
+        }
+        if let Some(fence) = fence {
+            self.fence(now, lock, mode, fence);
+        }
+    }
+
+    fn fence(&mut self, now: u64, lock: &LockName, mode: Mode, fence: Fence) {
+        let highest = self.highest.entry(lock.clone()).or_default();
+        let bound = if mode == Mode::Exclusive { highest.any } else { highest.exclusive };
+        highest.any = highest.any.max(Some(fence));
+        if mode == Mode::Exclusive {
+            highest.exclusive = highest.exclusive.max(Some(fence));
+        }
+        if bound.is_some_and(|bound| fence <= bound) {
+            self.broken(
+                now,
+                Promise::Fences,
+                format!("an entry of {lock} has the fence {fence}, not above {bound:?}"),
+            );
+        }
+    }
+
+    /// A client leaves, or has lost what it had.
+    pub fn leaves(&mut self, client: usize) {
+        for inside in self.inside.values_mut() {
+            inside.retain(|who| who.client != client);
+        }
+    }
+
+    /// A member notes something.
+    pub fn note(&mut self, now: u64, node: Node, note: &Note) {
+        match note {
+            Note::Installed { epoch } => {
+                self.installed.insert(node, *epoch);
+            }
+            Note::Reported { epoch, report } => self.report(now, node, *epoch, report),
+            Note::Started { view, holds } => self.started(now, view.epoch, holds),
+            _ => {}
+        }
+    }
+
+    fn started(&mut self, now: u64, epoch: u64, holds: &[Held]) {
+        self.outcome.views += 1;
+        if let Some(before) = self.starts.insert(epoch, holds.to_vec()) {
+            self.broken(
+                now,
+                Promise::OneStart,
+                format!("epoch {epoch} starts twice: with {before:?} and with {holds:?}"),
+            );
+        }
+    }
+
+    fn report(&mut self, now: u64, node: Node, epoch: u64, report: &Report) {
+        let installed = self.installed.get(&node).copied().unwrap_or(0);
+        if let Some((_, before)) = self.reports.get(&node)
+            && before.installed == installed
+            && before != report
+        {
+            self.broken(now, Promise::Report, format!("{node} reports {report:?} after {before:?}"));
+        }
+        let reported = self.reports.get(&node).map_or(0, |&(epoch, _)| epoch).max(epoch);
+        self.reports.insert(node, (reported, report.clone()));
+    }
+
+    /// A member says something to a client; it has a lease for so much longer.
+    pub fn says(&mut self, now: u64, node: Node, session: SessionId, said: &ToClient, lease_left_ns: u64) {
+        let ToClient::Granted { number, fence, birth } = said else { return };
+        if !self.granted.insert((session, *birth, *number)) {
+            return;
+        }
+        if lease_left_ns == 0 {
+            self.broken(now, Promise::Lease, format!("{node} grants to {session}, and its lease is over"));
+        }
+        let reported = self.reports.get(&node).map_or(0, |&(epoch, _)| epoch);
+        let newest = self.starts.last_key_value().map_or(0, |(&epoch, _)| epoch).max(reported);
+        if let Some(fence) = fence.filter(|fence| fence.epoch() < newest) {
+            let how =
+                format!("{node} grants to {session} with the fence {fence}, and epoch {newest} has begun");
+            self.broken(now, Promise::Wedge, how);
+        }
+    }
+}

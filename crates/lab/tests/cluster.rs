@@ -1,0 +1,145 @@
+//! Whole clusters with everything that can go wrong. `LOCKKEEPER_RUNS=1000` makes that many runs of each kind.
+
+use lockkeeper_lab::Progress;
+use lockkeeper_lab::cluster::{ClusterReport, ClusterSpec, Fault, Promise, algorithms, run, run_traced};
+use lockkeeper_member::Flaw;
+
+fn runs(default: u64) -> u64 {
+    std::env::var("LOCKKEEPER_RUNS").ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+fn cluster(algorithm: &str, members: usize, faults: &str) -> ClusterSpec {
+    let mut spec = ClusterSpec::new(algorithm, members);
+    spec.faults = Fault::parse(faults).expect("known faults").into_iter().collect();
+    spec
+}
+
+fn report(spec: &ClusterSpec, seed: u64, seeds: u64) -> ClusterReport {
+    run(spec, seed, seeds, &Progress::default()).expect("a cluster that makes sense")
+}
+
+fn holds(spec: &ClusterSpec, seed: u64, seeds: u64) {
+    let report = report(spec, seed, seeds);
+    assert!(report.found.is_empty(), "{:#?}", report.found);
+    assert!(report.entries > 0 && report.views >= report.runs);
+}
+
+#[test]
+fn every_algorithm_keeps_every_promise_whatever_goes_wrong() {
+    let seeds = runs(6);
+    for (place, algorithm) in algorithms().enumerate() {
+        for members in [3, 5, 9] {
+            holds(&cluster(algorithm, members, "all"), 1000 * place as u64, seeds);
+        }
+    }
+}
+
+#[test]
+fn a_cluster_that_nothing_happens_to_has_one_view_and_loses_nothing() {
+    let report = report(&cluster("naimi-trehel", 5, "none"), 1, 5);
+    assert_eq!((report.views, report.lost, report.found.len()), (5, 0, 0));
+}
+
+#[test]
+fn clients_of_members_that_survive_lose_nothing() {
+    holds(&cluster("naimi-trehel", 5, "crash,hiccup,drift,duplicate"), 1, runs(40));
+}
+
+#[test]
+fn one_member_and_two_work_too() {
+    for members in [1, 2] {
+        holds(&cluster("naimi-trehel", members, "crash,pause,drift,client"), 1, runs(20));
+    }
+}
+
+#[test]
+fn what_cannot_serve_a_cluster_is_refused_with_a_reason() {
+    let refused = |algorithm: &str| {
+        let spec = cluster(algorithm, 3, "none");
+        run(&spec, 1, 1, &Progress::default()).expect_err("refused").to_string()
+    };
+    assert!(refused("maekawa-published").contains("deadlock"));
+    assert!(refused("readers-writers").contains("not a mutex"));
+}
+
+#[test]
+fn a_seed_means_one_run_traced_or_not() {
+    let spec = cluster("ricart-agrawala", 5, "all");
+    let mut lines = 0;
+    let traced = run_traced(&spec, 7, &mut |_| lines += 1).expect("a run");
+    let (once, again) = (report(&spec, 7, 1), report(&spec, 7, 1));
+    for other in [&once, &again] {
+        let same = |report: &ClusterReport| (report.entries, report.views, report.lost, report.frames);
+        assert_eq!(same(&traced), same(other));
+    }
+    assert!(lines > 1000);
+}
+
+/// A flaw, what brings it out, and the promises of which one breaks. The search begins where it is known to end soon.
+struct Case {
+    flaw: Option<Flaw>,
+    algorithm: &'static str,
+    faults: &'static str,
+    breaks: &'static [Promise],
+    from: u64,
+}
+
+const fn case(flaw: Flaw, faults: &'static str, breaks: &'static [Promise], from: u64) -> Case {
+    Case { flaw: Some(flaw), algorithm: "naimi-trehel", faults, breaks, from }
+}
+
+const SAFETY: &[Promise] = &[Promise::Exclusion, Promise::Fences, Promise::LeasesOver, Promise::Wedge];
+
+const CASES: &[Case] = &[
+    case(Flaw::HigherEpochsDropped, "all", &[Promise::Service], 1),
+    Case { algorithm: "ricart-agrawala", ..case(Flaw::LowerEpochsAccepted, "all", SAFETY, 1) },
+    case(Flaw::ReportChanges, "all", &[Promise::Service], 1),
+    case(Flaw::WedgeStopsRenewals, "crash,hiccup,drift", &[Promise::Survivors], 1),
+    case(Flaw::NoWedge, "all", &[Promise::Wedge], 1),
+    case(Flaw::TwoCoordinators, "all", &[Promise::OneStart, Promise::Exclusion], 1),
+    case(Flaw::UnstartedViewLeft, "crash,leader", &[Promise::Service], 1),
+    case(Flaw::StartsWithoutEveryReport, "all", SAFETY, 1),
+    case(Flaw::NoWait, "all", SAFETY, 1),
+    case(Flaw::WaitsForKnownHoldersOnly, "all", SAFETY, 1),
+    case(Flaw::ProposerWaits, "pause,crash,leader,hiccup", SAFETY, 281),
+    case(Flaw::AnswersOldEpochs, "pause,cut,leader", SAFETY, 1),
+    case(Flaw::MinorityGrants, "cut,leader,pause", SAFETY, 1),
+    case(Flaw::LeaseFromArrival, "delay,cut,pause", SAFETY, 1),
+    case(Flaw::ClientLeaseFromArrival, "client,delay,drift", SAFETY, 151),
+    case(Flaw::ClientOutlivesMember, "cut,pause", SAFETY, 1),
+    case(Flaw::GrantsWithoutLease, "all", &[Promise::Lease], 1),
+    case(Flaw::SilentClientForgotten, "client,drift", SAFETY, 1),
+    case(Flaw::RevokedAtOnce, "all", SAFETY, 1),
+    case(Flaw::IdleInstanceDropped, "none", SAFETY, 1),
+    case(Flaw::NoDrift, "all", SAFETY, 1),
+    Case {
+        flaw: None,
+        ..case(Flaw::NoWait, "restart-all,crash", &[Promise::OneStart, Promise::Fences, Promise::Wedge], 1)
+    },
+];
+
+#[test]
+fn every_guard_that_is_left_out_is_missed() {
+    const MOST: u64 = 3000;
+    const AT_ONCE: u64 = 10;
+    for case in CASES {
+        let right = cluster(case.algorithm, 5, case.faults);
+        let mut wrong = right.clone();
+        wrong.flaw = case.flaw;
+        wrong.forgets_epochs = case.flaw.is_none();
+        let breaks = |seed: &u64| {
+            report(&wrong, *seed, AT_ONCE).found.iter().any(|found| case.breaks.contains(&found.promise))
+        };
+        let caught = (case.from..case.from + MOST).step_by(AT_ONCE as usize).find(breaks);
+        let Some(seed) = caught else { panic!("{:?} was not caught in {MOST} runs", case.flaw) };
+        // The unchanged twin passes where the wrong one does not.
+        holds(&right, seed, AT_ONCE);
+    }
+}
+
+#[test]
+fn every_flaw_has_a_case() {
+    for (name, flaw) in Flaw::ALL {
+        assert!(CASES.iter().any(|case| case.flaw == Some(*flaw)), "{name}");
+    }
+}

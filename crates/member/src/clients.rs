@@ -1,0 +1,269 @@
+//! A member serves its clients: sessions, wishes, releases, promises.
+
+use crate::lock::{Lock, Waiter};
+use crate::member::{Due, Member, Message};
+use crate::session::{Session, Stage};
+use crate::{Acquisition, Birth, Ended, Flaw, Kind, LockName, Out, SessionId, ToClient, ToMember, Wish};
+use alloc::vec::Vec;
+use lockkeeper_core::{Mode, MutualExclusion};
+
+impl<P: MutualExclusion> Member<P> {
+    pub(crate) fn client(&mut self, now: u64, id: SessionId, said: ToMember, out: &mut Out<Message<P>>) {
+        if let ToMember::KeepAlive { first: true, .. } = said {
+            let birth = Birth { incarnation: self.me.incarnation, number: self.births };
+            self.births += 1;
+            let new = || Session { birth, heard_ns: now, ..Session::default() };
+            self.sessions.entry(id).or_insert_with(new);
+            self.due.insert((now + self.config.session_ns, Due::Session(id)));
+        }
+        let lease_left_ns = self.lease_left_ns(now);
+        let Some(session) = self.sessions.get_mut(&id) else {
+            // A wish may overtake the keep-alive that begins its session: only a later keep-alive proves that one is lost.
+            if let ToMember::KeepAlive { .. } = said {
+                out.clients.push((id, ToClient::NoSession));
+            }
+            return;
+        };
+        match said {
+            ToMember::KeepAlive { sent_ns, settled, .. } => {
+                session.heard_ns = now;
+                let stale = session.settle(settled);
+                if let Some(duration_ns) = session.promise(now, lease_left_ns, &self.config) {
+                    let revoked = session.revoked.iter().copied().collect();
+                    let birth = session.birth;
+                    out.clients.push((id, ToClient::Alive { birth, sent_ns, duration_ns, revoked }));
+                }
+                for number in stale {
+                    self.give_back(now, Acquisition { session: id, number }, out);
+                }
+            }
+            ToMember::Acquire { number, wish } => {
+                self.acquire(now, Acquisition { session: id, number }, wish, out)
+            }
+            ToMember::Release { number } => self.give_back(now, Acquisition { session: id, number }, out),
+            ToMember::Close => self.end_session(now, id, out),
+        }
+    }
+
+    fn stage(&self, acquisition: Acquisition) -> Option<&Stage> {
+        self.sessions.get(&acquisition.session)?.acquisitions.get(&acquisition.number)
+    }
+
+    pub(crate) fn birth(&self, session: SessionId) -> Birth {
+        self.sessions.get(&session).map(|session| session.birth).unwrap_or_default()
+    }
+
+    fn set(&mut self, acquisition: Acquisition, stage: Stage) {
+        if let Some(session) = self.sessions.get_mut(&acquisition.session) {
+            session.acquisitions.insert(acquisition.number, stage);
+        }
+    }
+
+    fn acquire(&mut self, now: u64, acquisition: Acquisition, wish: Wish, out: &mut Out<Message<P>>) {
+        let Some(session) = self.sessions.get(&acquisition.session) else { return };
+        if !session.is_new(acquisition.number) {
+            return self.answer_again(acquisition, out);
+        }
+        let name = wish.lock.clone();
+        if !name.kind.sharing().knows(wish.mode) || name.kind == Kind::Semaphore(0) {
+            return self.over(acquisition, Ended::Refused, out);
+        }
+        if wish.reentrant && self.reenter(acquisition, &wish, out) {
+            return;
+        }
+        let tried = wish.patience_ns == Some(0);
+        if tried && (self.running().is_none() || self.locks.get(&name).is_some_and(Lock::is_busy)) {
+            return self.over(acquisition, Ended::TimedOut, out);
+        }
+        self.order += 1;
+        let waiter = Waiter {
+            acquisition,
+            mode: wish.mode,
+            longest_hold_ns: wish.longest_hold_ns,
+            tag: wish.tag,
+            order: self.order,
+        };
+        self.set(acquisition, Stage::Waiting(name.clone()));
+        self.locks.entry(name.clone()).or_insert_with(|| Lock::new(&name)).queue.push_back(waiter);
+        if let Some(patience) = wish.patience_ns {
+            self.due.insert((now.saturating_add(patience), Due::Patience(acquisition)));
+        }
+        self.look_after(now, &name, out);
+    }
+
+    /// A repeated wish gets the same answer.
+    fn answer_again(&self, acquisition: Acquisition, out: &mut Out<Message<P>>) {
+        let (session, number) = (acquisition.session, acquisition.number);
+        let answer = match self.stage(acquisition) {
+            None | Some(Stage::Waiting(_)) => return,
+            Some(Stage::Over(how)) => ToClient::Ended { number, how: *how },
+            Some(Stage::Held(name)) => {
+                let holds = self.locks.get(name).map_or(&[][..], |lock| &lock.holds);
+                let hold = holds.iter().find(|hold| hold.acquisitions.contains(&acquisition));
+                let Some(hold) = hold.filter(|hold| hold.revoked_until_ns.is_none()) else { return };
+                ToClient::Granted { birth: self.birth(session), number, fence: hold.fence }
+            }
+        };
+        out.clients.push((session, answer));
+    }
+
+    /// The session holds the lock already, and may have it once more.
+    fn reenter(&mut self, acquisition: Acquisition, wish: &Wish, out: &mut Out<Message<P>>) -> bool {
+        let session = acquisition.session;
+        let Some(lock) = self.locks.get_mut(&wish.lock) else { return false };
+        let hold = lock.holds.iter_mut().find(|hold| {
+            let own = hold.acquisitions.iter().any(|held| held.session == session);
+            own && hold.revoked_until_ns.is_none() && (hold.mode == wish.mode || hold.mode == Mode::Exclusive)
+        });
+        let Some(hold) = hold else { return false };
+        hold.acquisitions.push(acquisition);
+        let fence = hold.fence;
+        self.set(acquisition, Stage::Held(wish.lock.clone()));
+        let (birth, number) = (self.birth(session), acquisition.number);
+        out.clients.push((session, ToClient::Granted { birth, number, fence }));
+        true
+    }
+
+    /// A client gives back what it has, or gives up what it waits for.
+    fn give_back(&mut self, now: u64, acquisition: Acquisition, out: &mut Out<Message<P>>) {
+        // Only its client's own word ends a revocation: until then the grant may still be under way, and every promise must name it.
+        if let Some(session) = self.sessions.get_mut(&acquisition.session) {
+            session.revoked.remove(&acquisition.number);
+        }
+        match self.stage(acquisition).cloned() {
+            Some(Stage::Waiting(name)) => self.give_up(now, &name, acquisition, Ended::Cancelled, out),
+            Some(Stage::Held(name)) => self.end_hold(now, &name, acquisition, Ended::Released, out),
+            Some(Stage::Over(_)) => self.answer_again(acquisition, out),
+            // The wish may still be under way: when it comes, it is over.
+            None if self.sessions.get(&acquisition.session).is_some_and(|s| s.is_new(acquisition.number)) => {
+                self.over(acquisition, Ended::Cancelled, out);
+            }
+            None => {}
+        }
+    }
+
+    fn over(&mut self, acquisition: Acquisition, how: Ended, out: &mut Out<Message<P>>) {
+        self.set(acquisition, Stage::Over(how));
+        out.clients.push((acquisition.session, ToClient::Ended { number: acquisition.number, how }));
+    }
+
+    fn give_up(
+        &mut self,
+        now: u64,
+        name: &LockName,
+        acquisition: Acquisition,
+        how: Ended,
+        out: &mut Out<Message<P>>,
+    ) {
+        if let Some(lock) = self.locks.get_mut(name) {
+            lock.queue.retain(|waiter| waiter.acquisition != acquisition);
+        }
+        self.over(acquisition, how, out);
+        // Whoever comes next may fit where this one did not.
+        self.look_after(now, name, out);
+    }
+
+    fn end_hold(
+        &mut self,
+        now: u64,
+        name: &LockName,
+        acquisition: Acquisition,
+        how: Ended,
+        out: &mut Out<Message<P>>,
+    ) {
+        let running = self.running().is_some();
+        let Some(lock) = self.locks.get_mut(name) else { return };
+        let Some(place) = lock.holds.iter().position(|hold| hold.acquisitions.contains(&acquisition)) else {
+            return;
+        };
+        let hold = &mut lock.holds[place];
+        hold.acquisitions.retain(|held| *held != acquisition);
+        if hold.acquisitions.is_empty() {
+            if running || self.config.has(Flaw::ReportChanges) {
+                lock.holds.remove(place);
+            } else {
+                // The report says that it is held, and the next view starts from the report.
+                hold.ended = true;
+            }
+        }
+        self.over(acquisition, how, out);
+        self.look_after(now, name, out);
+    }
+
+    /// Everything of a session goes: the client closed it, or nothing promised to it is left.
+    fn end_session(&mut self, now: u64, id: SessionId, out: &mut Out<Message<P>>) {
+        let Some(session) = self.sessions.get(&id) else { return };
+        let told = out.clients.len();
+        for (number, name) in session.open() {
+            let acquisition = Acquisition { session: id, number };
+            match self.stage(acquisition) {
+                Some(Stage::Waiting(_)) => self.give_up(now, &name, acquisition, Ended::Cancelled, out),
+                _ => self.end_hold(now, &name, acquisition, Ended::Released, out),
+            }
+        }
+        self.sessions.remove(&id);
+        // One word is enough for the whole session.
+        let others = out.clients.split_off(told);
+        out.clients.extend(others.into_iter().filter(|(session, _)| *session != id));
+        out.clients.push((id, ToClient::NoSession));
+    }
+
+    /// Takes a hold back: by force, or because it lasted too long. The client may use it until it hears of that, so what was
+    /// promised is waited for; every promise from now on names it as revoked.
+    pub(crate) fn revoke(&mut self, now: u64, acquisition: Acquisition, out: &mut Out<Message<P>>) {
+        let Some(Stage::Held(name)) = self.stage(acquisition).cloned() else { return };
+        let at_once = self.config.has(Flaw::RevokedAtOnce);
+        let Some(session) = self.sessions.get_mut(&acquisition.session) else { return };
+        let until = if at_once { now } else { session.promised_until_ns.max(now) };
+        let Some(lock) = self.locks.get_mut(&name) else { return };
+        let Some(hold) = lock.holds.iter_mut().find(|hold| hold.acquisitions.contains(&acquisition)) else {
+            return;
+        };
+        if hold.revoked_until_ns.is_some() {
+            return;
+        }
+        hold.revoked_until_ns = Some(until);
+        for held in &hold.acquisitions {
+            session.revoked.insert(held.number);
+            out.clients.push((held.session, ToClient::Ended { number: held.number, how: Ended::Revoked }));
+            self.due.insert((until, Due::Revoked(*held)));
+        }
+    }
+
+    pub(crate) fn is_due(&mut self, now: u64, due: Due, out: &mut Out<Message<P>>) {
+        match due {
+            Due::Patience(acquisition) => {
+                if let Some(Stage::Waiting(name)) = self.stage(acquisition).cloned() {
+                    self.give_up(now, &name, acquisition, Ended::TimedOut, out);
+                }
+            }
+            Due::LongestHold(acquisition) => self.revoke(now, acquisition, out),
+            Due::Revoked(acquisition) => {
+                if let Some(Stage::Held(name)) = self.stage(acquisition).cloned() {
+                    self.end_hold(now, &name, acquisition, Ended::Revoked, out);
+                }
+            }
+            Due::Session(id) => self.session_due(now, id, out),
+            Due::Survey(question) => self.end_survey(question, out),
+        }
+    }
+
+    fn session_due(&mut self, now: u64, id: SessionId, out: &mut Out<Message<P>>) {
+        let Some(session) = self.sessions.get(&id) else { return };
+        if session.is_over(now, &self.config) {
+            return self.end_session(now, id, out);
+        }
+        let next = session.promised_until_ns.max(session.heard_ns + self.config.session_ns);
+        let next = if self.config.has(Flaw::SilentClientForgotten) {
+            now + self.config.session_ns / 4
+        } else {
+            next
+        };
+        self.due.insert((next.max(now + 1), Due::Session(id)));
+    }
+
+    /// The sessions at this member.
+    pub fn sessions(&self) -> Vec<SessionId> {
+        self.sessions.keys().copied().collect()
+    }
+}

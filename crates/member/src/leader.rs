@@ -1,0 +1,251 @@
+//! What a member does while it leads: it gives leases, notices who is gone, proposes views, and gathers for them.
+
+use crate::gather::Gather;
+use crate::{Config, Flaw, MemberId, Node, Renewal, View};
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+/// A renewal that waits for the leadership to be confirmed.
+#[derive(Clone, Copy, Debug)]
+struct Asked {
+    node: Node,
+    sent_ns: u64,
+    epoch: u64,
+}
+
+/// A lease to be told to a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lease {
+    pub node: Node,
+    pub sent_ns: u64,
+    pub duration_ns: u64,
+}
+
+/// One term of leadership. Nothing of it outlives the term: another leader may have answered anybody in between.
+#[derive(Clone, Debug)]
+pub(crate) struct Leader {
+    pub term: u64,
+    since_ns: u64,
+    heard: BTreeMap<Node, (u64, Renewal)>,
+    /// When somebody new was let in: it could not be heard before.
+    admitted: BTreeMap<Node, u64>,
+    /// For each node, the R of the last lease that this leader gave it in this term.
+    answered: BTreeMap<Node, u64>,
+    /// The question asked of the voters, and R: the clock BEFORE it was asked.
+    confirming: Option<(u64, u64)>,
+    asked: Vec<Asked>,
+    /// The epoch proposed, and when.
+    proposed: Option<(u64, u64)>,
+    /// How often a member was excluded, and when last: a crash-looping joiner must not freeze all locks.
+    exclusions: BTreeMap<MemberId, (u32, u64)>,
+    pub gather: Option<Gather>,
+}
+
+impl Leader {
+    pub fn new(term: u64, now: u64) -> Self {
+        Self {
+            term,
+            since_ns: now,
+            heard: BTreeMap::new(),
+            admitted: BTreeMap::new(),
+            answered: BTreeMap::new(),
+            confirming: None,
+            asked: Vec::new(),
+            proposed: None,
+            exclusions: BTreeMap::new(),
+            gather: None,
+        }
+    }
+
+    /// A view is decided.
+    pub fn applied(&mut self, now: u64, view: &View) {
+        self.heard.retain(|node, _| view.has(*node));
+        self.admitted.retain(|node, _| view.has(*node));
+        for node in &view.members {
+            self.admitted.entry(*node).or_insert(now);
+        }
+    }
+
+    /// Somebody asks for its lease. Gives the question to ask the voters, unless one is under way.
+    pub fn renewal(
+        &mut self,
+        now: u64,
+        node: Node,
+        renewal: Renewal,
+        question: u64,
+        config: &Config,
+    ) -> Option<u64> {
+        self.asked.push(Asked { node, sent_ns: renewal.sent_ns, epoch: renewal.epoch });
+        self.heard.insert(node, (now, renewal));
+        if self.confirming.is_some_and(|(_, read)| now < read + 2 * config.round_trip_ns) {
+            return None;
+        }
+        self.confirming = Some((question, now));
+        Some(question)
+    }
+
+    /// A majority has confirmed the leadership: everybody who asked, and names the newest view, gets what is left of L since R.
+    pub fn confirmed(&mut self, now: u64, question: u64, view: &View, config: &Config) -> Vec<Lease> {
+        let Some((_, read)) = self.confirming.take_if(|(asked, _)| *asked == question) else {
+            return Vec::new();
+        };
+        let duration_ns = (read + config.lease_ns).saturating_sub(now).min(config.lease_ns);
+        let mut leases = Vec::new();
+        for Asked { node, sent_ns, epoch } in self.asked.drain(..) {
+            let newest = epoch == view.epoch && view.has(node) || config.has(Flaw::AnswersOldEpochs);
+            if newest && duration_ns > 0 {
+                self.answered.insert(node, read);
+                leases.push(Lease { node, sent_ns, duration_ns });
+            }
+        }
+        leases
+    }
+
+    /// The leadership was not confirmed in time: whoever asked must ask again.
+    pub fn forget_old_question(&mut self, now: u64, config: &Config) {
+        if self.confirming.is_some_and(|(_, read)| now >= read + config.lease_ns) {
+            self.confirming = None;
+            self.asked.clear();
+        }
+    }
+
+    /// When the last lease of a node is certainly over, on this clock. Before this term somebody else led: its leases
+    /// began before this leader knew that it leads.
+    pub fn lease_over_ns(&self, node: Node, config: &Config) -> u64 {
+        let last = self.answered.get(&node).copied().unwrap_or(self.since_ns).max(self.since_ns);
+        last.saturating_add(config.outwait(config.lease_ns))
+    }
+
+    /// The view to propose now, if any.
+    pub fn proposal(
+        &mut self,
+        now: u64,
+        me: Node,
+        applied: &View,
+        joiners: &BTreeMap<Node, u64>,
+        config: &Config,
+    ) -> Option<View> {
+        let patience = 4 * config.round_trip_ns;
+        if self.proposed.is_some_and(|(epoch, at)| epoch > applied.epoch && now < at + patience) {
+            return None;
+        }
+        let gone = self.gone(now, me, applied, config);
+        let mut members: Vec<Node> =
+            applied.members.iter().copied().filter(|node| !gone.contains(node)).collect();
+        let mut needed = !gone.is_empty() || self.needs_new_epoch(applied, me, config);
+        // Two lives of one member are never in a view together: this one has to wait for the exclusion of the other.
+        if !members.contains(&me) {
+            members.retain(|node| node.id != me.id);
+            members.push(me);
+            needed = true;
+        }
+        if !needed || applied.epoch == 0 {
+            let joining = self.joining(now, applied, &members, joiners, config);
+            needed |= !joining.is_empty();
+            members.extend(joining);
+        }
+        if !needed {
+            return None;
+        }
+        if config.has(Flaw::ProposerWaits) && gone.iter().any(|&node| now < self.lease_over_ns(node, config))
+        {
+            return None;
+        }
+        for node in &gone {
+            let times = self.exclusions.entry(node.id).or_insert((0, now));
+            *times = (times.0 + 1, now);
+        }
+        let started =
+            self.gather.as_ref().is_some_and(|gather| gather.started() && gather.view.epoch == applied.epoch);
+        self.proposed = Some((applied.epoch + 1, now));
+        Some(applied.next(members, me, self.term, started))
+    }
+
+    /// Members that have fallen silent, and one end of each link that carries nothing.
+    fn gone(&self, now: u64, me: Node, applied: &View, config: &Config) -> BTreeSet<Node> {
+        let silent_for = |node: Node| {
+            let admitted = self.admitted.get(&node).map_or(self.since_ns, |&at| at);
+            now.saturating_sub(self.heard.get(&node).map_or(admitted, |&(at, _)| at))
+        };
+        let others = || applied.members.iter().copied().filter(|&node| node != me);
+        let mut gone: BTreeSet<Node> =
+            others().filter(|&node| silent_for(node) > config.silence_ns).collect();
+        let lively = |node: Node| silent_for(node) <= 2 * config.renewal_ns;
+        for one in applied.members.iter().copied().filter(|&node| lively(node)) {
+            let unreachable = self.heard.get(&one).map_or(&[][..], |(_, renewal)| &renewal.unreachable);
+            for &other in unreachable.iter().filter(|&&other| lively(other) && applied.has(other)) {
+                if gone.contains(&one) || gone.contains(&other) {
+                    continue;
+                }
+                // The same end for whoever looks: the one with the higher number, but never the leader itself.
+                let end = if one == me {
+                    other
+                } else if other == me {
+                    one
+                } else {
+                    one.max(other)
+                };
+                gone.insert(end);
+            }
+        }
+        gone
+    }
+
+    /// Whether the view must be followed by another one with the same members.
+    fn needs_new_epoch(&self, applied: &View, me: Node, config: &Config) -> bool {
+        let own = applied.coordinator == me && applied.term == self.term;
+        let told = |node: &Node| self.heard.get(node).map(|(_, renewal)| renewal);
+        let mut heard = applied.members.iter().filter_map(told);
+        heard.any(|renewal| {
+            let unstarted = !own && renewal.installed < applied.epoch;
+            let left = config.has(Flaw::UnstartedViewLeft) || config.has(Flaw::TwoCoordinators);
+            unstarted && !left || renewal.clock_full && renewal.installed == applied.epoch
+        })
+    }
+
+    /// Who may join: the view has run for a while, and every member hears the joiner.
+    fn joining(
+        &self,
+        now: u64,
+        applied: &View,
+        members: &[Node],
+        joiners: &BTreeMap<Node, u64>,
+        config: &Config,
+    ) -> Vec<Node> {
+        let heard_here = |at: u64| now <= at + 2 * config.renewal_ns;
+        let lately = joiners.iter().filter(|&(_, &at)| heard_here(at)).map(|(&node, _)| node);
+        if applied.epoch == 0 {
+            let mut first: BTreeMap<MemberId, Node> = BTreeMap::new();
+            first.extend(
+                lately
+                    .filter(|node| members.iter().all(|member| member.id != node.id))
+                    .map(|node| (node.id, node)),
+            );
+            return first.into_values().collect();
+        }
+        let running =
+            |node: &Node| self.heard.get(node).is_some_and(|(_, renewal)| renewal.installed == applied.epoch);
+        let settled = match &self.gather {
+            Some(gather) => gather.started_ns.is_some_and(|at| now >= at + config.settle_ns),
+            None => now >= self.since_ns + config.settle_ns,
+        };
+        if !settled || !applied.members.iter().all(running) {
+            return Vec::new();
+        }
+        let heard_everywhere = |joiner: Node| {
+            members.iter().all(|member| {
+                self.heard.get(member).is_some_and(|(_, renewal)| renewal.joiners.contains(&joiner))
+            })
+        };
+        let back_off = |id: MemberId| {
+            let (times, at) = self.exclusions.get(&id).copied().unwrap_or((0, 0));
+            times == 0 || now >= at + (config.settle_ns << times.min(4))
+        };
+        let welcome = |node: &Node| {
+            members.iter().all(|member| member.id != node.id) && back_off(node.id) && heard_everywhere(*node)
+        };
+        let mut joining: Vec<Node> = lately.filter(welcome).collect();
+        joining.dedup_by_key(|node| node.id);
+        joining
+    }
+}

@@ -1,0 +1,54 @@
+//! A whole member of a lock cluster as a pure state machine: no I/O, no clock, no randomness.
+//!
+//! Consensus agrees on who is here, which is rare. Inside such a *view* the classical algorithms of `lockkeeper-core` run, which is
+//! cheap. When the view changes, members freeze, report what their clients hold, and start the algorithms again with these
+//! holders inside. A member lets somebody hold a lock only while its lease runs, and every hold carries a fence.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | [`member`] | [`Member`]: events in, [`Out`] out; the driver's duties are numbered there |
+//! | [`messages`] | what members, clients and consensus say to each other |
+//! | [`config`] | [`Config`], and how long one clock waits for another |
+//! | [`view`] | [`View`]: who is here, who coordinates, who is missing |
+//! | `views` | freeze, report, start |
+//! | `leader`, `gather` | what a leader does: leases, exclusions, joins; reports and the wait for the missing |
+//! | `link` | exactly once and in order between two members of a view |
+//! | `lock`, `locks`, `instance` | one lock at one member: local queue, holds, the algorithm's sites |
+//! | `session`, `clients` | a client's session at its member |
+//! | [`client`] | [`ClientSession`]: the client's half |
+//! | [`survey`] | who holds and waits, everywhere; [`why`] somebody waits |
+//! | [`fence`] | [`Fence`]: (epoch, clock) in one number |
+//! | [`flaws`] | [`Flaw`]: wrong on purpose, for tests |
+#![no_std]
+
+extern crate alloc;
+
+pub mod client;
+mod clients;
+pub mod config;
+pub mod fence;
+pub mod flaws;
+mod gather;
+mod ids;
+mod instance;
+mod leader;
+mod link;
+mod lock;
+mod locks;
+pub mod member;
+pub mod messages;
+mod session;
+pub mod survey;
+pub mod view;
+mod views;
+
+pub use client::{ClientSession, Progress};
+pub use config::Config;
+pub use fence::Fence;
+pub use flaws::Flaw;
+pub use ids::{Acquisition, Kind, LockName, MemberId, Node, SessionId};
+pub use link::Packet;
+pub use member::Member;
+pub use messages::*;
+pub use survey::{Because, LockStatus, Table, Who, Why, why};
+pub use view::View;

@@ -1,0 +1,135 @@
+//! One direction-pair between two members inside one view: exactly once, in order.
+//!
+//! The network below may lose, repeat and reorder. A link lives as long as its view: sequence numbers start again with
+//! each epoch, and what an old epoch left unacknowledged dies with it.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use serde::{Deserialize, Serialize};
+
+/// What travels: a numbered payload, or an acknowledgement alone.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Packet<T> {
+    /// Everything below this number has arrived here.
+    pub acknowledged: u64,
+    /// The payload and its number, counted from 0.
+    pub payload: Option<(u64, T)>,
+}
+
+/// Both halves of a link, as one end keeps them.
+#[derive(Clone, Debug)]
+pub(crate) struct Link<T> {
+    /// Sent and not acknowledged, with the time of the last sending.
+    unacknowledged: VecDeque<(u64, T)>,
+    next_to_send: u64,
+    next_to_deliver: u64,
+    /// Arrived ahead of their turn.
+    early: BTreeMap<u64, T>,
+    last_sent_ns: u64,
+    /// When the other end last made progress, or had nothing to make progress with.
+    progress_ns: u64,
+}
+
+impl<T: Clone> Link<T> {
+    /// How many payloads may arrive ahead of their turn: a limit on what a broken peer can make us keep.
+    const MOST_EARLY: usize = 1 << 16;
+
+    pub fn new(now: u64) -> Self {
+        Self {
+            unacknowledged: VecDeque::new(),
+            next_to_send: 0,
+            next_to_deliver: 0,
+            early: BTreeMap::new(),
+            last_sent_ns: now,
+            progress_ns: now,
+        }
+    }
+
+    /// A payload to be sent, as the packet that carries it.
+    pub fn send(&mut self, now: u64, payload: T) -> Packet<T> {
+        let number = self.next_to_send;
+        self.next_to_send += 1;
+        if self.unacknowledged.is_empty() {
+            self.progress_ns = now;
+            self.last_sent_ns = now;
+        }
+        self.unacknowledged.push_back((number, payload.clone()));
+        Packet { acknowledged: self.next_to_deliver, payload: Some((number, payload)) }
+    }
+
+    /// Takes a packet in; gives what may be delivered now, in order, and whether an acknowledgement is due.
+    pub fn receive(&mut self, now: u64, packet: Packet<T>, deliver: &mut VecDeque<T>) -> bool {
+        while self.unacknowledged.front().is_some_and(|&(number, _)| number < packet.acknowledged) {
+            self.unacknowledged.pop_front();
+            self.progress_ns = now;
+        }
+        let Some((number, payload)) = packet.payload else { return false };
+        if number >= self.next_to_deliver && self.early.len() < Self::MOST_EARLY {
+            self.early.insert(number, payload);
+            while let Some(payload) = self.early.remove(&self.next_to_deliver) {
+                self.next_to_deliver += 1;
+                deliver.push_back(payload);
+            }
+        }
+        true
+    }
+
+    /// Takes a packet for delivered that was dropped: the flaw of that name.
+    pub fn pretend(&mut self, packet: &Packet<T>) {
+        if let Some((number, _)) = &packet.payload {
+            self.next_to_deliver = self.next_to_deliver.max(number + 1);
+        }
+    }
+
+    pub fn acknowledgement(&self) -> Packet<T> {
+        Packet { acknowledged: self.next_to_deliver, payload: None }
+    }
+
+    /// What is to be sent again by now.
+    pub fn resend(&mut self, now: u64, after_ns: u64) -> impl Iterator<Item = Packet<T>> + '_ {
+        let due = !self.unacknowledged.is_empty() && now >= self.last_sent_ns + after_ns;
+        if due {
+            self.last_sent_ns = now;
+        }
+        let acknowledged = self.next_to_deliver;
+        let again = if due { self.unacknowledged.len() } else { 0 };
+        let packet = move |(number, payload): &(u64, T)| Packet {
+            acknowledged,
+            payload: Some((*number, payload.clone())),
+        };
+        self.unacknowledged.iter().take(again).map(packet)
+    }
+
+    /// Whether something has been waiting for its acknowledgement for so long that the link must be cut.
+    pub fn is_stuck(&self, now: u64, after_ns: u64) -> bool {
+        !self.unacknowledged.is_empty() && now >= self.progress_ns + after_ns
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+
+    fn take(link: &mut Link<u32>, packet: Packet<u32>) -> Vec<u32> {
+        let mut delivered = VecDeque::new();
+        link.receive(0, packet, &mut delivered);
+        delivered.into()
+    }
+
+    #[test]
+    fn lost_repeated_and_reordered_packets_are_delivered_once_and_in_order() {
+        let (mut a, mut b) = (Link::new(0), Link::new(0));
+        let first = a.send(0, 10);
+        let second = a.send(0, 20);
+        assert_eq!(take(&mut b, second.clone()), []);
+        assert_eq!(take(&mut b, second), []);
+        let again: Vec<_> = a.resend(5, 5).collect();
+        assert_eq!(again.len(), 2);
+        assert_eq!(take(&mut b, first.clone()), [10, 20]);
+        assert_eq!(take(&mut b, first), []);
+        assert!(a.is_stuck(9, 9));
+        a.receive(9, b.acknowledgement(), &mut VecDeque::new());
+        assert_eq!(a.resend(50, 5).count(), 0);
+        assert!(!a.is_stuck(100, 9));
+    }
+}

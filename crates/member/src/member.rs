@@ -1,0 +1,389 @@
+//! A member.
+
+use crate::leader::Leader;
+use crate::link::Link;
+use crate::lock::Lock;
+use crate::session::Session;
+use crate::{
+    Acquisition, Body, Config, Event, Flaw, Frame, Held, LockMessage, LockName, MemberId, Node, Note, Out,
+    PortEvent, PortRequest, Renewal, Report, SessionId, Table, View,
+};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::string::String;
+use alloc::vec::Vec;
+use lockkeeper_core::MutualExclusion;
+
+/// Where a member stands between views.
+#[derive(Clone, Debug)]
+pub(crate) enum Standing {
+    /// In no view yet.
+    Outside,
+    /// Frozen for this view, which has not started here. The report was made when the member froze first.
+    Wedged(View, Report),
+    /// In this view.
+    Running(View),
+    /// This life is over.
+    Excluded,
+}
+
+/// What happens at a certain time.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Due {
+    Patience(Acquisition),
+    LongestHold(Acquisition),
+    Revoked(Acquisition),
+    Session(SessionId),
+    Survey(u64),
+}
+
+pub(crate) type Message<P> = <P as lockkeeper_core::Protocol>::Message;
+
+/// One life of a member of a lock cluster, as a pure state machine: `P` is the algorithm of its mutexes.
+///
+/// # What a driver must do
+/// 1. Give each life an incarnation that no other life of the member ever has.
+/// 2. Call [`handle`](Self::handle) for one event at a time, with a reading of a clock that never goes back, counts sleep, and runs
+///    fast or slow by at most [`Config::drift_ppm`]. Read it AFTER the event arrived.
+/// 3. Then do everything in [`Out`]. Frames may be lost, repeated, reordered; they are never changed.
+/// 4. Send a tick no later than [`wake_ns`](Self::wake_ns), as soon as the machine lets it.
+/// 5. On [`Note::Excluded`], drop the member and begin another life.
+///
+/// # What consensus must do
+/// 6. Decide one view for each epoch: a proposal takes effect only if its epoch is one more than the last one's, and its
+///    proposer still leads in its term. A decided view is durable at a majority BEFORE anybody hears of it.
+/// 7. Tell each life of a member the newest view and where the leader is. Tell of views in order. Tell of [`PortEvent::Leading`] only once an entry of that term is applied, so that the
+///    leader knows every view decided before it led.
+/// 8. Answer [`PortRequest::Confirm`] only if a majority said AFTER the question that it knows of no later term.
+#[derive(Clone, Debug)]
+pub struct Member<P: MutualExclusion> {
+    pub(crate) config: Config,
+    pub(crate) me: Node,
+    pub(crate) standing: Standing,
+    /// The newest view that consensus told of.
+    pub(crate) applied: View,
+    /// The newest view that started here.
+    pub(crate) installed: u64,
+    /// Until then, on this clock, somebody here may hold a lock.
+    pub(crate) lease_until_ns: u64,
+    pub(crate) leader_hint: Option<MemberId>,
+    pub(crate) leader: Option<Leader>,
+    pub(crate) questions: u64,
+    pub(crate) links: BTreeMap<Node, Link<LockMessage<Message<P>>>>,
+    /// Frames of views that have not started here: unacknowledged until they have.
+    pub(crate) early: Vec<Frame<Message<P>>>,
+    pub(crate) locks: BTreeMap<LockName, Lock<P>>,
+    /// Who held what when the view started.
+    pub(crate) start_holds: BTreeMap<LockName, Vec<Held>>,
+    pub(crate) sessions: BTreeMap<SessionId, Session>,
+    pub(crate) due: BTreeSet<(u64, Due)>,
+    /// Locks at which somebody could be let in if the lease ran.
+    pub(crate) parked: BTreeSet<LockName>,
+    pub(crate) clock_full: bool,
+    pub(crate) order: u64,
+    pub(crate) births: u64,
+    /// Who wants to join, and when it was last heard.
+    pub(crate) joiners: BTreeMap<Node, u64>,
+    pub(crate) surveys: BTreeMap<u64, Vec<(Node, Table)>>,
+    /// Frames to this member itself.
+    pub(crate) to_self: VecDeque<Frame<Message<P>>>,
+    next_beat_ns: u64,
+    next_renewal_ns: u64,
+}
+
+impl<P: MutualExclusion> Member<P> {
+    /// A new life, outside of any view. Refuses settings that cannot work, in a sentence for a person.
+    pub fn new(me: Node, config: Config, now: u64) -> Result<Self, String> {
+        config.check()?;
+        if !P::ABOUT.deadlock_free {
+            return Err(alloc::format!("{} can deadlock: a cluster does not run it", P::ABOUT.slug));
+        }
+        if !matches!(
+            crate::instance::options::<P>(&config.settings, config.peers.len().max(1), 0)
+                .map(|o| P::sharing(&o))?,
+            lockkeeper_core::Sharing::Mutex
+        ) {
+            return Err(alloc::format!(
+                "{} is not a mutex: choose one for the cluster's mutexes; readers-writers locks and semaphores stand beside it",
+                P::ABOUT.slug
+            ));
+        }
+        for members in 1..=config.peers.len() {
+            crate::instance::options::<P>(&config.settings, members, 0)?;
+        }
+        Ok(Self {
+            config,
+            me,
+            standing: Standing::Outside,
+            applied: View::none(),
+            installed: 0,
+            lease_until_ns: 0,
+            leader_hint: None,
+            leader: None,
+            questions: 0,
+            links: BTreeMap::new(),
+            early: Vec::new(),
+            locks: BTreeMap::new(),
+            start_holds: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            due: BTreeSet::new(),
+            parked: BTreeSet::new(),
+            clock_full: false,
+            order: 0,
+            births: 0,
+            joiners: BTreeMap::new(),
+            surveys: BTreeMap::new(),
+            to_self: VecDeque::new(),
+            next_beat_ns: now,
+            next_renewal_ns: now,
+        })
+    }
+
+    /// Who this is.
+    pub fn node(&self) -> Node {
+        self.me
+    }
+
+    /// The newest view that started here, if this member is in it and not frozen.
+    pub fn running(&self) -> Option<&View> {
+        match &self.standing {
+            Standing::Running(view) => Some(view),
+            _ => None,
+        }
+    }
+
+    /// How much of the lease is left.
+    pub fn lease_left_ns(&self, now: u64) -> u64 {
+        self.lease_until_ns.saturating_sub(now)
+    }
+
+    /// When the next tick is due.
+    pub fn wake_ns(&self) -> u64 {
+        let due = self.due.first().map_or(u64::MAX, |&(at, _)| at);
+        due.min(self.next_beat_ns)
+    }
+
+    /// One event. `out` is cleared first.
+    pub fn handle(&mut self, now: u64, event: Event<Message<P>>, out: &mut Out<Message<P>>) {
+        out.clear();
+        if matches!(self.standing, Standing::Excluded) {
+            return;
+        }
+        match event {
+            Event::Frame(frame) => self.frame(now, frame, out),
+            Event::Client(session, said) => self.client(now, session, said, out),
+            Event::Port(event) => self.port(now, event, out),
+            Event::Tick => {}
+            Event::Revoke(acquisition) => self.revoke(now, acquisition, out),
+            Event::Survey => self.survey(now, out),
+        }
+        self.ticks(now, out);
+        while let Some(frame) = self.to_self.pop_front() {
+            self.frame(now, frame, out);
+        }
+    }
+
+    /// To one life of a member, and no other.
+    pub(crate) fn send(&mut self, to: Node, body: Body<Message<P>>, out: &mut Out<Message<P>>) {
+        self.send_to(to.id, Some(to.incarnation), body, out);
+    }
+
+    /// To whatever life the member lives.
+    fn send_to(
+        &mut self,
+        to: MemberId,
+        life: Option<u64>,
+        body: Body<Message<P>>,
+        out: &mut Out<Message<P>>,
+    ) {
+        let frame = Frame { from: self.me, to, life, body };
+        if to == self.me.id {
+            self.to_self.push_back(frame);
+        } else {
+            out.frames.push(frame);
+        }
+    }
+
+    fn frame(&mut self, now: u64, frame: Frame<Message<P>>, out: &mut Out<Message<P>>) {
+        let from = frame.from;
+        if frame.life.is_some_and(|life| life != self.me.incarnation) {
+            return;
+        }
+        match frame.body {
+            Body::Renew(renewal) => self.renew(now, from, renewal, out),
+            Body::Renewed { sent_ns, duration_ns } => self.renewed(now, sent_ns, duration_ns, out),
+            Body::Excluded { epoch } => self.told_excluded(epoch, out),
+            Body::Join => {
+                self.joiners.insert(from, now);
+            }
+            Body::Freeze(view) => self.freeze(from, view, out),
+            Body::Report { epoch, report } => self.reported(now, from, epoch, report, out),
+            Body::Start { epoch, holds } => self.start(now, from, epoch, holds, out),
+            Body::Link { .. } => self.linked(now, frame, out),
+            Body::Ask { question } => {
+                let table = self.table();
+                self.send(from, Body::Tell { question, table }, out);
+            }
+            Body::Tell { question, table } => self.told(from, question, table, out),
+        }
+    }
+
+    fn port(&mut self, now: u64, event: PortEvent, out: &mut Out<Message<P>>) {
+        match event {
+            PortEvent::Leader(hint) => {
+                if self.leader_hint != hint {
+                    self.leader_hint = hint;
+                    self.next_renewal_ns = now;
+                    self.next_beat_ns = now;
+                }
+            }
+            PortEvent::Leading { term } => {
+                self.leader = Some(Leader::new(term, now));
+                self.leader_hint = Some(self.me.id);
+                if self.config.has(Flaw::TwoCoordinators) && self.applied.epoch > 0 {
+                    self.begin_gather(self.applied.clone(), self.applied.clone(), out);
+                }
+            }
+            PortEvent::Deposed => self.leader = None,
+            PortEvent::Confirmed { question } => self.confirmed(now, question, out),
+            PortEvent::Decided(view) => self.decided(now, view, out),
+        }
+    }
+
+    fn decided(&mut self, now: u64, view: View, out: &mut Out<Message<P>>) {
+        if view.epoch <= self.applied.epoch {
+            return;
+        }
+        let previous = core::mem::replace(&mut self.applied, view.clone());
+        if let Some(leader) = &mut self.leader {
+            leader.applied(now, &view);
+        }
+        self.learn(view.clone(), out);
+        let term = self.leader.as_ref().map(|leader| leader.term);
+        if view.coordinator == self.me && term == Some(view.term) {
+            self.begin_gather(view, previous, out);
+        }
+    }
+
+    /// Everything that only needs time.
+    fn ticks(&mut self, now: u64, out: &mut Out<Message<P>>) {
+        while self.due.first().is_some_and(|&(at, _)| at <= now) {
+            if let Some((_, due)) = self.due.pop_first() {
+                self.is_due(now, due, out);
+            }
+        }
+        if now < self.next_beat_ns {
+            return;
+        }
+        self.next_beat_ns = now + self.config.resend_ns;
+        self.resend(now, out);
+        if now >= self.next_renewal_ns {
+            self.next_renewal_ns = now + self.config.renewal_ns;
+            self.ask_for_lease(now, out);
+        }
+        if let Some(mut leader) = self.leader.take() {
+            leader.forget_old_question(now, &self.config);
+            let proposal = leader.proposal(now, self.me, &self.applied, &self.joiners, &self.config);
+            self.leader = Some(leader);
+            out.port.extend(proposal.map(PortRequest::Propose));
+            self.gather_again(out);
+            self.try_start(now, out);
+        }
+    }
+
+    fn ask_for_lease(&mut self, now: u64, out: &mut Out<Message<P>>) {
+        let remembered = 4 * self.config.renewal_ns;
+        self.joiners.retain(|_, heard| now <= *heard + remembered);
+        let epoch = match &self.standing {
+            Standing::Outside => {
+                self.joiners.insert(self.me, now);
+                for id in self.config.peers.clone() {
+                    self.send_to(id, None, Body::Join, out);
+                }
+                return;
+            }
+            Standing::Excluded => return,
+            Standing::Wedged(..) if self.config.has(Flaw::WedgeStopsRenewals) => return,
+            Standing::Wedged(view, _) | Standing::Running(view) => view.epoch,
+        };
+        let Some(leader) = self.leader_hint else { return };
+        let lately = 2 * self.config.renewal_ns;
+        let stuck = 2 * self.config.silence_ns;
+        let renewal = Renewal {
+            epoch,
+            sent_ns: now,
+            installed: self.installed,
+            unreachable: self
+                .links
+                .iter()
+                .filter(|(_, link)| link.is_stuck(now, stuck))
+                .map(|(&node, _)| node)
+                .collect(),
+            joiners: self
+                .joiners
+                .iter()
+                .filter(|&(_, &heard)| now <= heard + lately)
+                .map(|(&node, _)| node)
+                .collect(),
+            clock_full: self.clock_full,
+        };
+        self.send_to(leader, None, Body::Renew(renewal), out);
+    }
+
+    /// To the leader: somebody asks for its lease.
+    fn renew(&mut self, now: u64, from: Node, renewal: Renewal, out: &mut Out<Message<P>>) {
+        let Some(leader) = &mut self.leader else { return };
+        let (view, epoch) = (&self.applied, renewal.epoch);
+        if !view.has(from) && epoch <= view.epoch && !self.config.has(Flaw::AnswersOldEpochs) {
+            let epoch = view.epoch;
+            return self.send(from, Body::Excluded { epoch }, out);
+        }
+        // Whoever has missed the freeze or the start is told again.
+        let behind = renewal.installed < view.epoch;
+        self.questions += 1;
+        let (question, term) = (self.questions, leader.term);
+        if leader.renewal(now, from, renewal, question, &self.config).is_some() {
+            if self.config.has(Flaw::MinorityGrants) {
+                return self.confirmed(now, question, out);
+            }
+            out.port.push(PortRequest::Confirm { question, term });
+        }
+        if behind {
+            self.remind(from, out);
+        }
+    }
+
+    fn confirmed(&mut self, now: u64, question: u64, out: &mut Out<Message<P>>) {
+        let Some(leader) = &mut self.leader else { return };
+        for lease in leader.confirmed(now, question, &self.applied, &self.config) {
+            let (sent_ns, duration_ns) = (lease.sent_ns, lease.duration_ns);
+            self.send(lease.node, Body::Renewed { sent_ns, duration_ns }, out);
+        }
+    }
+
+    /// The lease is counted from when its renewal was sent: the answer may have been under way for any time.
+    fn renewed(&mut self, now: u64, sent_ns: u64, duration_ns: u64, out: &mut Out<Message<P>>) {
+        let from = if self.config.has(Flaw::LeaseFromArrival) { now } else { sent_ns.min(now) };
+        self.lease_until_ns = self.lease_until_ns.max(from + duration_ns);
+        if self.lease_until_ns > now {
+            for lock in core::mem::take(&mut self.parked) {
+                self.look_after(now, &lock, out);
+            }
+        }
+    }
+
+    fn told_excluded(&mut self, epoch: u64, out: &mut Out<Message<P>>) {
+        let known = match &self.standing {
+            Standing::Wedged(view, _) | Standing::Running(view) => view.epoch,
+            _ => return,
+        };
+        if epoch > known {
+            self.exclude(out);
+        }
+    }
+
+    pub(crate) fn exclude(&mut self, out: &mut Out<Message<P>>) {
+        self.standing = Standing::Excluded;
+        self.leader = None;
+        out.notes.push(Note::Excluded);
+    }
+}

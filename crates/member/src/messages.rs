@@ -1,0 +1,379 @@
+//! What members, clients and consensus say to each other.
+
+use crate::{Acquisition, Fence, LockName, MemberId, Node, Packet, SessionId, Table, View};
+use alloc::string::String;
+use alloc::vec::Vec;
+use lockkeeper_core::algorithms::{k_mutual_exclusion, readers_writers};
+use lockkeeper_core::{Mode, SiteId};
+use serde::{Deserialize, Serialize};
+
+/// From one life of a member to another member. `M` is the message of the cluster's algorithm.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Frame<M> {
+    /// Who sends it, and in which of its lives.
+    pub from: Node,
+    /// To which member.
+    pub to: MemberId,
+    /// To which of its lives; `None` if any will do.
+    pub life: Option<u64>,
+    /// What.
+    pub body: Body<M>,
+}
+
+/// What a frame says. All but [`Body::Link`] may be lost, repeated and reordered without harm.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Body<M> {
+    /// To the leader: renew my lease.
+    Renew(Renewal),
+    /// The leader's answer: so long, counted from when the renewal was sent.
+    Renewed {
+        /// What the renewal said.
+        sent_ns: u64,
+        /// How long, from then.
+        duration_ns: u64,
+    },
+    /// The leader's answer to somebody who is not in the view any more.
+    Excluded {
+        /// The epoch of that view.
+        epoch: u64,
+    },
+    /// To everybody: I am outside and want in.
+    Join,
+    /// From the coordinator: this view is decided; stop, and report.
+    Freeze(View),
+    /// The answer.
+    Report {
+        /// Of the freeze.
+        epoch: u64,
+        /// What this member holds.
+        report: Report,
+    },
+    /// From the coordinator: go on from here.
+    Start {
+        /// The view that starts.
+        epoch: u64,
+        /// Who holds what.
+        holds: Vec<Held>,
+    },
+    /// Inside a view: exactly once, in order.
+    Link {
+        /// Of which view.
+        epoch: u64,
+        /// What.
+        packet: Packet<LockMessage<M>>,
+    },
+    /// What do your clients hold and wait for?
+    Ask {
+        /// Which question.
+        question: u64,
+    },
+    /// The answer.
+    Tell {
+        /// To which question.
+        question: u64,
+        /// All that is held or waited for at this member.
+        table: Table,
+    },
+}
+
+/// What a member tells the leader when it asks for its lease.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Renewal {
+    /// The newest view that the member knows.
+    pub epoch: u64,
+    /// When it was sent, on the member's clock; comes back in the answer.
+    pub sent_ns: u64,
+    /// The newest view that started here.
+    pub installed: u64,
+    /// Members that have not acknowledged anything for too long.
+    pub unreachable: Vec<Node>,
+    /// Whose wish to join is heard here.
+    pub joiners: Vec<Node>,
+    /// A lock's clock is full: only a new view helps.
+    pub clock_full: bool,
+}
+
+/// What a member held when it froze. It never changes until the next start.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Report {
+    /// The newest view that started here.
+    pub installed: u64,
+    /// What is held by clients of this member.
+    pub holds: Vec<(LockName, Mode, u32)>,
+}
+
+/// A lock that is held at the start of a view.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Held {
+    /// Which.
+    pub lock: LockName,
+    /// At which member.
+    pub node: Node,
+    /// How.
+    pub mode: Mode,
+    /// How many permits of it.
+    pub units: u32,
+}
+
+/// A message of one lock's algorithm.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockMessage<M> {
+    /// Which lock.
+    pub lock: LockName,
+    /// From which site; a member plays several where it can have several permits.
+    pub from: SiteId,
+    /// To which.
+    pub to: SiteId,
+    /// The fence clock of the sender.
+    pub clock: u64,
+    /// In the words of its algorithm.
+    pub words: Words<M>,
+}
+
+/// The words of the algorithm that serves a kind of lock.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Words<M> {
+    /// The cluster's own.
+    Mutex(M),
+    /// Readers and writers.
+    ReadersWriters(readers_writers::Message),
+    /// Permits.
+    Semaphore(k_mutual_exclusion::Message),
+    /// To the home of a lock whose token travels unasked: this lock is in use, send the token off.
+    Wake,
+}
+
+/// Who asks, and what for: for people.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Tag {
+    /// Who.
+    pub owner: String,
+    /// What for.
+    pub purpose: String,
+}
+
+/// A wish for a lock.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wish {
+    /// Which lock.
+    pub lock: LockName,
+    /// Alone or shared.
+    pub mode: Mode,
+    /// How long the client is ready to wait; 0 is a try, which succeeds only where no message is needed.
+    pub patience_ns: Option<u64>,
+    /// After how long the hold is taken back.
+    pub longest_hold_ns: Option<u64>,
+    /// Whether a session that holds the lock may have it once more.
+    pub reentrant: bool,
+    /// For people.
+    pub tag: Tag,
+}
+
+impl Wish {
+    /// For one lock, alone, for as long as it takes.
+    pub fn of(lock: LockName) -> Self {
+        let (mode, tag) = (Mode::Exclusive, Tag::default());
+        Self { lock, mode, patience_ns: None, longest_hold_ns: None, reentrant: false, tag }
+    }
+}
+
+/// From a client to its member. All of it may be repeated and reordered without harm.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToMember {
+    /// Begins the session, and keeps it alive.
+    KeepAlive {
+        /// When it was sent, on the client's clock; comes back in the answer.
+        sent_ns: u64,
+        /// Whether this is the session's beginning; later, a session that is not known is lost.
+        first: bool,
+        /// The client has heard how every acquisition below this number ended.
+        settled: u64,
+    },
+    /// Asks for a lock.
+    Acquire {
+        /// The number of the acquisition.
+        number: u64,
+        /// What is wanted.
+        wish: Wish,
+    },
+    /// Gives a lock back, or does not want it any more: whichever it is by now.
+    Release {
+        /// The number of the acquisition.
+        number: u64,
+    },
+    /// The client leaves in order, and uses nothing any more.
+    Close,
+}
+
+/// When and where a session began, as its member counts. A session that is over and begins again under the same name, in the same life of
+/// the member or another, has another birth, and nothing to do with what was held before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Birth {
+    /// In which life of the member.
+    pub incarnation: u64,
+    /// The how-manyth session of that life.
+    pub number: u64,
+}
+
+/// From a member to a client.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToClient {
+    /// The session lives on.
+    Alive {
+        /// Of the session that promises it.
+        birth: Birth,
+        /// What the keep-alive said.
+        sent_ns: u64,
+        /// For how long from then the client may use what it holds.
+        duration_ns: u64,
+        /// What it must not use any more, whatever the duration.
+        revoked: Vec<u64>,
+    },
+    /// The lock is yours, as long as your lease runs.
+    Granted {
+        /// Of the session that holds it.
+        birth: Birth,
+        /// The number of the acquisition.
+        number: u64,
+        /// For the resource; none for a permit of a semaphore, which says nothing about the others.
+        fence: Option<Fence>,
+    },
+    /// The acquisition is over.
+    Ended {
+        /// The number of the acquisition.
+        number: u64,
+        /// How.
+        how: Ended,
+    },
+    /// This session is not known here: what it held is lost.
+    NoSession,
+}
+
+/// How an acquisition ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum Ended {
+    /// Given back.
+    Released,
+    /// Given up before it was granted.
+    Cancelled,
+    /// The client's patience ran out first.
+    TimedOut,
+    /// Taken back: by force, or held for too long.
+    Revoked,
+    /// This lock cannot be asked for in this way.
+    Refused,
+}
+
+/// What consensus tells a member. The port's duties are numbered at [`Member`](crate::Member).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PortEvent {
+    /// This view is decided; views come in order, perhaps late.
+    Decided(View),
+    /// This process leads in this term, and has been told of every view decided before.
+    Leading {
+        /// The term.
+        term: u64,
+    },
+    /// Not any more.
+    Deposed,
+    /// After the question of this number was asked, a majority confirmed the leadership in its term.
+    Confirmed {
+        /// The number.
+        question: u64,
+    },
+    /// Where the leader is believed to be.
+    Leader(Option<MemberId>),
+}
+
+/// What a member asks of consensus.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PortRequest {
+    /// Decide this view, if its epoch is the next and its term is still the term.
+    Propose(View),
+    /// Ask a majority whether this process still leads in this term.
+    Confirm {
+        /// The number of the question.
+        question: u64,
+        /// The term.
+        term: u64,
+    },
+}
+
+/// What happens to a member.
+#[derive(Clone, Debug)]
+pub enum Event<M> {
+    /// A frame arrives.
+    Frame(Frame<M>),
+    /// A client says something.
+    Client(SessionId, ToMember),
+    /// Consensus says something.
+    Port(PortEvent),
+    /// Time has passed.
+    Tick,
+    /// An operator takes a lock away from this acquisition, at its member.
+    Revoke(Acquisition),
+    /// Somebody wants to see what is held and waited for, everywhere.
+    Survey,
+}
+
+/// What people and metrics may want to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Note {
+    /// This member stopped for a view.
+    Wedged {
+        /// Of the view.
+        epoch: u64,
+    },
+    /// This member has told the coordinator what it holds.
+    Reported {
+        /// For which view.
+        epoch: u64,
+        /// What.
+        report: Report,
+    },
+    /// This member, as the coordinator, starts a view for everybody.
+    Started {
+        /// The view.
+        view: View,
+        /// Who holds what.
+        holds: Vec<Held>,
+    },
+    /// A view starts here.
+    Installed {
+        /// Of the view.
+        epoch: u64,
+    },
+    /// This life of the member is over: drop it, and begin another.
+    Excluded,
+    /// The answer to [`Event::Survey`]: what each member told. Whoever is in the view and not here did not answer in time.
+    Survey(Vec<(Node, Table)>),
+}
+
+/// All that a step can do. The driver owns it and uses it again.
+#[derive(Clone, Debug)]
+pub struct Out<M> {
+    /// To other members.
+    pub frames: Vec<Frame<M>>,
+    /// To clients.
+    pub clients: Vec<(SessionId, ToClient)>,
+    /// To consensus.
+    pub port: Vec<PortRequest>,
+    /// To people.
+    pub notes: Vec<Note>,
+}
+
+impl<M> Default for Out<M> {
+    fn default() -> Self {
+        Self { frames: Vec::new(), clients: Vec::new(), port: Vec::new(), notes: Vec::new() }
+    }
+}
+
+impl<M> Out<M> {
+    /// Makes it ready for the next step.
+    pub fn clear(&mut self) {
+        self.frames.clear();
+        self.clients.clear();
+        self.port.clear();
+        self.notes.clear();
+    }
+}

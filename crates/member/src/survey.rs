@@ -1,0 +1,185 @@
+//! Who holds what and who waits for what, over all members; and why somebody waits.
+
+use crate::member::{Due, Member, Message};
+use crate::{Acquisition, Body, Fence, LockName, Node, Note, Out, SessionId, Tag};
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+use lockkeeper_core::{Mode, MutualExclusion};
+use serde::{Deserialize, Serialize};
+
+/// What the clients of one member hold and wait for.
+pub type Table = Vec<LockStatus>;
+
+/// One lock, as one member sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LockStatus {
+    /// Which.
+    pub lock: LockName,
+    /// Who holds it through this member.
+    pub holders: Vec<Who>,
+    /// Who waits for it at this member, the first one first.
+    pub waiters: Vec<Who>,
+}
+
+/// Somebody who holds a lock or waits for one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Who {
+    /// By which acquisition.
+    pub acquisition: Acquisition,
+    /// Alone or shared.
+    pub mode: Mode,
+    /// What it said of itself.
+    pub tag: Tag,
+    /// With which fence, if it holds.
+    pub fence: Option<Fence>,
+}
+
+impl<P: MutualExclusion> Member<P> {
+    /// What the clients of this member hold and wait for.
+    pub fn table(&self) -> Table {
+        let busy = self.locks.iter().filter(|(_, lock)| lock.is_busy());
+        let status = busy.map(|(name, lock)| {
+            let held = lock.holds.iter().flat_map(|hold| {
+                let who = |&acquisition: &Acquisition| Who {
+                    acquisition,
+                    mode: hold.mode,
+                    tag: hold.tag.clone(),
+                    fence: hold.fence,
+                };
+                hold.acquisitions.iter().map(who)
+            });
+            let waits = lock.queue.iter().map(|waiter| {
+                let (acquisition, mode, tag) = (waiter.acquisition, waiter.mode, waiter.tag.clone());
+                Who { acquisition, mode, tag, fence: None }
+            });
+            LockStatus { lock: name.clone(), holders: held.collect(), waiters: waits.collect() }
+        });
+        status.collect()
+    }
+
+    /// Asks every member of the view.
+    pub(crate) fn survey(&mut self, now: u64, out: &mut Out<Message<P>>) {
+        self.questions += 1;
+        let question = self.questions;
+        let members = self.running().map_or_else(Vec::new, |view| view.members.clone());
+        self.surveys.insert(question, Vec::new());
+        self.due.insert((now + 4 * self.config.round_trip_ns, Due::Survey(question)));
+        for node in members {
+            self.send(node, Body::Ask { question }, out);
+        }
+    }
+
+    pub(crate) fn told(&mut self, from: Node, question: u64, table: Table, out: &mut Out<Message<P>>) {
+        let members = self.running().map_or(0, |view| view.members.len());
+        let Some(told) = self.surveys.get_mut(&question) else { return };
+        if told.iter().all(|(node, _)| *node != from) {
+            told.push((from, table));
+        }
+        if told.len() >= members {
+            self.end_survey(question, out);
+        }
+    }
+
+    pub(crate) fn end_survey(&mut self, question: u64, out: &mut Out<Message<P>>) {
+        if let Some(mut told) = self.surveys.remove(&question) {
+            told.sort_by_key(|(node, _)| *node);
+            out.notes.push(Note::Survey(told));
+        }
+    }
+}
+
+/// One step of an explanation: this one waits for that lock, which the other one holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Because {
+    /// Who waits.
+    pub waiter: Acquisition,
+    /// For what.
+    pub lock: LockName,
+    /// Who holds it.
+    pub holder: Acquisition,
+}
+
+/// Why somebody waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Why {
+    /// The chain of waits, from the one that was asked about.
+    pub chain: Vec<Because>,
+    /// Where the chain comes back to a session that it has passed: the number of that step. Nobody on the cycle will ever get in.
+    pub cycle: Option<usize>,
+}
+
+/// Follows the waits of a session over all locks, through all tables of a survey. A cycle is found if there is one; otherwise the
+/// longest chain is told.
+pub fn why(tables: &[(Node, Table)], session: SessionId) -> Why {
+    let mut best = Why { chain: Vec::new(), cycle: None };
+    follow(tables, session, &mut Vec::new(), &mut BTreeSet::new(), &mut best);
+    best
+}
+
+fn follow(
+    tables: &[(Node, Table)],
+    session: SessionId,
+    chain: &mut Vec<Because>,
+    seen: &mut BTreeSet<SessionId>,
+    best: &mut Why,
+) {
+    if best.cycle.is_some() {
+        return;
+    }
+    if let Some(step) = chain.iter().position(|because| because.waiter.session == session) {
+        *best = Why { chain: chain.clone(), cycle: Some(step) };
+        return;
+    }
+    if chain.len() > best.chain.len() {
+        best.chain.clone_from(chain);
+    }
+    if !seen.insert(session) {
+        return;
+    }
+    let rows = || tables.iter().flat_map(|(_, table)| table);
+    for waits in rows() {
+        for waiter in waits.waiters.iter().filter(|who| who.acquisition.session == session) {
+            let sharing = waits.lock.kind.sharing();
+            let holders = rows().filter(|row| row.lock == waits.lock).flat_map(|row| &row.holders);
+            for holder in holders.filter(|holder| sharing.compete(holder.mode, waiter.mode)) {
+                let (lock, holder) = (waits.lock.clone(), holder.acquisition);
+                chain.push(Because { waiter: waiter.acquisition, lock, holder });
+                follow(tables, holder.session, chain, seen, best);
+                chain.pop();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MemberId;
+    use alloc::vec;
+
+    fn who(client: u64) -> Who {
+        let acquisition = Acquisition { session: SessionId { client, number: 0 }, number: 0 };
+        Who { acquisition, mode: Mode::Exclusive, tag: Tag::default(), fence: None }
+    }
+
+    fn row(name: &str, holders: &[u64], waiters: &[u64]) -> LockStatus {
+        let all = |clients: &[u64]| clients.iter().map(|&client| who(client)).collect();
+        LockStatus { lock: LockName::mutex(name), holders: all(holders), waiters: all(waiters) }
+    }
+
+    #[test]
+    fn a_cycle_over_two_members_is_named() {
+        let node = |id| Node { id: MemberId(id), incarnation: 1 };
+        let tables = [
+            (node(1), vec![row("a", &[1], &[]), row("b", &[], &[1])]),
+            (node(2), vec![row("a", &[], &[2, 3]), row("b", &[2], &[])]),
+        ];
+        let session = |client| SessionId { client, number: 0 };
+        let told = why(&tables, session(3));
+        assert_eq!(told.cycle, Some(1), "3 waits for 1, which waits for 2, which waits for 1");
+        assert_eq!(told.chain.len(), 3);
+        assert_eq!(why(&tables, session(9)).chain, []);
+        let chain = why(&[(node(1), vec![row("a", &[1], &[2])])], session(2));
+        assert_eq!((chain.chain.len(), chain.cycle), (1, None));
+    }
+}

@@ -1,0 +1,295 @@
+//! A cluster to which nothing happens: every frame arrives at once, every clock is right, the first member leads.
+
+use lockkeeper_core::Mode;
+use lockkeeper_core::algorithms::naimi_trehel::NaimiTrehel;
+use lockkeeper_member::{
+    Acquisition, Config, Ended, Event, Fence, Kind, LockName, Member, MemberId, Node, Note, Out, PortEvent,
+    PortRequest, SessionId, Table, ToClient, ToMember, View, Wish, why,
+};
+use std::collections::VecDeque;
+
+type Happening = Event<<NaimiTrehel as lockkeeper_core::Protocol>::Message>;
+
+const MS: u64 = 1_000_000;
+
+struct Calm {
+    now: u64,
+    members: Vec<Member<NaimiTrehel>>,
+    said: Vec<(SessionId, ToClient)>,
+    surveys: Vec<Vec<(Node, Table)>>,
+    views: u64,
+    frames: u64,
+}
+
+impl Calm {
+    fn new(members: u32, change: impl Fn(&mut Config)) -> Self {
+        let mut config = Config::new((1..=members).map(MemberId));
+        change(&mut config);
+        let member = |id| {
+            Member::new(Node { id: MemberId(id), incarnation: 1 }, config.clone(), 0).expect("good settings")
+        };
+        let members: Vec<_> = (1..=members).map(member).collect();
+        let mut calm = Self { now: 0, members, said: vec![], surveys: vec![], views: 0, frames: 0 };
+        calm.wait(10);
+        calm.happens(0, Event::Port(PortEvent::Leading { term: 1 }));
+        for member in 0..calm.members.len() {
+            calm.happens(member, Event::Port(PortEvent::Leader(Some(MemberId(1)))));
+        }
+        calm.wait(2_000);
+        calm
+    }
+
+    fn happens(&mut self, member: usize, event: Happening) {
+        let mut todo = VecDeque::from([(member, event)]);
+        let mut out = Out::default();
+        while let Some((member, event)) = todo.pop_front() {
+            self.members[member].handle(self.now, event, &mut out);
+            self.frames += out.frames.len() as u64;
+            todo.extend(out.frames.drain(..).map(|frame| (frame.to.0 as usize - 1, Event::Frame(frame))));
+            self.said.append(&mut out.clients);
+            for request in out.port.drain(..) {
+                match request {
+                    PortRequest::Propose(view) => {
+                        let all = 0..self.members.len();
+                        todo.extend(
+                            all.map(|member| (member, Event::Port(PortEvent::Decided(view.clone())))),
+                        );
+                    }
+                    PortRequest::Confirm { question, .. } => {
+                        todo.push_back((member, Event::Port(PortEvent::Confirmed { question })));
+                    }
+                }
+            }
+            for note in out.notes.drain(..) {
+                match note {
+                    Note::Started { .. } => self.views += 1,
+                    Note::Survey(tables) => self.surveys.push(tables),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// Time passes; whoever has a session keeps it.
+    fn wait(&mut self, ms: u64) {
+        for _ in 0..ms / 10 {
+            self.now += 10 * MS;
+            for member in 0..self.members.len() {
+                self.happens(member, Event::Tick);
+                for session in self.members[member].sessions() {
+                    self.say(
+                        member,
+                        session,
+                        ToMember::KeepAlive { sent_ns: self.now, first: false, settled: 0 },
+                    );
+                }
+            }
+        }
+    }
+
+    fn say(&mut self, member: usize, session: SessionId, said: ToMember) {
+        self.happens(member, Event::Client(session, said));
+    }
+
+    fn session(&mut self, member: usize, client: u64) -> SessionId {
+        let session = SessionId { client, number: 0 };
+        self.say(member, session, ToMember::KeepAlive { sent_ns: self.now, first: true, settled: 0 });
+        session
+    }
+
+    fn acquire(&mut self, member: usize, session: SessionId, number: u64, wish: &Wish) {
+        self.say(member, session, ToMember::Acquire { number, wish: wish.clone() });
+    }
+
+    fn release(&mut self, member: usize, session: SessionId, number: u64) {
+        self.say(member, session, ToMember::Release { number });
+    }
+
+    /// The fence of a grant, if there was one; `None` inside for a permit.
+    fn granted(&self, session: SessionId, number: u64) -> Option<Option<Fence>> {
+        self.said.iter().find_map(|(to, said)| match said {
+            ToClient::Granted { number: granted, fence, .. } if *to == session && *granted == number => {
+                Some(*fence)
+            }
+            _ => None,
+        })
+    }
+
+    fn ended(&self, session: SessionId, number: u64) -> Option<Ended> {
+        self.said.iter().rev().find_map(|(to, said)| match said {
+            ToClient::Ended { number: ended, how } if *to == session && *ended == number => Some(*how),
+            _ => None,
+        })
+    }
+}
+
+fn mutex(name: &str) -> Wish {
+    Wish::of(LockName::mutex(name))
+}
+
+#[test]
+fn a_lock_goes_from_member_to_member_with_rising_fences() {
+    let mut calm = Calm::new(3, |_| {});
+    let (a, b) = (calm.session(0, 1), calm.session(1, 2));
+    calm.acquire(0, a, 1, &mutex("m"));
+    calm.acquire(1, b, 1, &mutex("m"));
+    let first = calm.granted(a, 1).expect("granted at once").expect("a fence");
+    assert_eq!(calm.granted(b, 1), None);
+    calm.release(0, a, 1);
+    let second = calm.granted(b, 1).expect("granted after the release").expect("a fence");
+    assert!(second > first);
+    // A repeated release frees nobody else's hold.
+    calm.acquire(0, a, 2, &mutex("m"));
+    calm.release(0, a, 1);
+    assert_eq!((calm.granted(a, 2), calm.ended(a, 1)), (None, Some(Ended::Released)));
+}
+
+#[test]
+fn a_lock_whose_token_is_here_costs_no_message() {
+    let mut calm = Calm::new(3, |_| {});
+    let a = calm.session(0, 1);
+    calm.acquire(0, a, 1, &mutex("m"));
+    calm.release(0, a, 1);
+    let before = calm.frames;
+    for number in 2..100 {
+        calm.acquire(0, a, number, &mutex("m"));
+        calm.release(0, a, number);
+        assert!(calm.granted(a, number).is_some());
+    }
+    assert_eq!(calm.frames, before);
+}
+
+#[test]
+fn tries_patience_and_second_thoughts_end_without_harm() {
+    let mut calm = Calm::new(3, |_| {});
+    let (a, b, c) = (calm.session(0, 1), calm.session(0, 2), calm.session(2, 3));
+    calm.acquire(0, a, 1, &mutex("m"));
+    calm.acquire(0, b, 1, &Wish { patience_ns: Some(0), ..mutex("m") });
+    assert_eq!(calm.ended(b, 1), Some(Ended::TimedOut));
+    calm.acquire(2, c, 1, &Wish { patience_ns: Some(50 * MS), ..mutex("m") });
+    calm.acquire(2, c, 2, &mutex("m"));
+    calm.acquire(0, b, 2, &mutex("m"));
+    calm.wait(100);
+    assert_eq!(calm.ended(c, 1), Some(Ended::TimedOut));
+    calm.release(2, c, 2);
+    assert_eq!(calm.ended(c, 2), Some(Ended::Cancelled));
+    calm.release(0, a, 1);
+    assert!(calm.granted(b, 2).is_some());
+    // A wish that comes after its own cancellation is over.
+    calm.release(2, c, 9);
+    calm.acquire(2, c, 9, &mutex("other"));
+    assert_eq!((calm.granted(c, 9), calm.ended(c, 9)), (None, Some(Ended::Cancelled)));
+}
+
+#[test]
+fn a_session_may_hold_a_lock_twice_if_it_says_so() {
+    let mut calm = Calm::new(2, |_| {});
+    let (a, b) = (calm.session(0, 1), calm.session(1, 2));
+    let again = Wish { reentrant: true, ..mutex("m") };
+    calm.acquire(0, a, 1, &again);
+    calm.acquire(0, a, 2, &again);
+    calm.acquire(1, b, 1, &mutex("m"));
+    assert_eq!(calm.granted(a, 1), calm.granted(a, 2));
+    calm.release(0, a, 1);
+    assert_eq!(calm.granted(b, 1), None);
+    calm.release(0, a, 2);
+    assert!(calm.granted(b, 1).is_some());
+}
+
+#[test]
+fn one_member_can_have_several_permits_and_readers_share() {
+    let mut calm = Calm::new(3, |_| {});
+    let (a, b) = (calm.session(0, 1), calm.session(1, 2));
+    let seat = Wish::of(LockName { kind: Kind::Semaphore(3), name: "seats".into() });
+    for (member, session, number) in [(0, a, 1), (0, a, 2), (1, b, 1), (1, b, 2)] {
+        calm.acquire(member, session, number, &seat);
+    }
+    let inside = [(a, 1), (a, 2), (b, 1), (b, 2)].map(|(session, number)| calm.granted(session, number));
+    assert_eq!(inside, [Some(None), Some(None), Some(None), None]);
+    calm.release(0, a, 1);
+    assert_eq!(calm.granted(b, 2), Some(None));
+
+    let write = Wish::of(LockName { kind: Kind::ReadersWriters, name: "book".into() });
+    let read = Wish { mode: Mode::Shared, ..write.clone() };
+    calm.acquire(0, a, 11, &read);
+    calm.acquire(1, b, 11, &read);
+    calm.acquire(0, a, 12, &write);
+    assert!(calm.granted(a, 11).is_some() && calm.granted(b, 11).is_some() && calm.granted(a, 12).is_none());
+    calm.release(0, a, 11);
+    calm.release(1, b, 11);
+    assert!(calm.granted(a, 12) > calm.granted(b, 11));
+    calm.acquire(0, a, 13, &Wish { mode: Mode::Shared, ..mutex("m") });
+    assert_eq!(calm.ended(a, 13), Some(Ended::Refused));
+}
+
+#[test]
+fn a_hold_is_taken_back_when_nothing_promised_is_left_or_the_client_answers() {
+    let mut calm = Calm::new(2, |_| {});
+    let (a, b) = (calm.session(0, 1), calm.session(1, 2));
+    calm.acquire(0, a, 1, &Wish { longest_hold_ns: Some(100 * MS), ..mutex("m") });
+    calm.acquire(1, b, 1, &mutex("m"));
+    calm.wait(200);
+    assert_eq!((calm.ended(a, 1), calm.granted(b, 1)), (Some(Ended::Revoked), None), "told, and waited for");
+    calm.release(0, a, 1);
+    assert!(calm.granted(b, 1).is_some());
+    calm.acquire(0, a, 2, &mutex("m"));
+    calm.happens(1, Event::Revoke(Acquisition { session: b, number: 1 }));
+    calm.wait(3_000);
+    assert!(calm.granted(a, 2).is_some(), "what was promised to the silent client is over");
+}
+
+#[test]
+fn any_member_can_tell_who_holds_and_waits_and_why() {
+    let mut calm = Calm::new(3, |_| {});
+    let (a, b) = (calm.session(0, 1), calm.session(1, 2));
+    calm.acquire(0, a, 1, &mutex("x"));
+    calm.acquire(1, b, 1, &mutex("y"));
+    calm.acquire(0, a, 2, &mutex("y"));
+    calm.acquire(1, b, 2, &mutex("x"));
+    calm.happens(2, Event::Survey);
+    let tables = calm.surveys.pop().expect("an answer");
+    assert_eq!(tables.len(), 3);
+    let told = why(&tables, a);
+    assert_eq!((told.chain.len(), told.cycle), (2, Some(0)), "{told:?}");
+}
+
+#[test]
+fn a_full_clock_makes_a_new_view_and_fences_go_on_rising() {
+    let mut calm = Calm::new(2, |config| config.largest_clock = 5);
+    let a = calm.session(0, 1);
+    let (views, mut last) = (calm.views, None);
+    for number in 1..20 {
+        calm.acquire(0, a, number, &mutex("m"));
+        calm.wait(1_000);
+        let fence = calm.granted(a, number).expect("granted, if not at once").expect("a fence");
+        assert!(Some(fence) > last);
+        last = Some(fence);
+        calm.release(0, a, number);
+    }
+    assert!(calm.views > views + 2);
+}
+
+#[test]
+fn a_life_that_was_left_out_does_not_come_back_with_what_it_held() {
+    let me = Node { id: MemberId(1), incarnation: 1 };
+    let view = |epoch, since| View {
+        epoch,
+        members: vec![me],
+        since: vec![since],
+        coordinator: me,
+        term: 1,
+        missing: vec![],
+    };
+    let learns = |views: &[View]| {
+        let mut member = Member::<NaimiTrehel>::new(me, Config::new([me.id]), 0).expect("good settings");
+        let mut out = Out::default();
+        let mut excluded = false;
+        for view in views {
+            member.handle(0, Event::Port(PortEvent::Decided(view.clone())), &mut out);
+            excluded |= out.notes.contains(&Note::Excluded);
+        }
+        excluded
+    };
+    assert!(!learns(&[view(1, 1), view(3, 1)]), "a view may be heard of late");
+    assert!(learns(&[view(1, 1), view(3, 3)]), "it was not in view 2");
+}
