@@ -99,8 +99,10 @@ fn a_seed_means_the_same_run_for_ever() {
 fn every_form_of_trace_is_well_formed() {
     let spec = eventful("lamport");
     let lines = traced(&spec, 1, "a.jsonl");
+    let header: serde_json::Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
+    assert_eq!(header["command"], spec.command(1), "the first line says how to make the trace again");
     let mut clocks = [0u64; 5];
-    for line in lines.lines() {
+    for line in lines.lines().skip(1) {
         let event: serde_json::Value = serde_json::from_str(line).unwrap();
         let vector: Vec<u64> = serde_json::from_value(event["vector"].clone()).unwrap();
         let site: usize = event["site"].as_str().unwrap()[1..].parse().unwrap();
