@@ -254,7 +254,7 @@ pub fn json(answer: &Answer, took: Duration) -> String {
 }
 
 /// The exit code.
-pub fn verdict(answer: &Answer) -> ExitCode {
+fn verdict(answer: &Answer) -> ExitCode {
     ExitCode::from(match answer {
         answer if answer.is_violated() => exit::VIOLATED,
         answer if !answer.complete => exit::UNFINISHED,

@@ -36,11 +36,6 @@ impl<T: Eq + Hash> Interner<T> {
     pub fn get(&self, number: u32) -> &T {
         &self.items[number as usize]
     }
-
-    /// How many there are.
-    pub fn count(&self) -> usize {
-        self.items.len()
-    }
 }
 
 fn hash<T: Hash>(item: &T) -> u64 {

@@ -38,8 +38,6 @@ pub trait Kernel: Sync {
     fn numbers_in(&self, from: usize, parcel: u32, visit: &mut dyn FnMut(usize, &mut u64)) -> u32;
     /// What a message says.
     fn text(&self, parcel: u32) -> String;
-    /// How many different local states and messages were met.
-    fn vocabulary(&self) -> (usize, usize);
 }
 
 /// Why a step is taken.
@@ -203,10 +201,5 @@ impl<S: Machines> Kernel for Numbered<S> {
 
     fn text(&self, parcel: u32) -> String {
         self.system.text(&self.parcel(parcel))
-    }
-
-    fn vocabulary(&self) -> (usize, usize) {
-        let tables = self.tables();
-        (tables.locals.iter().map(Interner::count).sum(), tables.parcels.count())
     }
 }
