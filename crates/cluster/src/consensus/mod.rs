@@ -1,0 +1,1 @@
+//! Consensus, which decides the views.

@@ -1,0 +1,15 @@
+//! A member of a lock cluster on a real machine.
+//!
+//! [`lockkeeper_member`] is the member itself, a pure state machine. This crate gives it what it asks for: a network, consensus on
+//! a disk, and a clock.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `clock` | the lease clock |
+//! | `net` | connections between members: frames, TLS, limits |
+//! | `consensus`, `store` | Raft, which decides the views, and what it keeps on disk |
+
+mod clock;
+mod consensus;
+mod net;
+mod store;

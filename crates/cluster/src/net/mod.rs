@@ -1,0 +1,1 @@
+//! Connections between members: frames, TLS, limits.

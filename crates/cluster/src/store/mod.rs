@@ -1,0 +1,1 @@
+//! What consensus keeps on disk.
