@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 /// Settings that all members of a cluster share. Times are in nanoseconds of the member's own clock.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Everybody who may ever be a member.
+    /// Everybody who may be a member, until [`Event::Peers`](crate::Event::Peers) says otherwise.
     pub peers: Vec<MemberId>,
     /// Settings of the cluster's algorithm, as `tree=line`.
     pub settings: Vec<(String, String)>,

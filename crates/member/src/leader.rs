@@ -213,7 +213,8 @@ impl Leader {
         config: &Config,
     ) -> Vec<Node> {
         let heard_here = |at: u64| now <= at + 2 * config.renewal_ns;
-        let lately = joiners.iter().filter(|&(_, &at)| heard_here(at)).map(|(&node, _)| node);
+        let known = |node: &Node| config.peers.contains(&node.id);
+        let lately = joiners.iter().filter(|&(_, &at)| heard_here(at)).map(|(&node, _)| node).filter(known);
         if applied.epoch == 0 {
             let mut first: BTreeMap<MemberId, Node> = BTreeMap::new();
             first.extend(

@@ -84,7 +84,7 @@ impl<T: Clone> Link<T> {
         Packet { acknowledged: self.next_to_deliver, payload: None }
     }
 
-    /// What is to be sent again by now.
+    /// What is to be sent again by now: all that has waited for so long for its acknowledgement.
     pub fn resend(&mut self, now: u64, after_ns: u64) -> impl Iterator<Item = Packet<T>> + '_ {
         let due = !self.unacknowledged.is_empty() && now >= self.last_sent_ns + after_ns;
         if due {

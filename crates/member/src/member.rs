@@ -57,6 +57,8 @@ pub(crate) type Message<P> = <P as lockkeeper_core::Protocol>::Message;
 #[derive(Clone, Debug)]
 pub struct Member<P: MutualExclusion> {
     pub(crate) config: Config,
+    /// For views of so many members, the algorithm's settings are known to make sense.
+    pub(crate) most_members: usize,
     pub(crate) me: Node,
     pub(crate) standing: Standing,
     /// The newest view that consensus told of.
@@ -107,11 +109,13 @@ impl<P: MutualExclusion> Member<P> {
                 P::ABOUT.slug
             ));
         }
-        for members in 1..=config.peers.len() {
+        let most_members = config.peers.len();
+        for members in 1..=most_members {
             crate::instance::options::<P>(&config.settings, members, 0)?;
         }
         Ok(Self {
             config,
+            most_members,
             me,
             standing: Standing::Outside,
             applied: View::none(),
@@ -173,6 +177,8 @@ impl<P: MutualExclusion> Member<P> {
             Event::Client(session, said) => self.client(now, session, said, out),
             Event::Port(event) => self.port(now, event, out),
             Event::Tick => {}
+            Event::Peers(peers) => self.peers(now, peers),
+            Event::Connected(peer) => self.resend(now, 0, Some(peer), out),
             Event::Revoke(acquisition) => self.revoke(now, acquisition, out),
             Event::Survey => self.survey(now, out),
         }
@@ -180,6 +186,28 @@ impl<P: MutualExclusion> Member<P> {
         while let Some(frame) = self.to_self.pop_front() {
             self.frame(now, frame, out);
         }
+    }
+
+    /// Others may be members from now on. Nobody is left out of a view for that: whoever is to go leaves, or falls silent.
+    fn peers(&mut self, now: u64, mut peers: Vec<MemberId>) {
+        peers.sort_unstable();
+        peers.dedup();
+        let members = peers.len();
+        self.config.peers = peers;
+        self.can_have(members);
+        if matches!(self.standing, Standing::Outside) {
+            self.next_renewal_ns = now;
+            self.next_beat_ns = now;
+        }
+    }
+
+    /// Whether the algorithm's settings make sense in a view of so many members.
+    pub(crate) fn can_have(&mut self, members: usize) -> bool {
+        let fits = |members| crate::instance::options::<P>(&self.config.settings, members, 0).is_ok();
+        while self.most_members < members && fits(self.most_members + 1) {
+            self.most_members += 1;
+        }
+        members <= self.most_members
     }
 
     /// To one life of a member, and no other.
@@ -275,7 +303,7 @@ impl<P: MutualExclusion> Member<P> {
             return;
         }
         self.next_beat_ns = now + self.config.resend_ns;
-        self.resend(now, out);
+        self.resend(now, self.config.resend_ns, None, out);
         if now >= self.next_renewal_ns {
             self.next_renewal_ns = now + self.config.renewal_ns;
             self.ask_for_lease(now, out);

@@ -310,6 +310,11 @@ pub enum Event<M> {
     Port(PortEvent),
     /// Time has passed.
     Tick,
+    /// From now on these are all who may be members, this one among them: whom to tell of a wish to join. Replaces
+    /// [`Config::peers`](crate::Config::peers).
+    Peers(Vec<MemberId>),
+    /// A connection to that member is back: what it has not acknowledged goes there again, at once.
+    Connected(MemberId),
     /// An operator takes a lock away from this acquisition, at its member.
     Revoke(Acquisition),
     /// Somebody wants to see what is held and waited for, everywhere.

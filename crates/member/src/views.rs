@@ -4,7 +4,9 @@ use crate::gather::Gather;
 use crate::instance::Sent;
 use crate::link::Link;
 use crate::member::{Member, Message, Standing};
-use crate::{Body, Flaw, Frame, Held, LockMessage, LockName, Node, Note, Out, Packet, Report, View};
+use crate::{
+    Body, Flaw, Frame, Held, LockMessage, LockName, MemberId, Node, Note, Out, Packet, Report, View,
+};
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use lockkeeper_core::MutualExclusion;
@@ -26,6 +28,10 @@ impl<P: MutualExclusion> Member<P> {
         }
         // Left out of this view, or of one in between.
         if view.since(self.me).is_none_or(|since| known > 0 && since > known) {
+            return self.exclude(out);
+        }
+        // No leader with the same settings proposes it: this member could not play its part.
+        if !self.can_have(view.members.len()) {
             return self.exclude(out);
         }
         if self.config.has(Flaw::NoWedge) && matches!(self.standing, Standing::Running(_)) {
@@ -264,11 +270,18 @@ impl<P: MutualExclusion> Member<P> {
         self.look_after(now, &lock, out);
     }
 
-    pub(crate) fn resend(&mut self, now: u64, out: &mut Out<Message<P>>) {
+    /// Sends again what has waited for so long for its acknowledgement: to everybody, or to one member.
+    pub(crate) fn resend(
+        &mut self,
+        now: u64,
+        after_ns: u64,
+        only: Option<MemberId>,
+        out: &mut Out<Message<P>>,
+    ) {
         let Some(epoch) = self.running().map(|view| view.epoch) else { return };
-        let (after, from) = (self.config.resend_ns, self.me);
-        for (to, link) in &mut self.links {
-            for packet in link.resend(now, after) {
+        let from = self.me;
+        for (to, link) in self.links.iter_mut().filter(|(to, _)| only.is_none_or(|only| to.id == only)) {
+            for packet in link.resend(now, after_ns) {
                 let body = Body::Link { epoch, packet };
                 out.frames.push(Frame { from, to: to.id, life: Some(to.incarnation), body });
             }

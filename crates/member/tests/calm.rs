@@ -293,3 +293,34 @@ fn a_life_that_was_left_out_does_not_come_back_with_what_it_held() {
     assert!(!learns(&[view(1, 1), view(3, 1)]), "a view may be heard of late");
     assert!(learns(&[view(1, 1), view(3, 3)]), "it was not in view 2");
 }
+
+#[test]
+fn whoever_is_not_among_the_peers_is_let_in_once_it_is() {
+    let mut calm = Calm::new(3, |config| config.peers.retain(|peer| peer.0 < 3));
+    assert_eq!(calm.members[0].running().map(|view| view.members.len()), Some(2));
+    let everybody: Vec<MemberId> = (1..=3).map(MemberId).collect();
+    for member in 0..3 {
+        calm.happens(member, Event::Peers(everybody.clone()));
+    }
+    calm.wait(2_000);
+    assert_eq!(calm.members[2].running().map(|view| view.members.len()), Some(3));
+}
+
+#[test]
+fn what_is_unacknowledged_goes_again_as_soon_as_a_connection_is_back() {
+    let mut calm = Calm::new(2, |_| {});
+    let sessions = [calm.session(0, 1), calm.session(1, 2)];
+    // Whichever member is not the lock's home asks the other one; that frame is lost.
+    let mut out = Out::default();
+    let asker = (0..2).find(|&member| {
+        let said = ToMember::Acquire { number: 1, wish: mutex("m") };
+        calm.members[member].handle(calm.now, Event::Client(sessions[member], said), &mut out);
+        !out.frames.is_empty()
+    });
+    let asker = asker.expect("the token is at one of the two");
+    let (lost, other) = (out.frames.clone(), calm.members[1 - asker].node().id);
+    calm.members[asker].handle(calm.now, Event::Connected(MemberId(9)), &mut out);
+    assert_eq!(out.frames, []);
+    calm.members[asker].handle(calm.now, Event::Connected(other), &mut out);
+    assert_eq!(out.frames, lost);
+}
