@@ -3,13 +3,49 @@
 //! [`lockkeeper_member`] is the member itself, a pure state machine. This crate gives it what it asks for: a network, consensus on
 //! a disk, and a clock.
 //!
+//! ```no_run
+//! # #[tokio::main] async fn main() -> lockkeeper_cluster::Result<()> {
+//! use lockkeeper_cluster::{Config, Member};
+//!
+//! let member = Member::start(Config::alone("/var/lib/my-service/locks")).await?;
+//! let guard = member.mutex("orders/42").acquire().await?;
+//! println!("write with fence {}", guard.fence()); // the resource rejects lower fences
+//! guard.release().await?;                         // or just drop it
+//! # Ok(()) }
+//! ```
+//!
 //! | module | what it holds |
 //! |---|---|
-//! | `clock` | the lease clock |
+//! | `member` | [`Member`]: start, ask for locks, look around, stop |
+//! | `acquire`, `guard` | a request for a lock, and a hold on one |
+//! | `driver` | runs the state machine: one event at a time, and everything that it asks for |
+//! | `local` | clients in the member's own process |
+//! | `host` | what the network brings, handed to the member or to consensus |
 //! | `net` | connections between members: frames, TLS, limits |
 //! | `consensus`, `store` | Raft, which decides the views, and what it keeps on disk |
+//! | `clock` | the lease clock |
+//! | `metrics` | what is counted, under Prometheus' names |
 
+mod acquire;
 mod clock;
+mod config;
 mod consensus;
+mod driver;
+mod error;
+mod guard;
+mod host;
+mod local;
+mod member;
+mod metrics;
 mod net;
 mod store;
+
+pub use acquire::{Acquire, LONGEST_NAME, LONGEST_TAG, MOST_PERMITS};
+pub use config::{Config, Times};
+pub use consensus::Status as Voters;
+pub use driver::Standing;
+pub use error::{Error, Result};
+pub use guard::Guard;
+pub use lockkeeper_member::{Acquisition, Because, LockStatus, MemberId, Node, SessionId, Table, View, Who, Why};
+pub use member::Member;
+pub use net::Tls;

@@ -49,6 +49,28 @@ impl ClientSession {
         }
     }
 
+    /// The session that follows a lost one: what waited waits on, under the same numbers, to be asked for in the same order. What
+    /// was held is lost.
+    pub fn again(&self, id: SessionId) -> Self {
+        let waiting = self.acquisitions.iter().filter(|(_, progress)| matches!(progress, Progress::Waiting(_)));
+        let acquisitions = waiting.map(|(&number, progress)| (number, progress.clone())).collect();
+        Self { acquisitions, next: self.next, from_arrival: self.from_arrival, ..Self::new(id) }
+    }
+
+    /// What is waited for, in the order of asking.
+    pub fn wishes(&self) -> Vec<(u64, Wish)> {
+        let wish = |(&number, progress): (&u64, &Progress)| match progress {
+            Progress::Waiting(wish) => Some((number, wish.clone())),
+            _ => None,
+        };
+        self.acquisitions.iter().filter_map(wish).collect()
+    }
+
+    /// Until when, on the client's own clock, it may use what it holds, if nothing is renewed.
+    pub fn lease_until_ns(&self) -> u64 {
+        if self.lost { 0 } else { self.lease_until_ns }
+    }
+
     /// Its id.
     pub fn id(&self) -> SessionId {
         self.id
@@ -87,11 +109,16 @@ impl ClientSession {
         }
     }
 
-    /// What to send now: a keep-alive, and everything that is not answered yet.
-    pub fn say(&mut self, now: u64) -> Vec<ToMember> {
+    /// The keep-alive to send now.
+    pub fn keep_alive(&mut self, now: u64) -> ToMember {
         self.acquisitions.retain(|_, progress| !matches!(progress, Progress::Over(_)));
         let settled = self.acquisitions.first_key_value().map_or(self.next + 1, |(&number, _)| number);
-        let mut said = Vec::from([ToMember::KeepAlive { sent_ns: now, first: !self.alive, settled }]);
+        ToMember::KeepAlive { sent_ns: now, first: !self.alive, settled }
+    }
+
+    /// What to send now: a keep-alive, and everything that is not answered yet.
+    pub fn say(&mut self, now: u64) -> Vec<ToMember> {
+        let mut said = Vec::from([self.keep_alive(now)]);
         said.extend(self.acquisitions.iter().filter_map(|(&number, progress)| match progress {
             Progress::Waiting(wish) => Some(ToMember::Acquire { number, wish: wish.clone() }),
             Progress::Leaving => Some(ToMember::Release { number }),

@@ -57,6 +57,11 @@ impl<P: MutualExclusion> Member<P> {
         status.collect()
     }
 
+    /// Whether somebody here holds the lock or waits for it.
+    pub fn is_busy(&self, lock: &LockName) -> bool {
+        self.locks.get(lock).is_some_and(crate::lock::Lock::is_busy)
+    }
+
     /// Asks every member of the view.
     pub(crate) fn survey(&mut self, now: u64, out: &mut Out<Message<P>>) {
         self.questions += 1;

@@ -1,0 +1,176 @@
+//! [`Acquire`]: a request for a lock.
+
+use crate::driver::Asked;
+use crate::error::{Error, Result};
+use crate::guard::{Guard, Session};
+use crate::local::Outcome;
+use lockkeeper_core::Mode;
+use lockkeeper_member::{Ended, Fence, Kind, LockName, Tag, Wish};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+/// The longest name of a lock, in bytes.
+pub const LONGEST_NAME: usize = 512;
+/// The longest owner or purpose, in bytes.
+pub const LONGEST_TAG: usize = 4096;
+/// The most permits of a semaphore: each costs a site in its algorithm at every member.
+pub const MOST_PERMITS: u32 = 1024;
+
+/// A request for a lock, not yet made.
+///
+/// Every acquiring future may be dropped at any time: the place in the queue goes with it.
+#[derive(Clone)]
+#[must_use = "a request does nothing until acquired"]
+pub struct Acquire {
+    session: Arc<Session>,
+    /// For how long a free lock may take to be had.
+    pub(crate) moment: Duration,
+    wish: Wish,
+}
+
+impl Acquire {
+    pub(crate) fn new(session: Arc<Session>, moment: Duration, kind: Kind, mode: Mode, name: String) -> Self {
+        let wish = Wish { mode, ..Wish::of(LockName { kind, name }) };
+        Self { session, moment, wish }
+    }
+
+    /// Tells others who asks.
+    pub fn owner(mut self, owner: impl Into<String>) -> Self {
+        self.wish.tag.owner = owner.into();
+        self
+    }
+
+    /// Tells others what for.
+    pub fn purpose(mut self, purpose: impl Into<String>) -> Self {
+        self.wish.tag.purpose = purpose.into();
+        self
+    }
+
+    /// Takes the lock back by force after so long.
+    pub fn longest_hold(mut self, longest: Duration) -> Self {
+        self.wish.longest_hold_ns = Some(nanoseconds(longest));
+        self
+    }
+
+    /// Lets an [owner](crate::Member::new_owner) that holds the lock have it once more; it is free when all of its guards
+    /// are gone.
+    pub fn reentrant(mut self) -> Self {
+        self.wish.reentrant = true;
+        self
+    }
+
+    /// Waits for the lock.
+    pub async fn acquire(self) -> Result<Guard> {
+        match self.ask(None).await? {
+            Ok(guard) => Ok(guard),
+            Err(how) => Err(Error::Unavailable(format!("the wait for the lock ended: {how:?}"))),
+        }
+    }
+
+    /// Takes the lock if it is free. If somebody at this member has it, that is known at once; otherwise it takes as long as a question
+    /// to the other members and their answer.
+    pub async fn try_acquire(self) -> Result<Option<Guard>> {
+        if let Ok(guard) = self.clone().ask(Some(Duration::ZERO)).await? {
+            return Ok(Some(guard));
+        }
+        if self.session.engine.is_busy(&self.wish.lock) {
+            return Ok(None);
+        }
+        let moment = self.moment;
+        Ok(self.ask(Some(moment)).await?.ok())
+    }
+
+    /// Waits for the lock until a deadline; `None` if it passed.
+    pub async fn acquire_by(self, deadline: Instant) -> Result<Option<Guard>> {
+        self.acquire_within(deadline.saturating_duration_since(Instant::now())).await
+    }
+
+    /// Waits for the lock for at most so long; `None` if that was not enough.
+    pub async fn acquire_within(self, patience: Duration) -> Result<Option<Guard>> {
+        if patience.is_zero() {
+            return self.try_acquire().await;
+        }
+        Ok(self.ask(Some(patience)).await?.ok())
+    }
+
+    async fn ask(mut self, patience: Option<Duration>) -> Result<Result<Guard, Ended>> {
+        check(&self.wish)?;
+        self.wish.patience_ns = patience.map(nanoseconds);
+        let span = tracing::debug_span!("acquire", lock = %self.wish.lock, mode = ?self.wish.mode);
+        let name = self.wish.lock.name.clone();
+        let session = self.session;
+        let (number, hears) = match session.engine.acquire(session.client, self.wish, span)? {
+            Asked::Granted(number, fence) => return Ok(Ok(Guard::new(session, number, fence, name))),
+            Asked::Ended(how) => return refuse(how, &name),
+            Asked::Later(number, hears) => (number, hears),
+        };
+        match (Waiter { session: &session, number, hears: Some(hears) }).outcome().await? {
+            Ok(fence) => Ok(Ok(Guard::new(session, number, fence, name))),
+            Err(how) => refuse(how, &name),
+        }
+    }
+}
+
+fn refuse<T>(how: Ended, name: &str) -> Result<Result<T, Ended>> {
+    match how {
+        Ended::Refused => Err(Error::BadOption(format!("`{name}` cannot be asked for in this way"))),
+        how => Ok(Err(how)),
+    }
+}
+
+/// Waits, and gives the place up if it is dropped first.
+struct Waiter<'a> {
+    session: &'a Session,
+    number: u64,
+    hears: Option<oneshot::Receiver<Outcome>>,
+}
+
+impl Waiter<'_> {
+    async fn outcome(mut self) -> Result<Result<Option<Fence>, Ended>> {
+        let Some(hears) = &mut self.hears else { return Ok(Err(Ended::Cancelled)) };
+        let outcome = hears.await;
+        self.hears = None;
+        match outcome {
+            Ok(Outcome::Granted(fence)) => Ok(Ok(fence)),
+            Ok(Outcome::Ended(how)) => Ok(Err(how)),
+            Ok(Outcome::Stopped(why)) => Err(Error::Stopped(why)),
+            Err(_) => Err(Error::Stopped(String::from("its session was closed"))),
+        }
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        // Also if the grant is on its way to us: nobody will look at it.
+        if self.hears.is_some() {
+            self.session.engine.leave(self.session.client, self.number);
+        }
+    }
+}
+
+fn check(wish: &Wish) -> Result<()> {
+    let name = &wish.lock.name;
+    if name.is_empty() || name.len() > LONGEST_NAME {
+        let length = name.len();
+        return Err(Error::BadName(format!("it has {length} bytes; 1 to {LONGEST_NAME} are allowed")));
+    }
+    if let Some(control) = name.chars().find(|c| c.is_control()) {
+        return Err(Error::BadName(format!("it contains the control character {control:?}")));
+    }
+    let Tag { owner, purpose } = &wish.tag;
+    if owner.len() > LONGEST_TAG || purpose.len() > LONGEST_TAG {
+        return Err(Error::BadOption(format!("an owner or purpose has at most {LONGEST_TAG} bytes")));
+    }
+    match wish.lock.kind {
+        Kind::Semaphore(permits) if !(1..=MOST_PERMITS).contains(&permits) => {
+            Err(Error::BadOption(format!("a semaphore has 1 to {MOST_PERMITS} permits, not {permits}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,201 @@
+//! What a member is told at its start.
+
+use crate::consensus;
+use crate::error::{Error, Result};
+use crate::net::{self, Tls};
+use lockkeeper_member::{Config as MemberConfig, MemberId};
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A member's configuration. All members of a cluster must agree on the algorithm and on the [`Times`].
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Which member this is.
+    pub id: MemberId,
+    /// Where it listens. Beyond loopback it must have TLS, or `insecure_no_tls`.
+    pub listen: SocketAddr,
+    /// Where the others reach it, as `host:port`; the address it listens on, unless said otherwise.
+    pub advertise: Option<String>,
+    /// With whom a new cluster begins, this member among them: all of them must be up once, at the very first start. Empty to join
+    /// a cluster that exists.
+    pub first_members: BTreeMap<MemberId, String>,
+    /// Members of an existing cluster, as `host:port`, one of which is asked to let this one in.
+    pub join: Vec<String>,
+    /// Where votes, views and epochs are kept. Two members never share it.
+    pub data: PathBuf,
+    /// Certificates for the connections between members.
+    pub tls: Option<Tls>,
+    /// Accepts connections without TLS beyond loopback: anybody who can reach the port can take and free every lock.
+    pub insecure_no_tls: bool,
+    /// The algorithm of the cluster's mutexes.
+    pub algorithm: String,
+    /// Its settings, as `tree=line`.
+    pub settings: Vec<(String, String)>,
+    /// How many members vote on views at most: an odd number up to 7.
+    pub most_voters: usize,
+    /// After the loss of all disks: the highest epoch of any fence ever seen, so that fences rise on.
+    pub epoch_above: u64,
+    /// How long things take and last.
+    pub times: Times,
+}
+
+impl Config {
+    /// One member alone, on loopback, at a port that the system chooses.
+    pub fn alone(data: impl Into<PathBuf>) -> Self {
+        let id = MemberId(1);
+        let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        Self { first_members: BTreeMap::from([(id, listen.to_string())]), ..Self::new(id, listen, data) }
+    }
+
+    /// One member of several; say with whom it begins ([`first_members`](Self::first_members)) or whom it
+    /// [joins](Self::join).
+    pub fn new(id: MemberId, listen: SocketAddr, data: impl Into<PathBuf>) -> Self {
+        Self {
+            id,
+            listen,
+            advertise: None,
+            first_members: BTreeMap::new(),
+            join: Vec::new(),
+            data: data.into(),
+            tls: None,
+            insecure_no_tls: false,
+            algorithm: String::from("naimi-trehel"),
+            settings: Vec::new(),
+            most_voters: 5,
+            epoch_above: 0,
+            times: Times::default(),
+        }
+    }
+
+    /// Refuses what cannot work.
+    pub fn check(&self) -> Result<()> {
+        let bad = |reason: String| Err(Error::Config(reason));
+        if self.first_members.is_empty() == self.join.is_empty() {
+            return bad(String::from(
+                "say either with whom the cluster begins (`first_members`) or whom to `join`, and not both",
+            ));
+        }
+        if !self.first_members.is_empty() && !self.first_members.contains_key(&self.id) {
+            return bad(format!("{} is not among the first members; add it there, or `join`", self.id));
+        }
+        if !(1..=7).contains(&self.most_voters) || self.most_voters.is_multiple_of(2) {
+            let voters = self.most_voters;
+            return bad(format!("{voters} voters: an odd number from 1 to 7 is needed, since a majority decides"));
+        }
+        self.member().check().map_err(Error::Config)
+    }
+
+    /// The same for the network.
+    pub(crate) fn net(&self) -> net::Settings {
+        net::Settings {
+            me: self.id,
+            listen: self.listen,
+            tls: self.tls.clone(),
+            allow_plain_beyond_loopback: self.insecure_no_tls,
+        }
+    }
+
+    /// The same for consensus. The longest election is one that begins again once.
+    pub(crate) fn consensus(&self, address: String) -> consensus::Settings {
+        let election = self.times.election;
+        consensus::Settings {
+            me: self.id,
+            address,
+            first_members: self.first_members.clone(),
+            join: self.join.clone(),
+            directory: self.data.clone(),
+            heartbeat: election / 8,
+            election: (election / 2, election),
+            most_voters: self.most_voters,
+            epoch_above: self.epoch_above,
+        }
+    }
+
+    /// The same for the state machine.
+    pub(crate) fn member(&self) -> MemberConfig {
+        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let times = &self.times;
+        MemberConfig {
+            settings: self.settings.clone(),
+            lease_ns: ns(times.lease),
+            renewal_ns: ns(times.renewal),
+            silence_ns: ns(times.silence),
+            election_ns: ns(times.election),
+            round_trip_ns: ns(times.round_trip),
+            resend_ns: ns(times.resend),
+            session_ns: ns(times.lease),
+            settle_ns: ns(times.settle),
+            drift_ppm: times.drift_ppm,
+            ..MemberConfig::new(self.first_members.keys().copied())
+        }
+    }
+}
+
+/// How long things take and last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Times {
+    /// How long a member may let its clients hold locks after it was last heard. A crash costs this much, and a moment.
+    pub lease: Duration,
+    /// How often a member renews its lease.
+    pub renewal: Duration,
+    /// After how long without a word a member is taken for dead.
+    pub silence: Duration,
+    /// The longest time in which the voters elect a new leader.
+    pub election: Duration,
+    /// The longest time for a question and its answer, or a decision of the voters.
+    pub round_trip: Duration,
+    /// After how long something unanswered is sent again.
+    pub resend: Duration,
+    /// For how long a view runs before somebody may join it.
+    pub settle: Duration,
+    /// By how much the machines' clocks run fast or slow at most, in millionths.
+    pub drift_ppm: u64,
+}
+
+impl Default for Times {
+    /// For a local network: others go on within two seconds of a crash.
+    fn default() -> Self {
+        Self {
+            lease: Duration::from_millis(1200),
+            renewal: Duration::from_millis(200),
+            silence: Duration::from_millis(700),
+            election: Duration::from_millis(400),
+            round_trip: Duration::from_millis(100),
+            resend: Duration::from_millis(50),
+            settle: Duration::from_millis(500),
+            drift_ppm: 500,
+        }
+    }
+}
+
+impl Times {
+    /// For machines side by side that are never paused for long: others go on within half a second of a crash.
+    pub fn tuned() -> Self {
+        Self {
+            lease: Duration::from_millis(300),
+            renewal: Duration::from_millis(50),
+            silence: Duration::from_millis(150),
+            election: Duration::from_millis(100),
+            round_trip: Duration::from_millis(20),
+            resend: Duration::from_millis(20),
+            settle: Duration::from_millis(200),
+            drift_ppm: 500,
+        }
+    }
+
+    /// Everything so many times as long, for slow networks and loaded machines.
+    pub fn times(self, factor: u32) -> Self {
+        Self {
+            lease: self.lease * factor,
+            renewal: self.renewal * factor,
+            silence: self.silence * factor,
+            election: self.election * factor,
+            round_trip: self.round_trip * factor,
+            resend: self.resend * factor,
+            settle: self.settle * factor,
+            drift_ppm: self.drift_ppm,
+        }
+    }
+}

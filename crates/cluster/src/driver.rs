@@ -1,0 +1,549 @@
+//! Runs the state machine: one event at a time, and everything that it asks for.
+//!
+//! There is no task between a client and the machine: whoever brings an event takes the lock, steps, and carries out what the step asks
+//! for. Frames are put into the peers' buffers, questions to consensus are spawned, clients are woken. So an entry that needs
+//! no message costs no switch of tasks.
+
+use crate::clock::now_ns;
+use crate::consensus::Consensus;
+use crate::error::{Error, Result};
+use crate::local::{Local, Look, Outcome, Tally};
+use crate::metrics::{self, Metrics};
+use crate::net::Net;
+use lockkeeper_core::{MutualExclusion, Vocabulary};
+use lockkeeper_member::{
+    Acquisition, Body, Config, Event, Fence, Frame, LockName, Member, MemberId, Node, Note, Out, PortEvent,
+    PortRequest, Progress, SessionId, Table, ToClient, ToMember, View, Wish, Words,
+};
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+use std::time::Duration;
+use tokio::sync::{Notify, oneshot, watch};
+use tracing::Span;
+
+type Message<P> = <P as lockkeeper_core::Protocol>::Message;
+
+/// What a wish comes to at once.
+pub(crate) enum Asked {
+    /// Held, with this fence.
+    Granted(u64, Option<Fence>),
+    /// It must wait.
+    Later(u64, oneshot::Receiver<Outcome>),
+    /// Over.
+    Ended(lockkeeper_member::Ended),
+}
+
+/// What the API needs of a member, whatever its algorithm.
+pub(crate) trait Engine: Send + Sync {
+    fn open(&self) -> u64;
+    fn close(&self, client: u64);
+    fn acquire(&self, client: u64, wish: Wish, span: Span) -> Result<Asked>;
+    fn leave(&self, client: u64, number: u64) -> Option<Look>;
+    fn look(&self, client: u64, number: u64) -> Look;
+    fn changes(&self, client: u64) -> watch::Receiver<()>;
+    fn is_busy(&self, lock: &LockName) -> bool;
+    fn survey(&self) -> oneshot::Receiver<Vec<(Node, Table)>>;
+    fn revoke(&self, acquisition: Acquisition);
+    fn standing(&self) -> Standing;
+    fn standings(&self) -> watch::Receiver<u64>;
+    fn peers(&self, peers: Vec<MemberId>);
+    fn frame(&self, from: MemberId, bytes: &[u8]) -> std::result::Result<(), String>;
+    fn connected(&self, peer: MemberId);
+    fn port(&self, event: PortEvent);
+    fn stop(&self, why: &str);
+    fn metrics(&self) -> &Metrics;
+    fn connect(&self, net: Arc<Net>, consensus: Consensus);
+}
+
+/// Where a member stands, for people and for those who wait for it.
+#[derive(Clone, Debug)]
+pub struct Standing {
+    /// This life of the member.
+    pub node: Node,
+    /// The view it is in and serves, if any.
+    pub view: Option<View>,
+    /// How long its lease runs on.
+    pub lease: Duration,
+    /// Why it has stopped, if it has.
+    pub stopped: Option<String>,
+    /// Whether it has left its cluster in order.
+    pub left: bool,
+}
+
+impl Standing {
+    /// Whether it lets clients in at this moment.
+    pub fn serves(&self) -> bool {
+        self.view.is_some() && !self.lease.is_zero() && self.stopped.is_none() && !self.left
+    }
+}
+
+struct State<P: MutualExclusion> {
+    member: Member<P>,
+    out: Out<Message<P>>,
+    peers: Vec<MemberId>,
+    locals: BTreeMap<u64, Local>,
+    surveyors: Vec<oneshot::Sender<Vec<(Node, Table)>>>,
+    /// For each peer, the view and the number of the next message: what is below was sent before.
+    sent: HashMap<Node, (u64, u64)>,
+    next_client: u64,
+    next_keep_alive_ns: u64,
+    /// When the timer wakes.
+    armed_ns: u64,
+    serving: bool,
+    left: bool,
+    stopped: Option<String>,
+}
+
+/// A member at work.
+pub(crate) struct Driver<P: MutualExclusion> {
+    me: MemberId,
+    config: Config,
+    state: Mutex<State<P>>,
+    around: OnceLock<(Arc<Net>, Consensus)>,
+    timer: Notify,
+    standings: watch::Sender<u64>,
+    metrics: Metrics,
+}
+
+fn random() -> Result<u64> {
+    getrandom::u64().map_err(|error| Error::Unavailable(format!("the system gives no random numbers: {error}")))
+}
+
+impl<P: MutualExclusion> Driver<P> {
+    /// Begins a life. It does nothing until it is connected to a network and consensus.
+    pub fn start(me: MemberId, config: Config) -> Result<Arc<Self>> {
+        let node = Node { id: me, incarnation: random()? };
+        let now = now_ns();
+        let member = Member::new(node, config.clone(), now).map_err(Error::Config)?;
+        let state = State {
+            member,
+            out: Out::default(),
+            peers: config.peers.clone(),
+            locals: BTreeMap::new(),
+            surveyors: Vec::new(),
+            sent: HashMap::new(),
+            next_client: random()?,
+            next_keep_alive_ns: now,
+            armed_ns: 0,
+            serving: false,
+            left: false,
+            stopped: None,
+        };
+        let driver = Arc::new(Self {
+            me,
+            config,
+            state: Mutex::new(state),
+            around: OnceLock::new(),
+            timer: Notify::new(),
+            standings: watch::Sender::new(0),
+            metrics: Metrics::new(),
+        });
+        tokio::spawn(tick(Arc::downgrade(&driver)));
+        Ok(driver)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<P>> {
+        // A step that panicked has left the machine in a state that nobody has thought about: better none than that.
+        self.state.lock().expect("the member's state machine panicked; this process must be restarted")
+    }
+
+    /// One event, and all that comes of it.
+    fn step(&self, state: &mut State<P>, event: Event<Message<P>>) {
+        if state.stopped.is_some() {
+            return;
+        }
+        let now = now_ns();
+        state.member.handle(now, event, &mut state.out);
+        let mut out = std::mem::take(&mut state.out);
+        for frame in out.frames.drain(..) {
+            self.post(state, &frame);
+        }
+        if let Some((_, consensus)) = self.around.get() {
+            for request in out.port.drain(..) {
+                match request {
+                    PortRequest::Propose(view) => consensus.propose(view),
+                    PortRequest::Confirm { question, term } => consensus.confirm(question, term),
+                }
+            }
+        }
+        let (mut tally, mut ended) = (Tally::default(), Vec::new());
+        for (session, said) in out.clients.drain(..) {
+            if let Some(local) = state.locals.get_mut(&session.client)
+                && local.session.id() == session
+            {
+                if said == ToClient::NoSession {
+                    ended.push(session.client);
+                }
+                local.hear(now, said, &mut tally);
+            }
+        }
+        self.count(&tally);
+        let notes = std::mem::take(&mut out.notes);
+        state.out = out;
+        for client in ended {
+            self.renew_local(state, client, "the lease ran out");
+        }
+        for note in notes {
+            self.note(state, note);
+        }
+        self.watch(state, now);
+    }
+
+    fn count(&self, tally: &Tally) {
+        for waited_ns in &tally.waited_ns {
+            self.metrics.entries.inc();
+            self.metrics.wait.observe(seconds(*waited_ns));
+        }
+        for how in &tally.ended {
+            self.metrics.acquisitions.get_or_create(&metrics::Result { result: word(*how) }).inc();
+        }
+    }
+
+    /// Tells the timer if it must wake earlier, and those who wait for the member to serve.
+    fn watch(&self, state: &mut State<P>, now: u64) {
+        if state.member.wake_ns() < state.armed_ns {
+            state.armed_ns = 0;
+            self.timer.notify_one();
+        }
+        let serving = state.member.running().is_some() && state.member.lease_left_ns(now) > 0;
+        if serving != state.serving {
+            state.serving = serving;
+            self.standings.send_modify(|changes| *changes += 1);
+        }
+    }
+
+    /// Puts a frame into its peer's buffer.
+    fn post(&self, state: &mut State<P>, frame: &Frame<Message<P>>) {
+        if let Body::Link { epoch, packet } = &frame.body
+            && let Some((number, message)) = &packet.payload
+        {
+            let to = Node { id: frame.to, incarnation: frame.life.unwrap_or_default() };
+            let next = state.sent.entry(to).or_default();
+            if (*epoch, *number) < *next {
+                self.metrics.resent.inc();
+            } else {
+                *next = (*epoch, number + 1);
+                let kind = name_of(&message.words);
+                self.metrics.messages.get_or_create(&metrics::Word { kind }).inc();
+                self.trace(state, &message.lock, "sends", kind, frame.to);
+            }
+        }
+        if let Some((net, _)) = self.around.get() {
+            net.send(frame.to, |buffer| {
+                let encoded = postcard::to_extend(frame, std::mem::take(buffer));
+                *buffer = encoded.expect("a frame has a length, and memory takes it");
+            });
+        }
+    }
+
+    /// Tells whoever traces an acquire which messages it costs.
+    fn trace(&self, state: &State<P>, lock: &LockName, verb: &'static str, kind: &'static str, peer: MemberId) {
+        if !tracing::enabled!(tracing::Level::DEBUG) {
+            return;
+        }
+        let waiting = state.locals.values().find_map(|local| local.waiting_for(lock).next());
+        match waiting {
+            Some(waiting) => tracing::debug!(parent: &waiting.span, %lock, kind, %peer, "{verb}"),
+            None => tracing::debug!(%lock, kind, %peer, "{verb}"),
+        }
+    }
+
+    fn note(&self, state: &mut State<P>, note: Note) {
+        match note {
+            Note::Wedged { epoch } => tracing::info!(member = %self.me, epoch, "frozen for a view"),
+            Note::Reported { .. } => {}
+            Note::Started { view, holds } => {
+                let members = view.members.len();
+                tracing::info!(member = %self.me, epoch = view.epoch, members, held = holds.len(), "starts a view");
+            }
+            Note::Installed { epoch } => {
+                let members = state.member.running().map_or(0, |view| view.members.len());
+                tracing::info!(member = %self.me, epoch, members, "a view starts here");
+                self.metrics.view_changes.inc();
+                self.metrics.epoch.set(epoch as i64);
+                self.metrics.members.set(members as i64);
+                state.sent.clear();
+                self.standings.send_modify(|changes| *changes += 1);
+            }
+            Note::Excluded => self.begin_again(state),
+            Note::Survey(told) => {
+                for surveyor in state.surveyors.drain(..) {
+                    let _ = surveyor.send(told.clone());
+                }
+            }
+        }
+    }
+
+    /// This life is over: whatever was held through it is lost. Another one begins, and joins.
+    fn begin_again(&self, state: &mut State<P>) {
+        tracing::warn!(member = %self.me, "excluded from the view: begins anew");
+        let begun = random().and_then(|incarnation| {
+            let node = Node { id: self.me, incarnation };
+            let config = Config { peers: state.peers.clone(), ..self.config.clone() };
+            Member::new(node, config, now_ns()).map_err(Error::Config)
+        });
+        match begun {
+            Ok(member) => state.member = member,
+            Err(error) => return self.halt(state, &error.to_string()),
+        }
+        self.metrics.lives.inc();
+        state.sent.clear();
+        state.armed_ns = 0;
+        self.timer.notify_one();
+        let clients: Vec<u64> = state.locals.keys().copied().collect();
+        for client in clients {
+            self.renew_local(state, client, "this member was excluded from the view");
+        }
+        if let Some((_, consensus)) = self.around.get() {
+            consensus.tell_again();
+        }
+    }
+
+    /// A client's session is over; another one follows.
+    fn renew_local(&self, state: &mut State<P>, client: u64, why: &'static str) {
+        let Some(local) = state.locals.get_mut(&client) else { return };
+        if local.begin_again(why) {
+            self.metrics.lost_leases.inc();
+            tracing::warn!(member = %self.me, why, "locks were lost");
+        }
+        let (id, wishes) = (local.session.id(), local.session.wishes());
+        self.keep_alive(state, client);
+        for (number, wish) in wishes {
+            self.step(state, Event::Client(id, ToMember::Acquire { number, wish }));
+        }
+    }
+
+    fn keep_alive(&self, state: &mut State<P>, client: u64) {
+        if let Some(local) = state.locals.get_mut(&client) {
+            let (id, said) = (local.session.id(), local.session.keep_alive(now_ns()));
+            self.step(state, Event::Client(id, said));
+        }
+    }
+
+    fn keep_all_alive(&self, state: &mut State<P>) {
+        let clients: Vec<u64> = state.locals.keys().copied().collect();
+        for client in clients {
+            let Some(local) = state.locals.get_mut(&client) else { continue };
+            if local.session.is_lost(now_ns()) {
+                let id = local.session.id();
+                // Nothing of it is used any more, so nobody needs to wait for what was promised.
+                self.step(state, Event::Client(id, ToMember::Close));
+                // The member answers that the session is over, and another one follows, if it knew of it at all.
+                if state.locals.get(&client).is_some_and(|local| local.session.id() == id) {
+                    self.renew_local(state, client, "the lease ran out");
+                }
+            } else {
+                self.keep_alive(state, client);
+            }
+        }
+    }
+
+    fn halt(&self, state: &mut State<P>, why: &str) {
+        for local in state.locals.values_mut() {
+            local.stop(why);
+        }
+        state.stopped = Some(String::from(why));
+        state.surveyors.clear();
+        self.standings.send_modify(|changes| *changes += 1);
+    }
+
+    /// What needs only time; gives when to come again.
+    fn ticks(&self) -> Option<Duration> {
+        let state = &mut *self.lock();
+        if state.stopped.is_some() {
+            return None;
+        }
+        self.step(state, Event::Tick);
+        let now = now_ns();
+        if now >= state.next_keep_alive_ns {
+            state.next_keep_alive_ns = now + self.config.renewal_ns / 2;
+            self.keep_all_alive(state);
+        }
+        state.armed_ns = state.member.wake_ns().min(state.next_keep_alive_ns);
+        Some(Duration::from_nanos(state.armed_ns.saturating_sub(now_ns())))
+    }
+}
+
+/// The member's timer, for as long as the member is there.
+async fn tick<P: MutualExclusion>(driver: Weak<Driver<P>>) {
+    loop {
+        let Some(driver) = driver.upgrade() else { return };
+        let Some(after) = driver.ticks() else { return };
+        tokio::select! {
+            () = tokio::time::sleep(after) => {}
+            () = driver.timer.notified() => {}
+        }
+    }
+}
+
+impl<P: MutualExclusion> Engine for Driver<P> {
+    fn connect(&self, net: Arc<Net>, consensus: Consensus) {
+        if self.around.set((net, consensus)).is_ok() {
+            self.timer.notify_one();
+        }
+    }
+
+    fn open(&self) -> u64 {
+        let state = &mut *self.lock();
+        let client = state.next_client;
+        state.next_client = client.wrapping_add(1);
+        state.locals.insert(client, Local::new(SessionId { client, number: 0 }));
+        self.keep_alive(state, client);
+        client
+    }
+
+    fn close(&self, client: u64) {
+        let state = &mut *self.lock();
+        if let Some(local) = state.locals.remove(&client) {
+            self.step(state, Event::Client(local.session.id(), ToMember::Close));
+        }
+    }
+
+    fn acquire(&self, client: u64, wish: Wish, span: Span) -> Result<Asked> {
+        let state = &mut *self.lock();
+        if let Some(why) = &state.stopped {
+            return Err(Error::Stopped(why.clone()));
+        }
+        let local = state.locals.get_mut(&client).expect("whoever asks has opened a session");
+        let lock = wish.lock.clone();
+        let (id, number) = (local.session.id(), local.session.acquire(wish.clone()));
+        self.step(state, Event::Client(id, ToMember::Acquire { number, wish }));
+        let now = now_ns();
+        let local = state.locals.get_mut(&client).expect("nobody closes it meanwhile");
+        match local.session.progress(number) {
+            Some(Progress::Held(fence)) if local.session.may_use(now, number) => {
+                let fence = *fence;
+                local.hold(now, number);
+                self.metrics.entries.inc();
+                self.metrics.wait.observe(0.0);
+                Ok(Asked::Granted(number, fence))
+            }
+            Some(Progress::Over(how)) => Ok(Asked::Ended(*how)),
+            _ => Ok(Asked::Later(number, local.wait(now, number, lock, span))),
+        }
+    }
+
+    fn leave(&self, client: u64, number: u64) -> Option<Look> {
+        let state = &mut *self.lock();
+        let local = state.locals.get_mut(&client)?;
+        let id = local.session.id();
+        let held = local.leave(now_ns(), number);
+        self.step(state, Event::Client(id, ToMember::Release { number }));
+        let (held_ns, look) = held?;
+        self.metrics.hold.observe(seconds(held_ns));
+        Some(look)
+    }
+
+    fn look(&self, client: u64, number: u64) -> Look {
+        let state = self.lock();
+        let gone = Look::Lost("its session was closed");
+        state.locals.get(&client).map_or(gone, |local| local.look(now_ns(), number))
+    }
+
+    fn changes(&self, client: u64) -> watch::Receiver<()> {
+        let state = self.lock();
+        state.locals.get(&client).map_or_else(|| watch::Sender::new(()).subscribe(), Local::changes)
+    }
+
+    fn is_busy(&self, lock: &LockName) -> bool {
+        self.lock().member.is_busy(lock)
+    }
+
+    fn survey(&self) -> oneshot::Receiver<Vec<(Node, Table)>> {
+        let (told, hears) = oneshot::channel();
+        let state = &mut *self.lock();
+        state.surveyors.push(told);
+        self.step(state, Event::Survey);
+        hears
+    }
+
+    fn revoke(&self, acquisition: Acquisition) {
+        tracing::warn!(member = %self.me, %acquisition, "released by force");
+        self.step(&mut self.lock(), Event::Revoke(acquisition));
+    }
+
+    fn standing(&self) -> Standing {
+        let state = self.lock();
+        Standing {
+            node: state.member.node(),
+            view: state.member.running().cloned(),
+            lease: Duration::from_nanos(state.member.lease_left_ns(now_ns())),
+            stopped: state.stopped.clone(),
+            left: state.left,
+        }
+    }
+
+    fn standings(&self) -> watch::Receiver<u64> {
+        self.standings.subscribe()
+    }
+
+    fn peers(&self, peers: Vec<MemberId>) {
+        let state = &mut *self.lock();
+        state.peers.clone_from(&peers);
+        self.step(state, Event::Peers(peers));
+    }
+
+    fn frame(&self, from: MemberId, bytes: &[u8]) -> std::result::Result<(), String> {
+        let frame: Frame<Message<P>> = postcard::from_bytes(bytes).map_err(|error| {
+            self.metrics.refused.inc();
+            format!("a frame of {from} cannot be read: {error}")
+        })?;
+        if frame.from.id != from || frame.to != self.me {
+            self.metrics.refused.inc();
+            return Err(format!("a frame of {from} says that it is from {} to {}", frame.from, frame.to));
+        }
+        let state = &mut *self.lock();
+        if let Body::Link { packet, .. } = &frame.body
+            && let Some((_, message)) = &packet.payload
+        {
+            self.trace(state, &message.lock, "receives", name_of(&message.words), from);
+        }
+        self.step(state, Event::Frame(frame));
+        Ok(())
+    }
+
+    fn connected(&self, peer: MemberId) {
+        self.step(&mut self.lock(), Event::Connected(peer));
+    }
+
+    fn port(&self, event: PortEvent) {
+        tracing::debug!(member = %self.me, ?event, "consensus says");
+        self.step(&mut self.lock(), Event::Port(event));
+    }
+
+    fn stop(&self, why: &str) {
+        self.halt(&mut self.lock(), why);
+        self.timer.notify_one();
+    }
+
+    fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+}
+
+fn name_of<M: Vocabulary>(words: &Words<M>) -> &'static str {
+    fn name<M: Vocabulary>(message: &M) -> &'static str {
+        M::WORDS.get(message.word()).map_or("?", |word| word.name)
+    }
+    match words {
+        Words::Mutex(message) => name(message),
+        Words::ReadersWriters(message) => name(message),
+        Words::Semaphore(message) => name(message),
+        Words::Wake => "WAKE",
+    }
+}
+
+fn word(how: lockkeeper_member::Ended) -> &'static str {
+    use lockkeeper_member::Ended;
+    match how {
+        Ended::Released => "released",
+        Ended::Cancelled => "cancelled",
+        Ended::TimedOut => "timed_out",
+        Ended::Revoked => "revoked",
+        Ended::Refused => "refused",
+    }
+}
+
+fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
+}

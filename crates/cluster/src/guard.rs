@@ -1,0 +1,122 @@
+//! [`Guard`]: a hold on a lock.
+
+use crate::clock::now_ns;
+use crate::driver::Engine;
+use crate::error::{Error, Result};
+use crate::local::Look;
+use lockkeeper_member::Fence;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A client's session with the member in its own process; it is closed when nobody uses it any more.
+pub(crate) struct Session {
+    pub engine: Arc<dyn Engine>,
+    pub client: u64,
+    /// How much of a lease is left when holders are warned.
+    pub margin_ns: u64,
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.engine.close(self.client);
+    }
+}
+
+/// A hold on a lock, until it is released, dropped or lost.
+///
+/// Dropping it is safe anywhere, also when a task is cancelled.
+#[must_use = "dropping a guard gives the lock up"]
+pub struct Guard {
+    session: Arc<Session>,
+    number: u64,
+    fence: Option<Fence>,
+    name: String,
+    released: bool,
+}
+
+impl Guard {
+    pub(crate) fn new(session: Arc<Session>, number: u64, fence: Option<Fence>, name: String) -> Self {
+        Self { session, number, fence, name, released: false }
+    }
+
+    /// The lock's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The fence: above those of all earlier holders that conflict with this one. Pass it with every write to what the lock
+    /// protects, and let the resource reject lower ones. It fits a signed 64-bit column; 0 for a permit of a semaphore, which says nothing about the
+    /// others.
+    pub fn fence(&self) -> u64 {
+        self.fence.map_or(0, Fence::number)
+    }
+
+    /// For how much longer nobody else can enter, if nothing is renewed.
+    pub fn valid_for(&self) -> Duration {
+        match self.look() {
+            Look::Until(until_ns) => Duration::from_nanos(until_ns.saturating_sub(now_ns())),
+            Look::Lost(_) => Duration::ZERO,
+        }
+    }
+
+    /// Whether the hold is safe now. A look, not a promise: only the fence protects the next step.
+    pub fn is_valid(&self) -> bool {
+        !self.valid_for().is_zero()
+    }
+
+    /// Resolves with the reason when the hold is being lost, **before** another can enter: a margin
+    /// ahead of the end of the lease, in which to stop.
+    pub async fn lost(&self) -> String {
+        let mut changes = self.session.engine.changes(self.session.client);
+        loop {
+            changes.mark_unchanged();
+            let left_ns = match self.look() {
+                Look::Lost(why) => return String::from(why),
+                Look::Until(until_ns) => {
+                    until_ns.saturating_sub(now_ns()).saturating_sub(self.session.margin_ns)
+                }
+            };
+            if left_ns == 0 {
+                return String::from("the lease is about to run out: it was not renewed in time");
+            }
+            tokio::select! {
+                _ = changes.changed() => {}
+                () = tokio::time::sleep(Duration::from_nanos(left_ns)) => {}
+            }
+        }
+    }
+
+    /// Gives the lock up; tells if it was lost before.
+    pub async fn release(mut self) -> Result<()> {
+        match self.leave() {
+            Some(Look::Lost(why)) => {
+                Err(Error::Lost { name: std::mem::take(&mut self.name), reason: String::from(why) })
+            }
+            Some(Look::Until(_)) | None => Ok(()),
+        }
+    }
+
+    fn look(&self) -> Look {
+        self.session.engine.look(self.session.client, self.number)
+    }
+
+    fn leave(&mut self) -> Option<Look> {
+        self.released = true;
+        self.session.engine.leave(self.session.client, self.number)
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if !self.released {
+            self.leave();
+        }
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard").field("name", &self.name).field("fence", &self.fence).finish()
+    }
+}

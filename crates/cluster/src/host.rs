@@ -1,0 +1,100 @@
+//! What the network brings, handed to the member or to consensus; and how consensus reaches its peers.
+
+use crate::consensus::{Ask, Consensus, Unreachable};
+use crate::driver::Engine;
+use crate::net::{self, Net, Refused};
+use lockkeeper_member::{Acquisition, MemberId};
+use serde::{Deserialize, Serialize};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
+
+/// What members ask each other beside the algorithms.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Question {
+    /// Between the consensus of two members.
+    Consensus(Vec<u8>),
+    /// An operator takes a lock away from a client of the member that is asked.
+    Revoke(Acquisition),
+}
+
+impl Question {
+    pub fn encode(&self) -> Vec<u8> {
+        postcard::to_stdvec(self).expect("a question has a length, and memory takes it")
+    }
+}
+
+/// Where everything arrives.
+pub(crate) struct Host {
+    pub engine: Weak<dyn Engine>,
+    pub consensus: OnceLock<Consensus>,
+}
+
+impl net::Handler for Host {
+    fn frame(&self, from: MemberId, bytes: &[u8]) -> Result<(), Refused> {
+        match self.engine.upgrade() {
+            Some(engine) => engine.frame(from, bytes).map_err(Refused),
+            None => Ok(()),
+        }
+    }
+
+    fn question(&self, from: Option<MemberId>, bytes: Vec<u8>) -> BoxFuture<Vec<u8>> {
+        let consensus = self.consensus.get().cloned();
+        let engine = self.engine.upgrade();
+        Box::pin(async move {
+            match postcard::from_bytes(&bytes) {
+                Ok(Question::Consensus(question)) => match consensus {
+                    Some(consensus) => consensus.answer(from, &question).await,
+                    None => Vec::new(),
+                },
+                Ok(Question::Revoke(acquisition)) => {
+                    if let (Some(engine), Some(_)) = (engine, from) {
+                        engine.revoke(acquisition);
+                    }
+                    Vec::new()
+                }
+                Err(error) => {
+                    tracing::warn!(?from, %error, "a question cannot be read");
+                    Vec::new()
+                }
+            }
+        })
+    }
+
+    fn connected(&self, peer: MemberId) {
+        if let Some(engine) = self.engine.upgrade() {
+            engine.connected(peer);
+        }
+    }
+}
+
+/// Carries the questions of consensus.
+pub(crate) struct Voice(pub Arc<Net>);
+
+impl Ask for Voice {
+    fn ask(
+        &self,
+        to: MemberId,
+        address: &str,
+        question: Vec<u8>,
+        within: Duration,
+    ) -> BoxFuture<Result<Vec<u8>, Unreachable>> {
+        let (net, address) = (self.0.clone(), String::from(address));
+        let question = Question::Consensus(question).encode();
+        Box::pin(async move { net.ask(to, &address, question, within).await })
+    }
+
+    fn ask_address(
+        &self,
+        address: &str,
+        question: Vec<u8>,
+        within: Duration,
+    ) -> BoxFuture<Result<Vec<u8>, Unreachable>> {
+        let (net, address) = (self.0.clone(), String::from(address));
+        let question = Question::Consensus(question).encode();
+        Box::pin(async move { net.ask_address(&address, question, within).await })
+    }
+}

@@ -1,0 +1,215 @@
+//! [`Member`]: a member of a cluster in this process.
+
+use crate::acquire::Acquire;
+use crate::config::Config;
+use crate::consensus::{self, Consensus};
+use crate::driver::{Driver, Engine, Standing};
+use crate::error::{Error, Result};
+use crate::guard::Session;
+use crate::net::Net;
+use lockkeeper_core::registry::{self, Visitor};
+use lockkeeper_core::{Mode, MutualExclusion};
+use crate::host::{Host, Question, Voice};
+use lockkeeper_member::{Acquisition, Config as MemberConfig, Kind, MemberId, Node, SessionId, Table, Why};
+use prometheus_client::registry::Registry;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock, Weak};
+use tokio::sync::watch;
+
+/// A member of a lock cluster, in this process. Cheap to clone; clones share the session.
+#[derive(Clone)]
+pub struct Member {
+    inner: Arc<Inner>,
+    session: Arc<Session>,
+}
+
+struct Inner {
+    config: Config,
+    engine: Arc<dyn Engine>,
+    net: Arc<Net>,
+    consensus: Consensus,
+}
+
+struct Start(MemberId, MemberConfig);
+
+impl Visitor for Start {
+    type Output = Result<Arc<dyn Engine>>;
+    fn visit<P: MutualExclusion>(self) -> Self::Output {
+        Ok(Driver::<P>::start(self.0, self.1)?)
+    }
+}
+
+impl Member {
+    /// Starts a member. It serves once it is in a view, for which it needs the others: see [`ready`](Self::ready). Who asks for
+    /// a lock before that waits.
+    pub async fn start(config: Config) -> Result<Self> {
+        config.check()?;
+        let slug = &config.algorithm;
+        let engine = registry::visit(slug, Start(config.id, config.member())).ok_or_else(|| {
+            Error::Config(format!("there is no algorithm `{slug}`: `lockkeeper algorithms` lists them"))
+        })??;
+        let host = Arc::new(Host { engine: Arc::downgrade(&engine), consensus: OnceLock::new() });
+        let net = Net::start(config.net(), host.clone()).await?;
+        let address = config.advertise.clone().unwrap_or_else(|| net.address().to_string());
+        let (tell, ask) = (Arc::downgrade(&engine), Arc::new(Voice(net.clone())));
+        let tell = move |event| {
+            if let Some(engine) = tell.upgrade() {
+                engine.port(event);
+            }
+        };
+        let consensus = Consensus::start(config.consensus(address), ask, Arc::new(tell)).await?;
+        let _ = host.consensus.set(consensus.clone());
+        engine.connect(net.clone(), consensus.clone());
+        tokio::spawn(follow(consensus.addresses(), Arc::downgrade(&engine), Arc::downgrade(&net)));
+        consensus.tell_again();
+        let margin_ns = u64::try_from(config.times.lease.as_nanos() / 5).unwrap_or(u64::MAX);
+        let session = Arc::new(Session { client: engine.open(), engine: engine.clone(), margin_ns });
+        Ok(Self { inner: Arc::new(Inner { config, engine, net, consensus }), session })
+    }
+
+    /// Which member this is.
+    pub fn id(&self) -> MemberId {
+        self.inner.config.id
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.inner.net.address()
+    }
+
+    /// Asks for a mutex.
+    pub fn mutex(&self, name: impl Into<String>) -> Acquire {
+        self.request(Kind::Mutex, Mode::Exclusive, name)
+    }
+
+    /// Asks for a readers-writers lock together with other readers.
+    pub fn read(&self, name: impl Into<String>) -> Acquire {
+        self.request(Kind::ReadersWriters, Mode::Shared, name)
+    }
+
+    /// Asks for a readers-writers lock alone.
+    pub fn write(&self, name: impl Into<String>) -> Acquire {
+        self.request(Kind::ReadersWriters, Mode::Exclusive, name)
+    }
+
+    /// Asks for one of so many permits. Their number is part of the semaphore's name.
+    pub fn semaphore(&self, name: impl Into<String>, permits: u32) -> Acquire {
+        self.request(Kind::Semaphore(permits), Mode::Exclusive, name)
+    }
+
+    fn request(&self, kind: Kind, mode: Mode, name: impl Into<String>) -> Acquire {
+        let moment = self.inner.config.times.round_trip * 2;
+        Acquire::new(self.session.clone(), moment, kind, mode, name.into())
+    }
+
+    /// A handle on the same member with a session of its own: its [reentrant](Acquire::reentrant) holds are its own, and so is what it
+    /// loses.
+    pub fn new_owner(&self) -> Self {
+        let (engine, margin_ns) = (self.inner.engine.clone(), self.session.margin_ns);
+        let session = Arc::new(Session { client: engine.open(), engine, margin_ns });
+        Self { inner: self.inner.clone(), session }
+    }
+
+    /// Resolves when the member serves: it is in a view, and its lease runs.
+    pub async fn ready(&self) -> Result<()> {
+        let mut changes = self.inner.engine.standings();
+        loop {
+            changes.mark_unchanged();
+            let standing = self.standing();
+            if let Some(why) = standing.stopped {
+                return Err(Error::Stopped(why));
+            }
+            if standing.serves() {
+                return Ok(());
+            }
+            if changes.changed().await.is_err() {
+                return Err(Error::Stopped(String::from("it is gone")));
+            }
+        }
+    }
+
+    /// Where the member stands.
+    pub fn standing(&self) -> Standing {
+        self.inner.engine.standing()
+    }
+
+    /// Resolves when the [standing](Self::standing) may have changed.
+    pub fn standings(&self) -> watch::Receiver<u64> {
+        self.inner.engine.standings()
+    }
+
+    /// How the voters stand.
+    pub fn voters(&self) -> consensus::Status {
+        self.inner.consensus.status()
+    }
+
+    /// Who holds what and who waits, at every member that answers in time.
+    pub async fn survey(&self) -> Result<Vec<(Node, Table)>> {
+        let stopped = |_| Error::Stopped(String::from("nobody answers any more"));
+        self.inner.engine.survey().await.map_err(stopped)
+    }
+
+    /// Why a session waits: whom it waits for, whom they wait for, and so on; a circle is named.
+    pub async fn why(&self, waiter: SessionId) -> Result<Why> {
+        Ok(lockkeeper_member::why(&self.survey().await?, waiter))
+    }
+
+    /// Takes a hold away, wherever in the cluster it is. Its client hears of it; the lock is free once the client says so, or when
+    /// nothing promised to it is left.
+    pub async fn release_by_force(&self, acquisition: Acquisition) -> Result<()> {
+        let told = self.survey().await?;
+        let holds = |table: &Table| {
+            table.iter().any(|lock| lock.holders.iter().any(|who| who.acquisition == acquisition))
+        };
+        let Some((node, _)) = told.iter().find(|(_, table)| holds(table)) else {
+            return Err(Error::BadOption(format!("{acquisition} holds nothing at any member that answers")));
+        };
+        if node.id == self.id() {
+            self.inner.engine.revoke(acquisition);
+            return Ok(());
+        }
+        let addresses = self.inner.consensus.addresses();
+        let address = addresses.borrow().get(&node.id).cloned().unwrap_or_default();
+        let within = self.inner.config.times.round_trip * 4;
+        let question = Question::Revoke(acquisition).encode();
+        let answer = self.inner.net.ask(node.id, &address, question, within).await;
+        answer.map(drop).map_err(|error| Error::Unavailable(format!("{} cannot be reached: {error}", node.id)))
+    }
+
+    /// Gives a dead member up: it votes no more, and nobody waits for it. Needs a majority of the voters.
+    pub async fn remove(&self, id: MemberId) -> Result<()> {
+        Ok(self.inner.consensus.remove(id).await?)
+    }
+
+    /// Puts the member's counters and histograms into a registry, which somebody serves.
+    pub fn register_metrics(&self, registry: &mut Registry) {
+        self.inner.engine.metrics().register(registry);
+    }
+
+    /// Stops at once, as a crash does but for what is on disk: the others wait for this member's lease. See
+    /// [`leave`](Self::leave).
+    pub async fn stop(self) {
+        self.inner.engine.stop("it was stopped");
+        self.inner.net.stop().await;
+        self.inner.consensus.stop().await;
+    }
+}
+
+/// Tells the member and the network who is known to the cluster, and where.
+async fn follow(
+    mut addresses: watch::Receiver<BTreeMap<MemberId, String>>,
+    engine: Weak<dyn Engine>,
+    net: Weak<Net>,
+) {
+    loop {
+        let known = addresses.borrow_and_update().clone();
+        let (Some(engine), Some(net)) = (engine.upgrade(), net.upgrade()) else { return };
+        engine.peers(known.keys().copied().collect());
+        net.set_addresses(known);
+        drop((engine, net));
+        if addresses.changed().await.is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Counters and histograms, under Prometheus' names.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::registry::{Registry, Unit};
+
+/// How an acquisition ended.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct Result {
+    pub result: &'static str,
+}
+
+/// Which message of the algorithm.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct Word {
+    pub kind: &'static str,
+}
+
+/// What a member counts. Labels are few and fixed: no lock's name is among them.
+#[derive(Debug)]
+pub(crate) struct Metrics {
+    pub entries: Counter,
+    pub acquisitions: Family<Result, Counter>,
+    pub messages: Family<Word, Counter>,
+    pub resent: Counter,
+    pub refused: Counter,
+    pub wait: Histogram,
+    pub hold: Histogram,
+    pub view_changes: Counter,
+    pub lost_leases: Counter,
+    pub lives: Counter,
+    pub epoch: Gauge,
+    pub members: Gauge,
+}
+
+impl Metrics {
+    pub fn new() -> Self {
+        // From a microsecond, which is an entry that needs no message, to minutes.
+        let times = || Histogram::new(exponential_buckets(1e-6, 4.0, 14));
+        Self {
+            entries: Counter::default(),
+            acquisitions: Family::default(),
+            messages: Family::default(),
+            resent: Counter::default(),
+            refused: Counter::default(),
+            wait: times(),
+            hold: times(),
+            view_changes: Counter::default(),
+            lost_leases: Counter::default(),
+            lives: Counter::default(),
+            epoch: Gauge::default(),
+            members: Gauge::default(),
+        }
+    }
+
+    /// Puts everything into a registry, which somebody serves.
+    pub fn register(&self, registry: &mut Registry) {
+        let registry = registry.sub_registry_with_prefix("lockkeeper");
+        registry.register("entries", "Grants through this member", self.entries.clone());
+        registry.register("acquisitions", "Acquisitions that ended, by how", self.acquisitions.clone());
+        registry.register(
+            "messages",
+            "Messages of the algorithms sent to other members, each counted once; divided by the entries of all members, \
+             messages per entry",
+            self.messages.clone(),
+        );
+        registry.register("messages_resent", "Messages sent again for want of an answer", self.resent.clone());
+        registry.register("frames_refused", "Frames of peers that made no sense", self.refused.clone());
+        registry.register_with_unit(
+            "wait",
+            "From a wish to its grant",
+            Unit::Seconds,
+            self.wait.clone(),
+        );
+        registry.register_with_unit("hold", "From a grant to its end", Unit::Seconds, self.hold.clone());
+        registry.register("view_changes", "Views that started here", self.view_changes.clone());
+        registry.register(
+            "lost_leases",
+            "Sessions that ended because a lease ran out or was refused",
+            self.lost_leases.clone(),
+        );
+        registry.register("lives", "How often this member began anew", self.lives.clone());
+        registry.register("epoch", "The number of the view", self.epoch.clone());
+        registry.register("members", "How many members the view has", self.members.clone());
+    }
+}

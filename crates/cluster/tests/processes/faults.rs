@@ -1,0 +1,269 @@
+//! What happens to the cluster, and what must be true after it.
+
+use crate::hosts::{Hosts, PORT, address};
+use crate::story::{self, Story};
+use rustix::process::{Pid, Signal, kill_process};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// Far longer than anything takes, so that only what never happens is a failure.
+const LONGEST_WAIT: Duration = Duration::from_secs(120);
+
+/// One kind of fault.
+#[derive(Clone, Copy, Debug)]
+pub enum Fault {
+    Kill,
+    KillAll,
+    LoseDisk,
+    Stop,
+    CutBoth,
+    CutOneWay,
+    Isolate,
+    Delay,
+    FullDisk,
+}
+
+impl Fault {
+    pub const ALL: [Self; 9] = [
+        Self::Kill,
+        Self::Stop,
+        Self::CutBoth,
+        Self::CutOneWay,
+        Self::Isolate,
+        Self::Delay,
+        Self::LoseDisk,
+        Self::FullDisk,
+        Self::KillAll,
+    ];
+}
+
+struct Node {
+    id: u32,
+    process: Option<Child>,
+    data: PathBuf,
+    lives: u32,
+}
+
+/// A cluster under test.
+pub struct Run {
+    hosts: Hosts,
+    nodes: Vec<Node>,
+    members: Vec<String>,
+    directory: TempDir,
+    random: u64,
+    faults: u32,
+}
+
+impl Run {
+    pub fn start(members: u32, seed: u64) -> Self {
+        story::the_judge_sees_forgeries();
+        let directory = tempfile::tempdir().expect("a directory for the run");
+        std::fs::create_dir(directory.path().join("story")).expect("in a directory of our own");
+        let mut hosts = Hosts::new(members);
+        // One member is only to be reached through the proxy.
+        let behind_proxy = members;
+        let proxy = hosts.start_proxy(behind_proxy);
+        let of = |id: u32| if id == behind_proxy { proxy.clone() } else { format!("{}:{PORT}", address(id)) };
+        let addresses = (1..=members).map(|id| format!("{id}={}", of(id))).collect();
+        let mut run = Self { hosts, nodes: Vec::new(), members: addresses, directory, random: seed, faults: 0 };
+        for id in 1..=members {
+            let data = run.directory.path().join(format!("data-{id}"));
+            std::fs::create_dir(&data).expect("in a directory of our own");
+            run.hosts.mount_small(&data);
+            run.nodes.push(Node { id, process: None, data, lives: 0 });
+            run.spawn(run.nodes.len() - 1);
+        }
+        run
+    }
+
+    fn story(&self) -> Story {
+        Story::read(&self.directory.path().join("story"))
+    }
+
+    fn spawn(&mut self, place: usize) {
+        let node = &mut self.nodes[place];
+        node.lives += 1;
+        let story = self.directory.path().join("story").join(format!("{}-{}.jsonl", node.id, node.lives));
+        let listen = format!("{}:{PORT}", address(node.id));
+        let advertise = self.members[place].split_once('=').expect("ID=ADDRESS").1.to_owned();
+        let program = std::env::current_exe().expect("this program has a path");
+        let mut command = self.hosts.command(node.id, &program);
+        command.arg("node").arg(node.id.to_string()).args([listen, advertise]);
+        command.arg(node.data.join("store")).arg(story).arg((self.random ^ u64::from(node.lives)).to_string());
+        command.args(&self.members).stdin(Stdio::null());
+        node.process = Some(command.spawn().expect("a member starts"));
+    }
+
+    fn kill(&mut self, place: usize) {
+        if let Some(mut process) = self.nodes[place].process.take() {
+            process.kill().expect("it is our own child");
+            process.wait().expect("it is our own child");
+        }
+    }
+
+    fn signal(&self, place: usize, signal: Signal) {
+        let process = self.nodes[place].process.as_ref().expect("it runs");
+        let pid = Pid::from_raw(process.id() as i32).expect("a process has a number");
+        kill_process(pid, signal).expect("it is our own child");
+    }
+
+    fn pick(&mut self, below: usize) -> usize {
+        self.random = self.random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.random >> 33) as usize % below
+    }
+
+    pub fn any_fault(&mut self) -> Fault {
+        Fault::ALL[self.pick(Fault::ALL.len())]
+    }
+
+    /// One fault: while it lasts, those who can must go on; after it, everybody must.
+    pub fn suffer(&mut self, fault: Fault) {
+        self.faults += 1;
+        let victim = self.pick(self.nodes.len());
+        let other = (victim + 1 + self.pick(self.nodes.len() - 1)) % self.nodes.len();
+        let (at, to) = (self.nodes[victim].id, self.nodes[other].id);
+        println!("== {fault:?}: M{at}{}", if matches!(fault, Fault::CutBoth | Fault::CutOneWay) { format!(" and M{to}") } else { String::new() });
+        let others: Vec<usize> = (0..self.nodes.len()).filter(|&place| place != victim).collect();
+        match fault {
+            Fault::Kill => {
+                self.kill(victim);
+                self.they_enter(&others, "while one is dead");
+                self.spawn(victim);
+            }
+            Fault::KillAll => {
+                (0..self.nodes.len()).for_each(|place| self.kill(place));
+                (0..self.nodes.len()).for_each(|place| self.spawn(place));
+            }
+            Fault::LoseDisk => {
+                self.kill(victim);
+                std::fs::remove_dir_all(self.nodes[victim].data.join("store")).expect("it was there");
+                self.they_enter(&others, "while one has lost its disk");
+                self.spawn(victim);
+            }
+            Fault::Stop => {
+                self.signal(victim, Signal::STOP);
+                // They can only enter what the stopped one had once its lease is over.
+                self.they_enter(&others, "while one is stopped");
+                self.signal(victim, Signal::CONT);
+            }
+            Fault::CutBoth => {
+                self.hosts.cut(at, to);
+                self.hosts.cut(to, at);
+                self.somebody_enters("while a link is cut");
+            }
+            Fault::CutOneWay => {
+                self.hosts.cut(at, to);
+                self.somebody_enters("while a link carries one way only");
+            }
+            Fault::Isolate => {
+                for &place in &others {
+                    self.hosts.cut(at, self.nodes[place].id);
+                    self.hosts.cut(self.nodes[place].id, at);
+                }
+                self.they_enter(&others, "while one is cut off");
+            }
+            Fault::Delay => {
+                self.hosts.delay(Duration::from_millis(40));
+                self.somebody_enters("while one is slow to reach");
+                self.hosts.delay(Duration::ZERO);
+            }
+            Fault::FullDisk => self.fill_disk(victim, &others),
+        }
+        self.hosts.heal();
+        self.everybody_enters("after it");
+        self.judge();
+    }
+
+    /// The disk is full when somebody must write to it: a view change is forced by killing another member, where that leaves
+    /// a majority.
+    fn fill_disk(&mut self, victim: usize, others: &[usize]) {
+        let ballast = self.nodes[victim].data.join("ballast");
+        fill(&ballast);
+        self.kill(victim);
+        self.they_enter(others, "while one has no space on its disk");
+        self.spawn(victim);
+        std::fs::remove_file(&ballast).expect("written a moment ago");
+        // It may have given up for want of space; with space it must come up.
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_secs(1) {
+            let process = self.nodes[victim].process.as_mut().expect("started a moment ago");
+            if process.try_wait().expect("our own child").is_some() {
+                self.spawn(victim);
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn entries(&self, place: usize) -> u64 {
+        self.story().entries.get(&self.nodes[place].id).copied().unwrap_or(0)
+    }
+
+    /// Clients of each of these members enter, again and again.
+    fn they_enter(&mut self, places: &[usize], when: &str) {
+        let before: Vec<u64> = places.iter().map(|&place| self.entries(place)).collect();
+        let began = Instant::now();
+        loop {
+            let now: Vec<u64> = places.iter().map(|&place| self.entries(place)).collect();
+            if now.iter().zip(&before).all(|(now, before)| *now >= before + 5) {
+                println!("   {when}: all in after {} ms", began.elapsed().as_millis());
+                return;
+            }
+            self.nobody_died(places);
+            assert!(began.elapsed() < LONGEST_WAIT, "{when}, M{places:?} of {before:?} came to {now:?} only");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn nobody_died(&mut self, places: &[usize]) {
+        for &place in places {
+            if let Some(process) = &mut self.nodes[place].process {
+                let ended = process.try_wait().expect("our own child");
+                assert!(ended.is_none(), "M{} ended by itself: {ended:?}", self.nodes[place].id);
+            }
+        }
+    }
+
+    fn somebody_enters(&mut self, when: &str) {
+        let total = |story: &Story| story.entries.values().sum::<u64>();
+        let (before, began) = (total(&self.story()), Instant::now());
+        while total(&self.story()) < before + 10 {
+            assert!(began.elapsed() < LONGEST_WAIT, "{when}, nobody enters");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        println!("   {when}: served after {} ms", began.elapsed().as_millis());
+    }
+
+    pub fn everybody_enters(&mut self, when: &str) {
+        let all: Vec<usize> = (0..self.nodes.len()).collect();
+        self.they_enter(&all, when);
+    }
+
+    /// The story so far must be one of mutual exclusion.
+    pub fn judge(&self) {
+        let faults = self.story().faults();
+        assert!(faults.is_empty(), "{} faults in the story, such as:\n{}", faults.len(), faults[..faults.len().min(5)].join("\n"));
+    }
+
+    pub fn finish(mut self) {
+        (0..self.nodes.len()).for_each(|place| self.kill(place));
+        self.judge();
+        let story = self.story();
+        let (entries, losses) = (story.entries.values().sum::<u64>(), story.losses.values().sum::<u64>());
+        println!("{} faults survived: {entries} entries, never two inside, fences rising; {losses} holds lost and told so", self.faults);
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        (0..self.nodes.len()).for_each(|place| self.kill(place));
+    }
+}
+
+fn fill(path: &Path) {
+    use std::io::Write;
+    let mut file = std::fs::File::create(path).expect("an empty file fits");
+    while file.write_all(&[0; 4096]).is_ok() {}
+}

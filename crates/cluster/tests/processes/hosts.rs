@@ -1,0 +1,178 @@
+//! Hosts on one machine: network namespaces on one bridge; links cut by packet filters; a proxy that delays.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// The port of every member on its own host.
+pub const PORT: u16 = 7420;
+/// The number of the host where the proxy is.
+const HUB: u32 = 250;
+
+/// Whether this process may make hosts, or what is missing.
+pub fn can_make_hosts() -> Result<(), String> {
+    if !rustix::process::geteuid().is_root() {
+        return Err(String::from("only root can make them"));
+    }
+    for (tool, package) in [("ip", "iproute2"), ("nft", "nftables")] {
+        let found = Command::new(tool).arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        found.map_err(|_| format!("`{tool}` is missing (Debian: {package})"))?;
+    }
+    Ok(())
+}
+
+fn run(command: &str) {
+    let words: Vec<&str> = command.split_whitespace().collect();
+    let done = Command::new(words[0]).args(&words[1..]).output().expect("the tool is there");
+    assert!(done.status.success(), "`{command}`: {}", String::from_utf8_lossy(&done.stderr));
+}
+
+/// The hosts of one run. They go when this goes.
+pub struct Hosts {
+    prefix: String,
+    names: Vec<u32>,
+    proxy: Option<(Child, u32)>,
+    mounted: Vec<PathBuf>,
+}
+
+impl Hosts {
+    /// So many hosts on one bridge, and one more for the proxy.
+    pub fn new(count: u32) -> Self {
+        let prefix = format!("lk{}", std::process::id());
+        let mut hosts = Self { prefix, names: Vec::new(), proxy: None, mounted: Vec::new() };
+        hosts.add(HUB);
+        hosts.on(HUB, "ip link add br0 type bridge");
+        hosts.on(HUB, "ip link set br0 up");
+        hosts.on(HUB, &format!("ip address add {}/24 dev br0", address(HUB)));
+        for host in 1..=count {
+            hosts.add(host);
+            let (name, hub) = (hosts.name(host), hosts.name(HUB));
+            run(&format!("ip -n {hub} link add to{host} type veth peer name eth0 netns {name}"));
+            hosts.on(HUB, &format!("ip link set to{host} master br0"));
+            hosts.on(HUB, &format!("ip link set to{host} up"));
+            hosts.on(host, &format!("ip address add {}/24 dev eth0", address(host)));
+            hosts.on(host, "ip link set eth0 up");
+            hosts.on(host, "nft add table inet cuts");
+            hosts.on(host, "nft add chain inet cuts input { type filter hook input priority 0 ; }");
+        }
+        hosts
+    }
+
+    fn add(&mut self, host: u32) {
+        run(&format!("ip netns add {}", self.name(host)));
+        self.names.push(host);
+        self.on(host, "ip link set lo up");
+    }
+
+    fn name(&self, host: u32) -> String {
+        format!("{}-{host}", self.prefix)
+    }
+
+    fn on(&self, host: u32, command: &str) {
+        run(&format!("ip netns exec {} {command}", self.name(host)));
+    }
+
+    /// A command that runs on a host. Its process is the program itself.
+    pub fn command(&self, host: u32, program: &Path) -> Command {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.name(host)]).arg(program);
+        command
+    }
+
+    /// Nothing from one host reaches the other; the way back stays open.
+    pub fn cut(&self, from: u32, to: u32) {
+        self.on(to, &format!("nft add rule inet cuts input ip saddr {} drop", address(from)));
+    }
+
+    /// Every link carries again.
+    pub fn heal(&self) {
+        for &host in self.names.iter().filter(|&&host| host != HUB) {
+            self.on(host, "nft flush chain inet cuts input");
+        }
+    }
+
+    /// Starts the proxy in front of a host: says where it is to be reached.
+    pub fn start_proxy(&mut self, host: u32) -> String {
+        let program = std::env::current_exe().expect("this program has a path");
+        let (listen, to) = (format!("{}:{PORT}", address(HUB)), format!("{}:{PORT}", address(host)));
+        let mut command = self.command(HUB, &program);
+        command.args(["proxy", &listen, &to]).stdin(Stdio::piped());
+        self.proxy = Some((command.spawn().expect("the proxy starts"), host));
+        listen
+    }
+
+    /// Everything that passes the proxy takes so much longer.
+    pub fn delay(&mut self, by: Duration) {
+        let (proxy, _) = self.proxy.as_mut().expect("the proxy was started");
+        let input = proxy.stdin.as_mut().expect("it listens");
+        writeln!(input, "{}", by.as_millis()).expect("the proxy lives");
+    }
+
+    /// A file system of its own for a directory, so small that it can be filled.
+    pub fn mount_small(&mut self, directory: &Path) {
+        run(&format!("mount -t tmpfs -o size=4m lockkeeper {}", directory.display()));
+        self.mounted.push(directory.to_owned());
+    }
+}
+
+impl Drop for Hosts {
+    fn drop(&mut self) {
+        if let Some((mut proxy, _)) = self.proxy.take() {
+            let _ = proxy.kill();
+            let _ = proxy.wait();
+        }
+        for directory in &self.mounted {
+            let _ = Command::new("umount").arg("-l").arg(directory).status();
+        }
+        for &host in &self.names {
+            let _ = Command::new("ip").args(["netns", "delete", &self.name(host)]).status();
+        }
+    }
+}
+
+/// A host's address.
+pub fn address(host: u32) -> String {
+    format!("10.77.0.{host}")
+}
+
+/// `proxy LISTEN TO`: carries bytes both ways, later by as many milliseconds as standard input said last.
+pub fn proxy(arguments: &[String]) -> ExitCode {
+    let [listen, to] = arguments else { return ExitCode::FAILURE };
+    let listener = TcpListener::bind(listen).expect("the address is free");
+    let delay = Arc::new(AtomicU64::new(0));
+    let (told, to) = (delay.clone(), to.clone());
+    std::thread::spawn(move || {
+        for connection in listener.incoming().flatten() {
+            let Ok(onward) = TcpStream::connect_timeout(&to.parse().expect("an address"), Duration::from_secs(1))
+            else {
+                continue;
+            };
+            carry(&connection, &onward, &delay);
+            carry(&onward, &connection, &delay);
+        }
+    });
+    // It ends with whoever started it.
+    for line in BufReader::new(std::io::stdin()).lines().map_while(Result::ok) {
+        told.store(line.trim().parse().unwrap_or(0), Ordering::Relaxed);
+    }
+    ExitCode::SUCCESS
+}
+
+fn carry(from: &TcpStream, to: &TcpStream, delay: &Arc<AtomicU64>) {
+    let (Ok(mut from), Ok(mut to)) = (from.try_clone(), to.try_clone()) else { return };
+    let delay = delay.clone();
+    std::thread::spawn(move || {
+        let mut buffer = [0; 16 * 1024];
+        while let Ok(count @ 1..) = from.read(&mut buffer) {
+            std::thread::sleep(Duration::from_millis(delay.load(Ordering::Relaxed)));
+            if to.write_all(&buffer[..count]).is_err() {
+                break;
+            }
+        }
+        let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+    });
+}

@@ -1,0 +1,132 @@
+//! One member and its clients, as a process.
+
+use crate::story::{Line, What, Writer};
+use lockkeeper_cluster::{Config, Guard, Member, MemberId, Times};
+use rustix::time::{ClockId, clock_gettime};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// How many locks the clients share.
+const LOCKS: u64 = 3;
+/// How many clients each member has.
+const CLIENTS: u64 = 3;
+
+fn now_ns() -> u64 {
+    let time = clock_gettime(ClockId::Boottime);
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
+}
+
+struct Clients {
+    member: Member,
+    id: u32,
+    holds: AtomicU64,
+    writer: Mutex<Writer>,
+}
+
+impl Clients {
+    fn tell(&self, hold: u64, guard: &Guard, what: What) {
+        let (lock, fence) = (guard.name().into(), guard.fence());
+        let line = Line { member: self.id, hold, lock, fence, at_ns: now_ns(), what };
+        self.writer.lock().expect("nobody panics with it").write(&line);
+    }
+
+    /// Says that it is inside, if it is. The clock is read first: what is claimed can only be too little.
+    fn claim(&self, hold: u64, guard: &Guard) -> bool {
+        let until_ns = now_ns() + u64::try_from(guard.valid_for().as_nanos()).unwrap_or(0);
+        let valid = guard.is_valid();
+        if valid {
+            self.tell(hold, guard, What::Inside { until_ns });
+        }
+        valid
+    }
+
+    /// Takes turns on the shared locks.
+    async fn take_turns(&self, mut random: u64) {
+        loop {
+            random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let lock = format!("shared-{}", (random >> 33) % LOCKS);
+            let asked = self.member.mutex(lock).acquire_within(Duration::from_secs(20)).await;
+            let Ok(Some(guard)) = asked else { continue };
+            let hold = self.holds.fetch_add(1, Ordering::Relaxed);
+            let mut valid = self.claim(hold, &guard);
+            tokio::time::sleep(Duration::from_millis((random >> 40) % 12)).await;
+            valid = valid && self.claim(hold, &guard);
+            if valid {
+                self.tell(hold, &guard, What::Leaves);
+            }
+            drop(guard);
+            tokio::time::sleep(Duration::from_millis((random >> 50) % 5)).await;
+        }
+    }
+
+    /// Holds one lock for as long as it can.
+    async fn hold_on(&self) {
+        loop {
+            let Ok(guard) = self.member.mutex(format!("held-by-{}", self.id)).acquire().await else { continue };
+            let hold = self.holds.fetch_add(1, Ordering::Relaxed);
+            loop {
+                if !self.claim(hold, &guard) {
+                    break;
+                }
+                let soon = tokio::time::sleep(Duration::from_millis(50));
+                tokio::select! {
+                    _ = guard.lost() => break,
+                    () = soon => {}
+                }
+            }
+            self.tell(hold, &guard, What::Lost);
+        }
+    }
+}
+
+/// `node ID LISTEN ADVERTISE DATA STORY SEED ID=ADDRESS...`
+pub fn main(arguments: &[String]) -> ExitCode {
+    let [id, listen, advertise, data, story, seed, members @ ..] = arguments else { return ExitCode::FAILURE };
+    let id: u32 = id.parse().expect("a number");
+    let seed: u64 = seed.parse().expect("a number");
+    let listen: SocketAddr = listen.parse().expect("an address");
+    let mut config = Config::new(MemberId(id), listen, PathBuf::from(data));
+    for member in members {
+        let (id, address) = member.split_once('=').expect("ID=ADDRESS");
+        config.first_members.insert(MemberId(id.parse().expect("a number")), address.into());
+    }
+    config.advertise = Some(advertise.clone());
+    config.insecure_no_tls = true;
+    // Longer than the defaults, since many processes share few cores here.
+    config.times = Times::default().times(2);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    runtime.expect("a runtime").block_on(async {
+        let member = match Member::start(config).await {
+            Ok(member) => member,
+            Err(error) => {
+                eprintln!("M{id}: {error}");
+                return ExitCode::FAILURE;
+            }
+        };
+        let writer = Mutex::new(Writer::create(&PathBuf::from(story)));
+        let clients = Arc::new(Clients { member, id, holds: AtomicU64::new(0), writer });
+        for client in 0..CLIENTS {
+            let clients = clients.clone();
+            tokio::spawn(async move { clients.take_turns(seed.wrapping_mul(31).wrapping_add(client)).await });
+        }
+        tokio::spawn({
+            let clients = clients.clone();
+            async move { clients.hold_on().await }
+        });
+        // Until it is killed, or cannot go on: a full disk.
+        let mut changes = clients.member.standings();
+        loop {
+            if let Some(why) = clients.member.standing().stopped {
+                eprintln!("M{id} stops: {why}");
+                return ExitCode::from(3);
+            }
+            if changes.changed().await.is_err() {
+                return ExitCode::FAILURE;
+            }
+        }
+    })
+}
