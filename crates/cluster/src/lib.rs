@@ -11,5 +11,6 @@
 
 mod clock;
 mod consensus;
+#[allow(dead_code, reason = "the driver, which uses it, comes next")]
 mod net;
 mod store;
