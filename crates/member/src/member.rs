@@ -208,6 +208,9 @@ impl<P: MutualExclusion> Member<P> {
         if frame.life.is_some_and(|life| life != self.me.incarnation) {
             return;
         }
+        if let Err(why) = self.check(&frame) {
+            return out.notes.push(Note::Refused { from, why });
+        }
         match frame.body {
             Body::Renew(renewal) => self.renew(now, from, renewal, out),
             Body::Renewed { sent_ns, duration_ns } => self.renewed(now, sent_ns, duration_ns, out),

@@ -227,8 +227,7 @@ async fn converse(shared: &Arc<Shared>, connection: Connection, hello: Hello, ad
         answers: Arc::new(Outbox::new(limits.queue_bytes)),
         permits: Arc::new(Semaphore::new(limits.questions)),
     };
-    let (pulse, mut incoming, mut complained) =
-        (Pulse::default(), Incoming::new(limits.frame_bytes), false);
+    let (pulse, mut incoming, mut complained) = (Pulse::default(), Incoming::new(limits.frame_bytes), false);
     let batch = |incoming: &mut Incoming| gate.pass(|| said.take(incoming, &mut complained));
     let end = tokio::select! {
         end = connection::read(connection.reader, &mut incoming, &pulse, counters, batch) => end,

@@ -1,10 +1,10 @@
 //! A connection once it is made: it reads, it writes, and it notices silence.
 
+use super::Limits;
 use super::counters::{Counters, Refusal};
 use super::outbox::Outbox;
 use super::records::{Incoming, Kind, Malformed};
 use super::tls::member_of;
-use super::Limits;
 use lockkeeper_member::MemberId;
 use rustls::pki_types::CertificateDer;
 use std::fmt;

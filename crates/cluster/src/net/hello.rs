@@ -122,7 +122,8 @@ pub fn common_version(oldest: u16, newest: u16) -> Option<u16> {
 /// A greeting as bytes.
 pub fn encode(greeting: &impl Serialize) -> Vec<u8> {
     let body = postcard::to_stdvec(greeting).expect("a greeting is plain data");
-    let length = u16::try_from(body.len()).expect("a cluster's name is short, which was checked at the start");
+    let length =
+        u16::try_from(body.len()).expect("a cluster's name is short, which was checked at the start");
     [&MAGIC[..], &length.to_le_bytes(), &body].concat()
 }
 
