@@ -38,6 +38,12 @@ impl Inbound {
         }
     }
 
+    /// How many more may come before one of those that have not greeted has.
+    #[cfg(test)]
+    pub fn strangers(&self) -> usize {
+        self.strangers.available_permits()
+    }
+
     fn links(&self) -> MutexGuard<'_, BTreeMap<MemberId, Arc<Gate>>> {
         self.links.lock().unwrap_or_else(PoisonError::into_inner)
     }

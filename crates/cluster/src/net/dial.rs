@@ -63,6 +63,15 @@ impl Caller {
         Ok(Self { me, cluster, limits, allow_plain_beyond_loopback, tls })
     }
 
+    /// Says that it is `me`, whatever its certificate says, and however old that is.
+    #[cfg(test)]
+    pub(super) fn pretending(me: MemberId, cluster: &str, tls: &Tls) -> Self {
+        let tls = Some(Ready::unchecked(tls).unwrap());
+        let (cluster, tls) = (cluster.to_owned(), RwLock::new(tls));
+        let limits = Limits::default();
+        Self { me: Some(me), cluster, limits, allow_plain_beyond_loopback: false, tls }
+    }
+
     /// From now on, for new connections.
     pub(super) fn reload_tls(&self, tls: &Tls) -> Result<(), Error> {
         let ready = Ready::new(tls, self.me).map_err(Error::Tls)?;

@@ -110,18 +110,14 @@ async fn a_question_without_an_answer_ends() {
 async fn questions_under_way_are_limited() {
     let (a, b) = pair(|settings| settings.limits.questions = 2).await;
     let ask = |text: &str| a.net.ask(B, "", text.into(), PATIENCE);
-    let (one, two) = (ask("never"), ask("never"));
     tokio::select! {
-        _ = one => panic!("no answer was to come"),
-        _ = two => panic!("no answer was to come"),
-        declined = async {
-            // The two above are under way once one more is declined.
-            loop {
-                if let Err(declined) = ask("more").await {
-                    break declined;
-                }
-            }
-        } => assert!(declined.0.contains("too many questions"), "{declined}"),
+        _ = ask("never") => panic!("no answer was to come"),
+        _ = ask("never") => panic!("no answer was to come"),
+        () = until("both are under way", || b.seen.questions.load(SeqCst) == 2) => {
+            // The two above are not given up until this is over.
+            let declined = ask("more").await.unwrap_err();
+            assert!(declined.0.contains("too many questions"), "{declined}");
+        }
     }
     assert!(b.net.counters().refused(crate::net::counters::Refusal::Question) > 0);
     a.send(B, "still here");

@@ -26,6 +26,7 @@ const B: MemberId = MemberId(2);
 struct Recorder {
     frames: Mutex<Vec<(MemberId, Vec<u8>)>>,
     batches: AtomicUsize,
+    questions: AtomicUsize,
     connected: Mutex<Vec<MemberId>>,
     /// While somebody holds this, no frame is taken.
     closed: Mutex<()>,
@@ -56,6 +57,7 @@ impl Handler for Recorder {
     }
 
     fn question(&self, from: Option<MemberId>, bytes: Vec<u8>) -> BoxFuture<Vec<u8>> {
+        self.questions.fetch_add(1, SeqCst);
         Box::pin(async move {
             if bytes == b"never" {
                 std::future::pending::<()>().await;
