@@ -1,5 +1,6 @@
 //! A member serves its clients: sessions, wishes, releases, promises.
 
+use crate::guard::known;
 use crate::lock::{Lock, Waiter};
 use crate::member::{Due, Member, Message};
 use crate::session::{Session, Stage};
@@ -84,7 +85,7 @@ impl<P: MutualExclusion> Member<P> {
             order: self.order,
         };
         self.set(acquisition, Stage::Waiting(name.clone()));
-        self.locks.entry(name.clone()).or_insert_with(|| Lock::new(&name)).queue.push_back(waiter);
+        known(&mut self.locks, &mut self.slots, &name).queue.push_back(waiter);
         if let Some(patience) = wish.patience_ns {
             self.due.insert((now.saturating_add(patience), Due::Patience(acquisition)));
         }

@@ -3,8 +3,10 @@
 //! Whatever passes can be wrong, but it cannot make a member panic, run for ever, or grow without bound. What does not pass is
 //! left out and told in a [`Note::Refused`](crate::Note::Refused). Of what correct members say, everything passes.
 
+use crate::lock::Lock;
 use crate::member::{Member, Message};
 use crate::{Body, Fence, Frame, Kind, LockMessage, LockName, Node, Packet, Renewal, Tag, View, Words};
+use alloc::collections::BTreeMap;
 use lockkeeper_core::algorithms::k_mutual_exclusion::KMutualExclusion;
 use lockkeeper_core::algorithms::readers_writers::ReadersWriters;
 use lockkeeper_core::mutex::LARGEST_NUMBER;
@@ -14,8 +16,8 @@ use lockkeeper_core::{Mode, MutualExclusion};
 pub const LONGEST_NAME: usize = 1024;
 /// The longest owner, and the longest purpose, in bytes.
 pub const LONGEST_TAG: usize = 1024;
-/// The most permits of a semaphore: a member plays a site for each.
-pub const MOST_PERMITS: u32 = 1024;
+/// The most permits of a semaphore: a member plays a site for each, and each of them may ask all others.
+pub const MOST_PERMITS: u32 = 256;
 /// The most members of a view.
 pub const MOST_MEMBERS: usize = 1024;
 /// How many lives of members that are in no view are remembered.
@@ -126,8 +128,26 @@ impl<P: MutualExclusion> Member<P> {
 
     /// Whether this lock is known, or can be.
     pub(crate) fn has_room_for(&self, lock: &LockName) -> bool {
-        lock.is_possible() && (self.locks.len() < self.config.most_locks || self.locks.contains_key(lock))
+        let room = || self.slots + crate::instance::slots(lock.kind) <= self.config.most_locks;
+        lock.is_possible() && (self.locks.contains_key(lock) || room())
     }
+
+    /// Some locks are not known any more.
+    pub(crate) fn count_slots(&mut self) {
+        self.slots = self.locks.keys().map(|name| crate::instance::slots(name.kind)).sum();
+    }
+}
+
+/// The lock, which is known from now on.
+pub(crate) fn known<'a, P: MutualExclusion>(
+    locks: &'a mut BTreeMap<LockName, Lock<P>>,
+    slots: &mut usize,
+    name: &LockName,
+) -> &'a mut Lock<P> {
+    locks.entry(name.clone()).or_insert_with(|| {
+        *slots += crate::instance::slots(name.kind);
+        Lock::new(name)
+    })
 }
 
 fn check_hold(lock: &LockName, mode: Mode, units: u32) -> Verdict {

@@ -72,6 +72,8 @@ pub struct Member<P: MutualExclusion> {
     /// Frames of views that have not started here: unacknowledged until they have.
     pub(crate) early: Vec<Frame<Message<P>>>,
     pub(crate) locks: BTreeMap<LockName, Lock<P>>,
+    /// How many sites this member plays or could play for all of them.
+    pub(crate) slots: usize,
     /// Who held what when the view started.
     pub(crate) start_holds: BTreeMap<LockName, Vec<Held>>,
     pub(crate) sessions: BTreeMap<SessionId, Session>,
@@ -123,6 +125,7 @@ impl<P: MutualExclusion> Member<P> {
             links: BTreeMap::new(),
             early: Vec::new(),
             locks: BTreeMap::new(),
+            slots: 0,
             start_holds: BTreeMap::new(),
             sessions: BTreeMap::new(),
             due: BTreeSet::new(),

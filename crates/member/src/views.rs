@@ -178,6 +178,7 @@ impl<P: MutualExclusion> Member<P> {
             lock.stop();
             lock.is_busy()
         });
+        self.count_slots();
         self.resume(now, out);
         self.take_early(now, epoch, out);
     }
