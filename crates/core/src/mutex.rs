@@ -43,6 +43,9 @@ impl fmt::Display for Phase {
     }
 }
 
+/// No clock and no counter of a correct system ever gets here; from here on, counting never overflows either.
+pub const LARGEST_NUMBER: u64 = u64::MAX / 4;
+
 /// A protocol that lets one site at a time into the critical section, or as many as [`sharing`](Self::sharing) says.
 pub trait MutualExclusion: Protocol<Input = Ask, Output = Entered> {
     /// What a person should know about the algorithm.
@@ -128,6 +131,19 @@ pub trait MutualExclusion: Protocol<Input = Ask, Output = Entered> {
     /// How many tokens travel in this message.
     fn tokens_in(_message: &Self::Message) -> u32 {
         0
+    }
+
+    /// Whether a site of a system of at most so many sites can have sent this: it names sites that exist, lists no more than there
+    /// are, and its numbers are not about to overflow ([`LARGEST_NUMBER`]). A driver whose messages come from outside asks BEFORE
+    /// it delivers one.
+    fn plausible(_message: &Self::Message, _sites: usize) -> bool {
+        true
+    }
+
+    /// Whether this site can hear that from another one as things stand. `false` for what does not fit its state: a list of the
+    /// wrong length, a second request of a site that can only have one, a request that came back to its asker. Asked together with [`plausible`](Self::plausible).
+    fn awaits(&self, _from: SiteId, _message: &Self::Message) -> bool {
+        true
     }
 
     /// What must hold of this site's state after every step. Cheap: every run checks it at every step.

@@ -1,9 +1,10 @@
 //! A member serves its clients: sessions, wishes, releases, promises.
 
+use crate::guard::known;
 use crate::lock::{Lock, Waiter};
 use crate::member::{Due, Member, Message};
 use crate::session::{Session, Stage};
-use crate::{Acquisition, Birth, Ended, Flaw, Kind, LockName, Out, SessionId, ToClient, ToMember, Wish};
+use crate::{Acquisition, Birth, Ended, Flaw, LockName, Out, SessionId, ToClient, ToMember, Wish};
 use alloc::vec::Vec;
 use lockkeeper_core::{Mode, MutualExclusion};
 
@@ -65,7 +66,7 @@ impl<P: MutualExclusion> Member<P> {
             return self.answer_again(acquisition, out);
         }
         let name = wish.lock.clone();
-        if !name.kind.sharing().knows(wish.mode) || name.kind == Kind::Semaphore(0) {
+        if !name.kind.sharing().knows(wish.mode) || !self.has_room_for(&name) || wish.tag.is_too_long() {
             return self.over(acquisition, Ended::Refused, out);
         }
         if wish.reentrant && self.reenter(acquisition, &wish, out) {
@@ -84,7 +85,7 @@ impl<P: MutualExclusion> Member<P> {
             order: self.order,
         };
         self.set(acquisition, Stage::Waiting(name.clone()));
-        self.locks.entry(name.clone()).or_insert_with(|| Lock::new(&name)).queue.push_back(waiter);
+        known(&mut self.locks, &mut self.slots, &name).queue.push_back(waiter);
         if let Some(patience) = wish.patience_ns {
             self.due.insert((now.saturating_add(patience), Due::Patience(acquisition)));
         }

@@ -36,6 +36,9 @@ pub struct Config {
     pub local_in_a_row: u32,
     /// The largest clock of a fence; at this, the lock waits for a new view.
     pub largest_clock: u64,
+    /// The most locks that a member knows in one view, a semaphore counted once for each permit: a bound on its memory. Further
+    /// ones are refused.
+    pub most_locks: usize,
     /// Wrong on purpose, for the lab's tests.
     pub flaw: Option<Flaw>,
 }
@@ -59,6 +62,7 @@ impl Config {
             settle_ns: 500 * MS,
             local_in_a_row: 16,
             largest_clock: Fence::LARGEST_CLOCK,
+            most_locks: 1 << 22,
             flaw: None,
         }
     }

@@ -94,7 +94,8 @@ impl<Q: MutualExclusion> Sites<Q> {
         steps: &mut Steps<M>,
         wrap: fn(Q::Message) -> Words<M>,
     ) {
-        debug_assert!(out.timers.is_empty(), "an algorithm with timers cannot serve in a cluster");
+        // No timer runs here: nobody is suspected inside a view. Only a message that no correct member sends could arm one.
+        out.timers.clear();
         let (from, own) = (SiteId::new(self.first + slot), self.first..self.first + self.sites.len());
         for _ in out.outputs.drain(..) {
             steps.entered.push((slot, self.sites[slot].stamp()));
@@ -175,31 +176,38 @@ impl<P: MutualExclusion> Instance<P> {
         }
     }
 
-    /// A message arrives. One that is not for this kind of lock, or for no site of this member, is dropped.
-    pub fn message(&mut self, sent: Sent<Words<P::Message>>, steps: &mut Steps<P::Message>) {
+    /// A message arrives. One that is not for this kind of lock, or for no site of this member, or that no site can have sent, is
+    /// refused.
+    pub fn message(&mut self, sent: Sent<Words<P::Message>>, steps: &mut Steps<P::Message>) -> bool {
         fn step<Q: MutualExclusion, M>(
             sites: &mut Sites<Q>,
             sent: (SiteId, SiteId, u64),
             message: Q::Message,
             steps: &mut Steps<M>,
             wrap: fn(Q::Message) -> Words<M>,
-        ) {
+        ) -> bool {
             let (from, to, clock) = sent;
             let slot = to.index().checked_sub(sites.first).filter(|&slot| slot < sites.sites.len());
-            if let Some(slot) = slot.filter(|_| from.index() < sites.all) {
-                sites.step(slot, Happening::Message { from, clock, message }, steps, wrap);
+            let Some(slot) = slot.filter(|_| from.index() < sites.all) else { return false };
+            let awaited = sites.sites[slot].protocol().awaits(from, &message);
+            if !awaited || !Q::plausible(&message, sites.all) {
+                return false;
             }
+            sites.step(slot, Happening::Message { from, clock, message }, steps, wrap);
+            true
         }
         let way = (sent.from, sent.to, sent.clock);
         match (self, sent.words) {
             (Self::Mutex(sites), Words::Mutex(message)) => step(sites, way, message, steps, Words::Mutex),
             (Self::ReadersWriters(sites), Words::ReadersWriters(message)) => {
-                step(sites, way, message, steps, Words::ReadersWriters);
+                step(sites, way, message, steps, Words::ReadersWriters)
             }
             (Self::Semaphore(sites), Words::Semaphore(message)) => {
-                step(sites, way, message, steps, Words::Semaphore);
+                step(sites, way, message, steps, Words::Semaphore)
             }
-            _ => {}
+            // What was to be done is done: there is an instance.
+            (Self::Mutex(_), Words::Wake) => true,
+            _ => false,
         }
     }
 

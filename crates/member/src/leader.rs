@@ -84,6 +84,12 @@ impl Leader {
         Some(question)
     }
 
+    /// Whether one more renewal can be remembered: a bound on what broken members can make a leader keep.
+    pub fn has_room_for(&self, node: Node) -> bool {
+        const MOST: usize = 16 * crate::MOST_MEMBERS;
+        self.asked.len() < MOST && (self.heard.len() < MOST || self.heard.contains_key(&node))
+    }
+
     /// A majority has confirmed the leadership: everybody who asked, and names the newest view, gets what is left of L since R.
     pub fn confirmed(&mut self, now: u64, question: u64, view: &View, config: &Config) -> Vec<Lease> {
         let Some((_, read)) = self.confirming.take_if(|(asked, _)| *asked == question) else {

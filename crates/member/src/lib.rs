@@ -15,6 +15,7 @@
 //! | `link` | exactly once and in order between two members of a view |
 //! | `lock`, `locks`, `instance` | one lock at one member: local queue, holds, the algorithm's sites |
 //! | `session`, `clients` | a client's session at its member |
+//! | `guard` | what another member says is looked at before it is believed |
 //! | [`client`] | [`ClientSession`]: the client's half |
 //! | [`survey`] | who holds and waits, everywhere; [`why`] somebody waits |
 //! | [`fence`] | [`Fence`]: (epoch, clock) in one number |
@@ -29,6 +30,7 @@ pub mod config;
 pub mod fence;
 pub mod flaws;
 mod gather;
+mod guard;
 mod ids;
 mod instance;
 mod leader;
@@ -46,6 +48,7 @@ pub use client::{ClientSession, Progress};
 pub use config::Config;
 pub use fence::Fence;
 pub use flaws::Flaw;
+pub use guard::{LONGEST_NAME, LONGEST_TAG, MOST_MEMBERS, MOST_PERMITS};
 pub use ids::{Acquisition, Kind, LockName, MemberId, Node, SessionId};
 pub use link::Packet;
 pub use member::Member;

@@ -30,8 +30,9 @@ pub(crate) struct Link<T> {
 }
 
 impl<T: Clone> Link<T> {
-    /// How many payloads may arrive ahead of their turn: a limit on what a broken peer can make us keep.
-    const MOST_EARLY: usize = 1 << 16;
+    /// How far ahead of its turn a payload may arrive: a limit on what a broken peer can make us keep. What is left out was not
+    /// acknowledged, and comes again.
+    const MOST_EARLY: u64 = 1 << 12;
 
     pub fn new(now: u64) -> Self {
         Self {
@@ -58,12 +59,17 @@ impl<T: Clone> Link<T> {
 
     /// Takes a packet in; gives what may be delivered now, in order, and whether an acknowledgement is due.
     pub fn receive(&mut self, now: u64, packet: Packet<T>, deliver: &mut VecDeque<T>) -> bool {
+        // Nobody can have what was not sent.
+        if packet.acknowledged > self.next_to_send {
+            return false;
+        }
         while self.unacknowledged.front().is_some_and(|&(number, _)| number < packet.acknowledged) {
             self.unacknowledged.pop_front();
             self.progress_ns = now;
         }
         let Some((number, payload)) = packet.payload else { return false };
-        if number >= self.next_to_deliver && self.early.len() < Self::MOST_EARLY {
+        let window = self.next_to_deliver..self.next_to_deliver + Self::MOST_EARLY;
+        if window.contains(&number) {
             self.early.insert(number, payload);
             while let Some(payload) = self.early.remove(&self.next_to_deliver) {
                 self.next_to_deliver += 1;

@@ -118,7 +118,8 @@ impl<P: MutualExclusion> Lock<P> {
         }
         for &(place, mode, units) in &start.holders {
             if place == start.place {
-                self.slots[..units as usize].fill(Slot::Inside(mode, None));
+                let units = (units as usize).min(self.slots.len());
+                self.slots[..units].fill(Slot::Inside(mode, None));
             }
         }
         self.in_a_row = 0;
@@ -140,12 +141,12 @@ impl<P: MutualExclusion> Lock<P> {
         Some((mode, units))
     }
 
-    pub fn message(&mut self, sent: Sent<Words<P::Message>>, wants: &mut Wants<P::Message>) {
+    /// Tells whether the message made sense.
+    pub fn message(&mut self, sent: Sent<Words<P::Message>>, wants: &mut Wants<P::Message>) -> bool {
         let mut steps = Steps::default();
-        if let Some(instance) = &mut self.instance {
-            instance.message(sent, &mut steps);
-        }
+        let taken = self.instance.as_mut().is_none_or(|instance| instance.message(sent, &mut steps));
         self.take(steps, wants);
+        taken
     }
 
     fn take(&mut self, steps: Steps<P::Message>, wants: &mut Wants<P::Message>) {

@@ -1,8 +1,9 @@
 //! A member looks after its locks: instances on demand, messages to other members, grants to clients.
 
+use crate::guard::known;
 use crate::instance::{Sent, Start};
 use crate::link::Link;
-use crate::lock::{Lock, Rules, Wants};
+use crate::lock::{Rules, Wants};
 use crate::member::{Due, Member, Message};
 use crate::session::Stage;
 use crate::{Body, Flaw, LockMessage, LockName, Out, ToClient, Words};
@@ -29,7 +30,7 @@ impl<P: MutualExclusion> Member<P> {
             holders.retain(|&(at, _, _)| at != place);
         }
         let start = Start { lock: name, members, place, holders, settings: &self.config.settings };
-        let lock = self.locks.entry(name.clone()).or_insert_with(|| Lock::new(name));
+        let lock = known(&mut self.locks, &mut self.slots, name);
         if lock.has_instance() {
             return;
         }

@@ -74,6 +74,8 @@ pub struct Member<P: MutualExclusion> {
     /// Frames of views that have not started here: unacknowledged until they have.
     pub(crate) early: Vec<Frame<Message<P>>>,
     pub(crate) locks: BTreeMap<LockName, Lock<P>>,
+    /// How many sites this member plays or could play for all of them.
+    pub(crate) slots: usize,
     /// Who held what when the view started.
     pub(crate) start_holds: BTreeMap<LockName, Vec<Held>>,
     pub(crate) sessions: BTreeMap<SessionId, Session>,
@@ -127,6 +129,7 @@ impl<P: MutualExclusion> Member<P> {
             links: BTreeMap::new(),
             early: Vec::new(),
             locks: BTreeMap::new(),
+            slots: 0,
             start_holds: BTreeMap::new(),
             sessions: BTreeMap::new(),
             due: BTreeSet::new(),
@@ -235,6 +238,9 @@ impl<P: MutualExclusion> Member<P> {
         let from = frame.from;
         if frame.life.is_some_and(|life| life != self.me.incarnation) {
             return;
+        }
+        if let Err(why) = self.check(&frame) {
+            return out.notes.push(Note::Refused { from, why });
         }
         match frame.body {
             Body::Renew(renewal) => self.renew(now, from, renewal, out),

@@ -348,6 +348,13 @@ pub enum Note {
         /// Of the view.
         epoch: u64,
     },
+    /// Something that another member said makes no sense, and was left out: it is of another version, or broken.
+    Refused {
+        /// Who said it.
+        from: Node,
+        /// What is wrong with it.
+        why: &'static str,
+    },
     /// This life of the member is over: drop it, and begin another.
     Excluded,
     /// The answer to [`Event::Survey`]: what each member told. Whoever is in the view and not here did not answer in time.

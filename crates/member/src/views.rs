@@ -184,6 +184,7 @@ impl<P: MutualExclusion> Member<P> {
             lock.stop();
             lock.is_busy()
         });
+        self.count_slots();
         self.resume(now, out);
         self.take_early(now, epoch, out);
     }
@@ -242,7 +243,7 @@ impl<P: MutualExclusion> Member<P> {
                 && present.is_some()
                 && let Some((_, message)) = packet.payload
             {
-                self.lock_message(now, message, out);
+                self.deliver(now, from, message, out);
             }
             return;
         }
@@ -256,16 +257,38 @@ impl<P: MutualExclusion> Member<P> {
             self.send(from, Body::Link { epoch, packet }, out);
         }
         for message in delivered {
-            self.lock_message(now, message, out);
+            self.lock_message(now, from, message, out);
         }
     }
 
-    fn lock_message(&mut self, now: u64, message: LockMessage<Message<P>>, out: &mut Out<Message<P>>) {
+    fn lock_message(
+        &mut self,
+        now: u64,
+        sender: Node,
+        message: LockMessage<Message<P>>,
+        out: &mut Out<Message<P>>,
+    ) {
+        if let Err(why) = self.check_lock_message(sender, &message) {
+            return out.notes.push(Note::Refused { from: sender, why });
+        }
+        self.deliver(now, sender, message, out);
+    }
+
+    fn deliver(
+        &mut self,
+        now: u64,
+        sender: Node,
+        message: LockMessage<Message<P>>,
+        out: &mut Out<Message<P>>,
+    ) {
         let LockMessage { lock, from, to, clock, words } = message;
         self.ensure_instance(now, &lock, false, out);
         let Some(state) = self.locks.get_mut(&lock) else { return };
         let mut wants = crate::lock::Wants::default();
-        state.message(Sent { from, to, clock, words }, &mut wants);
+        if !state.message(Sent { from, to, clock, words }, &mut wants) {
+            let why = "a message that no correct member can have sent to this lock";
+            out.notes.push(Note::Refused { from: sender, why });
+        }
         self.grant_wants(now, &lock, wants, out);
         self.look_after(now, &lock, out);
     }

@@ -14,7 +14,7 @@
 //! **Pitfalls.** Without `choosing`, a site that is slow to write down its ticket is overlooked, and two enter. Tickets
 //! grow without bound as long as somebody is always there.
 
-use crate::mutex::{Channels, Cost, Family};
+use crate::mutex::{Channels, Cost, Family, LARGEST_NUMBER};
 use crate::{
     About, Ask, Entered, Expected, Field, Load, MutualExclusion, Never, Out, Phase, Protocol, Setup, SiteId,
     SiteSet, Timestamp, Vocabulary, Word,
@@ -277,6 +277,16 @@ impl MutualExclusion for BakeryMessages {
             sync_delay: None,
             client_delay: Some(if alone { 0.0 } else { 6.0 }),
         }
+    }
+
+    fn plausible(message: &Message, _sites: usize) -> bool {
+        !matches!(message, Message::Number(number) | Message::AwaitTurn(number) if *number > LARGEST_NUMBER)
+    }
+
+    fn awaits(&self, from: SiteId, message: &Message) -> bool {
+        // A site has one ticket, and waits for the answer before it takes another.
+        !matches!(message, Message::AwaitTurn(_))
+            || self.await_turn.iter().all(|waiting| waiting.site != from)
     }
 
     fn invariant(&self) -> Result<(), &'static str> {

@@ -282,6 +282,12 @@ impl MutualExclusion for Centralized {
         if options.denied { &[] } else { &["DENIED", "learns that it has to wait"] }
     }
 
+    fn awaits(&self, from: SiteId, message: &Message) -> bool {
+        // A site asks once at a time, and gives the right back before it asks again.
+        let known = |desk: &Desk| desk.holder == Some(from) || desk.queue.contains(&from);
+        *message != Message::Enter || !self.desk.as_ref().is_some_and(known)
+    }
+
     fn invariant(&self) -> Result<(), &'static str> {
         match &self.desk {
             Some(desk) if desk.holder.is_none() && !desk.queue.is_empty() => {

@@ -22,7 +22,7 @@
 use super::failover_messages::{Message, Term, Timer};
 use crate::election::TIMEOUT_MILLI_T;
 use crate::elections::elector::{self, Choice, Elector, Electorate, Event};
-use crate::mutex::{Channels, Cost, Family, Setting, Settings, list, parse_site};
+use crate::mutex::{Channels, Cost, Family, LARGEST_NUMBER, Setting, Settings, list, parse_site};
 use crate::{
     About, Ask, Entered, Expected, Field, Load, MutualExclusion, Out, Phase, Protocol, Setup, SiteId, SiteSet,
 };
@@ -453,6 +453,19 @@ impl MutualExclusion for CentralizedFailover {
             "hears of a later term than its own and asks again in one later still",
             "asks a site that speaks of another term where it stands",
         ]
+    }
+
+    fn plausible(message: &Message, sites: usize) -> bool {
+        let (Message::Enter(term)
+        | Message::Granted(term)
+        | Message::Released(term)
+        | Message::Inquire(term, _)
+        | Message::Status(term, ..)) = message
+        else {
+            // Drivers that ask have views instead of a failure detector: nobody is suspected there, and nobody elected.
+            return false;
+        };
+        term.number <= LARGEST_NUMBER && term.coordinator.index() < sites
     }
 
     fn invariant(&self) -> Result<(), &'static str> {

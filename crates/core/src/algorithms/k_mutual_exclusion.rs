@@ -21,7 +21,7 @@
 //! the order of timestamps: which k−1 replies are the last ones is a matter of luck. A permit orders nothing, so fences rise
 //! only with k = 1.
 
-use crate::mutex::{Channels, Cost, Family, Setting, Settings, list};
+use crate::mutex::{Channels, Cost, Family, LARGEST_NUMBER, Setting, Settings, list};
 use crate::{
     About, Ask, Entered, Expected, Field, LamportClock, Load, MutualExclusion, Never, Out, Phase, Protocol,
     Setup, Sharing, SiteId, Timestamp, Vocabulary, Word,
@@ -316,6 +316,16 @@ impl MutualExclusion for KMutualExclusion {
 
     fn timestamp(&self) -> Option<Timestamp> {
         (self.phase != Phase::Idle).then(|| self.own_request())
+    }
+
+    fn plausible(message: &Message, _sites: usize) -> bool {
+        !matches!(message, Message::Request(time) if *time > LARGEST_NUMBER)
+    }
+
+    fn awaits(&self, from: SiteId, message: &Message) -> bool {
+        // So many requests cannot have been made in the time of one entry.
+        !matches!(message, Message::Request(_))
+            || self.deferred.get(&from).is_none_or(|&count| count < u32::MAX)
     }
 
     fn invariant(&self) -> Result<(), &'static str> {

@@ -19,7 +19,7 @@
 //! is the later one, its REQUEST is a later message; if it is the earlier one, its RELEASE will be. That makes 2(N−1) when
 //! everybody asks.
 
-use crate::mutex::{Channels, Cost, Family, list};
+use crate::mutex::{Channels, Cost, Family, LARGEST_NUMBER, list};
 use crate::{
     About, Ask, Entered, Expected, Field, LamportClock, Load, MutualExclusion, Never, Out, Phase, Protocol,
     Setup, SiteId, SiteSet, Timestamp, Vocabulary, Word,
@@ -288,6 +288,15 @@ impl<V: Variant> MutualExclusion for Queueing<V> {
 
     fn timestamp(&self) -> Option<Timestamp> {
         (self.phase != Phase::Idle).then(|| self.own_request())
+    }
+
+    fn plausible(message: &Message, _sites: usize) -> bool {
+        message.time() <= LARGEST_NUMBER
+    }
+
+    fn awaits(&self, from: SiteId, message: &Message) -> bool {
+        // A site asks once at a time, and its RELEASE comes before its next REQUEST.
+        !matches!(message, Message::Request(_)) || self.queue.iter().all(|queued| queued.site != from)
     }
 
     fn invariant(&self) -> Result<(), &'static str> {

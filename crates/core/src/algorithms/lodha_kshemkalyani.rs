@@ -26,7 +26,7 @@
 //! has been served. A FLUSH may come late, when its receiver has entered by other news and asks again: it is no
 //! permission. A REQUEST may come later than the news that it was served: it must not be queued then.
 
-use crate::mutex::{Channels, Cost, Family, list};
+use crate::mutex::{Channels, Cost, Family, LARGEST_NUMBER, list};
 use crate::{
     About, Ask, Entered, Expected, Field, LamportClock, Load, MutualExclusion, Never, Out, Phase, Protocol,
     Setup, SiteId, SiteSet, Timestamp, Vocabulary, Word,
@@ -295,6 +295,13 @@ impl MutualExclusion for LodhaKshemkalyani {
 
     fn timestamp(&self) -> Option<Timestamp> {
         (self.phase != Phase::Idle).then(|| self.own_request())
+    }
+
+    fn plausible(message: &Message, sites: usize) -> bool {
+        let (Message::Request(_, served) | Message::Reply(served) | Message::Flush(served)) = message;
+        let time = if let Message::Request(time, _) = message { *time } else { 0 };
+        let known = served.is_none_or(|served| served.time <= LARGEST_NUMBER && served.site.index() < sites);
+        known && time <= LARGEST_NUMBER
     }
 
     fn invariant(&self) -> Result<(), &'static str> {

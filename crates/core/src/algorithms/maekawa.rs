@@ -24,7 +24,7 @@
 //! this is safe whoever is slow or dead; it helps if the dead were arbiters only, and not inside.
 
 use super::maekawa_variants::{MoreThanHalf, RootN, RootToLeaf, Variant};
-use crate::mutex::{Settings, list};
+use crate::mutex::{LARGEST_NUMBER, Settings, list};
 use crate::quorum::{Construction, Coterie};
 use crate::{
     About, Ask, Entered, Expected, Field, LamportClock, Load, MutualExclusion, Out, Phase, Protocol, Setup,
@@ -467,6 +467,18 @@ impl<V: Variant> MutualExclusion for Quorum<V> {
 
     fn timestamp(&self) -> Option<Timestamp> {
         (self.phase != Phase::Idle).then_some(Timestamp { time: self.requested, site: self.me })
+    }
+
+    fn plausible(message: &Message, _sites: usize) -> bool {
+        message.time() <= LARGEST_NUMBER
+    }
+
+    fn awaits(&self, from: SiteId, message: &Message) -> bool {
+        // A site asks once at a time, and takes its request back before its next one.
+        let asked = |request: &Timestamp| request.site == from;
+        let arbiter = &self.arbiter;
+        !matches!(message, Message::Request(_))
+            || !(arbiter.voted_for.iter().any(asked) || arbiter.waiting.iter().any(asked))
     }
 
     fn invariant(&self) -> Result<(), &'static str> {

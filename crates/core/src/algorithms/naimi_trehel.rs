@@ -224,6 +224,15 @@ impl MutualExclusion for NaimiTrehel {
         (*message == Message::Token).into()
     }
 
+    fn plausible(message: &Message, sites: usize) -> bool {
+        !matches!(message, Message::Request(asker) if asker.index() >= sites)
+    }
+
+    fn awaits(&self, _from: SiteId, message: &Message) -> bool {
+        // Every path ends at the last asker: a request that came back would be sent round for ever.
+        *message != Message::Request(self.me)
+    }
+
     fn invariant(&self) -> Result<(), &'static str> {
         match self.phase {
             Phase::Inside if !self.has_token => Err("inside without the token"),

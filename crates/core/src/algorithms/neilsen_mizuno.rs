@@ -237,6 +237,15 @@ impl MutualExclusion for NeilsenMizuno {
         (*message == Message::Privilege).into()
     }
 
+    fn plausible(message: &Message, sites: usize) -> bool {
+        !matches!(message, Message::Request(asker) if asker.index() >= sites)
+    }
+
+    fn awaits(&self, _from: SiteId, message: &Message) -> bool {
+        // Every path ends at the last asker: a request never comes back.
+        *message != Message::Request(self.me)
+    }
+
     fn invariant(&self) -> Result<(), &'static str> {
         match self.phase {
             Phase::Idle if self.follow.is_some() => Err("somebody follows a site that does not wait"),

@@ -221,6 +221,11 @@ impl MutualExclusion for Raymond {
         (*message == Message::Privilege).into()
     }
 
+    fn awaits(&self, from: SiteId, message: &Message) -> bool {
+        // A neighbour asks once, and then waits for the privilege.
+        *message != Message::Request || !self.queue.contains(&from)
+    }
+
     fn invariant(&self) -> Result<(), &'static str> {
         if self.phase == Phase::Inside && self.holder != self.me {
             return Err("inside without the privilege");

@@ -19,7 +19,7 @@
 //! writer lets it in too early. A request says its mode on the wire: the receiver cannot guess it. Ties and clocks are as in Ricart and Agrawala's algorithm. Fences rise from a writer to the next entry
 //! and from any entry to the next writer; readers between two writers may have the same.
 
-use crate::mutex::{Channels, Cost, Family};
+use crate::mutex::{Channels, Cost, Family, LARGEST_NUMBER};
 use crate::{
     About, Ask, Entered, Expected, Field, LamportClock, Load, Mode, MutualExclusion, Never, Out, Phase,
     Protocol, Setup, Sharing, SiteId, SiteSet, Timestamp, Vocabulary, Word,
@@ -281,6 +281,10 @@ impl MutualExclusion for ReadersWriters {
 
     fn timestamp(&self) -> Option<Timestamp> {
         (self.phase != Phase::Idle).then(|| self.own_request())
+    }
+
+    fn plausible(message: &Message, _sites: usize) -> bool {
+        !matches!(message, Message::Read(time) | Message::Write(time) if *time > LARGEST_NUMBER)
     }
 
     fn invariant(&self) -> Result<(), &'static str> {

@@ -20,7 +20,7 @@
 //! With `timeout=D` a site that has waited for D goes on with the replies of the remaining sites. That helps when the
 //! silent ones are dead, and lets two in when they are slow, cut off, or inside for longer than D.
 
-use crate::mutex::{Channels, Cost, Family, Setting, Settings, TIMEOUT_VALUES};
+use crate::mutex::{Channels, Cost, Family, LARGEST_NUMBER, Setting, Settings, TIMEOUT_VALUES};
 use crate::{
     About, Ask, Entered, Expected, Field, LamportClock, Load, MutualExclusion, Out, Phase, Protocol, Setup,
     SiteId, SiteSet, Timeout, Timestamp, Vocabulary, Word,
@@ -299,6 +299,10 @@ impl MutualExclusion for RicartAgrawala {
 
     fn timestamp(&self) -> Option<Timestamp> {
         (self.phase != Phase::Idle).then(|| self.own_request())
+    }
+
+    fn plausible(message: &Message, _sites: usize) -> bool {
+        !matches!(message, Message::Request(time) if *time > LARGEST_NUMBER)
     }
 
     fn invariant(&self) -> Result<(), &'static str> {

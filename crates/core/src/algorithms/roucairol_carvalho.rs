@@ -14,7 +14,7 @@
 //! **Pitfalls.** A site that gives a permission away while it waits must ask for it back at once: REPLY *and* a fresh
 //! REQUEST.
 
-use crate::mutex::{Channels, Cost, Family};
+use crate::mutex::{Channels, Cost, Family, LARGEST_NUMBER};
 use crate::{
     About, Ask, Entered, Expected, Field, LamportClock, Load, MutualExclusion, Never, Out, Phase, Protocol,
     Setup, SiteId, SiteSet, Timestamp, Vocabulary, Word,
@@ -262,6 +262,10 @@ impl MutualExclusion for RoucairolCarvalho {
 
     fn timestamp(&self) -> Option<Timestamp> {
         (self.phase != Phase::Idle).then(|| self.own_request())
+    }
+
+    fn plausible(message: &Message, _sites: usize) -> bool {
+        !matches!(message, Message::Request(time) if *time > LARGEST_NUMBER)
     }
 
     fn invariant(&self) -> Result<(), &'static str> {

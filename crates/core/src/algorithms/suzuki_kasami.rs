@@ -14,7 +14,7 @@
 //! **Pitfalls.** A request is outstanding only if RN\[j\] = LN\[j\] + 1 exactly: a late REQUEST of long ago must not
 //! move the token. The queue is first in first out. The token is never sent while inside.
 
-use crate::mutex::{Channels, Cost, Family, list};
+use crate::mutex::{Channels, Cost, Family, LARGEST_NUMBER, list};
 use crate::{
     About, Ask, Entered, Expected, Field, Load, MutualExclusion, Never, Out, Phase, Protocol, Setup, SiteId,
     Vocabulary, Word,
@@ -261,6 +261,22 @@ impl MutualExclusion for SuzukiKasami {
 
     fn tokens_in(message: &Message) -> u32 {
         matches!(message, Message::Token(_)).into()
+    }
+
+    fn plausible(message: &Message, sites: usize) -> bool {
+        match message {
+            Message::Request(number) => *number <= LARGEST_NUMBER,
+            Message::Token(token) => {
+                token.served.len() <= sites
+                    && token.served.iter().all(|&number| number <= LARGEST_NUMBER)
+                    && token.queue.len() <= sites
+                    && token.queue.iter().all(|site| site.index() < sites)
+            }
+        }
+    }
+
+    fn awaits(&self, _from: SiteId, message: &Message) -> bool {
+        !matches!(message, Message::Token(token) if token.served.len() != self.requested.len())
     }
 
     fn invariant(&self) -> Result<(), &'static str> {

@@ -220,6 +220,13 @@ impl MutualExclusion for TokenRingParked {
         matches!(message, Message::Token(_)).into()
     }
 
+    fn plausible(message: &Message, sites: usize) -> bool {
+        match message {
+            Message::Request(site) => site.index() < sites,
+            Message::Token(wanted) => wanted.iter().all(|site| site.index() < sites),
+        }
+    }
+
     fn invariant(&self) -> Result<(), &'static str> {
         match (&self.token, self.phase) {
             (None, Phase::Inside) => Err("inside without the token"),

@@ -444,6 +444,17 @@ impl MutualExclusion for TokenRingRecovering {
         self.has_token.into()
     }
 
+    fn plausible(message: &Message, sites: usize) -> bool {
+        // What the fences of an epoch are made of must fit into them.
+        let fits =
+            |epoch: &Epoch| epoch.site.index() < sites && epoch.time.saturating_mul(sites as u64) < 1 << 31;
+        match message {
+            Message::Token(epoch) | Message::WhoHas(epoch) => fits(epoch),
+            Message::Answer(epoch, _) | Message::Welcome(_, epoch) => fits(epoch),
+            Message::Join(_) => true,
+        }
+    }
+
     fn invariant(&self) -> Result<(), &'static str> {
         if self.phase == Phase::Inside && !self.has_token {
             return Err("inside without the token");

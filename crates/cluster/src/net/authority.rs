@@ -1,0 +1,202 @@
+//! The cluster's own authority: whoever has its key decides who is a member.
+
+use super::tls::name_of;
+use lockkeeper_member::MemberId;
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose,
+};
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// The certificate that every member needs.
+pub const CERTIFICATE_FILE: &str = "authority.pem";
+/// The key that no member needs.
+pub const KEY_FILE: &str = "authority.key";
+const NAME: &str = "Lockkeeper cluster authority";
+
+/// Makes certificates for members. All times are in whole days.
+#[derive(Debug)]
+pub struct Authority {
+    certificate: String,
+    key: KeyPair,
+}
+
+/// What one member needs beside the authority's certificate.
+#[derive(Clone)]
+pub struct Issued {
+    /// In PEM.
+    pub certificate: String,
+    /// In PEM. Nobody else may see it.
+    pub key: String,
+}
+
+impl std::fmt::Debug for Issued {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Issued").field("certificate", &self.certificate).finish_non_exhaustive()
+    }
+}
+
+impl Authority {
+    /// A new one, with a new key, valid for so many days.
+    pub fn create(days: u32) -> Result<Self, String> {
+        let key = new_key()?;
+        let mut params = params(Vec::new(), days)?;
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        params.distinguished_name = authority_name();
+        let certificate = params.self_signed(&key).map_err(cannot_sign)?.pem();
+        Ok(Self { certificate, key })
+    }
+
+    /// The one that [`save`](Self::save) wrote into this folder.
+    pub fn load(folder: &Path) -> Result<Self, String> {
+        let read = |name: &str| {
+            let path = folder.join(name);
+            std::fs::read_to_string(&path).map_err(|error| format!("cannot read {}: {error}", path.display()))
+        };
+        let (certificate, key) = (read(CERTIFICATE_FILE)?, read(KEY_FILE)?);
+        let key = KeyPair::from_pem(&key)
+            .map_err(|error| format!("the key in {} cannot be used: {error}", folder.display()))?;
+        Ok(Self { certificate, key })
+    }
+
+    /// Writes certificate and key into a folder. Refuses to replace what is there: every certificate issued before would be void.
+    pub fn save(&self, folder: &Path) -> Result<(), String> {
+        write_new(&folder.join(CERTIFICATE_FILE), &self.certificate, 0o644)?;
+        write_new(&folder.join(KEY_FILE), &self.key.serialize_pem(), 0o600)
+    }
+
+    /// The certificate that members trust, in PEM.
+    pub fn certificate(&self) -> &str {
+        &self.certificate
+    }
+
+    /// A certificate for a member, with a new key. `more` are further names and addresses in it, for tools that ask for them.
+    pub fn issue(&self, member: MemberId, more: &[String], days: u32) -> Result<Issued, String> {
+        if let Some(other) = more.iter().find(|name| name.ends_with(".lockkeeper")) {
+            return Err(format!("{other:?} is a member's name: a certificate names one member and no other"));
+        }
+        let names = std::iter::once(name_of(member)).chain(more.iter().cloned()).collect();
+        self.sign(params(names, days)?)
+    }
+
+    pub(super) fn sign(&self, mut params: CertificateParams) -> Result<Issued, String> {
+        let key = new_key()?;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        params.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        params.use_authority_key_identifier_extension = true;
+        let mut own = CertificateParams::default();
+        own.distinguished_name = authority_name();
+        let issuer = Issuer::from_params(&own, &self.key);
+        let certificate = params.signed_by(&key, &issuer).map_err(cannot_sign)?.pem();
+        Ok(Issued { certificate, key: key.serialize_pem() })
+    }
+}
+
+impl Issued {
+    /// Writes `member-<id>.pem` and `member-<id>.key` into a folder, and tells their paths. Replaces what is there: a certificate
+    /// is renewed by issuing another.
+    pub fn save(&self, folder: &Path, member: MemberId) -> Result<(PathBuf, PathBuf), String> {
+        let certificate = folder.join(format!("member-{}.pem", member.0));
+        let key = folder.join(format!("member-{}.key", member.0));
+        replace(&key, &self.key, 0o600)?;
+        replace(&certificate, &self.certificate, 0o644)?;
+        Ok((certificate, key))
+    }
+}
+
+fn params(names: Vec<String>, days: u32) -> Result<CertificateParams, String> {
+    let mut params = CertificateParams::new(names.clone())
+        .map_err(|error| format!("these cannot be names in a certificate: {names:?} ({error})"))?;
+    let now = std::time::SystemTime::now();
+    // Members' clocks differ a little: a certificate must not be refused because it is too young.
+    let hour = std::time::Duration::from_secs(3600);
+    params.not_before = (now - hour).into();
+    params.not_after = (now + 24 * hour * days).into();
+    if let Some(name) = names.first() {
+        params.distinguished_name.push(DnType::CommonName, name.as_str());
+    }
+    Ok(params)
+}
+
+fn authority_name() -> rcgen::DistinguishedName {
+    let mut name = rcgen::DistinguishedName::new();
+    name.push(DnType::CommonName, NAME);
+    name
+}
+
+fn new_key() -> Result<KeyPair, String> {
+    KeyPair::generate().map_err(|error| format!("no key can be made: {error}"))
+}
+
+fn cannot_sign(error: rcgen::Error) -> String {
+    format!("no certificate can be signed: {error}")
+}
+
+/// The file has its mode from the first byte on, so that nobody reads a key before it is protected.
+fn write_new(path: &Path, text: &str, mode: u32) -> Result<(), String> {
+    let new = OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
+    new.and_then(|mut file: File| {
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    })
+    .map_err(|error| format!("cannot write {}: {error}", path.display()))
+}
+
+fn replace(path: &Path, text: &str, mode: u32) -> Result<(), String> {
+    let new = path.with_extension("new");
+    // Left over from an attempt that was cut short.
+    let _ = std::fs::remove_file(&new);
+    write_new(&new, text, mode)?;
+    std::fs::rename(&new, path).map_err(|error| format!("cannot write {}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::net::tls::{Pem, Ready, Tls};
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn what_was_saved_can_be_loaded_and_issues_valid_certificates() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path();
+        Authority::create(30).unwrap().save(folder).unwrap();
+        let (certificate, key) = Authority::load(folder)
+            .unwrap()
+            .issue(MemberId(7), &["db.example".into(), "127.0.0.1".into()], 30)
+            .unwrap()
+            .save(folder, MemberId(7))
+            .unwrap();
+        for secret in [folder.join(KEY_FILE), key.clone()] {
+            assert_eq!(std::fs::metadata(secret).unwrap().permissions().mode() & 0o777, 0o600);
+        }
+        let file = |name: &Path| Pem::File(name.to_path_buf());
+        let tls = Tls {
+            authority: file(&folder.join(CERTIFICATE_FILE)),
+            certificate: file(&certificate),
+            key: file(&key),
+        };
+        Ready::new(&tls, Some(MemberId(7))).unwrap();
+        let refused = Ready::new(&tls, Some(MemberId(8))).unwrap_err();
+        assert!(refused.contains("must name member-8.lockkeeper"), "{refused}");
+    }
+
+    #[test]
+    fn an_authority_is_not_replaced_by_accident() {
+        let folder = tempfile::tempdir().unwrap();
+        Authority::create(1).unwrap().save(folder.path()).unwrap();
+        let refused = Authority::create(1).unwrap().save(folder.path()).unwrap_err();
+        assert!(refused.contains("authority.pem"), "{refused}");
+    }
+
+    #[test]
+    fn a_certificate_names_one_member() {
+        let authority = Authority::create(1).unwrap();
+        assert!(authority.issue(MemberId(1), &["member-2.lockkeeper".into()], 1).is_err());
+    }
+}

@@ -1,0 +1,161 @@
+//! A connection once it is made: it reads, it writes, and it notices silence.
+
+use super::Limits;
+use super::counters::{Counters, Refusal};
+use super::outbox::Outbox;
+use super::records::{Incoming, Kind, Malformed};
+use super::tls::member_of;
+use lockkeeper_member::MemberId;
+use rustls::pki_types::CertificateDer;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsStream;
+
+/// Both halves of a connection, with or without TLS.
+pub(super) struct Connection {
+    pub reader: Box<dyn AsyncRead + Send + Unpin>,
+    pub writer: Box<dyn AsyncWrite + Send + Unpin>,
+    /// What the other side has shown. `None` without TLS.
+    certificate: Option<CertificateDer<'static>>,
+}
+
+impl Connection {
+    pub fn plain(stream: TcpStream) -> Self {
+        let (reader, writer) = stream.into_split();
+        Self { reader: Box::new(reader), writer: Box::new(writer), certificate: None }
+    }
+
+    pub fn tls(stream: TlsStream<TcpStream>) -> Self {
+        let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+        let certificate = shown.cloned().map(CertificateDer::into_owned);
+        let (reader, writer) = tokio::io::split(stream);
+        Self { reader: Box::new(reader), writer: Box::new(writer), certificate }
+    }
+
+    /// Whether the other side may say that it is this member. Without TLS everybody is believed.
+    pub fn can_be(&self, member: MemberId) -> bool {
+        self.certificate.as_ref().is_none_or(|shown| member_of(shown) == Some(member))
+    }
+
+    pub async fn say(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.writer.write_all(bytes).await?;
+        self.writer.flush().await
+    }
+}
+
+/// Why a connection ended.
+#[derive(Debug)]
+pub(super) enum End {
+    Closed,
+    Broken(std::io::Error),
+    Malformed(Malformed),
+    /// A record that this kind of connection does not carry.
+    Misplaced(&'static str),
+    Silent(Duration),
+    Replaced,
+    Moved,
+}
+
+impl End {
+    /// Counts what the other side did wrong.
+    pub fn count(&self, counters: &Counters) {
+        match self {
+            Self::Malformed(Malformed::TooLong { .. }) => counters.refuse(Refusal::TooLong),
+            Self::Malformed(_) | Self::Misplaced(_) => counters.refuse(Refusal::Malformed),
+            Self::Silent(_) => counters.silent.count(),
+            Self::Replaced => counters.replaced.count(),
+            Self::Closed | Self::Broken(_) | Self::Moved => {}
+        }
+    }
+}
+
+impl fmt::Display for End {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed => f.write_str("it was closed by the other side"),
+            Self::Broken(error) => error.fmt(f),
+            Self::Malformed(malformed) => malformed.fmt(f),
+            Self::Misplaced(what) => write!(f, "{what} does not belong on this connection"),
+            Self::Silent(silence) => write!(f, "nothing was heard for {silence:?}"),
+            Self::Replaced => f.write_str("a newer connection took its place"),
+            Self::Moved => f.write_str("the member has another address"),
+        }
+    }
+}
+
+/// Whether anything was heard and said lately.
+#[derive(Debug, Default)]
+pub(super) struct Pulse {
+    heard: AtomicBool,
+    said: AtomicBool,
+}
+
+/// Reads for ever, and has every batch of bytes used up.
+pub(super) async fn read(
+    mut reader: impl AsyncRead + Unpin,
+    incoming: &mut Incoming,
+    pulse: &Pulse,
+    counters: &Counters,
+    mut batch: impl FnMut(&mut Incoming) -> Result<(), End>,
+) -> End {
+    loop {
+        match reader.read_buf(incoming.room()).await {
+            Ok(0) => return End::Closed,
+            Ok(bytes) => counters.bytes_in.add(bytes),
+            Err(error) => return End::Broken(error),
+        }
+        pulse.heard.store(true, Relaxed);
+        if let Err(end) = batch(incoming) {
+            return end;
+        }
+    }
+}
+
+/// Writes for ever: all that is ready, at once.
+pub(super) async fn write(
+    mut writer: impl AsyncWrite + Unpin,
+    outbox: &Outbox,
+    pulse: &Pulse,
+    counters: &Counters,
+) -> End {
+    let mut bytes = Vec::new();
+    loop {
+        outbox.take(&mut bytes).await;
+        let written = async {
+            writer.write_all(&bytes).await?;
+            writer.flush().await
+        };
+        if let Err(error) = written.await {
+            return End::Broken(error);
+        }
+        pulse.said.store(true, Relaxed);
+        counters.writes.count();
+        counters.bytes_out.add(bytes.len());
+    }
+}
+
+/// Says something small where nothing else is said, so that the other side knows; ends when the other side does not.
+///
+/// Time is counted in turns of this loop: a process that was stopped for a while does not blame the others for it.
+pub(super) async fn keep_alive(outbox: &Outbox, pulse: &Pulse, limits: &Limits) -> End {
+    let turn = limits.ping_every / 2;
+    let mut silence = Duration::ZERO;
+    loop {
+        tokio::time::sleep(turn).await;
+        if !pulse.said.swap(false, Relaxed) {
+            // Where there is no room for it, something else is being said.
+            let _ = outbox.append(Kind::Ping, 0, |_| ());
+        }
+        if pulse.heard.swap(false, Relaxed) {
+            silence = Duration::ZERO;
+            continue;
+        }
+        silence += turn;
+        if silence >= limits.silence {
+            return End::Silent(limits.silence);
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! Making a connection to another member: address, TLS, greeting.
+
+use super::connection::{self, Connection, Pulse};
+use super::counters::{Counters, Refusal};
+use super::hello::{self, Hello, Purpose, Reply, VERSIONS};
+use super::outbox::Outbox;
+use super::records::{Incoming, Kind, Record};
+use super::tls::{Ready, Tls};
+use super::{Error, Limits, Unreachable};
+use lockkeeper_member::MemberId;
+use rustls::pki_types::ServerName;
+use std::net::SocketAddr;
+use std::sync::RwLock;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+/// Somebody who dials: a member, or a tool that is none.
+#[derive(Debug)]
+pub struct Caller {
+    pub(super) me: Option<MemberId>,
+    pub(super) cluster: String,
+    pub(super) limits: Limits,
+    allow_plain_beyond_loopback: bool,
+    tls: RwLock<Option<Ready>>,
+}
+
+/// Why no connection was made.
+#[derive(Debug)]
+pub(super) struct Failed {
+    pub why: String,
+    /// Set where somebody was refused, and not merely absent.
+    pub refusal: Option<Refusal>,
+}
+
+impl Failed {
+    fn absent(why: impl ToString) -> Self {
+        Self { why: why.to_string(), refusal: None }
+    }
+
+    fn refused(refusal: Refusal, why: impl ToString) -> Self {
+        Self { why: why.to_string(), refusal: Some(refusal) }
+    }
+}
+
+impl Caller {
+    /// `me` is `None` for a tool that is no member.
+    pub fn new(
+        me: Option<MemberId>,
+        cluster: &str,
+        tls: Option<&Tls>,
+        allow_plain_beyond_loopback: bool,
+        limits: Limits,
+    ) -> Result<Self, Error> {
+        limits.check().map_err(Error::Settings)?;
+        if cluster.is_empty() || cluster.len() > hello::LONGEST_NAME {
+            let longest = hello::LONGEST_NAME;
+            return Err(Error::Settings(format!("a cluster's name has 1 to {longest} bytes")));
+        }
+        let tls = tls.map(|tls| Ready::new(tls, me)).transpose().map_err(Error::Tls)?;
+        let (cluster, tls) = (cluster.to_owned(), RwLock::new(tls));
+        Ok(Self { me, cluster, limits, allow_plain_beyond_loopback, tls })
+    }
+
+    /// Says that it is `me`, whatever its certificate says, and however old that is.
+    #[cfg(test)]
+    pub(super) fn pretending(me: MemberId, cluster: &str, tls: &Tls) -> Self {
+        let tls = Some(Ready::unchecked(tls).unwrap());
+        let (cluster, tls) = (cluster.to_owned(), RwLock::new(tls));
+        let limits = Limits::default();
+        Self { me: Some(me), cluster, limits, allow_plain_beyond_loopback: false, tls }
+    }
+
+    /// From now on, for new connections.
+    pub(super) fn reload_tls(&self, tls: &Tls) -> Result<(), Error> {
+        let ready = Ready::new(tls, self.me).map_err(Error::Tls)?;
+        let mut present = self.tls.write().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if present.is_none() {
+            return Err(Error::Tls(
+                "this member was started without TLS, and cannot begin with it later: restart it".into(),
+            ));
+        }
+        *present = Some(ready);
+        Ok(())
+    }
+
+    pub(super) fn tls(&self) -> Option<Ready> {
+        self.tls.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+
+    /// Whether bytes may go to or come from this address.
+    pub(super) fn may_use(&self, address: &SocketAddr) -> bool {
+        self.allow_plain_beyond_loopback || address.ip().is_loopback() || self.tls().is_some()
+    }
+
+    /// One question to whoever listens at an address.
+    pub async fn ask(
+        &self,
+        address: &str,
+        question: &[u8],
+        within: Duration,
+        counters: &Counters,
+    ) -> Result<Vec<u8>, Unreachable> {
+        let asked = timeout(within, self.ask_at(address, question, counters)).await;
+        asked.unwrap_or_else(|_| Err(Unreachable(format!("no answer from {address} within {within:?}"))))
+    }
+
+    async fn ask_at(
+        &self,
+        address: &str,
+        question: &[u8],
+        counters: &Counters,
+    ) -> Result<Vec<u8>, Unreachable> {
+        let failed = |why: &str| Unreachable(format!("cannot ask {address}: {why}"));
+        let dialled = self.dial(address, None, Purpose::Questions).await;
+        let Connection { reader, writer, .. } = dialled.map_err(|error| failed(&error.why))?;
+        let (outbox, pulse) = (Outbox::new(self.limits.queue_bytes), Pulse::default());
+        outbox
+            .append(Kind::Question(0), self.limits.frame_bytes, |out| out.extend(question))
+            .map_err(|_| failed("the question is too long"))?;
+        let mut answer = None;
+        let mut incoming = Incoming::new(self.limits.frame_bytes);
+        let take = |incoming: &mut Incoming| {
+            while let Some(record) = incoming.next().map_err(connection::End::Malformed)? {
+                match record {
+                    Record::Answer(_, bytes) => answer = Some(Ok(bytes.to_vec())),
+                    Record::Declined(_) => answer = Some(Err(failed("it has too many questions to answer"))),
+                    Record::Ping => continue,
+                    _ => return Err(connection::End::Misplaced("a frame or a question")),
+                }
+                return Err(connection::End::Closed);
+            }
+            Ok(())
+        };
+        let end = tokio::select! {
+            end = connection::read(reader, &mut incoming, &pulse, counters, take) => end,
+            end = connection::write(writer, &outbox, &pulse, counters) => end,
+        };
+        answer.unwrap_or_else(|| Err(failed(&end.to_string())))
+    }
+
+    /// A connection to the member `to`, or to whoever listens there, greeted and ready.
+    pub(super) async fn dial(
+        &self,
+        address: &str,
+        to: Option<MemberId>,
+        purpose: Purpose,
+    ) -> Result<Connection, Failed> {
+        let stream = timeout(self.limits.connect_within, self.connect(address)).await;
+        let stream = stream.map_err(|_| {
+            Failed::absent(format!("no connection within {:?}", self.limits.connect_within))
+        })??;
+        let greeted = timeout(self.limits.hello_within, self.greet(stream, to, purpose)).await;
+        greeted.map_err(|_| {
+            let why = format!("no greeting within {:?}", self.limits.hello_within);
+            Failed::refused(Refusal::Slow, why)
+        })?
+    }
+
+    /// Names are resolved at every attempt: addresses change behind them.
+    async fn connect(&self, address: &str) -> Result<TcpStream, Failed> {
+        let found = tokio::net::lookup_host(address).await;
+        let found = found.map_err(|error| Failed::absent(format!("no such address: {error}")))?;
+        let mut last = Failed::absent("this name has no address");
+        for socket in found {
+            if !self.may_use(&socket) {
+                last = Failed::refused(
+                    Refusal::TlsMismatch,
+                    format!("{socket} is beyond this machine, and there is no TLS: configure certificates"),
+                );
+                continue;
+            }
+            match TcpStream::connect(socket).await {
+                Ok(stream) => return Ok(stream),
+                Err(error) => last = Failed::absent(error),
+            }
+        }
+        Err(last)
+    }
+
+    async fn greet(
+        &self,
+        stream: TcpStream,
+        to: Option<MemberId>,
+        purpose: Purpose,
+    ) -> Result<Connection, Failed> {
+        // What is written is meant to leave: whatever is ready together was written together.
+        stream.set_nodelay(true).map_err(Failed::absent)?;
+        let mut connection = match self.tls() {
+            None => Connection::plain(stream),
+            Some(tls) => {
+                let anybody = ServerName::try_from("member.lockkeeper").expect("this is a name");
+                let dialled = TlsConnector::from(tls.client).connect(anybody, stream).await;
+                let stream = dialled.map_err(|error| {
+                    Failed::refused(Refusal::Handshake, format!("no TLS with it: {error}"))
+                })?;
+                Connection::tls(stream.into())
+            }
+        };
+        let hello = Hello {
+            oldest: *VERSIONS.start(),
+            newest: *VERSIONS.end(),
+            cluster: self.cluster.clone(),
+            from: self.me,
+            to,
+            purpose,
+        };
+        connection.say(&hello::encode(&hello)).await.map_err(Failed::absent)?;
+        let reply: Reply = hello::read(&mut connection.reader).await.map_err(|error| match error {
+            hello::Unintelligible::Broken(error) => Failed::absent(format!(
+                "it broke off the greeting ({error}): its log says why, TLS on one side only or a certificate"
+            )),
+            error => Failed::refused(Refusal::Hello, error),
+        })?;
+        match reply {
+            Reply::Refused(why) => Err(Failed::refused(Refusal::Hello, why)),
+            Reply::Welcome { member, .. } if to.is_some_and(|to| to != member) => {
+                Err(Failed::refused(Refusal::Hello, hello::Why::Member(member)))
+            }
+            Reply::Welcome { member, .. } if !connection.can_be(member) => Err(Failed::refused(
+                Refusal::Identity,
+                format!("it says that it is {member}, and its certificate does not"),
+            )),
+            Reply::Welcome { version, .. } if !VERSIONS.contains(&version) => {
+                Err(Failed::refused(Refusal::Hello, format!("it wants to speak version {version}")))
+            }
+            Reply::Welcome { .. } => Ok(connection),
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! The greeting: whoever dials says who it is and what it speaks; whoever is called says the same, or why not.
+//!
+//! ```text
+//! "lockkeep" | length: u16, little endian | a Hello or a Reply, as postcard writes it; what follows it is left to later versions
+//! ```
+//!
+//! The greeting itself never changes, so that members of any two versions can tell each other that they do not understand.
+
+use lockkeeper_member::MemberId;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::ops::RangeInclusive;
+use tokio::io::{AsyncRead, AsyncReadExt};
+
+/// The versions of what is said after the greeting that this code speaks.
+pub const VERSIONS: RangeInclusive<u16> = 1..=1;
+/// The longest name of a cluster.
+pub const LONGEST_NAME: usize = 255;
+
+pub const MAGIC: &[u8; 8] = b"lockkeep";
+const LONGEST: usize = 512;
+
+/// What a connection is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Purpose {
+    /// Frames and questions of one member to another: there is one such connection each way.
+    Link,
+    /// Questions only: first contacts, and tools.
+    Questions,
+}
+
+/// What whoever dials says first.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// The oldest version that it speaks.
+    pub oldest: u16,
+    /// The newest.
+    pub newest: u16,
+    /// Of which cluster.
+    pub cluster: String,
+    /// Who dials; `None` for a tool that is no member.
+    pub from: Option<MemberId>,
+    /// Whom it expects; `None` for whoever listens there.
+    pub to: Option<MemberId>,
+    /// What for.
+    pub purpose: Purpose,
+}
+
+/// What whoever is called says then.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reply {
+    /// Go on.
+    Welcome {
+        /// In this version.
+        version: u16,
+        /// Who this is.
+        member: MemberId,
+    },
+    /// No.
+    Refused(Why),
+}
+
+/// Why a greeting is refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Why {
+    /// No version in common: those spoken here.
+    Version { oldest: u16, newest: u16 },
+    /// This is a member of another cluster.
+    Cluster(String),
+    /// This is another member.
+    Member(MemberId),
+    /// The certificate shown is not that member's.
+    Certificate,
+    /// A link, but not from a member, or from this member itself.
+    Sender,
+    /// Too many connections.
+    Busy,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Version { oldest, newest } => write!(
+                f,
+                "it speaks versions {oldest} to {newest}, and this one {} to {}: upgrade one release at a time",
+                VERSIONS.start(),
+                VERSIONS.end()
+            ),
+            Self::Cluster(name) => write!(f, "it belongs to the cluster {name:?}: check the address"),
+            Self::Member(id) => write!(f, "{id} answers there: check the address"),
+            Self::Certificate => {
+                f.write_str("the certificate shown does not name the member that shows it: check which files are configured")
+            }
+            Self::Sender => {
+                f.write_str("a link must come from another member: check that no two members have the same number")
+            }
+            Self::Busy => f.write_str("it has too many connections"),
+        }
+    }
+}
+
+/// Why no greeting was understood.
+#[derive(Debug, thiserror::Error)]
+pub enum Unintelligible {
+    /// Something else talks there.
+    #[error("this is not a greeting of Lockkeeper")]
+    Foreign,
+    /// A greeting that cannot be read.
+    #[error("the greeting cannot be read")]
+    Malformed,
+    /// The connection broke.
+    #[error(transparent)]
+    Broken(#[from] std::io::Error),
+}
+
+/// The version that both speak: the newest.
+pub fn common_version(oldest: u16, newest: u16) -> Option<u16> {
+    let version = newest.min(*VERSIONS.end());
+    (version >= oldest && version >= *VERSIONS.start()).then_some(version)
+}
+
+/// A greeting as bytes.
+pub fn encode(greeting: &impl Serialize) -> Vec<u8> {
+    let body = postcard::to_stdvec(greeting).expect("a greeting is plain data");
+    let length =
+        u16::try_from(body.len()).expect("a cluster's name is short, which was checked at the start");
+    [&MAGIC[..], &length.to_le_bytes(), &body].concat()
+}
+
+/// Reads a greeting, and nothing beyond it.
+pub async fn read<T: for<'a> Deserialize<'a>>(
+    stream: &mut (impl AsyncRead + Unpin),
+) -> Result<T, Unintelligible> {
+    let mut head = [0; MAGIC.len() + 2];
+    stream.read_exact(&mut head).await?;
+    let length = body_length(&head)?;
+    let mut body = [0; LONGEST];
+    stream.read_exact(&mut body[..length]).await?;
+    decode(&body[..length])
+}
+
+/// How long the body is, if the head is that of a greeting.
+pub fn body_length(head: &[u8; 10]) -> Result<usize, Unintelligible> {
+    let Some(length) = head.strip_prefix(MAGIC) else { return Err(Unintelligible::Foreign) };
+    let length = usize::from(u16::from_le_bytes([length[0], length[1]]));
+    if length > LONGEST {
+        return Err(Unintelligible::Malformed);
+    }
+    Ok(length)
+}
+
+/// The body of a greeting.
+pub fn decode<T: for<'a> Deserialize<'a>>(body: &[u8]) -> Result<T, Unintelligible> {
+    postcard::take_from_bytes(body).map(|(greeting, _)| greeting).map_err(|_| Unintelligible::Malformed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn hello() -> Hello {
+        let (from, to) = (Some(MemberId(1)), Some(MemberId(2)));
+        Hello { oldest: 1, newest: 3, cluster: "canal".into(), from, to, purpose: Purpose::Link }
+    }
+
+    #[tokio::test]
+    async fn a_greeting_of_a_later_version_may_say_more() {
+        let mut bytes = encode(&hello());
+        bytes.extend(b"more");
+        let length = u16::try_from(bytes.len() - 10).unwrap();
+        bytes[8..10].copy_from_slice(&length.to_le_bytes());
+        let read: Hello = read(&mut &bytes[..]).await.unwrap();
+        assert_eq!(read, hello());
+    }
+
+    #[tokio::test]
+    async fn what_is_no_greeting_is_refused() {
+        let of = async |bytes: &[u8]| read::<Hello>(&mut &bytes[..]).await.unwrap_err();
+        assert!(matches!(of(b"GET / HTTP/1.1\r\n\r\n").await, Unintelligible::Foreign));
+        assert!(matches!(of(b"lockkeep\xff\xff").await, Unintelligible::Malformed));
+        assert!(matches!(of(b"lockkeep\x01\x00\x01").await, Unintelligible::Malformed));
+        assert!(matches!(of(b"lockkeep\x09\x00\x01").await, Unintelligible::Broken(_)));
+    }
+
+    #[test]
+    fn the_newest_version_in_common_is_spoken() {
+        let (oldest, newest) = (*VERSIONS.start(), *VERSIONS.end());
+        assert_eq!(common_version(oldest, newest), Some(newest));
+        assert_eq!(common_version(newest, newest + 5), Some(newest));
+        assert_eq!(common_version(newest + 1, newest + 5), None);
+        assert_eq!(common_version(0, oldest - 1), None);
+        assert_eq!(common_version(u16::MAX, 0), None);
+    }
+}

@@ -1,0 +1,238 @@
+//! Another member, as this one reaches it: one connection that is made again whenever it breaks, and what is under way to it.
+
+use super::connection::{self, End, Pulse};
+use super::hello::Purpose;
+use super::outbox::{NotTaken, Outbox};
+use super::records::{Incoming, Kind, Record};
+use super::{Shared, Unreachable};
+use lockkeeper_member::MemberId;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{Notify, oneshot, watch};
+use tokio::time::{Instant, timeout};
+use tracing::{debug, info, warn};
+
+type Answer = Result<Vec<u8>, Unreachable>;
+
+/// Whether the other member can be reached.
+#[derive(Clone, Debug)]
+enum Reach {
+    /// Nobody has tried yet.
+    Unknown,
+    Up,
+    Down(String),
+}
+
+/// Another member.
+pub(super) struct Peer {
+    pub id: MemberId,
+    address: watch::Sender<String>,
+    outbox: Outbox,
+    reach: watch::Sender<Reach>,
+    /// It has just connected to us, so it can be reached.
+    heard: Notify,
+    questions: AtomicU64,
+    waiting: Mutex<BTreeMap<u64, oneshot::Sender<Answer>>>,
+}
+
+impl Peer {
+    pub fn new(id: MemberId, address: String, shared: &Shared) -> Self {
+        Self {
+            id,
+            address: watch::Sender::new(address),
+            outbox: Outbox::new(shared.caller.limits.waiting_bytes),
+            reach: watch::Sender::new(Reach::Unknown),
+            heard: Notify::new(),
+            questions: AtomicU64::new(0),
+            waiting: Mutex::new(BTreeMap::new()),
+        }
+    }
+
+    /// A new address is tried at once.
+    pub fn set_address(&self, address: String) {
+        self.address.send_if_modified(|present| {
+            let new = *present != address;
+            *present = address;
+            new
+        });
+    }
+
+    /// It has just connected to us: if we cannot reach it, now is the time to try.
+    pub fn heard(&self) {
+        self.heard.notify_waiters();
+    }
+
+    pub fn is_up(&self) -> bool {
+        matches!(*self.reach.borrow(), Reach::Up)
+    }
+
+    pub fn under_way(&self) -> usize {
+        self.outbox.under_way()
+    }
+
+    pub fn send(&self, longest: usize, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), NotTaken> {
+        self.outbox.append(Kind::Frame, longest, write)
+    }
+
+    /// Asks over the connection, once there is one. An attempt to connect that fails meanwhile is an answer too.
+    pub async fn ask(&self, question: &[u8], longest: usize, within: Duration) -> Answer {
+        let asked = timeout(within, self.ask_when_up(question, longest)).await;
+        asked.unwrap_or_else(|_| Err(Unreachable(format!("no answer from {} within {within:?}", self.id))))
+    }
+
+    async fn ask_when_up(&self, question: &[u8], longest: usize) -> Answer {
+        let mut reach = self.reach.subscribe();
+        while !self.is_up() {
+            if reach.changed().await.is_err() {
+                return Err(Unreachable(format!("{} is not a member any more", self.id)));
+            }
+            if let Reach::Down(why) = &*reach.borrow_and_update() {
+                return Err(Unreachable(format!("cannot reach {}: {why}", self.id)));
+            }
+        }
+        let number = self.questions.fetch_add(1, Relaxed);
+        let (tell, answer) = oneshot::channel();
+        self.waiting().insert(number, tell);
+        let _forget = Forget { peer: self, number };
+        self.outbox
+            .append(Kind::Question(number), longest, |out| out.extend(question))
+            .map_err(|why| Unreachable(format!("cannot ask {}: {why:?}", self.id)))?;
+        answer.await.unwrap_or_else(|_| Err(Unreachable(format!("the connection to {} broke", self.id))))
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, BTreeMap<u64, oneshot::Sender<Answer>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn answered(&self, number: u64, answer: Answer) {
+        if let Some(asker) = self.waiting().remove(&number) {
+            // Whoever asked may have gone.
+            let _ = asker.send(answer);
+        }
+    }
+
+    /// The connection is gone, and what was under way with it: the members' links know what was not acknowledged.
+    fn lost(&self, why: String, waiting_bytes: usize) {
+        self.outbox.clear();
+        self.outbox.set_limit(waiting_bytes);
+        self.down(why);
+    }
+
+    /// It cannot be reached. What waits for a connection goes on waiting, within its bound; whoever asked has an answer.
+    pub fn down(&self, why: String) {
+        self.reach.send_replace(Reach::Down(why));
+        self.waiting().clear();
+    }
+}
+
+/// A question that nobody waits for is forgotten.
+struct Forget<'a> {
+    peer: &'a Peer,
+    number: u64,
+}
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        self.peer.waiting().remove(&self.number);
+    }
+}
+
+/// Keeps the connection to a peer for ever.
+pub(super) async fn keep_connected(shared: Arc<Shared>, peer: Arc<Peer>) {
+    let limits = &shared.caller.limits;
+    let mut backoff = Backoff { next: limits.backoff_least, most: limits.backoff_most };
+    let mut address = peer.address.subscribe();
+    let mut told = String::new();
+    loop {
+        let target = address.borrow_and_update().clone();
+        let since = Instant::now();
+        match shared.caller.dial(&target, Some(peer.id), Purpose::Link).await {
+            Ok(connection) => {
+                info!(peer = %peer.id, address = target, "connected");
+                told.clear();
+                let end = stay_connected(&shared, &peer, connection, &mut address).await;
+                info!(peer = %peer.id, address = target, "connection lost: {end}");
+                peer.lost(end.to_string(), limits.waiting_bytes);
+            }
+            Err(failed) => {
+                shared.counters.connects_failed.count();
+                if let Some(refusal) = failed.refusal {
+                    shared.counters.refuse(refusal);
+                }
+                // Once is enough for people, until something changes.
+                if failed.why == told {
+                    debug!(peer = %peer.id, address = target, "cannot connect: {}", failed.why);
+                } else {
+                    warn!(peer = %peer.id, address = target, "cannot connect: {}", failed.why);
+                    told.clone_from(&failed.why);
+                }
+                peer.down(failed.why);
+            }
+        }
+        // A connection that breaks as soon as it is made is no success.
+        if since.elapsed() > limits.silence {
+            backoff.next = limits.backoff_least;
+        }
+        tokio::select! {
+            () = tokio::time::sleep(backoff.turn()) => {}
+            () = peer.heard.notified() => {}
+            changed = address.changed() => if changed.is_err() { return },
+        }
+    }
+}
+
+async fn stay_connected(
+    shared: &Shared,
+    peer: &Peer,
+    connection: connection::Connection,
+    address: &mut watch::Receiver<String>,
+) -> End {
+    let (limits, counters, pulse) = (&shared.caller.limits, &shared.counters, Pulse::default());
+    counters.connects.count();
+    peer.outbox.set_limit(limits.queue_bytes);
+    peer.reach.send_replace(Reach::Up);
+    shared.handler.connected(peer.id);
+    let answers = |incoming: &mut Incoming| take_answers(peer, incoming);
+    let mut incoming = Incoming::new(limits.frame_bytes);
+    let end = tokio::select! {
+        end = connection::read(connection.reader, &mut incoming, &pulse, counters, answers) => end,
+        end = connection::write(connection.writer, &peer.outbox, &pulse, counters) => end,
+        end = connection::keep_alive(&peer.outbox, &pulse, limits) => end,
+        _ = address.changed() => End::Moved,
+    };
+    end.count(counters);
+    end
+}
+
+fn take_answers(peer: &Peer, incoming: &mut Incoming) -> Result<(), End> {
+    while let Some(record) = incoming.next().map_err(End::Malformed)? {
+        match record {
+            Record::Ping => {}
+            Record::Answer(number, bytes) => peer.answered(number, Ok(bytes.to_vec())),
+            Record::Declined(number) => {
+                let why = format!("{} has too many questions to answer", peer.id);
+                peer.answered(number, Err(Unreachable(why)));
+            }
+            Record::Frame(_) | Record::Question(..) => return Err(End::Misplaced("a frame or a question")),
+        }
+    }
+    Ok(())
+}
+
+/// How long to wait before the next attempt: twice as long each time, up to a bound, and never all at the same moment.
+struct Backoff {
+    next: Duration,
+    most: Duration,
+}
+
+impl Backoff {
+    fn turn(&mut self) -> Duration {
+        let turn = self.next;
+        self.next = (turn * 2).min(self.most);
+        // Between half and all of it. Without the system's randomness, all of it.
+        let random = getrandom::u32().map_or(1.0, |random| f64::from(random) / f64::from(u32::MAX));
+        turn.mul_f64(0.5 + random / 2.0)
+    }
+}

@@ -1,0 +1,264 @@
+//! What goes over a connection after the greeting: records, each with its length in front.
+//!
+//! ```text
+//! length: u32, little endian | kind: u8 | number: u64, of questions and answers only | the bytes themselves
+//! ```
+//!
+//! Reading allocates for bytes that have come, never for bytes that were announced.
+
+use std::fmt;
+
+/// The bytes of the length itself.
+const LENGTH: usize = 4;
+/// Kind and number: what a record may have beside its bytes.
+const HEAD: usize = 9;
+/// How much room a reader offers to the network at least.
+const ROOM: usize = 16 * 1024;
+/// A buffer larger than this is given back once it is empty.
+const KEPT: usize = 1024 * 1024;
+
+/// What a record is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Record<'a> {
+    /// I am still here.
+    Ping,
+    /// From member to member; the member's links know what is in it.
+    Frame(&'a [u8]),
+    /// An answer is wanted.
+    Question(u64, &'a [u8]),
+    /// To the question of this number.
+    Answer(u64, &'a [u8]),
+    /// There will be no answer to the question of this number: too many are under way.
+    Declined(u64),
+}
+
+/// Why a stream of records cannot be read on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Malformed {
+    /// A record is announced that is longer than the limit.
+    TooLong { announced: usize, limit: usize },
+    /// A record that this version does not know.
+    UnknownKind(u8),
+    /// A record that ends before its number does, or goes on where nothing may follow.
+    WrongLength { kind: u8, length: usize },
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TooLong { announced, limit } => {
+                write!(f, "a record of {announced} bytes was announced, and the limit is {limit}")
+            }
+            Self::UnknownKind(kind) => write!(f, "a record of the unknown kind {kind}"),
+            Self::WrongLength { kind, length } => {
+                write!(f, "a record of kind {kind} cannot have {length} bytes")
+            }
+        }
+    }
+}
+
+/// Appends a record whose bytes `write` appends. Tells how long these bytes are, or leaves everything as it was if they are more
+/// than the limit.
+pub fn append(
+    out: &mut Vec<u8>,
+    kind: Kind,
+    limit: usize,
+    write: impl FnOnce(&mut Vec<u8>),
+) -> Option<usize> {
+    let before = out.len();
+    out.extend([0; LENGTH]);
+    out.push(kind.code());
+    if let Some(number) = kind.number() {
+        out.extend(number.to_le_bytes());
+    }
+    let head = out.len();
+    write(out);
+    let length = out.len().checked_sub(head).filter(|&length| length <= limit);
+    let announced = u32::try_from(out.len() - before - LENGTH).ok();
+    match (length, announced) {
+        (Some(length), Some(announced)) => {
+            out[before..before + LENGTH].copy_from_slice(&announced.to_le_bytes());
+            Some(length)
+        }
+        _ => {
+            out.truncate(before);
+            None
+        }
+    }
+}
+
+/// The head of a record that is to be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Ping,
+    Frame,
+    Question(u64),
+    Answer(u64),
+    Declined(u64),
+}
+
+impl Kind {
+    fn code(self) -> u8 {
+        match self {
+            Self::Ping => 0,
+            Self::Frame => 1,
+            Self::Question(_) => 2,
+            Self::Answer(_) => 3,
+            Self::Declined(_) => 4,
+        }
+    }
+
+    fn number(self) -> Option<u64> {
+        match self {
+            Self::Ping | Self::Frame => None,
+            Self::Question(number) | Self::Answer(number) | Self::Declined(number) => Some(number),
+        }
+    }
+}
+
+/// The bytes that have come and are not used up.
+#[derive(Debug)]
+pub struct Incoming {
+    bytes: Vec<u8>,
+    used: usize,
+    limit: usize,
+}
+
+impl Incoming {
+    /// Reads records whose own bytes are at most `limit`.
+    pub fn new(limit: usize) -> Self {
+        Self { bytes: Vec::new(), used: 0, limit }
+    }
+
+    /// Where the next bytes from the network go. Grows with what has come: it at most doubles.
+    pub fn room(&mut self) -> &mut Vec<u8> {
+        if self.used == self.bytes.len() {
+            self.bytes.clear();
+            self.used = 0;
+            if self.bytes.capacity() > KEPT {
+                self.bytes = Vec::new();
+            }
+        } else if self.used > 0 && self.bytes.capacity() - self.bytes.len() < ROOM {
+            self.bytes.drain(..self.used);
+            self.used = 0;
+        }
+        if self.bytes.capacity() - self.bytes.len() < ROOM {
+            self.bytes.reserve(ROOM.max(self.bytes.len()));
+        }
+        &mut self.bytes
+    }
+
+    /// The next whole record, if it has come.
+    pub fn next(&mut self) -> Result<Option<Record<'_>>, Malformed> {
+        let Some((length, rest)) = self.bytes[self.used..].split_first_chunk::<LENGTH>() else {
+            return Ok(None);
+        };
+        let length = u32::from_le_bytes(*length) as usize;
+        if length > self.limit + HEAD {
+            return Err(Malformed::TooLong { announced: length, limit: self.limit });
+        }
+        if rest.len() < length {
+            return Ok(None);
+        }
+        let from = self.used + LENGTH;
+        self.used = from + length;
+        read(&self.bytes[from..from + length]).map(Some)
+    }
+
+    /// How much memory it has, for tests and for the curious.
+    pub fn capacity(&self) -> usize {
+        self.bytes.capacity()
+    }
+}
+
+fn read(record: &[u8]) -> Result<Record<'_>, Malformed> {
+    let Some((&kind, rest)) = record.split_first() else {
+        return Err(Malformed::WrongLength { kind: 0, length: 0 });
+    };
+    let wrong = Malformed::WrongLength { kind, length: record.len() };
+    let numbered = || {
+        let (number, rest) = rest.split_first_chunk::<8>().ok_or(wrong)?;
+        Ok((u64::from_le_bytes(*number), rest))
+    };
+    match kind {
+        0 if rest.is_empty() => Ok(Record::Ping),
+        1 => Ok(Record::Frame(rest)),
+        2 => numbered().map(|(number, bytes)| Record::Question(number, bytes)),
+        3 => numbered().map(|(number, bytes)| Record::Answer(number, bytes)),
+        4 => match numbered()? {
+            (number, []) => Ok(Record::Declined(number)),
+            _ => Err(wrong),
+        },
+        0 => Err(wrong),
+        _ => Err(Malformed::UnknownKind(kind)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_come_out_as_they_went_in_however_they_are_cut() {
+        let mut bytes = Vec::new();
+        append(&mut bytes, Kind::Frame, 100, |out| out.extend(b"one")).unwrap();
+        append(&mut bytes, Kind::Ping, 100, |_| ()).unwrap();
+        append(&mut bytes, Kind::Question(7), 100, |out| out.extend(b"two")).unwrap();
+        append(&mut bytes, Kind::Answer(u64::MAX), 100, |_| ()).unwrap();
+        append(&mut bytes, Kind::Declined(3), 100, |_| ()).unwrap();
+        for piece in 1..=bytes.len() {
+            let mut incoming = Incoming::new(100);
+            let mut seen = Vec::new();
+            for chunk in bytes.chunks(piece) {
+                incoming.room().extend(chunk);
+                while let Some(record) = incoming.next().unwrap() {
+                    seen.push(format!("{record:?}"));
+                }
+            }
+            let expected = [
+                Record::Frame(b"one"),
+                Record::Ping,
+                Record::Question(7, b"two"),
+                Record::Answer(u64::MAX, b""),
+                Record::Declined(3),
+            ];
+            assert_eq!(seen, expected.map(|record| format!("{record:?}")), "in pieces of {piece}");
+        }
+    }
+
+    #[test]
+    fn a_gigabyte_that_is_only_announced_costs_nothing() {
+        let mut incoming = Incoming::new(16 << 20);
+        incoming.room().extend((1_u32 << 30).to_le_bytes());
+        assert_eq!(incoming.next(), Err(Malformed::TooLong { announced: 1 << 30, limit: 16 << 20 }));
+        assert!(incoming.capacity() < 64 * 1024);
+
+        let mut incoming = Incoming::new(16 << 20);
+        incoming.room().extend((15_u32 << 20).to_le_bytes());
+        assert_eq!(incoming.next(), Ok(None));
+        incoming.room().extend([1; 100]);
+        assert_eq!(incoming.next(), Ok(None));
+        assert!(incoming.capacity() < 64 * 1024, "memory is for what has come");
+    }
+
+    #[test]
+    fn what_is_too_long_to_send_leaves_no_trace() {
+        let mut bytes = vec![1, 2, 3];
+        assert_eq!(append(&mut bytes, Kind::Frame, 4, |out| out.extend([0; 5])), None);
+        assert_eq!(bytes, [1, 2, 3]);
+        assert_eq!(append(&mut bytes, Kind::Frame, 5, |out| out.extend([0; 5])), Some(5));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let refused = |bytes: &[u8]| {
+            let mut incoming = Incoming::new(100);
+            incoming.room().extend(bytes);
+            incoming.next().unwrap_err()
+        };
+        assert_eq!(refused(&[0, 0, 0, 0]), Malformed::WrongLength { kind: 0, length: 0 });
+        assert_eq!(refused(&[1, 0, 0, 0, 9]), Malformed::UnknownKind(9));
+        assert_eq!(refused(&[2, 0, 0, 0, 2, 0]), Malformed::WrongLength { kind: 2, length: 2 });
+        assert_eq!(refused(&[2, 0, 0, 0, 0, 0]), Malformed::WrongLength { kind: 0, length: 2 });
+    }
+}

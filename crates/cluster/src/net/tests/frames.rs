@@ -1,0 +1,184 @@
+//! Frames and questions between members that mean well.
+
+use super::*;
+use crate::net::dial::Caller;
+use std::sync::atomic::Ordering::SeqCst;
+
+#[tokio::test]
+async fn frames_arrive_in_order_both_ways() {
+    let (a, b) = pair(|_| ()).await;
+    for number in 0..1000 {
+        a.send(B, &format!("a{number}"));
+        b.send(A, &format!("b{number}"));
+    }
+    until("all frames", || a.seen.frames().len() == 1000 && b.seen.frames().len() == 1000).await;
+    assert_eq!(b.seen.texts(), (0..1000).map(|number| format!("a{number}")).collect::<Vec<_>>());
+    assert_eq!(a.seen.texts(), (0..1000).map(|number| format!("b{number}")).collect::<Vec<_>>());
+    assert!(b.seen.frames().iter().all(|(from, _)| *from == A));
+    assert_eq!(a.net.counters().frames_out.get(), 1000);
+    assert_eq!(b.net.counters().frames_in.get(), 1000);
+    assert_eq!(a.seen.connected.lock().unwrap()[..], [B]);
+}
+
+#[tokio::test]
+async fn what_is_sent_before_the_connection_waits_for_it() {
+    let (a, b) = (start(settings(A)).await, start(settings(B)).await);
+    a.send(B, "to nobody that is known");
+    assert_eq!(a.net.counters().dropped.get(), 1);
+    a.dial(B, b.address());
+    a.send(B, "first");
+    a.send(B, "second");
+    until("both", || b.seen.texts() == ["first", "second"]).await;
+}
+
+#[tokio::test]
+async fn what_waits_for_a_connection_is_bounded() {
+    let mut settings = settings(A);
+    settings.limits.waiting_bytes = 10_000;
+    let a = start(settings).await;
+    a.dial(B, "127.0.0.1:1");
+    for _ in 0..100 {
+        a.net.send(B, |out| out.extend([7; 1000]));
+    }
+    let (sent, dropped) = (a.net.counters().frames_out.get(), a.net.counters().dropped.get());
+    assert_eq!((sent, dropped), (9, 91));
+}
+
+/// The writer has no turn while frames are appended, as on a machine where it waits for the network: they leave together.
+#[tokio::test(flavor = "current_thread")]
+async fn what_is_ready_together_leaves_in_one_write() {
+    let (a, b) = pair(|settings| settings.limits.ping_every = PATIENCE / 2).await;
+    let before = (a.net.counters().writes.get(), b.seen.batches.load(SeqCst));
+    for number in 0..500 {
+        a.send(B, &number.to_string());
+    }
+    until("all frames", || b.seen.frames().len() == 500).await;
+    assert_eq!(a.net.counters().writes.get() - before.0, 1);
+    assert!(b.seen.batches.load(SeqCst) - before.1 < 500, "what comes together is handed over together");
+}
+
+#[tokio::test]
+async fn questions_are_answered_over_the_same_connection() {
+    let (a, b) = pair(|_| ()).await;
+    let connects = a.net.counters().connects.get();
+    let (one, two, back) = tokio::join!(
+        a.net.ask(B, "nowhere", b"one".to_vec(), PATIENCE),
+        a.net.ask(B, "nowhere", b"two".to_vec(), PATIENCE),
+        b.net.ask(A, "nowhere", b"back".to_vec(), PATIENCE),
+    );
+    assert_eq!(one.unwrap(), b"M1 asks one");
+    assert_eq!(two.unwrap(), b"M1 asks two");
+    assert_eq!(back.unwrap(), b"M2 asks back");
+    assert_eq!(a.net.counters().connects.get(), connects);
+}
+
+#[tokio::test]
+async fn a_member_without_an_address_is_asked_at_the_one_given() {
+    let (a, b) = (start(settings(A)).await, start(settings(B)).await);
+    let answer = a.net.ask(B, &b.address(), b"who".to_vec(), PATIENCE).await;
+    assert_eq!(answer.unwrap(), b"M1 asks who");
+}
+
+#[tokio::test]
+async fn whoever_listens_at_an_address_can_be_asked() {
+    let (a, b) = (start(settings(A)).await, start(settings(B)).await);
+    let answer = a.net.ask_address(&b.address(), b"hello".to_vec(), PATIENCE).await;
+    assert_eq!(answer.unwrap(), b"M1 asks hello");
+    let tool = Caller::new(None, "canal", None, false, Limits::default()).unwrap();
+    let counters = crate::net::counters::Counters::default();
+    let answer = tool.ask(&b.address(), b"hello", PATIENCE, &counters).await;
+    assert_eq!(answer.unwrap(), b"somebody asks hello");
+}
+
+#[tokio::test]
+async fn a_question_without_an_answer_ends() {
+    let (a, b) = pair(|_| ()).await;
+    let late = a.net.ask(B, "", b"never".to_vec(), Duration::from_millis(10)).await.unwrap_err();
+    assert!(late.0.contains("no answer from M2"), "{late}");
+    let asked = a.net.ask(B, "", b"never".to_vec(), PATIENCE);
+    let stopped = async {
+        until("the question arrived", || b.net.counters().bytes_in.get() > 0).await;
+        b.net.stop().await;
+    };
+    let (broken, ()) = tokio::join!(asked, stopped);
+    broken.unwrap_err();
+    let nobody = a.net.ask(MemberId(9), "127.0.0.1:1", b"who".to_vec(), PATIENCE).await.unwrap_err();
+    assert!(nobody.0.contains("cannot reach M9"), "{nobody}");
+}
+
+#[tokio::test]
+async fn questions_under_way_are_limited() {
+    let (a, b) = pair(|settings| settings.limits.questions = 2).await;
+    let ask = |text: &str| a.net.ask(B, "", text.into(), PATIENCE);
+    tokio::select! {
+        _ = ask("never") => panic!("no answer was to come"),
+        _ = ask("never") => panic!("no answer was to come"),
+        () = until("both are under way", || b.seen.questions.load(SeqCst) == 2) => {
+            // The two above are not given up until this is over.
+            let declined = ask("more").await.unwrap_err();
+            assert!(declined.0.contains("too many questions"), "{declined}");
+        }
+    }
+    assert!(b.net.counters().refused(crate::net::counters::Refusal::Question) > 0);
+    a.send(B, "still here");
+    until("the connection goes on", || b.seen.texts() == ["still here"]).await;
+}
+
+#[tokio::test]
+async fn a_member_that_comes_back_is_found_and_nothing_is_sent_twice() {
+    let (a, b) = pair(|_| ()).await;
+    let address = b.net.address();
+    a.send(B, "before");
+    until("the first frame", || b.seen.texts() == ["before"]).await;
+    b.net.stop().await;
+    drop(b);
+    until("it is noticed", || !a.net.is_connected(B)).await;
+    let b = start(Settings { listen: address, ..settings(B) }).await;
+    a.connected_to(B).await;
+    a.send(B, "after");
+    until("the second frame", || b.seen.texts().contains(&"after".to_owned())).await;
+    assert_eq!(b.seen.texts(), ["after"]);
+    assert_eq!(a.seen.connected.lock().unwrap()[..], [B, B]);
+}
+
+/// With a pause between attempts that no test waits for.
+#[tokio::test]
+async fn a_new_address_is_tried_at_once_and_so_is_somebody_who_connects() {
+    let mut patient = settings(A);
+    patient.limits.backoff_least = PATIENCE * 10;
+    patient.limits.backoff_most = PATIENCE * 10;
+    let (a, b) = (start(patient.clone()).await, start(settings(B)).await);
+    a.dial(B, "127.0.0.1:1");
+    until("the attempt failed", || a.net.counters().connects_failed.get() == 1).await;
+    a.dial(B, b.address());
+    a.connected_to(B).await;
+
+    let c = start(Settings { me: MemberId(3), ..patient }).await;
+    // Nobody listens there yet.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = free.local_addr().unwrap();
+    drop(free);
+    c.dial(MemberId(4), address);
+    until("the attempt failed", || c.net.counters().connects_failed.get() == 1).await;
+    let d = start(Settings { listen: address, ..settings(MemberId(4)) }).await;
+    d.dial(MemberId(3), c.address());
+    c.connected_to(MemberId(4)).await;
+}
+
+#[tokio::test]
+async fn a_member_that_is_named_no_more_is_let_go() {
+    let (a, b) = pair(|_| ()).await;
+    a.net.set_addresses(BTreeMap::new());
+    until("gone", || !a.net.is_connected(B)).await;
+    a.send(B, "nobody there");
+    assert_eq!(a.net.counters().dropped.get(), 1);
+    assert!(b.seen.frames().is_empty());
+}
+
+#[tokio::test]
+async fn what_was_said_last_leaves_before_the_end() {
+    let (a, b) = pair(|_| ()).await;
+    a.send(B, "goodbye");
+    a.net.stop().await;
+    until("the last word", || b.seen.texts() == ["goodbye"]).await;
+}

@@ -1,0 +1,335 @@
+//! Those who do not mean well, or do not know better.
+
+use super::*;
+use crate::net::Error;
+use crate::net::counters::Refusal;
+use crate::net::hello::{self, Hello, Purpose, Reply, Why};
+use crate::net::records::{self, Kind};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+fn hello_to(to: MemberId, from: u32) -> Hello {
+    Hello {
+        oldest: 1,
+        newest: 1,
+        cluster: "canal".into(),
+        from: Some(MemberId(from)),
+        to: Some(to),
+        purpose: Purpose::Link,
+    }
+}
+
+/// Somebody who speaks to a member by hand.
+struct Hand {
+    stream: TcpStream,
+}
+
+impl Hand {
+    async fn dial(node: &Node) -> Self {
+        Self { stream: TcpStream::connect(node.net.address()).await.unwrap() }
+    }
+
+    async fn say(&mut self, bytes: &[u8]) {
+        // The other side may have closed already, which is for `is_closed` to see.
+        let _ = self.stream.write_all(bytes).await;
+    }
+
+    async fn greet(node: &Node, hello: &Hello) -> (Self, Reply) {
+        let mut hand = Self::dial(node).await;
+        hand.say(&hello::encode(hello)).await;
+        let reply = hello::read(&mut hand.stream).await.unwrap();
+        (hand, reply)
+    }
+
+    async fn link(node: &Node, from: u32) -> Self {
+        let (hand, reply) = Self::greet(node, &hello_to(node.net.shared.me, from)).await;
+        assert!(matches!(reply, Reply::Welcome { .. }), "{reply:?}");
+        hand
+    }
+
+    async fn frame(&mut self, text: &str) {
+        let mut bytes = Vec::new();
+        records::append(&mut bytes, Kind::Frame, 1 << 20, |out| out.extend(text.as_bytes())).unwrap();
+        self.say(&bytes).await;
+    }
+
+    /// Waits until the other side has closed.
+    async fn is_closed(mut self) {
+        let mut rest = Vec::new();
+        let closed = tokio::time::timeout(PATIENCE, self.stream.read_to_end(&mut rest)).await;
+        // Closed in order, or reset because something was unread.
+        let _ = closed.expect("the other side was to close");
+    }
+}
+
+async fn refused(node: &Node, why: Refusal) {
+    until(why.label(), || node.net.counters().refused(why) == 1).await;
+}
+
+#[tokio::test]
+async fn a_greeting_that_does_not_fit_is_answered_with_the_reason() {
+    let a = start(settings(A)).await;
+    let of = async |change: fn(&mut Hello)| {
+        let mut hello = hello_to(A, 2);
+        change(&mut hello);
+        let (hand, reply) = Hand::greet(&a, &hello).await;
+        hand.is_closed().await;
+        reply
+    };
+    let cluster = of(|hello| hello.cluster = "river".into()).await;
+    assert_eq!(cluster, Reply::Refused(Why::Cluster("canal".into())));
+    assert_eq!(of(|hello| hello.to = Some(B)).await, Reply::Refused(Why::Member(A)));
+    let version = of(|hello| (hello.oldest, hello.newest) = (900, 901)).await;
+    assert!(matches!(version, Reply::Refused(Why::Version { .. })), "{version:?}");
+    assert_eq!(of(|hello| hello.from = None).await, Reply::Refused(Why::Sender));
+    assert_eq!(of(|hello| hello.from = Some(A)).await, Reply::Refused(Why::Sender));
+    assert_eq!(a.net.counters().refused(Refusal::Hello), 5);
+}
+
+#[tokio::test]
+async fn whoever_is_refused_is_told_why_and_does_not_try_in_a_hurry() {
+    let a = start(settings(A)).await;
+    let b = start(Settings { cluster: "river".into(), ..settings(B) }).await;
+    a.dial(B, b.address());
+    until("refused", || a.net.counters().refused(Refusal::Hello) > 0).await;
+    let asked = a.net.ask(B, "", b"who".to_vec(), PATIENCE).await.unwrap_err();
+    assert!(asked.0.contains("it belongs to the cluster \"river\""), "{asked}");
+    assert!(b.seen.frames().is_empty());
+}
+
+#[tokio::test]
+async fn somebody_else_at_the_address_gets_nothing() {
+    let (a, b) = (start(settings(A)).await, start(settings(B)).await);
+    a.dial(MemberId(3), b.address());
+    a.send(MemberId(3), "a secret");
+    until("refused", || a.net.counters().refused(Refusal::Hello) > 0).await;
+    assert!(b.seen.frames().is_empty());
+}
+
+#[tokio::test]
+async fn other_protocols_are_sent_away() {
+    let a = start(settings(A)).await;
+    let mut hand = Hand::dial(&a).await;
+    hand.say(b"GET / HTTP/1.1\r\nhost: lockkeeper\r\n\r\n").await;
+    hand.is_closed().await;
+    refused(&a, Refusal::Hello).await;
+}
+
+#[tokio::test]
+async fn whoever_does_not_greet_in_time_is_sent_away() {
+    let mut hurried = settings(A);
+    hurried.limits.hello_within = Duration::from_millis(20);
+    let a = start(hurried).await;
+    let mut hand = Hand::dial(&a).await;
+    hand.say(&hello::MAGIC[..3]).await;
+    hand.is_closed().await;
+    refused(&a, Refusal::Slow).await;
+}
+
+#[tokio::test]
+async fn a_frame_that_is_only_announced_ends_the_connection() {
+    let a = start(settings(A)).await;
+    let mut hand = Hand::link(&a, 2).await;
+    hand.say(&(1_u32 << 30).to_le_bytes()).await;
+    hand.is_closed().await;
+    refused(&a, Refusal::TooLong).await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_ends_the_connection() {
+    let a = start(settings(A)).await;
+    let mut hand = Hand::link(&a, 2).await;
+    hand.frame("before").await;
+    hand.say(&[1, 0, 0, 0, 200]).await;
+    hand.is_closed().await;
+    refused(&a, Refusal::Malformed).await;
+    assert_eq!(a.seen.texts(), ["before"]);
+}
+
+#[tokio::test]
+async fn answers_to_nothing_and_frames_beside_the_link_end_the_connection() {
+    let a = start(settings(A)).await;
+    let mut answer = Vec::new();
+    records::append(&mut answer, Kind::Answer(3), 10, |_| ()).unwrap();
+    let mut hand = Hand::link(&a, 2).await;
+    hand.say(&answer).await;
+    hand.is_closed().await;
+
+    let (mut hand, _) = Hand::greet(&a, &Hello { purpose: Purpose::Questions, ..hello_to(A, 2) }).await;
+    hand.frame("beside").await;
+    hand.is_closed().await;
+    until("both refused", || a.net.counters().refused(Refusal::Malformed) == 2).await;
+    assert!(a.seen.frames().is_empty());
+}
+
+#[tokio::test]
+async fn a_frame_that_makes_no_sense_is_counted_and_the_next_one_is_taken() {
+    let a = start(settings(A)).await;
+    let mut hand = Hand::link(&a, 2).await;
+    hand.frame("!").await;
+    hand.frame("sense").await;
+    until("the next", || a.seen.texts() == ["sense"]).await;
+    assert_eq!(a.net.counters().refused(Refusal::Frame), 1);
+}
+
+#[tokio::test]
+async fn random_bytes_after_the_greeting_do_no_harm() {
+    let a = start(settings(A)).await;
+    let mut random = 88172645463325252_u64;
+    for _ in 0..200 {
+        let mut hand = Hand::link(&a, 2).await;
+        let bytes: Vec<u8> = (0..300)
+            .map(|_| {
+                random ^= random << 13;
+                random ^= random >> 7;
+                random ^= random << 17;
+                random as u8
+            })
+            .collect();
+        hand.say(&bytes).await;
+    }
+    let mut hand = Hand::link(&a, 3).await;
+    hand.frame("alive").await;
+    until("alive", || a.seen.texts().last().is_some_and(|last| last == "alive")).await;
+}
+
+#[tokio::test]
+async fn a_newer_connection_takes_the_place_of_the_older_one() {
+    let a = start(settings(A)).await;
+    let mut older = Hand::link(&a, 2).await;
+    older.frame("old").await;
+    until("the first", || a.seen.texts() == ["old"]).await;
+    let mut newer = Hand::link(&a, 2).await;
+    newer.frame("new").await;
+    until("the second", || a.seen.texts() == ["old", "new"]).await;
+    older.frame("late").await;
+    older.is_closed().await;
+    newer.frame("newer").await;
+    until("the third", || a.seen.texts().len() == 3).await;
+    assert_eq!(a.seen.texts(), ["old", "new", "newer"]);
+    until("counted", || a.net.counters().replaced.get() == 1).await;
+}
+
+/// What the older connection has brought and nobody has looked at yet is ignored too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+async fn what_an_older_connection_brought_is_ignored_once_a_newer_one_is_there() {
+    let a = start(settings(A)).await;
+    let mut older = Hand::link(&a, 2).await;
+    let _newer = Hand::link(&a, 2).await;
+    older.frame("too late").await;
+    older.is_closed().await;
+    assert!(a.seen.frames().is_empty());
+}
+
+#[tokio::test]
+async fn connections_are_limited_and_strangers_apart() {
+    let mut few = settings(A);
+    few.limits.connections = 3;
+    few.limits.strangers = 1;
+    let a = start(few).await;
+    let stranger = Hand::dial(&a).await;
+    // Whether its turn has come already is seen by the next one being refused.
+    until("the only stranger", || a.net.shared.inbound.strangers() == 0).await;
+    Hand::dial(&a).await.is_closed().await;
+    assert_eq!(a.net.counters().refused(Refusal::Busy), 1);
+    drop(stranger);
+    until("room again", || a.net.shared.inbound.strangers() == 1).await;
+
+    let mut links = Vec::new();
+    for member in 2..5 {
+        links.push(Hand::link(&a, member).await);
+        until("greeted", || a.net.shared.inbound.strangers() == 1).await;
+    }
+    Hand::dial(&a).await.is_closed().await;
+    assert_eq!(a.net.counters().refused(Refusal::Busy), 2);
+    links[0].frame("those inside go on").await;
+    until("a frame", || a.seen.texts() == ["those inside go on"]).await;
+}
+
+/// The peer greets and then never reads.
+#[tokio::test]
+async fn a_peer_that_does_not_read_costs_no_more_than_the_bound() {
+    let mut small = settings(A);
+    small.limits.queue_bytes = 1 << 20;
+    small.limits.frame_bytes = 1 << 16;
+    let a = start(small).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    a.dial(B, listener.local_addr().unwrap());
+    let (mut silent, _) = listener.accept().await.unwrap();
+    let _: Hello = hello::read(&mut silent).await.unwrap();
+    silent.write_all(&hello::encode(&Reply::Welcome { version: 1, member: B })).await.unwrap();
+    a.connected_to(B).await;
+    // Until the system's own buffers are full, and then the queue.
+    until("frames are dropped", || {
+        a.net.send(B, |out| out.extend([1; 60_000]));
+        a.net.counters().dropped.get() > 100
+    })
+    .await;
+    assert!(a.net.unsent() <= 1 << 20, "{} bytes wait", a.net.unsent());
+    assert!(a.net.is_connected(B));
+}
+
+/// The peer greets, and is not heard of again, as if its machine had lost its power.
+#[tokio::test]
+async fn a_half_open_connection_is_noticed_on_both_sides() {
+    let mut alert = settings(A);
+    alert.limits.ping_every = Duration::from_millis(10);
+    alert.limits.silence = Duration::from_millis(50);
+    let a = start(alert).await;
+
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    a.dial(B, listener.local_addr().unwrap());
+    let (mut gone, _) = listener.accept().await.unwrap();
+    let _: Hello = hello::read(&mut gone).await.unwrap();
+    gone.write_all(&hello::encode(&Reply::Welcome { version: 1, member: B })).await.unwrap();
+    until("the dialler notices", || a.net.counters().silent.get() >= 1).await;
+
+    let hand = Hand::link(&a, 3).await;
+    hand.is_closed().await;
+}
+
+/// Both sides say something now and then, so silence means something.
+#[tokio::test]
+async fn an_idle_connection_lives_on() {
+    let (a, b) = pair(|settings| {
+        settings.limits.ping_every = Duration::from_millis(10);
+    })
+    .await;
+    let heard = (a.net.counters().bytes_in.get(), b.net.counters().bytes_in.get());
+    until("pings both ways", || {
+        a.net.counters().bytes_in.get() > heard.0 + 50 && b.net.counters().bytes_in.get() > heard.1 + 50
+    })
+    .await;
+    assert_eq!(a.net.counters().connects.get(), 1);
+    assert_eq!(b.net.counters().connects.get(), 1);
+    assert_eq!(a.net.counters().frames_out.get(), 0);
+}
+
+#[tokio::test]
+async fn without_tls_only_this_machine_is_spoken_to_unless_asked_for_by_name() {
+    let everywhere = SocketAddr::from(([0, 0, 0, 0], 0));
+    let handler = Arc::new(Recorder::default());
+    let open = Settings { listen: everywhere, ..settings(A) };
+    let refused = Net::start(open.clone(), handler.clone()).await.err().unwrap();
+    assert!(matches!(refused, Error::PlainBeyondLoopback(_)));
+    assert!(refused.to_string().contains("allow_plain_beyond_loopback"), "{refused}");
+    let asked_for = Settings { allow_plain_beyond_loopback: true, ..open };
+    Net::start(asked_for, handler).await.unwrap().stop().await;
+
+    let a = start(settings(A)).await;
+    // An address for documentation: nobody is there, and nobody is to be tried.
+    a.dial(B, "192.0.2.1:7000");
+    until("refused", || a.net.counters().refused(Refusal::TlsMismatch) > 0).await;
+}
+
+#[tokio::test]
+async fn limits_that_cannot_work_are_refused() {
+    let of = async |change: fn(&mut Settings)| {
+        let mut settings = settings(A);
+        change(&mut settings);
+        Net::start(settings, Arc::new(Recorder::default())).await.err().unwrap().to_string()
+    };
+    assert!(of(|settings| settings.limits.silence = Duration::ZERO).await.contains("silence"));
+    assert!(of(|settings| settings.limits.queue_bytes = 0).await.contains("does not fit into a queue"));
+    assert!(of(|settings| settings.cluster = String::new()).await.contains("a cluster's name"));
+}

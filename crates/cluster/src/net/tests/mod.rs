@@ -1,0 +1,155 @@
+//! Members over real sockets on this machine.
+
+mod frames;
+mod hostile;
+mod tls;
+
+use super::authority::Authority;
+use super::tls::{Pem, Tls};
+use super::{BoxFuture, Handler, Limits, Net, Refused, Settings};
+use lockkeeper_member::MemberId;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, MutexGuard};
+use std::time::Duration;
+
+/// Long enough for any machine; only a test that fails waits for so long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+const A: MemberId = MemberId(1);
+const B: MemberId = MemberId(2);
+
+/// Remembers everything; answers questions with what was asked, and refuses frames that begin with "!".
+#[derive(Default)]
+struct Recorder {
+    frames: Mutex<Vec<(MemberId, Vec<u8>)>>,
+    batches: AtomicUsize,
+    questions: AtomicUsize,
+    connected: Mutex<Vec<MemberId>>,
+    /// While somebody holds this, no frame is taken.
+    closed: Mutex<()>,
+}
+
+impl Recorder {
+    fn frames(&self) -> MutexGuard<'_, Vec<(MemberId, Vec<u8>)>> {
+        self.frames.lock().unwrap()
+    }
+
+    fn texts(&self) -> Vec<String> {
+        self.frames().iter().map(|(_, bytes)| String::from_utf8_lossy(bytes).into_owned()).collect()
+    }
+}
+
+impl Handler for Recorder {
+    fn frame(&self, from: MemberId, bytes: &[u8]) -> Result<(), Refused> {
+        drop(self.closed.lock().unwrap());
+        if bytes.starts_with(b"!") {
+            return Err(Refused("frames here do not begin with an exclamation mark".into()));
+        }
+        self.frames().push((from, bytes.to_vec()));
+        Ok(())
+    }
+
+    fn batch_done(&self) {
+        self.batches.fetch_add(1, SeqCst);
+    }
+
+    fn question(&self, from: Option<MemberId>, bytes: Vec<u8>) -> BoxFuture<Vec<u8>> {
+        self.questions.fetch_add(1, SeqCst);
+        Box::pin(async move {
+            if bytes == b"never" {
+                std::future::pending::<()>().await;
+            }
+            let asker = from.map_or("somebody".to_owned(), |id| id.to_string());
+            format!("{asker} asks {}", String::from_utf8_lossy(&bytes)).into_bytes()
+        })
+    }
+
+    fn connected(&self, peer: MemberId) {
+        self.connected.lock().unwrap().push(peer);
+    }
+}
+
+/// A member under test.
+struct Node {
+    net: Arc<Net>,
+    seen: Arc<Recorder>,
+}
+
+impl Node {
+    fn address(&self) -> String {
+        self.net.address().to_string()
+    }
+
+    fn send(&self, to: MemberId, text: &str) {
+        self.net.send(to, |out| out.extend(text.as_bytes()));
+    }
+
+    fn dial(&self, to: MemberId, address: impl ToString) {
+        self.net.set_addresses(BTreeMap::from([(to, address.to_string())]));
+    }
+
+    async fn connected_to(&self, to: MemberId) {
+        until("connected", || self.net.is_connected(to)).await;
+    }
+}
+
+fn settings(me: MemberId) -> Settings {
+    let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+    // What is not the point of a test must not end it on a slow machine.
+    let limits = Limits {
+        silence: PATIENCE,
+        hello_within: PATIENCE,
+        connect_within: PATIENCE,
+        backoff_most: Duration::from_millis(50),
+        ..Limits::default()
+    };
+    Settings { me, cluster: "canal".into(), listen, tls: None, allow_plain_beyond_loopback: false, limits }
+}
+
+async fn start(settings: Settings) -> Node {
+    let seen = Arc::new(Recorder::default());
+    let net = Net::start(settings, seen.clone()).await.unwrap();
+    Node { net, seen }
+}
+
+/// Two members that dial each other, with their settings changed in the same way.
+async fn pair(change: impl Fn(&mut Settings)) -> (Node, Node) {
+    let of = async |me| {
+        let mut settings = settings(me);
+        change(&mut settings);
+        start(settings).await
+    };
+    let (a, b) = (of(A).await, of(B).await);
+    a.dial(B, b.address());
+    b.dial(A, a.address());
+    a.connected_to(B).await;
+    b.connected_to(A).await;
+    (a, b)
+}
+
+/// Waits for something that must come.
+async fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let waited = async {
+        while !condition() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, waited).await.unwrap_or_else(|_| panic!("waited in vain: {what}"));
+}
+
+fn issued(authority: &Authority, member: MemberId) -> Tls {
+    let issued = authority.issue(member, &[], 10).unwrap();
+    with(authority, &issued)
+}
+
+fn with(authority: &Authority, issued: &super::authority::Issued) -> Tls {
+    let pem = |text: &str| Pem::Bytes(text.as_bytes().to_vec());
+    Tls {
+        authority: pem(authority.certificate()),
+        certificate: pem(&issued.certificate),
+        key: pem(&issued.key),
+    }
+}

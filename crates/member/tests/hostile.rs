@@ -1,0 +1,310 @@
+//! Members that are told nonsense: frames with flipped bits, of other views and lives, repeated, reordered, and random bytes.
+//!
+//! Nothing may panic, run for ever, or grow without bound, whatever the algorithm. Who holds what is not asked here: a member that
+//! lies about a token cannot be caught by another one.
+
+use lockkeeper_core::registry::{self, Visitor};
+use lockkeeper_core::{Mode, MutualExclusion, Protocol};
+use lockkeeper_member::{
+    Body, Config, Event, Frame, Kind, LockName, Member, MemberId, Node, Note, Out, PortEvent, PortRequest,
+    SessionId, Tag, ToMember, Wish,
+};
+use peak_alloc::PeakAlloc;
+use std::collections::VecDeque;
+
+#[global_allocator]
+static MEMORY: PeakAlloc = PeakAlloc;
+
+const MS: u64 = 1_000_000;
+const MEMBERS: u32 = 3;
+/// Real frames that are kept to be damaged and repeated.
+const KEPT: usize = 2_000;
+
+/// xorshift64*.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound as u64) as usize
+    }
+}
+
+type Message<P> = <P as Protocol>::Message;
+
+/// A small cluster, and somebody who damages what its members say to each other.
+struct Hostile<P: MutualExclusion> {
+    now: u64,
+    random: Random,
+    members: Vec<Member<P>>,
+    lives: u64,
+    config: Config,
+    /// Encoded frames that were really sent.
+    real: Vec<Vec<u8>>,
+    refused: u64,
+    damaged: u64,
+    todo: VecDeque<(usize, Event<Message<P>>)>,
+    out: Out<Message<P>>,
+}
+
+impl<P: MutualExclusion> Hostile<P> {
+    fn new(seed: u64) -> Option<Self> {
+        let mut config = Config::new((1..=MEMBERS).map(MemberId));
+        config.most_locks = 600;
+        let member = |id| Member::new(Node { id: MemberId(id), incarnation: 1 }, config.clone(), 0).ok();
+        let members = (1..=MEMBERS).map(member).collect::<Option<Vec<_>>>()?;
+        let random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+        let mut hostile = Self {
+            now: 0,
+            random,
+            members,
+            lives: 1,
+            config,
+            real: Vec::new(),
+            refused: 0,
+            damaged: 0,
+            todo: VecDeque::new(),
+            out: Out::default(),
+        };
+        hostile.wait(10);
+        hostile.todo.push_back((0, Event::Port(PortEvent::Leading { term: 1 })));
+        for member in 0..hostile.members.len() {
+            hostile.todo.push_back((member, Event::Port(PortEvent::Leader(Some(MemberId(1))))));
+        }
+        hostile.settle();
+        for _ in 0..300 {
+            hostile.wait(10);
+        }
+        assert!(hostile.members.iter().all(|member| member.running().is_some()), "a view was to start");
+        Some(hostile)
+    }
+
+    fn wait(&mut self, ms: u64) {
+        self.now += ms * MS;
+        for member in 0..self.members.len() {
+            self.todo.push_back((member, Event::Tick));
+        }
+        self.settle();
+    }
+
+    /// Everything that follows, up to a bound: forged tokens may travel for ever.
+    fn settle(&mut self) {
+        for _ in 0..5_000 {
+            let Some((member, event)) = self.todo.pop_front() else { return };
+            self.happens(member, event);
+        }
+        self.todo.clear();
+    }
+
+    fn happens(&mut self, member: usize, event: Event<Message<P>>) {
+        let (now, mut out) = (self.now, std::mem::take(&mut self.out));
+        self.members[member].handle(now, event, &mut out);
+        assert!(out.frames.len() < 20_000, "one event, {} frames", out.frames.len());
+        for frame in out.frames.drain(..) {
+            self.keep(&frame);
+            let to = frame.to.0.wrapping_sub(1) as usize;
+            if to < self.members.len() {
+                self.todo.push_back((to, Event::Frame(frame)));
+            }
+        }
+        for request in out.port.drain(..) {
+            match request {
+                PortRequest::Propose(view) => {
+                    let decided = |member| (member, Event::Port(PortEvent::Decided(view.clone())));
+                    self.todo.extend((0..MEMBERS as usize).map(decided));
+                }
+                PortRequest::Confirm { question, .. } => {
+                    self.todo.push_back((member, Event::Port(PortEvent::Confirmed { question })));
+                }
+            }
+        }
+        for note in out.notes.drain(..) {
+            match note {
+                Note::Refused { .. } => self.refused += 1,
+                // As a driver does.
+                Note::Excluded => {
+                    self.lives += 1;
+                    let node = Node { id: MemberId(member as u32 + 1), incarnation: self.lives };
+                    self.members[member] = Member::new(node, self.config.clone(), now).unwrap();
+                }
+                _ => {}
+            }
+        }
+        self.out = out;
+    }
+
+    fn keep(&mut self, frame: &Frame<Message<P>>) {
+        let bytes = postcard::to_stdvec(frame).unwrap();
+        if bytes.len() > 4_000 {
+            return;
+        }
+        if self.real.len() < KEPT {
+            self.real.push(bytes);
+        } else {
+            let place = self.random.below(KEPT);
+            self.real[place] = bytes;
+        }
+    }
+
+    /// Bytes that nobody has said like this.
+    fn damage(&mut self) -> Vec<u8> {
+        let mut bytes = match self.real.len() {
+            0 => Vec::new(),
+            real => self.real[self.random.below(real)].clone(),
+        };
+        match self.random.below(5) {
+            // Flipped bits.
+            0 | 1 => {
+                for _ in 0..=self.random.below(4) {
+                    let place = self.random.below(bytes.len().max(1));
+                    let bit = 1 << self.random.below(8);
+                    bytes.get_mut(place).into_iter().for_each(|byte| *byte ^= bit);
+                }
+            }
+            // The largest numbers: a variable-length number of ten bytes.
+            2 => {
+                let place = self.random.below(bytes.len().max(1)).min(bytes.len());
+                let end = (place + 1).min(bytes.len());
+                let largest = [0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 1];
+                let smaller = 1 + self.random.below(9);
+                let mut number = largest[..smaller].to_vec();
+                number.push(self.random.below(2) as u8);
+                bytes.splice(place..end, number);
+            }
+            // Two halves.
+            3 => {
+                let other = self.random.below(self.real.len().max(1));
+                let other = self.real.get(other).cloned().unwrap_or_default();
+                let cut = self.random.below(bytes.len().max(1));
+                bytes.truncate(cut);
+                bytes.extend(other.into_iter().skip(cut));
+            }
+            _ => {
+                let length = self.random.below(60);
+                bytes = (0..length).map(|_| self.random.next() as u8).collect();
+            }
+        }
+        bytes
+    }
+
+    /// What a driver lets through: it decodes, and comes from whom it says.
+    fn deceive(&mut self, victim: usize) {
+        let bytes = match self.random.below(4) {
+            // As it was, but late, or for the second time.
+            0 if !self.real.is_empty() => self.real[self.random.below(self.real.len())].clone(),
+            _ => self.damage(),
+        };
+        let Ok((mut frame, _)) = postcard::take_from_bytes::<Frame<Message<P>>>(&bytes) else { return };
+        let me = self.members[victim].node();
+        let other = (victim + 1 + self.random.below(MEMBERS as usize - 1)) % MEMBERS as usize;
+        frame.from.id = MemberId(other as u32 + 1);
+        if self.random.below(8) > 0 {
+            // Most of it must get past the first checks to do any harm.
+            frame.to = me.id;
+            frame.life = Some(me.incarnation).filter(|_| self.random.below(2) == 0);
+            frame.from = self.members[other].node();
+            let running = self.members[victim].running().map_or(0, |view| view.epoch);
+            if let Body::Link { epoch, .. } | Body::Start { epoch, .. } | Body::Report { epoch, .. } =
+                &mut frame.body
+                && self.random.below(4) > 0
+            {
+                *epoch = running;
+            }
+        }
+        self.damaged += 1;
+        self.todo.push_back((victim, Event::Frame(frame)));
+    }
+
+    fn client(&mut self, member: usize) {
+        let number = self.random.next() % 4;
+        let session = SessionId { client: self.random.next() % 4, number: 0 };
+        let kind = match self.random.below(6) {
+            0 => Kind::ReadersWriters,
+            1 => Kind::Semaphore(self.random.below(5) as u32),
+            2 if self.random.below(20) == 0 => Kind::Semaphore(u32::MAX),
+            _ => Kind::Mutex,
+        };
+        let name = match self.random.below(200) {
+            0 => "x".repeat(100_000),
+            other => format!("lock {}", other % 5),
+        };
+        let mode = if self.random.below(3) == 0 { Mode::Shared } else { Mode::Exclusive };
+        let wish = Wish {
+            mode,
+            patience_ns: [None, Some(0), Some(u64::MAX), Some(MS)][self.random.below(4)],
+            longest_hold_ns: [None, Some(0), Some(u64::MAX), Some(MS)][self.random.below(4)],
+            reentrant: self.random.below(2) == 0,
+            tag: Tag::default(),
+            ..Wish::of(LockName { kind, name })
+        };
+        let number = number + self.now / (500 * MS) * 4;
+        let said = match self.random.below(8) {
+            0 => ToMember::Close,
+            1 | 2 => ToMember::Release { number },
+            3 => ToMember::KeepAlive { sent_ns: u64::MAX, first: false, settled: number },
+            4 => ToMember::KeepAlive { sent_ns: 0, first: true, settled: 0 },
+            _ => ToMember::Acquire { number, wish },
+        };
+        self.todo.push_back((member, Event::Client(session, said)));
+    }
+
+    fn run(&mut self, steps: usize) {
+        for _ in 0..steps {
+            let member = self.random.below(self.members.len());
+            match self.random.below(10) {
+                0 | 1 => self.client(member),
+                2 => self.wait(1 + member as u64 * 7),
+                3 if self.random.below(10) == 0 => self.todo.push_back((member, Event::Survey)),
+                _ => self.deceive(member),
+            }
+            self.settle();
+        }
+    }
+}
+
+struct Attack {
+    steps: usize,
+    seed: u64,
+}
+
+/// How many frames were damaged, and how many of them refused with a reason.
+struct Told(u64, u64);
+
+impl Visitor for Attack {
+    type Output = Option<Told>;
+
+    fn visit<P: MutualExclusion>(self) -> Option<Told> {
+        let mut hostile = Hostile::<P>::new(self.seed)?;
+        hostile.run(self.steps);
+        Some(Told(hostile.damaged, hostile.refused))
+    }
+}
+
+/// One test, since it measures the memory of the whole process.
+#[test]
+fn nonsense_neither_breaks_a_member_nor_makes_it_grow() {
+    let steps = std::env::var("LOCKKEEPER_STEPS").ok().and_then(|text| text.parse().ok()).unwrap_or(3_000);
+    let seeds: u64 = std::env::var("LOCKKEEPER_RUNS").ok().and_then(|text| text.parse().ok()).unwrap_or(4);
+    let mut attacked = 0;
+    for entry in registry::ALL {
+        for seed in 1..=seeds {
+            MEMORY.reset_peak_usage();
+            let before = MEMORY.current_usage();
+            let told = registry::visit(entry.about.slug, Attack { steps, seed }).unwrap();
+            // What is no mutex, or can deadlock, serves in no cluster.
+            let Some(Told(damaged, refused)) = told else { break };
+            attacked += 1;
+            assert!(damaged > steps as u64 / 8, "{}: {damaged} damaged frames", entry.about.slug);
+            assert!(refused > 0, "{}, seed {seed}: nothing was refused", entry.about.slug);
+            let grown = MEMORY.peak_usage().saturating_sub(before);
+            assert!(grown < 64 << 20, "{}, seed {seed}: {grown} bytes", entry.about.slug);
+        }
+    }
+    assert!(attacked >= 15 * seeds, "only {attacked} runs");
+}
