@@ -2,7 +2,7 @@
 
 use crate::consensus;
 use crate::error::{Error, Result};
-use crate::net::{self, Tls};
+use crate::net::{self, tls::Tls};
 use lockkeeper_member::{Config as MemberConfig, MemberId};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -12,6 +12,8 @@ use std::time::Duration;
 /// A member's configuration. All members of a cluster must agree on the algorithm and on the [`Times`].
 #[derive(Clone, Debug)]
 pub struct Config {
+    /// The cluster's name: members of another one are refused.
+    pub cluster: String,
     /// Which member this is.
     pub id: MemberId,
     /// Where it listens. Beyond loopback it must have TLS, or `insecure_no_tls`.
@@ -53,6 +55,7 @@ impl Config {
     /// [joins](Self::join).
     pub fn new(id: MemberId, listen: SocketAddr, data: impl Into<PathBuf>) -> Self {
         Self {
+            cluster: String::from("lockkeeper"),
             id,
             listen,
             advertise: None,
@@ -91,19 +94,26 @@ impl Config {
     pub(crate) fn net(&self) -> net::Settings {
         net::Settings {
             me: self.id,
+            cluster: self.cluster.clone(),
             listen: self.listen,
             tls: self.tls.clone(),
             allow_plain_beyond_loopback: self.insecure_no_tls,
+            limits: net::Limits::default(),
         }
     }
 
     /// The same for consensus. The longest election is one that begins again once.
     pub(crate) fn consensus(&self, address: String) -> consensus::Settings {
         let election = self.times.election;
+        let mut first_members = self.first_members.clone();
+        // The system may have chosen the port.
+        if let Some(own) = first_members.get_mut(&self.id) {
+            own.clone_from(&address);
+        }
         consensus::Settings {
             me: self.id,
             address,
-            first_members: self.first_members.clone(),
+            first_members,
             join: self.join.clone(),
             directory: self.data.clone(),
             heartbeat: election / 8,

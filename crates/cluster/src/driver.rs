@@ -252,6 +252,10 @@ impl<P: MutualExclusion> Driver<P> {
         match note {
             Note::Wedged { epoch } => tracing::info!(member = %self.me, epoch, "frozen for a view"),
             Note::Reported { .. } => {}
+            Note::Refused { from, what } => {
+                self.metrics.refused.inc();
+                tracing::warn!(member = %self.me, %from, what, "refused a frame");
+            }
             Note::Started { view, holds } => {
                 let members = view.members.len();
                 tracing::info!(member = %self.me, epoch = view.epoch, members, held = holds.len(), "starts a view");

@@ -33,3 +33,24 @@ pub enum Error {
 
 /// `Result` with this crate's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+impl From<crate::net::Error> for Error {
+    fn from(error: crate::net::Error) -> Self {
+        use crate::net::Error as Net;
+        match error {
+            Net::Settings(_) | Net::Tls(_) | Net::PlainBeyondLoopback(_) => Self::Config(error.to_string()),
+            Net::Listen(..) => Self::Unavailable(error.to_string()),
+        }
+    }
+}
+
+impl From<crate::consensus::Error> for Error {
+    fn from(error: crate::consensus::Error) -> Self {
+        use crate::consensus::Error as Consensus;
+        match error {
+            Consensus::Settings(_) => Self::Config(error.to_string()),
+            Consensus::Stopped(_) => Self::Stopped(error.to_string()),
+            Consensus::Store(_) | Consensus::Remove(_) => Self::Unavailable(error.to_string()),
+        }
+    }
+}

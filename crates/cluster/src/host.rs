@@ -1,16 +1,12 @@
 //! What the network brings, handed to the member or to consensus; and how consensus reaches its peers.
 
-use crate::consensus::{Ask, Consensus, Unreachable};
+use crate::consensus::{Answering, Ask, Consensus, Unreachable};
 use crate::driver::Engine;
-use crate::net::{self, Net, Refused};
+use crate::net::{self, BoxFuture, Net, Refused};
 use lockkeeper_member::{Acquisition, MemberId};
 use serde::{Deserialize, Serialize};
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
-
-type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// What members ask each other beside the algorithms.
 #[derive(Debug, Serialize, Deserialize)]
@@ -81,10 +77,10 @@ impl Ask for Voice {
         address: &str,
         question: Vec<u8>,
         within: Duration,
-    ) -> BoxFuture<Result<Vec<u8>, Unreachable>> {
+    ) -> Answering {
         let (net, address) = (self.0.clone(), String::from(address));
         let question = Question::Consensus(question).encode();
-        Box::pin(async move { net.ask(to, &address, question, within).await })
+        Box::pin(async move { net.ask(to, &address, question, within).await.map_err(|error| Unreachable(error.0)) })
     }
 
     fn ask_address(
@@ -92,9 +88,9 @@ impl Ask for Voice {
         address: &str,
         question: Vec<u8>,
         within: Duration,
-    ) -> BoxFuture<Result<Vec<u8>, Unreachable>> {
+    ) -> Answering {
         let (net, address) = (self.0.clone(), String::from(address));
         let question = Question::Consensus(question).encode();
-        Box::pin(async move { net.ask_address(&address, question, within).await })
+        Box::pin(async move { net.ask_address(&address, question, within).await.map_err(|error| Unreachable(error.0)) })
     }
 }

@@ -42,10 +42,10 @@ mod store;
 
 pub use acquire::{Acquire, LONGEST_NAME, LONGEST_TAG, MOST_PERMITS};
 pub use config::{Config, Times};
-pub use consensus::Status as Voters;
 pub use driver::Standing;
 pub use error::{Error, Result};
 pub use guard::Guard;
 pub use lockkeeper_member::{Acquisition, Because, LockStatus, MemberId, Node, SessionId, Table, View, Who, Why};
-pub use member::Member;
-pub use net::Tls;
+pub use member::{Member, Voters};
+pub use net::authority::{self, Authority};
+pub use net::tls::Tls;

@@ -2,7 +2,7 @@
 
 use crate::acquire::Acquire;
 use crate::config::Config;
-use crate::consensus::{self, Consensus};
+use crate::consensus::Consensus;
 use crate::driver::{Driver, Engine, Standing};
 use crate::error::{Error, Result};
 use crate::guard::Session;
@@ -12,7 +12,7 @@ use lockkeeper_core::{Mode, MutualExclusion};
 use crate::host::{Host, Question, Voice};
 use lockkeeper_member::{Acquisition, Config as MemberConfig, Kind, MemberId, Node, SessionId, Table, Why};
 use prometheus_client::registry::Registry;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock, Weak};
 use tokio::sync::watch;
@@ -29,6 +29,21 @@ struct Inner {
     engine: Arc<dyn Engine>,
     net: Arc<Net>,
     consensus: Consensus,
+}
+
+/// How the voters stand, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Voters {
+    /// Who leads, as far as this member knows.
+    pub leader: Option<MemberId>,
+    /// In which term.
+    pub term: u64,
+    /// Who votes.
+    pub voters: BTreeSet<MemberId>,
+    /// Everybody known to the cluster, voters or not.
+    pub members: BTreeSet<MemberId>,
+    /// What keeps this member from taking part.
+    pub trouble: Option<String>,
 }
 
 struct Start(MemberId, MemberConfig);
@@ -63,6 +78,7 @@ impl Member {
         engine.connect(net.clone(), consensus.clone());
         tokio::spawn(follow(consensus.addresses(), Arc::downgrade(&engine), Arc::downgrade(&net)));
         consensus.tell_again();
+        tokio::spawn(end_with(consensus.clone(), Arc::downgrade(&engine)));
         let margin_ns = u64::try_from(config.times.lease.as_nanos() / 5).unwrap_or(u64::MAX);
         let session = Arc::new(Session { client: engine.open(), engine: engine.clone(), margin_ns });
         Ok(Self { inner: Arc::new(Inner { config, engine, net, consensus }), session })
@@ -140,8 +156,15 @@ impl Member {
     }
 
     /// How the voters stand.
-    pub fn voters(&self) -> consensus::Status {
-        self.inner.consensus.status()
+    pub fn voters(&self) -> Voters {
+        let status = self.inner.consensus.status();
+        Voters {
+            leader: status.leader,
+            term: status.term,
+            voters: status.voters,
+            members: status.members,
+            trouble: status.failure.or(status.trouble),
+        }
     }
 
     /// Who holds what and who waits, at every member that answers in time.
@@ -193,6 +216,15 @@ impl Member {
         self.inner.engine.stop("it was stopped");
         self.inner.net.stop().await;
         self.inner.consensus.stop().await;
+    }
+}
+
+/// Without consensus there are no views and no leases: the member stops too.
+async fn end_with(consensus: Consensus, engine: Weak<dyn Engine>) {
+    let why = consensus.failed().await;
+    if let Some(engine) = engine.upgrade() {
+        tracing::error!(%why, "the member stops");
+        engine.stop(&why.to_string());
     }
 }
 

@@ -1,1 +1,299 @@
-//! What consensus keeps on disk.
+//! What consensus keeps on disk: who this store is, its vote, its log, its newest snapshot. A few records, in one file.
+//!
+//! - **A store has a name of its own**, 64 random bits that are on disk before anybody hears of them. A vote belongs to that name and not
+//!   to the member: whoever comes back without its disk is another voter, and cannot vote twice in one term.
+//! - **Every record has a checksum** over its place and its bytes, which is verified whenever it is read.
+//! - **Every change is committed twice**, the second time with nothing but a new seal. A database with two commit slots falls
+//!   back to the older slot when the newer one is damaged, and a single flipped bit in its header is enough for that: then the older
+//!   one must say the same, or a vote would be forgotten in silence.
+//!
+//! Everything here blocks; [`Store::run`] takes it off the async threads.
+
+mod record;
+#[cfg(test)]
+pub(crate) mod testing;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use record::Record;
+
+use lockkeeper_member::MemberId;
+use record::{check, sealed};
+use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::ops::RangeBounds;
+use std::path::Path;
+use std::sync::{Arc, PoisonError, RwLock};
+
+/// The format of what is on disk. Another number is another format.
+const FORMAT: u32 = 1;
+const FILE: &str = "consensus.redb";
+const RECORDS: TableDefinition<u8, &[u8]> = TableDefinition::new("records");
+const LOG: TableDefinition<u64, &[u8]> = TableDefinition::new("log");
+
+/// Why the store cannot be used, and what to do.
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+pub(crate) enum StoreError {
+    #[error("{directory} is in use by another process: stop that one, or give this member a directory of its own")]
+    InUse { directory: String },
+    #[error(
+        "{directory} belongs to {owner}, and this is {me}: give this member its own directory, or start it as {owner}"
+    )]
+    OtherMember { directory: String, owner: MemberId, me: MemberId },
+    #[error(
+        "{directory} has format {found}, and this version of lockkeeper reads format {FORMAT}: start the version that wrote it"
+    )]
+    OtherFormat { directory: String, found: u32 },
+    #[error(
+        "the store is damaged ({what}): move its directory away and start this member with an empty one; it joins the others again \
+         as long as a majority of the voters has its disks"
+    )]
+    Damaged { what: String },
+    #[error(
+        "the store cannot be written or read ({what}): see to the disk (space, rights, errors), then start this member again"
+    )]
+    Disk { what: String },
+    #[error("the store is closed")]
+    Closed,
+}
+
+/// What a store is. Written once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Identity {
+    format: u32,
+    member: MemberId,
+    name: u64,
+}
+
+/// One change. Several together happen all or not at all.
+#[derive(Clone, Debug)]
+pub(crate) enum Change {
+    /// This record says this from now on.
+    Put(Record, Vec<u8>),
+    /// This entry stands at this index of the log.
+    Entry(u64, Vec<u8>),
+    /// The entries from the first index up to the second one, both included, are gone.
+    Drop(u64, u64),
+}
+
+/// The store of one member. Cheap to clone.
+#[derive(Clone, Debug)]
+pub(crate) struct Store {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    database: RwLock<Option<Database>>,
+    name: u64,
+}
+
+impl Store {
+    /// Opens the store in this directory, or makes a new one.
+    pub fn open(directory: &Path, me: MemberId) -> Result<Self, StoreError> {
+        let shown = directory.display().to_string();
+        let disk = |error: std::io::Error| StoreError::Disk { what: format!("{shown}: {error}") };
+        std::fs::create_dir_all(directory).map_err(disk)?;
+        let database = Database::create(directory.join(FILE)).map_err(|error| opening(error, &shown))?;
+        let store = Self::prepare(database, me, &shown)?;
+        // The file's name is on disk only once its directory is.
+        File::open(directory).and_then(|directory| directory.sync_all()).map_err(disk)?;
+        Ok(store)
+    }
+
+    /// The same on something else than a file.
+    #[cfg_attr(not(test), expect(dead_code, reason = "for tests with disks that fill up and bits that flip"))]
+    pub fn open_on(backend: impl StorageBackend, me: MemberId) -> Result<Self, StoreError> {
+        let shown = "this store";
+        let database = Database::builder()
+            .create_with_backend(backend)
+            .map_err(|error| opening(error, shown))?;
+        Self::prepare(database, me, shown)
+    }
+
+    fn prepare(mut database: Database, me: MemberId, directory: &str) -> Result<Self, StoreError> {
+        // Everything is read and compared once: the store is small, and a damaged page is found here and not in the middle of an election.
+        // A commit slot that had to be given up is no loss: the other one says the same.
+        database.check_integrity().map_err(|error| opening(error, directory))?;
+        let store = Self { inner: Arc::new(Inner { database: RwLock::new(Some(database)), name: 0 }) };
+        let identity = match store.read::<Identity>(Record::Identity)? {
+            Some(identity) => identity,
+            None => store.make_identity(me)?,
+        };
+        if identity.format != FORMAT {
+            let directory = directory.to_string();
+            return Err(StoreError::OtherFormat { directory, found: identity.format });
+        }
+        if identity.member != me {
+            let directory = directory.to_string();
+            return Err(StoreError::OtherMember { directory, owner: identity.member, me });
+        }
+        store.seal()?;
+        store.read_everything()?;
+        let database = store.close().ok_or(StoreError::Closed)?;
+        Ok(Self { inner: Arc::new(Inner { database: RwLock::new(Some(database)), name: identity.name }) })
+    }
+
+    fn make_identity(&self, member: MemberId) -> Result<Identity, StoreError> {
+        let random = getrandom::u64().map_err(|error| StoreError::Disk {
+            what: format!("no random numbers to name it: {error}"),
+        })?;
+        // 0 names nobody.
+        let identity = Identity { format: FORMAT, member, name: random.max(1) };
+        self.write(&[Change::Put(Record::Identity, encode(&identity)?)])?;
+        Ok(identity)
+    }
+
+    /// The store's own name, which no other store ever has.
+    pub fn name(&self) -> u64 {
+        self.inner.name
+    }
+
+    /// Does something that blocks, on a thread that may.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Self) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let store = self.clone();
+        let done = tokio::task::spawn_blocking(move || work(&store)).await;
+        done.unwrap_or_else(|error| Err(StoreError::Damaged { what: format!("reading it failed: {error}") }))
+    }
+
+    /// What a record says.
+    pub fn read<T: DeserializeOwned>(&self, record: Record) -> Result<Option<T>, StoreError> {
+        self.with(|database| {
+            let reading = database.begin_read().map_err(failed)?;
+            let table = match reading.open_table(RECORDS) {
+                Ok(table) => table,
+                Err(redb::TableError::TableDoesNotExist(_)) => return Ok(None),
+                Err(error) => return Err(failed(error)),
+            };
+            let Some(stored) = table.get(record as u8).map_err(failed)? else { return Ok(None) };
+            decode(check(record.place(), stored.value())?, record.name()).map(Some)
+        })
+    }
+
+    /// The entries of the log in this range, with their indexes.
+    pub fn entries<T: DeserializeOwned>(
+        &self,
+        range: impl RangeBounds<u64>,
+    ) -> Result<Vec<(u64, T)>, StoreError> {
+        self.with(|database| {
+            let reading = database.begin_read().map_err(failed)?;
+            let table = match reading.open_table(LOG) {
+                Ok(table) => table,
+                Err(redb::TableError::TableDoesNotExist(_)) => return Ok(Vec::new()),
+                Err(error) => return Err(failed(error)),
+            };
+            let mut entries = Vec::new();
+            for found in table.range(range).map_err(failed)? {
+                let (index, stored) = found.map_err(failed)?;
+                let index = index.value();
+                entries.push((index, decode(check(record::entry_place(index), stored.value())?, "an entry")?));
+            }
+            Ok(entries)
+        })
+    }
+
+    /// The index of the last entry of the log.
+    pub fn last_index(&self) -> Result<Option<u64>, StoreError> {
+        self.with(|database| {
+            let reading = database.begin_read().map_err(failed)?;
+            match reading.open_table(LOG) {
+                Ok(table) => Ok(table.last().map_err(failed)?.map(|(index, _)| index.value())),
+                Err(redb::TableError::TableDoesNotExist(_)) => Ok(None),
+                Err(error) => Err(failed(error)),
+            }
+        })
+    }
+
+    /// Makes these changes, all or none. They are on disk when this returns.
+    pub fn write(&self, changes: &[Change]) -> Result<(), StoreError> {
+        self.commit(changes)?;
+        self.seal()
+    }
+
+    fn commit(&self, changes: &[Change]) -> Result<(), StoreError> {
+        self.with(|database| {
+            let writing = database.begin_write().map_err(failed)?;
+            {
+                let mut records = writing.open_table(RECORDS).map_err(failed)?;
+                let mut log = writing.open_table(LOG).map_err(failed)?;
+                for change in changes {
+                    match change {
+                        Change::Put(record, bytes) => {
+                            let bytes = sealed(record.place(), bytes);
+                            records.insert(*record as u8, bytes.as_slice()).map_err(failed)?;
+                        }
+                        Change::Entry(index, bytes) => {
+                            let bytes = sealed(record::entry_place(*index), bytes);
+                            log.insert(index, bytes.as_slice()).map_err(failed)?;
+                        }
+                        Change::Drop(from, to) => log.retain_in(*from..=*to, |_, _| false).map_err(failed)?,
+                    }
+                }
+            }
+            writing.commit().map_err(failed)
+        })
+    }
+
+    /// Commits once more, so that both commit slots say the same but for the seal's number.
+    fn seal(&self) -> Result<(), StoreError> {
+        let last: u64 = self.read(Record::Seal)?.unwrap_or(0);
+        self.commit(&[Change::Put(Record::Seal, encode(&last.wrapping_add(1))?)])
+    }
+
+    /// Verifies every checksum.
+    fn read_everything(&self) -> Result<(), StoreError> {
+        self.with(|database| {
+            let reading = database.begin_read().map_err(failed)?;
+            let records = reading.open_table(RECORDS).map_err(failed)?;
+            for found in records.iter().map_err(failed)? {
+                let (key, stored) = found.map_err(failed)?;
+                check(record::record_place(key.value()), stored.value())?;
+            }
+            let log = reading.open_table(LOG).map_err(failed)?;
+            for found in log.iter().map_err(failed)? {
+                let (index, stored) = found.map_err(failed)?;
+                check(record::entry_place(index.value()), stored.value())?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Lets the file go, for another process or another start. Nothing works afterwards.
+    pub fn close(&self) -> Option<Database> {
+        self.inner.database.write().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    fn with<T>(&self, work: impl FnOnce(&Database) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        let database = self.inner.database.read().unwrap_or_else(PoisonError::into_inner);
+        work(database.as_ref().ok_or(StoreError::Closed)?)
+    }
+}
+
+/// What a value looks like on disk.
+pub(crate) fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, StoreError> {
+    postcard::to_stdvec(value).map_err(|error| StoreError::Damaged { what: format!("cannot be encoded: {error}") })
+}
+
+fn decode<T: DeserializeOwned>(bytes: &[u8], what: &str) -> Result<T, StoreError> {
+    postcard::from_bytes(bytes)
+        .map_err(|error| StoreError::Damaged { what: format!("{what} cannot be read: {error}") })
+}
+
+fn opening(error: DatabaseError, directory: &str) -> StoreError {
+    match error {
+        DatabaseError::DatabaseAlreadyOpen => StoreError::InUse { directory: directory.to_string() },
+        error => failed(error),
+    }
+}
+
+fn failed(error: impl Into<redb::Error>) -> StoreError {
+    match error.into() {
+        redb::Error::Corrupted(what) => StoreError::Damaged { what },
+        error => StoreError::Disk { what: error.to_string() },
+    }
+}

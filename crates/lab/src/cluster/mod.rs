@@ -11,6 +11,7 @@
 //! | `machine` | clocks that drift; machines that stop |
 //! | `net` | cuts, losses, repetitions, delays |
 //! | `consensus` | the model of the port |
+//! | [`history`] | what the port did, recorded, and whether the model could have done it |
 //! | `faults` | the schedule of what goes wrong |
 //! | `clients` | clients: what they want, how long they hold it |
 //! | [`watch`] | what must hold |
@@ -18,6 +19,7 @@
 mod clients;
 mod consensus;
 mod faults;
+pub mod history;
 mod machine;
 mod net;
 mod runner;

@@ -1,0 +1,189 @@
+//! How a store becomes part of a cluster: by founding one, or by joining one.
+//!
+//! # Why there is never a second cluster
+//! Each cluster has a random name. A store is part of one cluster only, whose name is on its disk, and it answers Raft's words of that cluster
+//! alone. As long as its log is blank, and only so long, it may change to another one.
+//!
+//! - Only the first member with the lowest number founds. It asks ALL first members; none may have an entry in its log, and each must
+//!   take the new cluster's name. Then it begins Raft with exactly the stores that answered.
+//! - Whatever a cluster decided lies in the logs of a majority of its voters, who were first members, or were let in by such a decision. Who
+//!   founds again, with a new disk, has asked all first members: if one of them has an entry, it joins that cluster instead. So a lost
+//!   disk never founds a second cluster, unless every first member has lost its disk.
+//! - Two processes with the same number might both found. Each needs every first member, blank at the time. Say that all others had taken name A and
+//!   then took B: then none of them had an entry of A, and none will take one. A never decides anything without them.
+//! - A cluster with one voter has one disk: whoever loses that has lost everything. Then, and if all disks are lost, epochs must begin
+//!   higher than before: `epoch_above`.
+//!
+//! Later starts ask nobody: the store knows its cluster, and a majority is enough.
+
+use super::Inner;
+use super::log::Log;
+use super::types::{Place, StoreName};
+use super::voters::odd;
+use super::wire::{Answer, Hello, Question};
+use crate::store::{Change, Record, StoreError, encode};
+use lockkeeper_member::MemberId;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
+
+impl Inner {
+    /// One try to become part of a cluster. Says what is in the way.
+    pub(super) async fn arrive(&self) -> Result<(), String> {
+        let blank = self.store.run(Log::is_blank).await.map_err(|error| error.to_string())?;
+        let mine = if blank { None } else { *self.cluster.read().await };
+        let hellos = self.look_around().await;
+        let known: BTreeSet<u64> = hellos.iter().filter_map(|hello| hello.cluster).collect();
+        let cluster = match (mine, known.len()) {
+            (Some(mine), _) if known.contains(&mine) => mine,
+            (Some(_), 0) => return Err("nobody of this member's cluster answers yet".to_string()),
+            (Some(_), _) => {
+                return Err("the others are another cluster than the one of this member's disk: \
+                            correct the addresses, or start this member with an empty directory"
+                    .to_string());
+            }
+            (None, 0) => return self.found(&hellos).await,
+            (None, 1) => known.first().copied().unwrap_or_default(),
+            (None, _) => {
+                return Err("the addresses given to this member belong to more than one cluster: \
+                            give it those of one"
+                    .to_string());
+            }
+        };
+        let leaders: BTreeSet<(MemberId, String)> = hellos
+            .into_iter()
+            .filter(|hello| hello.cluster == Some(cluster))
+            .filter_map(|hello| hello.leader)
+            .collect();
+        let mut trouble = "the cluster has no leader at the moment".to_string();
+        for (leader, address) in leaders {
+            match self.ask_to_join(leader, &address, cluster).await {
+                Ok(()) => return Ok(()),
+                Err(why) => trouble = why,
+            }
+        }
+        Err(trouble)
+    }
+
+    /// Asks everybody that this member has heard of who they are.
+    async fn look_around(&self) -> Vec<Hello> {
+        let settings = &self.settings;
+        let mut contacts: BTreeMap<String, Option<MemberId>> =
+            settings.join.iter().map(|address| (address.clone(), None)).collect();
+        let first = settings.first_members.iter().map(|(&id, address)| (address.clone(), Some(id)));
+        contacts.extend(first.filter(|(_, id)| *id != Some(settings.me)));
+        for (_, place) in self.raft.metrics().borrow().membership_config.nodes() {
+            if place.member != settings.me {
+                contacts.insert(place.address.clone(), Some(place.member));
+            }
+        }
+        contacts.remove(&settings.address);
+        let mut asking = tokio::task::JoinSet::new();
+        for (address, id) in contacts {
+            let (network, within) = (self.network.clone(), settings.election.1);
+            asking.spawn(async move {
+                match network.question(id, &address, Question::Hello, within).await {
+                    Ok(Answer::Hello(hello)) if id.is_none_or(|id| id == hello.member) => Some(hello),
+                    _ => None,
+                }
+            });
+        }
+        asking.join_all().await.into_iter().flatten().collect()
+    }
+
+    async fn ask_to_join(&self, leader: MemberId, address: &str, cluster: u64) -> Result<(), String> {
+        let settings = &self.settings;
+        let place = Place {
+            member: settings.me,
+            address: settings.address.clone(),
+            epoch_above: settings.epoch_above,
+            since: 0,
+        };
+        let asking =
+            self.network.question(Some(leader), address, Question::Join { place }, settings.election.1);
+        match asking.await {
+            Ok(Answer::Yes { cluster: joined }) if joined == cluster => {
+                self.belong(cluster).await.map(|_| ()).map_err(|error| error.to_string())
+            }
+            Ok(Answer::Refused(why)) => Err(why),
+            Ok(_) => Err("the leader is changing".to_string()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// Takes this cluster's name, if the store is blank or has it already. The name is on disk when this returns.
+    pub(super) async fn belong(&self, cluster: u64) -> Result<bool, StoreError> {
+        // Nothing of Raft is answered in between.
+        let mut present = self.cluster.write().await;
+        if *present == Some(cluster) {
+            return Ok(true);
+        }
+        if !self.store.run(Log::is_blank).await? {
+            return Ok(false);
+        }
+        let change = Change::Put(Record::Cluster, encode(&cluster)?);
+        self.store.run(move |store| store.write(&[change])).await?;
+        *present = Some(cluster);
+        self.network.cluster.store(cluster, Ordering::SeqCst);
+        Ok(true)
+    }
+
+    /// A new cluster, if this member is the one to found it and everybody agrees.
+    async fn found(&self, hellos: &[Hello]) -> Result<(), String> {
+        let settings = &self.settings;
+        let first: Vec<MemberId> = settings.first_members.keys().copied().collect();
+        if !first.contains(&settings.me) {
+            return Err("no member of a cluster answers yet at the addresses to join".to_string());
+        }
+        if first.first() != Some(&settings.me) {
+            return Err(format!("waits for {} to begin the cluster", first[0]));
+        }
+        let mut stores: BTreeMap<MemberId, StoreName> = BTreeMap::from([(settings.me, self.store.name())]);
+        let mut epoch_above = settings.epoch_above;
+        for hello in hellos.iter().filter(|hello| first.contains(&hello.member)) {
+            if hello.first_members != first {
+                return Err(format!(
+                    "{} was given other first members than this one: give the same list to all of them",
+                    hello.member
+                ));
+            }
+            epoch_above = epoch_above.max(hello.epoch_above);
+            stores.insert(hello.member, hello.store);
+        }
+        let missing: Vec<String> =
+            first.iter().filter(|id| !stores.contains_key(id)).map(ToString::to_string).collect();
+        if !missing.is_empty() {
+            let missing = missing.join(", ");
+            return Err(format!(
+                "waits for {missing}: a new cluster begins when all of its first members are there"
+            ));
+        }
+        let cluster = getrandom::u64().map_err(|error| format!("no random numbers: {error}"))?.max(1);
+        self.everybody_agrees(cluster).await?;
+        let voters = odd(settings.most_voters.min(stores.len()));
+        let place = |(member, store): (MemberId, StoreName)| {
+            let address = settings.first_members[&member].clone();
+            (store, Place { member, address, epoch_above, since: 0 })
+        };
+        let places: BTreeMap<StoreName, Place> = stores.into_iter().take(voters).map(place).collect();
+        tracing::info!(cluster, voters, "founds a cluster");
+        self.raft.initialize(places).await.map_err(|error| format!("the cluster cannot begin: {error}"))
+    }
+
+    async fn everybody_agrees(&self, cluster: u64) -> Result<(), String> {
+        let settings = &self.settings;
+        for (&id, address) in settings.first_members.iter().filter(|&(&id, _)| id != settings.me) {
+            let question = Question::Found { cluster };
+            match self.network.question(Some(id), address, question, settings.election.1).await {
+                Ok(Answer::Yes { cluster: agreed }) if agreed == cluster => {}
+                Ok(Answer::Refused(why)) => return Err(format!("{id} does not begin a new cluster: {why}")),
+                Ok(_) => return Err(format!("{id} gave an answer to another question")),
+                Err(error) => return Err(format!("waits for {id}: {error}")),
+            }
+        }
+        match self.belong(cluster).await {
+            Ok(true) => Ok(()),
+            Ok(false) => Err("this member has become part of another cluster".to_string()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}

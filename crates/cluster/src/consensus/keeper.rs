@@ -1,0 +1,186 @@
+//! What goes on in the background: becoming part of a cluster, keeping its voters, and telling the member who leads.
+
+use super::Inner;
+use super::types::{Metrics, StoreName};
+use super::voters::{Picture, Step};
+use openraft::error::Fatal;
+use openraft::{ChangeMembers, ServerState};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::PoisonError;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout};
+
+/// Who is so few entries behind has caught up.
+const NEARLY: u64 = 8;
+
+/// The term in which this store leads, if it does and an entry of that term is applied: then it knows everything that was decided before.
+pub(super) fn leading(metrics: &Metrics) -> Option<u64> {
+    let applied = metrics.last_applied.map(|applied| applied.leader_id.term);
+    let leads = metrics.state == ServerState::Leader && metrics.running_state.is_ok();
+    (leads && applied == Some(metrics.current_term)).then_some(metrics.current_term)
+}
+
+impl Inner {
+    /// Runs until consensus stops.
+    pub(super) async fn keep(&self, mut stopping: watch::Receiver<bool>) {
+        let pause = self.settings.election.0;
+        while !*stopping.borrow() && self.raft.metrics().borrow().running_state.is_ok() {
+            let trouble = if self.is_in() { None } else { self.arrive().await.err() };
+            self.say_trouble(trouble);
+            self.change_members().await;
+            tokio::select! {
+                () = self.wake.notified() => {}
+                () = tokio::time::sleep(pause) => {}
+                _ = stopping.changed() => {}
+            }
+        }
+    }
+
+    /// Whether this store is part of the membership, with the right address.
+    fn is_in(&self) -> bool {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow();
+        let place = metrics.membership_config.membership().get_node(&self.store.name());
+        place.is_some_and(|place| place.address == self.settings.address)
+    }
+
+    fn say_trouble(&self, trouble: Option<String>) {
+        let mut said = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        if *said != trouble {
+            if let Some(trouble) = &trouble {
+                tracing::info!(member = %self.settings.me, "not part of a cluster yet: {trouble}");
+            }
+            *said = trouble;
+        }
+    }
+
+    /// As a leader: the next change of the membership, if one is needed.
+    async fn change_members(&self) {
+        let Some(picture) = self.picture() else {
+            self.joiners.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            return;
+        };
+        let next = picture.next();
+        self.forget_joiners(&picture);
+        let Some(step) = next else { return };
+        tracing::info!(member = %self.settings.me, ?step, "changes the membership");
+        let change = match step {
+            Step::Voters(voters) => ChangeMembers::ReplaceAllVoters(voters),
+            Step::Place(store, place) => ChangeMembers::SetNodes(BTreeMap::from([(store, place)])),
+            Step::Remove(stores) => ChangeMembers::RemoveNodes(stores),
+        };
+        // Given up here, it may still happen: the next look shows it.
+        let patience = 8 * self.settings.election.1;
+        match timeout(patience, self.raft.change_membership(change, true)).await {
+            Ok(Ok(_)) => self.wake.notify_one(),
+            Ok(Err(error)) => tracing::debug!("the membership stays as it is: {error}"),
+            Err(_) => tracing::debug!("the membership did not change in time"),
+        }
+    }
+
+    /// Who was let in is forgotten here: taken out later, it must ask again.
+    fn forget_joiners(&self, picture: &Picture) {
+        let mut joiners = self.joiners.lock().unwrap_or_else(PoisonError::into_inner);
+        joiners.retain(|&store, place| picture.is_news(store, place));
+    }
+
+    /// What the leader sees; nothing if this is not the leader.
+    pub(super) fn picture(&self) -> Option<Picture> {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow();
+        let term = leading(&metrics)?;
+        let membership = metrics.membership_config.membership();
+        self.begin_listening(term, membership.voter_ids());
+        let end = metrics.last_log_index.unwrap_or(0);
+        let replication = metrics.replication.as_ref()?;
+        let near = |at: &Option<super::types::LogId>| at.is_some_and(|at| at.index + NEARLY >= end);
+        let voters = membership.get_joint_config().clone();
+        let heard = |lately: Duration| self.network.heard_within(lately).into_iter().collect::<BTreeSet<_>>();
+        let mut live = heard(self.lately());
+        live.insert(self.store.name());
+        let lively = heard(10 * self.lately());
+        let silent = membership.voter_ids().filter(|store| !lively.contains(store)).collect();
+        Some(Picture {
+            me: self.store.name(),
+            voters,
+            places: membership.nodes().map(|(&store, place)| (store, place.clone())).collect(),
+            live,
+            silent,
+            caught_up: replication.iter().filter(|(_, at)| near(at)).map(|(&store, _)| store).collect(),
+            joiners: self.joiners.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            given_up: self.given_up.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            most_voters: self.settings.most_voters,
+        })
+    }
+
+    /// Who has not answered for so long may be gone.
+    pub(super) fn lately(&self) -> Duration {
+        2 * self.settings.election.1
+    }
+
+    /// Nobody could be heard before this term: a voter's silence is counted from its beginning.
+    fn begin_listening(&self, term: u64, voters: impl Iterator<Item = StoreName>) {
+        let mut since = self.listening_since.lock().unwrap_or_else(PoisonError::into_inner);
+        if *since == Some(term) {
+            return;
+        }
+        *since = Some(term);
+        let mut heard = self.network.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        heard.extend(voters.map(|store| (store, Instant::now())));
+    }
+
+    /// Tells the member who leads, as it changes, until consensus stops.
+    pub(super) async fn watch(&self, mut stopping: watch::Receiver<bool>) {
+        let mut metrics = self.raft.metrics();
+        loop {
+            let failure = self.look(&metrics.borrow_and_update().clone());
+            if let Some(failure) = failure {
+                tracing::error!(member = %self.settings.me, "consensus has stopped: {failure}");
+                self.failure.send_replace(Some(failure));
+                return;
+            }
+            tokio::select! {
+                changed = metrics.changed() => if changed.is_err() {
+                    self.teller.leadership(None, None);
+                    return;
+                },
+                _ = stopping.changed() => {
+                    self.teller.leadership(None, None);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn look(&self, metrics: &Metrics) -> Option<String> {
+        let failure = match &metrics.running_state {
+            Ok(()) => {
+                let membership = metrics.membership_config.membership();
+                let leader = metrics.current_leader.and_then(|store| membership.get_node(&store));
+                self.teller.leadership(leader.map(|place| place.member), leading(metrics));
+                None
+            }
+            Err(Fatal::Stopped) => None,
+            Err(Fatal::StorageError(error)) => Some(error.to_string()),
+            Err(error) => Some(error.to_string()),
+        };
+        if failure.is_some() {
+            self.teller.leadership(None, None);
+        }
+        let mut newest = BTreeMap::new();
+        for (_, place) in metrics.membership_config.nodes() {
+            let known = newest.entry(place.member).or_insert((place.since, place.address.clone()));
+            if known.0 < place.since {
+                *known = (place.since, place.address.clone());
+            }
+        }
+        let addresses: BTreeMap<_, _> = newest.into_iter().map(|(id, (_, address))| (id, address)).collect();
+        self.addresses.send_if_modified(|known| {
+            let changed = *known != addresses;
+            *known = addresses;
+            changed
+        });
+        failure
+    }
+}

@@ -1,0 +1,175 @@
+//! How the Raft library reaches other stores.
+
+use super::types::{Place, StoreName, Types, Vote};
+use super::wire::{self, Answer, Asked, Question, Rpc};
+use lockkeeper_member::MemberId;
+use openraft::error::{
+    Fatal, PayloadTooLarge, RPCError, RaftError, ReplicationClosed, StreamingError, Unreachable as Gone,
+};
+use openraft::network::{Backoff, RPCOption};
+use openraft::raft::{
+    AppendEntriesRequest, AppendEntriesResponse, InstallSnapshotRequest, InstallSnapshotResponse,
+    SnapshotResponse, VoteRequest, VoteResponse,
+};
+use openraft::{OptionalSend, RaftNetwork, RaftNetworkFactory, Snapshot};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// The answer did not come, and why.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Unreachable(pub String);
+
+/// An answer to come.
+pub(crate) type Answering = Pin<Box<dyn Future<Output = Result<Vec<u8>, Unreachable>> + Send>>;
+
+/// How consensus reaches other members.
+pub(crate) trait Ask: Send + Sync + 'static {
+    /// Asks a member, which is to be at this address.
+    fn ask(&self, to: MemberId, address: &str, question: Vec<u8>, within: Duration) -> Answering;
+    /// Asks whoever is at this address.
+    fn ask_address(&self, address: &str, question: Vec<u8>, within: Duration) -> Answering;
+}
+
+/// This store's way to the others. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Network {
+    pub member: MemberId,
+    pub store: StoreName,
+    pub ask: Arc<dyn Ask>,
+    /// The cluster's name; 0 before there is one.
+    pub cluster: Arc<AtomicU64>,
+    /// When each store has last answered.
+    pub heard: Arc<Mutex<BTreeMap<StoreName, Instant>>>,
+    /// How long to wait before trying again.
+    pub pause: Duration,
+}
+
+impl Network {
+    /// Asks a member, or whoever is at the address.
+    pub async fn question(
+        &self,
+        to: Option<MemberId>,
+        address: &str,
+        question: Question,
+        within: Duration,
+    ) -> Result<Answer, Unreachable> {
+        let asked = Asked { member: self.member, store: self.store, question };
+        let bytes = wire::write(&asked).map_err(|error| Unreachable(error.to_string()))?;
+        let answering = match to {
+            Some(member) => self.ask.ask(member, address, bytes, within),
+            None => self.ask.ask_address(address, bytes, within),
+        };
+        let late = |_| Unreachable(format!("no answer from {address} within {within:?}"));
+        let answer = tokio::time::timeout(within, answering).await.map_err(late)??;
+        wire::read(&answer).map_err(|error| Unreachable(format!("{address} gave an answer, but {error}")))
+    }
+
+    /// The stores that have answered lately.
+    pub fn heard_within(&self, lately: Duration) -> Vec<StoreName> {
+        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        heard.iter().filter(|(_, at)| at.elapsed() <= lately).map(|(&store, _)| store).collect()
+    }
+}
+
+impl RaftNetworkFactory<Types> for Network {
+    type Network = Peer;
+
+    async fn new_client(&mut self, target: StoreName, node: &Place) -> Peer {
+        Peer { network: self.clone(), store: target, place: node.clone() }
+    }
+}
+
+/// The way to one store.
+pub(crate) struct Peer {
+    network: Network,
+    store: StoreName,
+    place: Place,
+}
+
+type RpcError = RPCError<StoreName, Place, RaftError<StoreName>>;
+
+impl Peer {
+    async fn say(&self, rpc: Rpc, within: Duration) -> Result<Answer, Gone> {
+        let cluster = self.network.cluster.load(Ordering::SeqCst);
+        let question = Question::Raft { cluster, to: self.store, rpc };
+        let asking = self.network.question(Some(self.place.member), &self.place.address, question, within);
+        let answer = asking.await.map_err(|error| Gone::new(&error))?;
+        if let Answer::Refused(why) = answer {
+            return Err(Gone::new(&Unreachable(why)));
+        }
+        let mut heard = self.network.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        heard.insert(self.store, Instant::now());
+        Ok(answer)
+    }
+}
+
+/// Another answer than the one to this question.
+fn beside_the_point() -> Gone {
+    Gone::new(&Unreachable("an answer to another question".to_string()))
+}
+
+impl RaftNetwork<Types> for Peer {
+    async fn append_entries(
+        &mut self,
+        rpc: AppendEntriesRequest<Types>,
+        option: RPCOption,
+    ) -> Result<AppendEntriesResponse<StoreName>, RpcError> {
+        let entries = rpc.entries.len() as u64;
+        let rpc = Rpc::Append(rpc);
+        let bytes = postcard::experimental::serialized_size(&rpc).unwrap_or(usize::MAX);
+        if entries > 1 && bytes > wire::MOST_BYTES / 2 {
+            return Err(RPCError::PayloadTooLarge(PayloadTooLarge::new_entries_hint(entries / 2)));
+        }
+        match self.say(rpc, option.hard_ttl()).await? {
+            Answer::Append(answer) => Ok(answer),
+            _ => Err(beside_the_point().into()),
+        }
+    }
+
+    async fn vote(
+        &mut self,
+        rpc: VoteRequest<StoreName>,
+        option: RPCOption,
+    ) -> Result<VoteResponse<StoreName>, RpcError> {
+        match self.say(Rpc::Vote(rpc), option.hard_ttl()).await? {
+            Answer::Vote(answer) => Ok(answer),
+            _ => Err(beside_the_point().into()),
+        }
+    }
+
+    async fn full_snapshot(
+        &mut self,
+        vote: Vote,
+        snapshot: Snapshot<Types>,
+        _cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
+        option: RPCOption,
+    ) -> Result<SnapshotResponse<StoreName>, StreamingError<Types, Fatal<StoreName>>> {
+        let rpc = Rpc::Snapshot { vote, meta: snapshot.meta, state: snapshot.snapshot.into_inner() };
+        match self.say(rpc, option.hard_ttl()).await? {
+            Answer::Snapshot(answer) => Ok(answer),
+            _ => Err(beside_the_point().into()),
+        }
+    }
+
+    /// Snapshots are small: they go whole, by `full_snapshot`.
+    async fn install_snapshot(
+        &mut self,
+        _rpc: InstallSnapshotRequest<Types>,
+        _option: RPCOption,
+    ) -> Result<
+        InstallSnapshotResponse<StoreName>,
+        RPCError<StoreName, Place, RaftError<StoreName, openraft::error::InstallSnapshotError>>,
+    > {
+        Err(RPCError::Unreachable(beside_the_point()))
+    }
+
+    fn backoff(&self) -> Backoff {
+        Backoff::new(std::iter::repeat(self.network.pause))
+    }
+}

@@ -1,0 +1,71 @@
+//! Disks that fill up, logs that grow.
+
+use super::super::*;
+use super::harness::*;
+use crate::store::testing::Disk;
+
+#[tokio::test(start_paused = true)]
+async fn a_full_disk_stops_consensus_there_and_nowhere_else_until_there_is_space() {
+    let mut cluster = Cluster::new(3);
+    let disks: Vec<Disk> = (0..3).map(|_| Disk::new()).collect();
+    for (disk, number) in disks.iter().zip(1..) {
+        let store = Store::open_on(disk.clone(), id(number)).unwrap();
+        let settings = cluster.settings(number);
+        cluster.start_on(store, settings).await;
+    }
+    let before = cluster.decide().await;
+    // The leader's own disk is full: it must not lead any more.
+    let full = cluster.led().await;
+    let disk = &disks[full as usize - 1];
+    disk.set_space(0);
+    let proposed = cluster.next_view(full).unwrap();
+    cluster.propose(full, proposed);
+    let failed = cluster.at(full).failed().await;
+    assert!(failed.to_string().contains("see to the disk"), "{failed}");
+    assert_eq!(cluster.seen(full).leading, None);
+    assert!(cluster.at(full).status().failure.is_some());
+    cluster.kill(full).await;
+    let without = cluster.decide().await;
+    assert!(without.epoch > before.epoch);
+    // Still full: refused in a sentence. With space: everything as before.
+    let refused = Store::open_on(disk.clone(), id(full)).unwrap_err();
+    assert!(refused.to_string().contains("see to the disk"), "{refused}");
+    disk.set_space(u64::MAX);
+    let store = Store::open_on(disk.clone(), id(full)).unwrap();
+    let settings = cluster.settings(full);
+    cluster.start_on(store, settings).await;
+    cluster.everybody_knows(without.epoch).await;
+    assert!(cluster.seen(full).views.contains(&without));
+    cluster.decide().await;
+    cluster.accepted();
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_log_stays_short_and_whoever_was_away_for_long_gets_a_snapshot() {
+    let mut cluster = Cluster::started(3).await;
+    cluster.decide().await;
+    let away = if cluster.led().await == 3 { 2 } else { 3 };
+    cluster.kill(away).await;
+    let mut last = cluster.decide().await;
+    for _ in 0..700 {
+        let leader = cluster.led().await;
+        last = cluster.next_view(leader).unwrap();
+        cluster.propose(leader, last.clone());
+        cluster.everybody_knows(last.epoch).await;
+    }
+    let leader = cluster.led().await;
+    let kept = cluster.at(leader).inner.store.entries::<types::Entry>(..).unwrap().len() as u64;
+    assert!(kept <= ENTRIES_PER_SNAPSHOT + ENTRIES_KEPT + 64, "{kept} entries are kept");
+    cluster.start(away).await;
+    cluster.everybody_knows(last.epoch).await;
+    let views = cluster.seen(away).views;
+    assert!(views.len() < 500, "it was told one by one: {}", views.len());
+    assert!(views.is_sorted_by_key(|view| view.epoch));
+    // And after a restart it knows as much from its own disk.
+    cluster.kill(away).await;
+    cluster.cut_off(&[away]);
+    cluster.start(away).await;
+    cluster.until("told from its disk", |cluster| !cluster.seen(away).views.is_empty()).await;
+    assert!(cluster.seen(away).views.last().unwrap().epoch > 300);
+    cluster.accepted();
+}

@@ -1,0 +1,299 @@
+//! Clusters for tests: members with real stores on real files, joined by a network that can be cut.
+
+use super::super::*;
+use lockkeeper_lab::cluster::history::{Happened, Line};
+use lockkeeper_member::{Node, PortEvent};
+use tempfile::TempDir;
+
+pub const HEARTBEAT: Duration = Duration::from_millis(50);
+pub const ELECTION: (Duration, Duration) = (Duration::from_millis(150), Duration::from_millis(300));
+/// In virtual time: long after everything should have happened.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+pub fn id(number: u32) -> MemberId {
+    MemberId(number)
+}
+
+/// Where a member is, for the tests' network.
+pub fn address(member: MemberId) -> String {
+    format!("at-{member}")
+}
+
+/// What connects the members.
+#[derive(Default)]
+pub struct Hub {
+    members: Mutex<BTreeMap<String, (MemberId, Consensus)>>,
+    cut: Mutex<BTreeSet<(MemberId, MemberId)>>,
+    sent: AtomicU64,
+}
+
+impl Hub {
+    fn carries(&self, from: MemberId, to: MemberId) -> bool {
+        !self.cut.lock().unwrap().contains(&(from, to))
+    }
+
+    fn ask(self: &Arc<Self>, from: MemberId, to: &str, question: Vec<u8>) -> Answering {
+        let (hub, to) = (self.clone(), to.to_string());
+        // One to five milliseconds each way, differently each time.
+        let delay = Duration::from_millis(1 + self.sent.fetch_add(1, Ordering::Relaxed) * 7 % 5);
+        Box::pin(async move {
+            let lost = || Unreachable("lost".to_string());
+            tokio::time::sleep(delay).await;
+            let (member, consensus) = hub.members.lock().unwrap().get(&to).cloned().ok_or_else(lost)?;
+            if !hub.carries(from, member) {
+                return Err(lost());
+            }
+            // Whoever has heard a question deals with it, whether anybody waits or not.
+            let dealing = tokio::spawn(async move { consensus.answer(Some(from), &question).await });
+            let answer = dealing.await.map_err(|_| lost())?;
+            tokio::time::sleep(delay).await;
+            if hub.carries(member, from) { Ok(answer) } else { Err(lost()) }
+        })
+    }
+}
+
+struct Way {
+    hub: Arc<Hub>,
+    me: MemberId,
+}
+
+impl Ask for Way {
+    fn ask(&self, _to: MemberId, address: &str, question: Vec<u8>, _within: Duration) -> Answering {
+        self.hub.ask(self.me, address, question)
+    }
+
+    fn ask_address(&self, address: &str, question: Vec<u8>, _within: Duration) -> Answering {
+        self.hub.ask(self.me, address, question)
+    }
+}
+
+/// What a member was told in its present life.
+#[derive(Clone, Debug, Default)]
+pub struct Seen {
+    pub views: Vec<View>,
+    pub leading: Option<u64>,
+    pub leader: Option<MemberId>,
+    pub confirmed: Vec<u64>,
+}
+
+/// A cluster.
+pub struct Cluster {
+    pub hub: Arc<Hub>,
+    pub first: BTreeMap<MemberId, String>,
+    pub directories: BTreeMap<MemberId, TempDir>,
+    pub running: BTreeMap<MemberId, Consensus>,
+    pub seen: Arc<Mutex<BTreeMap<MemberId, Seen>>>,
+    pub history: Arc<Mutex<Vec<Line>>>,
+    pub most_voters: usize,
+    pub epoch_above: u64,
+}
+
+impl Cluster {
+    /// Nobody yet; a new cluster begins with members 1 to `first`.
+    pub fn new(first: u32) -> Self {
+        Self {
+            hub: Arc::default(),
+            first: (1..=first).map(|number| (id(number), address(id(number)))).collect(),
+            directories: BTreeMap::new(),
+            running: BTreeMap::new(),
+            seen: Arc::default(),
+            history: Arc::default(),
+            most_voters: 5,
+            epoch_above: 0,
+        }
+    }
+
+    /// Members 1 to `members`, which begin a cluster together.
+    pub async fn started(members: u32) -> Self {
+        let mut cluster = Self::new(members);
+        for number in 1..=members {
+            cluster.start(number).await;
+        }
+        cluster
+    }
+
+    pub fn settings(&mut self, number: u32) -> Settings {
+        let directory = self.directories.entry(id(number)).or_insert_with(|| tempfile::tempdir().unwrap());
+        let first = self.first.contains_key(&id(number));
+        Settings {
+            me: id(number),
+            address: address(id(number)),
+            first_members: if first { self.first.clone() } else { BTreeMap::new() },
+            join: if first { Vec::new() } else { self.first.values().cloned().collect() },
+            directory: directory.path().to_path_buf(),
+            heartbeat: HEARTBEAT,
+            election: ELECTION,
+            most_voters: self.most_voters,
+            epoch_above: self.epoch_above,
+        }
+    }
+
+    pub fn tell(&self, member: MemberId) -> Tell {
+        let (seen, history) = (self.seen.clone(), self.history.clone());
+        Arc::new(move |event: PortEvent| {
+            history.lock().unwrap().push(Line { member, what: Happened::Told(event.clone()) });
+            let mut seen = seen.lock().unwrap();
+            let seen = seen.entry(member).or_default();
+            match event {
+                PortEvent::Decided(view) => seen.views.push(view),
+                PortEvent::Leading { term } => seen.leading = Some(term),
+                PortEvent::Deposed => seen.leading = None,
+                PortEvent::Confirmed { question } => seen.confirmed.push(question),
+                PortEvent::Leader(leader) => seen.leader = leader,
+            }
+        })
+    }
+
+    pub fn way(&self, member: MemberId) -> Arc<dyn Ask> {
+        Arc::new(Way { hub: self.hub.clone(), me: member })
+    }
+
+    /// A member starts, with the disk it has, or an empty one.
+    pub async fn start(&mut self, number: u32) {
+        let settings = self.settings(number);
+        let store = Store::open(&settings.directory, settings.me).unwrap();
+        self.start_on(store, settings).await;
+    }
+
+    pub async fn start_on(&mut self, store: Store, settings: Settings) {
+        let member = settings.me;
+        self.seen.lock().unwrap().insert(member, Seen::default());
+        self.history.lock().unwrap().push(Line { member, what: Happened::Begins });
+        let (way, tell) = (self.way(member), self.tell(member));
+        let consensus = Consensus::start_on(store, settings, way, tell).await.unwrap();
+        self.hub.members.lock().unwrap().insert(address(member), (member, consensus.clone()));
+        self.running.insert(member, consensus);
+    }
+
+    /// A member is reached at this address from now on.
+    pub fn put(&mut self, address: &str, number: u32, consensus: Consensus) {
+        let mut members = self.hub.members.lock().unwrap();
+        members.insert(address.to_string(), (id(number), consensus.clone()));
+        self.running.insert(id(number), consensus);
+    }
+
+    /// A member's process ends from one moment to the next: nobody hears from it any more.
+    pub async fn kill(&mut self, number: u32) {
+        self.hub.members.lock().unwrap().remove(&address(id(number)));
+        if let Some(consensus) = self.running.remove(&id(number)) {
+            consensus.stop().await;
+        }
+    }
+
+    pub fn lose_disk(&mut self, number: u32) {
+        assert!(!self.running.contains_key(&id(number)), "stop it first");
+        self.directories.remove(&id(number));
+    }
+
+    /// These and the others do not hear each other any more.
+    pub fn cut_off(&self, some: &[u32]) {
+        let some: BTreeSet<MemberId> = some.iter().map(|&number| id(number)).collect();
+        let mut cut = self.hub.cut.lock().unwrap();
+        for &one in &some {
+            for other in (1..=9).map(id).filter(|other| !some.contains(other)) {
+                cut.extend([(one, other), (other, one)]);
+            }
+        }
+    }
+
+    pub fn heal(&self) {
+        self.hub.cut.lock().unwrap().clear();
+    }
+
+    pub fn at(&self, number: u32) -> &Consensus {
+        &self.running[&id(number)]
+    }
+
+    pub fn seen(&self, number: u32) -> Seen {
+        self.seen.lock().unwrap().get(&id(number)).cloned().unwrap_or_default()
+    }
+
+    /// Who was told that it leads, in the highest term.
+    pub fn leader(&self) -> Option<(u32, u64)> {
+        let seen = self.seen.lock().unwrap();
+        let leaders = seen.iter().filter(|(member, _)| self.running.contains_key(member));
+        leaders.filter_map(|(member, seen)| seen.leading.map(|term| (member.0, term))).max_by_key(|&(_, term)| term)
+    }
+
+    /// Waits until something is so, in virtual time.
+    pub async fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
+        let begin = tokio::time::Instant::now();
+        while !is_so(self) {
+            let statuses: Vec<Status> = self.running.values().map(Consensus::status).collect();
+            assert!(begin.elapsed() < PATIENCE, "never: {what}\n{statuses:#?}");
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    /// Waits for a leader that everybody who runs knows, and says who it is.
+    pub async fn led(&self) -> u32 {
+        self.until("a leader", |cluster| {
+            let leader = cluster.leader().map(|(number, _)| id(number));
+            leader.is_some() && cluster.running.keys().all(|member| cluster.seen(member.0).leader == leader)
+        })
+        .await;
+        self.leader().unwrap().0
+    }
+
+    /// The view that this leader would propose next.
+    pub fn next_view(&self, number: u32) -> Option<View> {
+        let seen = self.seen(number);
+        let term = seen.leading?;
+        let epoch = seen.views.last().map_or(1, |view| view.epoch + 1);
+        let me = Node { id: id(number), incarnation: 1 };
+        Some(View { epoch, members: vec![me], since: vec![1], coordinator: me, term, missing: Vec::new() })
+    }
+
+    pub fn propose(&self, number: u32, view: View) {
+        let what = Happened::Proposes(view.clone());
+        self.history.lock().unwrap().push(Line { member: id(number), what });
+        self.at(number).propose(view);
+    }
+
+    pub fn confirm(&self, number: u32, question: u64, term: u64) {
+        let what = Happened::Asks { question, term };
+        self.history.lock().unwrap().push(Line { member: id(number), what });
+        self.at(number).confirm(question, term);
+    }
+
+    /// Has a view decided by whoever leads, and waits until everybody who runs knows it.
+    pub async fn decide(&self) -> View {
+        let view = loop {
+            let leader = self.led().await;
+            let Some(view) = self.next_view(leader) else { continue };
+            self.propose(leader, view.clone());
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            if self.seen(leader).views.iter().any(|decided| decided.term == view.term && decided.epoch >= view.epoch) {
+                break self.seen(leader).views.last().cloned().unwrap();
+            }
+        };
+        self.everybody_knows(view.epoch).await;
+        view
+    }
+
+    pub async fn everybody_knows(&self, epoch: u64) {
+        self.until(&format!("everybody knows epoch {epoch}"), |cluster| {
+            cluster.running.keys().all(|member| {
+                cluster.seen(member.0).views.last().is_some_and(|view| view.epoch >= epoch)
+            })
+        })
+        .await;
+    }
+
+    /// Waits until exactly these have a vote, as everybody who runs sees it.
+    pub async fn voters(&self, numbers: &[u32]) {
+        let voters: BTreeSet<MemberId> = numbers.iter().map(|&number| id(number)).collect();
+        self.until(&format!("voters {numbers:?}"), |cluster| {
+            cluster.running.values().all(|consensus| consensus.status().voters == voters)
+        })
+        .await;
+    }
+
+    /// What was recorded could have come from the lab's model.
+    pub fn accepted(&self) {
+        let history = self.history.lock().unwrap();
+        if let Err(why) = lockkeeper_lab::cluster::history::accepts(&history) {
+            panic!("the model would never have done this: {why}");
+        }
+    }
+}

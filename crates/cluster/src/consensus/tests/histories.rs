@@ -1,0 +1,90 @@
+//! What the real library does under kills and cuts could have come from the lab's model of consensus.
+
+use super::harness::*;
+use std::time::Duration;
+
+/// A small generator of its own: which trouble comes next is a function of the seed.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % n
+    }
+}
+
+/// Everybody who believes to lead proposes and asks, as members do, for this many virtual milliseconds.
+async fn live(cluster: &Cluster, dice: &mut Dice, question: &mut u64, mut ms: u64) {
+    while ms > 0 {
+        for number in 1..=5 {
+            let running = cluster.running.contains_key(&id(number));
+            let Some(term) = cluster.seen(number).leading.filter(|_| running) else { continue };
+            if dice.below(3) == 0 {
+                *question += 1;
+                cluster.confirm(number, *question, term);
+            }
+            if let Some(view) = cluster.next_view(number).filter(|_| dice.below(4) == 0) {
+                cluster.propose(number, view);
+            }
+        }
+        let step = (5 + dice.below(20)).min(ms);
+        tokio::time::sleep(Duration::from_millis(step)).await;
+        ms -= step;
+    }
+}
+
+async fn trouble(cluster: &mut Cluster, dice: &mut Dice) {
+    let number = 1 + dice.below(5) as u32;
+    let leader = cluster.leader().map_or(number, |(leader, _)| leader);
+    match dice.below(7) {
+        0 => cluster.cut_off(&[leader]),
+        1 => cluster.cut_off(&[leader, number]),
+        2 => cluster.cut_off(&[number]),
+        3 => cluster.heal(),
+        4 if cluster.running.len() > 3 => cluster.kill(leader).await,
+        5 if cluster.running.len() > 4 => {
+            cluster.kill(number).await;
+            if cluster.running.len() == 4 && dice.below(2) == 0 {
+                cluster.lose_disk(number);
+            }
+        }
+        _ => {
+            for number in 1..=5 {
+                if !cluster.running.contains_key(&id(number)) {
+                    cluster.start(number).await;
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn histories_of_the_real_library_are_accepted_by_the_labs_model() {
+    let (mut decided, mut confirmed, mut terms) = (0, 0, 0);
+    for seed in 0..6 {
+        let mut dice = Dice(seed);
+        let mut cluster = Cluster::started(5).await;
+        cluster.led().await;
+        let mut question = 0;
+        for _ in 0..25 {
+            trouble(&mut cluster, &mut dice).await;
+            let ms = 200 + dice.below(1500);
+            live(&cluster, &mut dice, &mut question, ms).await;
+        }
+        cluster.heal();
+        for number in 1..=5 {
+            if !cluster.running.contains_key(&id(number)) {
+                cluster.start(number).await;
+            }
+        }
+        decided += cluster.decide().await.epoch;
+        terms += cluster.leader().unwrap().1;
+        confirmed += (1..=5).map(|number| cluster.seen(number).confirmed.len()).sum::<usize>();
+        cluster.accepted();
+        for number in 1..=5 {
+            cluster.kill(number).await;
+        }
+    }
+    // The runs were worth looking at.
+    assert!(decided > 100 && terms > 12 && confirmed > 20, "{decided} views, {terms} terms, {confirmed} confirmed");
+}

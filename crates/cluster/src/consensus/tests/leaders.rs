@@ -1,0 +1,114 @@
+//! Leaders, decisions, confirmations.
+
+use super::harness::*;
+use std::time::Duration;
+
+#[tokio::test(start_paused = true)]
+async fn a_cluster_of_one_begins_at_once_and_decides() {
+    let cluster = Cluster::started(1).await;
+    assert_eq!(cluster.led().await, 1);
+    assert_eq!(cluster.decide().await.epoch, 1);
+    assert_eq!(cluster.decide().await.epoch, 2);
+    let term = cluster.seen(1).leading.unwrap();
+    cluster.confirm(1, 7, term);
+    cluster.until("confirmed", |cluster| cluster.seen(1).confirmed == [7]).await;
+    cluster.accepted();
+}
+
+#[tokio::test(start_paused = true)]
+async fn three_and_five_members_decide_the_same() {
+    for members in [3, 5] {
+        let cluster = Cluster::started(members).await;
+        for epoch in 1..=5 {
+            assert_eq!(cluster.decide().await.epoch, epoch);
+        }
+        let views = cluster.seen(1).views;
+        assert!((2..=members).all(|number| cluster.seen(number).views == views));
+        cluster.accepted();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_killed_leader_is_followed_by_another_and_comes_back_as_a_follower() {
+    let mut cluster = Cluster::started(3).await;
+    let before = cluster.decide().await;
+    let (old, term) = cluster.leader().unwrap();
+    cluster.kill(old).await;
+    let new = cluster.led().await;
+    assert_ne!(new, old);
+    assert!(cluster.leader().unwrap().1 > term);
+    let after = cluster.decide().await;
+    assert_eq!(after.epoch, before.epoch + 1);
+    cluster.start(old).await;
+    cluster.everybody_knows(after.epoch).await;
+    cluster.led().await;
+    cluster.accepted();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_without_a_majority_is_never_confirmed_and_decides_nothing() {
+    let cluster = Cluster::started(5).await;
+    cluster.decide().await;
+    let (old, term) = cluster.leader().unwrap();
+    let with = if old == 1 { 2 } else { 1 };
+    cluster.cut_off(&[old, with]);
+    // It believes in itself, for a while or for long.
+    cluster.confirm(old, 1, term);
+    let lost = cluster.next_view(old).unwrap();
+    cluster.propose(old, lost.clone());
+    cluster.until("another leader", |cluster| cluster.leader().is_some_and(|(_, newer)| newer > term)).await;
+    cluster.confirm(old, 2, term);
+    let (new, newer) = cluster.leader().unwrap();
+    let view = cluster.next_view(new).unwrap();
+    cluster.propose(new, view.clone());
+    cluster.until("decided", |cluster| cluster.seen(new).views.last() == Some(&view)).await;
+    cluster.confirm(new, 3, newer);
+    cluster.until("confirmed", |cluster| cluster.seen(new).confirmed == [3]).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(cluster.seen(old).confirmed.is_empty());
+    cluster.heal();
+    cluster.everybody_knows(view.epoch).await;
+    assert!((1..=5).all(|number| !cluster.seen(number).views.contains(&lost)));
+    cluster.until("the old one knows", |cluster| cluster.seen(old).leading.is_none()).await;
+    cluster.accepted();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_proposal_of_an_old_term_has_no_effect() {
+    let cluster = Cluster::started(3).await;
+    cluster.decide().await;
+    let (leader, term) = cluster.leader().unwrap();
+    let mut old = cluster.next_view(leader).unwrap();
+    old.term = term - 1;
+    cluster.at(leader).propose(old.clone());
+    let mut early = cluster.next_view(leader).unwrap();
+    early.epoch += 1;
+    cluster.at(leader).propose(early.clone());
+    let next = cluster.decide().await;
+    assert_eq!(next.epoch, 2);
+    assert!((1..=3).all(|number| {
+        let views = cluster.seen(number).views;
+        !views.contains(&old) && !views.contains(&early)
+    }));
+    // And a question about another term is not answered.
+    cluster.at(leader).confirm(1, term - 1);
+    cluster.at(leader).confirm(2, term + 1);
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert!(cluster.seen(leader).confirmed.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_life_of_a_member_is_told_everything_and_no_answer_of_the_old_one() {
+    let cluster = Cluster::started(3).await;
+    let view = cluster.decide().await;
+    let (leader, term) = cluster.leader().unwrap();
+    cluster.confirm(leader, 1, term);
+    cluster.seen.lock().unwrap().insert(id(leader), Seen::default());
+    cluster.at(leader).tell_again();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let seen = cluster.seen(leader);
+    assert_eq!((seen.views, seen.leading, seen.leader), (vec![view], Some(term), Some(id(leader))));
+    assert!(seen.confirmed.is_empty(), "the question was another life's");
+    cluster.confirm(leader, 1, term);
+    cluster.until("confirmed", |cluster| cluster.seen(leader).confirmed == [1]).await;
+}

@@ -1,0 +1,21 @@
+//! The Raft library's own tests for whoever stores its log.
+
+use super::super::*;
+use openraft::StorageError;
+use openraft::testing::{StoreBuilder, Suite};
+use types::Types;
+
+struct Stores;
+
+impl StoreBuilder<Types, Log, Machine> for Stores {
+    async fn build(&self) -> Result<((), Log, Machine), StorageError<StoreName>> {
+        let store = Store::open_on(crate::store::testing::Disk::new(), MemberId(1)).unwrap();
+        let teller = Arc::new(Teller::new(Arc::new(|_| {})));
+        Ok(((), Log::new(store.clone()).unwrap(), Machine::new(store, teller).unwrap()))
+    }
+}
+
+#[test]
+fn the_library_accepts_log_and_machine() {
+    Suite::test_all(Stores).unwrap();
+}

@@ -1,0 +1,256 @@
+//! How clusters begin, grow, shrink, and replace what was lost.
+
+use super::super::wire::{self, Asked, Rpc};
+use super::super::*;
+use super::harness::*;
+
+/// The names of the stores that are known to a member's Raft.
+fn stores(consensus: &Consensus) -> BTreeMap<StoreName, MemberId> {
+    let metrics = consensus.inner.raft.metrics();
+    let metrics = metrics.borrow();
+    metrics.membership_config.nodes().map(|(&store, place)| (store, place.member)).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_new_cluster_waits_for_all_of_its_first_members() {
+    let mut cluster = Cluster::new(3);
+    cluster.start(1).await;
+    cluster.start(2).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(cluster.leader(), None);
+    let trouble = cluster.at(1).status().trouble.unwrap();
+    assert!(trouble.contains("waits for M3"), "{trouble}");
+    assert!(cluster.at(2).status().trouble.unwrap().contains("waits for M1"));
+    cluster.start(3).await;
+    cluster.led().await;
+    cluster.voters(&[1, 2, 3]).await;
+    assert_eq!(cluster.at(1).status().trouble, None);
+    // Later starts need a majority only.
+    for number in 1..=3 {
+        cluster.kill(number).await;
+    }
+    cluster.start(2).await;
+    cluster.start(3).await;
+    cluster.decide().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn different_lists_of_first_members_are_refused() {
+    let mut cluster = Cluster::new(2);
+    cluster.start(1).await;
+    cluster.first.insert(id(3), address(id(3)));
+    cluster.start(2).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let trouble = cluster.at(1).status().trouble.unwrap();
+    assert!(trouble.contains("M2 was given other first members"), "{trouble}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn voters_grow_from_one_to_three_to_five_and_shrink_again() {
+    let mut cluster = Cluster::started(1).await;
+    cluster.decide().await;
+    cluster.start(2).await;
+    cluster.until("M2 is in", |cluster| cluster.at(2).status().members.len() == 2).await;
+    cluster.voters(&[1]).await;
+    cluster.start(3).await;
+    cluster.voters(&[1, 2, 3]).await;
+    cluster.start(4).await;
+    cluster.start(5).await;
+    cluster.voters(&[1, 2, 3, 4, 5]).await;
+    cluster.start(6).await;
+    cluster.decide().await;
+    cluster.voters(&[1, 2, 3, 4, 5]).await;
+    let everybody: BTreeMap<MemberId, String> = (1..=6).map(|number| (id(number), address(id(number)))).collect();
+    assert_eq!(*cluster.at(6).addresses().borrow(), everybody);
+    // Shrink: dead members are given up, by way of any member.
+    let leader = cluster.led().await;
+    let dead: Vec<u32> = (1..=6).filter(|&number| number != leader).take(4).collect();
+    let asked = (1..=6).find(|number| *number != leader && !dead.contains(number)).unwrap();
+    for &number in &dead {
+        cluster.kill(number).await;
+        let leader = cluster.led().await;
+        cluster.at(if number == dead[0] { leader } else { asked }).remove(id(number)).await.unwrap();
+    }
+    let left = cluster.led().await;
+    cluster.until("one voter", |cluster| cluster.at(left).status().voters.len() == 1).await;
+    assert_eq!(cluster.at(left).status().members, [id(leader), id(asked)].into());
+    cluster.decide().await;
+    cluster.accepted();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_is_not_removed_and_a_removed_member_has_no_vote() {
+    let mut cluster = Cluster::started(3).await;
+    let leader = cluster.led().await;
+    let refused = cluster.at(leader).remove(id(leader)).await.unwrap_err();
+    assert!(refused.to_string().contains("stop it first"), "{refused}");
+    let dead = if leader == 3 { 2 } else { 3 };
+    cluster.kill(dead).await;
+    cluster.at(leader).remove(id(dead)).await.unwrap();
+    let status = cluster.at(leader).status();
+    assert!(!status.voters.contains(&id(dead)) && !status.members.contains(&id(dead)), "{status:?}");
+    // It comes back as one who joins.
+    cluster.start(dead).await;
+    cluster.voters(&[1, 2, 3]).await;
+    cluster.decide().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_of_all_keeps_everything() {
+    let mut cluster = Cluster::started(3).await;
+    let mut last = cluster.decide().await;
+    for _ in 0..3 {
+        for number in 1..=3 {
+            cluster.kill(number).await;
+        }
+        for number in 1..=3 {
+            cluster.start(number).await;
+        }
+        cluster.everybody_knows(last.epoch).await;
+        assert!((1..=3).all(|number| cluster.seen(number).views.contains(&last)));
+        last = cluster.decide().await;
+    }
+    assert_eq!(last.epoch, 4);
+    cluster.accepted();
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_lost_its_disk_joins_with_a_new_one_and_never_votes_under_the_old_name() {
+    for lost in [1, 2, 3] {
+        let mut cluster = Cluster::started(3).await;
+        let view = cluster.decide().await;
+        cluster.voters(&[1, 2, 3]).await;
+        let old = cluster.at(lost).inner.store.name();
+        cluster.kill(lost).await;
+        cluster.lose_disk(lost);
+        cluster.start(lost).await;
+        let new = cluster.at(lost).inner.store.name();
+        assert_ne!(new, old);
+        // Whoever asks for the old store's vote is told that it is not here.
+        let cluster_name = cluster.at(if lost == 1 { 2 } else { 1 }).inner.network.cluster.load(Ordering::SeqCst);
+        let vote = openraft::raft::VoteRequest { vote: types::Vote::new(99, 5), last_log_id: None };
+        let question = Question::Raft { cluster: cluster_name, to: old, rpc: Rpc::Vote(vote) };
+        let asked = wire::write(&Asked { member: id(9), store: 5, question }).unwrap();
+        for _ in 0..100 {
+            let answer = cluster.at(lost).answer(None, &asked).await;
+            assert!(matches!(wire::read(&answer), Ok(Answer::Refused(_))));
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let replaced = |cluster: &Cluster| {
+            cluster.running.values().all(|consensus| {
+                let stores = stores(consensus);
+                stores.contains_key(&new) && !stores.contains_key(&old) && consensus.status().voters.len() == 3
+            })
+        };
+        cluster.until("the new store has the old one's place", replaced).await;
+        cluster.everybody_knows(view.epoch).await;
+        assert_eq!(cluster.decide().await.epoch, view.epoch + 1);
+        cluster.accepted();
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_disk_founds_no_second_cluster_even_when_hardly_anybody_is_there() {
+    let mut cluster = Cluster::started(3).await;
+    cluster.decide().await;
+    for number in 1..=3 {
+        cluster.kill(number).await;
+    }
+    cluster.lose_disk(1);
+    cluster.start(1).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert!(cluster.at(1).status().trouble.unwrap().contains("waits for"));
+    cluster.start(2).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert_eq!(cluster.leader(), None, "one disk of three is no majority");
+    cluster.start(3).await;
+    cluster.voters(&[1, 2, 3]).await;
+    assert_eq!(cluster.decide().await.epoch, 2);
+    cluster.accepted();
+}
+
+#[tokio::test(start_paused = true)]
+async fn two_processes_with_one_number_do_not_take_each_others_place() {
+    let mut cluster = Cluster::started(3).await;
+    cluster.led().await;
+    let other = tempfile::tempdir().unwrap();
+    let mut settings = cluster.settings(3);
+    settings.directory = other.path().to_path_buf();
+    settings.address = "another place".to_string();
+    settings.first_members = BTreeMap::new();
+    settings.join = cluster.first.values().cloned().collect();
+    let twin = Consensus::start(settings, cluster.way(id(3)), Arc::new(|_| {})).await.unwrap();
+    let twin_told = || twin.status().trouble.is_some_and(|trouble| trouble.contains("is here already"));
+    cluster.until("the twin is told", |_| twin_told()).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert!(twin_told());
+    assert!(!stores(cluster.at(1)).contains_key(&twin.inner.store.name()));
+    twin.stop().await;
+    cluster.decide().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_that_has_moved_is_found_at_its_new_address() {
+    let mut cluster = Cluster::started(3).await;
+    cluster.led().await;
+    cluster.kill(3).await;
+    let mut settings = cluster.settings(3);
+    settings.first_members = BTreeMap::new();
+    settings.join = cluster.first.values().cloned().collect();
+    settings.address = "new-place".to_string();
+    let consensus = Consensus::start(settings, cluster.way(id(3)), cluster.tell(id(3))).await.unwrap();
+    cluster.put("new-place", 3, consensus);
+    cluster.until("everybody knows the new address", |cluster| {
+        cluster.running.values().all(|consensus| consensus.addresses().borrow()[&id(3)] == "new-place")
+    })
+    .await;
+    cluster.decide().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn epochs_begin_above_what_the_operator_says() {
+    let mut cluster = Cluster::new(3);
+    cluster.start(1).await;
+    cluster.epoch_above = 1000;
+    cluster.start(2).await;
+    cluster.epoch_above = 5;
+    cluster.start(3).await;
+    assert_eq!(cluster.decide().await.epoch, 1001);
+    assert_eq!(cluster.decide().await.epoch, 1002);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_makes_no_sense_is_refused_and_counted() {
+    let cluster = Cluster::started(1).await;
+    cluster.led().await;
+    for bytes in [&[][..], &[1], &[1, 255, 255], &[7, 1, 2, 3], &[0; 100]] {
+        let answer = cluster.at(1).answer(None, bytes).await;
+        assert!(matches!(wire::read(&answer), Ok(Answer::Refused(_))), "{bytes:?}");
+    }
+    assert_eq!(cluster.at(1).status().nonsense, 5);
+    // A question under somebody else's name.
+    let asked = wire::write(&Asked { member: id(2), store: 5, question: Question::Hello }).unwrap();
+    let answer = cluster.at(1).answer(Some(id(3)), &asked).await;
+    assert!(matches!(wire::read(&answer), Ok(Answer::Refused(_))));
+    cluster.decide().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn settings_that_cannot_work_are_refused() {
+    let mut cluster = Cluster::new(1);
+    let good = cluster.settings(1);
+    let wrong: [fn(&mut Settings); 6] = [
+        |settings| settings.most_voters = 4,
+        |settings| settings.most_voters = 9,
+        |settings| settings.heartbeat = settings.election.0,
+        |settings| settings.address = String::new(),
+        |settings| settings.address = "elsewhere".to_string(),
+        |settings| settings.first_members.clear(),
+    ];
+    for change in wrong {
+        let mut settings = good.clone();
+        change(&mut settings);
+        let refused = Consensus::start(settings, cluster.way(id(1)), Arc::new(|_| {})).await;
+        assert!(matches!(refused, Err(Error::Settings(_))));
+    }
+}

@@ -1,0 +1,267 @@
+//! Who has a vote: what the leader changes next.
+//!
+//! As many voters as members allow, an odd number, at most so many as the settings say. A store gets a vote only when it is here and
+//! has caught up, so that no majority ever depends on somebody who must learn first. One change at a time.
+
+use super::types::{Place, StoreName};
+use lockkeeper_member::MemberId;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What the leader sees.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Picture {
+    /// The leader's own store.
+    pub me: StoreName,
+    /// The voters; two sets while one change is under way.
+    pub voters: Vec<BTreeSet<StoreName>>,
+    /// Every store of the cluster.
+    pub places: BTreeMap<StoreName, Place>,
+    /// Who has answered lately.
+    pub live: BTreeSet<StoreName>,
+    /// Who has not answered for so long that somebody else may have its vote.
+    pub silent: BTreeSet<StoreName>,
+    /// Who has nearly all of the log.
+    pub caught_up: BTreeSet<StoreName>,
+    /// Who asks to be let in.
+    pub joiners: BTreeMap<StoreName, Place>,
+    /// Whom an operator has given up.
+    pub given_up: BTreeSet<MemberId>,
+    pub most_voters: usize,
+}
+
+/// One change of the membership.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// These have a vote, nobody else.
+    Voters(BTreeSet<StoreName>),
+    /// This store learns from now on, without a vote; or it is somewhere else now.
+    Place(StoreName, Place),
+    /// These stores are not here any more.
+    Remove(BTreeSet<StoreName>),
+}
+
+impl Picture {
+    /// The next change, if one is needed.
+    pub fn next(&self) -> Option<Step> {
+        // A leader may have died between the two halves of a change: that goes first.
+        if let [_, .., wanted] = self.voters.as_slice() {
+            return Some(Step::Voters(wanted.clone()));
+        }
+        let present = self.voters.first()?;
+        let wanted = self.wanted(present);
+        if wanted != *present {
+            return Some(Step::Voters(wanted));
+        }
+        let gone: BTreeSet<StoreName> = self
+            .places
+            .keys()
+            .filter(|&&store| !present.contains(&store) && (self.is_given_up(store) || self.is_replaced(store)))
+            .copied()
+            .collect();
+        if !gone.is_empty() {
+            return Some(Step::Remove(gone));
+        }
+        let mut joiners = self.joiners.iter();
+        joiners.find(|&(&store, place)| self.is_news(store, place)).map(|(&store, place)| {
+            Step::Place(store, place.clone())
+        })
+    }
+
+    /// Whether the store is not where it says, and may be.
+    pub fn is_news(&self, store: StoreName, place: &Place) -> bool {
+        let known = self.places.get(&store);
+        known.is_none_or(|known| known.address != place.address) && !self.given_up.contains(&place.member)
+    }
+
+    fn is_given_up(&self, store: StoreName) -> bool {
+        self.places.get(&store).is_some_and(|place| self.given_up.contains(&place.member))
+    }
+
+    /// Whether the member has come with another disk, which has caught up.
+    fn is_replaced(&self, store: StoreName) -> bool {
+        let Some(place) = self.places.get(&store) else { return false };
+        self.places.iter().any(|(&other, newer)| {
+            newer.member == place.member && newer.since > place.since && self.can_vote(other)
+        })
+    }
+
+    fn can_vote(&self, store: StoreName) -> bool {
+        store == self.me || self.live.contains(&store) && self.caught_up.contains(&store)
+    }
+
+    fn wanted(&self, present: &BTreeSet<StoreName>) -> BTreeSet<StoreName> {
+        let members: BTreeSet<MemberId> = self
+            .places
+            .values()
+            .map(|place| place.member)
+            .filter(|member| !self.given_up.contains(member))
+            .collect();
+        // The leader first, then voters that are here, then learners that are here, then voters that are not: nobody loses
+        // its vote to an empty seat.
+        let rank = |store: StoreName| match (present.contains(&store), self.can_vote(store)) {
+            _ if store == self.me => 0,
+            (true, _) if !self.silent.contains(&store) => 1,
+            (false, true) => 2,
+            (true, _) => 3,
+            (false, false) => 4,
+        };
+        let mut able: Vec<(u8, MemberId, StoreName)> = self
+            .places
+            .iter()
+            .filter(|&(&store, _)| !self.is_given_up(store) && !self.is_replaced(store))
+            .map(|(&store, place)| (rank(store), place.member, store))
+            .filter(|&(rank, ..)| rank < 4)
+            .collect();
+        able.sort_unstable();
+        // Two stores of one member never both vote.
+        let mut seats = BTreeSet::new();
+        able.retain(|&(_, member, _)| seats.insert(member));
+        able.truncate(odd(self.most_voters.min(members.len()).min(able.len())));
+        able.into_iter().map(|(.., store)| store).collect()
+    }
+}
+
+/// The largest odd number up to this one: a voter more than that makes no majority easier.
+pub(crate) fn odd(number: usize) -> usize {
+    if number == 0 { 0 } else { number - (1 - number % 2) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(member: u32, since: u64) -> Place {
+        Place { member: MemberId(member), address: format!("m{member}"), epoch_above: 0, since }
+    }
+
+    /// Stores 10, 20, … of members 1, 2, …, all here and caught up.
+    fn picture(members: u32, voters: &[StoreName]) -> Picture {
+        let stores = (1..=members).map(|member| (u64::from(member) * 10, place(member, 0)));
+        let places: BTreeMap<StoreName, Place> = stores.collect();
+        let all: BTreeSet<StoreName> = places.keys().copied().collect();
+        Picture {
+            me: 10,
+            voters: vec![voters.iter().copied().collect()],
+            places,
+            live: all.clone(),
+            caught_up: all,
+            most_voters: 5,
+            ..Picture::default()
+        }
+    }
+
+    #[test]
+    fn voters_grow_in_odd_steps_with_those_who_have_caught_up() {
+        assert_eq!(picture(2, &[10]).next(), None);
+        assert_eq!(picture(3, &[10]).next(), Some(Step::Voters([10, 20, 30].into())));
+        assert_eq!(picture(5, &[10, 20, 30]).next(), Some(Step::Voters([10, 20, 30, 40, 50].into())));
+        assert_eq!(picture(9, &[10, 20, 30, 40, 50]).next(), None);
+        let mut slow = picture(3, &[10]);
+        slow.caught_up.remove(&30);
+        assert_eq!(slow.next(), None);
+        let mut silent = picture(3, &[10]);
+        silent.live.remove(&20);
+        assert_eq!(silent.next(), None);
+    }
+
+    #[test]
+    fn a_silent_voter_keeps_its_vote_until_somebody_can_have_it() {
+        let mut silent = picture(3, &[10, 20, 30]);
+        silent.live.remove(&30);
+        assert_eq!(silent.next(), None);
+        silent.silent.insert(30);
+        assert_eq!(silent.next(), None);
+        silent.places.insert(40, place(4, 7));
+        silent.live.insert(40);
+        assert_eq!(silent.next(), None, "has not caught up");
+        silent.caught_up.insert(40);
+        assert_eq!(silent.next(), Some(Step::Voters([10, 20, 40].into())));
+    }
+
+    #[test]
+    fn a_new_disk_takes_the_place_of_the_old_one() {
+        let mut lost = picture(3, &[10, 20, 30]);
+        lost.live.remove(&30);
+        lost.joiners.insert(31, place(3, 7));
+        assert_eq!(lost.next(), Some(Step::Place(31, place(3, 7))));
+        lost.places.insert(31, place(3, 7));
+        assert_eq!(lost.next(), None);
+        lost.live.insert(31);
+        lost.caught_up.insert(31);
+        assert_eq!(lost.next(), Some(Step::Voters([10, 20, 31].into())));
+        lost.voters = vec![[10, 20, 31].into()];
+        assert_eq!(lost.next(), Some(Step::Remove([30].into())));
+        lost.places.remove(&30);
+        assert_eq!(lost.next(), None);
+    }
+
+    #[test]
+    fn whoever_is_given_up_loses_its_vote_and_then_its_place() {
+        let mut dead = picture(4, &[10, 20, 30]);
+        dead.given_up.insert(MemberId(3));
+        dead.live.remove(&30);
+        dead.joiners.insert(31, place(3, 9));
+        assert_eq!(dead.next(), Some(Step::Voters([10, 20, 40].into())));
+        dead.voters = vec![[10, 20, 40].into()];
+        assert_eq!(dead.next(), Some(Step::Remove([30].into())));
+        dead.places.remove(&30);
+        assert_eq!(dead.next(), None);
+        // From three to two members: one voter, the leader.
+        let mut three = picture(3, &[10, 20, 30]);
+        three.given_up.insert(MemberId(2));
+        assert_eq!(three.next(), Some(Step::Voters([10].into())));
+    }
+
+    #[test]
+    fn half_a_change_is_finished_first() {
+        let mut joint = picture(5, &[10]);
+        joint.voters.push([10, 20, 30].into());
+        assert_eq!(joint.next(), Some(Step::Voters([10, 20, 30].into())));
+    }
+
+    #[test]
+    fn an_address_that_changed_is_told_to_everybody() {
+        let mut moved = picture(3, &[10, 20, 30]);
+        moved.joiners.insert(20, Place { address: "elsewhere".to_string(), ..place(2, 5) });
+        assert!(matches!(moved.next(), Some(Step::Place(20, place)) if place.address == "elsewhere"));
+        moved.joiners.insert(20, place(2, 5));
+        assert_eq!(moved.next(), None);
+    }
+
+    /// In every small situation: whoever gets a vote is here and has caught up; the leader keeps its own; the number is odd; and if
+    /// a majority of the voters is here, it still is afterwards.
+    #[test]
+    fn no_change_makes_a_majority_depend_on_somebody_who_is_not_ready() {
+        let mut changes = 0;
+        for bits in 0..(1_u32 << 13) {
+            let bit = |at: u32| bits >> at & 1 == 1;
+            let mut some = picture(5, &[10]);
+            for (at, store) in [20, 30, 40, 50].into_iter().enumerate() {
+                let at = at as u32;
+                if bit(at) {
+                    some.voters[0].insert(store);
+                }
+                if bit(4 + at) {
+                    some.live.remove(&store);
+                    some.silent.insert(store);
+                }
+                if bit(8 + at) {
+                    some.caught_up.remove(&store);
+                }
+            }
+            if bit(12) {
+                some.given_up.insert(MemberId(3));
+            }
+            let before = some.voters[0].clone();
+            let Some(Step::Voters(after)) = some.next() else { continue };
+            changes += 1;
+            assert!(after.contains(&10) && after.len() % 2 == 1 && after.len() <= 5, "{some:?}: {after:?}");
+            assert!(after.difference(&before).all(|&store| some.can_vote(store)), "{some:?}: {after:?}");
+            let here = |voters: &BTreeSet<StoreName>| {
+                2 * voters.iter().filter(|&store| some.live.contains(store)).count() > voters.len()
+            };
+            assert!(!here(&before) || here(&after), "{some:?}: {after:?}");
+        }
+        assert!(changes > 1000, "{changes}");
+    }
+}

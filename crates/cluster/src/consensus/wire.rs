@@ -1,0 +1,169 @@
+//! What members ask each other about consensus, as bytes.
+
+use super::types::{Place, SnapshotMeta, StoreName, Types, Vote};
+use lockkeeper_member::MemberId;
+use openraft::raft::{
+    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest, VoteResponse,
+};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+/// The version of these words, the first byte of each question and answer.
+const VERSION: u8 = 1;
+
+/// The longest question or answer.
+pub(crate) const MOST_BYTES: usize = 1 << 20;
+
+/// The longest view that is proposed: a few of them fit into one question.
+pub(crate) const MOST_VIEW_BYTES: usize = 1 << 17;
+
+/// A question, and who asks it.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Asked {
+    pub member: MemberId,
+    pub store: StoreName,
+    pub question: Question,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) enum Question {
+    /// Who are you, and do you know a cluster?
+    Hello,
+    /// Be part of this new cluster.
+    Found { cluster: u64 },
+    /// To the leader: let me in.
+    Join { place: Place },
+    /// To the leader: this member does not come back.
+    Remove { member: MemberId },
+    /// Raft's own words, from one store of a cluster to another one.
+    Raft { cluster: u64, to: StoreName, rpc: Rpc },
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) enum Rpc {
+    Append(AppendEntriesRequest<Types>),
+    Vote(VoteRequest<StoreName>),
+    Snapshot { vote: Vote, meta: SnapshotMeta, state: Vec<u8> },
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) enum Answer {
+    Hello(Hello),
+    /// Yes: part of that new cluster, or let into this one, or removed from it.
+    Yes { cluster: u64 },
+    /// Only the leader can do that: here it is, if known.
+    AskLeader(Option<(MemberId, String)>),
+    Append(AppendEntriesResponse<StoreName>),
+    Vote(VoteResponse<StoreName>),
+    Snapshot(SnapshotResponse<StoreName>),
+    /// No, and why.
+    Refused(String),
+}
+
+/// How a member introduces itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Hello {
+    pub member: MemberId,
+    pub store: StoreName,
+    /// The cluster that it is part of: there is an entry in its log.
+    pub cluster: Option<u64>,
+    /// With whom it was told to begin.
+    pub first_members: Vec<MemberId>,
+    pub epoch_above: u64,
+    /// Where it believes the leader to be.
+    pub leader: Option<(MemberId, String)>,
+}
+
+/// Why bytes are not a question or an answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Unreadable {
+    #[error("it has {0} bytes, more than {MOST_BYTES}")]
+    TooLong(usize),
+    #[error("it has version {0}, and this member speaks version {VERSION}: run the same version of lockkeeper everywhere")]
+    Version(u8),
+    #[error("it makes no sense")]
+    Nonsense,
+}
+
+pub(crate) fn write<T: Serialize>(what: &T) -> Result<Vec<u8>, Unreadable> {
+    let bytes = postcard::to_extend(what, vec![VERSION]).map_err(|_| Unreadable::Nonsense)?;
+    if bytes.len() > MOST_BYTES { Err(Unreadable::TooLong(bytes.len())) } else { Ok(bytes) }
+}
+
+pub(crate) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Unreadable> {
+    if bytes.len() > MOST_BYTES {
+        return Err(Unreadable::TooLong(bytes.len()));
+    }
+    match bytes.split_first() {
+        Some((&VERSION, rest)) => match postcard::take_from_bytes(rest) {
+            Ok((what, [])) => Ok(what),
+            _ => Err(Unreadable::Nonsense),
+        },
+        Some((&version, _)) => Err(Unreadable::Version(version)),
+        None => Err(Unreadable::Nonsense),
+    }
+}
+
+impl Rpc {
+    /// Whether a Raft that follows the rules could have said this. The library takes that for granted.
+    pub fn makes_sense(&self) -> bool {
+        match self {
+            Self::Append(append) => {
+                let mut last = append.prev_log_id;
+                append.vote.committed
+                    && append.entries.iter().all(|entry| {
+                        let follows = last.map_or(entry.log_id.index == 0, |last| {
+                            entry.log_id.index.checked_sub(1) == Some(last.index)
+                                && entry.log_id.leader_id >= last.leader_id
+                        });
+                        last = Some(entry.log_id);
+                        follows && entry.log_id.leader_id.term <= append.vote.leader_id.term
+                    })
+            }
+            Self::Vote(asked) => !asked.vote.committed && asked.vote.leader_id.voted_for.is_some(),
+            Self::Snapshot { vote, meta, state } => {
+                vote.committed && super::machine::State::received(meta, state).is_some()
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_read_is_told_apart() {
+        let asked = Asked { member: MemberId(1), store: 5, question: Question::Found { cluster: 9 } };
+        let bytes = write(&asked).unwrap();
+        assert!(matches!(
+            read::<Asked>(&bytes).unwrap().question,
+            Question::Found { cluster: 9 }
+        ));
+        let mut other = bytes.clone();
+        other[0] = 9;
+        assert_eq!(read::<Asked>(&other).err(), Some(Unreadable::Version(9)));
+        assert_eq!(read::<Asked>(&bytes[..2]).err(), Some(Unreadable::Nonsense));
+        assert_eq!(read::<Asked>(&[bytes.as_slice(), &[0]].concat()).err(), Some(Unreadable::Nonsense));
+        assert_eq!(read::<Asked>(&[]).err(), Some(Unreadable::Nonsense));
+        assert_eq!(read::<Asked>(&vec![VERSION; MOST_BYTES + 1]).err(), Some(Unreadable::TooLong(MOST_BYTES + 1)));
+        assert!(write(&vec![0_u8; MOST_BYTES]).is_err());
+    }
+
+    #[test]
+    fn random_bytes_are_never_more_than_unreadable() {
+        let mut state = 0x9E37_79B9_7F4A_7C15_u64;
+        for _ in 0..20_000 {
+            let mut bytes = vec![VERSION];
+            for _ in 0..state % 40 {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                bytes.push((state >> 56) as u8);
+            }
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            if let Ok(Asked { question: Question::Raft { rpc, .. }, .. }) = read::<Asked>(&bytes) {
+                rpc.makes_sense();
+            }
+            let _ = read::<Answer>(&bytes);
+        }
+    }
+}

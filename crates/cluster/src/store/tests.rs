@@ -1,0 +1,185 @@
+use super::testing::Disk;
+use super::*;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+const ME: MemberId = MemberId(1);
+
+fn put(record: Record, value: u64) -> Change {
+    Change::Put(record, encode(&value).unwrap())
+}
+
+fn entry(index: u64) -> Change {
+    Change::Entry(index, encode(&format!("entry {index}")).unwrap())
+}
+
+/// All that a store says, but for its seal.
+type Said = (u64, Option<u64>, Vec<(u64, String)>);
+
+fn said(store: &Store) -> Result<Said, StoreError> {
+    Ok((store.name(), store.read(Record::Vote)?, store.entries(..)?))
+}
+
+fn filled(disk: &Disk) -> (Store, Said) {
+    let store = Store::open_on(disk.clone(), ME).unwrap();
+    for index in 0..20 {
+        store.write(&[put(Record::Vote, 100 + index), entry(index)]).unwrap();
+    }
+    store.write(&[Change::Drop(0, 4), Change::Drop(18, u64::MAX)]).unwrap();
+    store.write(&[put(Record::Vote, 777)]).unwrap();
+    let says = said(&store).unwrap();
+    (store, says)
+}
+
+#[test]
+fn a_store_says_after_a_restart_what_it_said_before() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path(), ME).unwrap();
+    store.write(&[put(Record::Vote, 3), entry(0), entry(1), entry(2)]).unwrap();
+    store.write(&[Change::Drop(2, 2)]).unwrap();
+    let before = said(&store).unwrap();
+    assert_eq!(before.2, [(0, "entry 0".to_string()), (1, "entry 1".to_string())]);
+    assert_eq!(store.last_index().unwrap(), Some(1));
+    drop(store);
+    assert_eq!(said(&Store::open(directory.path(), ME).unwrap()).unwrap(), before);
+}
+
+#[test]
+fn two_processes_cannot_have_one_store() {
+    let directory = tempfile::tempdir().unwrap();
+    let first = Store::open(directory.path(), ME).unwrap();
+    let refused = Store::open(directory.path(), ME).unwrap_err();
+    assert!(matches!(refused, StoreError::InUse { .. }), "{refused}");
+    // A closed store lets go of the file, whoever still has a handle.
+    first.close();
+    Store::open(directory.path(), ME).unwrap();
+    assert_eq!(first.last_index(), Err(StoreError::Closed));
+}
+
+#[test]
+fn the_store_of_another_member_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    drop(Store::open(directory.path(), ME).unwrap());
+    let refused = Store::open(directory.path(), MemberId(2)).unwrap_err();
+    assert!(refused.to_string().contains("belongs to M1, and this is M2"), "{refused}");
+}
+
+#[test]
+fn another_format_is_refused() {
+    let disk = Disk::new();
+    let store = Store::open_on(disk.clone(), ME).unwrap();
+    let other = Identity { format: FORMAT + 1, member: ME, name: store.name() };
+    store.write(&[Change::Put(Record::Identity, encode(&other).unwrap())]).unwrap();
+    drop(store);
+    let refused = Store::open_on(disk, ME).unwrap_err();
+    assert!(matches!(refused, StoreError::OtherFormat { found: 2, .. }), "{refused}");
+}
+
+#[test]
+fn a_new_disk_is_a_new_store() {
+    let [one, other] = [Disk::new(), Disk::new()].map(|disk| Store::open_on(disk, ME).unwrap().name());
+    assert_ne!(one, other);
+}
+
+#[test]
+fn a_record_in_the_wrong_place_is_damage() {
+    let bytes = sealed(Record::Vote.place(), b"vote");
+    assert_eq!(check(Record::Vote.place(), &bytes).unwrap(), b"vote");
+    assert!(check(Record::Purged.place(), &bytes).is_err());
+    assert!(check(record::entry_place(3), &bytes).is_err());
+    assert!(check(Record::Vote.place(), &bytes[..3]).is_err());
+}
+
+/// Opens a damaged disk: it must be refused, or say what it said. (The database may also panic, which [`Store::run`] turns into
+/// a refusal.)
+fn is_refused_or_right(damaged: Vec<u8>, right: &Said, how: &str) -> bool {
+    let read = || Store::open_on(Disk::with(damaged), ME).and_then(|store| said(&store));
+    match catch_unwind(AssertUnwindSafe(read)) {
+        Ok(Ok(says)) => {
+            assert_eq!(says, *right, "{how}: silently wrong");
+            false
+        }
+        Ok(Err(_)) | Err(_) => true,
+    }
+}
+
+/// One bit at a time: each of the header's and every so many of the rest.
+fn flip_bits(bytes: &[u8], right: &Said, how: &str) -> usize {
+    let places = (0..512).chain((512..bytes.len()).step_by(bytes.len() / 800));
+    let flip = |place: usize| {
+        let mut damaged = bytes.to_vec();
+        damaged[place] ^= 1 << (place % 8);
+        is_refused_or_right(damaged, right, &format!("{how}, bit {} of byte {place}", place % 8))
+    };
+    places.filter(|&place| bytes[place] != 0 || place < 512).filter(|&place| flip(place)).count()
+}
+
+#[test]
+fn a_flipped_bit_is_never_silently_wrong() {
+    let disk = Disk::new();
+    let (store, right) = filled(&disk);
+    let cut = disk.contents();
+    drop(store);
+    let closed = disk.contents();
+    assert!(flip_bits(&cut, &right, "after a power cut") > 20);
+    assert!(flip_bits(&closed, &right, "after an orderly stop") > 20);
+}
+
+#[test]
+fn every_bit_of_the_byte_that_names_the_commit_slot_may_flip() {
+    let disk = Disk::new();
+    let (store, right) = filled(&disk);
+    let cut = disk.contents();
+    drop(store);
+    for (how, bytes) in [("power cut", cut), ("stopped", disk.contents())] {
+        for place in 0..64 {
+            for bit in 0..8 {
+                let mut damaged = bytes.clone();
+                damaged[place] ^= 1 << bit;
+                is_refused_or_right(damaged, &right, &format!("{how}, bit {bit} of byte {place}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_torn_tail_is_refused() {
+    let disk = Disk::new();
+    let (store, right) = filled(&disk);
+    let bytes = disk.contents();
+    drop(store);
+    for keep in [bytes.len() - 1, bytes.len() / 2, 4096, 100] {
+        assert!(is_refused_or_right(bytes[..keep].to_vec(), &right, &format!("{keep} bytes kept")), "{keep}");
+    }
+}
+
+/// Whatever the moment at which the disk is full, nothing that was acknowledged is lost, and it goes on once there is space.
+#[test]
+fn a_full_disk_loses_nothing_that_was_acknowledged() {
+    let mut refused = 0;
+    for space in (0..60_000).step_by(997) {
+        let disk = Disk::new();
+        let store = Store::open_on(disk.clone(), ME).unwrap();
+        store.write(&[put(Record::Vote, 0)]).unwrap();
+        disk.set_space(space);
+        let mut acknowledged = 0;
+        for vote in 1..=10 {
+            match store.write(&[put(Record::Vote, vote), entry(vote)]) {
+                Ok(()) => acknowledged = vote,
+                Err(error) => {
+                    assert!(matches!(error, StoreError::Disk { .. }), "{error}");
+                    refused += 1;
+                    break;
+                }
+            }
+        }
+        let name = store.name();
+        drop(store);
+        disk.set_space(u64::MAX);
+        let store = Store::open_on(disk, ME).unwrap();
+        assert_eq!(store.name(), name);
+        let vote: u64 = store.read(Record::Vote).unwrap().unwrap();
+        assert!(vote == acknowledged || vote == acknowledged + 1, "{vote} instead of {acknowledged}");
+        store.write(&[put(Record::Vote, 99)]).unwrap();
+    }
+    assert!(refused > 5, "the disk was hardly ever full: {refused}");
+}

@@ -1,0 +1,267 @@
+//! Members of one cluster in one process, over real sockets and real disks.
+
+use lockkeeper_cluster::{Config, Error, Guard, Member, MemberId, Times};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+use tempfile::TempDir;
+
+/// Far longer than anything takes, so that only what never happens is a failure.
+const LONG: Duration = Duration::from_secs(120);
+
+async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(LONG, future).await.unwrap_or_else(|_| panic!("{what}: nothing after {LONG:?}"))
+}
+
+struct Cluster {
+    configs: Vec<Config>,
+    members: Vec<Option<Member>>,
+    _directory: TempDir,
+}
+
+impl Cluster {
+    async fn start(count: u32) -> Self {
+        Self::start_with(count, |_| {}).await
+    }
+
+    async fn start_with(count: u32, change: impl Fn(&mut Config)) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        // All ports are chosen before any is used, so that no two are the same.
+        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let sockets: Vec<TcpListener> =
+            (0..count).map(|_| TcpListener::bind(any).expect("a free port")).collect();
+        let addresses: Vec<SocketAddr> =
+            sockets.iter().map(|socket| socket.local_addr().expect("bound")).collect();
+        drop(sockets);
+        let everybody = (1..).map(MemberId).zip(addresses.iter().map(ToString::to_string)).collect();
+        let config = |(number, &listen): (usize, &SocketAddr)| {
+            let data = directory.path().join(number.to_string());
+            let mut config = Config::new(MemberId(number as u32 + 1), listen, data);
+            config.first_members = Clone::clone(&everybody);
+            // On a loaded machine a process may pause for long: nothing here is about speed.
+            config.times = Times::default().times(4);
+            change(&mut config);
+            config
+        };
+        let configs: Vec<Config> = addresses.iter().enumerate().map(config).collect();
+        let mut cluster = Self { members: vec![None; configs.len()], configs, _directory: directory };
+        for place in 0..cluster.configs.len() {
+            cluster.up(place).await;
+        }
+        for place in 0..cluster.configs.len() {
+            soon("ready", cluster.member(place).ready()).await.expect("it serves");
+        }
+        cluster
+    }
+
+    async fn up(&mut self, place: usize) {
+        let member = Member::start(self.configs[place].clone()).await.expect("it starts");
+        self.members[place] = Some(member);
+    }
+
+    async fn down(&mut self, place: usize) {
+        self.members[place].take().expect("it runs").stop().await;
+    }
+
+    fn member(&self, place: usize) -> &Member {
+        self.members[place].as_ref().expect("it runs")
+    }
+
+    async fn all_in_view(&self) {
+        let count = self.members.iter().flatten().count();
+        for member in self.members.iter().flatten() {
+            let mut changes = member.standings();
+            let joined = async {
+                while member.standing().view.is_none_or(|view| view.members.len() != count) {
+                    changes.changed().await.expect("it lives");
+                }
+            };
+            soon("everybody in the view", joined).await;
+        }
+    }
+}
+
+async fn hold(member: &Member, name: &str) -> Guard {
+    soon(name, member.mutex(name).acquire()).await.expect("granted")
+}
+
+#[tokio::test]
+async fn one_member_alone() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let member = Member::start(Config::alone(directory.path())).await.expect("it starts");
+    let first = hold(&member, "orders/42").await;
+    assert!(first.is_valid() && first.fence() > 0);
+    assert!(member.mutex("orders/42").try_acquire().await.expect("an answer").is_none());
+    let fence = first.fence();
+    first.release().await.expect("still held");
+    let second = hold(&member, "orders/42").await;
+    assert!(second.fence() > fence);
+    member.stop().await;
+    assert_eq!(second.valid_for(), Duration::ZERO);
+    assert!(matches!(second.release().await, Err(Error::Lost { .. })));
+}
+
+#[tokio::test]
+async fn fences_rise_over_a_restart_of_everything() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let mut last = 0;
+    for _ in 0..3 {
+        let member = Member::start(Config::alone(directory.path())).await.expect("it starts");
+        let guard = hold(&member, "a").await;
+        assert!(guard.fence() > last, "{} after {last}", guard.fence());
+        last = guard.fence();
+        member.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_exclude_each_other() {
+    for algorithm in ["naimi-trehel", "ricart-agrawala", "maekawa"] {
+        let cluster = Cluster::start_with(3, |config| config.algorithm = algorithm.into()).await;
+        cluster.all_in_view().await;
+        let inside = Arc::new(AtomicU64::new(0));
+        let highest = Arc::new(AtomicU64::new(0));
+        let mut clients = tokio::task::JoinSet::new();
+        for place in 0..3 {
+            for _ in 0..4 {
+                let member = cluster.member(place).clone();
+                let (inside, highest) = (inside.clone(), highest.clone());
+                clients.spawn(async move {
+                    for _ in 0..25 {
+                        let guard = hold(&member, "shared").await;
+                        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "two inside");
+                        let before = highest.swap(guard.fence(), Ordering::SeqCst);
+                        assert!(guard.fence() > before, "{before} was followed by {}", guard.fence());
+                        tokio::task::yield_now().await;
+                        inside.fetch_sub(1, Ordering::SeqCst);
+                        guard.release().await.expect("still held");
+                    }
+                });
+            }
+        }
+        while let Some(done) = soon(algorithm, clients.join_next()).await {
+            done.expect("no client fails");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_waits_at_a_cancelled_task_is_given_up() {
+    let cluster = Cluster::start(2).await;
+    cluster.all_in_view().await;
+    let held = hold(cluster.member(0), "a").await;
+    let waiting = tokio::spawn({
+        let member = cluster.member(1).clone();
+        async move { member.mutex("a").acquire().await }
+    });
+    let waits = || async {
+        let told = cluster.member(0).survey().await.expect("an answer");
+        told.iter().flat_map(|(_, table)| table).map(|lock| lock.waiters.len()).sum::<usize>()
+    };
+    soon("somebody waits", async { while waits().await == 0 {} }).await;
+    waiting.abort();
+    soon("nobody waits", async { while waits().await > 0 {} }).await;
+    held.release().await.expect("still held");
+    hold(cluster.member(0), "a").await.release().await.expect("still held");
+    assert!(cluster.member(1).mutex("a").acquire_within(Duration::ZERO).await.expect("an answer").is_some());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_share_and_permits_are_counted() {
+    let cluster = Cluster::start(2).await;
+    cluster.all_in_view().await;
+    let (a, b) = (cluster.member(0), cluster.member(1));
+    let first = soon("a reader", a.read("r").acquire()).await.expect("granted");
+    let second = soon("another", b.read("r").acquire()).await.expect("granted");
+    assert!(a.write("r").try_acquire().await.expect("an answer").is_none());
+    drop((first, second));
+    drop(soon("a writer", a.write("r").acquire()).await.expect("granted"));
+
+    let mut permits = Vec::new();
+    for member in [a, b, b] {
+        permits.push(soon("a permit", member.semaphore("s", 3).acquire()).await.expect("granted"));
+    }
+    assert!(a.semaphore("s", 3).try_acquire().await.expect("an answer").is_none());
+    permits.pop();
+    soon("a permit", a.semaphore("s", 3).acquire()).await.expect("granted").release().await.expect("held");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_circle_of_waits_is_named_and_broken_by_force() {
+    let cluster = Cluster::start(2).await;
+    cluster.all_in_view().await;
+    let (a, b) = (cluster.member(0).clone(), cluster.member(1).clone());
+    let (left, right) = (hold(&a, "left").await, hold(&b, "right").await);
+    let mut wait_a = tokio::spawn(async move { a.mutex("right").owner("a").acquire().await });
+    let wait_b = tokio::spawn(async move { b.mutex("left").owner("b").acquire().await });
+    let watching = cluster.member(0);
+    let circle = soon("a circle", async {
+        loop {
+            let told = watching.survey().await.expect("an answer");
+            let waiter = told.iter().flat_map(|(_, table)| table).find_map(|lock| lock.waiters.first());
+            if let Some(waiter) = waiter {
+                let why = watching.why(waiter.acquisition.session).await.expect("an answer");
+                if why.cycle.is_some() {
+                    return why;
+                }
+            }
+        }
+    })
+    .await;
+    assert_eq!(circle.chain.len(), 2);
+    let holds_right = circle.chain.iter().find(|because| because.lock.name == "right").expect("in the circle");
+    soon("force", watching.release_by_force(holds_right.holder)).await.expect("it is held");
+    assert!(soon("told", right.lost()).await.contains("by force"));
+    drop(right);
+    let guard = soon("free", &mut wait_a).await.expect("no panic").expect("granted");
+    drop((guard, left));
+    drop(soon("free", wait_b).await.expect("no panic").expect("granted"));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_stops_loses_its_locks_and_the_others_keep_theirs() {
+    let mut cluster = Cluster::start(3).await;
+    cluster.all_in_view().await;
+    let (kept, dies) = (hold(cluster.member(0), "kept").await, hold(cluster.member(1), "dies").await);
+    cluster.down(1).await;
+    assert!(!dies.is_valid());
+    let next = hold(cluster.member(2), "dies").await;
+    assert!(next.fence() > dies.fence());
+    assert!(kept.is_valid(), "a survivor's hold goes on");
+    cluster.up(1).await;
+    cluster.all_in_view().await;
+    assert!(kept.is_valid(), "and through a join");
+    kept.release().await.expect("never lost");
+    hold(cluster.member(1), "kept").await.release().await.expect("held");
+}
+
+#[tokio::test]
+async fn reentrant_holds_belong_to_their_owner() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let member = Member::start(Config::alone(directory.path())).await.expect("it starts");
+    let first = soon("first", member.mutex("a").reentrant().acquire()).await.expect("granted");
+    let again = soon("again", member.mutex("a").reentrant().acquire()).await.expect("granted");
+    assert_eq!(first.fence(), again.fence());
+    let other = member.new_owner();
+    assert!(other.mutex("a").reentrant().try_acquire().await.expect("an answer").is_none());
+    drop(first);
+    assert!(other.mutex("a").try_acquire().await.expect("an answer").is_none());
+    drop(again);
+    assert!(other.mutex("a").try_acquire().await.expect("an answer").is_some());
+}
+
+#[tokio::test]
+async fn bad_names_and_options_are_refused_in_words() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let member = Member::start(Config::alone(directory.path())).await.expect("it starts");
+    let refused = |error: Error| error.to_string();
+    assert!(refused(member.mutex("").try_acquire().await.unwrap_err()).contains("1 to 512"));
+    assert!(refused(member.mutex("a\nb").try_acquire().await.unwrap_err()).contains("control"));
+    assert!(refused(member.semaphore("s", 0).try_acquire().await.unwrap_err()).contains("permits"));
+    let mut config = Config::alone(directory.path().join("other"));
+    config.algorithm = "nonsense".into();
+    assert!(refused(Member::start(config).await.err().expect("refused")).contains("lockkeeper algorithms"));
+    let twice = Member::start(Config::alone(directory.path())).await.err().expect("one store, one member");
+    assert!(!refused(twice).is_empty());
+}

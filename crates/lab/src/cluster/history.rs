@@ -1,0 +1,325 @@
+//! Histories of consensus as members see it, and whether the model of consensus could have produced one.
+//!
+//! The model has one hidden state: the present term, its one leader, and the views decided so far. What members see is told from that state, perhaps late.
+//! So a history is accepted if such a state could have stood behind it:
+//!
+//! 1. A term has one leader, and somebody is told that it leads only while its term is the newest that anybody was told of. A process that
+//!    starts again has to be elected again.
+//! 2. An epoch has one view. It was proposed, in the term that it names, by whoever was told to lead in that term.
+//! 3. Each member is told of views in order; it may skip some (a snapshot).
+//! 4. Whoever is told that it leads has been told before of the last view that any earlier leader got decided.
+//! 5. A view is decided on top of the one before: terms never fall from epoch to epoch.
+//! 6. A question is answered once, to who asked it in a term in which it was told to lead; and no later term was known to
+//!    anybody when it was asked.
+
+use lockkeeper_member::{MemberId, PortEvent, View};
+use std::collections::BTreeMap;
+
+/// What happened at a member.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Happened {
+    /// Its process starts, or starts again.
+    Begins,
+    /// It asks for a view to be decided.
+    Proposes(View),
+    /// It asks whether it still leads.
+    Asks {
+        /// The number of the question.
+        question: u64,
+        /// The term in which it believes to lead.
+        term: u64,
+    },
+    /// Consensus tells it something.
+    Told(PortEvent),
+}
+
+/// One line of a history. Lines stand in the order in which they happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// Where.
+    pub member: MemberId,
+    /// What.
+    pub what: Happened,
+}
+
+/// Whether the model could have produced this history; if not, the first line that it could not, and why.
+pub fn accepts(history: &[Line]) -> Result<(), String> {
+    let mut behind = Behind::default();
+    for (number, line) in history.iter().enumerate() {
+        behind.line(line).map_err(|why| format!("line {number}, {line:?}: {why}"))?;
+    }
+    Ok(())
+}
+
+/// What must stand behind the lines so far.
+#[derive(Default)]
+struct Behind {
+    /// Who was told to lead in each term, and the newest epoch that it knew then.
+    leaders: BTreeMap<u64, (MemberId, u64)>,
+    proposed: Vec<(MemberId, View)>,
+    decided: BTreeMap<u64, View>,
+    members: BTreeMap<MemberId, Seen>,
+}
+
+/// What one process knows.
+#[derive(Default)]
+struct Seen {
+    epoch: u64,
+    leading: Option<u64>,
+    /// Each open question: its term, and the newest term that anybody knew of when it was asked.
+    questions: BTreeMap<u64, (u64, u64)>,
+}
+
+impl Behind {
+    fn line(&mut self, line: &Line) -> Result<(), String> {
+        let member = line.member;
+        match &line.what {
+            Happened::Begins => {
+                self.members.insert(member, Seen::default());
+                Ok(())
+            }
+            Happened::Proposes(view) => {
+                self.proposed.push((member, view.clone()));
+                Ok(())
+            }
+            Happened::Asks { question, term } => {
+                let newest = self.newest_term();
+                self.seen(member).questions.insert(*question, (*term, newest));
+                Ok(())
+            }
+            Happened::Told(PortEvent::Decided(view)) => self.decided(member, view),
+            Happened::Told(PortEvent::Leading { term }) => self.leading(member, *term),
+            Happened::Told(PortEvent::Deposed) => match self.seen(member).leading.take() {
+                Some(_) => Ok(()),
+                None => Err("it did not lead".to_string()),
+            },
+            Happened::Told(PortEvent::Confirmed { question }) => self.confirmed(member, *question),
+            Happened::Told(PortEvent::Leader(_)) => Ok(()),
+        }
+    }
+
+    fn seen(&mut self, member: MemberId) -> &mut Seen {
+        self.members.entry(member).or_default()
+    }
+
+    /// The newest term that anybody was told of, as a leader or by a view.
+    fn newest_term(&self) -> u64 {
+        let led = self.leaders.last_key_value().map_or(0, |(&term, _)| term);
+        let decided = self.decided.last_key_value().map_or(0, |(_, view)| view.term);
+        led.max(decided)
+    }
+
+    fn decided(&mut self, member: MemberId, view: &View) -> Result<(), String> {
+        let seen = self.seen(member);
+        if view.epoch <= seen.epoch {
+            return Err(format!("it knew epoch {} already", seen.epoch));
+        }
+        seen.epoch = view.epoch;
+        if let Some(known) = self.decided.get(&view.epoch) {
+            return if known == view { Ok(()) } else { Err(format!("the epoch has another view, {known:?}")) };
+        }
+        let Some((by, _)) = self.proposed.iter().find(|(_, proposed)| proposed == view) else {
+            return Err("nobody proposed it".to_string());
+        };
+        if self.leaders.get(&view.term).is_none_or(|(leader, _)| leader != by) {
+            return Err(format!("{by} proposed it and did not lead in its term"));
+        }
+        let before = self.decided.range(..view.epoch).next_back();
+        let after = self.decided.range(view.epoch..).next();
+        if before.is_some_and(|(_, before)| before.term > view.term)
+            || after.is_some_and(|(_, after)| after.term < view.term)
+        {
+            return Err("a view of a later term came before it".to_string());
+        }
+        // Whoever was told to lead later had to know it then.
+        let unaware = self.leaders.range(view.term + 1..).find(|(_, (_, knew))| *knew < view.epoch);
+        if let Some((term, (leader, _))) = unaware {
+            return Err(format!("{leader} was told to lead in term {term} without knowing it"));
+        }
+        self.decided.insert(view.epoch, view.clone());
+        Ok(())
+    }
+
+    fn leading(&mut self, member: MemberId, term: u64) -> Result<(), String> {
+        if term <= self.newest_term() {
+            return Err(format!("term {} was known already", self.newest_term()));
+        }
+        let last = self.decided.last_key_value().map_or(0, |(&epoch, _)| epoch);
+        let seen = self.seen(member);
+        if seen.leading.is_some() {
+            return Err("it was not told that its last term is over".to_string());
+        }
+        if seen.epoch < last {
+            return Err(format!("it has not been told of epoch {last}"));
+        }
+        seen.leading = Some(term);
+        let knew = seen.epoch;
+        self.leaders.insert(term, (member, knew));
+        Ok(())
+    }
+
+    fn confirmed(&mut self, member: MemberId, question: u64) -> Result<(), String> {
+        let Some((term, known)) = self.seen(member).questions.remove(&question) else {
+            return Err("that was not asked, or is answered already".to_string());
+        };
+        if self.leaders.get(&term).is_none_or(|(leader, _)| *leader != member) {
+            return Err(format!("it was not told to lead in term {term}"));
+        }
+        if known > term {
+            return Err(format!("term {known} was known before it was asked"));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::consensus::{Consensus, Later, Reach};
+    use crate::rng::Rng;
+    use lockkeeper_member::{Node, PortRequest};
+    use std::collections::BTreeSet;
+
+    fn view(epoch: u64, by: u32, term: u64) -> View {
+        let node = Node { id: MemberId(by), incarnation: 1 };
+        View { epoch, members: vec![node], since: vec![1], coordinator: node, term, missing: Vec::new() }
+    }
+
+    fn line(member: u32, what: Happened) -> Line {
+        Line { member: MemberId(member), what }
+    }
+
+    fn told(member: u32, event: PortEvent) -> Line {
+        line(member, Happened::Told(event))
+    }
+
+    /// One leads, gets a view decided and is confirmed; then two leads and gets the next one decided.
+    fn good() -> Vec<Line> {
+        vec![
+            line(1, Happened::Begins),
+            line(2, Happened::Begins),
+            told(1, PortEvent::Leading { term: 1 }),
+            line(1, Happened::Proposes(view(1, 1, 1))),
+            line(1, Happened::Asks { question: 1, term: 1 }),
+            told(1, PortEvent::Decided(view(1, 1, 1))),
+            told(2, PortEvent::Decided(view(1, 1, 1))),
+            told(1, PortEvent::Confirmed { question: 1 }),
+            told(2, PortEvent::Leading { term: 3 }),
+            line(2, Happened::Proposes(view(2, 2, 3))),
+            told(2, PortEvent::Decided(view(2, 2, 3))),
+            told(1, PortEvent::Deposed),
+            told(1, PortEvent::Decided(view(2, 2, 3))),
+        ]
+    }
+
+    #[test]
+    fn forged_histories_are_refused() {
+        assert_eq!(accepts(&good()), Ok(()));
+        let refused = |why: &str, forge: &dyn Fn(&mut Vec<Line>)| {
+            let mut forged = good();
+            forge(&mut forged);
+            let said = accepts(&forged).expect_err(why);
+            assert!(said.contains(why), "{said} instead of: {why}");
+        };
+        let end = |event: PortEvent| move |history: &mut Vec<Line>| history.push(told(1, event.clone()));
+        refused("was known already", &end(PortEvent::Leading { term: 3 }));
+        refused("was known already", &end(PortEvent::Leading { term: 2 }));
+        refused("it did not lead", &end(PortEvent::Deposed));
+        refused("answered already", &end(PortEvent::Confirmed { question: 1 }));
+        refused("knew epoch 2 already", &end(PortEvent::Decided(view(1, 1, 1))));
+        refused("nobody proposed it", &end(PortEvent::Decided(view(3, 2, 3))));
+        refused("has another view", &|history| history[12] = told(1, PortEvent::Decided(view(2, 1, 1))));
+        refused("did not lead in its term", &|history| {
+            history.push(line(1, Happened::Proposes(view(3, 1, 4))));
+            history.push(told(1, PortEvent::Decided(view(3, 1, 4))));
+        });
+        refused("has not been told of epoch 1", &|history| drop(history.remove(6)));
+        refused("without knowing it", &|history| {
+            // A proposal of the old leader takes effect behind the new one's back.
+            history.insert(8, line(1, Happened::Proposes(view(2, 1, 1))));
+            history.truncate(10);
+            history.push(told(1, PortEvent::Decided(view(2, 1, 1))));
+        });
+        refused("was known before it was asked", &|history| {
+            history.insert(9, line(1, Happened::Asks { question: 2, term: 1 }));
+            history.insert(10, told(1, PortEvent::Confirmed { question: 2 }));
+        });
+        refused("was not told to lead in term 2", &|history| {
+            history.insert(4, line(1, Happened::Asks { question: 9, term: 2 }));
+            history.insert(5, told(1, PortEvent::Confirmed { question: 9 }));
+        });
+        refused("was not told that its last term is over", &|history| {
+            history.push(told(2, PortEvent::Leading { term: 4 }));
+        });
+    }
+
+    /// Five machines, some of which are cut off for a while.
+    struct Cut(BTreeSet<usize>);
+
+    impl Reach for Cut {
+        fn awake(&self, _: usize) -> bool {
+            true
+        }
+
+        fn linked(&self, one: usize, other: usize) -> bool {
+            self.0.contains(&one) == self.0.contains(&other)
+        }
+    }
+
+    /// The model alone, with machines that propose and ask whenever they believe to lead.
+    fn record(seed: u64) -> Vec<Line> {
+        let mut rng = Rng::new(seed, 1);
+        let mut model = Consensus::new(5, Rng::new(seed, 2));
+        model.late = true;
+        let (mut history, mut told_now, mut later) = (Vec::new(), Vec::new(), vec![(0, Later::Look)]);
+        let mut queue: BTreeMap<(u64, u64), Later> = BTreeMap::new();
+        let mut known = [(0, None); 5];
+        let mut cut = Cut(BTreeSet::new());
+        let (mut count, mut now) = (0, 0);
+        for step in 0..4000 {
+            for (delay, what) in later.drain(..) {
+                count += 1;
+                queue.insert((now + delay, count), what);
+            }
+            let Some(((at, _), what)) = queue.pop_first() else { break };
+            now = at;
+            model.happens(now, what, &cut, &mut later, &mut told_now);
+            for (machine, event) in told_now.drain(..) {
+                match &event {
+                    PortEvent::Decided(view) => known[machine].0 = view.epoch,
+                    PortEvent::Leading { term } => known[machine].1 = Some(*term),
+                    PortEvent::Deposed => known[machine].1 = None,
+                    _ => {}
+                }
+                history.push(told(machine as u32 + 1, event));
+            }
+            if step % 97 == 0 {
+                cut.0 = (0..5).filter(|_| rng.chance(0.3)).collect();
+            }
+            let machine = rng.below(5);
+            let (epoch, Some(term)) = known[machine] else { continue };
+            let member = machine as u32 + 1;
+            let proposal = view(epoch + 1, member, term);
+            history.push(line(member, Happened::Proposes(proposal.clone())));
+            model.request(machine, PortRequest::Propose(proposal), &cut, &mut later);
+            history.push(line(member, Happened::Asks { question: step, term }));
+            model.request(machine, PortRequest::Confirm { question: step, term }, &cut, &mut later);
+        }
+        history
+    }
+
+    #[test]
+    fn the_models_own_histories_are_accepted() {
+        let (mut decided, mut confirmed) = (0, 0);
+        for seed in 0..40 {
+            let history = record(seed);
+            accepts(&history).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+            let told = |event: fn(&PortEvent) -> bool| {
+                history.iter().filter(|line| matches!(&line.what, Happened::Told(told) if event(told))).count()
+            };
+            decided += told(|event| matches!(event, PortEvent::Decided(_)));
+            confirmed += told(|event| matches!(event, PortEvent::Confirmed { .. }));
+        }
+        assert!(decided > 1000 && confirmed > 1000, "{decided} decided, {confirmed} confirmed");
+    }
+}
