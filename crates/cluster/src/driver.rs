@@ -252,9 +252,9 @@ impl<P: MutualExclusion> Driver<P> {
         match note {
             Note::Wedged { epoch } => tracing::info!(member = %self.me, epoch, "frozen for a view"),
             Note::Reported { .. } => {}
-            Note::Refused { from, what } => {
+            Note::Refused { from, why } => {
                 self.metrics.refused.inc();
-                tracing::warn!(member = %self.me, %from, what, "refused a frame");
+                tracing::warn!(member = %self.me, %from, why, "refused a frame");
             }
             Note::Started { view, holds } => {
                 let members = view.members.len();

@@ -55,15 +55,22 @@ impl Visitor for Start {
     }
 }
 
+/// The state machine for the configured algorithm. Not part of an async function, which would be compiled, with all algorithms, in every
+/// crate that awaits it.
+#[inline(never)]
+fn engine(config: &Config) -> Result<Arc<dyn Engine>> {
+    let slug = &config.algorithm;
+    registry::visit(slug, Start(config.id, config.member())).ok_or_else(|| {
+        Error::Config(format!("there is no algorithm `{slug}`: `lockkeeper algorithms` lists them"))
+    })?
+}
+
 impl Member {
     /// Starts a member. It serves once it is in a view, for which it needs the others: see [`ready`](Self::ready). Who asks for
     /// a lock before that waits.
     pub async fn start(config: Config) -> Result<Self> {
         config.check()?;
-        let slug = &config.algorithm;
-        let engine = registry::visit(slug, Start(config.id, config.member())).ok_or_else(|| {
-            Error::Config(format!("there is no algorithm `{slug}`: `lockkeeper algorithms` lists them"))
-        })??;
+        let engine = engine(&config)?;
         let host = Arc::new(Host { engine: Arc::downgrade(&engine), consensus: OnceLock::new() });
         let net = Net::start(config.net(), host.clone()).await?;
         let address = config.advertise.clone().unwrap_or_else(|| net.address().to_string());
