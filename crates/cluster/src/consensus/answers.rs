@@ -7,6 +7,7 @@ use super::types::{Place, StoreName};
 use super::wire::{Answer, Asked, Hello, Question, Rpc};
 use lockkeeper_member::MemberId;
 use openraft::Snapshot;
+use openraft::raft::AppendEntriesResponse;
 use std::io::Cursor;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -18,7 +19,10 @@ const LONGEST_ADDRESS: usize = 256;
 impl Inner {
     pub(super) async fn answer(&self, from: Option<MemberId>, asked: Asked) -> Answer {
         if from.is_some_and(|from| from != asked.member) {
-            return Answer::Refused(format!("the question says that it is from {}, and it is not", asked.member));
+            return Answer::Refused(format!(
+                "the question says that it is from {}, and it is not",
+                asked.member
+            ));
         }
         match asked.question {
             Question::Hello => self.hello().await,
@@ -108,13 +112,21 @@ impl Inner {
             Rpc::Append(append) => {
                 self.raft.append_entries(append).await.map(Answer::Append).map_err(|error| error.to_string())
             }
-            Rpc::Vote(vote) => self.raft.vote(vote).await.map(Answer::Vote).map_err(|error| error.to_string()),
+            Rpc::Vote(vote) => {
+                self.raft.vote(vote).await.map(Answer::Vote).map_err(|error| error.to_string())
+            }
             Rpc::Snapshot { vote, meta, state } => {
                 let snapshot = Snapshot { meta, snapshot: Box::new(Cursor::new(state)) };
                 let installed = self.raft.install_full_snapshot(vote, snapshot).await;
                 installed.map(Answer::Snapshot).map_err(|error| error.to_string())
             }
         };
+        match &answer {
+            Ok(Answer::Append(AppendEntriesResponse::HigherVote(_))) => {}
+            Ok(Answer::Append(_) | Answer::Snapshot(_)) => self.leader_is_heard(),
+            Ok(Answer::Vote(answer)) if answer.vote_granted => self.silence_ends(),
+            _ => {}
+        }
         answer.unwrap_or_else(Answer::Refused)
     }
 

@@ -37,12 +37,16 @@ impl Inner {
         }
     }
 
-    /// Whether this store is part of the membership, with the right address.
+    /// Whether this store is part of the membership, with the right address. Who hears no leader cannot know: it may have been
+    /// taken out while it was away.
     fn is_in(&self) -> bool {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow();
+        let heard = *self.leader_heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let led =
+            metrics.state == ServerState::Leader || heard.is_some_and(|at| at.elapsed() <= self.lately());
         let place = metrics.membership_config.membership().get_node(&self.store.name());
-        place.is_some_and(|place| place.address == self.settings.address)
+        led && place.is_some_and(|place| place.address == self.settings.address)
     }
 
     fn say_trouble(&self, trouble: Option<String>) {

@@ -103,7 +103,11 @@ impl RaftLogStorage<Types> for Log {
         Ok(*self.committed.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    async fn append<I>(&mut self, entries: I, callback: LogFlushed<Types>) -> Result<(), StorageError<StoreName>>
+    async fn append<I>(
+        &mut self,
+        entries: I,
+        callback: LogFlushed<Types>,
+    ) -> Result<(), StorageError<StoreName>>
     where
         I: IntoIterator<Item = Entry> + OptionalSend,
         I::IntoIter: OptionalSend,

@@ -9,10 +9,11 @@
 //! | 7: the newest view, the leader, in order; leading only with everything known | `teller`, `keeper` |
 //! | 8: leadership confirmed after the question | [`Consensus::confirm`] |
 //!
-//! Beside that: `founding`, how a cluster begins and how members join it; `voters`, who has a vote; `network` and `wire`, how members ask each
+//! Beside that: `founding`, how a cluster begins and how members join it; `voters`, who has a vote; `elections`, when a voter wants to lead; `network` and `wire`, how members ask each
 //! other; `answers`, what they answer.
 
 mod answers;
+mod elections;
 mod founding;
 mod keeper;
 mod log;
@@ -43,6 +44,7 @@ use std::time::Duration;
 use teller::Teller;
 use tokio::sync::{Notify, RwLock, Semaphore, watch};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use types::{Place, Raft, StoreName};
 use wire::{Answer, Question};
 
@@ -79,11 +81,11 @@ impl Settings {
             return refuse(format!("{} voters: it must be 1, 3, 5 or 7", self.most_voters));
         }
         if self.heartbeat < Duration::from_millis(1)
-            || self.election.0 <= self.heartbeat
+            || self.election.0 < self.heartbeat + Duration::from_millis(2)
             || self.election.1 <= self.election.0
         {
             return refuse(
-                "the heartbeat must be at least 1 ms and shorter than the shortest election, and that shorter than the longest"
+                "the heartbeat must be at least 1 ms and 2 ms shorter than the shortest election, and that shorter than the longest"
                     .to_string(),
             );
         }
@@ -107,8 +109,10 @@ impl Settings {
         let config = openraft::Config {
             cluster_name: "lockkeeper".to_string(),
             heartbeat_interval: ms(self.heartbeat),
-            election_timeout_min: ms(self.election.0),
-            election_timeout_max: ms(self.election.1),
+            // Only the lease of this comes into play: see `elections`.
+            election_timeout_min: ms(self.election.0) - 1,
+            election_timeout_max: ms(self.election.0),
+            enable_elect: false,
             install_snapshot_timeout: ms(self.election.1),
             max_payload_entries: 64,
             snapshot_policy: SnapshotPolicy::LogsSinceLast(ENTRIES_PER_SNAPSHOT),
@@ -175,8 +179,11 @@ struct Inner {
     /// Who asks this leader to be let in, and whom it takes out.
     joiners: Mutex<BTreeMap<StoreName, Place>>,
     given_up: Mutex<BTreeSet<MemberId>>,
-    /// The term since when silence is counted.
+    /// The term since when the voters' silence is counted.
     listening_since: Mutex<Option<u64>>,
+    /// Since when it is quiet, and when a leader was last heard.
+    silence_since: Mutex<Instant>,
+    leader_heard: Mutex<Option<Instant>>,
     wake: Notify,
     addresses: watch::Sender<BTreeMap<MemberId, String>>,
     trouble: Mutex<Option<String>>,
@@ -236,6 +243,8 @@ impl Consensus {
             joiners: Mutex::default(),
             given_up: Mutex::default(),
             listening_since: Mutex::default(),
+            silence_since: Mutex::new(Instant::now()),
+            leader_heard: Mutex::default(),
             wake: Notify::new(),
             addresses: watch::Sender::default(),
             trouble: Mutex::default(),
@@ -244,11 +253,12 @@ impl Consensus {
             under_way: Arc::new(Semaphore::new(MOST_UNDER_WAY as usize)),
         });
         let stopping = watch::Sender::new(false);
-        let (watching, keeping) = (inner.clone(), inner.clone());
-        let (stop_watching, stop_keeping) = (stopping.subscribe(), stopping.subscribe());
+        let (watching, keeping, electing) = (inner.clone(), inner.clone(), inner.clone());
+        let [stop_watching, stop_keeping, stop_electing] = [(); 3].map(|()| stopping.subscribe());
         let background = vec![
             tokio::spawn(async move { watching.watch(stop_watching).await }),
             tokio::spawn(async move { keeping.keep(stop_keeping).await }),
+            tokio::spawn(async move { electing.elect(stop_electing).await }),
         ];
         Ok(Self { inner, background: Arc::new(Mutex::new(background)), stopping })
     }

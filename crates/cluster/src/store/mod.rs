@@ -36,7 +36,9 @@ const LOG: TableDefinition<u64, &[u8]> = TableDefinition::new("log");
 /// Why the store cannot be used, and what to do.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub(crate) enum StoreError {
-    #[error("{directory} is in use by another process: stop that one, or give this member a directory of its own")]
+    #[error(
+        "{directory} is in use by another process: stop that one, or give this member a directory of its own"
+    )]
     InUse { directory: String },
     #[error(
         "{directory} belongs to {owner}, and this is {me}: give this member its own directory, or start it as {owner}"
@@ -107,9 +109,8 @@ impl Store {
     #[cfg_attr(not(test), expect(dead_code, reason = "for tests with disks that fill up and bits that flip"))]
     pub fn open_on(backend: impl StorageBackend, me: MemberId) -> Result<Self, StoreError> {
         let shown = "this store";
-        let database = Database::builder()
-            .create_with_backend(backend)
-            .map_err(|error| opening(error, shown))?;
+        let database =
+            Database::builder().create_with_backend(backend).map_err(|error| opening(error, shown))?;
         Self::prepare(database, me, shown)
     }
 
@@ -137,9 +138,8 @@ impl Store {
     }
 
     fn make_identity(&self, member: MemberId) -> Result<Identity, StoreError> {
-        let random = getrandom::u64().map_err(|error| StoreError::Disk {
-            what: format!("no random numbers to name it: {error}"),
-        })?;
+        let random = getrandom::u64()
+            .map_err(|error| StoreError::Disk { what: format!("no random numbers to name it: {error}") })?;
         // 0 names nobody.
         let identity = Identity { format: FORMAT, member, name: random.max(1) };
         self.write(&[Change::Put(Record::Identity, encode(&identity)?)])?;
@@ -191,7 +191,8 @@ impl Store {
             for found in table.range(range).map_err(failed)? {
                 let (index, stored) = found.map_err(failed)?;
                 let index = index.value();
-                entries.push((index, decode(check(record::entry_place(index), stored.value())?, "an entry")?));
+                entries
+                    .push((index, decode(check(record::entry_place(index), stored.value())?, "an entry")?));
             }
             Ok(entries)
         })
@@ -276,7 +277,8 @@ impl Store {
 
 /// What a value looks like on disk.
 pub(crate) fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, StoreError> {
-    postcard::to_stdvec(value).map_err(|error| StoreError::Damaged { what: format!("cannot be encoded: {error}") })
+    postcard::to_stdvec(value)
+        .map_err(|error| StoreError::Damaged { what: format!("cannot be encoded: {error}") })
 }
 
 fn decode<T: DeserializeOwned>(bytes: &[u8], what: &str) -> Result<T, StoreError> {

@@ -116,7 +116,11 @@ impl Behind {
         }
         seen.epoch = view.epoch;
         if let Some(known) = self.decided.get(&view.epoch) {
-            return if known == view { Ok(()) } else { Err(format!("the epoch has another view, {known:?}")) };
+            return if known == view {
+                Ok(())
+            } else {
+                Err(format!("the epoch has another view, {known:?}"))
+            };
         }
         let Some((by, _)) = self.proposed.iter().find(|(_, proposed)| proposed == view) else {
             return Err("nobody proposed it".to_string());
@@ -176,7 +180,7 @@ impl Behind {
 mod tests {
     use super::*;
     use crate::cluster::consensus::{Consensus, Later, Reach};
-    use crate::rng::Rng;
+    use crate::rng::{Purpose, Rng};
     use lockkeeper_member::{Node, PortRequest};
     use std::collections::BTreeSet;
 
@@ -268,8 +272,8 @@ mod tests {
 
     /// The model alone, with machines that propose and ask whenever they believe to lead.
     fn record(seed: u64) -> Vec<Line> {
-        let mut rng = Rng::new(seed, 1);
-        let mut model = Consensus::new(5, Rng::new(seed, 2));
+        let mut rng = Rng::new(seed, Purpose::Faults);
+        let mut model = Consensus::new(5, Rng::new(seed, Purpose::Consensus));
         model.late = true;
         let (mut history, mut told_now, mut later) = (Vec::new(), Vec::new(), vec![(0, Later::Look)]);
         let mut queue: BTreeMap<(u64, u64), Later> = BTreeMap::new();
@@ -297,7 +301,7 @@ mod tests {
                 cut.0 = (0..5).filter(|_| rng.chance(0.3)).collect();
             }
             let machine = rng.below(5);
-            let (epoch, Some(term)) = known[machine] else { continue };
+            let (epoch, Some(term)): (u64, Option<u64>) = known[machine] else { continue };
             let member = machine as u32 + 1;
             let proposal = view(epoch + 1, member, term);
             history.push(line(member, Happened::Proposes(proposal.clone())));
@@ -315,7 +319,10 @@ mod tests {
             let history = record(seed);
             accepts(&history).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
             let told = |event: fn(&PortEvent) -> bool| {
-                history.iter().filter(|line| matches!(&line.what, Happened::Told(told) if event(told))).count()
+                history
+                    .iter()
+                    .filter(|line| matches!(&line.what, Happened::Told(told) if event(told)))
+                    .count()
             };
             decided += told(|event| matches!(event, PortEvent::Decided(_)));
             confirmed += told(|event| matches!(event, PortEvent::Confirmed { .. }));

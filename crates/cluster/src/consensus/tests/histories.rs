@@ -86,5 +86,8 @@ async fn histories_of_the_real_library_are_accepted_by_the_labs_model() {
         }
     }
     // The runs were worth looking at.
-    assert!(decided > 100 && terms > 12 && confirmed > 20, "{decided} views, {terms} terms, {confirmed} confirmed");
+    assert!(
+        decided > 100 && terms > 12 && confirmed > 20,
+        "{decided} views, {terms} terms, {confirmed} confirmed"
+    );
 }
