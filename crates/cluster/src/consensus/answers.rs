@@ -1,15 +1,14 @@
 //! Answers to what other members ask.
 
-use super::Inner;
 use super::keeper::leading;
 use super::log::Log;
 use super::types::{Place, StoreName};
 use super::wire::{Answer, Asked, Hello, Question, Rpc};
+use super::{Inner, locked};
 use lockkeeper_member::MemberId;
 use openraft::Snapshot;
 use openraft::raft::AppendEntriesResponse;
 use std::io::Cursor;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 /// The largest cluster, and the longest address, that a stranger can make us remember.
@@ -86,7 +85,7 @@ impl Inner {
             ));
         }
         place.since = self.raft.metrics().borrow().last_log_index.unwrap_or(0) + 1;
-        let mut joiners = self.joiners.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut joiners = locked(&self.joiners);
         joiners.retain(|_, other| other.member != place.member);
         if joiners.len() < MOST_MEMBERS {
             joiners.insert(store, place);
@@ -141,7 +140,7 @@ impl Inner {
                 "{member} leads the cluster: stop it first, then remove it by way of another member"
             )));
         }
-        self.given_up.lock().unwrap_or_else(PoisonError::into_inner).insert(member);
+        locked(&self.given_up).insert(member);
         self.wake.notify_one();
         let mut metrics = self.raft.metrics();
         let gone = metrics.wait_for(|metrics| {
@@ -150,7 +149,7 @@ impl Inner {
         });
         let gone = tokio::time::timeout(8 * self.settings.election.1, gone).await;
         let done = matches!(gone, Ok(Ok(metrics)) if leading(&metrics).is_some());
-        self.given_up.lock().unwrap_or_else(PoisonError::into_inner).remove(&member);
+        locked(&self.given_up).remove(&member);
         if done {
             Ok(Answer::Yes { cluster })
         } else {

@@ -5,9 +5,8 @@
 //! told when to elect: after a silence that is drawn anew each time, as Raft's paper says. Voters refuse whoever asks while they hear a leader:
 //! that stays with the library, whose lease is the shortest silence.
 
-use super::Inner;
+use super::{Inner, locked};
 use openraft::ServerState;
-use std::sync::PoisonError;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
@@ -15,25 +14,25 @@ use tokio::time::{Instant, sleep_until};
 impl Inner {
     /// A leader was heard.
     pub(super) fn leader_is_heard(&self) {
-        *self.leader_heard.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        *locked(&self.leader_heard) = Some(Instant::now());
         self.silence_ends();
     }
 
     /// A leader was heard, or somebody got this store's vote and has to be given time.
     pub(super) fn silence_ends(&self) {
-        *self.silence_since.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *locked(&self.silence_since) = Instant::now();
     }
 
     /// Elects when it is quiet for too long, until consensus stops.
     pub(super) async fn elect(&self, mut stopping: watch::Receiver<bool>) {
         loop {
-            let since = *self.silence_since.lock().unwrap_or_else(PoisonError::into_inner);
+            let since = *locked(&self.silence_since);
             let until = since + self.patience();
             tokio::select! {
                 () = sleep_until(until) => {}
                 _ = stopping.changed() => return,
             }
-            if since != *self.silence_since.lock().unwrap_or_else(PoisonError::into_inner) {
+            if since != *locked(&self.silence_since) {
                 continue;
             }
             self.silence_ends();

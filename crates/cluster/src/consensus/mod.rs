@@ -12,6 +12,9 @@
 //! Beside that: `founding`, how a cluster begins and how members join it; `voters`, who has a vote; `elections`, when a voter wants to lead; `network` and `wire`, how members ask each
 //! other; `answers`, what they answer.
 
+// Until the driver uses all of it.
+#![cfg_attr(not(test), allow(dead_code, unused_imports))]
+
 mod answers;
 mod elections;
 mod founding;
@@ -39,7 +42,7 @@ use openraft::SnapshotPolicy;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use teller::Teller;
 use tokio::sync::{Notify, RwLock, Semaphore, watch};
@@ -298,11 +301,7 @@ impl Consensus {
         let inner = self.inner.clone();
         let life = inner.teller.life();
         tokio::spawn(async move {
-            // Terms only rise: the same one before and after is the same one in between.
-            if inner.leads_in().await == Some(term)
-                && inner.raft.ensure_linearizable().await.is_ok()
-                && inner.leads_in().await == Some(term)
-            {
+            if inner.is_confirmed(term).await {
                 inner.teller.confirmed(life, question, term);
             }
             drop(permit);
@@ -312,7 +311,17 @@ impl Consensus {
     /// A new life of the member begins: tells it the newest view, where the leader is, and whether it leads. What was told before this call is
     /// not for it; nothing that an earlier life asked is answered from here on.
     pub fn tell_again(&self) {
-        self.inner.teller.again();
+        let (life, Some(term)) = self.inner.teller.again() else { return };
+        let inner = self.inner.clone();
+        tokio::spawn(async move {
+            let Ok(_permit) = inner.under_way.acquire().await else { return };
+            while inner.teller.life() == life && inner.leads_in().await == Some(term) {
+                if inner.is_confirmed(term).await {
+                    return inner.teller.still_leading(life, term);
+                }
+                tokio::time::sleep(inner.settings.heartbeat).await;
+            }
+        });
     }
 
     /// Where everybody is who is known to the cluster, with a vote or without.
@@ -351,7 +360,7 @@ impl Consensus {
             members: membership.nodes().map(|(_, place)| place.member).collect(),
             applied: metrics.last_applied.map(|applied| applied.index),
             epoch: inner.teller.newest().epoch,
-            trouble: inner.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            trouble: locked(&inner.trouble).clone(),
             failure: inner.failure.borrow().clone(),
             nonsense: inner.nonsense.load(Ordering::Relaxed),
         }
@@ -370,7 +379,7 @@ impl Consensus {
     /// Stops: everything is on disk, nothing runs any more, and another process may open the store.
     pub async fn stop(&self) {
         self.stopping.send_replace(true);
-        let background = std::mem::take(&mut *self.background.lock().unwrap_or_else(PoisonError::into_inner));
+        let background = std::mem::take(&mut *locked(&self.background));
         for task in background {
             let _ = task.await;
         }
@@ -385,7 +394,20 @@ impl Consensus {
     }
 }
 
+/// Takes a lock. If somebody panicked with it, what it guards is whole all the same: nothing here is changed in several steps.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Inner {
+    /// Whether a majority says, now, that this store leads in this term.
+    async fn is_confirmed(&self, term: u64) -> bool {
+        // Terms only rise: the same one before and after is the same one in between.
+        self.leads_in().await == Some(term)
+            && self.raft.ensure_linearizable().await.is_ok()
+            && self.leads_in().await == Some(term)
+    }
+
     /// The term in which this store leads, asked of the library itself and not of its news.
     async fn leads_in(&self) -> Option<u64> {
         let me = self.store.name();

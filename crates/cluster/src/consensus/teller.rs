@@ -1,7 +1,8 @@
 //! Tells the member what it must know, in an order that makes sense.
 
+use super::locked;
 use lockkeeper_member::{MemberId, PortEvent, View};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Takes what consensus tells. Must not block, nor call consensus.
 pub(crate) type Tell = Arc<dyn Fn(PortEvent) + Send + Sync>;
@@ -17,13 +18,15 @@ struct Told {
     newest: View,
     leader: Option<MemberId>,
     leading: Option<u64>,
+    /// A term in which this process led when the member began another life, and perhaps leads still.
+    unsure: Option<u64>,
     /// How many lives of the member there were before this one. Each counts its questions anew.
     lives: u64,
 }
 
 impl Teller {
     pub fn new(tell: Tell) -> Self {
-        let told = Told { newest: View::none(), leader: None, leading: None, lives: 0 };
+        let told = Told { newest: View::none(), leader: None, leading: None, unsure: None, lives: 0 };
         Self { tell, told: Mutex::new(told) }
     }
 
@@ -39,6 +42,9 @@ impl Teller {
     /// Where the leader is believed to be, and the term in which this process leads, if it does and an entry of that term is applied.
     pub fn leadership(&self, leader: Option<MemberId>, leading: Option<u64>) {
         let mut told = self.told();
+        told.unsure = told.unsure.filter(|&term| leading == Some(term));
+        // Told once it is certain: by `still_leading`.
+        let leading = leading.filter(|_| told.unsure.is_none());
         if told.leading.is_some() && told.leading != leading {
             told.leading = None;
             (self.tell)(PortEvent::Deposed);
@@ -66,15 +72,25 @@ impl Teller {
         }
     }
 
-    /// Everything once more, for a new life of the member, who knows nothing.
-    pub fn again(&self) {
+    /// Everything once more, for a new life of the member, who knows nothing. Gives the life, and the term that must be confirmed before it is
+    /// told of that: the news may be old.
+    pub fn again(&self) -> (u64, Option<u64>) {
         let mut told = self.told();
         told.lives += 1;
         if told.newest.epoch > 0 {
             (self.tell)(PortEvent::Decided(told.newest.clone()));
         }
         (self.tell)(PortEvent::Leader(told.leader));
-        if let Some(term) = told.leading {
+        told.unsure = told.leading.take().or(told.unsure);
+        (told.lives, told.unsure)
+    }
+
+    /// A majority has confirmed, since this life began, that this process leads in this term.
+    pub fn still_leading(&self, life: u64, term: u64) {
+        let mut told = self.told();
+        if told.unsure == Some(term) && told.lives == life {
+            told.unsure = None;
+            told.leading = Some(term);
             (self.tell)(PortEvent::Leading { term });
         }
     }
@@ -85,6 +101,6 @@ impl Teller {
     }
 
     fn told(&self) -> MutexGuard<'_, Told> {
-        self.told.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.told)
     }
 }

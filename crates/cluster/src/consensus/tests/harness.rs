@@ -165,6 +165,13 @@ impl Cluster {
         self.running.insert(member, consensus);
     }
 
+    /// A member begins another life in the same process.
+    pub fn live_again(&self, number: u32) {
+        self.seen.lock().unwrap().insert(id(number), Seen::default());
+        self.history.lock().unwrap().push(Line { member: id(number), what: Happened::LivesAgain });
+        self.at(number).tell_again();
+    }
+
     /// A member's process ends from one moment to the next: nobody hears from it any more.
     pub async fn kill(&mut self, number: u32) {
         self.hub.members.lock().unwrap().remove(&address(id(number)));

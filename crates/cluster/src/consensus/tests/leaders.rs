@@ -45,6 +45,22 @@ async fn a_killed_leader_is_followed_by_another_and_comes_back_as_a_follower() {
     cluster.accepted();
 }
 
+/// In virtual time all timers begin together: with timeouts that never change, the same two would ask for votes at the same time for ever.
+#[tokio::test(start_paused = true)]
+async fn voters_whose_timers_coincide_elect_somebody_all_the_same() {
+    let mut cluster = Cluster::started(3).await;
+    for _ in 0..12 {
+        let leader = cluster.led().await;
+        cluster.kill(leader).await;
+        cluster.led().await;
+        cluster.start(leader).await;
+    }
+    cluster.led().await;
+    let terms = cluster.leader().unwrap().1;
+    assert!(terms < 200, "{terms} terms for 13 leaders");
+    cluster.accepted();
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_leader_without_a_majority_is_never_confirmed_and_decides_nothing() {
     let cluster = Cluster::started(5).await;
@@ -103,12 +119,12 @@ async fn a_new_life_of_a_member_is_told_everything_and_no_answer_of_the_old_one(
     let view = cluster.decide().await;
     let (leader, term) = cluster.leader().unwrap();
     cluster.confirm(leader, 1, term);
-    cluster.seen.lock().unwrap().insert(id(leader), Seen::default());
-    cluster.at(leader).tell_again();
+    cluster.live_again(leader);
     tokio::time::sleep(Duration::from_secs(1)).await;
     let seen = cluster.seen(leader);
     assert_eq!((seen.views, seen.leading, seen.leader), (vec![view], Some(term), Some(id(leader))));
     assert!(seen.confirmed.is_empty(), "the question was another life's");
     cluster.confirm(leader, 1, term);
     cluster.until("confirmed", |cluster| cluster.seen(leader).confirmed == [1]).await;
+    cluster.accepted();
 }
