@@ -167,6 +167,7 @@ pub(crate) struct Status {
 pub(crate) struct Consensus {
     inner: Arc<Inner>,
     background: Arc<Mutex<Vec<JoinHandle<()>>>>,
+    messenger: Arc<Mutex<Option<JoinHandle<()>>>>,
     stopping: watch::Sender<bool>,
 }
 
@@ -214,7 +215,8 @@ impl Consensus {
         tell: Tell,
     ) -> Result<Self, Error> {
         settings.check()?;
-        let teller = Arc::new(Teller::new(tell));
+        let (teller, messenger) = Teller::new(tell);
+        let teller = Arc::new(teller);
         let begin = {
             let teller = teller.clone();
             move |store: &Store| {
@@ -263,7 +265,13 @@ impl Consensus {
             tokio::spawn(async move { keeping.keep(stop_keeping).await }),
             tokio::spawn(async move { electing.elect(stop_electing).await }),
         ];
-        Ok(Self { inner, background: Arc::new(Mutex::new(background)), stopping })
+        let messenger = tokio::spawn(messenger.run());
+        Ok(Self {
+            inner,
+            background: Arc::new(Mutex::new(background)),
+            messenger: Arc::new(Mutex::new(Some(messenger))),
+            stopping,
+        })
     }
 
     /// Answers a question of another member: `from` is who it is proven to be from, if that is known.
@@ -308,8 +316,8 @@ impl Consensus {
         });
     }
 
-    /// A new life of the member begins: tells it the newest view, where the leader is, and whether it leads. What was told before this call is
-    /// not for it; nothing that an earlier life asked is answered from here on.
+    /// A new life of the member begins: tells it the newest view, where the leader is, and, once a majority has said so, that it leads. What was
+    /// told before is for earlier lives, and so is the one event that may be under way at this moment.
     pub fn tell_again(&self) {
         let (life, Some(term)) = self.inner.teller.again() else { return };
         let inner = self.inner.clone();
@@ -386,6 +394,11 @@ impl Consensus {
         let _ = self.inner.raft.shutdown().await;
         // Every proposal and question has its permit back once it is over.
         let _ = self.inner.under_way.acquire_many(MOST_UNDER_WAY).await;
+        self.inner.teller.end();
+        let messenger = locked(&self.messenger).take();
+        if let Some(messenger) = messenger {
+            let _ = messenger.await;
+        }
         if let Err(error) = self.inner.log.flush().await {
             tracing::warn!("the last of what consensus knew is not on disk: {error}");
         }

@@ -1,7 +1,10 @@
 //! Leaders, decisions, confirmations.
 
+use super::super::*;
 use super::harness::*;
-use std::time::Duration;
+use crate::store::testing::Disk;
+use lockkeeper_member::PortEvent;
+use std::sync::OnceLock;
 
 #[tokio::test(start_paused = true)]
 async fn a_cluster_of_one_begins_at_once_and_decides() {
@@ -127,4 +130,35 @@ async fn a_new_life_of_a_member_is_told_everything_and_no_answer_of_the_old_one(
     cluster.confirm(leader, 1, term);
     cluster.until("confirmed", |cluster| cluster.seen(leader).confirmed == [1]).await;
     cluster.accepted();
+}
+
+/// As a driver may: the member decides under its lock, and asks consensus for something while it is told something.
+#[tokio::test(start_paused = true)]
+async fn whoever_is_told_something_may_ask_at_once() {
+    let cluster = Cluster::new(1);
+    let consensus: Arc<OnceLock<Consensus>> = Arc::default();
+    let told: Arc<Mutex<Vec<PortEvent>>> = Arc::default();
+    let tell = {
+        let (consensus, told) = (consensus.clone(), told.clone());
+        move |event: PortEvent| {
+            let mut told = told.lock().unwrap();
+            if let (PortEvent::Leading { term }, Some(consensus)) = (&event, consensus.get()) {
+                consensus.confirm(1, *term);
+                if told.iter().filter(|event| matches!(event, PortEvent::Leading { .. })).count() < 3 {
+                    consensus.tell_again();
+                }
+            }
+            told.push(event);
+        }
+    };
+    let store = Store::open_on(Disk::new(), id(1)).unwrap();
+    let started = Consensus::start_on(store, cluster.settings(1), cluster.way(id(1)), Arc::new(tell)).await;
+    let _ = consensus.set(started.unwrap());
+    let confirmed = |_: &Cluster| told.lock().unwrap().contains(&PortEvent::Confirmed { question: 1 });
+    cluster.until("confirmed", confirmed).await;
+    assert_eq!(
+        told.lock().unwrap().iter().filter(|event| matches!(event, PortEvent::Leading { .. })).count(),
+        4
+    );
+    consensus.get().unwrap().stop().await;
 }
