@@ -45,6 +45,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use teller::Teller;
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, RwLock, Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -194,6 +195,8 @@ struct Inner {
     failure: watch::Sender<Option<String>>,
     nonsense: AtomicU64,
     under_way: Arc<Semaphore>,
+    /// Where it was started: proposals and questions may come from any thread.
+    runtime: Handle,
 }
 
 impl Consensus {
@@ -256,6 +259,7 @@ impl Consensus {
             failure: watch::Sender::default(),
             nonsense: AtomicU64::new(0),
             under_way: Arc::new(Semaphore::new(MOST_UNDER_WAY as usize)),
+            runtime: Handle::current(),
         });
         let stopping = watch::Sender::new(false);
         let (watching, keeping, electing) = (inner.clone(), inner.clone(), inner.clone());
@@ -295,7 +299,7 @@ impl Consensus {
             return;
         }
         let inner = self.inner.clone();
-        tokio::spawn(async move {
+        self.inner.runtime.spawn(async move {
             if let Err(error) = inner.raft.client_write(view).await {
                 tracing::debug!("a proposal came to nothing: {error}");
             }
@@ -308,7 +312,7 @@ impl Consensus {
         let Ok(permit) = self.inner.under_way.clone().try_acquire_owned() else { return };
         let inner = self.inner.clone();
         let life = inner.teller.life();
-        tokio::spawn(async move {
+        self.inner.runtime.spawn(async move {
             if inner.is_confirmed(term).await {
                 inner.teller.confirmed(life, question, term);
             }
@@ -321,7 +325,7 @@ impl Consensus {
     pub fn tell_again(&self) {
         let (life, Some(term)) = self.inner.teller.again() else { return };
         let inner = self.inner.clone();
-        tokio::spawn(async move {
+        self.inner.runtime.spawn(async move {
             let Ok(_permit) = inner.under_way.acquire().await else { return };
             while inner.teller.life() == life && inner.leads_in().await == Some(term) {
                 if inner.is_confirmed(term).await {
