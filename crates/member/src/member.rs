@@ -125,7 +125,8 @@ impl<P: MutualExclusion> Member<P> {
             lease_until_ns: 0,
             leader_hint: None,
             leader: None,
-            questions: 0,
+            // No two lives ask the same question: an answer to the last life, still under way, must not pass for one to this.
+            questions: me.incarnation << 32,
             links: BTreeMap::new(),
             early: Vec::new(),
             locks: BTreeMap::new(),

@@ -1,14 +1,14 @@
 //! Answers to what other members ask.
 
-use super::Inner;
 use super::keeper::leading;
 use super::log::Log;
 use super::types::{Place, StoreName};
 use super::wire::{Answer, Asked, Hello, Question, Rpc};
+use super::{Inner, locked};
 use lockkeeper_member::MemberId;
 use openraft::Snapshot;
+use openraft::raft::AppendEntriesResponse;
 use std::io::Cursor;
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 
 /// The largest cluster, and the longest address, that a stranger can make us remember.
@@ -18,7 +18,10 @@ const LONGEST_ADDRESS: usize = 256;
 impl Inner {
     pub(super) async fn answer(&self, from: Option<MemberId>, asked: Asked) -> Answer {
         if from.is_some_and(|from| from != asked.member) {
-            return Answer::Refused(format!("the question says that it is from {}, and it is not", asked.member));
+            return Answer::Refused(format!(
+                "the question says that it is from {}, and it is not",
+                asked.member
+            ));
         }
         match asked.question {
             Question::Hello => self.hello().await,
@@ -82,7 +85,7 @@ impl Inner {
             ));
         }
         place.since = self.raft.metrics().borrow().last_log_index.unwrap_or(0) + 1;
-        let mut joiners = self.joiners.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut joiners = locked(&self.joiners);
         joiners.retain(|_, other| other.member != place.member);
         if joiners.len() < MOST_MEMBERS {
             joiners.insert(store, place);
@@ -108,13 +111,21 @@ impl Inner {
             Rpc::Append(append) => {
                 self.raft.append_entries(append).await.map(Answer::Append).map_err(|error| error.to_string())
             }
-            Rpc::Vote(vote) => self.raft.vote(vote).await.map(Answer::Vote).map_err(|error| error.to_string()),
+            Rpc::Vote(vote) => {
+                self.raft.vote(vote).await.map(Answer::Vote).map_err(|error| error.to_string())
+            }
             Rpc::Snapshot { vote, meta, state } => {
                 let snapshot = Snapshot { meta, snapshot: Box::new(Cursor::new(state)) };
                 let installed = self.raft.install_full_snapshot(vote, snapshot).await;
                 installed.map(Answer::Snapshot).map_err(|error| error.to_string())
             }
         };
+        match &answer {
+            Ok(Answer::Append(AppendEntriesResponse::HigherVote(_))) => {}
+            Ok(Answer::Append(_) | Answer::Snapshot(_)) => self.leader_is_heard(),
+            Ok(Answer::Vote(answer)) if answer.vote_granted => self.silence_ends(),
+            _ => {}
+        }
         answer.unwrap_or_else(Answer::Refused)
     }
 
@@ -129,7 +140,7 @@ impl Inner {
                 "{member} leads the cluster: stop it first, then remove it by way of another member"
             )));
         }
-        self.given_up.lock().unwrap_or_else(PoisonError::into_inner).insert(member);
+        locked(&self.given_up).insert(member);
         self.wake.notify_one();
         let mut metrics = self.raft.metrics();
         let gone = metrics.wait_for(|metrics| {
@@ -138,7 +149,7 @@ impl Inner {
         });
         let gone = tokio::time::timeout(8 * self.settings.election.1, gone).await;
         let done = matches!(gone, Ok(Ok(metrics)) if leading(&metrics).is_some());
-        self.given_up.lock().unwrap_or_else(PoisonError::into_inner).remove(&member);
+        locked(&self.given_up).remove(&member);
         if done {
             Ok(Answer::Yes { cluster })
         } else {

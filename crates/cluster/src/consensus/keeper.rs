@@ -1,12 +1,11 @@
 //! What goes on in the background: becoming part of a cluster, keeping its voters, and telling the member who leads.
 
-use super::Inner;
 use super::types::{Metrics, StoreName};
 use super::voters::{Picture, Step};
+use super::{Inner, locked};
 use openraft::error::Fatal;
 use openraft::{ChangeMembers, ServerState};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::PoisonError;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
@@ -32,21 +31,27 @@ impl Inner {
             tokio::select! {
                 () = self.wake.notified() => {}
                 () = tokio::time::sleep(pause) => {}
-                _ = stopping.changed() => {}
+                changed = stopping.changed() => if changed.is_err() {
+                    return;
+                },
             }
         }
     }
 
-    /// Whether this store is part of the membership, with the right address.
+    /// Whether this store is part of the membership, with the right address. Who hears no leader cannot know: it may have been
+    /// taken out while it was away.
     fn is_in(&self) -> bool {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow();
+        let heard = *locked(&self.leader_heard);
+        let led =
+            metrics.state == ServerState::Leader || heard.is_some_and(|at| at.elapsed() <= self.lately());
         let place = metrics.membership_config.membership().get_node(&self.store.name());
-        place.is_some_and(|place| place.address == self.settings.address)
+        led && place.is_some_and(|place| place.address == self.settings.address)
     }
 
     fn say_trouble(&self, trouble: Option<String>) {
-        let mut said = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut said = locked(&self.trouble);
         if *said != trouble {
             if let Some(trouble) = &trouble {
                 tracing::info!(member = %self.settings.me, "not part of a cluster yet: {trouble}");
@@ -58,7 +63,7 @@ impl Inner {
     /// As a leader: the next change of the membership, if one is needed.
     async fn change_members(&self) {
         let Some(picture) = self.picture() else {
-            self.joiners.lock().unwrap_or_else(PoisonError::into_inner).clear();
+            locked(&self.joiners).clear();
             return;
         };
         let next = picture.next();
@@ -81,7 +86,7 @@ impl Inner {
 
     /// Who was let in is forgotten here: taken out later, it must ask again.
     fn forget_joiners(&self, picture: &Picture) {
-        let mut joiners = self.joiners.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut joiners = locked(&self.joiners);
         joiners.retain(|&store, place| picture.is_news(store, place));
     }
 
@@ -108,8 +113,8 @@ impl Inner {
             live,
             silent,
             caught_up: replication.iter().filter(|(_, at)| near(at)).map(|(&store, _)| store).collect(),
-            joiners: self.joiners.lock().unwrap_or_else(PoisonError::into_inner).clone(),
-            given_up: self.given_up.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            joiners: locked(&self.joiners).clone(),
+            given_up: locked(&self.given_up).clone(),
             most_voters: self.settings.most_voters,
         })
     }
@@ -121,12 +126,13 @@ impl Inner {
 
     /// Nobody could be heard before this term: a voter's silence is counted from its beginning.
     fn begin_listening(&self, term: u64, voters: impl Iterator<Item = StoreName>) {
-        let mut since = self.listening_since.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut since = locked(&self.listening_since);
         if *since == Some(term) {
             return;
         }
         *since = Some(term);
-        let mut heard = self.network.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut heard = locked(&self.network.heard);
+        heard.clear();
         heard.extend(voters.map(|store| (store, Instant::now())));
     }
 

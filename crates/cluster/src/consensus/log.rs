@@ -1,12 +1,13 @@
 //! Vote and log, on the store.
 
+use super::locked;
 use super::types::{Entry, LogId, StoreName, Types, Vote};
 use crate::store::{Change, Record, Store, StoreError, encode};
 use openraft::storage::{LogFlushed, RaftLogStorage};
 use openraft::{AnyError, LogState, OptionalSend, RaftLogReader, StorageError, StorageIOError};
 use std::fmt::Debug;
 use std::ops::{Bound, RangeBounds};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// The log of one store. Votes and entries are on disk before anybody hears of them.
 #[derive(Clone, Debug)]
@@ -28,7 +29,7 @@ impl Log {
     }
 
     async fn write(&self, mut changes: Vec<Change>) -> Result<(), StoreError> {
-        let committed = *self.committed.lock().unwrap_or_else(PoisonError::into_inner);
+        let committed = *locked(&self.committed);
         if let Some(committed) = committed {
             changes.push(Change::Put(Record::Committed, encode(&committed)?));
         }
@@ -95,15 +96,19 @@ impl RaftLogStorage<Types> for Log {
     }
 
     async fn save_committed(&mut self, committed: Option<LogId>) -> Result<(), StorageError<StoreName>> {
-        *self.committed.lock().unwrap_or_else(PoisonError::into_inner) = committed;
+        *locked(&self.committed) = committed;
         Ok(())
     }
 
     async fn read_committed(&mut self) -> Result<Option<LogId>, StorageError<StoreName>> {
-        Ok(*self.committed.lock().unwrap_or_else(PoisonError::into_inner))
+        Ok(*locked(&self.committed))
     }
 
-    async fn append<I>(&mut self, entries: I, callback: LogFlushed<Types>) -> Result<(), StorageError<StoreName>>
+    async fn append<I>(
+        &mut self,
+        entries: I,
+        callback: LogFlushed<Types>,
+    ) -> Result<(), StorageError<StoreName>>
     where
         I: IntoIterator<Item = Entry> + OptionalSend,
         I::IntoIter: OptionalSend,

@@ -9,10 +9,14 @@
 //! | 7: the newest view, the leader, in order; leading only with everything known | `teller`, `keeper` |
 //! | 8: leadership confirmed after the question | [`Consensus::confirm`] |
 //!
-//! Beside that: `founding`, how a cluster begins and how members join it; `voters`, who has a vote; `network` and `wire`, how members ask each
+//! Beside that: `founding`, how a cluster begins and how members join it; `voters`, who has a vote; `elections`, when a voter wants to lead; `network` and `wire`, how members ask each
 //! other; `answers`, what they answer.
 
+// Until the driver uses all of it.
+#![cfg_attr(not(test), allow(dead_code, unused_imports))]
+
 mod answers;
+mod elections;
 mod founding;
 mod keeper;
 mod log;
@@ -38,11 +42,13 @@ use openraft::SnapshotPolicy;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use teller::Teller;
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, RwLock, Semaphore, watch};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 use types::{Place, Raft, StoreName};
 use wire::{Answer, Question};
 
@@ -79,11 +85,11 @@ impl Settings {
             return refuse(format!("{} voters: it must be 1, 3, 5 or 7", self.most_voters));
         }
         if self.heartbeat < Duration::from_millis(1)
-            || self.election.0 <= self.heartbeat
+            || self.election.0 < self.heartbeat + Duration::from_millis(2)
             || self.election.1 <= self.election.0
         {
             return refuse(
-                "the heartbeat must be at least 1 ms and shorter than the shortest election, and that shorter than the longest"
+                "the heartbeat must be at least 1 ms and 2 ms shorter than the shortest election, and that shorter than the longest"
                     .to_string(),
             );
         }
@@ -107,8 +113,10 @@ impl Settings {
         let config = openraft::Config {
             cluster_name: "lockkeeper".to_string(),
             heartbeat_interval: ms(self.heartbeat),
-            election_timeout_min: ms(self.election.0),
-            election_timeout_max: ms(self.election.1),
+            // Only the lease of this comes into play: see `elections`.
+            election_timeout_min: ms(self.election.0) - 1,
+            election_timeout_max: ms(self.election.0),
+            enable_elect: false,
             install_snapshot_timeout: ms(self.election.1),
             max_payload_entries: 64,
             snapshot_policy: SnapshotPolicy::LogsSinceLast(ENTRIES_PER_SNAPSHOT),
@@ -160,6 +168,7 @@ pub(crate) struct Status {
 pub(crate) struct Consensus {
     inner: Arc<Inner>,
     background: Arc<Mutex<Vec<JoinHandle<()>>>>,
+    messenger: Arc<Mutex<Option<JoinHandle<()>>>>,
     stopping: watch::Sender<bool>,
 }
 
@@ -175,14 +184,19 @@ struct Inner {
     /// Who asks this leader to be let in, and whom it takes out.
     joiners: Mutex<BTreeMap<StoreName, Place>>,
     given_up: Mutex<BTreeSet<MemberId>>,
-    /// The term since when silence is counted.
+    /// The term since when the voters' silence is counted.
     listening_since: Mutex<Option<u64>>,
+    /// Since when it is quiet, and when a leader was last heard.
+    silence_since: Mutex<Instant>,
+    leader_heard: Mutex<Option<Instant>>,
     wake: Notify,
     addresses: watch::Sender<BTreeMap<MemberId, String>>,
     trouble: Mutex<Option<String>>,
     failure: watch::Sender<Option<String>>,
     nonsense: AtomicU64,
     under_way: Arc<Semaphore>,
+    /// Where it was started: proposals and questions may come from any thread.
+    runtime: Handle,
 }
 
 impl Consensus {
@@ -204,7 +218,8 @@ impl Consensus {
         tell: Tell,
     ) -> Result<Self, Error> {
         settings.check()?;
-        let teller = Arc::new(Teller::new(tell));
+        let (teller, messenger) = Teller::new(tell);
+        let teller = Arc::new(teller);
         let begin = {
             let teller = teller.clone();
             move |store: &Store| {
@@ -236,21 +251,31 @@ impl Consensus {
             joiners: Mutex::default(),
             given_up: Mutex::default(),
             listening_since: Mutex::default(),
+            silence_since: Mutex::new(Instant::now()),
+            leader_heard: Mutex::default(),
             wake: Notify::new(),
             addresses: watch::Sender::default(),
             trouble: Mutex::default(),
             failure: watch::Sender::default(),
             nonsense: AtomicU64::new(0),
             under_way: Arc::new(Semaphore::new(MOST_UNDER_WAY as usize)),
+            runtime: Handle::current(),
         });
         let stopping = watch::Sender::new(false);
-        let (watching, keeping) = (inner.clone(), inner.clone());
-        let (stop_watching, stop_keeping) = (stopping.subscribe(), stopping.subscribe());
+        let (watching, keeping, electing) = (inner.clone(), inner.clone(), inner.clone());
+        let [stop_watching, stop_keeping, stop_electing] = [(); 3].map(|()| stopping.subscribe());
         let background = vec![
             tokio::spawn(async move { watching.watch(stop_watching).await }),
             tokio::spawn(async move { keeping.keep(stop_keeping).await }),
+            tokio::spawn(async move { electing.elect(stop_electing).await }),
         ];
-        Ok(Self { inner, background: Arc::new(Mutex::new(background)), stopping })
+        let messenger = tokio::spawn(messenger.run());
+        Ok(Self {
+            inner,
+            background: Arc::new(Mutex::new(background)),
+            messenger: Arc::new(Mutex::new(Some(messenger))),
+            stopping,
+        })
     }
 
     /// Answers a question of another member: `from` is who it is proven to be from, if that is known.
@@ -274,7 +299,7 @@ impl Consensus {
             return;
         }
         let inner = self.inner.clone();
-        tokio::spawn(async move {
+        self.inner.runtime.spawn(async move {
             if let Err(error) = inner.raft.client_write(view).await {
                 tracing::debug!("a proposal came to nothing: {error}");
             }
@@ -287,22 +312,28 @@ impl Consensus {
         let Ok(permit) = self.inner.under_way.clone().try_acquire_owned() else { return };
         let inner = self.inner.clone();
         let life = inner.teller.life();
-        tokio::spawn(async move {
-            // Terms only rise: the same one before and after is the same one in between.
-            if inner.leads_in().await == Some(term)
-                && inner.raft.ensure_linearizable().await.is_ok()
-                && inner.leads_in().await == Some(term)
-            {
+        self.inner.runtime.spawn(async move {
+            if inner.is_confirmed(term).await {
                 inner.teller.confirmed(life, question, term);
             }
             drop(permit);
         });
     }
 
-    /// A new life of the member begins: tells it the newest view, where the leader is, and whether it leads. What was told before this call is
-    /// not for it; nothing that an earlier life asked is answered from here on.
+    /// A new life of the member begins: tells it the newest view, where the leader is, and, once a majority has said so, that it leads. What was
+    /// told before is for earlier lives, and so is the one event that may be under way at this moment.
     pub fn tell_again(&self) {
-        self.inner.teller.again();
+        let (life, Some(term)) = self.inner.teller.again() else { return };
+        let inner = self.inner.clone();
+        self.inner.runtime.spawn(async move {
+            let Ok(_permit) = inner.under_way.acquire().await else { return };
+            while inner.teller.life() == life && inner.leads_in().await == Some(term) {
+                if inner.is_confirmed(term).await {
+                    return inner.teller.still_leading(life, term);
+                }
+                tokio::time::sleep(inner.settings.heartbeat).await;
+            }
+        });
     }
 
     /// Where everybody is who is known to the cluster, with a vote or without.
@@ -341,7 +372,7 @@ impl Consensus {
             members: membership.nodes().map(|(_, place)| place.member).collect(),
             applied: metrics.last_applied.map(|applied| applied.index),
             epoch: inner.teller.newest().epoch,
-            trouble: inner.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone(),
+            trouble: locked(&inner.trouble).clone(),
             failure: inner.failure.borrow().clone(),
             nonsense: inner.nonsense.load(Ordering::Relaxed),
         }
@@ -360,13 +391,18 @@ impl Consensus {
     /// Stops: everything is on disk, nothing runs any more, and another process may open the store.
     pub async fn stop(&self) {
         self.stopping.send_replace(true);
-        let background = std::mem::take(&mut *self.background.lock().unwrap_or_else(PoisonError::into_inner));
+        let background = std::mem::take(&mut *locked(&self.background));
         for task in background {
             let _ = task.await;
         }
         let _ = self.inner.raft.shutdown().await;
         // Every proposal and question has its permit back once it is over.
         let _ = self.inner.under_way.acquire_many(MOST_UNDER_WAY).await;
+        self.inner.teller.end();
+        let messenger = locked(&self.messenger).take();
+        if let Some(messenger) = messenger {
+            let _ = messenger.await;
+        }
         if let Err(error) = self.inner.log.flush().await {
             tracing::warn!("the last of what consensus knew is not on disk: {error}");
         }
@@ -375,7 +411,20 @@ impl Consensus {
     }
 }
 
+/// Takes a lock. If somebody panicked with it, what it guards is whole all the same: nothing here is changed in several steps.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Inner {
+    /// Whether a majority says, now, that this store leads in this term.
+    async fn is_confirmed(&self, term: u64) -> bool {
+        // Terms only rise: the same one before and after is the same one in between.
+        self.leads_in().await == Some(term)
+            && self.raft.ensure_linearizable().await.is_ok()
+            && self.leads_in().await == Some(term)
+    }
+
     /// The term in which this store leads, asked of the library itself and not of its news.
     async fn leads_in(&self) -> Option<u64> {
         let me = self.store.name();

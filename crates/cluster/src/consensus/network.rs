@@ -1,5 +1,6 @@
 //! How the Raft library reaches other stores.
 
+use super::locked;
 use super::types::{Place, StoreName, Types, Vote};
 use super::wire::{self, Answer, Asked, Question, Rpc};
 use lockkeeper_member::MemberId;
@@ -16,7 +17,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -72,7 +73,7 @@ impl Network {
 
     /// The stores that have answered lately.
     pub fn heard_within(&self, lately: Duration) -> Vec<StoreName> {
-        let heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let heard = locked(&self.heard);
         heard.iter().filter(|(_, at)| at.elapsed() <= lately).map(|(&store, _)| store).collect()
     }
 }
@@ -103,7 +104,7 @@ impl Peer {
         if let Answer::Refused(why) = answer {
             return Err(Gone::new(&Unreachable(why)));
         }
-        let mut heard = self.network.heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut heard = locked(&self.network.heard);
         heard.insert(self.store, Instant::now());
         Ok(answer)
     }

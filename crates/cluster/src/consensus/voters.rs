@@ -55,16 +55,18 @@ impl Picture {
         let gone: BTreeSet<StoreName> = self
             .places
             .keys()
-            .filter(|&&store| !present.contains(&store) && (self.is_given_up(store) || self.is_replaced(store)))
+            .filter(|&&store| {
+                !present.contains(&store) && (self.is_given_up(store) || self.is_replaced(store))
+            })
             .copied()
             .collect();
         if !gone.is_empty() {
             return Some(Step::Remove(gone));
         }
         let mut joiners = self.joiners.iter();
-        joiners.find(|&(&store, place)| self.is_news(store, place)).map(|(&store, place)| {
-            Step::Place(store, place.clone())
-        })
+        joiners
+            .find(|&(&store, place)| self.is_news(store, place))
+            .map(|(&store, place)| Step::Place(store, place.clone()))
     }
 
     /// Whether the store is not where it says, and may be.

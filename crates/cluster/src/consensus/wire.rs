@@ -50,7 +50,9 @@ pub(crate) enum Rpc {
 pub(crate) enum Answer {
     Hello(Hello),
     /// Yes: part of that new cluster, or let into this one, or removed from it.
-    Yes { cluster: u64 },
+    Yes {
+        cluster: u64,
+    },
     /// Only the leader can do that: here it is, if known.
     AskLeader(Option<(MemberId, String)>),
     Append(AppendEntriesResponse<StoreName>),
@@ -79,7 +81,9 @@ pub(crate) struct Hello {
 pub(crate) enum Unreadable {
     #[error("it has {0} bytes, more than {MOST_BYTES}")]
     TooLong(usize),
-    #[error("it has version {0}, and this member speaks version {VERSION}: run the same version of lockkeeper everywhere")]
+    #[error(
+        "it has version {0}, and this member speaks version {VERSION}: run the same version of lockkeeper everywhere"
+    )]
     Version(u8),
     #[error("it makes no sense")]
     Nonsense,
@@ -136,17 +140,17 @@ mod tests {
     fn what_cannot_be_read_is_told_apart() {
         let asked = Asked { member: MemberId(1), store: 5, question: Question::Found { cluster: 9 } };
         let bytes = write(&asked).unwrap();
-        assert!(matches!(
-            read::<Asked>(&bytes).unwrap().question,
-            Question::Found { cluster: 9 }
-        ));
+        assert!(matches!(read::<Asked>(&bytes).unwrap().question, Question::Found { cluster: 9 }));
         let mut other = bytes.clone();
         other[0] = 9;
         assert_eq!(read::<Asked>(&other).err(), Some(Unreadable::Version(9)));
         assert_eq!(read::<Asked>(&bytes[..2]).err(), Some(Unreadable::Nonsense));
         assert_eq!(read::<Asked>(&[bytes.as_slice(), &[0]].concat()).err(), Some(Unreadable::Nonsense));
         assert_eq!(read::<Asked>(&[]).err(), Some(Unreadable::Nonsense));
-        assert_eq!(read::<Asked>(&vec![VERSION; MOST_BYTES + 1]).err(), Some(Unreadable::TooLong(MOST_BYTES + 1)));
+        assert_eq!(
+            read::<Asked>(&vec![VERSION; MOST_BYTES + 1]).err(),
+            Some(Unreadable::TooLong(MOST_BYTES + 1))
+        );
         assert!(write(&vec![0_u8; MOST_BYTES]).is_err());
     }
 

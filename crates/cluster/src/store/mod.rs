@@ -9,6 +9,9 @@
 //!
 //! Everything here blocks; [`Store::run`] takes it off the async threads.
 
+// Until the driver uses all of it.
+#![cfg_attr(not(test), allow(dead_code))]
+
 mod record;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -19,7 +22,7 @@ pub(crate) use record::Record;
 
 use lockkeeper_member::MemberId;
 use record::{check, sealed};
-use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition};
+use redb::{Database, DatabaseError, ReadableDatabase, ReadableTable, TableDefinition};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -36,7 +39,9 @@ const LOG: TableDefinition<u64, &[u8]> = TableDefinition::new("log");
 /// Why the store cannot be used, and what to do.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub(crate) enum StoreError {
-    #[error("{directory} is in use by another process: stop that one, or give this member a directory of its own")]
+    #[error(
+        "{directory} is in use by another process: stop that one, or give this member a directory of its own"
+    )]
     InUse { directory: String },
     #[error(
         "{directory} belongs to {owner}, and this is {me}: give this member its own directory, or start it as {owner}"
@@ -104,12 +109,11 @@ impl Store {
     }
 
     /// The same on something else than a file.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for tests with disks that fill up and bits that flip"))]
-    pub fn open_on(backend: impl StorageBackend, me: MemberId) -> Result<Self, StoreError> {
+    #[cfg(test)]
+    pub fn open_on(backend: impl redb::StorageBackend, me: MemberId) -> Result<Self, StoreError> {
         let shown = "this store";
-        let database = Database::builder()
-            .create_with_backend(backend)
-            .map_err(|error| opening(error, shown))?;
+        let database =
+            Database::builder().create_with_backend(backend).map_err(|error| opening(error, shown))?;
         Self::prepare(database, me, shown)
     }
 
@@ -137,9 +141,8 @@ impl Store {
     }
 
     fn make_identity(&self, member: MemberId) -> Result<Identity, StoreError> {
-        let random = getrandom::u64().map_err(|error| StoreError::Disk {
-            what: format!("no random numbers to name it: {error}"),
-        })?;
+        let random = getrandom::u64()
+            .map_err(|error| StoreError::Disk { what: format!("no random numbers to name it: {error}") })?;
         // 0 names nobody.
         let identity = Identity { format: FORMAT, member, name: random.max(1) };
         self.write(&[Change::Put(Record::Identity, encode(&identity)?)])?;
@@ -191,7 +194,8 @@ impl Store {
             for found in table.range(range).map_err(failed)? {
                 let (index, stored) = found.map_err(failed)?;
                 let index = index.value();
-                entries.push((index, decode(check(record::entry_place(index), stored.value())?, "an entry")?));
+                entries
+                    .push((index, decode(check(record::entry_place(index), stored.value())?, "an entry")?));
             }
             Ok(entries)
         })
@@ -276,7 +280,8 @@ impl Store {
 
 /// What a value looks like on disk.
 pub(crate) fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, StoreError> {
-    postcard::to_stdvec(value).map_err(|error| StoreError::Damaged { what: format!("cannot be encoded: {error}") })
+    postcard::to_stdvec(value)
+        .map_err(|error| StoreError::Damaged { what: format!("cannot be encoded: {error}") })
 }
 
 fn decode<T: DeserializeOwned>(bytes: &[u8], what: &str) -> Result<T, StoreError> {

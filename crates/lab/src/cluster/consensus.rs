@@ -5,6 +5,9 @@ use super::spec::MS;
 use crate::rng::Rng;
 use lockkeeper_member::{PortEvent, PortRequest, View};
 
+/// Who lacks more views than this is told of the newest only. Real ones keep more, so this is the unhelpful number.
+const FAR_BEHIND: usize = 2;
+
 /// What the model knows of the machines: which voters can work together.
 pub trait Reach {
     /// Whether this machine runs.
@@ -260,9 +263,10 @@ impl Consensus {
     }
 
     fn catch_up(&mut self, machine: usize, told: &mut Vec<(usize, PortEvent)>) {
-        // Whoever starts begins with a snapshot: the newest view is enough.
-        let from =
-            if self.known[machine] == 0 { self.decided.len().saturating_sub(1) } else { self.known[machine] };
+        // Whoever starts, or is far behind, gets a snapshot: the newest view is enough.
+        let behind = self.decided.len() - self.known[machine];
+        let snapshot = self.known[machine] == 0 || behind > FAR_BEHIND;
+        let from = if snapshot { self.decided.len().saturating_sub(1) } else { self.known[machine] };
         let news = self.decided.get(from..).unwrap_or_default();
         told.extend(news.iter().map(|view| (machine, PortEvent::Decided(view.clone()))));
         self.known[machine] = self.decided.len();

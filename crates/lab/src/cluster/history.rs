@@ -4,7 +4,7 @@
 //! So a history is accepted if such a state could have stood behind it:
 //!
 //! 1. A term has one leader, and somebody is told that it leads only while its term is the newest that anybody was told of. A process that
-//!    starts again has to be elected again.
+//!    starts again has to be elected again; a new life in the same process is told again.
 //! 2. An epoch has one view. It was proposed, in the term that it names, by whoever was told to lead in that term.
 //! 3. Each member is told of views in order; it may skip some (a snapshot).
 //! 4. Whoever is told that it leads has been told before of the last view that any earlier leader got decided.
@@ -20,6 +20,8 @@ use std::collections::BTreeMap;
 pub enum Happened {
     /// Its process starts, or starts again.
     Begins,
+    /// The member begins another life in the same process: it must be told everything again.
+    LivesAgain,
     /// It asks for a view to be decided.
     Proposes(View),
     /// It asks whether it still leads.
@@ -66,6 +68,8 @@ struct Behind {
 struct Seen {
     epoch: u64,
     leading: Option<u64>,
+    /// The last term in which this process, in any life of its member, was told to lead.
+    led: Option<u64>,
     /// Each open question: its term, and the newest term that anybody knew of when it was asked.
     questions: BTreeMap<u64, (u64, u64)>,
 }
@@ -76,6 +80,11 @@ impl Behind {
         match &line.what {
             Happened::Begins => {
                 self.members.insert(member, Seen::default());
+                Ok(())
+            }
+            Happened::LivesAgain => {
+                let led = self.seen(member).led;
+                self.members.insert(member, Seen { led, ..Seen::default() });
                 Ok(())
             }
             Happened::Proposes(view) => {
@@ -116,7 +125,11 @@ impl Behind {
         }
         seen.epoch = view.epoch;
         if let Some(known) = self.decided.get(&view.epoch) {
-            return if known == view { Ok(()) } else { Err(format!("the epoch has another view, {known:?}")) };
+            return if known == view {
+                Ok(())
+            } else {
+                Err(format!("the epoch has another view, {known:?}"))
+            };
         }
         let Some((by, _)) = self.proposed.iter().find(|(_, proposed)| proposed == view) else {
             return Err("nobody proposed it".to_string());
@@ -141,20 +154,21 @@ impl Behind {
     }
 
     fn leading(&mut self, member: MemberId, term: u64) -> Result<(), String> {
-        if term <= self.newest_term() {
-            return Err(format!("term {} was known already", self.newest_term()));
-        }
+        let newest = self.newest_term();
         let last = self.decided.last_key_value().map_or(0, |(&epoch, _)| epoch);
         let seen = self.seen(member);
-        if seen.leading.is_some() {
-            return Err("it was not told that its last term is over".to_string());
+        let again = seen.leading.is_none() && seen.led == Some(term) && term == newest;
+        if term <= newest && !again {
+            return Err(format!("term {newest} was known already"));
         }
-        if seen.epoch < last {
+        // Views of its own term may be under way to a new life; all others must be known.
+        if seen.epoch < last && !again {
             return Err(format!("it has not been told of epoch {last}"));
         }
         seen.leading = Some(term);
+        seen.led = Some(term);
         let knew = seen.epoch;
-        self.leaders.insert(term, (member, knew));
+        self.leaders.entry(term).or_insert((member, knew));
         Ok(())
     }
 
@@ -176,7 +190,7 @@ impl Behind {
 mod tests {
     use super::*;
     use crate::cluster::consensus::{Consensus, Later, Reach};
-    use crate::rng::Rng;
+    use crate::rng::{Purpose, Rng};
     use lockkeeper_member::{Node, PortRequest};
     use std::collections::BTreeSet;
 
@@ -215,6 +229,11 @@ mod tests {
     #[test]
     fn forged_histories_are_refused() {
         assert_eq!(accepts(&good()), Ok(()));
+        let mut again = good();
+        again.push(line(2, Happened::LivesAgain));
+        again.push(told(2, PortEvent::Decided(view(2, 2, 3))));
+        again.push(told(2, PortEvent::Leading { term: 3 }));
+        assert_eq!(accepts(&again), Ok(()));
         let refused = |why: &str, forge: &dyn Fn(&mut Vec<Line>)| {
             let mut forged = good();
             forge(&mut forged);
@@ -248,8 +267,11 @@ mod tests {
             history.insert(4, line(1, Happened::Asks { question: 9, term: 2 }));
             history.insert(5, told(1, PortEvent::Confirmed { question: 9 }));
         });
-        refused("was not told that its last term is over", &|history| {
-            history.push(told(2, PortEvent::Leading { term: 4 }));
+        refused("was known already", &|history| {
+            // Started again, it leads on as if nothing had happened.
+            history.push(line(2, Happened::Begins));
+            history.push(told(2, PortEvent::Decided(view(2, 2, 3))));
+            history.push(told(2, PortEvent::Leading { term: 3 }));
         });
     }
 
@@ -268,8 +290,8 @@ mod tests {
 
     /// The model alone, with machines that propose and ask whenever they believe to lead.
     fn record(seed: u64) -> Vec<Line> {
-        let mut rng = Rng::new(seed, 1);
-        let mut model = Consensus::new(5, Rng::new(seed, 2));
+        let mut rng = Rng::new(seed, Purpose::Faults);
+        let mut model = Consensus::new(5, Rng::new(seed, Purpose::Consensus));
         model.late = true;
         let (mut history, mut told_now, mut later) = (Vec::new(), Vec::new(), vec![(0, Later::Look)]);
         let mut queue: BTreeMap<(u64, u64), Later> = BTreeMap::new();
@@ -297,7 +319,7 @@ mod tests {
                 cut.0 = (0..5).filter(|_| rng.chance(0.3)).collect();
             }
             let machine = rng.below(5);
-            let (epoch, Some(term)) = known[machine] else { continue };
+            let (epoch, Some(term)): (u64, Option<u64>) = known[machine] else { continue };
             let member = machine as u32 + 1;
             let proposal = view(epoch + 1, member, term);
             history.push(line(member, Happened::Proposes(proposal.clone())));
@@ -315,7 +337,10 @@ mod tests {
             let history = record(seed);
             accepts(&history).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
             let told = |event: fn(&PortEvent) -> bool| {
-                history.iter().filter(|line| matches!(&line.what, Happened::Told(told) if event(told))).count()
+                history
+                    .iter()
+                    .filter(|line| matches!(&line.what, Happened::Told(told) if event(told)))
+                    .count()
             };
             decided += told(|event| matches!(event, PortEvent::Decided(_)));
             confirmed += told(|event| matches!(event, PortEvent::Confirmed { .. }));

@@ -2,21 +2,14 @@
 
 use super::super::*;
 use super::harness::*;
-use crate::store::testing::Disk;
 
 #[tokio::test(start_paused = true)]
 async fn a_full_disk_stops_consensus_there_and_nowhere_else_until_there_is_space() {
-    let mut cluster = Cluster::new(3);
-    let disks: Vec<Disk> = (0..3).map(|_| Disk::new()).collect();
-    for (disk, number) in disks.iter().zip(1..) {
-        let store = Store::open_on(disk.clone(), id(number)).unwrap();
-        let settings = cluster.settings(number);
-        cluster.start_on(store, settings).await;
-    }
+    let mut cluster = Cluster::started(3).await;
     let before = cluster.decide().await;
     // The leader's own disk is full: it must not lead any more.
     let full = cluster.led().await;
-    let disk = &disks[full as usize - 1];
+    let disk = cluster.disks[&id(full)].clone();
     disk.set_space(0);
     let proposed = cluster.next_view(full).unwrap();
     cluster.propose(full, proposed);
@@ -31,9 +24,7 @@ async fn a_full_disk_stops_consensus_there_and_nowhere_else_until_there_is_space
     let refused = Store::open_on(disk.clone(), id(full)).unwrap_err();
     assert!(refused.to_string().contains("see to the disk"), "{refused}");
     disk.set_space(u64::MAX);
-    let store = Store::open_on(disk.clone(), id(full)).unwrap();
-    let settings = cluster.settings(full);
-    cluster.start_on(store, settings).await;
+    cluster.start(full).await;
     cluster.everybody_knows(without.epoch).await;
     assert!(cluster.seen(full).views.contains(&without));
     cluster.decide().await;
@@ -68,4 +59,32 @@ async fn the_log_stays_short_and_whoever_was_away_for_long_gets_a_snapshot() {
     cluster.until("told from its disk", |cluster| !cluster.seen(away).views.is_empty()).await;
     assert!(cluster.seen(away).views.last().unwrap().epoch > 300);
     cluster.accepted();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_directory_is_one_members_and_one_processes() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut cluster = Cluster::new(1);
+    let mut settings = cluster.settings(1);
+    settings.directory = directory.path().join("made").join("on demand");
+    let start = |settings: &Settings, cluster: &Cluster| {
+        Consensus::start(settings.clone(), cluster.way(id(1)), cluster.tell(id(1)))
+    };
+    let first = start(&settings, &cluster).await.unwrap();
+    cluster.running.insert(id(1), first.clone());
+    let view = cluster.decide().await;
+    let refused = start(&settings, &cluster).await.err().unwrap();
+    assert!(refused.to_string().contains("in use by another process"), "{refused}");
+    first.stop().await;
+    cluster.seen.lock().unwrap().clear();
+    let again = start(&settings, &cluster).await.unwrap();
+    cluster.running.insert(id(1), again.clone());
+    cluster.everybody_knows(view.epoch).await;
+    assert_eq!(cluster.decide().await.epoch, 2);
+    again.stop().await;
+    settings.me = id(2);
+    settings.first_members.clear();
+    settings.join.push(address(id(1)));
+    let refused = start(&settings, &cluster).await.err().unwrap();
+    assert!(refused.to_string().contains("belongs to M1"), "{refused}");
 }

@@ -1,9 +1,9 @@
-//! Clusters for tests: members with real stores on real files, joined by a network that can be cut.
+//! Clusters for tests: members with real stores on disks in memory, joined by a network that can be cut.
 
 use super::super::*;
+use crate::store::testing::Disk;
 use lockkeeper_lab::cluster::history::{Happened, Line};
 use lockkeeper_member::{Node, PortEvent};
-use tempfile::TempDir;
 
 pub const HEARTBEAT: Duration = Duration::from_millis(50);
 pub const ELECTION: (Duration, Duration) = (Duration::from_millis(150), Duration::from_millis(300));
@@ -80,7 +80,7 @@ pub struct Seen {
 pub struct Cluster {
     pub hub: Arc<Hub>,
     pub first: BTreeMap<MemberId, String>,
-    pub directories: BTreeMap<MemberId, TempDir>,
+    pub disks: BTreeMap<MemberId, Disk>,
     pub running: BTreeMap<MemberId, Consensus>,
     pub seen: Arc<Mutex<BTreeMap<MemberId, Seen>>>,
     pub history: Arc<Mutex<Vec<Line>>>,
@@ -94,7 +94,7 @@ impl Cluster {
         Self {
             hub: Arc::default(),
             first: (1..=first).map(|number| (id(number), address(id(number)))).collect(),
-            directories: BTreeMap::new(),
+            disks: BTreeMap::new(),
             running: BTreeMap::new(),
             seen: Arc::default(),
             history: Arc::default(),
@@ -112,15 +112,14 @@ impl Cluster {
         cluster
     }
 
-    pub fn settings(&mut self, number: u32) -> Settings {
-        let directory = self.directories.entry(id(number)).or_insert_with(|| tempfile::tempdir().unwrap());
+    pub fn settings(&self, number: u32) -> Settings {
         let first = self.first.contains_key(&id(number));
         Settings {
             me: id(number),
             address: address(id(number)),
             first_members: if first { self.first.clone() } else { BTreeMap::new() },
             join: if first { Vec::new() } else { self.first.values().cloned().collect() },
-            directory: directory.path().to_path_buf(),
+            directory: PathBuf::new(),
             heartbeat: HEARTBEAT,
             election: ELECTION,
             most_voters: self.most_voters,
@@ -151,25 +150,26 @@ impl Cluster {
     /// A member starts, with the disk it has, or an empty one.
     pub async fn start(&mut self, number: u32) {
         let settings = self.settings(number);
-        let store = Store::open(&settings.directory, settings.me).unwrap();
-        self.start_on(store, settings).await;
+        self.start_with(settings).await;
     }
 
-    pub async fn start_on(&mut self, store: Store, settings: Settings) {
-        let member = settings.me;
+    pub async fn start_with(&mut self, settings: Settings) {
+        let (member, address) = (settings.me, settings.address.clone());
+        let disk = self.disks.entry(member).or_insert_with(Disk::new);
+        let store = Store::open_on(disk.clone(), member).unwrap();
         self.seen.lock().unwrap().insert(member, Seen::default());
         self.history.lock().unwrap().push(Line { member, what: Happened::Begins });
         let (way, tell) = (self.way(member), self.tell(member));
         let consensus = Consensus::start_on(store, settings, way, tell).await.unwrap();
-        self.hub.members.lock().unwrap().insert(address(member), (member, consensus.clone()));
+        self.hub.members.lock().unwrap().insert(address, (member, consensus.clone()));
         self.running.insert(member, consensus);
     }
 
-    /// A member is reached at this address from now on.
-    pub fn put(&mut self, address: &str, number: u32, consensus: Consensus) {
-        let mut members = self.hub.members.lock().unwrap();
-        members.insert(address.to_string(), (id(number), consensus.clone()));
-        self.running.insert(id(number), consensus);
+    /// A member begins another life in the same process.
+    pub fn live_again(&self, number: u32) {
+        self.seen.lock().unwrap().insert(id(number), Seen::default());
+        self.history.lock().unwrap().push(Line { member: id(number), what: Happened::LivesAgain });
+        self.at(number).tell_again();
     }
 
     /// A member's process ends from one moment to the next: nobody hears from it any more.
@@ -182,7 +182,7 @@ impl Cluster {
 
     pub fn lose_disk(&mut self, number: u32) {
         assert!(!self.running.contains_key(&id(number)), "stop it first");
-        self.directories.remove(&id(number));
+        self.disks.remove(&id(number));
     }
 
     /// These and the others do not hear each other any more.
@@ -212,7 +212,9 @@ impl Cluster {
     pub fn leader(&self) -> Option<(u32, u64)> {
         let seen = self.seen.lock().unwrap();
         let leaders = seen.iter().filter(|(member, _)| self.running.contains_key(member));
-        leaders.filter_map(|(member, seen)| seen.leading.map(|term| (member.0, term))).max_by_key(|&(_, term)| term)
+        leaders
+            .filter_map(|(member, seen)| seen.leading.map(|term| (member.0, term)))
+            .max_by_key(|&(_, term)| term)
     }
 
     /// Waits until something is so, in virtual time.
@@ -263,7 +265,12 @@ impl Cluster {
             let Some(view) = self.next_view(leader) else { continue };
             self.propose(leader, view.clone());
             tokio::time::sleep(Duration::from_millis(100)).await;
-            if self.seen(leader).views.iter().any(|decided| decided.term == view.term && decided.epoch >= view.epoch) {
+            if self
+                .seen(leader)
+                .views
+                .iter()
+                .any(|decided| decided.term == view.term && decided.epoch >= view.epoch)
+            {
                 break self.seen(leader).views.last().cloned().unwrap();
             }
         };
@@ -273,9 +280,10 @@ impl Cluster {
 
     pub async fn everybody_knows(&self, epoch: u64) {
         self.until(&format!("everybody knows epoch {epoch}"), |cluster| {
-            cluster.running.keys().all(|member| {
-                cluster.seen(member.0).views.last().is_some_and(|view| view.epoch >= epoch)
-            })
+            cluster
+                .running
+                .keys()
+                .all(|member| cluster.seen(member.0).views.last().is_some_and(|view| view.epoch >= epoch))
         })
         .await;
     }

@@ -36,7 +36,8 @@ async fn live(cluster: &Cluster, dice: &mut Dice, question: &mut u64, mut ms: u6
 async fn trouble(cluster: &mut Cluster, dice: &mut Dice) {
     let number = 1 + dice.below(5) as u32;
     let leader = cluster.leader().map_or(number, |(leader, _)| leader);
-    match dice.below(7) {
+    match dice.below(8) {
+        7 if cluster.running.contains_key(&id(leader)) => cluster.live_again(leader),
         0 => cluster.cut_off(&[leader]),
         1 => cluster.cut_off(&[leader, number]),
         2 => cluster.cut_off(&[number]),
@@ -86,5 +87,8 @@ async fn histories_of_the_real_library_are_accepted_by_the_labs_model() {
         }
     }
     // The runs were worth looking at.
-    assert!(decided > 100 && terms > 12 && confirmed > 20, "{decided} views, {terms} terms, {confirmed} confirmed");
+    assert!(
+        decided > 100 && terms > 12 && confirmed > 20,
+        "{decided} views, {terms} terms, {confirmed} confirmed"
+    );
 }

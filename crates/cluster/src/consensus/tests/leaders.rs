@@ -1,7 +1,10 @@
 //! Leaders, decisions, confirmations.
 
+use super::super::*;
 use super::harness::*;
-use std::time::Duration;
+use crate::store::testing::Disk;
+use lockkeeper_member::PortEvent;
+use std::sync::OnceLock;
 
 #[tokio::test(start_paused = true)]
 async fn a_cluster_of_one_begins_at_once_and_decides() {
@@ -42,6 +45,22 @@ async fn a_killed_leader_is_followed_by_another_and_comes_back_as_a_follower() {
     cluster.start(old).await;
     cluster.everybody_knows(after.epoch).await;
     cluster.led().await;
+    cluster.accepted();
+}
+
+/// In virtual time all timers begin together: with timeouts that never change, the same two would ask for votes at the same time for ever.
+#[tokio::test(start_paused = true)]
+async fn voters_whose_timers_coincide_elect_somebody_all_the_same() {
+    let mut cluster = Cluster::started(3).await;
+    for _ in 0..12 {
+        let leader = cluster.led().await;
+        cluster.kill(leader).await;
+        cluster.led().await;
+        cluster.start(leader).await;
+    }
+    cluster.led().await;
+    let terms = cluster.leader().unwrap().1;
+    assert!(terms < 200, "{terms} terms for 13 leaders");
     cluster.accepted();
 }
 
@@ -103,12 +122,43 @@ async fn a_new_life_of_a_member_is_told_everything_and_no_answer_of_the_old_one(
     let view = cluster.decide().await;
     let (leader, term) = cluster.leader().unwrap();
     cluster.confirm(leader, 1, term);
-    cluster.seen.lock().unwrap().insert(id(leader), Seen::default());
-    cluster.at(leader).tell_again();
+    cluster.live_again(leader);
     tokio::time::sleep(Duration::from_secs(1)).await;
     let seen = cluster.seen(leader);
     assert_eq!((seen.views, seen.leading, seen.leader), (vec![view], Some(term), Some(id(leader))));
     assert!(seen.confirmed.is_empty(), "the question was another life's");
     cluster.confirm(leader, 1, term);
     cluster.until("confirmed", |cluster| cluster.seen(leader).confirmed == [1]).await;
+    cluster.accepted();
+}
+
+/// As a driver may: the member decides under its lock, and asks consensus for something while it is told something.
+#[tokio::test(start_paused = true)]
+async fn whoever_is_told_something_may_ask_at_once() {
+    let cluster = Cluster::new(1);
+    let consensus: Arc<OnceLock<Consensus>> = Arc::default();
+    let told: Arc<Mutex<Vec<PortEvent>>> = Arc::default();
+    let tell = {
+        let (consensus, told) = (consensus.clone(), told.clone());
+        move |event: PortEvent| {
+            let mut told = told.lock().unwrap();
+            if let (PortEvent::Leading { term }, Some(consensus)) = (&event, consensus.get()) {
+                consensus.confirm(1, *term);
+                if told.iter().filter(|event| matches!(event, PortEvent::Leading { .. })).count() < 3 {
+                    consensus.tell_again();
+                }
+            }
+            told.push(event);
+        }
+    };
+    let store = Store::open_on(Disk::new(), id(1)).unwrap();
+    let started = Consensus::start_on(store, cluster.settings(1), cluster.way(id(1)), Arc::new(tell)).await;
+    let _ = consensus.set(started.unwrap());
+    let confirmed = |_: &Cluster| told.lock().unwrap().contains(&PortEvent::Confirmed { question: 1 });
+    cluster.until("confirmed", confirmed).await;
+    assert_eq!(
+        told.lock().unwrap().iter().filter(|event| matches!(event, PortEvent::Leading { .. })).count(),
+        4
+    );
+    consensus.get().unwrap().stop().await;
 }

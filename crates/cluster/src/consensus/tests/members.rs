@@ -60,7 +60,8 @@ async fn voters_grow_from_one_to_three_to_five_and_shrink_again() {
     cluster.start(6).await;
     cluster.decide().await;
     cluster.voters(&[1, 2, 3, 4, 5]).await;
-    let everybody: BTreeMap<MemberId, String> = (1..=6).map(|number| (id(number), address(id(number)))).collect();
+    let everybody: BTreeMap<MemberId, String> =
+        (1..=6).map(|number| (id(number), address(id(number)))).collect();
     assert_eq!(*cluster.at(6).addresses().borrow(), everybody);
     // Shrink: dead members are given up, by way of any member.
     let leader = cluster.led().await;
@@ -127,7 +128,8 @@ async fn who_has_lost_its_disk_joins_with_a_new_one_and_never_votes_under_the_ol
         let new = cluster.at(lost).inner.store.name();
         assert_ne!(new, old);
         // Whoever asks for the old store's vote is told that it is not here.
-        let cluster_name = cluster.at(if lost == 1 { 2 } else { 1 }).inner.network.cluster.load(Ordering::SeqCst);
+        let cluster_name =
+            cluster.at(if lost == 1 { 2 } else { 1 }).inner.network.cluster.load(Ordering::SeqCst);
         let vote = openraft::raft::VoteRequest { vote: types::Vote::new(99, 5), last_log_id: None };
         let question = Question::Raft { cluster: cluster_name, to: old, rpc: Rpc::Vote(vote) };
         let asked = wire::write(&Asked { member: id(9), store: 5, question }).unwrap();
@@ -139,7 +141,9 @@ async fn who_has_lost_its_disk_joins_with_a_new_one_and_never_votes_under_the_ol
         let replaced = |cluster: &Cluster| {
             cluster.running.values().all(|consensus| {
                 let stores = stores(consensus);
-                stores.contains_key(&new) && !stores.contains_key(&old) && consensus.status().voters.len() == 3
+                stores.contains_key(&new)
+                    && !stores.contains_key(&old)
+                    && consensus.status().voters.len() == 3
             })
         };
         cluster.until("the new store has the old one's place", replaced).await;
@@ -171,7 +175,7 @@ async fn a_lost_disk_founds_no_second_cluster_even_when_hardly_anybody_is_there(
 
 #[tokio::test(start_paused = true)]
 async fn two_processes_with_one_number_do_not_take_each_others_place() {
-    let mut cluster = Cluster::started(3).await;
+    let cluster = Cluster::started(3).await;
     cluster.led().await;
     let other = tempfile::tempdir().unwrap();
     let mut settings = cluster.settings(3);
@@ -198,12 +202,12 @@ async fn a_member_that_has_moved_is_found_at_its_new_address() {
     settings.first_members = BTreeMap::new();
     settings.join = cluster.first.values().cloned().collect();
     settings.address = "new-place".to_string();
-    let consensus = Consensus::start(settings, cluster.way(id(3)), cluster.tell(id(3))).await.unwrap();
-    cluster.put("new-place", 3, consensus);
-    cluster.until("everybody knows the new address", |cluster| {
-        cluster.running.values().all(|consensus| consensus.addresses().borrow()[&id(3)] == "new-place")
-    })
-    .await;
+    cluster.start_with(settings).await;
+    cluster
+        .until("everybody knows the new address", |cluster| {
+            cluster.running.values().all(|consensus| consensus.addresses().borrow()[&id(3)] == "new-place")
+        })
+        .await;
     cluster.decide().await;
 }
 
@@ -237,7 +241,7 @@ async fn what_makes_no_sense_is_refused_and_counted() {
 
 #[tokio::test(start_paused = true)]
 async fn settings_that_cannot_work_are_refused() {
-    let mut cluster = Cluster::new(1);
+    let cluster = Cluster::new(1);
     let good = cluster.settings(1);
     let wrong: [fn(&mut Settings); 6] = [
         |settings| settings.most_voters = 4,
