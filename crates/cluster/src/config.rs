@@ -85,7 +85,9 @@ impl Config {
         }
         if !(1..=7).contains(&self.most_voters) || self.most_voters.is_multiple_of(2) {
             let voters = self.most_voters;
-            return bad(format!("{voters} voters: an odd number from 1 to 7 is needed, since a majority decides"));
+            return bad(format!(
+                "{voters} voters: an odd number from 1 to 7 is needed, since a majority decides"
+            ));
         }
         self.member().check().map_err(Error::Config)
     }

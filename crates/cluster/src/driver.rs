@@ -106,7 +106,8 @@ pub(crate) struct Driver<P: MutualExclusion> {
 }
 
 fn random() -> Result<u64> {
-    getrandom::u64().map_err(|error| Error::Unavailable(format!("the system gives no random numbers: {error}")))
+    getrandom::u64()
+        .map_err(|error| Error::Unavailable(format!("the system gives no random numbers: {error}")))
 }
 
 impl<P: MutualExclusion> Driver<P> {
@@ -237,7 +238,14 @@ impl<P: MutualExclusion> Driver<P> {
     }
 
     /// Tells whoever traces an acquire which messages it costs.
-    fn trace(&self, state: &State<P>, lock: &LockName, verb: &'static str, kind: &'static str, peer: MemberId) {
+    fn trace(
+        &self,
+        state: &State<P>,
+        lock: &LockName,
+        verb: &'static str,
+        kind: &'static str,
+        peer: MemberId,
+    ) {
         if !tracing::enabled!(tracing::Level::DEBUG) {
             return;
         }

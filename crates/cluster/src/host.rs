@@ -71,26 +71,19 @@ impl net::Handler for Host {
 pub(crate) struct Voice(pub Arc<Net>);
 
 impl Ask for Voice {
-    fn ask(
-        &self,
-        to: MemberId,
-        address: &str,
-        question: Vec<u8>,
-        within: Duration,
-    ) -> Answering {
+    fn ask(&self, to: MemberId, address: &str, question: Vec<u8>, within: Duration) -> Answering {
         let (net, address) = (self.0.clone(), String::from(address));
         let question = Question::Consensus(question).encode();
-        Box::pin(async move { net.ask(to, &address, question, within).await.map_err(|error| Unreachable(error.0)) })
+        Box::pin(async move {
+            net.ask(to, &address, question, within).await.map_err(|error| Unreachable(error.0))
+        })
     }
 
-    fn ask_address(
-        &self,
-        address: &str,
-        question: Vec<u8>,
-        within: Duration,
-    ) -> Answering {
+    fn ask_address(&self, address: &str, question: Vec<u8>, within: Duration) -> Answering {
         let (net, address) = (self.0.clone(), String::from(address));
         let question = Question::Consensus(question).encode();
-        Box::pin(async move { net.ask_address(&address, question, within).await.map_err(|error| Unreachable(error.0)) })
+        Box::pin(async move {
+            net.ask_address(&address, question, within).await.map_err(|error| Unreachable(error.0))
+        })
     }
 }

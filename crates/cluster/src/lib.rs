@@ -45,7 +45,9 @@ pub use config::{Config, Times};
 pub use driver::Standing;
 pub use error::{Error, Result};
 pub use guard::Guard;
-pub use lockkeeper_member::{Acquisition, Because, LockStatus, MemberId, Node, SessionId, Table, View, Who, Why};
+pub use lockkeeper_member::{
+    Acquisition, Because, LockStatus, MemberId, Node, SessionId, Table, View, Who, Why,
+};
 pub use member::{Member, Voters};
 pub use net::authority::{self, Authority};
 pub use net::tls::Tls;

@@ -6,10 +6,10 @@ use crate::consensus::Consensus;
 use crate::driver::{Driver, Engine, Standing};
 use crate::error::{Error, Result};
 use crate::guard::Session;
+use crate::host::{Host, Question, Voice};
 use crate::net::Net;
 use lockkeeper_core::registry::{self, Visitor};
 use lockkeeper_core::{Mode, MutualExclusion};
-use crate::host::{Host, Question, Voice};
 use lockkeeper_member::{Acquisition, Config as MemberConfig, Kind, MemberId, Node, SessionId, Table, Why};
 use prometheus_client::registry::Registry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -204,7 +204,9 @@ impl Member {
         let within = self.inner.config.times.round_trip * 4;
         let question = Question::Revoke(acquisition).encode();
         let answer = self.inner.net.ask(node.id, &address, question, within).await;
-        answer.map(drop).map_err(|error| Error::Unavailable(format!("{} cannot be reached: {error}", node.id)))
+        answer
+            .map(drop)
+            .map_err(|error| Error::Unavailable(format!("{} cannot be reached: {error}", node.id)))
     }
 
     /// Gives a dead member up: it votes no more, and nobody waits for it. Needs a majority of the voters.

@@ -67,14 +67,13 @@ impl Metrics {
              messages per entry",
             self.messages.clone(),
         );
-        registry.register("messages_resent", "Messages sent again for want of an answer", self.resent.clone());
-        registry.register("frames_refused", "Frames of peers that made no sense", self.refused.clone());
-        registry.register_with_unit(
-            "wait",
-            "From a wish to its grant",
-            Unit::Seconds,
-            self.wait.clone(),
+        registry.register(
+            "messages_resent",
+            "Messages sent again for want of an answer",
+            self.resent.clone(),
         );
+        registry.register("frames_refused", "Frames of peers that made no sense", self.refused.clone());
+        registry.register_with_unit("wait", "From a wish to its grant", Unit::Seconds, self.wait.clone());
         registry.register_with_unit("hold", "From a grant to its end", Unit::Seconds, self.hold.clone());
         registry.register("view_changes", "Views that started here", self.view_changes.clone());
         registry.register(

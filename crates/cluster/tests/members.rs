@@ -210,7 +210,8 @@ async fn a_circle_of_waits_is_named_and_broken_by_force() {
     })
     .await;
     assert_eq!(circle.chain.len(), 2);
-    let holds_right = circle.chain.iter().find(|because| because.lock.name == "right").expect("in the circle");
+    let holds_right =
+        circle.chain.iter().find(|because| because.lock.name == "right").expect("in the circle");
     soon("force", watching.release_by_force(holds_right.holder)).await.expect("it is held");
     assert!(soon("told", right.lost()).await.contains("by force"));
     drop(right);

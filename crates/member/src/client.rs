@@ -52,7 +52,8 @@ impl ClientSession {
     /// The session that follows a lost one: what waited waits on, under the same numbers, to be asked for in the same order. What
     /// was held is lost.
     pub fn again(&self, id: SessionId) -> Self {
-        let waiting = self.acquisitions.iter().filter(|(_, progress)| matches!(progress, Progress::Waiting(_)));
+        let waiting =
+            self.acquisitions.iter().filter(|(_, progress)| matches!(progress, Progress::Waiting(_)));
         let acquisitions = waiting.map(|(&number, progress)| (number, progress.clone())).collect();
         Self { acquisitions, next: self.next, from_arrival: self.from_arrival, ..Self::new(id) }
     }

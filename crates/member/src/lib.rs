@@ -18,6 +18,7 @@
 //! | `guard` | what another member says is looked at before it is believed |
 //! | [`client`] | [`ClientSession`]: the client's half |
 //! | [`survey`] | who holds and waits, everywhere; [`why`] somebody waits |
+//! | [`history`] | whether what consensus did, recorded, is what members are promised |
 //! | [`fence`] | [`Fence`]: (epoch, clock) in one number |
 //! | [`flaws`] | [`Flaw`]: wrong on purpose, for tests |
 #![no_std]
@@ -31,6 +32,7 @@ pub mod fence;
 pub mod flaws;
 mod gather;
 mod guard;
+pub mod history;
 mod ids;
 mod instance;
 mod leader;

@@ -67,7 +67,8 @@ impl Run {
         let proxy = hosts.start_proxy(behind_proxy);
         let of = |id: u32| if id == behind_proxy { proxy.clone() } else { format!("{}:{PORT}", address(id)) };
         let addresses = (1..=members).map(|id| format!("{id}={}", of(id))).collect();
-        let mut run = Self { hosts, nodes: Vec::new(), members: addresses, directory, random: seed, faults: 0 };
+        let mut run =
+            Self { hosts, nodes: Vec::new(), members: addresses, directory, random: seed, faults: 0 };
         for id in 1..=members {
             let data = run.directory.path().join(format!("data-{id}"));
             std::fs::create_dir(&data).expect("in a directory of our own");
@@ -91,7 +92,10 @@ impl Run {
         let program = std::env::current_exe().expect("this program has a path");
         let mut command = self.hosts.command(node.id, &program);
         command.arg("node").arg(node.id.to_string()).args([listen, advertise]);
-        command.arg(node.data.join("store")).arg(story).arg((self.random ^ u64::from(node.lives)).to_string());
+        command
+            .arg(node.data.join("store"))
+            .arg(story)
+            .arg((self.random ^ u64::from(node.lives)).to_string());
         command.args(&self.members).stdin(Stdio::null());
         node.process = Some(command.spawn().expect("a member starts"));
     }
@@ -124,7 +128,14 @@ impl Run {
         let victim = self.pick(self.nodes.len());
         let other = (victim + 1 + self.pick(self.nodes.len() - 1)) % self.nodes.len();
         let (at, to) = (self.nodes[victim].id, self.nodes[other].id);
-        println!("== {fault:?}: M{at}{}", if matches!(fault, Fault::CutBoth | Fault::CutOneWay) { format!(" and M{to}") } else { String::new() });
+        println!(
+            "== {fault:?}: M{at}{}",
+            if matches!(fault, Fault::CutBoth | Fault::CutOneWay) {
+                format!(" and M{to}")
+            } else {
+                String::new()
+            }
+        );
         let others: Vec<usize> = (0..self.nodes.len()).filter(|&place| place != victim).collect();
         match fault {
             Fault::Kill => {
@@ -244,7 +255,12 @@ impl Run {
     /// The story so far must be one of mutual exclusion.
     pub fn judge(&self) {
         let faults = self.story().faults();
-        assert!(faults.is_empty(), "{} faults in the story, such as:\n{}", faults.len(), faults[..faults.len().min(5)].join("\n"));
+        assert!(
+            faults.is_empty(),
+            "{} faults in the story, such as:\n{}",
+            faults.len(),
+            faults[..faults.len().min(5)].join("\n")
+        );
     }
 
     pub fn finish(mut self) {
@@ -252,7 +268,10 @@ impl Run {
         self.judge();
         let story = self.story();
         let (entries, losses) = (story.entries.values().sum::<u64>(), story.losses.values().sum::<u64>());
-        println!("{} faults survived: {entries} entries, never two inside, fences rising; {losses} holds lost and told so", self.faults);
+        println!(
+            "{} faults survived: {entries} entries, never two inside, fences rising; {losses} holds lost and told so",
+            self.faults
+        );
     }
 }
 

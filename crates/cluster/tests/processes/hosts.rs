@@ -147,7 +147,8 @@ pub fn proxy(arguments: &[String]) -> ExitCode {
     let (told, to) = (delay.clone(), to.clone());
     std::thread::spawn(move || {
         for connection in listener.incoming().flatten() {
-            let Ok(onward) = TcpStream::connect_timeout(&to.parse().expect("an address"), Duration::from_secs(1))
+            let Ok(onward) =
+                TcpStream::connect_timeout(&to.parse().expect("an address"), Duration::from_secs(1))
             else {
                 continue;
             };

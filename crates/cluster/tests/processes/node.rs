@@ -66,7 +66,9 @@ impl Clients {
     /// Holds one lock for as long as it can.
     async fn hold_on(&self) {
         loop {
-            let Ok(guard) = self.member.mutex(format!("held-by-{}", self.id)).acquire().await else { continue };
+            let Ok(guard) = self.member.mutex(format!("held-by-{}", self.id)).acquire().await else {
+                continue;
+            };
             let hold = self.holds.fetch_add(1, Ordering::Relaxed);
             loop {
                 if !self.claim(hold, &guard) {
@@ -85,7 +87,9 @@ impl Clients {
 
 /// `node ID LISTEN ADVERTISE DATA STORY SEED ID=ADDRESS...`
 pub fn main(arguments: &[String]) -> ExitCode {
-    let [id, listen, advertise, data, story, seed, members @ ..] = arguments else { return ExitCode::FAILURE };
+    let [id, listen, advertise, data, story, seed, members @ ..] = arguments else {
+        return ExitCode::FAILURE;
+    };
     let id: u32 = id.parse().expect("a number");
     let seed: u64 = seed.parse().expect("a number");
     let listen: SocketAddr = listen.parse().expect("an address");

@@ -11,7 +11,6 @@
 //! | `machine` | clocks that drift; machines that stop |
 //! | `net` | cuts, losses, repetitions, delays |
 //! | `consensus` | the model of the port |
-//! | [`history`] | what the port did, recorded, and whether the model could have done it |
 //! | `faults` | the schedule of what goes wrong |
 //! | `clients` | clients: what they want, how long they hold it |
 //! | [`watch`] | what must hold |
@@ -19,7 +18,8 @@
 mod clients;
 mod consensus;
 mod faults;
-pub mod history;
+#[cfg(test)]
+mod histories;
 mod machine;
 mod net;
 mod runner;

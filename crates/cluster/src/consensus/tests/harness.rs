@@ -2,7 +2,7 @@
 
 use super::super::*;
 use crate::store::testing::Disk;
-use lockkeeper_lab::cluster::history::{Happened, Line};
+use lockkeeper_member::history::{Happened, Line};
 use lockkeeper_member::{Node, PortEvent};
 
 pub const HEARTBEAT: Duration = Duration::from_millis(50);
@@ -300,7 +300,7 @@ impl Cluster {
     /// What was recorded could have come from the lab's model.
     pub fn accepted(&self) {
         let history = self.history.lock().unwrap();
-        if let Err(why) = lockkeeper_lab::cluster::history::accepts(&history) {
+        if let Err(why) = lockkeeper_member::history::accepts(&history) {
             panic!("the model would never have done this: {why}");
         }
     }

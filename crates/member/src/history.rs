@@ -12,8 +12,10 @@
 //! 6. A question is answered once, to who asked it in a term in which it was told to lead; and no later term was known to
 //!    anybody when it was asked.
 
-use lockkeeper_member::{MemberId, PortEvent, View};
-use std::collections::BTreeMap;
+use crate::{MemberId, PortEvent, View};
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
 
 /// What happened at a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -189,10 +191,9 @@ impl Behind {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::consensus::{Consensus, Later, Reach};
-    use crate::rng::{Purpose, Rng};
-    use lockkeeper_member::{Node, PortRequest};
-    use std::collections::BTreeSet;
+    use crate::Node;
+    use alloc::vec;
+    use alloc::vec::Vec;
 
     fn view(epoch: u64, by: u32, term: u64) -> View {
         let node = Node { id: MemberId(by), incarnation: 1 };
@@ -273,78 +274,5 @@ mod tests {
             history.push(told(2, PortEvent::Decided(view(2, 2, 3))));
             history.push(told(2, PortEvent::Leading { term: 3 }));
         });
-    }
-
-    /// Five machines, some of which are cut off for a while.
-    struct Cut(BTreeSet<usize>);
-
-    impl Reach for Cut {
-        fn awake(&self, _: usize) -> bool {
-            true
-        }
-
-        fn linked(&self, one: usize, other: usize) -> bool {
-            self.0.contains(&one) == self.0.contains(&other)
-        }
-    }
-
-    /// The model alone, with machines that propose and ask whenever they believe to lead.
-    fn record(seed: u64) -> Vec<Line> {
-        let mut rng = Rng::new(seed, Purpose::Faults);
-        let mut model = Consensus::new(5, Rng::new(seed, Purpose::Consensus));
-        model.late = true;
-        let (mut history, mut told_now, mut later) = (Vec::new(), Vec::new(), vec![(0, Later::Look)]);
-        let mut queue: BTreeMap<(u64, u64), Later> = BTreeMap::new();
-        let mut known = [(0, None); 5];
-        let mut cut = Cut(BTreeSet::new());
-        let (mut count, mut now) = (0, 0);
-        for step in 0..4000 {
-            for (delay, what) in later.drain(..) {
-                count += 1;
-                queue.insert((now + delay, count), what);
-            }
-            let Some(((at, _), what)) = queue.pop_first() else { break };
-            now = at;
-            model.happens(now, what, &cut, &mut later, &mut told_now);
-            for (machine, event) in told_now.drain(..) {
-                match &event {
-                    PortEvent::Decided(view) => known[machine].0 = view.epoch,
-                    PortEvent::Leading { term } => known[machine].1 = Some(*term),
-                    PortEvent::Deposed => known[machine].1 = None,
-                    _ => {}
-                }
-                history.push(told(machine as u32 + 1, event));
-            }
-            if step % 97 == 0 {
-                cut.0 = (0..5).filter(|_| rng.chance(0.3)).collect();
-            }
-            let machine = rng.below(5);
-            let (epoch, Some(term)): (u64, Option<u64>) = known[machine] else { continue };
-            let member = machine as u32 + 1;
-            let proposal = view(epoch + 1, member, term);
-            history.push(line(member, Happened::Proposes(proposal.clone())));
-            model.request(machine, PortRequest::Propose(proposal), &cut, &mut later);
-            history.push(line(member, Happened::Asks { question: step, term }));
-            model.request(machine, PortRequest::Confirm { question: step, term }, &cut, &mut later);
-        }
-        history
-    }
-
-    #[test]
-    fn the_models_own_histories_are_accepted() {
-        let (mut decided, mut confirmed) = (0, 0);
-        for seed in 0..40 {
-            let history = record(seed);
-            accepts(&history).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
-            let told = |event: fn(&PortEvent) -> bool| {
-                history
-                    .iter()
-                    .filter(|line| matches!(&line.what, Happened::Told(told) if event(told)))
-                    .count()
-            };
-            decided += told(|event| matches!(event, PortEvent::Decided(_)));
-            confirmed += told(|event| matches!(event, PortEvent::Confirmed { .. }));
-        }
-        assert!(decided > 1000 && confirmed > 1000, "{decided} decided, {confirmed} confirmed");
     }
 }
