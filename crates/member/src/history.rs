@@ -15,7 +15,8 @@
 use crate::{MemberId, PortEvent, View};
 use alloc::collections::BTreeMap;
 use alloc::format;
-use alloc::string::String;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
 
 /// What happened at a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -193,7 +194,6 @@ mod tests {
     use super::*;
     use crate::Node;
     use alloc::vec;
-    use alloc::vec::Vec;
 
     fn view(epoch: u64, by: u32, term: u64) -> View {
         let node = Node { id: MemberId(by), incarnation: 1 };
