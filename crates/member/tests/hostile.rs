@@ -6,8 +6,8 @@
 use lockkeeper_core::registry::{self, Visitor};
 use lockkeeper_core::{Mode, MutualExclusion, Protocol};
 use lockkeeper_member::{
-    Body, Config, Event, Frame, Kind, LockName, Member, MemberId, Node, Note, Out, PortEvent, PortRequest,
-    SessionId, Tag, ToMember, Wish,
+    Body, Config, Event, Frame, Kind, LockMessage, LockName, Member, MemberId, Node, Note, Out, PortEvent,
+    PortRequest, SessionId, Tag, ToMember, Wish,
 };
 use peak_alloc::PeakAlloc;
 use std::collections::VecDeque;
@@ -42,6 +42,8 @@ type Message<P> = <P as Protocol>::Message;
 struct Hostile<P: MutualExclusion> {
     now: u64,
     random: Random,
+    /// Nothing is damaged on its way.
+    honest: bool,
     members: Vec<Member<P>>,
     lives: u64,
     config: Config,
@@ -61,6 +63,7 @@ impl<P: MutualExclusion> Hostile<P> {
         let members = (1..=MEMBERS).map(member).collect::<Option<Vec<_>>>()?;
         let random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let mut hostile = Self {
+            honest: true,
             now: 0,
             random,
             members,
@@ -72,17 +75,29 @@ impl<P: MutualExclusion> Hostile<P> {
             todo: VecDeque::new(),
             out: Out::default(),
         };
-        hostile.wait(10);
-        hostile.todo.push_back((0, Event::Port(PortEvent::Leading { term: 1 })));
-        for member in 0..hostile.members.len() {
-            hostile.todo.push_back((member, Event::Port(PortEvent::Leader(Some(MemberId(1))))));
-        }
-        hostile.settle();
-        for _ in 0..300 {
-            hostile.wait(10);
-        }
-        assert!(hostile.members.iter().all(|member| member.running().is_some()), "a view was to start");
+        hostile.begin();
         Some(hostile)
+    }
+
+    /// From the start, without damage, until the first view runs.
+    fn begin(&mut self) {
+        self.honest = true;
+        self.todo.clear();
+        for id in 1..=MEMBERS {
+            let node = Node { id: MemberId(id), incarnation: self.lives };
+            self.members[id as usize - 1] = Member::new(node, self.config.clone(), self.now).unwrap();
+        }
+        self.wait(10);
+        self.todo.push_back((0, Event::Port(PortEvent::Leading { term: 1 })));
+        for member in 0..self.members.len() {
+            self.todo.push_back((member, Event::Port(PortEvent::Leader(Some(MemberId(1))))));
+        }
+        self.settle();
+        for _ in 0..300 {
+            self.wait(10);
+        }
+        assert!(self.members.iter().all(|member| member.running().is_some()), "a view was to start");
+        self.honest = false;
     }
 
     fn wait(&mut self, ms: u64) {
@@ -108,6 +123,7 @@ impl<P: MutualExclusion> Hostile<P> {
         assert!(out.frames.len() < 20_000, "one event, {} frames", out.frames.len());
         for frame in out.frames.drain(..) {
             self.keep(&frame);
+            let frame = self.on_its_way(frame);
             let to = frame.to.0.wrapping_sub(1) as usize;
             if to < self.members.len() {
                 self.todo.push_back((to, Event::Frame(frame)));
@@ -139,6 +155,28 @@ impl<P: MutualExclusion> Hostile<P> {
         self.out = out;
     }
 
+    /// Sometimes another message takes the place of what a link carries, under its number: it is delivered.
+    fn on_its_way(&mut self, mut frame: Frame<Message<P>>) -> Frame<Message<P>> {
+        if self.honest || self.random.below(4) > 0 {
+            return frame;
+        }
+        let Body::Link { packet, .. } = &mut frame.body else { return frame };
+        let Some((_, message)) = &mut packet.payload else { return frame };
+        let bytes = postcard::to_stdvec(message).unwrap();
+        let bytes = self.damage(bytes);
+        if let Ok((mut other, _)) = postcard::take_from_bytes::<LockMessage<Message<P>>>(&bytes) {
+            if self.random.below(4) > 0 {
+                (other.from, other.to) = (message.from, message.to);
+            }
+            if self.random.below(4) > 0 {
+                other.lock = message.lock.clone();
+            }
+            *message = other;
+            self.damaged += 1;
+        }
+        frame
+    }
+
     fn keep(&mut self, frame: &Frame<Message<P>>) {
         let bytes = postcard::to_stdvec(frame).unwrap();
         if bytes.len() > 4_000 {
@@ -152,12 +190,13 @@ impl<P: MutualExclusion> Hostile<P> {
         }
     }
 
+    fn real(&mut self) -> Vec<u8> {
+        let place = self.random.below(self.real.len().max(1));
+        self.real.get(place).cloned().unwrap_or_default()
+    }
+
     /// Bytes that nobody has said like this.
-    fn damage(&mut self) -> Vec<u8> {
-        let mut bytes = match self.real.len() {
-            0 => Vec::new(),
-            real => self.real[self.random.below(real)].clone(),
-        };
+    fn damage(&mut self, mut bytes: Vec<u8>) -> Vec<u8> {
         match self.random.below(5) {
             // Flipped bits.
             0 | 1 => {
@@ -179,8 +218,7 @@ impl<P: MutualExclusion> Hostile<P> {
             }
             // Two halves.
             3 => {
-                let other = self.random.below(self.real.len().max(1));
-                let other = self.real.get(other).cloned().unwrap_or_default();
+                let other = self.real();
                 let cut = self.random.below(bytes.len().max(1));
                 bytes.truncate(cut);
                 bytes.extend(other.into_iter().skip(cut));
@@ -195,11 +233,11 @@ impl<P: MutualExclusion> Hostile<P> {
 
     /// What a driver lets through: it decodes, and comes from whom it says.
     fn deceive(&mut self, victim: usize) {
-        let bytes = match self.random.below(4) {
-            // As it was, but late, or for the second time.
-            0 if !self.real.is_empty() => self.real[self.random.below(self.real.len())].clone(),
-            _ => self.damage(),
-        };
+        let mut bytes = self.real();
+        // Or as it was, but late, or for the second time.
+        if self.random.below(4) > 0 {
+            bytes = self.damage(bytes);
+        }
         let Ok((mut frame, _)) = postcard::take_from_bytes::<Frame<Message<P>>>(&bytes) else { return };
         let me = self.members[victim].node();
         let other = (victim + 1 + self.random.below(MEMBERS as usize - 1)) % MEMBERS as usize;
@@ -255,7 +293,14 @@ impl<P: MutualExclusion> Hostile<P> {
     }
 
     fn run(&mut self, steps: usize) {
+        let mut stuck = 0;
         for _ in 0..steps {
+            // A member that believes in a view of another epoch waits for its start: nothing more can be done to it.
+            stuck = if self.members.iter().all(|member| member.running().is_some()) { 0 } else { stuck + 1 };
+            if stuck > 200 {
+                self.lives += 1;
+                self.begin();
+            }
             let member = self.random.below(self.members.len());
             match self.random.below(10) {
                 0 | 1 => self.client(member),

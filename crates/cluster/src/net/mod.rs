@@ -185,8 +185,14 @@ struct Shared {
     handler: Arc<dyn Handler>,
     counters: Counters,
     inbound: Inbound,
-    peers: RwLock<BTreeMap<MemberId, (Arc<Peer>, Option<AbortHandle>)>>,
+    peers: RwLock<BTreeMap<MemberId, Kept>>,
     tasks: Tasks,
+}
+
+/// A peer, and the task that keeps the connection to it; none once the network has stopped.
+struct Kept {
+    peer: Arc<Peer>,
+    task: Option<AbortHandle>,
 }
 
 impl Shared {
@@ -199,7 +205,7 @@ impl Shared {
 
     fn peer(&self, member: MemberId) -> Option<Arc<Peer>> {
         let peers = self.peers.read().unwrap_or_else(PoisonError::into_inner);
-        peers.get(&member).map(|(peer, _)| peer.clone())
+        peers.get(&member).map(|kept| kept.peer.clone())
     }
 }
 
@@ -262,7 +268,7 @@ impl Net {
     /// disconnected from.
     pub fn set_addresses(&self, addresses: BTreeMap<MemberId, String>) {
         let mut peers = self.shared.peers.write().unwrap_or_else(PoisonError::into_inner);
-        peers.retain(|id, (peer, task)| {
+        peers.retain(|id, Kept { peer, task }| {
             let stays = addresses.contains_key(id);
             if !stays {
                 if let Some(task) = task {
@@ -277,7 +283,7 @@ impl Net {
                 continue;
             }
             match peers.get(&id) {
-                Some((peer, _)) => peer.set_address(address),
+                Some(kept) => kept.peer.set_address(address),
                 None => {
                     peers.insert(id, self.new_peer(id, address));
                 }
@@ -285,10 +291,10 @@ impl Net {
         }
     }
 
-    fn new_peer(&self, id: MemberId, address: String) -> (Arc<Peer>, Option<AbortHandle>) {
+    fn new_peer(&self, id: MemberId, address: String) -> Kept {
         let peer = Arc::new(Peer::new(id, address, &self.shared));
         let task = self.shared.tasks.spawn(peer::keep_connected(self.shared.clone(), peer.clone()));
-        (peer, task)
+        Kept { peer, task }
     }
 
     /// Appends one frame to what is under way to a member; `write` appends its bytes. Never waits: beyond the limit, and to
@@ -296,7 +302,7 @@ impl Net {
     pub fn send(&self, to: MemberId, write: impl FnOnce(&mut Vec<u8>)) {
         let (shared, longest) = (&self.shared, self.shared.caller.limits.frame_bytes);
         let peers = shared.peers.read().unwrap_or_else(PoisonError::into_inner);
-        let sent = peers.get(&to).is_some_and(|(peer, _)| peer.send(longest, write).is_ok());
+        let sent = peers.get(&to).is_some_and(|kept| kept.peer.send(longest, write).is_ok());
         let counter = if sent { &shared.counters.frames_out } else { &shared.counters.dropped };
         counter.count();
     }
@@ -312,7 +318,7 @@ impl Net {
         let known = self.shared.peer(to);
         let peer = known.unwrap_or_else(|| {
             let mut peers = self.shared.peers.write().unwrap_or_else(PoisonError::into_inner);
-            peers.entry(to).or_insert_with(|| self.new_peer(to, address.to_owned())).0.clone()
+            peers.entry(to).or_insert_with(|| self.new_peer(to, address.to_owned())).peer.clone()
         });
         peer.ask(&question, self.shared.caller.limits.frame_bytes, within).await
     }
@@ -358,7 +364,7 @@ impl Net {
     /// Bytes under way to members that can be reached.
     fn unsent(&self) -> usize {
         let peers = self.shared.peers.read().unwrap_or_else(PoisonError::into_inner);
-        peers.values().filter(|(peer, _)| peer.is_up()).map(|(peer, _)| peer.under_way()).sum()
+        peers.values().map(|kept| &kept.peer).filter(|peer| peer.is_up()).map(|peer| peer.under_way()).sum()
     }
 }
 

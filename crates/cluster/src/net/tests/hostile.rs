@@ -30,7 +30,7 @@ impl Hand {
     }
 
     async fn say(&mut self, bytes: &[u8]) {
-        // The other side may have closed already, which is for `is_closed` to see.
+        // The other side may have closed already, which is for `sees_the_end` to see.
         let _ = self.stream.write_all(bytes).await;
     }
 
@@ -54,7 +54,7 @@ impl Hand {
     }
 
     /// Waits until the other side has closed.
-    async fn is_closed(mut self) {
+    async fn sees_the_end(mut self) {
         let mut rest = Vec::new();
         let closed = tokio::time::timeout(PATIENCE, self.stream.read_to_end(&mut rest)).await;
         // Closed in order, or reset because something was unread.
@@ -73,7 +73,7 @@ async fn a_greeting_that_does_not_fit_is_answered_with_the_reason() {
         let mut hello = hello_to(A, 2);
         change(&mut hello);
         let (hand, reply) = Hand::greet(&a, &hello).await;
-        hand.is_closed().await;
+        hand.sees_the_end().await;
         reply
     };
     let cluster = of(|hello| hello.cluster = "river".into()).await;
@@ -111,7 +111,7 @@ async fn other_protocols_are_sent_away() {
     let a = start(settings(A)).await;
     let mut hand = Hand::dial(&a).await;
     hand.say(b"GET / HTTP/1.1\r\nhost: lockkeeper\r\n\r\n").await;
-    hand.is_closed().await;
+    hand.sees_the_end().await;
     refused(&a, Refusal::Hello).await;
 }
 
@@ -122,7 +122,7 @@ async fn whoever_does_not_greet_in_time_is_sent_away() {
     let a = start(hurried).await;
     let mut hand = Hand::dial(&a).await;
     hand.say(&hello::MAGIC[..3]).await;
-    hand.is_closed().await;
+    hand.sees_the_end().await;
     refused(&a, Refusal::Slow).await;
 }
 
@@ -131,7 +131,7 @@ async fn a_frame_that_is_only_announced_ends_the_connection() {
     let a = start(settings(A)).await;
     let mut hand = Hand::link(&a, 2).await;
     hand.say(&(1_u32 << 30).to_le_bytes()).await;
-    hand.is_closed().await;
+    hand.sees_the_end().await;
     refused(&a, Refusal::TooLong).await;
 }
 
@@ -141,7 +141,7 @@ async fn what_cannot_be_read_ends_the_connection() {
     let mut hand = Hand::link(&a, 2).await;
     hand.frame("before").await;
     hand.say(&[1, 0, 0, 0, 200]).await;
-    hand.is_closed().await;
+    hand.sees_the_end().await;
     refused(&a, Refusal::Malformed).await;
     assert_eq!(a.seen.texts(), ["before"]);
 }
@@ -153,11 +153,11 @@ async fn answers_to_nothing_and_frames_beside_the_link_end_the_connection() {
     records::append(&mut answer, Kind::Answer(3), 10, |_| ()).unwrap();
     let mut hand = Hand::link(&a, 2).await;
     hand.say(&answer).await;
-    hand.is_closed().await;
+    hand.sees_the_end().await;
 
     let (mut hand, _) = Hand::greet(&a, &Hello { purpose: Purpose::Questions, ..hello_to(A, 2) }).await;
     hand.frame("beside").await;
-    hand.is_closed().await;
+    hand.sees_the_end().await;
     until("both refused", || a.net.counters().refused(Refusal::Malformed) == 2).await;
     assert!(a.seen.frames().is_empty());
 }
@@ -203,7 +203,7 @@ async fn a_newer_connection_takes_the_place_of_the_older_one() {
     newer.frame("new").await;
     until("the second", || a.seen.texts() == ["old", "new"]).await;
     older.frame("late").await;
-    older.is_closed().await;
+    older.sees_the_end().await;
     newer.frame("newer").await;
     until("the third", || a.seen.texts().len() == 3).await;
     assert_eq!(a.seen.texts(), ["old", "new", "newer"]);
@@ -217,7 +217,7 @@ async fn what_an_older_connection_brought_is_ignored_once_a_newer_one_is_there()
     let mut older = Hand::link(&a, 2).await;
     let _newer = Hand::link(&a, 2).await;
     older.frame("too late").await;
-    older.is_closed().await;
+    older.sees_the_end().await;
     assert!(a.seen.frames().is_empty());
 }
 
@@ -230,7 +230,7 @@ async fn connections_are_limited_and_strangers_apart() {
     let stranger = Hand::dial(&a).await;
     // Whether its turn has come already is seen by the next one being refused.
     until("the only stranger", || a.net.shared.inbound.strangers() == 0).await;
-    Hand::dial(&a).await.is_closed().await;
+    Hand::dial(&a).await.sees_the_end().await;
     assert_eq!(a.net.counters().refused(Refusal::Busy), 1);
     drop(stranger);
     until("room again", || a.net.shared.inbound.strangers() == 1).await;
@@ -240,7 +240,7 @@ async fn connections_are_limited_and_strangers_apart() {
         links.push(Hand::link(&a, member).await);
         until("greeted", || a.net.shared.inbound.strangers() == 1).await;
     }
-    Hand::dial(&a).await.is_closed().await;
+    Hand::dial(&a).await.sees_the_end().await;
     assert_eq!(a.net.counters().refused(Refusal::Busy), 2);
     links[0].frame("those inside go on").await;
     until("a frame", || a.seen.texts() == ["those inside go on"]).await;
@@ -285,7 +285,7 @@ async fn a_half_open_connection_is_noticed_on_both_sides() {
     until("the dialler notices", || a.net.counters().silent.get() >= 1).await;
 
     let hand = Hand::link(&a, 3).await;
-    hand.is_closed().await;
+    hand.sees_the_end().await;
 }
 
 /// Both sides say something now and then, so silence means something.

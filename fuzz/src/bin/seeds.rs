@@ -1,0 +1,93 @@
+//! Writes the first inputs of every target into `corpus`: what a real cluster says, as the targets read it.
+
+use lockkeeper_core::MutualExclusion;
+use lockkeeper_core::algorithms::{
+    lamport::Lamport, lodha_kshemkalyani::LodhaKshemkalyani, maekawa::Maekawa, naimi_trehel::NaimiTrehel,
+    raymond::Raymond, suzuki_kasami::SuzukiKasami, token_ring_parked::TokenRingParked,
+};
+use lockkeeper_fuzz::cluster::Cluster;
+use lockkeeper_fuzz::hello::{self, Hello, Purpose, Reply};
+use lockkeeper_fuzz::records::{self, Kind};
+use lockkeeper_member::{LockName, MemberId, ToMember, Wish};
+use std::fs;
+
+/// How many frames of one cluster make seeds.
+const MOST: usize = 40;
+
+fn frames<P: MutualExclusion>() -> Vec<Vec<u8>> {
+    let mut frames: Vec<_> = Cluster::<P>::start()
+        .frames
+        .iter()
+        .map(|frame| postcard::to_stdvec(frame).expect("a frame is plain data"))
+        .filter(|bytes| bytes.len() < 256)
+        .collect();
+    frames.sort();
+    frames.dedup();
+    let apart = frames.len().div_ceil(MOST).max(1);
+    frames.into_iter().step_by(apart).collect()
+}
+
+fn save(target: &str, seeds: impl IntoIterator<Item = Vec<u8>>) -> std::io::Result<()> {
+    let folder = format!("corpus/{target}");
+    fs::create_dir_all(&folder)?;
+    for (number, seed) in seeds.into_iter().enumerate() {
+        fs::write(format!("{folder}/seed-{number}"), seed)?;
+    }
+    Ok(())
+}
+
+fn connection() -> Vec<Vec<u8>> {
+    let hello = Hello {
+        oldest: 1,
+        newest: 1,
+        cluster: "canal".into(),
+        from: Some(MemberId(1)),
+        to: None,
+        purpose: Purpose::Link,
+    };
+    let reply = Reply::Welcome { version: 1, member: MemberId(2) };
+    let mut talk = Vec::new();
+    for kind in [Kind::Ping, Kind::Declined(1)] {
+        records::append(&mut talk, kind, 0, |_| ());
+    }
+    for kind in [Kind::Frame, Kind::Question(1), Kind::Answer(1)] {
+        records::append(&mut talk, kind, 100, |out| out.extend(b"words"));
+    }
+    let cut = |bytes: Vec<u8>| [vec![7], bytes].concat();
+    vec![cut(hello::encode(&hello)), cut(hello::encode(&reply)), cut(talk)]
+}
+
+fn main() -> std::io::Result<()> {
+    save("records", connection())?;
+    let (simple, token, ring, pairs) = (
+        frames::<NaimiTrehel>(),
+        frames::<SuzukiKasami>(),
+        frames::<TokenRingParked>(),
+        frames::<LodhaKshemkalyani>(),
+    );
+    let tagged = |which: u8, frames: &[Vec<u8>]| -> Vec<Vec<u8>> {
+        frames.iter().map(|frame| [&[which][..], frame].concat()).collect()
+    };
+    save("frame", [tagged(0, &simple), tagged(1, &token), tagged(2, &ring), tagged(3, &pairs)].concat())?;
+
+    let wish = ToMember::Acquire { number: 9, wish: Wish::of(LockName::mutex("9")) };
+    let client = [ToMember::KeepAlive { sent_ns: 0, first: true, settled: 0 }, wish, ToMember::Release { number: 9 }]
+        .map(|said| postcard::to_stdvec(&said).expect("a word is plain data"));
+    let mut seeds = Vec::new();
+    let all = [simple, token, frames::<Lamport>(), frames::<Maekawa>(), frames::<Raymond>()];
+    for (algorithm, frames) in all.iter().enumerate() {
+        for which in 0..3 {
+            for some in frames.chunks(8) {
+                let mut seed = vec![algorithm as u8, which];
+                let parts = client.iter().map(|part| (1, part)).chain(some.iter().map(|part| (2 + which % 2, part)));
+                for (what, part) in parts {
+                    seed.extend([what, part.len() as u8]);
+                    seed.extend(part);
+                    seed.extend([0, 1, 30]);
+                }
+                seeds.push(seed);
+            }
+        }
+    }
+    save("member", seeds)
+}
