@@ -189,7 +189,7 @@ pub enum TimerChange<T> {
 
 /// What one step leaves behind. The driver owns it and uses it again for every step, so that steps
 /// allocate nothing in the long run.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Out<P: Protocol> {
     me: SiteId,
     processes: usize,

@@ -46,9 +46,18 @@ fn clients_of_members_that_survive_lose_nothing() {
 }
 
 #[test]
+fn members_leave_and_come_back_and_others_lose_nothing() {
+    let spec = cluster("naimi-trehel", 5, "leave,drift,duplicate");
+    holds(&spec, 1, runs(40));
+    let report = report(&spec, 1, 10);
+    // Every member that was to leave has left.
+    assert!(report.leaves >= 3 * report.runs, "{report:?}");
+}
+
+#[test]
 fn one_member_and_two_work_too() {
     for members in [1, 2] {
-        holds(&cluster("naimi-trehel", members, "crash,pause,drift,client"), 1, runs(20));
+        holds(&cluster("naimi-trehel", members, "crash,pause,drift,client,leave,revoke"), 1, runs(20));
     }
 }
 
@@ -109,9 +118,10 @@ const CASES: &[Case] = &[
     case(Flaw::ClientOutlivesMember, "cut,pause", SAFETY, 1),
     case(Flaw::GrantsWithoutLease, "all", &[Promise::Lease], 1),
     case(Flaw::SilentClientForgotten, "client,drift", SAFETY, 1),
-    case(Flaw::RevokedAtOnce, "all", SAFETY, 1),
+    case(Flaw::RevokedAtOnce, "revoke", SAFETY, 1),
     case(Flaw::IdleInstanceDropped, "none", SAFETY, 1),
     case(Flaw::NoDrift, "all", SAFETY, 1),
+    case(Flaw::LeavesInUse, "leave", SAFETY, 1),
     Case {
         flaw: None,
         ..case(Flaw::NoWait, "restart-all,crash", &[Promise::OneStart, Promise::Fences, Promise::Wedge], 1)

@@ -93,7 +93,7 @@ impl ClientSession {
         let settled = self.acquisitions.first_key_value().map_or(self.next + 1, |(&number, _)| number);
         let mut said = Vec::from([ToMember::KeepAlive { sent_ns: now, first: !self.alive, settled }]);
         said.extend(self.acquisitions.iter().filter_map(|(&number, progress)| match progress {
-            Progress::Waiting(wish) => Some(ToMember::Acquire { number, wish: wish.clone() }),
+            Progress::Waiting(wish) => Some(ToMember::Acquire { number, settled, wish: wish.clone() }),
             Progress::Leaving => Some(ToMember::Release { number }),
             Progress::Held(_) | Progress::Over(_) => None,
         }));

@@ -1,6 +1,6 @@
 //! Names of things: members, sessions, acquisitions, locks.
 
-use alloc::string::String;
+use alloc::sync::Arc;
 use core::fmt;
 use lockkeeper_core::Sharing;
 use serde::{Deserialize, Serialize};
@@ -89,13 +89,13 @@ impl Kind {
 pub struct LockName {
     /// What kind.
     pub kind: Kind,
-    /// What people call it.
-    pub name: String,
+    /// What people call it. Shared: a lock is named in every message.
+    pub name: Arc<str>,
 }
 
 impl LockName {
     /// The mutex of that name.
-    pub fn mutex(name: impl Into<String>) -> Self {
+    pub fn mutex(name: impl Into<Arc<str>>) -> Self {
         Self { kind: Kind::Mutex, name: name.into() }
     }
 

@@ -34,6 +34,8 @@ pub(crate) struct Leader {
     /// The question asked of the voters, and R: the clock BEFORE it was asked.
     confirming: Option<(u64, u64)>,
     asked: Vec<Asked>,
+    /// Who has said that nobody uses anything through it, and never will.
+    departed: BTreeSet<Node>,
     /// The epoch proposed, and when.
     proposed: Option<(u64, u64)>,
     /// How often a member was excluded, and when last: a crash-looping joiner must not freeze all locks.
@@ -51,6 +53,7 @@ impl Leader {
             answered: BTreeMap::new(),
             confirming: None,
             asked: Vec::new(),
+            departed: BTreeSet::new(),
             proposed: None,
             exclusions: BTreeMap::new(),
             gather: None,
@@ -61,6 +64,7 @@ impl Leader {
     pub fn applied(&mut self, now: u64, view: &View) {
         self.heard.retain(|node, _| view.has(*node));
         self.admitted.retain(|node, _| view.has(*node));
+        self.departed.retain(|node| view.has(*node));
         for node in &view.members {
             self.admitted.entry(*node).or_insert(now);
         }
@@ -75,13 +79,22 @@ impl Leader {
         question: u64,
         config: &Config,
     ) -> Option<u64> {
-        self.asked.push(Asked { node, sent_ns: renewal.sent_ns, epoch: renewal.epoch });
+        if !renewal.farewell {
+            self.asked.push(Asked { node, sent_ns: renewal.sent_ns, epoch: renewal.epoch });
+        }
         self.heard.insert(node, (now, renewal));
-        if self.confirming.is_some_and(|(_, read)| now < read + 2 * config.round_trip_ns) {
+        if self.asked.is_empty()
+            || self.confirming.is_some_and(|(_, read)| now < read + 2 * config.round_trip_ns)
+        {
             return None;
         }
         self.confirming = Some((question, now));
         Some(question)
+    }
+
+    /// Nobody uses anything through this node, and nobody ever will.
+    pub fn farewell(&mut self, node: Node) {
+        self.departed.insert(node);
     }
 
     /// A majority has confirmed the leadership: everybody who asked, and names the newest view, gets what is left of L since R.
@@ -130,11 +143,11 @@ impl Leader {
             return None;
         }
         let gone = self.gone(now, me, applied, config);
-        let mut members: Vec<Node> =
-            applied.members.iter().copied().filter(|node| !gone.contains(node)).collect();
-        let mut needed = !gone.is_empty() || self.needs_new_epoch(applied, me, config);
+        let stays = |node: &Node| !gone.contains(node) && !self.departed.contains(node);
+        let mut members: Vec<Node> = applied.members.iter().copied().filter(stays).collect();
+        let mut needed = members.len() < applied.members.len() || self.needs_new_epoch(applied, me, config);
         // Two lives of one member are never in a view together: this one has to wait for the exclusion of the other.
-        if !members.contains(&me) {
+        if !members.contains(&me) && !self.departed.contains(&me) {
             members.retain(|node| node.id != me.id);
             members.push(me);
             needed = true;
@@ -151,14 +164,14 @@ impl Leader {
         {
             return None;
         }
-        for node in &gone {
+        for node in gone.difference(&self.departed) {
             let times = self.exclusions.entry(node.id).or_insert((0, now));
             *times = (times.0 + 1, now);
         }
         let started =
             self.gather.as_ref().is_some_and(|gather| gather.started() && gather.view.epoch == applied.epoch);
         self.proposed = Some((applied.epoch + 1, now));
-        Some(applied.next(members, me, self.term, started))
+        Some(applied.next(members, &self.departed, me, self.term, started))
     }
 
     /// Members that have fallen silent, and one end of each link that carries nothing.

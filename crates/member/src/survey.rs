@@ -32,29 +32,36 @@ pub struct Who {
     pub tag: Tag,
     /// With which fence, if it holds.
     pub fence: Option<Fence>,
+    /// For how long it has held or waited, on its member's clock, when that member was asked.
+    pub for_ns: u64,
 }
 
 impl<P: MutualExclusion> Member<P> {
-    /// What the clients of this member hold and wait for.
-    pub fn table(&self) -> Table {
-        let busy = self.locks.iter().filter(|(_, lock)| lock.is_busy());
-        let status = busy.map(|(name, lock)| {
-            let held = lock.holds.iter().flat_map(|hold| {
-                let who = |&acquisition: &Acquisition| Who {
+    /// What the clients of this member hold and wait for, in the order of the locks' names.
+    pub fn table(&self, now: u64) -> Table {
+        let busy = self.locks.active().filter(|(_, _, active)| active.is_busy());
+        let status = busy.map(|(_, name, active)| {
+            let held = active.holds.iter().flat_map(|hold| {
+                hold.acquisitions().map(|acquisition| Who {
                     acquisition,
                     mode: hold.mode,
                     tag: hold.tag.clone(),
                     fence: hold.fence,
-                };
-                hold.acquisitions.iter().map(who)
+                    for_ns: now.saturating_sub(hold.since_ns),
+                })
             });
-            let waits = lock.queue.iter().map(|waiter| {
-                let (acquisition, mode, tag) = (waiter.acquisition, waiter.mode, waiter.tag.clone());
-                Who { acquisition, mode, tag, fence: None }
+            let waits = active.queue.iter().map(|waiter| Who {
+                acquisition: waiter.acquisition,
+                mode: waiter.mode,
+                tag: waiter.tag.clone(),
+                fence: None,
+                for_ns: now.saturating_sub(waiter.since_ns),
             });
             LockStatus { lock: name.clone(), holders: held.collect(), waiters: waits.collect() }
         });
-        status.collect()
+        let mut table: Table = status.collect();
+        table.sort_unstable_by(|one, other| one.lock.cmp(&other.lock));
+        table
     }
 
     /// Asks every member of the view.
@@ -86,6 +93,17 @@ impl<P: MutualExclusion> Member<P> {
             out.notes.push(Note::Survey(told));
         }
     }
+}
+
+/// Everybody who waits for a lock, over all members, whoever has waited longest first. Between clients of one member this is the order
+/// in which they are served; between members it is an approximation: who comes next there is the algorithm's decision.
+pub fn waiters<'a>(tables: &'a [(Node, Table)], lock: &LockName) -> Vec<(Node, &'a Who)> {
+    let rows = tables.iter().flat_map(|(node, table)| table.iter().map(move |row| (*node, row)));
+    let here = rows.filter(|(_, row)| row.lock == *lock);
+    let mut all: Vec<_> = here.flat_map(|(node, row)| row.waiters.iter().map(move |who| (node, who))).collect();
+    // Stable: nobody overtakes another one at its own member.
+    all.sort_by_key(|(_, who)| core::cmp::Reverse(who.for_ns));
+    all
 }
 
 /// One step of an explanation: this one waits for that lock, which the other one holds.
@@ -159,7 +177,7 @@ mod tests {
 
     fn who(client: u64) -> Who {
         let acquisition = Acquisition { session: SessionId { client, number: 0 }, number: 0 };
-        Who { acquisition, mode: Mode::Exclusive, tag: Tag::default(), fence: None }
+        Who { acquisition, mode: Mode::Exclusive, tag: Tag::default(), fence: None, for_ns: 0 }
     }
 
     fn row(name: &str, holders: &[u64], waiters: &[u64]) -> LockStatus {

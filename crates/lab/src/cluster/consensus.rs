@@ -177,6 +177,12 @@ impl Consensus {
             PortRequest::Confirm { question, term } => {
                 later.push((delay, Later::Ask { machine, term, question }))
             }
+            // The leader stops leading, and somebody notices: perhaps the same one is elected again.
+            PortRequest::StepDown { term } => {
+                if self.leader == Some(machine) && self.term == term {
+                    self.leader = None;
+                }
+            }
         }
     }
 

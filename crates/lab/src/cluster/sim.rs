@@ -188,7 +188,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             }),
             What::Trouble(number) => self.trouble(self.troubles[number].1.clone()),
             What::Back { machine, wipe } => self.back(machine, wipe),
-            What::Mend(ways) => ways.into_iter().for_each(|(from, to)| self.net.cut(from, to, false)),
+            What::Mend(ways) => ways.into_iter().for_each(|(from, to)| self.mend(from, to)),
         }
     }
 
@@ -237,6 +237,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             self.watch.note(self.now, node, &note);
             match note {
                 Note::Started { view, .. } => self.check_leases(&view),
+                Note::Left => self.left(machine),
                 Note::Excluded => {
                     self.begin_life(machine).expect("the settings were good before");
                     self.consensus(|consensus, _, _, later, _| consensus.new_life(machine, later));
@@ -419,7 +420,51 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
                 ways.iter().for_each(|&(from, to)| self.net.cut(from, to, true));
                 self.after(until_ns.saturating_sub(self.now), What::Mend(ways));
             }
+            Trouble::Leave { machine, patience_ns } => {
+                self.hit_until_ns[machine] = self.now + patience_ns + recovery;
+                self.event(machine, Event::Leave { patience_ns });
+            }
+            Trouble::Revoke { place } => self.revoke(place),
             Trouble::Leader => self.consensus(|consensus, _, reach, later, _| consensus.elect(reach, later)),
+        }
+    }
+
+    /// An event at a member whose machine does something just now.
+    fn event(&mut self, machine: usize, event: Event<Message<P>>) {
+        if self.machines[machine].is_awake(self.now) {
+            self.at(machine, |()| What::Tick(machine, 0), (), |()| event);
+        }
+    }
+
+    /// A member has left in order: its machine stops, and comes back after a while.
+    fn left(&mut self, machine: usize) {
+        self.members[machine] = None;
+        self.machines[machine].up = false;
+        self.watch.outcome.leaves += 1;
+        self.after(300 * MS, What::Back { machine, wipe: false });
+    }
+
+    /// Takes a lock from whoever is at this place among all that hold one.
+    fn revoke(&mut self, place: usize) {
+        let tables = self.members.iter().map(|member| member.as_ref().map_or_else(Vec::new, |it| it.table(0)));
+        let holders = tables.enumerate().flat_map(|(machine, table)| {
+            let rows = table.into_iter().flat_map(|row| row.holders);
+            rows.map(move |who| (machine, who.acquisition))
+        });
+        let holders: Vec<_> = holders.collect();
+        if !holders.is_empty() {
+            let (machine, acquisition) = holders[place % holders.len()];
+            self.event(machine, Event::Revoke(acquisition));
+        }
+    }
+
+    /// One direction of a link is mended: its sender notices once the whole link is.
+    fn mend(&mut self, from: usize, to: usize) {
+        self.net.cut(from, to, false);
+        let members = from.max(to) < self.spec.members;
+        if members && self.net.is_open(from, to) && self.net.is_open(to, from) {
+            self.event(from, Event::Connected(MemberId(to as u32 + 1)));
+            self.event(to, Event::Connected(MemberId(from as u32 + 1)));
         }
     }
 
