@@ -102,7 +102,7 @@ impl Gather {
         true
     }
 
-    /// What everybody reported, in the order of the locks: members look for theirs.
+    /// What everybody reported.
     fn holds(&self) -> Vec<Held> {
         let of = |(node, reporting): (Node, &Reporting)| {
             let held = move |held: &Holding| Held {
@@ -113,8 +113,6 @@ impl Gather {
             };
             reporting.holds.items.iter().map(held).collect::<Vec<_>>()
         };
-        let mut holds: Vec<Held> = self.complete().flat_map(of).collect();
-        holds.sort_unstable();
-        holds
+        self.complete().flat_map(of).collect()
     }
 }

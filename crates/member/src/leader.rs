@@ -97,6 +97,10 @@ impl Leader {
         self.departed.insert(node);
     }
 
+    pub fn has_departed(&self, node: Node) -> bool {
+        self.departed.contains(&node)
+    }
+
     /// A majority has confirmed the leadership: everybody who asked, and names the newest view, gets what is left of L since R.
     pub fn confirmed(&mut self, now: u64, question: u64, view: &View, config: &Config) -> Vec<Lease> {
         let Some((_, read)) = self.confirming.take_if(|(asked, _)| *asked == question) else {

@@ -5,7 +5,7 @@
 //! nothing about other lives of the member. Its tokens need no care: the view without it starts every lock anew.
 
 use crate::member::{Member, Message, Standing};
-use crate::{Acquisition, Ended, Flaw, Note, Out, PortRequest, SessionId};
+use crate::{Acquisition, Ended, Flaw, Node, Note, Out, PortRequest, SessionId};
 use alloc::vec::Vec;
 use lockkeeper_core::MutualExclusion;
 
@@ -68,7 +68,8 @@ impl<P: MutualExclusion> Member<P> {
             }
             return;
         }
-        let used = !self.sessions.is_empty() || self.locks.active().any(|(_, _, active)| !active.holds.is_empty());
+        let used =
+            !self.sessions.is_empty() || self.locks.active().any(|(_, _, active)| !active.holds.is_empty());
         if used && !self.config.has(Flaw::LeavesInUse) {
             return;
         }
@@ -81,12 +82,16 @@ impl<P: MutualExclusion> Member<P> {
     /// is there or nobody takes over, is told.
     pub(crate) fn hands_on(&self, now: u64, out: &mut Out<Message<P>>) -> bool {
         let Some(since) = self.leave.and_then(|leave| leave.farewell_ns) else { return false };
-        let Some(term) = self.leader.as_ref().map(|leader| leader.term) else { return false };
-        if self.applied.members.iter().all(|&node| node == self.me) {
+        let Some(leader) = &self.leader else { return false };
+        let stays = |node: &Node| *node != self.me && !leader.has_departed(*node);
+        if !self.applied.members.iter().any(stays) || now >= since + 8 * self.config.election_ns {
             return true;
         }
-        out.port.push(PortRequest::StepDown { term });
-        now >= since + 8 * self.config.election_ns
+        // Whoever leads next would have to decide another view in place of one that has not started.
+        if leader.gather.as_ref().is_none_or(|gather| gather.started()) {
+            out.port.push(PortRequest::StepDown { term: leader.term });
+        }
+        false
     }
 
     pub(crate) fn exclude(&mut self, out: &mut Out<Message<P>>) {

@@ -6,19 +6,11 @@ use crate::lock::Rules;
 use crate::member::{Due, Member, Message};
 use crate::session::Stage;
 use crate::table::LockId;
-use crate::{Body, Flaw, Held, Kind, LockMessage, Out, ToClient, Words};
+use crate::{Body, Flaw, Kind, LockMessage, Out, ToClient, Words};
 use alloc::vec::Vec;
 use lockkeeper_core::{MutualExclusion, SiteId};
 
 impl<P: MutualExclusion> Member<P> {
-    /// Who held a lock when the view started.
-    fn start_holders(&self, id: LockId) -> &[Held] {
-        let name = &self.locks.get(id).name;
-        let first = self.start_holds.partition_point(|held| held.lock < *name);
-        let count = self.start_holds[first..].iter().take_while(|held| held.lock == *name).count();
-        &self.start_holds[first..first + count]
-    }
-
     /// Makes the lock's instance of this view, if there is none yet. `own` tells that somebody here wants the lock. What it wants
     /// done is left for [`Self::do_wants`].
     pub(crate) fn ensure_instance(&mut self, id: LockId, own: bool) {
@@ -27,9 +19,10 @@ impl<P: MutualExclusion> Member<P> {
         }
         let Some(view) = self.running() else { return };
         let at = |node| view.site(node).map(SiteId::index);
-        let holders = self.start_holders(id).iter();
+        let holders = self.locks.holders_at_start(id);
         let mut holders: Vec<_> =
             holders.filter_map(|held| Some((at(held.node)?, held.mode, held.units))).collect();
+        holders.sort_unstable();
         let Some(play) = &mut self.play else { return };
         let lock = self.locks.get_mut(id);
         let held = lock.active.as_ref().is_some_and(|active| !active.holds.is_empty());

@@ -1,10 +1,10 @@
 //! A member.
 
+use crate::instance::Play;
 use crate::leader::Leader;
 use crate::leave::Leave;
 use crate::link::Link;
 use crate::lock::Wants;
-use crate::instance::Play;
 use crate::parts::{Arriving, Parted};
 use crate::session::Session;
 use crate::table::{Chunk, LockId, Locks};
@@ -94,8 +94,6 @@ pub struct Member<P: MutualExclusion> {
     pub(crate) wants: Wants<Message<P>>,
     /// Tables of old views, which go bit by bit.
     pub(crate) old_locks: Vec<Chunk<P>>,
-    /// Who held what when the view started, sorted.
-    pub(crate) start_holds: Vec<Held>,
     pub(crate) sessions: BTreeMap<SessionId, Session>,
     pub(crate) due: BTreeSet<(u64, Due)>,
     /// Locks at which somebody could be let in if the lease ran.
@@ -151,7 +149,6 @@ impl<P: MutualExclusion> Member<P> {
             play: None,
             wants: Wants::default(),
             old_locks: Vec::new(),
-            start_holds: Vec::new(),
             sessions: BTreeMap::new(),
             due: BTreeSet::new(),
             parked: BTreeSet::new(),

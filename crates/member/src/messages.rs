@@ -342,7 +342,7 @@ pub enum PortRequest {
         /// The term.
         term: u64,
     },
-    /// This process leaves: let another one lead, if one can. Asked again until it is so.
+    /// This process leaves: let another one lead, if one can, and do not make it the leader again. Asked until it is so.
     StepDown {
         /// The term that is to end.
         term: u64,

@@ -100,7 +100,8 @@ impl<P: MutualExclusion> Member<P> {
 pub fn waiters<'a>(tables: &'a [(Node, Table)], lock: &LockName) -> Vec<(Node, &'a Who)> {
     let rows = tables.iter().flat_map(|(node, table)| table.iter().map(move |row| (*node, row)));
     let here = rows.filter(|(_, row)| row.lock == *lock);
-    let mut all: Vec<_> = here.flat_map(|(node, row)| row.waiters.iter().map(move |who| (node, who))).collect();
+    let mut all: Vec<_> =
+        here.flat_map(|(node, row)| row.waiters.iter().map(move |who| (node, who))).collect();
     // Stable: nobody overtakes another one at its own member.
     all.sort_by_key(|(_, who)| core::cmp::Reverse(who.for_ns));
     all

@@ -1,8 +1,8 @@
 //! The locks that a member knows in one view. The next view has a table of its own, which takes over the locks that somebody here
 //! holds or waits for; so no view change walks through the others.
 
-use crate::LockName;
 use crate::lock::{Active, Lock};
+use crate::{Held, LockName};
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::hash::{BuildHasher, Hash};
@@ -34,6 +34,9 @@ pub(crate) struct Locks<P: MutualExclusion> {
     /// Locks at which somebody here holds, waits, or has asked, in no order that means anything.
     active: Vec<LockId>,
     spare: Vec<Box<Active>>,
+    /// Who held what when the view started, and where to find a lock there.
+    start_holds: Vec<Held>,
+    start_index: HashTable<u32>,
 }
 
 impl<P: MutualExclusion> Locks<P> {
@@ -44,6 +47,8 @@ impl<P: MutualExclusion> Locks<P> {
             chunks: Vec::new(),
             active: Vec::new(),
             spare: Vec::new(),
+            start_holds: Vec::new(),
+            start_index: HashTable::new(),
         }
     }
 
@@ -127,13 +132,34 @@ impl<P: MutualExclusion> Locks<P> {
         }
     }
 
-    /// Puts a lock of the table before into this one, with whoever holds it and waits for it.
-    pub fn adopt(&mut self, name: &LockName, mut active: Box<Active>) -> LockId {
-        let id = self.entry(name);
+    /// Gives a lock the holders and waiters that it had in the table before.
+    pub fn adopt(&mut self, id: LockId, mut active: Box<Active>) {
         active.place = self.active.len();
         self.active.push(id);
         self.get_mut(id).activate(active);
-        id
+    }
+
+    /// The table knows who held what when its view started.
+    pub fn held_at_start(&mut self, holds: Vec<Held>) {
+        self.start_holds = holds;
+        let (holds, hasher) = (&self.start_holds, &self.hasher);
+        let hash = |&place: &u32| hasher.hash_one(Key(&holds[place as usize].lock));
+        self.start_index.reserve(holds.len(), hash);
+        for place in 0..holds.len() as u32 {
+            self.start_index.insert_unique(hash(&place), place, hash);
+        }
+    }
+
+    /// Who held a lock when the view started.
+    pub fn holders_at_start(&self, id: LockId) -> impl Iterator<Item = &Held> {
+        let name = &self.get(id).name;
+        let places = self.start_index.iter_hash(self.hasher.hash_one(Key(name)));
+        places.map(|&place| &self.start_holds[place as usize]).filter(move |held| held.lock == *name)
+    }
+
+    /// Who held anything when the view started.
+    pub fn start_holds(&self) -> &[Held] {
+        &self.start_holds
     }
 
     /// The locks at which somebody here holds or waits.

@@ -8,9 +8,7 @@ use crate::member::{Frozen, Member, Message, Standing};
 use crate::parts::{Arriving, Parted};
 use crate::session::Stage;
 use crate::table::LockId;
-use crate::{
-    Body, Flaw, Frame, Held, Holding, MemberId, Node, Note, Out, Packet, Part, Report, View,
-};
+use crate::{Body, Flaw, Frame, Held, Holding, MemberId, Node, Note, Out, Packet, Part, Report, View};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -135,7 +133,7 @@ impl<P: MutualExclusion> Member<P> {
     pub(crate) fn try_start(&mut self, now: u64, out: &mut Out<Message<P>>) {
         let Some(leader) = &mut self.leader else { return };
         let Some(mut gather) = leader.gather.take() else { return };
-        let known = |node: Node| self.start_holds.iter().any(|held| held.node == node);
+        let known = |node: Node| self.locks.start_holds().iter().any(|held| held.node == node);
         let over = |node: Node| leader.lease_over_ns(node, &self.config);
         let starts = gather.start(now, &self.config, over, known);
         let view = gather.view.clone();
@@ -226,10 +224,10 @@ impl<P: MutualExclusion> Member<P> {
         self.links.clear();
         self.parked.clear();
         self.clock_full = false;
-        self.start_holds = holds;
         self.standing = Standing::Running(view);
         self.play = Some(play);
         let busy = self.take_over_locks();
+        self.locks.held_at_start(holds);
         self.resume(now, busy, out);
         self.take_early(now, epoch, out);
     }
@@ -243,13 +241,15 @@ impl<P: MutualExclusion> Member<P> {
         let mut taken = Vec::with_capacity(active.len());
         for id in active {
             let Some(active) = old.deactivate(id).filter(|active| active.is_busy()) else { continue };
-            let waiting = active.queue.iter().map(|waiter| waiter.acquisition).collect::<Vec<_>>();
-            let held = active.holds.iter().flat_map(Hold::acquisitions).collect::<Vec<_>>();
-            let order = active.queue.front().map_or(u64::MAX, |waiter| waiter.order);
-            let id = self.locks.adopt(&old.get(id).name, active);
-            waiting.into_iter().for_each(|acquisition| self.set(acquisition, Stage::Waiting(id)));
-            held.into_iter().for_each(|acquisition| self.set(acquisition, Stage::Held(id)));
-            taken.push((order, id));
+            let id = self.locks.entry(&old.get(id).name);
+            for waiter in &active.queue {
+                self.set(waiter.acquisition, Stage::Waiting(id));
+            }
+            for acquisition in active.holds.iter().flat_map(Hold::acquisitions) {
+                self.set(acquisition, Stage::Held(id));
+            }
+            taken.push((active.queue.front().map_or(u64::MAX, |waiter| waiter.order), id));
+            self.locks.adopt(id, active);
         }
         self.old_locks.extend(old.into_chunks());
         taken

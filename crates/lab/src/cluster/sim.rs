@@ -446,7 +446,8 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
 
     /// Takes a lock from whoever is at this place among all that hold one.
     fn revoke(&mut self, place: usize) {
-        let tables = self.members.iter().map(|member| member.as_ref().map_or_else(Vec::new, |it| it.table(0)));
+        let tables =
+            self.members.iter().map(|member| member.as_ref().map_or_else(Vec::new, |it| it.table(0)));
         let holders = tables.enumerate().flat_map(|(machine, table)| {
             let rows = table.into_iter().flat_map(|row| row.holders);
             rows.map(move |who| (machine, who.acquisition))
