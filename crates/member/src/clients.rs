@@ -4,7 +4,7 @@ use crate::lock::Waiter;
 use crate::member::{Due, Member, Message};
 use crate::session::{Session, Stage};
 use crate::table::LockId;
-use crate::{Acquisition, Birth, Ended, Flaw, Kind, Out, SessionId, ToClient, ToMember, Wish};
+use crate::{Acquisition, Birth, Ended, Flaw, Out, SessionId, ToClient, ToMember, Wish};
 use alloc::vec::Vec;
 use lockkeeper_core::{Mode, MutualExclusion};
 
@@ -76,8 +76,7 @@ impl<P: MutualExclusion> Member<P> {
         if self.leave.is_some() {
             return self.over(acquisition, Ended::Leaving, out);
         }
-        let kind = wish.lock.kind;
-        if !kind.sharing().knows(wish.mode) || kind == Kind::Semaphore(0) {
+        if !wish.lock.is_served() || !wish.lock.kind.sharing().knows(wish.mode) {
             return self.over(acquisition, Ended::Refused, out);
         }
         if wish.reentrant && self.reenter(acquisition, &wish, out) {

@@ -99,6 +99,20 @@ impl LockName {
         Self { kind: Kind::Mutex, name: name.into() }
     }
 
+    /// The longest name, in bytes.
+    pub const LONGEST: usize = 1024;
+    /// The most permits of a semaphore: a member plays a site for each, and each of these knows of all others.
+    pub const MOST_PERMITS: u32 = 256;
+
+    /// Whether a member serves such a lock: names and permits have limits.
+    pub fn is_served(&self) -> bool {
+        let permits = match self.kind {
+            Kind::Mutex | Kind::ReadersWriters => 1,
+            Kind::Semaphore(permits) => permits,
+        };
+        self.name.len() <= Self::LONGEST && (1..=Self::MOST_PERMITS).contains(&permits)
+    }
+
     /// The member, by its place in the view, that has the first token or is asked first: by hash (FNV-1a) of the name.
     pub(crate) fn home(&self, members: usize) -> usize {
         let hash = self.name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {

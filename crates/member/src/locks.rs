@@ -72,6 +72,9 @@ impl<P: MutualExclusion> Member<P> {
         out: &mut Out<Message<P>>,
     ) {
         let LockMessage { lock, from, to, clock, words } = message;
+        if !lock.is_served() {
+            return;
+        }
         let id = self.locks.entry(&lock);
         self.ensure_instance(id, false);
         let Some(play) = &mut self.play else { return };

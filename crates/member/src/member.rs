@@ -273,10 +273,10 @@ impl<P: MutualExclusion> Member<P> {
             Body::More { epoch, part } => self.send_start(from, epoch, part, out),
             Body::Link { .. } => self.linked(now, frame, out),
             Body::Ask { question } => {
-                let table = self.table(now);
-                self.send(from, Body::Tell { question, table }, out);
+                let (table, left_out) = crate::survey::cut(self.table(now));
+                self.send(from, Body::Tell { question, table, left_out }, out);
             }
-            Body::Tell { question, table } => self.told(from, question, table, out),
+            Body::Tell { question, table, left_out } => self.told(from, question, (table, left_out), out),
         }
     }
 

@@ -85,8 +85,10 @@ pub enum Body<M> {
     Tell {
         /// To which question.
         question: u64,
-        /// All that is held or waited for at this member.
+        /// What is held or waited for at this member.
         table: Table,
+        /// How many locks more there are, for which the frame has no room.
+        left_out: u64,
     },
 }
 
@@ -409,6 +411,13 @@ pub enum Note {
     Left,
     /// The answer to [`Event::Survey`]: what each member told. Whoever is in the view and not here did not answer in time.
     Survey(Vec<(Node, Table)>),
+    /// Before such an answer: a member holds and waits for so many locks more than it could tell.
+    LeftOut {
+        /// Which member.
+        node: Node,
+        /// How many.
+        locks: u64,
+    },
 }
 
 /// All that a step can do. The driver owns it and uses it again.

@@ -76,11 +76,20 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
-    pub(crate) fn told(&mut self, from: Node, question: u64, table: Table, out: &mut Out<Message<P>>) {
+    pub(crate) fn told(
+        &mut self,
+        from: Node,
+        question: u64,
+        (table, left_out): (Table, u64),
+        out: &mut Out<Message<P>>,
+    ) {
         let members = self.running().map_or(0, |view| view.members.len());
         let Some(told) = self.surveys.get_mut(&question) else { return };
         if told.iter().all(|(node, _)| *node != from) {
             told.push((from, table));
+            if left_out > 0 {
+                out.notes.push(Note::LeftOut { node: from, locks: left_out });
+            }
         }
         if told.len() >= members {
             self.end_survey(question, out);
@@ -93,6 +102,21 @@ impl<P: MutualExclusion> Member<P> {
             out.notes.push(Note::Survey(told));
         }
     }
+}
+
+/// What fits into a frame of a table, and how many locks are left out.
+pub(crate) fn cut(mut table: Table) -> (Table, u64) {
+    const MOST_BYTES: usize = 4 << 20;
+    let who = |who: &Who| 64 + who.tag.owner.len() + who.tag.purpose.len();
+    let mut bytes = 0;
+    let fits = table.iter().take_while(|row| {
+        bytes += 32 + row.lock.name.len() + row.holders.iter().chain(&row.waiters).map(who).sum::<usize>();
+        bytes <= MOST_BYTES
+    });
+    let fits = fits.count();
+    let left_out = table.len() - fits;
+    table.truncate(fits);
+    (table, left_out as u64)
 }
 
 /// Everybody who waits for a lock, over all members, whoever has waited longest first. Between clients of one member this is the order
@@ -184,6 +208,29 @@ mod tests {
     fn row(name: &str, holders: &[u64], waiters: &[u64]) -> LockStatus {
         let all = |clients: &[u64]| clients.iter().map(|&client| who(client)).collect();
         LockStatus { lock: LockName::mutex(name), holders: all(holders), waiters: all(waiters) }
+    }
+
+    #[test]
+    fn waiters_of_all_members_stand_in_one_line_and_none_overtakes_at_its_own() {
+        let node = |id| Node { id: MemberId(id), incarnation: 1 };
+        let waiting = |client, for_ns| Who { for_ns, ..who(client) };
+        let row = |waiters| LockStatus { lock: LockName::mutex("a"), holders: vec![], waiters };
+        let tables = [
+            (node(1), vec![row(vec![waiting(1, 9), waiting(2, 4)])]),
+            (node(2), vec![row(vec![waiting(3, 7), waiting(4, 7)])]),
+        ];
+        let line = waiters(&tables, &LockName::mutex("a"));
+        let clients: Vec<u64> = line.iter().map(|(_, who)| who.acquisition.session.client).collect();
+        assert_eq!(clients, [1, 3, 4, 2]);
+        assert_eq!(waiters(&tables, &LockName::mutex("b")), []);
+    }
+
+    #[test]
+    fn a_table_that_fits_no_frame_is_cut_and_says_so() {
+        let long = LockStatus { lock: LockName::mutex("x".repeat(1000)), holders: vec![], waiters: vec![] };
+        let (table, left_out) = cut(vec![long; 10_000]);
+        assert!(table.len() > 3_000 && left_out > 3_000 && table.len() as u64 + left_out == 10_000);
+        assert_eq!(cut(table.clone()), (table, 0));
     }
 
     #[test]

@@ -33,6 +33,8 @@ pub(crate) struct Locks<P: MutualExclusion> {
     chunks: Vec<Chunk<P>>,
     /// Locks at which somebody here holds, waits, or has asked, in no order that means anything.
     active: Vec<LockId>,
+    /// Boxed, as they go from lock to lock.
+    #[expect(clippy::vec_box)]
     spare: Vec<Box<Active>>,
     /// Who held what when the view started, and where to find a lock there.
     start_holds: Vec<Held>,

@@ -233,6 +233,11 @@ fn one_member_can_have_several_permits_and_readers_share() {
     assert!(calm.granted(a, 12) > calm.granted(b, 11));
     calm.acquire(0, a, 13, &Wish { mode: Mode::Shared, ..mutex("m") });
     assert_eq!(calm.ended(a, 13), Some(Ended::Refused));
+    let permits = |count| Wish::of(LockName { kind: Kind::Semaphore(count), name: "many".into() });
+    for (number, wish) in [(14, permits(0)), (15, permits(u32::MAX)), (16, mutex(&"x".repeat(5_000)))] {
+        calm.acquire(0, a, number, &wish);
+        assert_eq!(calm.ended(a, number), Some(Ended::Refused));
+    }
 }
 
 #[test]

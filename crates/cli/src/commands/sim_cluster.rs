@@ -102,6 +102,7 @@ fn print(report: &ClusterReport) {
     say!("entries      {}", report.entries);
     say!("views        {} started", report.views);
     say!("lost         {} sessions that held something, by their own or their member's fault", report.lost);
+    say!("leaves       {} in order", report.leaves);
     say!("frames       {} between members", report.frames);
     say!(
         "promises     {}",
