@@ -1,11 +1,16 @@
-//! Whole clusters with everything that can go wrong. `LOCKKEEPER_RUNS=1000` makes that many runs of each kind.
+//! Whole clusters with everything that can go wrong. `LOCKKEEPER_RUNS=1000` makes that many runs of each kind,
+//! `LOCKKEEPER_SEED=5000` begins with other seeds.
 
 use lockkeeper_lab::Progress;
 use lockkeeper_lab::cluster::{ClusterReport, ClusterSpec, Fault, Promise, algorithms, run, run_traced};
 use lockkeeper_member::Flaw;
 
+fn number(variable: &str, default: u64) -> u64 {
+    std::env::var(variable).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
 fn runs(default: u64) -> u64 {
-    std::env::var("LOCKKEEPER_RUNS").ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+    number("LOCKKEEPER_RUNS", default)
 }
 
 fn cluster(algorithm: &str, members: usize, faults: &str) -> ClusterSpec {
@@ -26,10 +31,10 @@ fn holds(spec: &ClusterSpec, seed: u64, seeds: u64) {
 
 #[test]
 fn every_algorithm_keeps_every_promise_whatever_goes_wrong() {
-    let seeds = runs(6);
+    let (first, seeds) = (number("LOCKKEEPER_SEED", 0), runs(6));
     for (place, algorithm) in algorithms().enumerate() {
         for members in [3, 5, 9] {
-            holds(&cluster(algorithm, members, "all"), 1000 * place as u64, seeds);
+            holds(&cluster(algorithm, members, "all"), first + 1000 * place as u64, seeds);
         }
     }
 }

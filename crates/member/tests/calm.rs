@@ -21,6 +21,7 @@ struct Calm {
     frames: u64,
     left: Vec<usize>,
     steps_down: bool,
+    decided: Option<View>,
 }
 
 impl Calm {
@@ -40,6 +41,7 @@ impl Calm {
             frames: 0,
             left: vec![],
             steps_down: false,
+            decided: None,
         };
         calm.wait(10);
         calm.happens(0, Event::Port(PortEvent::Leading { term: 1 }));
@@ -61,6 +63,7 @@ impl Calm {
             for request in out.port.drain(..) {
                 match request {
                     PortRequest::Propose(view) => {
+                        self.decided = Some(view.clone());
                         let all = 0..self.members.len();
                         todo.extend(
                             all.map(|member| (member, Event::Port(PortEvent::Decided(view.clone())))),
@@ -395,4 +398,13 @@ fn a_leader_that_leaves_lets_others_lead_and_the_last_one_goes_by_itself() {
     calm.happens(1, Event::Leave { patience_ns: 0 });
     calm.wait(500);
     assert_eq!(calm.left, [0, 1]);
+    // The next life knows that everybody left in order: it waits for nobody's lease, which would take 1200 ms.
+    let (me, config) = (Node { id: MemberId(2), incarnation: 2 }, Config::new([MemberId(2)]));
+    calm.members[1] = Member::new(me, config, calm.now).expect("good settings");
+    let last = calm.decided.clone().expect("views were decided");
+    assert_eq!((last.members.len(), last.missing.len()), (0, 0));
+    calm.happens(1, Event::Port(PortEvent::Decided(last)));
+    calm.happens(1, Event::Port(PortEvent::Leading { term: 3 }));
+    calm.wait(200);
+    assert_eq!(calm.members[1].running().map(|view| view.members.clone()), Some(vec![me]));
 }
