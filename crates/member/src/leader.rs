@@ -2,7 +2,7 @@
 
 use crate::gather::Gather;
 use crate::{Config, Flaw, MemberId, Node, Renewal, View};
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 /// A renewal that waits for the leadership to be confirmed.
@@ -31,8 +31,8 @@ pub(crate) struct Leader {
     admitted: BTreeMap<Node, u64>,
     /// For each node, the R of the last lease that this leader gave it in this term.
     answered: BTreeMap<Node, u64>,
-    /// The question asked of the voters, and R: the clock BEFORE it was asked.
-    confirming: Option<(u64, u64)>,
+    /// The questions asked of the voters, the oldest first, and R of each: the clock BEFORE it was asked.
+    confirming: VecDeque<(u64, u64)>,
     asked: Vec<Asked>,
     /// Who has said that nobody uses anything through it, and never will.
     departed: BTreeSet<Node>,
@@ -51,7 +51,7 @@ impl Leader {
             heard: BTreeMap::new(),
             admitted: BTreeMap::new(),
             answered: BTreeMap::new(),
-            confirming: None,
+            confirming: VecDeque::new(),
             asked: Vec::new(),
             departed: BTreeSet::new(),
             proposed: None,
@@ -70,7 +70,8 @@ impl Leader {
         }
     }
 
-    /// Somebody asks for its lease. Gives the question to ask the voters, unless one is under way.
+    /// Somebody asks for its lease. Gives the question to ask the voters, unless one is under way. Slow voters are asked again, but
+    /// their late answers count: otherwise voters that are always late would cost everybody's leases.
     pub fn renewal(
         &mut self,
         now: u64,
@@ -83,12 +84,11 @@ impl Leader {
             self.asked.push(Asked { node, sent_ns: renewal.sent_ns, epoch: renewal.epoch });
         }
         self.heard.insert(node, (now, renewal));
-        if self.asked.is_empty()
-            || self.confirming.is_some_and(|(_, read)| now < read + 2 * config.round_trip_ns)
-        {
+        let lately = |&(_, read): &(u64, u64)| now < read + 2 * config.round_trip_ns;
+        if self.asked.is_empty() || self.confirming.back().is_some_and(lately) {
             return None;
         }
-        self.confirming = Some((question, now));
+        self.confirming.push_back((question, now));
         Some(question)
     }
 
@@ -103,9 +103,12 @@ impl Leader {
 
     /// A majority has confirmed the leadership: everybody who asked, and names the newest view, gets what is left of L since R.
     pub fn confirmed(&mut self, now: u64, question: u64, view: &View, config: &Config) -> Vec<Lease> {
-        let Some((_, read)) = self.confirming.take_if(|(asked, _)| *asked == question) else {
+        let Some(place) = self.confirming.iter().position(|&(asked, _)| asked == question) else {
             return Vec::new();
         };
+        // An answer to an older question would say less than this one.
+        let read = self.confirming[place].1;
+        self.confirming.drain(..=place);
         let duration_ns = (read + config.lease_ns).saturating_sub(now).min(config.lease_ns);
         let mut leases = Vec::new();
         for Asked { node, sent_ns, epoch } in self.asked.drain(..) {
@@ -120,8 +123,10 @@ impl Leader {
 
     /// The leadership was not confirmed in time: whoever asked must ask again.
     pub fn forget_old_question(&mut self, now: u64, config: &Config) {
-        if self.confirming.is_some_and(|(_, read)| now >= read + config.lease_ns) {
-            self.confirming = None;
+        while self.confirming.front().is_some_and(|&(_, read)| now >= read + config.lease_ns) {
+            self.confirming.pop_front();
+        }
+        if self.confirming.is_empty() {
             self.asked.clear();
         }
     }

@@ -60,7 +60,7 @@ pub(crate) type Message<P> = <P as lockkeeper_core::Protocol>::Message;
 ///    fast or slow by at most [`Config::drift_ppm`]. Read it AFTER the event arrived.
 /// 3. Then do everything in [`Out`]. Frames may be lost, repeated, reordered; they are never changed.
 /// 4. Send a tick no later than [`wake_ns`](Self::wake_ns), as soon as the machine lets it.
-/// 5. On [`Note::Excluded`], drop the member and begin another life.
+/// 5. On [`Note::Excluded`](crate::Note::Excluded), drop the member and begin another life; on [`Note::Left`](crate::Note::Left), drop it.
 ///
 /// # What consensus must do
 /// 6. Decide one view for each epoch: a proposal takes effect only if its epoch is one more than the last one's, and its
@@ -68,6 +68,7 @@ pub(crate) type Message<P> = <P as lockkeeper_core::Protocol>::Message;
 /// 7. Tell each life of a member the newest view and where the leader is. Tell of views in order. Tell of [`PortEvent::Leading`] only once an entry of that term is applied, so that the
 ///    leader knows every view decided before it led.
 /// 8. Answer [`PortRequest::Confirm`] only if a majority said AFTER the question that it knows of no later term.
+/// 9. On [`PortRequest::StepDown`], let another voter lead where one can. Nothing but speed depends on it.
 #[derive(Clone, Debug)]
 pub struct Member<P: MutualExclusion> {
     pub(crate) config: Config,
@@ -292,6 +293,9 @@ impl<P: MutualExclusion> Member<P> {
             PortEvent::Leading { term } => {
                 self.leader = Some(Leader::new(term, now));
                 self.leader_hint = Some(self.me.id);
+                // Its own lease came from the leader before, and nobody has renewed it since.
+                self.next_renewal_ns = now;
+                self.next_beat_ns = now;
                 if self.config.has(Flaw::TwoCoordinators) && self.applied.epoch > 0 {
                     self.begin_gather(self.applied.clone(), self.applied.clone(), out);
                 }
