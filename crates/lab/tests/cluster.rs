@@ -115,7 +115,7 @@ const CASES: &[Case] = &[
     case(Flaw::StartsWithoutEveryReport, "all", SAFETY, 1),
     case(Flaw::NoWait, "all", SAFETY, 1),
     case(Flaw::WaitsForKnownHoldersOnly, "all", SAFETY, 1),
-    case(Flaw::ProposerWaits, "pause,crash,leader,hiccup", SAFETY, 281),
+    case(Flaw::ProposerWaits, "pause,crash,leader,hiccup", SAFETY, 41),
     case(Flaw::AnswersOldEpochs, "pause,cut,leader", SAFETY, 1),
     case(Flaw::MinorityGrants, "cut,leader,pause", SAFETY, 1),
     case(Flaw::LeaseFromArrival, "delay,cut,pause", SAFETY, 1),
