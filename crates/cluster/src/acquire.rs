@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::guard::{Guard, Session};
 use crate::local::Outcome;
 use lockkeeper_core::Mode;
-use lockkeeper_member::{Ended, Fence, Kind, LockName, Tag, Wish};
+use lockkeeper_member::{Ended, Fence, Kind, LONGEST_TAG, LockName, Tag, Wish};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -13,10 +13,8 @@ use tokio::time::Instant;
 
 /// The longest name of a lock, in bytes.
 pub const LONGEST_NAME: usize = 512;
-/// The longest owner or purpose, in bytes.
-pub const LONGEST_TAG: usize = 4096;
 /// The most permits of a semaphore: each costs a site in its algorithm at every member.
-pub const MOST_PERMITS: u32 = 1024;
+pub const MOST_PERMITS: u32 = LockName::MOST_PERMITS;
 
 /// A request for a lock, not yet made.
 ///
@@ -32,7 +30,7 @@ pub struct Acquire {
 
 impl Acquire {
     pub(crate) fn new(session: Arc<Session>, moment: Duration, kind: Kind, mode: Mode, name: String) -> Self {
-        let wish = Wish { mode, ..Wish::of(LockName { kind, name }) };
+        let wish = Wish { mode, ..Wish::of(LockName { kind, name: name.into() }) };
         Self { session, moment, wish }
     }
 
@@ -100,22 +98,33 @@ impl Acquire {
         self.wish.patience_ns = patience.map(nanoseconds);
         let span = tracing::debug_span!("acquire", lock = %self.wish.lock, mode = ?self.wish.mode);
         let name = self.wish.lock.name.clone();
-        let session = self.session;
+        let (session, moment) = (self.session, self.moment);
         let (number, hears) = match session.engine.acquire(session.client, self.wish, span)? {
             Asked::Granted(number, fence) => return Ok(Ok(Guard::new(session, number, fence, name))),
             Asked::Ended(how) => return refuse(how, &name),
             Asked::Later(number, hears) => (number, hears),
         };
-        match (Waiter { session: &session, number, hears: Some(hears) }).outcome().await? {
-            Ok(fence) => Ok(Ok(Guard::new(session, number, fence, name))),
-            Err(how) => refuse(how, &name),
+        let outcome = Waiter { session: &session, number, hears: Some(hears) }.outcome();
+        // The member keeps the time; but if it loses its place in the cluster meanwhile, it asks anew.
+        let longest = patience.map_or(Duration::MAX, |patience| patience.saturating_add(moment));
+        match tokio::time::timeout(longest, outcome).await {
+            Err(_) => Ok(Err(Ended::TimedOut)),
+            Ok(outcome) => match outcome? {
+                Ok(fence) => Ok(Ok(Guard::new(session, number, fence, name))),
+                Err(how) => refuse(how, &name),
+            },
         }
     }
 }
 
 fn refuse<T>(how: Ended, name: &str) -> Result<Result<T, Ended>> {
     match how {
-        Ended::Refused => Err(Error::BadOption(format!("`{name}` cannot be asked for in this way"))),
+        Ended::Refused => Err(Error::BadOption(format!(
+            "`{name}` cannot be asked for in this way, or this member knows as many locks as it may"
+        ))),
+        Ended::Leaving => Err(Error::Stopped(String::from(
+            "it is leaving its cluster, and lets nobody in; ask another one",
+        ))),
         how => Ok(Err(how)),
     }
 }

@@ -50,6 +50,7 @@ pub(crate) trait Engine: Send + Sync {
     fn frame(&self, from: MemberId, bytes: &[u8]) -> std::result::Result<(), String>;
     fn connected(&self, peer: MemberId);
     fn port(&self, event: PortEvent);
+    fn leave_cluster(&self, patience_ns: u64);
     fn stop(&self, why: &str);
     fn metrics(&self) -> &Metrics;
     fn connect(&self, net: Arc<Net>, consensus: Consensus);
@@ -90,6 +91,7 @@ struct State<P: MutualExclusion> {
     /// When the timer wakes.
     armed_ns: u64,
     serving: bool,
+    leaving: bool,
     left: bool,
     stopped: Option<String>,
 }
@@ -127,6 +129,7 @@ impl<P: MutualExclusion> Driver<P> {
             next_keep_alive_ns: now,
             armed_ns: 0,
             serving: false,
+            leaving: false,
             left: false,
             stopped: None,
         };
@@ -164,6 +167,7 @@ impl<P: MutualExclusion> Driver<P> {
                 match request {
                     PortRequest::Propose(view) => consensus.propose(view),
                     PortRequest::Confirm { question, term } => consensus.confirm(question, term),
+                    PortRequest::StepDown { .. } => consensus.step_down(),
                 }
             }
         }
@@ -277,7 +281,16 @@ impl<P: MutualExclusion> Driver<P> {
                 state.sent.clear();
                 self.standings.send_modify(|changes| *changes += 1);
             }
-            Note::Excluded => self.begin_again(state),
+            Note::Excluded if !state.leaving => self.begin_again(state),
+            // Whoever wanted to go is out, one way or the other.
+            Note::Excluded | Note::Left => {
+                tracing::info!(member = %self.me, "left the cluster");
+                state.left = true;
+                self.halt(state, "it has left its cluster");
+            }
+            Note::LeftOut { node, locks } => {
+                tracing::warn!(member = %self.me, %node, locks, "a survey leaves locks out: there are too many");
+            }
             Note::Survey(told) => {
                 for surveyor in state.surveyors.drain(..) {
                     let _ = surveyor.send(told.clone());
@@ -319,9 +332,10 @@ impl<P: MutualExclusion> Driver<P> {
             tracing::warn!(member = %self.me, why, "locks were lost");
         }
         let (id, wishes) = (local.session.id(), local.session.wishes());
+        let settled = local.session.settle();
         self.keep_alive(state, client);
         for (number, wish) in wishes {
-            self.step(state, Event::Client(id, ToMember::Acquire { number, wish }));
+            self.step(state, Event::Client(id, ToMember::Acquire { number, settled, wish }));
         }
     }
 
@@ -399,7 +413,7 @@ impl<P: MutualExclusion> Engine for Driver<P> {
         let state = &mut *self.lock();
         let client = state.next_client;
         state.next_client = client.wrapping_add(1);
-        state.locals.insert(client, Local::new(SessionId { client, number: 0 }));
+        state.locals.insert(client, Local::new(SessionId { client, number: 0 }, self.config.session_ns / 5));
         self.keep_alive(state, client);
         client
     }
@@ -419,11 +433,12 @@ impl<P: MutualExclusion> Engine for Driver<P> {
         let local = state.locals.get_mut(&client).expect("whoever asks has opened a session");
         let lock = wish.lock.clone();
         let (id, number) = (local.session.id(), local.session.acquire(wish.clone()));
-        self.step(state, Event::Client(id, ToMember::Acquire { number, wish }));
+        let settled = local.session.settle();
+        self.step(state, Event::Client(id, ToMember::Acquire { number, settled, wish }));
         let now = now_ns();
         let local = state.locals.get_mut(&client).expect("nobody closes it meanwhile");
         match local.session.progress(number) {
-            Some(Progress::Held(fence)) if local.session.may_use(now, number) => {
+            Some(Progress::Held(fence)) if local.is_worth_holding(now, number) => {
                 let fence = *fence;
                 local.hold(now, number);
                 self.metrics.entries.inc();
@@ -523,6 +538,12 @@ impl<P: MutualExclusion> Engine for Driver<P> {
         self.step(&mut self.lock(), Event::Port(event));
     }
 
+    fn leave_cluster(&self, patience_ns: u64) {
+        let state = &mut *self.lock();
+        state.leaving = true;
+        self.step(state, Event::Leave { patience_ns });
+    }
+
     fn stop(&self, why: &str) {
         self.halt(&mut self.lock(), why);
         self.timer.notify_one();
@@ -553,6 +574,7 @@ fn word(how: lockkeeper_member::Ended) -> &'static str {
         Ended::TimedOut => "timed_out",
         Ended::Revoked => "revoked",
         Ended::Refused => "refused",
+        Ended::Leaving => "leaving",
     }
 }
 

@@ -31,12 +31,12 @@ pub struct Guard {
     session: Arc<Session>,
     number: u64,
     fence: Option<Fence>,
-    name: String,
+    name: Arc<str>,
     released: bool,
 }
 
 impl Guard {
-    pub(crate) fn new(session: Arc<Session>, number: u64, fence: Option<Fence>, name: String) -> Self {
+    pub(crate) fn new(session: Arc<Session>, number: u64, fence: Option<Fence>, name: Arc<str>) -> Self {
         Self { session, number, fence, name, released: false }
     }
 
@@ -91,7 +91,7 @@ impl Guard {
     pub async fn release(mut self) -> Result<()> {
         match self.leave() {
             Some(Look::Lost(why)) => {
-                Err(Error::Lost { name: std::mem::take(&mut self.name), reason: String::from(why) })
+                Err(Error::Lost { name: self.name.to_string(), reason: String::from(why) })
             }
             Some(Look::Until(_)) | None => Ok(()),
         }

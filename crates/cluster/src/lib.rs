@@ -40,7 +40,7 @@ mod metrics;
 mod net;
 mod store;
 
-pub use acquire::{Acquire, LONGEST_NAME, LONGEST_TAG, MOST_PERMITS};
+pub use acquire::{Acquire, LONGEST_NAME, MOST_PERMITS};
 pub use config::{Config, Times};
 pub use driver::Standing;
 pub use error::{Error, Result};

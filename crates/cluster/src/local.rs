@@ -49,6 +49,8 @@ pub(crate) struct Local {
     /// Tells those who watch their holds that something was lost.
     changes: watch::Sender<()>,
     lost: Option<&'static str>,
+    /// With less of a lease than this left, a hold is as good as lost: its holder would be warned at once.
+    margin_ns: u64,
 }
 
 /// What an owner wants to count.
@@ -59,13 +61,14 @@ pub(crate) struct Tally {
 }
 
 impl Local {
-    pub fn new(id: SessionId) -> Self {
+    pub fn new(id: SessionId, margin_ns: u64) -> Self {
         Self {
             session: ClientSession::new(id),
             waiting: BTreeMap::new(),
             held: BTreeMap::new(),
             changes: watch::Sender::new(()),
             lost: None,
+            margin_ns,
         }
     }
 
@@ -99,7 +102,7 @@ impl Local {
 
     fn settle(&mut self, now: u64, number: u64, tally: &mut Tally) {
         let outcome = match self.session.progress(number) {
-            Some(Progress::Held(fence)) if self.session.may_use(now, number) => Outcome::Granted(*fence),
+            Some(Progress::Held(fence)) if self.is_worth_holding(now, number) => Outcome::Granted(*fence),
             Some(Progress::Over(how)) => Outcome::Ended(*how),
             _ => {
                 if self.held.contains_key(&number) {
@@ -120,6 +123,12 @@ impl Local {
         waiting.span.in_scope(|| tracing::debug!(?outcome, "answered"));
         // Whoever does not listen any more has given up, and says so by itself.
         let _ = waiting.told.send(outcome);
+    }
+
+    /// Whether a hold can be used, and for a while.
+    pub fn is_worth_holding(&self, now: u64, number: u64) -> bool {
+        let left = self.session.lease_until_ns().saturating_sub(now);
+        left > self.margin_ns && self.session.may_use(now, number)
     }
 
     /// A wish that was not answered at once.

@@ -7,6 +7,7 @@ use crate::driver::{Driver, Engine, Standing};
 use crate::error::{Error, Result};
 use crate::guard::Session;
 use crate::host::{Host, Question, Voice};
+use crate::metrics;
 use crate::net::Net;
 use lockkeeper_core::registry::{self, Visitor};
 use lockkeeper_core::{Mode, MutualExclusion};
@@ -15,6 +16,7 @@ use prometheus_client::registry::Registry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
 use tokio::sync::watch;
 
 /// A member of a lock cluster, in this process. Cheap to clone; clones share the session.
@@ -214,9 +216,32 @@ impl Member {
         Ok(self.inner.consensus.remove(id).await?)
     }
 
+    /// Whether there is a connection to this member now.
+    pub fn is_connected(&self, to: MemberId) -> bool {
+        self.inner.net.is_connected(to)
+    }
+
+    /// Reads the certificates again. Connections that stand go on; new ones use the new certificates.
+    pub fn reload_certificates(&self) -> Result<()> {
+        match &self.inner.config.tls {
+            Some(tls) => Ok(self.inner.net.reload_tls(tls)?),
+            None => Ok(()),
+        }
+    }
+
     /// Puts the member's counters and histograms into a registry, which somebody serves.
     pub fn register_metrics(&self, registry: &mut Registry) {
         self.inner.engine.metrics().register(registry);
+        registry.register_collector(Box::new(metrics::OfNet(Arc::downgrade(&self.inner.net))));
+    }
+
+    /// Leaves the cluster in order, and stops: nobody is let in here any more, holders may keep what they have for so long, and the others
+    /// do not wait for this member's lease. It comes back by starting again.
+    pub async fn leave(self, patience: Duration) {
+        let mut changes = self.inner.engine.standings();
+        self.inner.engine.leave_cluster(u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX));
+        while self.standing().stopped.is_none() && changes.changed().await.is_ok() {}
+        self.stop().await;
     }
 
     /// Stops at once, as a crash does but for what is on disk: the others wait for this member's lease. See

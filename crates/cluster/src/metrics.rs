@@ -1,11 +1,16 @@
 //! Counters and histograms, under Prometheus' names.
 
-use prometheus_client::encoding::EncodeLabelSet;
+use crate::net::Net;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
+use std::fmt;
+use std::sync::Weak;
 
 /// How an acquisition ended.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -84,5 +89,47 @@ impl Metrics {
         registry.register("lives", "How often this member began anew", self.lives.clone());
         registry.register("epoch", "The number of the view", self.epoch.clone());
         registry.register("members", "How many members the view has", self.members.clone());
+    }
+}
+
+/// What the network counts by itself, read when somebody looks.
+pub(crate) struct OfNet(pub Weak<Net>);
+
+impl fmt::Debug for OfNet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OfNet")
+    }
+}
+
+impl Collector for OfNet {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
+        let Some(net) = self.0.upgrade() else { return Ok(()) };
+        let counters = net.counters();
+        let all = [
+            ("frames_received", "Frames from other members", &counters.frames_in),
+            ("frames_sent", "Frames to other members", &counters.frames_out),
+            ("bytes_received", "Bytes from other members", &counters.bytes_in),
+            ("bytes_sent", "Bytes to other members", &counters.bytes_out),
+            ("writes", "Writes; what is ready together leaves together", &counters.writes),
+            ("frames_dropped", "Frames dropped for want of room or of a connection", &counters.dropped),
+            ("connects", "Connections to other members that were made", &counters.connects),
+            ("connects_failed", "Attempts to connect that failed", &counters.connects_failed),
+            ("connections_replaced", "Connections that a newer one took the place of", &counters.replaced),
+            ("connections_silent", "Connections given up after a silence", &counters.silent),
+        ];
+        for (name, help, counter) in all {
+            let counter = ConstCounter::new(counter.get());
+            let name = format!("lockkeeper_net_{name}");
+            counter.encode(encoder.encode_descriptor(&name, help, None, counter.metric_type())?)?;
+        }
+        let help = "Connections, frames and questions refused, by reason";
+        let refused = ConstCounter::new(0_u64);
+        let mut family =
+            encoder.encode_descriptor("lockkeeper_net_refused", help, None, refused.metric_type())?;
+        for (reason, count) in counters.refusals() {
+            let labels = [("reason", reason)];
+            ConstCounter::new(count).encode(family.encode_family(&labels)?)?;
+        }
+        Ok(())
     }
 }

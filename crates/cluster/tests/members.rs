@@ -211,7 +211,7 @@ async fn a_circle_of_waits_is_named_and_broken_by_force() {
     .await;
     assert_eq!(circle.chain.len(), 2);
     let holds_right =
-        circle.chain.iter().find(|because| because.lock.name == "right").expect("in the circle");
+        circle.chain.iter().find(|because| &*because.lock.name == "right").expect("in the circle");
     soon("force", watching.release_by_force(holds_right.holder)).await.expect("it is held");
     assert!(soon("told", right.lost()).await.contains("by force"));
     drop(right);
@@ -265,4 +265,62 @@ async fn bad_names_and_options_are_refused_in_words() {
     assert!(refused(Member::start(config).await.err().expect("refused")).contains("lockkeeper algorithms"));
     let twice = Member::start(Config::alone(directory.path())).await.err().expect("one store, one member");
     assert!(!refused(twice).is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn members_leave_in_order_and_come_back() {
+    let mut cluster = Cluster::start(3).await;
+    cluster.all_in_view().await;
+    let kept = hold(cluster.member(0), "kept").await;
+    for place in [1, 2] {
+        let leaves = cluster.members[place].take().expect("it runs");
+        let held = hold(&leaves, "handed on").await;
+        let leaving = tokio::spawn(leaves.clone().leave(LONG));
+        // Nobody is let in any more, and who holds may go on until it is done.
+        let refused = soon("refused", async {
+            loop {
+                match leaves.new_owner().mutex("another").acquire().await {
+                    Ok(_) => tokio::task::yield_now().await,
+                    Err(error) => return error,
+                }
+            }
+        });
+        assert!(matches!(refused.await, Error::Stopped(_)));
+        assert!(held.is_valid());
+        let fence = held.fence();
+        held.release().await.expect("still held");
+        soon("out", leaving).await.expect("no panic");
+        drop(leaves);
+        cluster.all_in_view().await;
+        let next = hold(cluster.member(0), "handed on").await;
+        assert!(next.fence() > fence);
+        drop(next);
+        cluster.up(place).await;
+        cluster.all_in_view().await;
+    }
+    kept.release().await.expect("never lost");
+}
+
+#[tokio::test]
+async fn what_happens_is_counted() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let member = Member::start(Config::alone(directory.path())).await.expect("it starts");
+    let mut registry = prometheus_client::registry::Registry::default();
+    member.register_metrics(&mut registry);
+    for _ in 0..3 {
+        hold(&member, "a").await.release().await.expect("held");
+    }
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).expect("text");
+    for line in [
+        "lockkeeper_entries_total 3",
+        "lockkeeper_wait_seconds_count 3",
+        "lockkeeper_hold_seconds_count 3",
+        "lockkeeper_view_changes_total 1",
+        "lockkeeper_members 1",
+        "lockkeeper_net_refused_total{reason=\"identity\"} 0",
+    ] {
+        assert!(text.contains(line), "{line} is not in\n{text}");
+    }
+    assert!(!text.contains("lockkeeper_messages_total{"), "nobody to send anything to");
 }

@@ -126,7 +126,7 @@ pub trait Vocabulary {
 }
 
 /// The rules of an algorithm; made by [`rules!`](crate::rules).
-pub trait Rules: Copy + Eq + Debug + 'static {
+pub trait Rules: Copy + Eq + Debug + Send + Sync + 'static {
     /// Every rule, in the order of the paper.
     const ALL: &'static [Self];
 
@@ -189,7 +189,7 @@ pub enum TimerChange<T> {
 
 /// What one step leaves behind. The driver owns it and uses it again for every step, so that steps
 /// allocate nothing in the long run.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Out<P: Protocol> {
     me: SiteId,
     processes: usize,

@@ -110,18 +110,28 @@ impl ClientSession {
         }
     }
 
+    /// The client has heard how every acquisition below this number ended. Forgets them.
+    pub fn settle(&mut self) -> u64 {
+        while let Some(first) = self.acquisitions.first_entry()
+            && matches!(first.get(), Progress::Over(_))
+        {
+            first.remove();
+        }
+        self.acquisitions.first_key_value().map_or(self.next + 1, |(&number, _)| number)
+    }
+
     /// The keep-alive to send now.
     pub fn keep_alive(&mut self, now: u64) -> ToMember {
         self.acquisitions.retain(|_, progress| !matches!(progress, Progress::Over(_)));
-        let settled = self.acquisitions.first_key_value().map_or(self.next + 1, |(&number, _)| number);
-        ToMember::KeepAlive { sent_ns: now, first: !self.alive, settled }
+        ToMember::KeepAlive { sent_ns: now, first: !self.alive, settled: self.settle() }
     }
 
     /// What to send now: a keep-alive, and everything that is not answered yet.
     pub fn say(&mut self, now: u64) -> Vec<ToMember> {
         let mut said = Vec::from([self.keep_alive(now)]);
+        let settled = self.settle();
         said.extend(self.acquisitions.iter().filter_map(|(&number, progress)| match progress {
-            Progress::Waiting(wish) => Some(ToMember::Acquire { number, wish: wish.clone() }),
+            Progress::Waiting(wish) => Some(ToMember::Acquire { number, settled, wish: wish.clone() }),
             Progress::Leaving => Some(ToMember::Release { number }),
             Progress::Held(_) | Progress::Over(_) => None,
         }));

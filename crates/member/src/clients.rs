@@ -1,23 +1,25 @@
 //! A member serves its clients: sessions, wishes, releases, promises.
 
-use crate::guard::known;
-use crate::lock::{Lock, Waiter};
+use crate::lock::Waiter;
 use crate::member::{Due, Member, Message};
 use crate::session::{Session, Stage};
-use crate::{Acquisition, Birth, Ended, Flaw, LockName, Out, SessionId, ToClient, ToMember, Wish};
+use crate::table::LockId;
+use crate::{Acquisition, Birth, Ended, Flaw, Out, SessionId, ToClient, ToMember, Wish};
 use alloc::vec::Vec;
 use lockkeeper_core::{Mode, MutualExclusion};
 
 impl<P: MutualExclusion> Member<P> {
     pub(crate) fn client(&mut self, now: u64, id: SessionId, said: ToMember, out: &mut Out<Message<P>>) {
-        if let ToMember::KeepAlive { first: true, .. } = said {
+        if let ToMember::KeepAlive { first: true, .. } = said
+            && self.leave.is_none()
+        {
             let birth = Birth { incarnation: self.me.incarnation, number: self.births };
             self.births += 1;
             let new = || Session { birth, heard_ns: now, ..Session::default() };
             self.sessions.entry(id).or_insert_with(new);
             self.due.insert((now + self.config.session_ns, Due::Session(id)));
         }
-        let lease_left_ns = self.lease_left_ns(now);
+        let (lease_left_ns, promises) = (self.lease_left_ns(now), self.promises(now));
         let Some(session) = self.sessions.get_mut(&id) else {
             // A wish may overtake the keep-alive that begins its session: only a later keep-alive proves that one is lost.
             if let ToMember::KeepAlive { .. } = said {
@@ -29,7 +31,10 @@ impl<P: MutualExclusion> Member<P> {
             ToMember::KeepAlive { sent_ns, settled, .. } => {
                 session.heard_ns = now;
                 let stale = session.settle(settled);
-                if let Some(duration_ns) = session.promise(now, lease_left_ns, &self.config) {
+                if !promises {
+                    // A client that hears this uses nothing any more; but it may not hear it, and is waited for.
+                    out.clients.push((id, ToClient::NoSession));
+                } else if let Some(duration_ns) = session.promise(now, lease_left_ns, &self.config) {
                     let revoked = session.revoked.iter().copied().collect();
                     let birth = session.birth;
                     out.clients.push((id, ToClient::Alive { birth, sent_ns, duration_ns, revoked }));
@@ -38,7 +43,10 @@ impl<P: MutualExclusion> Member<P> {
                     self.give_back(now, Acquisition { session: id, number }, out);
                 }
             }
-            ToMember::Acquire { number, wish } => {
+            ToMember::Acquire { number, settled, wish } => {
+                for number in session.settle(settled) {
+                    self.give_back(now, Acquisition { session: id, number }, out);
+                }
                 self.acquire(now, Acquisition { session: id, number }, wish, out)
             }
             ToMember::Release { number } => self.give_back(now, Acquisition { session: id, number }, out),
@@ -54,7 +62,7 @@ impl<P: MutualExclusion> Member<P> {
         self.sessions.get(&session).map(|session| session.birth).unwrap_or_default()
     }
 
-    fn set(&mut self, acquisition: Acquisition, stage: Stage) {
+    pub(crate) fn set(&mut self, acquisition: Acquisition, stage: Stage) {
         if let Some(session) = self.sessions.get_mut(&acquisition.session) {
             session.acquisitions.insert(acquisition.number, stage);
         }
@@ -65,31 +73,36 @@ impl<P: MutualExclusion> Member<P> {
         if !session.is_new(acquisition.number) {
             return self.answer_again(acquisition, out);
         }
-        let name = wish.lock.clone();
-        if !name.kind.sharing().knows(wish.mode) || !self.has_room_for(&name) || wish.tag.is_too_long() {
+        if self.leave.is_some() {
+            return self.over(acquisition, Ended::Leaving, out);
+        }
+        let impossible = !wish.lock.kind.sharing().knows(wish.mode) || wish.tag.is_too_long();
+        if impossible || !self.has_room_for(&wish.lock) {
             return self.over(acquisition, Ended::Refused, out);
         }
         if wish.reentrant && self.reenter(acquisition, &wish, out) {
             return;
         }
-        let tried = wish.patience_ns == Some(0);
-        if tried && (self.running().is_none() || self.locks.get(&name).is_some_and(Lock::is_busy)) {
+        let id = self.locks.entry(&wish.lock);
+        if wish.patience_ns == Some(0) && (self.running().is_none() || self.locks.get(id).is_busy()) {
             return self.over(acquisition, Ended::TimedOut, out);
         }
         self.order += 1;
-        let waiter = Waiter {
+        let patience_until_ns = wish.patience_ns.map(|patience| now.saturating_add(patience));
+        self.set(acquisition, Stage::Waiting(id));
+        self.locks.activate(id).queue.push_back(Waiter {
             acquisition,
             mode: wish.mode,
+            patience_until_ns,
             longest_hold_ns: wish.longest_hold_ns,
             tag: wish.tag,
             order: self.order,
-        };
-        self.set(acquisition, Stage::Waiting(name.clone()));
-        known(&mut self.locks, &mut self.slots, &name).queue.push_back(waiter);
-        if let Some(patience) = wish.patience_ns {
-            self.due.insert((now.saturating_add(patience), Due::Patience(acquisition)));
+            since_ns: now,
+        });
+        if let Some(at) = patience_until_ns {
+            self.due.insert((at, Due::Patience(acquisition)));
         }
-        self.look_after(now, &name, out);
+        self.look_after(now, id, out);
     }
 
     /// A repeated wish gets the same answer.
@@ -98,9 +111,9 @@ impl<P: MutualExclusion> Member<P> {
         let answer = match self.stage(acquisition) {
             None | Some(Stage::Waiting(_)) => return,
             Some(Stage::Over(how)) => ToClient::Ended { number, how: *how },
-            Some(Stage::Held(name)) => {
-                let holds = self.locks.get(name).map_or(&[][..], |lock| &lock.holds);
-                let hold = holds.iter().find(|hold| hold.acquisitions.contains(&acquisition));
+            Some(Stage::Held(id)) => {
+                let active = self.locks.get(*id).active.as_ref();
+                let hold = active.and_then(|active| active.holds.iter().find(|hold| hold.is_of(acquisition)));
                 let Some(hold) = hold.filter(|hold| hold.revoked_until_ns.is_none()) else { return };
                 ToClient::Granted { birth: self.birth(session), number, fence: hold.fence }
             }
@@ -111,15 +124,16 @@ impl<P: MutualExclusion> Member<P> {
     /// The session holds the lock already, and may have it once more.
     fn reenter(&mut self, acquisition: Acquisition, wish: &Wish, out: &mut Out<Message<P>>) -> bool {
         let session = acquisition.session;
-        let Some(lock) = self.locks.get_mut(&wish.lock) else { return false };
-        let hold = lock.holds.iter_mut().find(|hold| {
-            let own = hold.acquisitions.iter().any(|held| held.session == session);
+        let Some(id) = self.locks.find(&wish.lock) else { return false };
+        let Some(active) = &mut self.locks.get_mut(id).active else { return false };
+        let hold = active.holds.iter_mut().find(|hold| {
+            let own = hold.acquisitions().any(|held| held.session == session);
             own && hold.revoked_until_ns.is_none() && (hold.mode == wish.mode || hold.mode == Mode::Exclusive)
         });
         let Some(hold) = hold else { return false };
-        hold.acquisitions.push(acquisition);
+        hold.again.push(acquisition);
         let fence = hold.fence;
-        self.set(acquisition, Stage::Held(wish.lock.clone()));
+        self.set(acquisition, Stage::Held(id));
         let (birth, number) = (self.birth(session), acquisition.number);
         out.clients.push((session, ToClient::Granted { birth, number, fence }));
         true
@@ -131,9 +145,9 @@ impl<P: MutualExclusion> Member<P> {
         if let Some(session) = self.sessions.get_mut(&acquisition.session) {
             session.revoked.remove(&acquisition.number);
         }
-        match self.stage(acquisition).cloned() {
-            Some(Stage::Waiting(name)) => self.give_up(now, &name, acquisition, Ended::Cancelled, out),
-            Some(Stage::Held(name)) => self.end_hold(now, &name, acquisition, Ended::Released, out),
+        match self.stage(acquisition) {
+            Some(Stage::Waiting(_)) => self.cancel(now, acquisition, Ended::Cancelled, out),
+            Some(Stage::Held(id)) => self.end_hold(now, *id, acquisition, Ended::Released, out),
             Some(Stage::Over(_)) => self.answer_again(acquisition, out),
             // The wish may still be under way: when it comes, it is over.
             None if self.sessions.get(&acquisition.session).is_some_and(|s| s.is_new(acquisition.number)) => {
@@ -148,58 +162,63 @@ impl<P: MutualExclusion> Member<P> {
         out.clients.push((acquisition.session, ToClient::Ended { number: acquisition.number, how }));
     }
 
-    fn give_up(
+    /// Whoever waits, waits no more.
+    pub(crate) fn cancel(
         &mut self,
         now: u64,
-        name: &LockName,
         acquisition: Acquisition,
         how: Ended,
         out: &mut Out<Message<P>>,
     ) {
-        if let Some(lock) = self.locks.get_mut(name) {
-            lock.queue.retain(|waiter| waiter.acquisition != acquisition);
+        let Some(&Stage::Waiting(id)) = self.stage(acquisition) else { return };
+        if let Some(active) = &mut self.locks.get_mut(id).active
+            && let Some(place) = active.queue.iter().position(|waiter| waiter.acquisition == acquisition)
+            && let Some(waiter) = active.queue.remove(place)
+            && let Some(at) = waiter.patience_until_ns
+        {
+            self.due.remove(&(at, Due::Patience(acquisition)));
         }
         self.over(acquisition, how, out);
         // Whoever comes next may fit where this one did not.
-        self.look_after(now, name, out);
+        self.look_after(now, id, out);
     }
 
     fn end_hold(
         &mut self,
         now: u64,
-        name: &LockName,
+        id: LockId,
         acquisition: Acquisition,
         how: Ended,
         out: &mut Out<Message<P>>,
     ) {
         let running = self.running().is_some();
-        let Some(lock) = self.locks.get_mut(name) else { return };
-        let Some(place) = lock.holds.iter().position(|hold| hold.acquisitions.contains(&acquisition)) else {
-            return;
-        };
-        let hold = &mut lock.holds[place];
-        hold.acquisitions.retain(|held| *held != acquisition);
-        if hold.acquisitions.is_empty() {
-            if running || self.config.has(Flaw::ReportChanges) {
-                lock.holds.remove(place);
-            } else {
-                // The report says that it is held, and the next view starts from the report.
-                hold.ended = true;
-            }
+        let Some(active) = &mut self.locks.get_mut(id).active else { return };
+        let Some(place) = active.holds.iter().position(|hold| hold.is_of(acquisition)) else { return };
+        let hold = &mut active.holds[place];
+        hold.end(acquisition);
+        if let Some(at) = hold.longest_until_ns {
+            self.due.remove(&(at, Due::LongestHold(acquisition)));
+        }
+        if let Some(at) = hold.revoked_until_ns {
+            self.due.remove(&(at, Due::Revoked(acquisition)));
+        }
+        // While frozen, the report says that it is held, and the next view starts from the report.
+        if hold.acquisition.is_none() && (running || self.config.has(Flaw::ReportChanges)) {
+            active.holds.remove(place);
         }
         self.over(acquisition, how, out);
-        self.look_after(now, name, out);
+        self.look_after(now, id, out);
     }
 
     /// Everything of a session goes: the client closed it, or nothing promised to it is left.
-    fn end_session(&mut self, now: u64, id: SessionId, out: &mut Out<Message<P>>) {
+    pub(crate) fn end_session(&mut self, now: u64, id: SessionId, out: &mut Out<Message<P>>) {
         let Some(session) = self.sessions.get(&id) else { return };
         let told = out.clients.len();
-        for (number, name) in session.open() {
+        for (number, lock) in session.open() {
             let acquisition = Acquisition { session: id, number };
             match self.stage(acquisition) {
-                Some(Stage::Waiting(_)) => self.give_up(now, &name, acquisition, Ended::Cancelled, out),
-                _ => self.end_hold(now, &name, acquisition, Ended::Released, out),
+                Some(Stage::Waiting(_)) => self.cancel(now, acquisition, Ended::Cancelled, out),
+                _ => self.end_hold(now, lock, acquisition, Ended::Released, out),
             }
         }
         self.sessions.remove(&id);
@@ -212,36 +231,30 @@ impl<P: MutualExclusion> Member<P> {
     /// Takes a hold back: by force, or because it lasted too long. The client may use it until it hears of that, so what was
     /// promised is waited for; every promise from now on names it as revoked.
     pub(crate) fn revoke(&mut self, now: u64, acquisition: Acquisition, out: &mut Out<Message<P>>) {
-        let Some(Stage::Held(name)) = self.stage(acquisition).cloned() else { return };
+        let Some(&Stage::Held(id)) = self.stage(acquisition) else { return };
         let at_once = self.config.has(Flaw::RevokedAtOnce);
         let Some(session) = self.sessions.get_mut(&acquisition.session) else { return };
         let until = if at_once { now } else { session.promised_until_ns.max(now) };
-        let Some(lock) = self.locks.get_mut(&name) else { return };
-        let Some(hold) = lock.holds.iter_mut().find(|hold| hold.acquisitions.contains(&acquisition)) else {
-            return;
-        };
+        let Some(active) = &mut self.locks.get_mut(id).active else { return };
+        let Some(hold) = active.hold_mut(acquisition) else { return };
         if hold.revoked_until_ns.is_some() {
             return;
         }
         hold.revoked_until_ns = Some(until);
-        for held in &hold.acquisitions {
+        for held in hold.acquisitions() {
             session.revoked.insert(held.number);
             out.clients.push((held.session, ToClient::Ended { number: held.number, how: Ended::Revoked }));
-            self.due.insert((until, Due::Revoked(*held)));
+            self.due.insert((until, Due::Revoked(held)));
         }
     }
 
     pub(crate) fn is_due(&mut self, now: u64, due: Due, out: &mut Out<Message<P>>) {
         match due {
-            Due::Patience(acquisition) => {
-                if let Some(Stage::Waiting(name)) = self.stage(acquisition).cloned() {
-                    self.give_up(now, &name, acquisition, Ended::TimedOut, out);
-                }
-            }
+            Due::Patience(acquisition) => self.cancel(now, acquisition, Ended::TimedOut, out),
             Due::LongestHold(acquisition) => self.revoke(now, acquisition, out),
             Due::Revoked(acquisition) => {
-                if let Some(Stage::Held(name)) = self.stage(acquisition).cloned() {
-                    self.end_hold(now, &name, acquisition, Ended::Revoked, out);
+                if let Some(&Stage::Held(id)) = self.stage(acquisition) {
+                    self.end_hold(now, id, acquisition, Ended::Revoked, out);
                 }
             }
             Due::Session(id) => self.session_due(now, id, out),

@@ -34,6 +34,8 @@ pub struct Config {
     pub settle_ns: u64,
     /// How many local entries in a row keep remote waiters waiting at most.
     pub local_in_a_row: u32,
+    /// About how many bytes of a report or a start go into one frame.
+    pub part_bytes: usize,
     /// The largest clock of a fence; at this, the lock waits for a new view.
     pub largest_clock: u64,
     /// The most locks that a member knows in one view, a semaphore counted once for each permit: a bound on its memory. Further
@@ -61,6 +63,7 @@ impl Config {
             session_ns: 1_200 * MS,
             settle_ns: 500 * MS,
             local_in_a_row: 16,
+            part_bytes: 64 * 1024,
             largest_clock: Fence::LARGEST_CLOCK,
             most_locks: 1 << 22,
             flaw: None,

@@ -46,6 +46,8 @@ pub enum Flaw {
     IdleInstanceDropped,
     /// The waits ignore that clocks drift.
     NoDrift,
+    /// A member that leaves says farewell while its clients hold locks.
+    LeavesInUse,
 }
 
 impl Flaw {
@@ -72,5 +74,6 @@ impl Flaw {
         ("revoked-at-once", Self::RevokedAtOnce),
         ("idle-instance-dropped", Self::IdleInstanceDropped),
         ("no-drift", Self::NoDrift),
+        ("leaves-in-use", Self::LeavesInUse),
     ];
 }

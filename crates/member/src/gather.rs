@@ -1,17 +1,25 @@
 //! Gathering: a view that is decided starts with the report of every member, and once the missing have no lease.
 
-use crate::{Config, Flaw, Held, LockName, Node, Report, View};
+use crate::parts::{Arriving, Part, Parted};
+use crate::{Config, Flaw, Held, Holding, Node, View};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use lockkeeper_core::Mode;
+
+/// What a member holds, as far as it has reported.
+#[derive(Clone, Debug, Default)]
+struct Reporting {
+    /// The newest view that started there.
+    installed: u64,
+    holds: Arriving<Holding>,
+}
 
 /// The coordinator's work for one view. A view names its coordinator; nobody else may start it, and it starts once.
 #[derive(Clone, Debug)]
 pub(crate) struct Gather {
     pub view: View,
     previous: View,
-    reports: BTreeMap<Node, Report>,
-    start: Option<Vec<Held>>,
+    reports: BTreeMap<Node, Reporting>,
+    start: Option<Parted<Held>>,
     pub started_ns: Option<u64>,
 }
 
@@ -25,74 +33,86 @@ impl Gather {
     }
 
     /// Who held what at the start, once it was.
-    pub fn holds_at_start(&self) -> Option<&[Held]> {
-        self.start.as_deref()
+    pub fn holds_at_start(&self) -> Option<&Parted<Held>> {
+        self.start.as_ref()
     }
 
-    /// Who has not reported yet.
-    pub fn silent(&self) -> impl Iterator<Item = Node> + '_ {
-        self.view.members.iter().copied().filter(|node| !self.reports.contains_key(node))
-    }
-
-    pub fn report(&mut self, from: Node, report: Report) {
-        if self.view.has(from) && !self.started() {
-            self.reports.entry(from).or_insert(report);
+    /// Who is to be asked for its report, and from which part on: whoever has not reported, and does not go on by itself.
+    pub fn silent(&mut self) -> Vec<(Node, u32)> {
+        let mut silent = Vec::new();
+        for &node in &self.view.members {
+            let part = match self.reports.get_mut(&node) {
+                None => Some(0),
+                Some(Reporting { holds, .. }) => holds.is_stuck().then(|| holds.next()),
+            };
+            silent.extend(part.map(|part| (node, part)));
         }
+        silent
+    }
+
+    /// A part of a report arrives. Gives the part to ask for next, if more is to be asked for.
+    pub fn report(&mut self, from: Node, installed: u64, part: Part<Holding>) -> Option<u32> {
+        if !self.view.has(from) || self.started() {
+            return None;
+        }
+        let reporting = self.reports.entry(from).or_default();
+        reporting.installed = installed;
+        reporting.holds.take(part).then(|| reporting.holds.next())
+    }
+
+    fn complete(&self) -> impl Iterator<Item = (Node, &Reporting)> {
+        let reports = self.reports.iter().map(|(&node, reporting)| (node, reporting));
+        reports.filter(|(_, reporting)| reporting.holds.is_complete())
     }
 
     /// Who may hold something and has not reported. If some member saw the view before this one start, then whoever was missing
     /// in that one has been waited for.
     fn missing(&self) -> Vec<Node> {
-        let previous_started = self.reports.values().any(|report| report.installed == self.previous.epoch);
-        let mut missing =
-            if previous_started { self.previous.members.clone() } else { self.view.missing.clone() };
-        missing.retain(|node| !self.view.has(*node));
+        let previous_started =
+            self.complete().any(|(_, reporting)| reporting.installed == self.previous.epoch);
+        let mut missing = self.view.missing.clone();
+        missing.retain(|node| !previous_started || self.previous.has(*node));
         missing
     }
 
-    /// The start, once it may be: `over` tells when a node's last lease is over, `known` whether it was known to hold something.
+    /// Starts, once that may be, and tells whether it has: `over` tells when a node's last lease is over, `known` whether it was
+    /// known to hold something.
     pub fn start(
         &mut self,
         now: u64,
         config: &Config,
         over: impl Fn(Node) -> u64,
         known: impl Fn(Node) -> bool,
-    ) -> Option<&[Held]> {
-        if self.start.is_none() {
-            let enough = if config.has(Flaw::StartsWithoutEveryReport) {
-                self.view.members.len() / 2 + 1
-            } else {
-                self.view.members.len()
-            };
-            if self.reports.len() < enough {
-                return None;
-            }
-            let no_wait = config.has(Flaw::NoWait) || config.has(Flaw::ProposerWaits);
-            let mut awaited = self.missing().into_iter();
-            let waits = |node: Node| {
-                !no_wait && now < over(node) && (known(node) || !config.has(Flaw::WaitsForKnownHoldersOnly))
-            };
-            if awaited.any(waits) {
-                return None;
-            }
-            self.start = Some(self.holds());
-            self.started_ns = Some(now);
+    ) -> bool {
+        let members = self.view.members.len();
+        let enough = if config.has(Flaw::StartsWithoutEveryReport) { members / 2 + 1 } else { members };
+        if self.started() || self.complete().count() < enough {
+            return false;
         }
-        self.start.as_deref()
+        let no_wait = config.has(Flaw::NoWait) || config.has(Flaw::ProposerWaits);
+        let mut awaited = self.missing().into_iter();
+        let waits = |node: Node| {
+            !no_wait && now < over(node) && (known(node) || !config.has(Flaw::WaitsForKnownHoldersOnly))
+        };
+        if awaited.any(waits) {
+            return false;
+        }
+        self.start = Some(Parted::new(self.holds(), config.part_bytes, Held::bytes));
+        self.started_ns = Some(now);
+        true
     }
 
+    /// What everybody reported.
     fn holds(&self) -> Vec<Held> {
-        let of = |(&node, report): (&Node, &Report)| {
-            let held = |(lock, mode, units): &(LockName, Mode, u32)| Held {
-                lock: lock.clone(),
+        let of = |(node, reporting): (Node, &Reporting)| {
+            let held = move |held: &Holding| Held {
+                lock: held.lock.clone(),
                 node,
-                mode: *mode,
-                units: *units,
+                mode: held.mode,
+                units: held.units,
             };
-            report.holds.iter().map(held).collect::<Vec<_>>()
+            reporting.holds.items.iter().map(held).collect::<Vec<_>>()
         };
-        let mut holds: Vec<Held> = self.reports.iter().flat_map(of).collect();
-        holds.sort();
-        holds
+        self.complete().flat_map(of).collect()
     }
 }

@@ -3,21 +3,15 @@
 //! Whatever passes can be wrong, but it cannot make a member panic, run for ever, or grow without bound. What does not pass is
 //! left out and told in a [`Note::Refused`](crate::Note::Refused). Of what correct members say, everything passes.
 
-use crate::lock::Lock;
 use crate::member::{Member, Message};
-use crate::{Body, Fence, Frame, Kind, LockMessage, LockName, Node, Packet, Renewal, Tag, View, Words};
-use alloc::collections::BTreeMap;
+use crate::{Body, Fence, Frame, LockMessage, LockName, Node, Packet, Renewal, Tag, View, Words};
 use lockkeeper_core::algorithms::k_mutual_exclusion::KMutualExclusion;
 use lockkeeper_core::algorithms::readers_writers::ReadersWriters;
 use lockkeeper_core::mutex::LARGEST_NUMBER;
 use lockkeeper_core::{Mode, MutualExclusion};
 
-/// The longest name of a lock, in bytes.
-pub const LONGEST_NAME: usize = 1024;
 /// The longest owner, and the longest purpose, in bytes.
 pub const LONGEST_TAG: usize = 1024;
-/// The most permits of a semaphore: a member plays a site for each, and each of them may ask all others.
-pub const MOST_PERMITS: u32 = 256;
 /// The most members of a view.
 pub const MOST_MEMBERS: usize = 1024;
 /// How many lives of members that are in no view are remembered.
@@ -28,17 +22,6 @@ type Verdict = Result<(), &'static str>;
 impl Tag {
     pub(crate) fn is_too_long(&self) -> bool {
         self.owner.len() > LONGEST_TAG || self.purpose.len() > LONGEST_TAG
-    }
-}
-
-impl LockName {
-    /// Whether there can be a lock of this name.
-    pub fn is_possible(&self) -> bool {
-        let permits = match self.kind {
-            Kind::Mutex | Kind::ReadersWriters => 1,
-            Kind::Semaphore(permits) => permits,
-        };
-        self.name.len() <= LONGEST_NAME && (1..=MOST_PERMITS).contains(&permits)
     }
 }
 
@@ -71,23 +54,24 @@ impl<P: MutualExclusion> Member<P> {
             Body::Join if self.joiners.len() >= MOST_STRANGERS && !self.joiners.contains_key(&frame.from) => {
                 Err("one more wish to join than can be remembered")
             }
-            Body::Freeze(view) => self.check_view(view),
-            Body::Report { report, .. } => {
-                report.holds.iter().try_for_each(|(lock, mode, units)| check_hold(lock, *mode, *units))
+            Body::Freeze { view, .. } => self.check_view(view),
+            Body::Report { part, .. } => {
+                part.items.iter().try_for_each(|held| check_hold(&held.lock, held.mode, held.units))
             }
-            Body::Start { holds, .. } => {
-                holds.iter().try_for_each(|held| check_hold(&held.lock, held.mode, held.units))
+            Body::Start { part, .. } => {
+                part.items.iter().try_for_each(|held| check_hold(&held.lock, held.mode, held.units))
             }
             Body::Link { packet: Packet { payload: Some((_, message)), .. }, .. } => {
                 check_message::<P>(message)
             }
-            Body::Tell { table, .. } => match table.iter().all(|status| status.lock.is_possible()) {
+            Body::Tell { table, .. } => match table.iter().all(|status| status.lock.is_served()) {
                 true => Ok(()),
                 false => Err("a table of locks that cannot be"),
             },
             Body::Renewed { .. }
             | Body::Excluded { .. }
             | Body::Join
+            | Body::More { .. }
             | Body::Link { .. }
             | Body::Ask { .. } => Ok(()),
         }
@@ -128,30 +112,12 @@ impl<P: MutualExclusion> Member<P> {
 
     /// Whether this lock is known, or can be.
     pub(crate) fn has_room_for(&self, lock: &LockName) -> bool {
-        let room = || self.slots + crate::instance::slots(lock.kind) <= self.config.most_locks;
-        lock.is_possible() && (self.locks.contains_key(lock) || room())
+        lock.is_served() && self.locks.has_room_for(lock, self.config.most_locks)
     }
-
-    /// Some locks are not known any more.
-    pub(crate) fn count_slots(&mut self) {
-        self.slots = self.locks.keys().map(|name| crate::instance::slots(name.kind)).sum();
-    }
-}
-
-/// The lock, which is known from now on.
-pub(crate) fn known<'a, P: MutualExclusion>(
-    locks: &'a mut BTreeMap<LockName, Lock<P>>,
-    slots: &mut usize,
-    name: &LockName,
-) -> &'a mut Lock<P> {
-    locks.entry(name.clone()).or_insert_with(|| {
-        *slots += crate::instance::slots(name.kind);
-        Lock::new(name)
-    })
 }
 
 fn check_hold(lock: &LockName, mode: Mode, units: u32) -> Verdict {
-    if !lock.is_possible() || !lock.kind.sharing().knows(mode) {
+    if !lock.is_served() || !lock.kind.sharing().knows(mode) {
         return Err("a hold of a lock that cannot be");
     }
     if units == 0 || units as usize > crate::instance::slots(lock.kind) {
@@ -162,7 +128,7 @@ fn check_hold(lock: &LockName, mode: Mode, units: u32) -> Verdict {
 
 /// What can be told without the lock's instance: the message may be of a view that is yet to start.
 fn check_message<P: MutualExclusion>(message: &LockMessage<Message<P>>) -> Verdict {
-    if !message.lock.is_possible() || message.clock > LARGEST_NUMBER {
+    if !message.lock.is_served() || message.clock > LARGEST_NUMBER {
         return Err("a message of a lock that cannot be");
     }
     let most = MOST_MEMBERS * crate::instance::slots(message.lock.kind);

@@ -1,6 +1,6 @@
 //! Names of things: members, sessions, acquisitions, locks.
 
-use alloc::string::String;
+use alloc::sync::Arc;
 use core::fmt;
 use lockkeeper_core::Sharing;
 use serde::{Deserialize, Serialize};
@@ -89,14 +89,28 @@ impl Kind {
 pub struct LockName {
     /// What kind.
     pub kind: Kind,
-    /// What people call it.
-    pub name: String,
+    /// What people call it. Shared: a lock is named in every message.
+    pub name: Arc<str>,
 }
 
 impl LockName {
     /// The mutex of that name.
-    pub fn mutex(name: impl Into<String>) -> Self {
+    pub fn mutex(name: impl Into<Arc<str>>) -> Self {
         Self { kind: Kind::Mutex, name: name.into() }
+    }
+
+    /// The longest name, in bytes.
+    pub const LONGEST: usize = 1024;
+    /// The most permits of a semaphore: a member plays a site for each, and each of these knows of all others.
+    pub const MOST_PERMITS: u32 = 256;
+
+    /// Whether a member serves such a lock: names and permits have limits.
+    pub fn is_served(&self) -> bool {
+        let permits = match self.kind {
+            Kind::Mutex | Kind::ReadersWriters => 1,
+            Kind::Semaphore(permits) => permits,
+        };
+        self.name.len() <= Self::LONGEST && (1..=Self::MOST_PERMITS).contains(&permits)
     }
 
     /// The member, by its place in the view, that has the first token or is asked first: by hash (FNV-1a) of the name.

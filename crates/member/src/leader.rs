@@ -2,7 +2,7 @@
 
 use crate::gather::Gather;
 use crate::{Config, Flaw, MemberId, Node, Renewal, View};
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 /// A renewal that waits for the leadership to be confirmed.
@@ -31,9 +31,11 @@ pub(crate) struct Leader {
     admitted: BTreeMap<Node, u64>,
     /// For each node, the R of the last lease that this leader gave it in this term.
     answered: BTreeMap<Node, u64>,
-    /// The question asked of the voters, and R: the clock BEFORE it was asked.
-    confirming: Option<(u64, u64)>,
+    /// The questions asked of the voters, the oldest first, and R of each: the clock BEFORE it was asked.
+    confirming: VecDeque<(u64, u64)>,
     asked: Vec<Asked>,
+    /// Who has said that nobody uses anything through it, and never will.
+    departed: BTreeSet<Node>,
     /// The epoch proposed, and when.
     proposed: Option<(u64, u64)>,
     /// How often a member was excluded, and when last: a crash-looping joiner must not freeze all locks.
@@ -49,8 +51,9 @@ impl Leader {
             heard: BTreeMap::new(),
             admitted: BTreeMap::new(),
             answered: BTreeMap::new(),
-            confirming: None,
+            confirming: VecDeque::new(),
             asked: Vec::new(),
+            departed: BTreeSet::new(),
             proposed: None,
             exclusions: BTreeMap::new(),
             gather: None,
@@ -61,12 +64,14 @@ impl Leader {
     pub fn applied(&mut self, now: u64, view: &View) {
         self.heard.retain(|node, _| view.has(*node));
         self.admitted.retain(|node, _| view.has(*node));
+        self.departed.retain(|node| view.has(*node));
         for node in &view.members {
             self.admitted.entry(*node).or_insert(now);
         }
     }
 
-    /// Somebody asks for its lease. Gives the question to ask the voters, unless one is under way.
+    /// Somebody asks for its lease. Gives the question to ask the voters, unless one is under way. Slow voters are asked again, but
+    /// their late answers count: otherwise voters that are always late would cost everybody's leases.
     pub fn renewal(
         &mut self,
         now: u64,
@@ -75,12 +80,15 @@ impl Leader {
         question: u64,
         config: &Config,
     ) -> Option<u64> {
-        self.asked.push(Asked { node, sent_ns: renewal.sent_ns, epoch: renewal.epoch });
+        if !renewal.farewell {
+            self.asked.push(Asked { node, sent_ns: renewal.sent_ns, epoch: renewal.epoch });
+        }
         self.heard.insert(node, (now, renewal));
-        if self.confirming.is_some_and(|(_, read)| now < read + 2 * config.round_trip_ns) {
+        let lately = |&(_, read): &(u64, u64)| now < read + 2 * config.round_trip_ns;
+        if self.asked.is_empty() || self.confirming.back().is_some_and(lately) {
             return None;
         }
-        self.confirming = Some((question, now));
+        self.confirming.push_back((question, now));
         Some(question)
     }
 
@@ -90,11 +98,23 @@ impl Leader {
         self.asked.len() < MOST && (self.heard.len() < MOST || self.heard.contains_key(&node))
     }
 
+    /// Nobody uses anything through this node, and nobody ever will.
+    pub fn farewell(&mut self, node: Node) {
+        self.departed.insert(node);
+    }
+
+    pub fn has_departed(&self, node: Node) -> bool {
+        self.departed.contains(&node)
+    }
+
     /// A majority has confirmed the leadership: everybody who asked, and names the newest view, gets what is left of L since R.
     pub fn confirmed(&mut self, now: u64, question: u64, view: &View, config: &Config) -> Vec<Lease> {
-        let Some((_, read)) = self.confirming.take_if(|(asked, _)| *asked == question) else {
+        let Some(place) = self.confirming.iter().position(|&(asked, _)| asked == question) else {
             return Vec::new();
         };
+        // An answer to an older question would say less than this one.
+        let read = self.confirming[place].1;
+        self.confirming.drain(..=place);
         let duration_ns = (read + config.lease_ns).saturating_sub(now).min(config.lease_ns);
         let mut leases = Vec::new();
         for Asked { node, sent_ns, epoch } in self.asked.drain(..) {
@@ -109,8 +129,10 @@ impl Leader {
 
     /// The leadership was not confirmed in time: whoever asked must ask again.
     pub fn forget_old_question(&mut self, now: u64, config: &Config) {
-        if self.confirming.is_some_and(|(_, read)| now >= read + config.lease_ns) {
-            self.confirming = None;
+        while self.confirming.front().is_some_and(|&(_, read)| now >= read + config.lease_ns) {
+            self.confirming.pop_front();
+        }
+        if self.confirming.is_empty() {
             self.asked.clear();
         }
     }
@@ -136,11 +158,11 @@ impl Leader {
             return None;
         }
         let gone = self.gone(now, me, applied, config);
-        let mut members: Vec<Node> =
-            applied.members.iter().copied().filter(|node| !gone.contains(node)).collect();
-        let mut needed = !gone.is_empty() || self.needs_new_epoch(applied, me, config);
+        let stays = |node: &Node| !gone.contains(node) && !self.departed.contains(node);
+        let mut members: Vec<Node> = applied.members.iter().copied().filter(stays).collect();
+        let mut needed = members.len() < applied.members.len() || self.needs_new_epoch(applied, me, config);
         // Two lives of one member are never in a view together: this one has to wait for the exclusion of the other.
-        if !members.contains(&me) {
+        if !members.contains(&me) && !self.departed.contains(&me) {
             members.retain(|node| node.id != me.id);
             members.push(me);
             needed = true;
@@ -157,14 +179,14 @@ impl Leader {
         {
             return None;
         }
-        for node in &gone {
+        for node in gone.difference(&self.departed) {
             let times = self.exclusions.entry(node.id).or_insert((0, now));
             *times = (times.0 + 1, now);
         }
         let started =
             self.gather.as_ref().is_some_and(|gather| gather.started() && gather.view.epoch == applied.epoch);
         self.proposed = Some((applied.epoch + 1, now));
-        Some(applied.next(members, me, self.term, started))
+        Some(applied.next(members, &self.departed, me, self.term, started))
     }
 
     /// Members that have fallen silent, and one end of each link that carries nothing.

@@ -12,8 +12,11 @@
 //! | [`view`] | [`View`]: who is here, who coordinates, who is missing |
 //! | `views` | freeze, report, start |
 //! | `leader`, `gather` | what a leader does: leases, exclusions, joins; reports and the wait for the missing |
+//! | `leave` | a planned leave, which nobody waits for |
 //! | `link` | exactly once and in order between two members of a view |
+//! | [`parts`] | long lists in short frames |
 //! | `lock`, `locks`, `instance` | one lock at one member: local queue, holds, the algorithm's sites |
+//! | `table` | all locks of a view, by name |
 //! | `session`, `clients` | a client's session at its member |
 //! | `guard` | what another member says is looked at before it is believed |
 //! | [`client`] | [`ClientSession`]: the client's half |
@@ -36,13 +39,16 @@ pub mod history;
 mod ids;
 mod instance;
 mod leader;
+mod leave;
 mod link;
 mod lock;
 mod locks;
 pub mod member;
 pub mod messages;
+pub mod parts;
 mod session;
 pub mod survey;
+mod table;
 pub mod view;
 mod views;
 
@@ -50,10 +56,11 @@ pub use client::{ClientSession, Progress};
 pub use config::Config;
 pub use fence::Fence;
 pub use flaws::Flaw;
-pub use guard::{LONGEST_NAME, LONGEST_TAG, MOST_MEMBERS, MOST_PERMITS};
+pub use guard::{LONGEST_TAG, MOST_MEMBERS};
 pub use ids::{Acquisition, Kind, LockName, MemberId, Node, SessionId};
 pub use link::Packet;
 pub use member::Member;
 pub use messages::*;
-pub use survey::{Because, LockStatus, Table, Who, Why, why};
+pub use parts::Part;
+pub use survey::{Because, LockStatus, Table, Who, Why, waiters, why};
 pub use view::View;

@@ -1,9 +1,9 @@
 //! One named lock at one member: its instance in the present view, its local queue, its local holds.
 
-use crate::instance::{Instance, Sent, Start, Steps, slots};
+use crate::instance::{Instance, Play, Sent, slots};
 use crate::{Acquisition, Fence, LockName, Tag, Words};
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
-use alloc::vec;
 use alloc::vec::Vec;
 use lockkeeper_core::{Ask, Mode, MutualExclusion};
 
@@ -12,25 +12,49 @@ use lockkeeper_core::{Ask, Mode, MutualExclusion};
 pub(crate) struct Waiter {
     pub acquisition: Acquisition,
     pub mode: Mode,
+    pub patience_until_ns: Option<u64>,
     pub longest_hold_ns: Option<u64>,
     pub tag: Tag,
     /// Orders waiters over all locks of the member.
     pub order: u64,
+    pub since_ns: u64,
 }
 
 /// Somebody at this member who holds the lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Hold {
-    /// Whose; several where a session holds it several times.
-    pub acquisitions: Vec<Acquisition>,
+    /// Whose; nobody's once it is over and only the report of a frozen member says otherwise: then it goes after the start.
+    pub acquisition: Option<Acquisition>,
+    /// Further ones, where a session holds it several times.
+    pub again: Vec<Acquisition>,
     pub slot: usize,
     pub mode: Mode,
     pub fence: Option<Fence>,
     pub tag: Tag,
-    /// Over, but still in the report of a frozen member: it goes after the start.
-    pub ended: bool,
+    pub since_ns: u64,
+    /// When it is taken back because it lasts too long.
+    pub longest_until_ns: Option<u64>,
     /// Taken back: free from this time on, or once the client gives it back.
     pub revoked_until_ns: Option<u64>,
+}
+
+impl Hold {
+    pub fn acquisitions(&self) -> impl Iterator<Item = Acquisition> + '_ {
+        self.acquisition.iter().chain(&self.again).copied()
+    }
+
+    pub fn is_of(&self, acquisition: Acquisition) -> bool {
+        self.acquisitions().any(|held| held == acquisition)
+    }
+
+    /// One of its acquisitions is over.
+    pub fn end(&mut self, acquisition: Acquisition) {
+        if self.acquisition == Some(acquisition) {
+            self.acquisition = self.again.pop();
+        } else {
+            self.again.retain(|held| *held != acquisition);
+        }
+    }
 }
 
 /// Where one of this member's sites stands.
@@ -47,14 +71,17 @@ enum Slot {
 pub(crate) struct Grant {
     pub acquisition: Acquisition,
     pub fence: Option<Fence>,
-    pub longest_hold_ns: Option<u64>,
+    pub patience_until_ns: Option<u64>,
+    pub longest_until_ns: Option<u64>,
 }
 
-/// What a lock wants done after it was looked after.
-#[derive(Debug)]
+/// What a lock wants done after it was looked after. The member uses it again and again.
+#[derive(Clone, Debug)]
 pub(crate) struct Wants<M> {
     pub grants: Vec<Grant>,
     pub sends: Vec<Sent<Words<M>>>,
+    /// Which slots the algorithm has let in, with their stamps.
+    pub entered: Vec<(usize, u64)>,
     /// Somebody could be let in if the lease ran.
     pub parked: bool,
     /// Nobody can be let in in this epoch any more.
@@ -63,44 +90,47 @@ pub(crate) struct Wants<M> {
 
 impl<M> Default for Wants<M> {
     fn default() -> Self {
-        Self { grants: Vec::new(), sends: Vec::new(), parked: false, clock_full: false }
+        let (grants, sends, entered) = (Vec::new(), Vec::new(), Vec::new());
+        Self { grants, sends, entered, parked: false, clock_full: false }
     }
 }
 
 /// What a lock must know to let somebody in.
 #[derive(Clone, Copy)]
 pub(crate) struct Rules {
+    pub now: u64,
     pub epoch: u64,
     pub lease_runs: bool,
     pub local_in_a_row: u32,
     pub largest_clock: u64,
 }
 
-/// A lock at one member.
+/// A lock at one member. A member knows millions: what most of them do not need is elsewhere.
 #[derive(Clone, Debug)]
 pub(crate) struct Lock<P: MutualExclusion> {
-    /// `None` in a view in which this member has had nothing to do with the lock, and while frozen.
-    instance: Option<Instance<P>>,
+    pub name: LockName,
+    /// `None` if this member has had nothing to do with the lock in this view.
+    pub instance: Option<Instance<P>>,
+    /// `None` while nobody here holds the lock or waits for it.
+    pub active: Option<Box<Active>>,
+}
+
+/// What somebody at this member has to do with a lock.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Active {
     slots: Vec<Slot>,
     pub queue: VecDeque<Waiter>,
     pub holds: Vec<Hold>,
     /// Local entries since the last one that came from the algorithm.
     in_a_row: u32,
+    /// Where the table lists this lock among those that are not at rest.
+    pub place: usize,
 }
 
-impl<P: MutualExclusion> Lock<P> {
-    pub fn new(name: &LockName) -> Self {
-        let slots = vec![Slot::Idle; slots(name.kind)];
-        Self { instance: None, slots, queue: VecDeque::new(), holds: Vec::new(), in_a_row: 0 }
-    }
-
-    pub fn has_instance(&self) -> bool {
-        self.instance.is_some()
-    }
-
+impl Active {
     /// Whether nobody here has anything to do with the lock.
-    pub fn is_idle(&self) -> bool {
-        self.queue.is_empty() && self.holds.is_empty() && self.slots.iter().all(|slot| *slot == Slot::Idle)
+    pub fn is_at_rest(&self) -> bool {
+        !self.is_busy() && self.slots.iter().all(|slot| *slot == Slot::Idle)
     }
 
     /// Whether a new wish would not be the first in line.
@@ -108,77 +138,95 @@ impl<P: MutualExclusion> Lock<P> {
         !self.queue.is_empty() || !self.holds.is_empty()
     }
 
-    /// Begins the instance of a view, with this member's own holds inside.
-    pub fn start(&mut self, start: &Start<'_>, wants: &mut Wants<P::Message>) {
-        let mut steps = Steps::default();
-        self.slots.fill(Slot::Idle);
-        let one_slot = self.slots.len() == 1;
-        for (number, hold) in self.holds.iter_mut().enumerate() {
-            hold.slot = if one_slot { 0 } else { number };
-        }
-        for &(place, mode, units) in &start.holders {
-            if place == start.place {
-                let units = (units as usize).min(self.slots.len());
-                self.slots[..units].fill(Slot::Inside(mode, None));
-            }
-        }
-        self.in_a_row = 0;
-        self.instance = Some(Instance::start(start, &mut steps));
-        self.take(steps, wants);
-    }
-
-    /// Forgets the instance: its view is over.
-    pub fn stop(&mut self) {
-        self.instance = None;
-        self.slots.fill(Slot::Idle);
-    }
-
     /// What this lock adds to the report: mode and units.
     pub fn held(&self) -> Option<(Mode, u32)> {
-        let modes = self.holds.iter().map(|hold| hold.mode);
-        let mode = modes.min()?;
+        let mode = self.holds.iter().map(|hold| hold.mode).min()?;
         let units = if self.slots.len() == 1 { 1 } else { self.holds.len() as u32 };
         Some((mode, units))
     }
 
+    pub fn hold_mut(&mut self, acquisition: Acquisition) -> Option<&mut Hold> {
+        self.holds.iter_mut().find(|hold| hold.is_of(acquisition))
+    }
+}
+
+impl<P: MutualExclusion> Lock<P> {
+    pub fn new(name: LockName) -> Self {
+        Self { name, instance: None, active: None }
+    }
+
+    pub fn is_busy(&self) -> bool {
+        self.active.as_ref().is_some_and(|active| active.is_busy())
+    }
+
+    /// Gives it a queue and holds: empty ones, or those of the view before.
+    pub fn activate(&mut self, mut active: Box<Active>) {
+        active.slots.clear();
+        active.slots.resize(slots(self.name.kind), Slot::Idle);
+        active.in_a_row = 0;
+        self.active = Some(active);
+    }
+
+    /// Begins the instance of a view, with this member's own holds inside, which it is given so many of.
+    pub fn start(&mut self, own: Option<(Mode, u32)>, play: &mut Play<P>, wants: &mut Wants<P::Message>) {
+        if let Some(active) = &mut self.active {
+            let one_slot = active.slots.len() == 1;
+            for (number, hold) in active.holds.iter_mut().enumerate() {
+                hold.slot = if one_slot { 0 } else { number };
+            }
+            if let Some((mode, units)) = own {
+                let units = (units as usize).min(active.slots.len());
+                active.slots[..units].fill(Slot::Inside(mode, None));
+            }
+        }
+        self.instance = Some(Instance::start(&self.name, play, wants));
+        self.take_entered(wants);
+    }
+
     /// Tells whether the message made sense.
-    pub fn message(&mut self, sent: Sent<Words<P::Message>>, wants: &mut Wants<P::Message>) -> bool {
-        let mut steps = Steps::default();
-        let taken = self.instance.as_mut().is_none_or(|instance| instance.message(sent, &mut steps));
-        self.take(steps, wants);
+    pub fn message(
+        &mut self,
+        sent: Sent<Words<P::Message>>,
+        play: &mut Play<P>,
+        wants: &mut Wants<P::Message>,
+    ) -> bool {
+        let taken = self.instance.as_mut().is_none_or(|instance| instance.message(sent, play, wants));
+        self.take_entered(wants);
         taken
     }
 
-    fn take(&mut self, steps: Steps<P::Message>, wants: &mut Wants<P::Message>) {
-        wants.sends.extend(steps.sends);
-        for (slot, stamp) in steps.entered {
-            if let Slot::Asked(mode) = self.slots[slot] {
-                self.slots[slot] = Slot::Inside(mode, Some(stamp));
-                self.in_a_row = 0;
+    fn take_entered(&mut self, wants: &mut Wants<P::Message>) {
+        for (slot, stamp) in wants.entered.drain(..) {
+            if let Some(active) = &mut self.active
+                && let Slot::Asked(mode) = active.slots[slot]
+            {
+                active.slots[slot] = Slot::Inside(mode, Some(stamp));
+                active.in_a_row = 0;
             }
         }
     }
 
-    fn input(&mut self, slot: usize, ask: Ask, wants: &mut Wants<P::Message>) {
-        let mut steps = Steps::default();
+    fn input(&mut self, slot: usize, ask: Ask, play: &mut Play<P>, wants: &mut Wants<P::Message>) {
         let instance = self.instance.as_mut().expect("whoever is looked after has an instance");
-        instance.input(slot, ask, &mut steps);
-        self.take(steps, wants);
+        instance.input(slot, ask, play, wants);
+        self.take_entered(wants);
     }
 
     /// Lets in whoever can be let in, leaves where nobody is left, asks for whoever waits: until there is nothing to do.
-    pub fn look_after(&mut self, name: &LockName, rules: Rules, wants: &mut Wants<P::Message>) {
-        if self.instance.is_none() {
-            return;
-        }
+    pub fn look_after(&mut self, rules: Rules, play: &mut Play<P>, wants: &mut Wants<P::Message>) {
         loop {
             let mut changed = false;
-            for slot in 0..self.slots.len() {
-                changed |= match self.slots[slot] {
-                    Slot::Inside(mode, fresh) => self.serve(name, slot, mode, fresh, rules, wants),
+            let mut slot = 0;
+            while let Some(active) = &self.active
+                && let Some(&standing) = active.slots.get(slot)
+                && self.instance.is_some()
+            {
+                changed |= match standing {
+                    Slot::Inside(mode, fresh) => self.serve(slot, mode, fresh, rules, play, wants),
                     Slot::Asked(_) => false,
-                    Slot::Idle => self.ask(slot, wants),
+                    Slot::Idle => self.ask(slot, play, wants),
                 };
+                slot += 1;
             }
             if !changed {
                 return;
@@ -187,79 +235,85 @@ impl<P: MutualExclusion> Lock<P> {
     }
 
     /// Asks for the first waiter for whom nobody has asked yet.
-    fn ask(&mut self, slot: usize, wants: &mut Wants<P::Message>) -> bool {
-        let asked = self.slots.iter().filter(|slot| matches!(slot, Slot::Asked(_))).count();
-        let Some(mode) = self.queue.get(asked).map(|waiter| waiter.mode) else { return false };
-        self.slots[slot] = Slot::Asked(mode);
-        self.input(slot, Ask::Request(mode), wants);
+    fn ask(&mut self, slot: usize, play: &mut Play<P>, wants: &mut Wants<P::Message>) -> bool {
+        let Some(active) = &mut self.active else { return false };
+        let asked = active.slots.iter().filter(|slot| matches!(slot, Slot::Asked(_))).count();
+        let Some(mode) = active.queue.get(asked).map(|waiter| waiter.mode) else { return false };
+        active.slots[slot] = Slot::Asked(mode);
+        self.input(slot, Ask::Request(mode), play, wants);
         true
     }
 
     /// A slot that is inside: lets the next one in, or leaves.
     fn serve(
         &mut self,
-        name: &LockName,
         slot: usize,
         mode: Mode,
         fresh: Option<u64>,
         rules: Rules,
+        play: &mut Play<P>,
         wants: &mut Wants<P::Message>,
     ) -> bool {
-        let used = self.holds.iter().filter(|hold| hold.slot == slot);
+        let Some(active) = &mut self.active else { return false };
+        let used = active.holds.iter().filter(|hold| hold.slot == slot);
         let (empty, shared) =
             used.fold((true, true), |(_, shared), hold| (false, shared && hold.mode == Mode::Shared));
-        let front = self.queue.front().map(|waiter| waiter.mode);
+        let front = active.queue.front().map(|waiter| waiter.mode);
         let fits = match front {
             None => false,
             Some(Mode::Shared) => {
-                (empty || shared) && (mode == Mode::Shared || name.kind.sharing().knows(Mode::Shared))
+                (empty || shared) && (mode == Mode::Shared || self.name.kind.sharing().knows(Mode::Shared))
             }
             Some(Mode::Exclusive) => empty && mode == Mode::Exclusive,
         };
-        if fits && (fresh.is_some() || self.in_a_row < rules.local_in_a_row) {
-            return self.let_in(name, slot, mode, fresh, rules, wants);
+        if fits && (fresh.is_some() || active.in_a_row < rules.local_in_a_row) {
+            return self.let_in(slot, mode, fresh, rules, wants);
         }
         if empty {
-            self.slots[slot] = Slot::Idle;
-            self.input(slot, Ask::Release, wants);
+            active.slots[slot] = Slot::Idle;
+            self.input(slot, Ask::Release, play, wants);
         }
         empty
     }
 
     fn let_in(
         &mut self,
-        name: &LockName,
         slot: usize,
         mode: Mode,
         fresh: Option<u64>,
         rules: Rules,
         wants: &mut Wants<P::Message>,
     ) -> bool {
+        let (Some(active), Some(instance)) = (&mut self.active, &mut self.instance) else { return false };
         if !rules.lease_runs {
             wants.parked = true;
             return false;
         }
-        let instance = self.instance.as_mut().expect("whoever is inside has an instance");
         let clock = fresh.unwrap_or_else(|| instance.stamp(slot));
         let fence = (clock <= rules.largest_clock).then(|| Fence::new(rules.epoch, clock)).flatten();
         let Some(fence) = fence else {
             wants.clock_full = true;
             return false;
         };
-        self.slots[slot] = Slot::Inside(mode, None);
-        self.in_a_row = self.in_a_row.saturating_add(1);
-        let waiter = self.queue.pop_front().expect("the caller has seen it");
+        let Some(waiter) = active.queue.pop_front() else { return false };
+        active.slots[slot] = Slot::Inside(mode, None);
+        active.in_a_row = active.in_a_row.saturating_add(1);
         // A permit says nothing about the other permits: it has no fence.
-        let fence = name.kind.sharing().conflict(Mode::Exclusive, Mode::Exclusive).then_some(fence);
+        let conflicts = self.name.kind.sharing().conflict(Mode::Exclusive, Mode::Exclusive);
+        let fence = conflicts.then_some(fence);
         let acquisition = waiter.acquisition;
-        wants.grants.push(Grant { acquisition, fence, longest_hold_ns: waiter.longest_hold_ns });
-        self.holds.push(Hold {
-            acquisitions: vec![acquisition],
+        let longest_until_ns = waiter.longest_hold_ns.map(|longest| rules.now.saturating_add(longest));
+        let patience_until_ns = waiter.patience_until_ns;
+        wants.grants.push(Grant { acquisition, fence, patience_until_ns, longest_until_ns });
+        active.holds.push(Hold {
+            acquisition: Some(acquisition),
+            again: Vec::new(),
             slot,
             mode: waiter.mode,
             fence,
             tag: waiter.tag,
-            ended: false,
+            since_ns: rules.now,
+            longest_until_ns,
             revoked_until_ns: None,
         });
         true

@@ -1,108 +1,142 @@
 //! A member looks after its locks: instances on demand, messages to other members, grants to clients.
 
-use crate::guard::known;
-use crate::instance::{Sent, Start};
+use crate::instance::Sent;
 use crate::link::Link;
-use crate::lock::{Rules, Wants};
+use crate::lock::Rules;
 use crate::member::{Due, Member, Message};
 use crate::session::Stage;
-use crate::{Body, Flaw, LockMessage, LockName, Out, ToClient, Words};
+use crate::table::LockId;
+use crate::{Body, Flaw, Kind, LockMessage, Node, Note, Out, ToClient, Words};
+use alloc::vec::Vec;
 use lockkeeper_core::{MutualExclusion, SiteId};
 
 impl<P: MutualExclusion> Member<P> {
-    /// Makes the lock's instance of this view, if there is none yet. `own` tells that somebody here wants the lock.
-    pub(crate) fn ensure_instance(
-        &mut self,
-        now: u64,
-        name: &LockName,
-        own: bool,
-        out: &mut Out<Message<P>>,
-    ) {
-        let Some(view) = self.running() else { return };
-        let (members, place) = (view.members.len(), view.site(self.me).map_or(0, SiteId::index));
-        let held = self.start_holds.get(name).map_or(&[][..], |held| held);
-        let at = |node| view.site(node).map(SiteId::index);
-        let holders = held.iter().filter_map(|held| Some((at(held.node)?, held.mode, held.units))).collect();
-        let mut holders: alloc::vec::Vec<_> = holders;
-        if self.config.has(Flaw::ReportChanges)
-            && self.locks.get(name).is_none_or(|lock| lock.holds.is_empty())
-        {
-            holders.retain(|&(at, _, _)| at != place);
-        }
-        let start = Start { lock: name, members, place, holders, settings: &self.config.settings };
-        let lock = known(&mut self.locks, &mut self.slots, name);
-        if lock.has_instance() {
+    /// Makes the lock's instance of this view, if there is none yet. `own` tells that somebody here wants the lock. What it wants
+    /// done is left for [`Self::do_wants`].
+    pub(crate) fn ensure_instance(&mut self, id: LockId, own: bool) {
+        if self.locks.get(id).instance.is_some() {
             return;
         }
-        let mut wants = Wants::default();
-        lock.start(&start, &mut wants);
-        // A token that travels unasked is not asked for: its home must be told that it is wanted.
-        let (home, free) = (name.home(members), start.holders.is_empty());
-        if own && P::ABOUT.perpetual && name.kind == crate::Kind::Mutex && home != place && free {
-            wants.sends.push(Sent {
-                from: SiteId::new(place),
-                to: SiteId::new(home),
-                clock: 0,
-                words: Words::Wake,
-            });
+        let Some(view) = self.running() else { return };
+        let at = |node| view.site(node).map(SiteId::index);
+        let holders = self.locks.holders_at_start(id);
+        let mut holders: Vec<_> =
+            holders.filter_map(|held| Some((at(held.node)?, held.mode, held.units))).collect();
+        holders.sort_unstable();
+        let Some(play) = &mut self.play else { return };
+        let lock = self.locks.get_mut(id);
+        let held = lock.active.as_ref().is_some_and(|active| !active.holds.is_empty());
+        if self.config.has(Flaw::ReportChanges) && !held {
+            holders.retain(|&(at, _, _)| at != play.place);
         }
-        self.grant_wants(now, name, wants, out);
+        let own_hold = holders.iter().find(|&&(at, _, _)| at == play.place);
+        let (own_hold, free) = (own_hold.map(|&(_, mode, units)| (mode, units)), holders.is_empty());
+        play.holders = holders;
+        lock.start(own_hold, play, &mut self.wants);
+        // A token that travels unasked is not asked for: its home must be told that it is wanted.
+        let home = lock.name.home(play.members);
+        if own && P::ABOUT.perpetual && lock.name.kind == Kind::Mutex && home != play.place && free {
+            let (from, to) = (SiteId::new(play.place), SiteId::new(home));
+            self.wants.sends.push(Sent { from, to, clock: 0, words: Words::Wake });
+        }
     }
 
     /// Lets in whoever can be let in, and asks for whoever waits.
-    pub(crate) fn look_after(&mut self, now: u64, name: &LockName, out: &mut Out<Message<P>>) {
+    pub(crate) fn look_after(&mut self, now: u64, id: LockId, out: &mut Out<Message<P>>) {
         let Some(epoch) = self.running().map(|view| view.epoch) else { return };
-        let Some(lock) = self.locks.get(name) else { return };
-        if !lock.has_instance() && lock.is_busy() {
-            self.ensure_instance(now, name, true, out);
+        if self.locks.get(id).is_busy() {
+            self.ensure_instance(id, true);
         }
         let rules = Rules {
+            now,
             epoch,
             lease_runs: now < self.lease_until_ns || self.config.has(Flaw::GrantsWithoutLease),
             local_in_a_row: self.config.local_in_a_row,
             largest_clock: self.config.largest_clock,
         };
-        let Some(lock) = self.locks.get_mut(name) else { return };
-        let mut wants = Wants::default();
-        lock.look_after(name, rules, &mut wants);
-        if lock.is_idle() && self.config.has(Flaw::IdleInstanceDropped) {
-            self.locks.remove(name);
+        let Some(play) = &mut self.play else { return };
+        let lock = self.locks.get_mut(id);
+        lock.look_after(rules, play, &mut self.wants);
+        self.locks.rest(id);
+        if self.config.has(Flaw::IdleInstanceDropped) && self.locks.get(id).active.is_none() {
+            self.locks.get_mut(id).instance = None;
         }
-        self.grant_wants(now, name, wants, out);
+        self.do_wants(now, id, out);
+    }
+
+    /// A message of the lock's algorithm arrives.
+    pub(crate) fn lock_message(
+        &mut self,
+        now: u64,
+        sender: Node,
+        message: LockMessage<Message<P>>,
+        out: &mut Out<Message<P>>,
+    ) {
+        match self.check_lock_message(sender, &message) {
+            Ok(()) => self.deliver(now, sender, message, out),
+            Err(why) => out.notes.push(Note::Refused { from: sender, why }),
+        }
+    }
+
+    pub(crate) fn deliver(
+        &mut self,
+        now: u64,
+        sender: Node,
+        message: LockMessage<Message<P>>,
+        out: &mut Out<Message<P>>,
+    ) {
+        let LockMessage { lock, from, to, clock, words } = message;
+        let id = self.locks.entry(&lock);
+        self.ensure_instance(id, false);
+        let Some(play) = &mut self.play else { return };
+        if !self.locks.get_mut(id).message(Sent { from, to, clock, words }, play, &mut self.wants) {
+            let why = "a message that no correct member can have sent to this lock";
+            out.notes.push(Note::Refused { from: sender, why });
+        }
+        self.look_after(now, id, out);
     }
 
     /// Does what a lock wants done.
-    pub(crate) fn grant_wants(
-        &mut self,
-        now: u64,
-        name: &LockName,
-        wants: Wants<Message<P>>,
-        out: &mut Out<Message<P>>,
-    ) {
-        let slots = crate::instance::slots(name.kind);
-        for Sent { from, to, clock, words } in wants.sends {
-            let Some(view) = self.running() else { break };
-            let Some(&node) = view.members.get(to.index() / slots) else { continue };
-            let epoch = view.epoch;
-            let message = LockMessage { lock: name.clone(), from, to, clock, words };
-            let link = self.links.entry(node).or_insert_with(|| Link::new(now));
-            let packet = link.send(now, message);
-            self.send(node, Body::Link { epoch, packet }, out);
+    pub(crate) fn do_wants(&mut self, now: u64, id: LockId, out: &mut Out<Message<P>>) {
+        let mut wants = core::mem::take(&mut self.wants);
+        for sent in wants.sends.drain(..) {
+            self.send_lock_message(now, id, sent, out);
         }
-        for grant in wants.grants {
+        for grant in wants.grants.drain(..) {
             let (session, number) = (grant.acquisition.session, grant.acquisition.number);
-            if let Some(state) = self.sessions.get_mut(&session) {
-                state.acquisitions.insert(number, Stage::Held(name.clone()));
+            let Some(state) = self.sessions.get_mut(&session) else { continue };
+            state.acquisitions.insert(number, Stage::Held(id));
+            let birth = state.birth;
+            if let Some(at) = grant.patience_until_ns {
+                self.due.remove(&(at, Due::Patience(grant.acquisition)));
             }
-            let birth = self.birth(session);
-            if let Some(longest) = grant.longest_hold_ns {
-                self.due.insert((now.saturating_add(longest), Due::LongestHold(grant.acquisition)));
+            if let Some(at) = grant.longest_until_ns {
+                self.due.insert((at, Due::LongestHold(grant.acquisition)));
             }
             out.clients.push((session, ToClient::Granted { birth, number, fence: grant.fence }));
         }
-        if wants.parked {
-            self.parked.insert(name.clone());
+        if core::mem::take(&mut wants.parked) {
+            self.parked.insert(id);
         }
-        self.clock_full |= wants.clock_full;
+        self.clock_full |= core::mem::take(&mut wants.clock_full);
+        self.wants = wants;
+    }
+
+    fn send_lock_message(
+        &mut self,
+        now: u64,
+        id: LockId,
+        sent: Sent<Words<Message<P>>>,
+        out: &mut Out<Message<P>>,
+    ) {
+        let Sent { from, to, clock, words } = sent;
+        let lock = self.locks.get(id).name.clone();
+        let Some(view) = self.running() else { return };
+        let Some(&node) = view.members.get(to.index() / crate::instance::slots(lock.kind)) else { return };
+        let epoch = view.epoch;
+        let message = LockMessage { lock, from, to, clock, words };
+        let link = self.links.entry(node).or_insert_with(|| Link::new(now));
+        let packet = link.send(now, message);
+        self.send(node, Body::Link { epoch, packet }, out);
     }
 }

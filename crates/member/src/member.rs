@@ -1,13 +1,18 @@
 //! A member.
 
+use crate::instance::Play;
 use crate::leader::Leader;
+use crate::leave::Leave;
 use crate::link::Link;
-use crate::lock::Lock;
+use crate::lock::Wants;
+use crate::parts::{Arriving, Parted};
 use crate::session::Session;
+use crate::table::{Chunk, LockId, Locks};
 use crate::{
-    Acquisition, Body, Config, Event, Flaw, Frame, Held, LockMessage, LockName, MemberId, Node, Note, Out,
-    PortEvent, PortRequest, Renewal, Report, SessionId, Table, View,
+    Acquisition, Body, Config, Event, Flaw, Frame, Held, Holding, LockMessage, MemberId, Node, Note, Out,
+    PortEvent, PortRequest, Renewal, SessionId, Table, View,
 };
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -18,12 +23,21 @@ use lockkeeper_core::MutualExclusion;
 pub(crate) enum Standing {
     /// In no view yet.
     Outside,
-    /// Frozen for this view, which has not started here. The report was made when the member froze first.
-    Wedged(View, Report),
+    /// Frozen for this view, which has not started here.
+    Wedged(View, Box<Frozen>),
     /// In this view.
     Running(View),
     /// This life is over.
     Excluded,
+}
+
+/// What a frozen member knows.
+#[derive(Clone, Debug)]
+pub(crate) struct Frozen {
+    /// What was held here when the member froze first: this does not change until a start.
+    pub report: Parted<Holding>,
+    /// The start, as far as it has arrived.
+    pub start: Arriving<Held>,
 }
 
 /// What happens at a certain time.
@@ -46,7 +60,7 @@ pub(crate) type Message<P> = <P as lockkeeper_core::Protocol>::Message;
 ///    fast or slow by at most [`Config::drift_ppm`]. Read it AFTER the event arrived.
 /// 3. Then do everything in [`Out`]. Frames may be lost, repeated, reordered; they are never changed.
 /// 4. Send a tick no later than [`wake_ns`](Self::wake_ns), as soon as the machine lets it.
-/// 5. On [`Note::Excluded`], drop the member and begin another life.
+/// 5. On [`Note::Excluded`](crate::Note::Excluded), drop the member and begin another life; on [`Note::Left`](crate::Note::Left), drop it.
 ///
 /// # What consensus must do
 /// 6. Decide one view for each epoch: a proposal takes effect only if its epoch is one more than the last one's, and its
@@ -54,6 +68,7 @@ pub(crate) type Message<P> = <P as lockkeeper_core::Protocol>::Message;
 /// 7. Tell each life of a member the newest view and where the leader is. Tell of views in order. Tell of [`PortEvent::Leading`] only once an entry of that term is applied, so that the
 ///    leader knows every view decided before it led.
 /// 8. Answer [`PortRequest::Confirm`] only if a majority said AFTER the question that it knows of no later term.
+/// 9. On [`PortRequest::StepDown`], let another voter lead where one can. Nothing but speed depends on it.
 #[derive(Clone, Debug)]
 pub struct Member<P: MutualExclusion> {
     pub(crate) config: Config,
@@ -69,19 +84,21 @@ pub struct Member<P: MutualExclusion> {
     pub(crate) lease_until_ns: u64,
     pub(crate) leader_hint: Option<MemberId>,
     pub(crate) leader: Option<Leader>,
+    pub(crate) leave: Option<Leave>,
     pub(crate) questions: u64,
     pub(crate) links: BTreeMap<Node, Link<LockMessage<Message<P>>>>,
     /// Frames of views that have not started here: unacknowledged until they have.
     pub(crate) early: Vec<Frame<Message<P>>>,
-    pub(crate) locks: BTreeMap<LockName, Lock<P>>,
-    /// How many sites this member plays or could play for all of them.
-    pub(crate) slots: usize,
-    /// Who held what when the view started.
-    pub(crate) start_holds: BTreeMap<LockName, Vec<Held>>,
+    pub(crate) locks: Locks<P>,
+    /// What all locks of the present view share.
+    pub(crate) play: Option<Play<P>>,
+    pub(crate) wants: Wants<Message<P>>,
+    /// Tables of old views, which go bit by bit.
+    pub(crate) old_locks: Vec<Chunk<P>>,
     pub(crate) sessions: BTreeMap<SessionId, Session>,
     pub(crate) due: BTreeSet<(u64, Due)>,
     /// Locks at which somebody could be let in if the lease ran.
-    pub(crate) parked: BTreeSet<LockName>,
+    pub(crate) parked: BTreeSet<LockId>,
     pub(crate) clock_full: bool,
     pub(crate) order: u64,
     pub(crate) births: u64,
@@ -125,13 +142,14 @@ impl<P: MutualExclusion> Member<P> {
             lease_until_ns: 0,
             leader_hint: None,
             leader: None,
-            // No two lives ask the same question: an answer to the last life, still under way, must not pass for one to this.
-            questions: me.incarnation << 32,
+            leave: None,
+            questions: 0,
             links: BTreeMap::new(),
             early: Vec::new(),
-            locks: BTreeMap::new(),
-            slots: 0,
-            start_holds: BTreeMap::new(),
+            locks: Locks::new(me.incarnation),
+            play: None,
+            wants: Wants::default(),
+            old_locks: Vec::new(),
             sessions: BTreeMap::new(),
             due: BTreeSet::new(),
             parked: BTreeSet::new(),
@@ -183,6 +201,7 @@ impl<P: MutualExclusion> Member<P> {
             Event::Tick => {}
             Event::Peers(peers) => self.peers(now, peers),
             Event::Connected(peer) => self.resend(now, 0, Some(peer), out),
+            Event::Leave { patience_ns } => self.leave(now, patience_ns, out),
             Event::Revoke(acquisition) => self.revoke(now, acquisition, out),
             Event::Survey => self.survey(now, out),
         }
@@ -250,15 +269,18 @@ impl<P: MutualExclusion> Member<P> {
             Body::Join => {
                 self.joiners.insert(from, now);
             }
-            Body::Freeze(view) => self.freeze(from, view, out),
-            Body::Report { epoch, report } => self.reported(now, from, epoch, report, out),
-            Body::Start { epoch, holds } => self.start(now, from, epoch, holds, out),
+            Body::Freeze { view, part } => self.freeze(from, view, part, out),
+            Body::Report { epoch, installed, part } => {
+                self.reported(now, from, epoch, (installed, part), out);
+            }
+            Body::Start { epoch, part } => self.start(now, from, epoch, part, out),
+            Body::More { epoch, part } => self.send_start(from, epoch, part, out),
             Body::Link { .. } => self.linked(now, frame, out),
             Body::Ask { question } => {
-                let table = self.table();
-                self.send(from, Body::Tell { question, table }, out);
+                let (table, left_out) = crate::survey::cut(self.table(now));
+                self.send(from, Body::Tell { question, table, left_out }, out);
             }
-            Body::Tell { question, table } => self.told(from, question, table, out),
+            Body::Tell { question, table, left_out } => self.told(from, question, (table, left_out), out),
         }
     }
 
@@ -274,6 +296,9 @@ impl<P: MutualExclusion> Member<P> {
             PortEvent::Leading { term } => {
                 self.leader = Some(Leader::new(term, now));
                 self.leader_hint = Some(self.me.id);
+                // Its own lease came from the leader before, and nobody has renewed it since.
+                self.next_renewal_ns = now;
+                self.next_beat_ns = now;
                 if self.config.has(Flaw::TwoCoordinators) && self.applied.epoch > 0 {
                     self.begin_gather(self.applied.clone(), self.applied.clone(), out);
                 }
@@ -301,6 +326,7 @@ impl<P: MutualExclusion> Member<P> {
 
     /// Everything that only needs time.
     fn ticks(&mut self, now: u64, out: &mut Out<Message<P>>) {
+        self.old_locks.pop();
         while self.due.first().is_some_and(|&(at, _)| at <= now) {
             if let Some((_, due)) = self.due.pop_first() {
                 self.is_due(now, due, out);
@@ -315,8 +341,14 @@ impl<P: MutualExclusion> Member<P> {
             self.next_renewal_ns = now + self.config.renewal_ns;
             self.ask_for_lease(now, out);
         }
+        self.ask_for_start(out);
+        self.go_on_leaving(now, out);
+        let leaves = self.hands_on(now, out);
         if let Some(mut leader) = self.leader.take() {
             leader.forget_old_question(now, &self.config);
+            if leaves {
+                leader.farewell(self.me);
+            }
             let proposal = leader.proposal(now, self.me, &self.applied, &self.joiners, &self.config);
             self.leader = Some(leader);
             out.port.extend(proposal.map(PortRequest::Propose));
@@ -325,10 +357,11 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
-    fn ask_for_lease(&mut self, now: u64, out: &mut Out<Message<P>>) {
+    pub(crate) fn ask_for_lease(&mut self, now: u64, out: &mut Out<Message<P>>) {
         let remembered = 4 * self.config.renewal_ns;
         self.joiners.retain(|_, heard| now <= *heard + remembered);
         let epoch = match &self.standing {
+            Standing::Outside if self.leave.is_some() => return,
             Standing::Outside => {
                 self.joiners.insert(self.me, now);
                 for id in self.config.peers.clone() {
@@ -360,6 +393,7 @@ impl<P: MutualExclusion> Member<P> {
                 .map(|(&node, _)| node)
                 .collect(),
             clock_full: self.clock_full,
+            farewell: self.said_farewell(),
         };
         self.send_to(leader, None, Body::Renew(renewal), out);
     }
@@ -374,6 +408,10 @@ impl<P: MutualExclusion> Member<P> {
         }
         // Whoever has missed the freeze or the start is told again.
         let behind = renewal.installed < view.epoch;
+        // The leader itself goes by another way: see `hands_on`.
+        if renewal.farewell && from != self.me {
+            leader.farewell(from);
+        }
         self.questions += 1;
         let (question, term) = (self.questions, leader.term);
         if leader.renewal(now, from, renewal, question, &self.config).is_some() {
@@ -397,11 +435,14 @@ impl<P: MutualExclusion> Member<P> {
 
     /// The lease is counted from when its renewal was sent: the answer may have been under way for any time.
     fn renewed(&mut self, now: u64, sent_ns: u64, duration_ns: u64, out: &mut Out<Message<P>>) {
+        if self.said_farewell() {
+            return;
+        }
         let from = if self.config.has(Flaw::LeaseFromArrival) { now } else { sent_ns.min(now) };
         self.lease_until_ns = self.lease_until_ns.max(from + duration_ns);
         if self.lease_until_ns > now {
             for lock in core::mem::take(&mut self.parked) {
-                self.look_after(now, &lock, out);
+                self.look_after(now, lock, out);
             }
         }
     }
@@ -414,11 +455,5 @@ impl<P: MutualExclusion> Member<P> {
         if epoch > known {
             self.exclude(out);
         }
-    }
-
-    pub(crate) fn exclude(&mut self, out: &mut Out<Message<P>>) {
-        self.standing = Standing::Excluded;
-        self.leader = None;
-        out.notes.push(Note::Excluded);
     }
 }

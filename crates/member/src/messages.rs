@@ -1,6 +1,6 @@
 //! What members, clients and consensus say to each other.
 
-use crate::{Acquisition, Fence, LockName, MemberId, Node, Packet, SessionId, Table, View};
+use crate::{Acquisition, Fence, LockName, MemberId, Node, Packet, Part, SessionId, Table, View};
 use alloc::string::String;
 use alloc::vec::Vec;
 use lockkeeper_core::algorithms::{k_mutual_exclusion, readers_writers};
@@ -40,20 +40,34 @@ pub enum Body<M> {
     /// To everybody: I am outside and want in.
     Join,
     /// From the coordinator: this view is decided; stop, and report.
-    Freeze(View),
+    Freeze {
+        /// The view.
+        view: View,
+        /// From which part of the report on; those before have arrived.
+        part: u32,
+    },
     /// The answer.
     Report {
         /// Of the freeze.
         epoch: u64,
+        /// The newest view that started here.
+        installed: u64,
         /// What this member holds.
-        report: Report,
+        part: Part<Holding>,
     },
     /// From the coordinator: go on from here.
     Start {
         /// The view that starts.
         epoch: u64,
         /// Who holds what.
-        holds: Vec<Held>,
+        part: Part<Held>,
+    },
+    /// To the coordinator: the start goes on from this part; those before have arrived.
+    More {
+        /// The view that starts.
+        epoch: u64,
+        /// Which part.
+        part: u32,
     },
     /// Inside a view: exactly once, in order.
     Link {
@@ -71,8 +85,10 @@ pub enum Body<M> {
     Tell {
         /// To which question.
         question: u64,
-        /// All that is held or waited for at this member.
+        /// What is held or waited for at this member.
         table: Table,
+        /// How many locks more there are, for which the frame has no room.
+        left_out: u64,
     },
 }
 
@@ -91,6 +107,8 @@ pub struct Renewal {
     pub joiners: Vec<Node>,
     /// A lock's clock is full: only a new view helps.
     pub clock_full: bool,
+    /// Nobody uses anything through this member, and nobody ever will: it wants no lease, but a view without it.
+    pub farewell: bool,
 }
 
 /// What a member held when it froze. It never changes until the next start.
@@ -99,7 +117,25 @@ pub struct Report {
     /// The newest view that started here.
     pub installed: u64,
     /// What is held by clients of this member.
-    pub holds: Vec<(LockName, Mode, u32)>,
+    pub holds: Vec<Holding>,
+}
+
+/// A lock that clients of a member hold.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Holding {
+    /// Which.
+    pub lock: LockName,
+    /// How.
+    pub mode: Mode,
+    /// How many permits of it.
+    pub units: u32,
+}
+
+impl Holding {
+    /// About how many bytes it takes in a frame.
+    pub(crate) fn bytes(&self) -> usize {
+        self.lock.name.len() + 16
+    }
 }
 
 /// A lock that is held at the start of a view.
@@ -113,6 +149,13 @@ pub struct Held {
     pub mode: Mode,
     /// How many permits of it.
     pub units: u32,
+}
+
+impl Held {
+    /// About how many bytes it takes in a frame.
+    pub(crate) fn bytes(&self) -> usize {
+        self.lock.name.len() + 32
+    }
 }
 
 /// A message of one lock's algorithm.
@@ -193,6 +236,8 @@ pub enum ToMember {
     Acquire {
         /// The number of the acquisition.
         number: u64,
+        /// The client has heard how every acquisition below this number ended.
+        settled: u64,
         /// What is wanted.
         wish: Wish,
     },
@@ -262,6 +307,8 @@ pub enum Ended {
     Revoked,
     /// This lock cannot be asked for in this way.
     Refused,
+    /// The member is leaving: ask another one.
+    Leaving,
 }
 
 /// What consensus tells a member. The port's duties are numbered at [`Member`](crate::Member).
@@ -297,6 +344,11 @@ pub enum PortRequest {
         /// The term.
         term: u64,
     },
+    /// This process leaves: let another one lead, if one can, and do not make it the leader again. Asked until it is so.
+    StepDown {
+        /// The term that is to end.
+        term: u64,
+    },
 }
 
 /// What happens to a member.
@@ -315,6 +367,11 @@ pub enum Event<M> {
     Peers(Vec<MemberId>),
     /// A connection to that member is back: what it has not acknowledged goes there again, at once.
     Connected(MemberId),
+    /// This life is to end in order: [`Note::Left`] says when it has. Nobody is let in from now on.
+    Leave {
+        /// For how long clients may keep what they hold; after that they are promised nothing more, and what was promised is waited out.
+        patience_ns: u64,
+    },
     /// An operator takes a lock away from this acquisition, at its member.
     Revoke(Acquisition),
     /// Somebody wants to see what is held and waited for, everywhere.
@@ -357,8 +414,17 @@ pub enum Note {
     },
     /// This life of the member is over: drop it, and begin another.
     Excluded,
+    /// This life of the member is over, as [`Event::Leave`] wanted.
+    Left,
     /// The answer to [`Event::Survey`]: what each member told. Whoever is in the view and not here did not answer in time.
     Survey(Vec<(Node, Table)>),
+    /// Before such an answer: a member holds and waits for so many locks more than it could tell.
+    LeftOut {
+        /// Which member.
+        node: Node,
+        /// How many.
+        locks: u64,
+    },
 }
 
 /// All that a step can do. The driver owns it and uses it again.

@@ -1,14 +1,15 @@
 //! A client's session, as its member keeps it.
 
-use crate::{Birth, Config, Ended, Flaw, LockName};
+use crate::table::LockId;
+use crate::{Birth, Config, Ended, Flaw};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 /// Where an acquisition stands.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
-    Waiting(LockName),
-    Held(LockName),
+    Waiting(LockId),
+    Held(LockId),
     Over(Ended),
 }
 
@@ -50,11 +51,23 @@ impl Session {
     /// The client has heard how everything below ended: it need not be remembered. Gives what is open nevertheless: a wish that was
     /// under way for so long that it began again in a session that was over. Nobody wants it.
     pub fn settle(&mut self, below: u64) -> Vec<u64> {
-        self.settled = self.settled.max(below);
-        let settled = self.settled;
-        self.revoked = self.revoked.split_off(&settled);
-        self.acquisitions.retain(|&number, stage| number >= settled || !matches!(stage, Stage::Over(_)));
-        self.acquisitions.range(..settled).map(|(&number, _)| number).collect()
+        if below <= self.settled {
+            return Vec::new();
+        }
+        self.settled = below;
+        while self.revoked.first().is_some_and(|&number| number < below) {
+            self.revoked.pop_first();
+        }
+        let mut open = Vec::new();
+        while let Some(first) = self.acquisitions.first_entry().filter(|first| *first.key() < below) {
+            let (number, stage) = first.remove_entry();
+            if !matches!(stage, Stage::Over(_)) {
+                open.push((number, stage));
+            }
+        }
+        let numbers = open.iter().map(|&(number, _)| number).collect();
+        self.acquisitions.extend(open);
+        numbers
     }
 
     /// Whether this number was never used.
@@ -62,10 +75,15 @@ impl Session {
         number >= self.settled && !self.acquisitions.contains_key(&number)
     }
 
+    /// Whether the session neither holds nor waits for anything.
+    pub fn is_done(&self) -> bool {
+        self.acquisitions.values().all(|stage| matches!(stage, Stage::Over(_)))
+    }
+
     /// What the session holds or waits for.
-    pub fn open(&self) -> Vec<(u64, LockName)> {
+    pub fn open(&self) -> Vec<(u64, LockId)> {
         let open = self.acquisitions.iter().filter_map(|(&number, stage)| match stage {
-            Stage::Waiting(lock) | Stage::Held(lock) => Some((number, lock.clone())),
+            Stage::Waiting(lock) | Stage::Held(lock) => Some((number, *lock)),
             Stage::Over(_) => None,
         });
         open.collect()

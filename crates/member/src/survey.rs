@@ -32,34 +32,41 @@ pub struct Who {
     pub tag: Tag,
     /// With which fence, if it holds.
     pub fence: Option<Fence>,
+    /// For how long it has held or waited, on its member's clock, when that member was asked.
+    pub for_ns: u64,
 }
 
 impl<P: MutualExclusion> Member<P> {
-    /// What the clients of this member hold and wait for.
-    pub fn table(&self) -> Table {
-        let busy = self.locks.iter().filter(|(_, lock)| lock.is_busy());
-        let status = busy.map(|(name, lock)| {
-            let held = lock.holds.iter().flat_map(|hold| {
-                let who = |&acquisition: &Acquisition| Who {
+    /// What the clients of this member hold and wait for, in the order of the locks' names.
+    pub fn table(&self, now: u64) -> Table {
+        let busy = self.locks.active().filter(|(_, _, active)| active.is_busy());
+        let status = busy.map(|(_, name, active)| {
+            let held = active.holds.iter().flat_map(|hold| {
+                hold.acquisitions().map(|acquisition| Who {
                     acquisition,
                     mode: hold.mode,
                     tag: hold.tag.clone(),
                     fence: hold.fence,
-                };
-                hold.acquisitions.iter().map(who)
+                    for_ns: now.saturating_sub(hold.since_ns),
+                })
             });
-            let waits = lock.queue.iter().map(|waiter| {
-                let (acquisition, mode, tag) = (waiter.acquisition, waiter.mode, waiter.tag.clone());
-                Who { acquisition, mode, tag, fence: None }
+            let waits = active.queue.iter().map(|waiter| Who {
+                acquisition: waiter.acquisition,
+                mode: waiter.mode,
+                tag: waiter.tag.clone(),
+                fence: None,
+                for_ns: now.saturating_sub(waiter.since_ns),
             });
             LockStatus { lock: name.clone(), holders: held.collect(), waiters: waits.collect() }
         });
-        status.collect()
+        let mut table: Table = status.collect();
+        table.sort_unstable_by(|one, other| one.lock.cmp(&other.lock));
+        table
     }
 
     /// Whether somebody here holds the lock or waits for it.
     pub fn is_busy(&self, lock: &LockName) -> bool {
-        self.locks.get(lock).is_some_and(crate::lock::Lock::is_busy)
+        self.locks.find(lock).is_some_and(|id| self.locks.get(id).is_busy())
     }
 
     /// Asks every member of the view.
@@ -74,11 +81,20 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
-    pub(crate) fn told(&mut self, from: Node, question: u64, table: Table, out: &mut Out<Message<P>>) {
+    pub(crate) fn told(
+        &mut self,
+        from: Node,
+        question: u64,
+        (table, left_out): (Table, u64),
+        out: &mut Out<Message<P>>,
+    ) {
         let members = self.running().map_or(0, |view| view.members.len());
         let Some(told) = self.surveys.get_mut(&question) else { return };
         if told.iter().all(|(node, _)| *node != from) {
             told.push((from, table));
+            if left_out > 0 {
+                out.notes.push(Note::LeftOut { node: from, locks: left_out });
+            }
         }
         if told.len() >= members {
             self.end_survey(question, out);
@@ -91,6 +107,33 @@ impl<P: MutualExclusion> Member<P> {
             out.notes.push(Note::Survey(told));
         }
     }
+}
+
+/// What fits into a frame of a table, and how many locks are left out.
+pub(crate) fn cut(mut table: Table) -> (Table, u64) {
+    const MOST_BYTES: usize = 4 << 20;
+    let who = |who: &Who| 64 + who.tag.owner.len() + who.tag.purpose.len();
+    let mut bytes = 0;
+    let fits = table.iter().take_while(|row| {
+        bytes += 32 + row.lock.name.len() + row.holders.iter().chain(&row.waiters).map(who).sum::<usize>();
+        bytes <= MOST_BYTES
+    });
+    let fits = fits.count();
+    let left_out = table.len() - fits;
+    table.truncate(fits);
+    (table, left_out as u64)
+}
+
+/// Everybody who waits for a lock, over all members, whoever has waited longest first. Between clients of one member this is the order
+/// in which they are served; between members it is an approximation: who comes next there is the algorithm's decision.
+pub fn waiters<'a>(tables: &'a [(Node, Table)], lock: &LockName) -> Vec<(Node, &'a Who)> {
+    let rows = tables.iter().flat_map(|(node, table)| table.iter().map(move |row| (*node, row)));
+    let here = rows.filter(|(_, row)| row.lock == *lock);
+    let mut all: Vec<_> =
+        here.flat_map(|(node, row)| row.waiters.iter().map(move |who| (node, who))).collect();
+    // Stable: nobody overtakes another one at its own member.
+    all.sort_by_key(|(_, who)| core::cmp::Reverse(who.for_ns));
+    all
 }
 
 /// One step of an explanation: this one waits for that lock, which the other one holds.
@@ -164,12 +207,35 @@ mod tests {
 
     fn who(client: u64) -> Who {
         let acquisition = Acquisition { session: SessionId { client, number: 0 }, number: 0 };
-        Who { acquisition, mode: Mode::Exclusive, tag: Tag::default(), fence: None }
+        Who { acquisition, mode: Mode::Exclusive, tag: Tag::default(), fence: None, for_ns: 0 }
     }
 
     fn row(name: &str, holders: &[u64], waiters: &[u64]) -> LockStatus {
         let all = |clients: &[u64]| clients.iter().map(|&client| who(client)).collect();
         LockStatus { lock: LockName::mutex(name), holders: all(holders), waiters: all(waiters) }
+    }
+
+    #[test]
+    fn waiters_of_all_members_stand_in_one_line_and_none_overtakes_at_its_own() {
+        let node = |id| Node { id: MemberId(id), incarnation: 1 };
+        let waiting = |client, for_ns| Who { for_ns, ..who(client) };
+        let row = |waiters| LockStatus { lock: LockName::mutex("a"), holders: vec![], waiters };
+        let tables = [
+            (node(1), vec![row(vec![waiting(1, 9), waiting(2, 4)])]),
+            (node(2), vec![row(vec![waiting(3, 7), waiting(4, 7)])]),
+        ];
+        let line = waiters(&tables, &LockName::mutex("a"));
+        let clients: Vec<u64> = line.iter().map(|(_, who)| who.acquisition.session.client).collect();
+        assert_eq!(clients, [1, 3, 4, 2]);
+        assert_eq!(waiters(&tables, &LockName::mutex("b")), []);
+    }
+
+    #[test]
+    fn a_table_that_fits_no_frame_is_cut_and_says_so() {
+        let long = LockStatus { lock: LockName::mutex("x".repeat(1000)), holders: vec![], waiters: vec![] };
+        let (table, left_out) = cut(vec![long; 10_000]);
+        assert!(table.len() > 3_000 && left_out > 3_000 && table.len() as u64 + left_out == 10_000);
+        assert_eq!(cut(table.clone()), (table, 0));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Views: who is here, as the voters decided it.
 
 use crate::{MemberId, Node};
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use lockkeeper_core::SiteId;
 use serde::{Deserialize, Serialize};
@@ -18,7 +19,7 @@ pub struct View {
     pub coordinator: Node,
     /// ... in this term of its leadership and no other.
     pub term: u64,
-    /// Who may hold locks and is not in the view: nobody is let in until their leases are over.
+    /// Who may hold locks and is not in the view: nobody is let in until their leases are over. Whoever left in order is not here.
     pub missing: Vec<Node>,
 }
 
@@ -37,14 +38,21 @@ impl View {
     }
 
     /// The view that follows this one. `started` tells whether this one is known to have started; if not, whoever was
-    /// missing in it is missing still.
-    pub(crate) fn next(&self, mut members: Vec<Node>, coordinator: Node, term: u64, started: bool) -> Self {
+    /// missing in it is missing still. Whoever has `departed` in order holds nothing.
+    pub(crate) fn next(
+        &self,
+        mut members: Vec<Node>,
+        departed: &BTreeSet<Node>,
+        coordinator: Node,
+        term: u64,
+        started: bool,
+    ) -> Self {
         members.sort_unstable();
         let mut missing = self.members.clone();
         if !started {
             missing.extend(&self.missing);
         }
-        missing.retain(|node| !members.contains(node));
+        missing.retain(|node| !members.contains(node) && !departed.contains(node));
         missing.sort_unstable();
         missing.dedup();
         let epoch = self.epoch + 1;

@@ -1,15 +1,18 @@
 //! From one view to the next: freeze, report, start.
 
 use crate::gather::Gather;
-use crate::instance::Sent;
+use crate::instance::Play;
 use crate::link::Link;
-use crate::member::{Member, Message, Standing};
-use crate::{
-    Body, Flaw, Frame, Held, LockMessage, LockName, MemberId, Node, Note, Out, Packet, Report, View,
-};
-use alloc::collections::{BTreeMap, VecDeque};
+use crate::lock::Hold;
+use crate::member::{Frozen, Member, Message, Standing};
+use crate::parts::{Arriving, Parted};
+use crate::session::Stage;
+use crate::table::LockId;
+use crate::{Body, Flaw, Frame, Held, Holding, MemberId, Node, Note, Out, Packet, Part, Report, View};
+use alloc::boxed::Box;
+use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use lockkeeper_core::MutualExclusion;
+use lockkeeper_core::{MutualExclusion, SiteId};
 
 /// How many frames of views to come are kept; what is left out was not acknowledged, and comes again.
 const MOST_EARLY: usize = 4096;
@@ -44,25 +47,22 @@ impl<P: MutualExclusion> Member<P> {
         out.notes.push(Note::Wedged { epoch: view.epoch });
         // A member that is frozen already has reported: the report never changes until a start.
         let report = match core::mem::replace(&mut self.standing, Standing::Outside) {
-            Standing::Wedged(_, report) => report,
+            Standing::Wedged(_, frozen) => frozen.report,
             _ => self.report(),
         };
-        for lock in self.locks.values_mut() {
-            lock.stop();
-        }
         self.links.clear();
         self.parked.clear();
-        self.standing = Standing::Wedged(view, report);
+        self.standing = Standing::Wedged(view, Box::new(Frozen { report, start: Arriving::default() }));
     }
 
-    fn report(&self) -> Report {
-        let held = |(name, lock): (&LockName, &crate::lock::Lock<P>)| {
-            lock.held().map(|(mode, units)| (name.clone(), mode, units))
-        };
-        Report { installed: self.installed, holds: self.locks.iter().filter_map(held).collect() }
+    fn report(&self) -> Parted<Holding> {
+        let held = self.locks.active().filter_map(|(_, name, active)| {
+            active.held().map(|(mode, units)| Holding { lock: name.clone(), mode, units })
+        });
+        Parted::new(held.collect(), self.config.part_bytes, Holding::bytes)
     }
 
-    pub(crate) fn freeze(&mut self, from: Node, view: View, out: &mut Out<Message<P>>) {
+    pub(crate) fn freeze(&mut self, from: Node, view: View, part: u32, out: &mut Out<Message<P>>) {
         let two = self.config.has(Flaw::TwoCoordinators);
         if from != view.coordinator && !two {
             return;
@@ -73,16 +73,23 @@ impl<P: MutualExclusion> Member<P> {
             self.wedge(view.clone(), out);
         }
         self.learn(view.clone(), out);
-        let epoch = view.epoch;
+        let (epoch, installed) = (view.epoch, self.installed);
+        let unwedged;
         let report = match &self.standing {
-            Standing::Wedged(wedged, report) if wedged.epoch == epoch => report.clone(),
+            Standing::Wedged(wedged, frozen) if wedged.epoch == epoch => &frozen.report,
             Standing::Running(running) if self.config.has(Flaw::NoWedge) && running.epoch < epoch => {
-                self.report()
+                unwedged = self.report();
+                &unwedged
             }
             _ => return,
         };
-        out.notes.push(Note::Reported { epoch, report: report.clone() });
-        self.send(from, Body::Report { epoch, report }, out);
+        if part == 0 {
+            let report = Report { installed, holds: report.items.clone() };
+            out.notes.push(Note::Reported { epoch, report });
+        }
+        for part in report.parts(part).collect::<Vec<_>>() {
+            self.send(from, Body::Report { epoch, installed, part }, out);
+        }
     }
 
     pub(crate) fn begin_gather(&mut self, view: View, previous: View, out: &mut Out<Message<P>>) {
@@ -94,13 +101,13 @@ impl<P: MutualExclusion> Member<P> {
 
     /// Asks whoever has not reported yet.
     pub(crate) fn gather_again(&mut self, out: &mut Out<Message<P>>) {
-        let Some(gather) = self.leader.as_ref().and_then(|leader| leader.gather.as_ref()) else { return };
+        let Some(gather) = self.leader.as_mut().and_then(|leader| leader.gather.as_mut()) else { return };
         if gather.started() {
             return;
         }
-        let (view, silent) = (gather.view.clone(), gather.silent().collect::<Vec<_>>());
-        for node in silent {
-            self.send(node, Body::Freeze(view.clone()), out);
+        let (view, silent) = (gather.view.clone(), gather.silent());
+        for (node, part) in silent {
+            self.send(node, Body::Freeze { view: view.clone(), part }, out);
         }
     }
 
@@ -109,12 +116,15 @@ impl<P: MutualExclusion> Member<P> {
         now: u64,
         from: Node,
         epoch: u64,
-        report: Report,
+        (installed, part): (u64, Part<Holding>),
         out: &mut Out<Message<P>>,
     ) {
         let Some(gather) = self.leader.as_mut().and_then(|leader| leader.gather.as_mut()) else { return };
         if gather.view.epoch == epoch {
-            gather.report(from, report);
+            if let Some(part) = gather.report(from, installed, part) {
+                let view = gather.view.clone();
+                self.send(from, Body::Freeze { view, part }, out);
+            }
             self.try_start(now, out);
         }
     }
@@ -123,86 +133,139 @@ impl<P: MutualExclusion> Member<P> {
     pub(crate) fn try_start(&mut self, now: u64, out: &mut Out<Message<P>>) {
         let Some(leader) = &mut self.leader else { return };
         let Some(mut gather) = leader.gather.take() else { return };
-        let known = |node: Node| self.start_holds.values().flatten().any(|held| held.node == node);
-        let started = gather.started();
+        let known = |node: Node| self.locks.start_holds().iter().any(|held| held.node == node);
         let over = |node: Node| leader.lease_over_ns(node, &self.config);
-        let start = gather.start(now, &self.config, over, known).map(<[Held]>::to_vec);
+        let starts = gather.start(now, &self.config, over, known);
         let view = gather.view.clone();
+        let holds = gather.holds_at_start().filter(|_| starts).map(|start| start.items.clone());
         leader.gather = Some(gather);
-        if let Some(holds) = start.filter(|_| !started) {
+        if let Some(holds) = holds {
             let (epoch, members) = (view.epoch, view.members.clone());
-            out.notes.push(Note::Started { view, holds: holds.clone() });
+            out.notes.push(Note::Started { view, holds });
             for node in members {
-                self.send(node, Body::Start { epoch, holds: holds.clone() }, out);
+                self.send_start(node, epoch, 0, out);
             }
+        }
+    }
+
+    /// Sends the start, from this part on.
+    pub(crate) fn send_start(&mut self, to: Node, epoch: u64, first: u32, out: &mut Out<Message<P>>) {
+        let Some(gather) = self.leader.as_ref().and_then(|leader| leader.gather.as_ref()) else { return };
+        if gather.view.epoch != epoch || !gather.view.has(to) {
+            return;
+        }
+        let Some(start) = gather.holds_at_start() else { return };
+        for part in start.parts(first).collect::<Vec<_>>() {
+            self.send(to, Body::Start { epoch, part }, out);
         }
     }
 
     /// To the leader: a member's renewal shows that it has missed a freeze or a start.
     pub(crate) fn remind(&mut self, node: Node, out: &mut Out<Message<P>>) {
-        let Some(gather) = self.leader.as_mut().and_then(|leader| leader.gather.as_mut()) else { return };
+        let Some(gather) = self.leader.as_ref().and_then(|leader| leader.gather.as_ref()) else { return };
         if !gather.view.has(node) {
             return;
         }
         let (epoch, view) = (gather.view.epoch, gather.view.clone());
-        let holds = gather.holds_at_start().map(<[Held]>::to_vec);
-        self.send(node, Body::Freeze(view), out);
-        if let Some(holds) = holds {
-            self.send(node, Body::Start { epoch, holds }, out);
-        }
+        // The first part is enough: whoever has it already asks for what it lacks.
+        let body = match gather.holds_at_start().and_then(|start| start.parts(0).next()) {
+            Some(part) => Body::Start { epoch, part },
+            None => Body::Freeze { view, part: 0 },
+        };
+        self.send(node, body, out);
     }
 
-    /// The view starts: from the reports, then what came while frozen is applied, then local waiters ask, oldest first.
+    /// To a frozen member: a part of the start arrives. With the last one, the view starts.
     pub(crate) fn start(
         &mut self,
         now: u64,
         from: Node,
         epoch: u64,
-        holds: Vec<Held>,
+        part: Part<Held>,
         out: &mut Out<Message<P>>,
     ) {
         let unwedged = self.config.has(Flaw::NoWedge) && self.applied.epoch == epoch;
-        let view = match &self.standing {
-            Standing::Wedged(view, _) if view.epoch == epoch => view.clone(),
-            Standing::Running(view) if unwedged && view.epoch < epoch => self.applied.clone(),
-            _ => return,
-        };
-        if from != view.coordinator && !self.config.has(Flaw::TwoCoordinators) {
-            return;
+        let two = self.config.has(Flaw::TwoCoordinators);
+        match &mut self.standing {
+            Standing::Wedged(view, frozen) if view.epoch == epoch && (from == view.coordinator || two) => {
+                let more = frozen.start.take(part);
+                if frozen.start.is_complete() {
+                    let (view, holds) = (view.clone(), core::mem::take(&mut frozen.start.items));
+                    self.install(now, view, holds, out);
+                } else if more {
+                    let part = frozen.start.next();
+                    self.send(from, Body::More { epoch, part }, out);
+                }
+            }
+            Standing::Running(view) if unwedged && view.epoch < epoch && part.of == 1 => {
+                self.install(now, self.applied.clone(), part.items, out);
+            }
+            _ => {}
         }
+    }
+
+    /// Asks for the rest of a start of which nothing has come lately.
+    pub(crate) fn ask_for_start(&mut self, out: &mut Out<Message<P>>) {
+        if let Standing::Wedged(view, frozen) = &mut self.standing
+            && frozen.start.is_stuck()
+        {
+            let (to, epoch, part) = (view.coordinator, view.epoch, frozen.start.next());
+            self.send(to, Body::More { epoch, part }, out);
+        }
+    }
+
+    /// The view starts: from the reports, then what came while frozen is applied, then local waiters ask, oldest first.
+    fn install(&mut self, now: u64, view: View, holds: Vec<Held>, out: &mut Out<Message<P>>) {
+        let (epoch, members) = (view.epoch, view.members.len());
+        let place = view.site(self.me).map_or(0, SiteId::index);
+        let Ok(play) = Play::new(&self.config.settings, members, place) else { return self.exclude(out) };
         out.notes.push(Note::Installed { epoch });
         self.installed = epoch;
         self.links.clear();
+        self.parked.clear();
         self.clock_full = false;
-        self.start_holds = BTreeMap::new();
-        for held in holds {
-            self.start_holds.entry(held.lock.clone()).or_default().push(held);
-        }
         self.standing = Standing::Running(view);
-        // Instances go here and nowhere else: in a new epoch, fresh clocks are safe.
-        self.locks.retain(|_, lock| {
-            lock.stop();
-            lock.is_busy()
-        });
-        self.count_slots();
-        self.resume(now, out);
+        self.play = Some(play);
+        let busy = self.take_over_locks();
+        self.locks.held_at_start(holds);
+        self.resume(now, busy, out);
         self.take_early(now, epoch, out);
     }
 
-    fn resume(&mut self, now: u64, out: &mut Out<Message<P>>) {
-        let mut names: Vec<(u64, LockName)> = Vec::new();
-        for (name, lock) in &self.locks {
-            names.push((lock.queue.front().map_or(u64::MAX, |waiter| waiter.order), name.clone()));
-        }
-        names.sort();
-        for (_, name) in &names {
-            self.ensure_instance(now, name, true, out);
-            if let Some(lock) = self.locks.get_mut(name) {
-                lock.holds.retain(|hold| !hold.ended);
+    /// A table for the new view, with the locks that somebody here holds or waits for; gives these, with the order of their first
+    /// waiter. Instances go here and nowhere else: in a new epoch, fresh clocks are safe.
+    fn take_over_locks(&mut self) -> Vec<(u64, LockId)> {
+        let table = self.locks.next();
+        let mut old = core::mem::replace(&mut self.locks, table);
+        let active: Vec<LockId> = old.active().map(|(id, _, _)| id).collect();
+        let mut taken = Vec::with_capacity(active.len());
+        for id in active {
+            let Some(active) = old.deactivate(id).filter(|active| active.is_busy()) else { continue };
+            let id = self.locks.entry(&old.get(id).name);
+            for waiter in &active.queue {
+                self.set(waiter.acquisition, Stage::Waiting(id));
             }
+            for acquisition in active.holds.iter().flat_map(Hold::acquisitions) {
+                self.set(acquisition, Stage::Held(id));
+            }
+            taken.push((active.queue.front().map_or(u64::MAX, |waiter| waiter.order), id));
+            self.locks.adopt(id, active);
         }
-        for (_, name) in names {
-            self.look_after(now, &name, out);
+        self.old_locks.extend(old.into_chunks());
+        taken
+    }
+
+    fn resume(&mut self, now: u64, mut busy: Vec<(u64, LockId)>, out: &mut Out<Message<P>>) {
+        busy.sort_unstable();
+        for &(_, id) in &busy {
+            self.ensure_instance(id, true);
+            if let Some(active) = &mut self.locks.get_mut(id).active {
+                active.holds.retain(|hold| hold.acquisition.is_some());
+            }
+            self.do_wants(now, id, out);
+        }
+        for (_, id) in busy {
+            self.look_after(now, id, out);
         }
     }
 
@@ -259,38 +322,6 @@ impl<P: MutualExclusion> Member<P> {
         for message in delivered {
             self.lock_message(now, from, message, out);
         }
-    }
-
-    fn lock_message(
-        &mut self,
-        now: u64,
-        sender: Node,
-        message: LockMessage<Message<P>>,
-        out: &mut Out<Message<P>>,
-    ) {
-        if let Err(why) = self.check_lock_message(sender, &message) {
-            return out.notes.push(Note::Refused { from: sender, why });
-        }
-        self.deliver(now, sender, message, out);
-    }
-
-    fn deliver(
-        &mut self,
-        now: u64,
-        sender: Node,
-        message: LockMessage<Message<P>>,
-        out: &mut Out<Message<P>>,
-    ) {
-        let LockMessage { lock, from, to, clock, words } = message;
-        self.ensure_instance(now, &lock, false, out);
-        let Some(state) = self.locks.get_mut(&lock) else { return };
-        let mut wants = crate::lock::Wants::default();
-        if !state.message(Sent { from, to, clock, words }, &mut wants) {
-            let why = "a message that no correct member can have sent to this lock";
-            out.notes.push(Note::Refused { from: sender, why });
-        }
-        self.grant_wants(now, &lock, wants, out);
-        self.look_after(now, &lock, out);
     }
 
     /// Sends again what has waited for so long for its acknowledgement: to everybody, or to one member.

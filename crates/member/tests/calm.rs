@@ -19,6 +19,9 @@ struct Calm {
     surveys: Vec<Vec<(Node, Table)>>,
     views: u64,
     frames: u64,
+    left: Vec<usize>,
+    steps_down: bool,
+    decided: Option<View>,
 }
 
 impl Calm {
@@ -29,7 +32,17 @@ impl Calm {
             Member::new(Node { id: MemberId(id), incarnation: 1 }, config.clone(), 0).expect("good settings")
         };
         let members: Vec<_> = (1..=members).map(member).collect();
-        let mut calm = Self { now: 0, members, said: vec![], surveys: vec![], views: 0, frames: 0 };
+        let mut calm = Self {
+            now: 0,
+            members,
+            said: vec![],
+            surveys: vec![],
+            views: 0,
+            frames: 0,
+            left: vec![],
+            steps_down: false,
+            decided: None,
+        };
         calm.wait(10);
         calm.happens(0, Event::Port(PortEvent::Leading { term: 1 }));
         for member in 0..calm.members.len() {
@@ -50,11 +63,13 @@ impl Calm {
             for request in out.port.drain(..) {
                 match request {
                     PortRequest::Propose(view) => {
+                        self.decided = Some(view.clone());
                         let all = 0..self.members.len();
                         todo.extend(
                             all.map(|member| (member, Event::Port(PortEvent::Decided(view.clone())))),
                         );
                     }
+                    PortRequest::StepDown { .. } => self.steps_down = true,
                     PortRequest::Confirm { question, .. } => {
                         todo.push_back((member, Event::Port(PortEvent::Confirmed { question })));
                     }
@@ -63,6 +78,7 @@ impl Calm {
             for note in out.notes.drain(..) {
                 match note {
                     Note::Started { .. } => self.views += 1,
+                    Note::Left => self.left.push(member),
                     Note::Survey(tables) => self.surveys.push(tables),
                     _ => {}
                 }
@@ -98,7 +114,7 @@ impl Calm {
     }
 
     fn acquire(&mut self, member: usize, session: SessionId, number: u64, wish: &Wish) {
-        self.say(member, session, ToMember::Acquire { number, wish: wish.clone() });
+        self.say(member, session, ToMember::Acquire { number, settled: 0, wish: wish.clone() });
     }
 
     fn release(&mut self, member: usize, session: SessionId, number: u64) {
@@ -220,6 +236,11 @@ fn one_member_can_have_several_permits_and_readers_share() {
     assert!(calm.granted(a, 12) > calm.granted(b, 11));
     calm.acquire(0, a, 13, &Wish { mode: Mode::Shared, ..mutex("m") });
     assert_eq!(calm.ended(a, 13), Some(Ended::Refused));
+    let permits = |count| Wish::of(LockName { kind: Kind::Semaphore(count), name: "many".into() });
+    for (number, wish) in [(14, permits(0)), (15, permits(u32::MAX)), (16, mutex(&"x".repeat(5_000)))] {
+        calm.acquire(0, a, number, &wish);
+        assert_eq!(calm.ended(a, number), Some(Ended::Refused));
+    }
 }
 
 #[test]
@@ -313,7 +334,7 @@ fn what_is_unacknowledged_goes_again_as_soon_as_a_connection_is_back() {
     // Whichever member is not the lock's home asks the other one; that frame is lost.
     let mut out = Out::default();
     let asker = (0..2).find(|&member| {
-        let said = ToMember::Acquire { number: 1, wish: mutex("m") };
+        let said = ToMember::Acquire { number: 1, settled: 0, wish: mutex("m") };
         calm.members[member].handle(calm.now, Event::Client(sessions[member], said), &mut out);
         !out.frames.is_empty()
     });
@@ -323,4 +344,67 @@ fn what_is_unacknowledged_goes_again_as_soon_as_a_connection_is_back() {
     assert_eq!(out.frames, []);
     calm.members[asker].handle(calm.now, Event::Connected(other), &mut out);
     assert_eq!(out.frames, lost);
+}
+
+#[test]
+fn a_leave_waits_for_no_lease_and_takes_no_lock_from_those_who_stay() {
+    let mut calm = Calm::new(3, |_| {});
+    let (a, c) = (calm.session(0, 1), calm.session(2, 3));
+    calm.acquire(0, a, 1, &mutex("m"));
+    calm.acquire(2, c, 1, &mutex("m"));
+    calm.acquire(2, c, 2, &mutex("n"));
+    calm.happens(2, Event::Leave { patience_ns: u64::MAX });
+    assert_eq!(calm.ended(c, 1), Some(Ended::Leaving), "whoever waits is told to ask elsewhere");
+    calm.wait(5_000);
+    assert_eq!(calm.left, [], "a client holds a lock through it");
+    calm.release(2, c, 2);
+    // A fraction of the lease, which is 1200 ms.
+    calm.wait(200);
+    assert_eq!(calm.left, [2]);
+    assert_eq!(calm.members[0].running().map(|view| view.members.len()), Some(2));
+    let b = calm.session(1, 2);
+    calm.acquire(1, b, 1, &mutex("n"));
+    assert!(calm.granted(b, 1).is_some(), "the token came back with the view");
+    calm.acquire(1, b, 2, &mutex("m"));
+    assert_eq!(calm.granted(b, 2), None, "still held");
+    calm.release(0, a, 1);
+    assert!(calm.granted(b, 2) > calm.granted(a, 1));
+}
+
+#[test]
+fn a_leave_with_little_patience_waits_for_what_was_promised() {
+    let mut calm = Calm::new(3, |_| {});
+    let c = calm.session(2, 3);
+    calm.acquire(2, c, 1, &mutex("n"));
+    calm.wait(100);
+    calm.happens(2, Event::Leave { patience_ns: 0 });
+    calm.wait(500);
+    assert_eq!(calm.left, [], "the client may not have heard of it");
+    calm.wait(1_500);
+    assert_eq!(calm.left, [2]);
+}
+
+#[test]
+fn a_leader_that_leaves_lets_others_lead_and_the_last_one_goes_by_itself() {
+    let mut calm = Calm::new(2, |_| {});
+    calm.happens(0, Event::Leave { patience_ns: 0 });
+    calm.wait(500);
+    assert!(calm.steps_down && calm.left.is_empty());
+    calm.happens(0, Event::Port(PortEvent::Deposed));
+    calm.happens(1, Event::Port(PortEvent::Leading { term: 2 }));
+    calm.happens(0, Event::Port(PortEvent::Leader(Some(MemberId(2)))));
+    calm.wait(500);
+    assert_eq!(calm.left, [0]);
+    calm.happens(1, Event::Leave { patience_ns: 0 });
+    calm.wait(500);
+    assert_eq!(calm.left, [0, 1]);
+    // The next life knows that everybody left in order: it waits for nobody's lease, which would take 1200 ms.
+    let (me, config) = (Node { id: MemberId(2), incarnation: 2 }, Config::new([MemberId(2)]));
+    calm.members[1] = Member::new(me, config, calm.now).expect("good settings");
+    let last = calm.decided.clone().expect("views were decided");
+    assert_eq!((last.members.len(), last.missing.len()), (0, 0));
+    calm.happens(1, Event::Port(PortEvent::Decided(last)));
+    calm.happens(1, Event::Port(PortEvent::Leading { term: 3 }));
+    calm.wait(200);
+    assert_eq!(calm.members[1].running().map(|view| view.members.clone()), Some(vec![me]));
 }

@@ -138,6 +138,7 @@ impl<P: MutualExclusion> Hostile<P> {
                 PortRequest::Confirm { question, .. } => {
                     self.todo.push_back((member, Event::Port(PortEvent::Confirmed { question })));
                 }
+                PortRequest::StepDown { .. } => {}
             }
         }
         for note in out.notes.drain(..) {
@@ -279,7 +280,7 @@ impl<P: MutualExclusion> Hostile<P> {
             longest_hold_ns: [None, Some(0), Some(u64::MAX), Some(MS)][self.random.below(4)],
             reentrant: self.random.below(2) == 0,
             tag: Tag::default(),
-            ..Wish::of(LockName { kind, name })
+            ..Wish::of(LockName { kind, name: name.into() })
         };
         let number = number + self.now / (500 * MS) * 4;
         let said = match self.random.below(8) {
@@ -287,7 +288,7 @@ impl<P: MutualExclusion> Hostile<P> {
             1 | 2 => ToMember::Release { number },
             3 => ToMember::KeepAlive { sent_ns: u64::MAX, first: false, settled: number },
             4 => ToMember::KeepAlive { sent_ns: 0, first: true, settled: 0 },
-            _ => ToMember::Acquire { number, wish },
+            _ => ToMember::Acquire { number, settled: 0, wish },
         };
         self.todo.push_back((member, Event::Client(session, said)));
     }

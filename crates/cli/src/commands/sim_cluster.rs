@@ -21,7 +21,7 @@ pub struct Flags {
     #[arg(long, value_name = "N", default_value_t = 5, requires = "cluster", help_heading = "Clusters")]
     members: usize,
     /// What goes wrong: all, none, or some of crash, wipe, restart-all, pause, hiccup, cut, loss, duplicate, delay, drift,
-    /// leader and client, with commas between them.
+    /// leader, client, leave and revoke, with commas between them.
     #[arg(
         long,
         value_name = "FAULT,…",
@@ -102,6 +102,7 @@ fn print(report: &ClusterReport) {
     say!("entries      {}", report.entries);
     say!("views        {} started", report.views);
     say!("lost         {} sessions that held something, by their own or their member's fault", report.lost);
+    say!("leaves       {} in order", report.leaves);
     say!("frames       {} between members", report.frames);
     say!(
         "promises     {}",

@@ -7,6 +7,7 @@
 
 use super::{Inner, locked};
 use openraft::ServerState;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
@@ -37,7 +38,8 @@ impl Inner {
             }
             self.silence_ends();
             let (voter, leads) = self.standing();
-            if voter && !leads && self.raft.trigger().elect().await.is_err() {
+            let stands = voter && !leads && !self.steps_down.load(Ordering::Relaxed);
+            if stands && self.raft.trigger().elect().await.is_err() {
                 return;
             }
         }

@@ -41,7 +41,7 @@ use network::Network;
 use openraft::SnapshotPolicy;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use teller::Teller;
@@ -194,6 +194,8 @@ struct Inner {
     trouble: Mutex<Option<String>>,
     failure: watch::Sender<Option<String>>,
     nonsense: AtomicU64,
+    /// Whether this process is about to go, and leaves leading to others.
+    steps_down: AtomicBool,
     under_way: Arc<Semaphore>,
     /// Where it was started: proposals and questions may come from any thread.
     runtime: Handle,
@@ -258,6 +260,7 @@ impl Consensus {
             trouble: Mutex::default(),
             failure: watch::Sender::default(),
             nonsense: AtomicU64::new(0),
+            steps_down: AtomicBool::new(false),
             under_way: Arc::new(Semaphore::new(MOST_UNDER_WAY as usize)),
             runtime: Handle::current(),
         });
@@ -318,6 +321,17 @@ impl Consensus {
             }
             drop(permit);
         });
+    }
+
+    /// This process is about to go: another voter is to lead, if there is one, and this one does not stand again.
+    pub fn step_down(&self) {
+        let inner = &self.inner;
+        let metrics = inner.raft.metrics();
+        let me = inner.store.name();
+        if metrics.borrow().membership_config.voter_ids().any(|voter| voter != me) {
+            inner.steps_down.store(true, Ordering::Relaxed);
+            inner.raft.runtime_config().heartbeat(false);
+        }
     }
 
     /// A new life of the member begins: tells it the newest view, where the leader is, and, once a majority has said so, that it leads. What was

@@ -165,7 +165,8 @@ impl Incoming {
         read(&self.bytes[from..from + length]).map(Some)
     }
 
-    /// How much memory it has, for tests and for the curious.
+    /// How much memory it has.
+    #[cfg(test)]
     pub fn capacity(&self) -> usize {
         self.bytes.capacity()
     }

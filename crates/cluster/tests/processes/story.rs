@@ -30,7 +30,7 @@ pub enum What {
     Inside { until_ns: u64 },
     /// About to give the lock back.
     Leaves,
-    /// Told that the hold is lost, or found out.
+    /// Told that the hold is being lost, or found out: it uses it no more.
     Lost,
 }
 
@@ -100,7 +100,12 @@ impl Story {
                         hold.alone_until_ns = hold.alone_until_ns.min(at_ns);
                     }
                 }
-                What::Lost => *self.losses.entry(member).or_default() += 1,
+                What::Lost => {
+                    *self.losses.entry(member).or_default() += 1;
+                    if let Some((_, hold)) = open.get_mut(&hold) {
+                        hold.alone_until_ns = hold.alone_until_ns.min(at_ns);
+                    }
+                }
             }
         }
         for (lock, hold) in open.into_values() {

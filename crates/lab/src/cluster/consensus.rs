@@ -43,6 +43,8 @@ pub struct Consensus {
     voters: usize,
     /// Which voters have their disk.
     votes: Vec<bool>,
+    /// Who leaves, and leads only if nobody else can.
+    unwilling: Vec<bool>,
     term: u64,
     leader: Option<usize>,
     unwell_since_ns: Option<u64>,
@@ -66,6 +68,7 @@ impl Consensus {
             rng,
             voters,
             votes: vec![true; machines],
+            unwilling: vec![false; machines],
             term: 0,
             leader: None,
             unwell_since_ns: None,
@@ -98,10 +101,14 @@ impl Consensus {
 
     /// A new leader, if somebody can lead. What the old one had proposed may live on in the new one's log, or not.
     pub fn elect(&mut self, reach: &dyn Reach, later: &mut Vec<(u64, Later)>) {
-        let able: Vec<usize> = (0..self.voters).filter(|&voter| self.has_majority(voter, reach)).collect();
+        let mut able: Vec<usize> =
+            (0..self.voters).filter(|&voter| self.has_majority(voter, reach)).collect();
         if able.is_empty() {
             self.leader = None;
             return;
+        }
+        if able.iter().any(|&voter| !self.unwilling[voter]) {
+            able.retain(|&voter| !self.unwilling[voter]);
         }
         let leader = *self.rng.pick(&able);
         self.term += 1;
@@ -135,6 +142,7 @@ impl Consensus {
     /// A member begins another life: it must be told everything again.
     pub fn new_life(&mut self, machine: usize, later: &mut Vec<(u64, Later)>) {
         self.known[machine] = 0;
+        self.unwilling[machine] = false;
         self.hint[machine] = None;
         self.believes[machine] = None;
         let delay = self.soon();
@@ -179,6 +187,13 @@ impl Consensus {
             }
             PortRequest::Confirm { question, term } => {
                 later.push((delay, Later::Ask { machine, term, question }))
+            }
+            // The leader stops leading, and the others notice after a while.
+            PortRequest::StepDown { term } => {
+                if self.leader == Some(machine) && self.term == term {
+                    self.leader = None;
+                    self.unwilling[machine] = true;
+                }
             }
         }
     }

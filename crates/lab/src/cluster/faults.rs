@@ -31,6 +31,10 @@ pub enum Fault {
     Leader,
     /// Clients crash, pause and are cut off.
     Client,
+    /// A member leaves in order, and comes back.
+    Leave,
+    /// An operator takes a lock away from whoever holds it.
+    Revoke,
 }
 
 impl Fault {
@@ -48,6 +52,8 @@ impl Fault {
         Self::Drift,
         Self::Leader,
         Self::Client,
+        Self::Leave,
+        Self::Revoke,
     ];
 
     /// Its name.
@@ -65,6 +71,8 @@ impl Fault {
             Self::Drift => "drift",
             Self::Leader => "leader",
             Self::Client => "client",
+            Self::Leave => "leave",
+            Self::Revoke => "revoke",
         }
     }
 
@@ -86,7 +94,7 @@ impl Fault {
 
     /// Whether clients of members that are not hit must keep what they hold.
     pub(crate) fn spares_survivors(self) -> bool {
-        matches!(self, Self::Crash | Self::Hiccup | Self::Drift | Self::Duplicate)
+        matches!(self, Self::Crash | Self::Hiccup | Self::Drift | Self::Duplicate | Self::Leave)
     }
 }
 
@@ -107,6 +115,10 @@ pub enum Trouble {
     Cut { ways: Vec<(usize, usize)>, until_ns: u64 },
     /// The voters choose another leader.
     Leader,
+    /// Leaves in order; its clients may keep what they hold for so long.
+    Leave { machine: usize, patience_ns: u64 },
+    /// Takes a lock from one of its holders, the one at this place of all.
+    Revoke { place: usize },
 }
 
 /// Draws the troubles of a run, in the order of time.
@@ -163,6 +175,10 @@ fn trouble(
             add(Trouble::Cut { ways: ways(spec, member, rng), until_ns });
         }
         Fault::Leader => add(Trouble::Leader),
+        Fault::Leave => {
+            add(Trouble::Leave { machine: member, patience_ns: rng.below(1_500 * MS as usize) as u64 })
+        }
+        Fault::Revoke => add(Trouble::Revoke { place: rng.below(usize::MAX) }),
         Fault::Client => match rng.below(3) {
             0 => add(Trouble::Crash { machine: client, wipe: true, back_ns: until }),
             1 => add(Trouble::Pause { machine: client, until_ns: until + 500 * MS }),

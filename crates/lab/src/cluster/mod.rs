@@ -12,6 +12,7 @@
 //! | `net` | cuts, losses, repetitions, delays |
 //! | `consensus` | the model of the port |
 //! | `faults` | the schedule of what goes wrong |
+//! | `troubles` | how it happens, and passes |
 //! | `clients` | clients: what they want, how long they hold it |
 //! | [`watch`] | what must hold |
 
@@ -25,6 +26,7 @@ mod net;
 mod runner;
 mod sim;
 pub mod spec;
+mod troubles;
 pub mod watch;
 
 pub use faults::Fault;

@@ -45,6 +45,8 @@ pub struct ClusterReport {
     pub views: u64,
     /// How many sessions were lost with something held.
     pub lost: u64,
+    /// How many members left in order.
+    pub leaves: u64,
     /// Frames between members.
     pub frames: u64,
     /// What was broken.
@@ -141,6 +143,7 @@ fn report(spec: &ClusterSpec, seed: u64, outcomes: &[Outcome]) -> ClusterReport 
         entries: sum(|outcome| outcome.entries),
         views: sum(|outcome| outcome.views),
         lost: sum(|outcome| outcome.lost),
+        leaves: sum(|outcome| outcome.leaves),
         frames: sum(|outcome| outcome.frames),
         found: found.collect(),
     }

@@ -16,11 +16,11 @@ use lockkeeper_member::{
     ToMember, View,
 };
 
-type Message<P> = <P as Protocol>::Message;
+pub(super) type Message<P> = <P as Protocol>::Message;
 
 /// What happens next.
 #[derive(Clone, Debug)]
-enum What<M> {
+pub(super) enum What<M> {
     Frame(Frame<M>),
     ToMember { member: usize, session: SessionId, said: ToMember },
     ToClient { session: SessionId, said: ToClient },
@@ -41,21 +41,21 @@ pub type Trace<'a> = &'a mut dyn FnMut(Line<'_>);
 
 /// A cluster, its clients, and everything that can happen to them.
 pub struct Sim<'a, P: MutualExclusion> {
-    spec: &'a ClusterSpec,
-    now: u64,
+    pub(super) spec: &'a ClusterSpec,
+    pub(super) now: u64,
     queue: Queue<What<Message<P>>>,
-    machines: Vec<Machine>,
-    members: Vec<Option<Member<P>>>,
+    pub(super) machines: Vec<Machine>,
+    pub(super) members: Vec<Option<Member<P>>>,
     lives: u64,
     /// When each member's next tick is planned.
     tick_ns: Vec<u64>,
-    clients: Vec<Client>,
-    net: Net,
-    consensus: Consensus,
+    pub(super) clients: Vec<Client>,
+    pub(super) net: Net,
+    pub(super) consensus: Consensus,
     troubles: Vec<(u64, Trouble)>,
     /// Machines to which something has happened lately: until then nothing is promised to their clients.
-    hit_until_ns: Vec<u64>,
-    watch: Watch,
+    pub(super) hit_until_ns: Vec<u64>,
+    pub(super) watch: Watch,
     out: Out<Message<P>>,
     trace: Option<Trace<'a>>,
 }
@@ -126,18 +126,18 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         Ok(())
     }
 
-    fn after(&mut self, delay: u64, what: What<Message<P>>) {
+    pub(super) fn after(&mut self, delay: u64, what: What<Message<P>>) {
         self.queue.push(Time::from_ticks(self.now + delay), what);
     }
 
-    fn tell(&mut self, who: impl FnOnce() -> String, what: &dyn std::fmt::Debug) {
+    pub(super) fn tell(&mut self, who: impl FnOnce() -> String, what: &dyn std::fmt::Debug) {
         if let Some(trace) = &mut self.trace {
             trace((self.now, who(), what));
         }
     }
 
     /// A new life of a member: it knows nothing but its settings.
-    fn begin_life(&mut self, machine: usize) -> Result<(), String> {
+    pub(super) fn begin_life(&mut self, machine: usize) -> Result<(), String> {
         self.lives += 1;
         let node = Node { id: MemberId(machine as u32 + 1), incarnation: self.lives };
         let clock = self.machines[machine].clock.read(self.now);
@@ -188,7 +188,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             }),
             What::Trouble(number) => self.trouble(self.troubles[number].1.clone()),
             What::Back { machine, wipe } => self.back(machine, wipe),
-            What::Mend(ways) => ways.into_iter().for_each(|(from, to)| self.net.cut(from, to, false)),
+            What::Mend(ways) => ways.into_iter().for_each(|(from, to)| self.mend(from, to)),
         }
     }
 
@@ -197,7 +197,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
     }
 
     /// An event at a member's machine: now, later if it is paused, never if it is down.
-    fn at<T>(
+    pub(super) fn at<T>(
         &mut self,
         machine: usize,
         again: impl FnOnce(T) -> What<Message<P>>,
@@ -237,6 +237,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             self.watch.note(self.now, node, &note);
             match note {
                 Note::Started { view, .. } => self.check_leases(&view),
+                Note::Left => self.left(machine),
                 Note::Excluded => {
                     self.begin_life(machine).expect("the settings were good before");
                     self.consensus(|consensus, _, _, later, _| consensus.new_life(machine, later));
@@ -266,7 +267,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         }
     }
 
-    fn consensus(
+    pub(super) fn consensus(
         &mut self,
         act: impl FnOnce(&mut Consensus, u64, &dyn Reach, &mut Vec<(u64, Later)>, &mut Vec<(usize, PortEvent)>),
     ) {
@@ -390,51 +391,6 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             for delay in copies.into_iter().flatten() {
                 self.after(delay, What::ToMember { member, session, said: said.clone() });
             }
-        }
-    }
-
-    fn trouble(&mut self, trouble: Trouble) {
-        self.tell(|| "trouble".into(), &trouble);
-        // What a machine went through, its clients may feel for the time of a lease and a rejoining.
-        let recovery = 6_000 * MS;
-        match trouble {
-            Trouble::Crash { machine, wipe, back_ns } => {
-                self.hit_until_ns[machine] = back_ns + recovery;
-                if self.machines[machine].up {
-                    self.machines[machine].up = false;
-                    self.after(back_ns.saturating_sub(self.now), What::Back { machine, wipe });
-                }
-                if machine < self.spec.members {
-                    self.members[machine] = None;
-                } else {
-                    self.watch.leaves(machine - self.spec.members);
-                }
-            }
-            Trouble::Pause { machine, until_ns } => {
-                let state = &mut self.machines[machine];
-                state.paused_until_ns = state.paused_until_ns.max(until_ns);
-                self.hit_until_ns[machine] = until_ns + recovery;
-            }
-            Trouble::Cut { ways, until_ns } => {
-                ways.iter().for_each(|&(from, to)| self.net.cut(from, to, true));
-                self.after(until_ns.saturating_sub(self.now), What::Mend(ways));
-            }
-            Trouble::Leader => self.consensus(|consensus, _, reach, later, _| consensus.elect(reach, later)),
-        }
-    }
-
-    fn back(&mut self, machine: usize, wipe: bool) {
-        self.machines[machine].up = true;
-        self.machines[machine].paused_until_ns = 0;
-        if machine < self.spec.members {
-            self.begin_life(machine).expect("the settings were good before");
-            self.consensus(|consensus, _, _, later, _| consensus.restarted(machine, wipe, later));
-        } else {
-            let client = &mut self.clients[machine - self.spec.members];
-            client.errand = None;
-            client.new_session(self.now, self.spec.members);
-            client.wake_ns = self.now;
-            self.after(0, What::Look(machine - self.spec.members));
         }
     }
 

@@ -57,6 +57,8 @@ pub struct Outcome {
     pub views: u64,
     /// How many sessions were lost with something held.
     pub lost: u64,
+    /// How many members left in order.
+    pub leaves: u64,
     /// Frames between members.
     pub frames: u64,
     /// The first broken promise: when, which, and how.

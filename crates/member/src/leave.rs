@@ -1,0 +1,102 @@
+//! A planned leave: nobody waits for the lease of a member that has said farewell.
+//!
+//! A farewell is the member's word that nobody here uses anything, and that nobody ever will in this life: it has no hold, has
+//! given up its lease, and takes no other. The word cannot become untrue, so it may be late, repeated and told to any leader. It says
+//! nothing about other lives of the member. Its tokens need no care: the view without it starts every lock anew.
+
+use crate::member::{Member, Message, Standing};
+use crate::{Acquisition, Ended, Flaw, Node, Note, Out, PortRequest, SessionId};
+use alloc::vec::Vec;
+use lockkeeper_core::MutualExclusion;
+
+/// A member that is leaving.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Leave {
+    since_ns: u64,
+    /// Until then its clients may keep what they hold; then they are promised nothing more.
+    patience_until_ns: u64,
+    /// When it said that nobody here uses anything, and never will.
+    pub farewell_ns: Option<u64>,
+}
+
+impl<P: MutualExclusion> Member<P> {
+    /// The driver wants this life to end in order. Nobody is let in any more; whoever waits is told to ask elsewhere.
+    pub(crate) fn leave(&mut self, now: u64, patience_ns: u64, out: &mut Out<Message<P>>) {
+        let until = now.saturating_add(patience_ns);
+        if let Some(leave) = &mut self.leave {
+            leave.patience_until_ns = leave.patience_until_ns.min(until);
+        } else {
+            self.leave = Some(Leave { since_ns: now, patience_until_ns: until, farewell_ns: None });
+            for acquisition in self.waiting() {
+                self.cancel(now, acquisition, Ended::Leaving, out);
+            }
+        }
+        self.go_on_leaving(now, out);
+    }
+
+    /// Whether clients may still be promised something.
+    pub(crate) fn promises(&self, now: u64) -> bool {
+        self.leave.is_none_or(|leave| now < leave.patience_until_ns)
+    }
+
+    /// Whether this member has said that nobody here uses anything, and never will.
+    pub(crate) fn said_farewell(&self) -> bool {
+        self.leave.is_some_and(|leave| leave.farewell_ns.is_some())
+    }
+
+    fn waiting(&self) -> Vec<Acquisition> {
+        let waiters = self.locks.active().flat_map(|(_, _, active)| &active.queue);
+        waiters.map(|waiter| waiter.acquisition).collect()
+    }
+
+    /// Ends sessions that have nothing or were waited for, says farewell once nobody is left, and goes once nobody expects it.
+    pub(crate) fn go_on_leaving(&mut self, now: u64, out: &mut Out<Message<P>>) {
+        let Some(leave) = self.leave.filter(|leave| leave.farewell_ns.is_none()) else { return };
+        // A session without a hold ends whatever it was promised: a promise is worth nothing without a hold.
+        let over = now >= leave.patience_until_ns;
+        let ends = self
+            .sessions
+            .iter()
+            .filter(|(_, session)| session.is_done() || over && now >= session.promised_until_ns);
+        for id in ends.map(|(&id, _)| id).collect::<Vec<SessionId>>() {
+            self.end_session(now, id, out);
+        }
+        if matches!(self.standing, Standing::Outside) {
+            // Somebody may still remember its wish to join: a view that has it in would wait for its report.
+            if now >= leave.since_ns + 4 * self.config.renewal_ns {
+                self.exclude(out);
+            }
+            return;
+        }
+        let used =
+            !self.sessions.is_empty() || self.locks.active().any(|(_, _, active)| !active.holds.is_empty());
+        if used && !self.config.has(Flaw::LeavesInUse) {
+            return;
+        }
+        self.lease_until_ns = 0;
+        self.leave = Some(Leave { farewell_ns: Some(now), ..leave });
+        self.ask_for_lease(now, out);
+    }
+
+    /// A leader that leaves lets somebody else lead, and goes as others do. Whether it must do that by itself, because nobody else
+    /// is there or nobody takes over, is told.
+    pub(crate) fn hands_on(&self, now: u64, out: &mut Out<Message<P>>) -> bool {
+        let Some(since) = self.leave.and_then(|leave| leave.farewell_ns) else { return false };
+        let Some(leader) = &self.leader else { return false };
+        let stays = |node: &Node| *node != self.me && !leader.has_departed(*node);
+        if !self.applied.members.iter().any(stays) || now >= since + 8 * self.config.election_ns {
+            return true;
+        }
+        // Whoever leads next would have to decide another view in place of one that has not started.
+        if leader.gather.as_ref().is_none_or(|gather| gather.started()) {
+            out.port.push(PortRequest::StepDown { term: leader.term });
+        }
+        false
+    }
+
+    pub(crate) fn exclude(&mut self, out: &mut Out<Message<P>>) {
+        self.standing = Standing::Excluded;
+        self.leader = None;
+        out.notes.push(if self.leave.is_some() { Note::Left } else { Note::Excluded });
+    }
+}
