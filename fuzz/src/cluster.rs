@@ -46,7 +46,7 @@ impl<P: MutualExclusion> Cluster<P> {
             cluster.happens(member, Event::Client(session, said));
             for number in 0..3 {
                 let wish = Wish::of(LockName::mutex(format!("{number}")));
-                cluster.happens(member, Event::Client(session, ToMember::Acquire { number, wish }));
+                cluster.happens(member, Event::Client(session, ToMember::Acquire { number, settled: 0, wish }));
             }
         }
         cluster.wait();
@@ -80,6 +80,7 @@ impl<P: MutualExclusion> Cluster<P> {
                     PortRequest::Confirm { question, .. } => {
                         todo.push_back((member, Event::Port(PortEvent::Confirmed { question })));
                     }
+                    PortRequest::StepDown { .. } => {}
                 }
             }
         }

@@ -23,6 +23,9 @@ use tracing::Span;
 
 type Message<P> = <P as lockkeeper_core::Protocol>::Message;
 
+/// Why a member that leaves does not serve.
+pub(crate) const LEAVING: &str = "it is leaving its cluster, and lets nobody in; ask another one";
+
 /// What a wish comes to at once.
 pub(crate) enum Asked {
     /// Held, with this fence.
@@ -331,6 +334,10 @@ impl<P: MutualExclusion> Driver<P> {
             self.metrics.lost_leases.inc();
             tracing::warn!(member = %self.me, why, "locks were lost");
         }
+        // A member that leaves opens no sessions.
+        if state.leaving {
+            return;
+        }
         let (id, wishes) = (local.session.id(), local.session.wishes());
         let settled = local.session.settle();
         self.keep_alive(state, client);
@@ -350,6 +357,9 @@ impl<P: MutualExclusion> Driver<P> {
         let clients: Vec<u64> = state.locals.keys().copied().collect();
         for client in clients {
             let Some(local) = state.locals.get_mut(&client) else { continue };
+            if state.leaving && !local.session.is_alive() {
+                continue;
+            }
             if local.session.is_lost(now_ns()) {
                 let id = local.session.id();
                 // Nothing of it is used any more, so nobody needs to wait for what was promised.
@@ -429,6 +439,9 @@ impl<P: MutualExclusion> Engine for Driver<P> {
         let state = &mut *self.lock();
         if let Some(why) = &state.stopped {
             return Err(Error::Stopped(why.clone()));
+        }
+        if state.leaving {
+            return Err(Error::Stopped(String::from(LEAVING)));
         }
         let local = state.locals.get_mut(&client).expect("whoever asks has opened a session");
         let lock = wish.lock.clone();

@@ -83,6 +83,11 @@ impl ClientSession {
         self.lost
     }
 
+    /// Whether its member has ever promised anything.
+    pub fn is_alive(&self) -> bool {
+        self.alive
+    }
+
     /// Whether the acquisition may be used at this moment.
     pub fn may_use(&self, now: u64, number: u64) -> bool {
         let held = matches!(self.acquisitions.get(&number), Some(Progress::Held(_)));
