@@ -122,9 +122,7 @@ fn refuse<T>(how: Ended, name: &str) -> Result<Result<T, Ended>> {
         Ended::Refused => Err(Error::BadOption(format!(
             "`{name}` cannot be asked for in this way, or this member knows as many locks as it may"
         ))),
-        Ended::Leaving => Err(Error::Stopped(String::from(
-            "it is leaving its cluster, and lets nobody in; ask another one",
-        ))),
+        Ended::Leaving => Err(Error::Stopped(String::from(LEAVING))),
         how => Ok(Err(how)),
     }
 }

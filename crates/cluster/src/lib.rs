@@ -50,4 +50,4 @@ pub use lockkeeper_member::{
 };
 pub use member::{Member, Voters};
 pub use net::authority::{self, Authority};
-pub use net::tls::Tls;
+pub use net::tls::{Pem, Tls};
