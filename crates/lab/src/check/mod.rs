@@ -10,7 +10,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`store`] | the states seen so far, packed |
+//! | [`store`], [`rows`] | the states seen so far, packed |
 //! | [`search`] | breadth-first search over them, on all cores |
 //! | [`machine`] | what can be searched: machines that exchange messages |
 //! | [`kernel`], [`intern`] | their states and messages as small numbers; each local step is taken once |
@@ -34,6 +34,7 @@ pub mod machine;
 pub mod mutex;
 pub mod net;
 pub mod reduce;
+pub mod rows;
 pub mod search;
 pub mod seen;
 pub mod shift;

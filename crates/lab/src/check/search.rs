@@ -5,7 +5,7 @@
 //! the number of threads. Which way to a state is found first does: so only a search by one thread tells the run that
 //! leads to a breach. It is a shortest one, and a function of the model alone.
 
-use super::store::{MOST_SLOTS, Put, Rows, Shard, hash_of};
+use super::store::{Incoming, MOST_SLOTS, Put, Shard, hash_of};
 use std::ops::Range;
 
 /// Into so many parts the store is divided for several threads. A thread alone uses the first only.
@@ -432,7 +432,7 @@ fn shard_of(hash: u64, shards: usize) -> usize {
 
 /// What one worker found.
 struct Finds<A, B> {
-    by_shard: Vec<Rows>,
+    by_shard: Vec<Incoming>,
     generated: u64,
     bounded: bool,
     /// The first thing that is wrong: where, by which action if not by itself, and what.
@@ -441,7 +441,7 @@ struct Finds<A, B> {
 
 impl<A, B> Finds<A, B> {
     fn new(shards: usize) -> Self {
-        let by_shard = (0..shards).map(|_| Rows::default()).collect();
+        let by_shard = (0..shards).map(|_| Incoming::default()).collect();
         Self { by_shard, generated: 0, bounded: false, wrong: None }
     }
 
@@ -454,7 +454,7 @@ impl<A, B> Finds<A, B> {
         index: usize,
         numbers: Range<u32>,
     ) {
-        self.by_shard.iter_mut().for_each(Rows::clear);
+        self.by_shard.iter_mut().for_each(Incoming::clear);
         (self.generated, self.bounded) = (0, false);
         let mut state = [0; MOST_SLOTS];
         let state = &mut state[..model.slots()];
