@@ -113,11 +113,8 @@ pub struct Check {
     /// How many threads search. What is found does not depend on it.
     #[arg(long, value_name = "N", default_value_t = cores(), value_parser = clap::value_parser!(u16).range(1..=64))]
     threads: u16,
-    /// Does not try every order of steps that commute: fewer states, several passes.
+    /// Tries every order of steps, even of those that commute.
     #[arg(long)]
-    reduced: bool,
-    /// Tries every order, which is the default.
-    #[arg(long, conflicts_with = "reduced")]
     full: bool,
 }
 
@@ -177,7 +174,7 @@ impl Check {
         question.only = self.only;
         question.settings = settings(&self.set)?;
         question.threads = self.threads.into();
-        question.full = !self.reduced;
+        question.full = self.full;
         if let Some(holders) = &self.holder {
             question.holders = parse_holders(holders, self.sites)?;
         }
@@ -279,7 +276,7 @@ fn print(answer: &Answer, took: Duration) {
         answer.bytes_per_state,
         answer
             .reduction
-            .map(|share| format!(", not every order in {:.0} % of them", 100.0 * share))
+            .map(|stands_for| format!(", each for up to {stands_for} that differ in the order of steps"))
             .unwrap_or_default()
     );
     for (property, verdict) in &answer.properties {
@@ -294,6 +291,10 @@ fn print(answer: &Answer, took: Duration) {
     }
     if let Some(found) = &answer.counterexample {
         return super::replay::tell(found);
+    }
+    if let Some(wrong) = &answer.wrong {
+        say!("\n{wrong}. The budget was reached before a shortest run to that was found.");
+        return;
     }
     say!("");
     match answer.max_bypass {
