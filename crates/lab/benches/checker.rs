@@ -62,7 +62,11 @@ fn main() {
     let rounds: Vec<(Measured, Measured)> =
         (0..ROUNDS).map(|_| (measured(lockkeeper), measured(stateright))).collect();
     let best = |pick: fn(&(Measured, Measured)) -> &Measured| {
-        rounds.iter().map(pick).min_by(|a, b| a.cpu_seconds.total_cmp(&b.cpu_seconds)).expect("there are rounds")
+        rounds
+            .iter()
+            .map(pick)
+            .min_by(|a, b| a.cpu_seconds.total_cmp(&b.cpu_seconds))
+            .expect("there are rounds")
     };
     let (ours, theirs) = (best(|round| &round.0), best(|round| &round.1));
     assert_eq!(ours.states, theirs.states);

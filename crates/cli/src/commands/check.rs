@@ -1,5 +1,6 @@
 //! `lockkeeper check`: every reachable state of a small system.
 
+use super::check_cluster::ClusterFlags;
 use super::check_many::{check_all, check_mutants};
 use super::check_registers::check_registers;
 use super::sim::{known, settings};
@@ -37,11 +38,13 @@ Examples:
   lockkeeper check --all --sites 3 --requests 1
   lockkeeper check --mutants
   lockkeeper check bakery --sites 3 --flickering      # threads and registers instead of messages
+  lockkeeper check --cluster --crashes 1              # whole members of a cluster, while their view changes
+  lockkeeper check --cluster --sleeps 1 --flaw no-wait
 
 Exit codes: 0 verified; 2 something is wrong; 3 a budget was reached before everything was seen; 64 wrong usage.")]
 pub struct Check {
     /// The algorithm, or a wrong-on-purpose variant; or one for registers: dijkstra, bakery, black-white-bakery.
-    #[arg(required_unless_present_any = ["all", "mutants"], conflicts_with_all = ["all", "mutants"])]
+    #[arg(required_unless_present_any = ["all", "mutants", "cluster"], conflicts_with_all = ["all", "mutants"])]
     algorithm: Option<String>,
     /// Checks every algorithm, on the channels that it assumes.
     #[arg(long, conflicts_with = "mutants")]
@@ -116,6 +119,8 @@ pub struct Check {
     /// Tries every order of steps, even of those that commute.
     #[arg(long)]
     full: bool,
+    #[command(flatten)]
+    cluster: ClusterFlags,
 }
 
 fn cores() -> u16 {
@@ -124,11 +129,15 @@ fn cores() -> u16 {
 
 impl Check {
     pub fn run(self) -> ExitCode {
+        let budget = Budget::new(self.max_states, self.max_seconds);
+        if self.cluster.cluster {
+            let algorithm = self.algorithm.as_deref().unwrap_or("naimi-trehel");
+            return self.cluster.check(algorithm, (self.crashes, self.restarts), &budget, self.json);
+        }
         let question = match self.question() {
             Ok(question) => question,
             Err(what) => return exit::complain(exit::USAGE, &what),
         };
-        let budget = Budget::new(self.max_states, self.max_seconds);
         if self.all {
             return check_all(&question, &budget, self.json);
         }
@@ -223,12 +232,16 @@ impl Budget {
 
     /// Searches within the budget, telling how far it is on a terminal.
     pub fn spend(&self, question: &Question) -> Result<Answer, Error> {
+        self.watch(&question.algorithm, |go_on| check::check(question, go_on))
+    }
+
+    /// Lets a search run within the budget.
+    pub fn watch<T>(&self, name: &str, search: impl FnOnce(&mut dyn FnMut(Sofar) -> bool) -> T) -> T {
         let started = Instant::now();
-        let answer = check::check(question, |sofar: Sofar| {
+        let found = search(&mut |sofar: Sofar| {
             if started.elapsed() > Duration::from_millis(500) {
                 self.bar.set_message(format!(
-                    "{}: {} states, {} deep, {} MiB",
-                    question.algorithm,
+                    "{name}: {} states, {} deep, {} MiB",
                     grouped(sofar.distinct),
                     sofar.depth,
                     sofar.bytes >> 20
@@ -238,7 +251,7 @@ impl Budget {
             sofar.distinct < self.max_states && self.until.is_none_or(|until| Instant::now() < until)
         });
         self.bar.finish_and_clear();
-        answer
+        found
     }
 }
 

@@ -27,6 +27,7 @@
 mod answer;
 pub mod counterexample;
 mod entering;
+mod expand;
 pub mod gallery;
 pub mod intern;
 pub mod kernel;
@@ -42,8 +43,8 @@ pub mod shift;
 pub mod store;
 pub mod views;
 
-pub use answer::{Answer, Verdict};
 use answer::Promised;
+pub use answer::{Answer, Verdict};
 pub use machine::{Fault, Faults};
 pub use search::Sofar;
 

@@ -38,7 +38,8 @@ impl Seen {
 impl Seen {
     /// Whether some run that came to its end took more messages for each entry.
     pub fn costs_more_than(&self, most: u32) -> bool {
-        self.dearest.is_some_and(|(messages, entries)| messages < u8::MAX && u32::from(messages) > most * entries)
+        self.dearest
+            .is_some_and(|(messages, entries)| messages < u8::MAX && u32::from(messages) > most * entries)
     }
 }
 

@@ -2,60 +2,19 @@
 
 use super::super::intern::Interner;
 use super::super::search::{Ended, Model, Next, Search, Sofar, Worker};
+use super::bounds::Bounds;
 use super::tables::Tables;
 use super::watcher::Breach;
 use super::world::{Action, Rest, World};
 use crate::cluster::Promise;
+use foldhash::fast::FixedState;
+use hashbrown::HashSet;
 use lockkeeper_core::MutualExclusion;
-use lockkeeper_member::{Config, Flaw, MemberId};
+use lockkeeper_member::Flaw;
 use std::sync::Mutex;
 
-/// How much may happen after a cluster has come together. Everything beyond is left out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Bounds {
-    /// How many members there are.
-    pub members: usize,
-    /// How many units of time pass.
-    pub units: u64,
-    /// How often a member crashes.
-    pub crashes: u8,
-    /// How often one begins another life.
-    pub restarts: u8,
-    /// How often one stops for a while.
-    pub sleeps: u8,
-    /// How often the voters choose another leader.
-    pub elections: u8,
-    /// How often a client asks for the lock.
-    pub wishes: u8,
-    /// How many views are decided, after the first.
-    pub views: u8,
-}
-
-impl Default for Bounds {
-    fn default() -> Self {
-        Self { members: 3, units: 5, crashes: 1, restarts: 0, sleeps: 0, elections: 0, wishes: 2, views: 2 }
-    }
-}
-
-impl Bounds {
-    fn config(&self, flaw: Option<Flaw>) -> Config {
-        Config {
-            lease_ns: 4,
-            renewal_ns: 1,
-            silence_ns: 2,
-            election_ns: 0,
-            round_trip_ns: 0,
-            resend_ns: 1,
-            margin_ns: 0,
-            drift_ppm: 0,
-            // Clients do not fall silent here.
-            session_ns: 1 << 20,
-            settle_ns: 1,
-            flaw,
-            ..Config::new((1..=self.members as u32).map(MemberId))
-        }
-    }
-}
+/// So many units after nothing goes wrong any more, everybody must have been served.
+const SERVED_WITHIN: usize = 40;
 
 /// What came of a search.
 #[derive(Clone, Debug)]
@@ -68,19 +27,33 @@ pub struct Answer {
     pub depth: u64,
     /// Whether everything within the bounds was seen, or enough to find what is wrong.
     pub complete: bool,
-    /// What is wrong, and a shortest run to it, in sentences.
-    pub wrong: Option<(Promise, String, Vec<String>)>,
+    /// What is wrong.
+    pub wrong: Option<Wrong>,
+}
+
+/// What is wrong, and how it comes about.
+#[derive(Clone, Debug)]
+pub struct Wrong {
+    /// What does not hold.
+    pub promise: Promise,
+    /// What happened, in a sentence.
+    pub what: String,
+    /// A shortest run to it, a sentence for each step.
+    pub run: Vec<String>,
 }
 
 /// Searches every state that a cluster can reach within these bounds.
-pub fn check<P: MutualExclusion>(
+pub(super) fn search<P: MutualExclusion>(
     bounds: Bounds,
     flaw: Option<Flaw>,
     go_on: impl FnMut(Sofar) -> bool,
 ) -> Result<Answer, String> {
+    bounds.check()?;
     let mut tables = Tables::<P>::new(bounds.config(flaw));
-    let start = World::warm_up(bounds, &mut tables)?;
-    let model = Cluster { members: bounds.members, explorer: Mutex::new(Some(Explorer::new(tables, start))) };
+    let starts: Result<Vec<World>, String> =
+        bounds.mixtures().into_iter().map(|bounds| World::warm_up(bounds, &mut tables)).collect();
+    let explorer = Explorer::new(tables, starts?, bounds.service);
+    let model = Cluster { members: bounds.members, explorer: Mutex::new(Some(explorer)) };
     let mut search = Search::new(&model, 1);
     let ended = search.run(u64::MAX, go_on);
     let Sofar { distinct, generated, depth, .. } = search.sofar();
@@ -89,7 +62,7 @@ pub fn check<P: MutualExclusion>(
         Ended::Wrong(witness) => {
             let (promise, what) = witness.breach;
             let run = witness.run.unwrap_or_default();
-            Some((promise, what, search.workers()[0].tell(&run)))
+            Some(Wrong { promise, what, run: search.workers()[0].tell(&run) })
         }
         _ => None,
     };
@@ -119,20 +92,24 @@ impl<P: MutualExclusion> Model for Cluster<P> {
 /// Expands states: each member by its number, the frames under way by the number of their set, the rest by its own.
 struct Explorer<P: MutualExclusion> {
     tables: Tables<P>,
-    start: World,
+    starts: Vec<World>,
     frames: Interner<Vec<u32>>,
     rests: Interner<Rest>,
+    service: bool,
+    /// States from which everybody is served.
+    served: HashSet<Vec<u32>, FixedState>,
 }
 
 impl<P: MutualExclusion> Explorer<P> {
-    fn new(tables: Tables<P>, start: World) -> Self {
-        Self { tables, start, frames: Interner::default(), rests: Interner::default() }
+    fn new(tables: Tables<P>, starts: Vec<World>, service: bool) -> Self {
+        let (frames, rests) = (Interner::default(), Interner::default());
+        Self { tables, starts, frames, rests, service, served: HashSet::default() }
     }
 
-    fn pack(&mut self, world: World) -> Vec<u32> {
-        let mut state = world.members;
-        state.push(self.frames.number(world.frames));
-        state.push(self.rests.number(world.rest));
+    fn pack(&mut self, world: &World) -> Vec<u32> {
+        let mut state = world.members.clone();
+        state.push(self.frames.number(world.frames.clone()));
+        state.push(self.rests.number(world.rest.clone()));
         state
     }
 
@@ -143,13 +120,43 @@ impl<P: MutualExclusion> Explorer<P> {
 
     /// A run in sentences.
     fn tell(&mut self, run: &[Action]) -> Vec<String> {
-        let mut world = self.start.clone();
         let mut told = Vec::new();
-        for &action in run {
-            told.push(world.sentence(action, &self.tables));
-            world.act(action, &mut self.tables);
+        for mut world in self.starts.clone() {
+            told.clear();
+            for &action in run {
+                told.push(world.sentence(action, &self.tables));
+                world.act(action, &mut self.tables);
+            }
+            if world.wrong.is_some() || self.unserved(&world).is_some() {
+                break;
+            }
         }
         told
+    }
+
+    /// Who is not served from here on, though nothing goes wrong any more.
+    fn unserved(&mut self, world: &World) -> Option<Breach> {
+        let mut world = world.clone();
+        world.heal();
+        let mut way = Vec::new();
+        while let Some(who) = world.waits() {
+            let state = self.pack(&world);
+            if self.served.contains(&state) {
+                break;
+            }
+            if way.len() == SERVED_WITHIN {
+                let what =
+                    format!("a client of M{} waits for ever, though nothing goes wrong any more", who + 1);
+                return Some((Promise::Service, what));
+            }
+            way.push(state);
+            world.live_on(&mut self.tables);
+            if let Some((promise, what)) = world.wrong {
+                return Some((promise, format!("while everything heals afterwards, {what}")));
+            }
+        }
+        self.served.extend(way);
+        None
     }
 }
 
@@ -158,8 +165,9 @@ impl<P: MutualExclusion> Worker for Explorer<P> {
     type Breach = Breach;
 
     fn start(&mut self, found: &mut impl FnMut(&[u32])) {
-        let start = self.start.clone();
-        found(&self.pack(start));
+        for start in self.starts.clone() {
+            found(&self.pack(&start));
+        }
     }
 
     fn expand(
@@ -173,9 +181,9 @@ impl<P: MutualExclusion> Worker for Explorer<P> {
             let mut next = world.clone();
             next.act(action, &mut self.tables);
             let breach = next.wrong.take();
-            let state = self.pack(next);
+            let state = self.pack(&next);
             found(Next { action, state: &state, tallies: &[], breach, beyond: false });
         }
-        None
+        if self.service && world.rest.left.units == 0 { self.unserved(&world) } else { None }
     }
 }

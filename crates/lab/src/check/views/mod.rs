@@ -10,11 +10,37 @@
 //! - the voters decide at once, if the leader has a majority that is awake, and tell each member whenever they like;
 //! - crashes, restarts, sleeps, elections, wishes and views have budgets: see [`Bounds`].
 
+mod bounds;
+mod calm;
 mod explorer;
+pub mod gallery;
 mod tables;
+mod telling;
 mod voters;
 mod watcher;
 mod world;
 
-pub use explorer::{Answer, Bounds, check};
-pub use world::Action;
+pub use bounds::Bounds;
+pub use explorer::{Answer, Wrong};
+
+use super::Sofar;
+use lockkeeper_core::algorithms::{naimi_trehel::NaimiTrehel, ricart_agrawala::RicartAgrawala};
+use lockkeeper_member::Flaw;
+
+/// Searches every state that a cluster can reach within these bounds. `go_on` is told how far it is, and may end the search.
+///
+/// One algorithm with a token and one with permissions are enough: members treat all others in one of these two ways.
+pub fn check(
+    algorithm: &str,
+    bounds: Bounds,
+    flaw: Option<Flaw>,
+    go_on: impl FnMut(Sofar) -> bool,
+) -> Result<Answer, String> {
+    match algorithm {
+        "naimi-trehel" => explorer::search::<NaimiTrehel>(bounds, flaw, go_on),
+        "ricart-agrawala" => explorer::search::<RicartAgrawala>(bounds, flaw, go_on),
+        other => Err(format!(
+            "whole clusters are checked with naimi-trehel or ricart-agrawala, not with '{other}'"
+        )),
+    }
+}

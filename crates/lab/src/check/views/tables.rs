@@ -5,8 +5,8 @@ use foldhash::fast::{FixedState, FoldHasher};
 use hashbrown::HashMap;
 use lockkeeper_core::MutualExclusion;
 use lockkeeper_member::{
-    Config, Event, Frame, LockName, Member, MemberId, Node, Note, Out, PortEvent, PortRequest, Report, SessionId,
-    ToClient, ToMember, View, Wish,
+    Config, Event, Frame, LockName, Member, MemberId, Node, Note, Out, PortEvent, PortRequest, Report,
+    SessionId, ToClient, ToMember, View, Wish,
 };
 use std::fmt::{self, Write};
 use std::hash::{BuildHasher, Hasher};

@@ -9,7 +9,7 @@ pub struct Hold {
     pub who: usize,
     /// In which of its lives.
     pub life: u64,
-    /// If that life is over: until when its lease runs.
+    /// If that life is over: until when its lease runs, on its own clock.
     pub until: Option<u64>,
 }
 
@@ -34,7 +34,14 @@ impl Watcher {
     }
 
     /// A member lets a client in. `others` are those that may still use the lock, `lease` is what the member has left.
-    pub fn enters(&mut self, who: usize, life: u64, fence: (u64, u64), others: &[usize], lease: u64) -> Option<Breach> {
+    pub fn enters(
+        &mut self,
+        who: usize,
+        life: u64,
+        fence: (u64, u64),
+        others: &[usize],
+        lease: u64,
+    ) -> Option<Breach> {
         let name = who + 1;
         self.holds.retain(|hold| hold.who != who);
         self.holds.push(Hold { who, life, until: None });
@@ -50,7 +57,10 @@ impl Watcher {
             return Some((Promise::Lease, format!("M{name} lets a client in without a lease")));
         }
         if number <= highest {
-            return Some((Promise::Fences, format!("an entry at M{name} has a fence that is no larger than one before")));
+            return Some((
+                Promise::Fences,
+                format!("an entry at M{name} has a fence that is no larger than one before"),
+            ));
         }
         if epoch < newest {
             let what = format!("M{name} lets a client in in epoch {epoch}, and epoch {newest} has begun");
@@ -68,7 +78,10 @@ impl Watcher {
         self.started.sort_unstable();
         // A coordinator that slept may start a view that others have long followed: nobody in it has a lease.
         let outside = leases.first().filter(|_| newest)?;
-        Some((Promise::LeasesOver, format!("epoch {epoch} starts while M{} has a lease and is not in it", outside + 1)))
+        Some((
+            Promise::LeasesOver,
+            format!("epoch {epoch} starts while M{} has a lease and is not in it", outside + 1),
+        ))
     }
 
     /// A member reports.
@@ -93,7 +106,7 @@ impl Watcher {
     }
 
     /// Time has passed: what nobody can use any more is forgotten.
-    pub fn forget_what_is_over(&mut self, now: u64) {
-        self.holds.retain(|hold| hold.until.is_none_or(|until| until > now));
+    pub fn forget_what_is_over(&mut self, clock: impl Fn(usize) -> u64) {
+        self.holds.retain(|hold| hold.until.is_none_or(|until| until > clock(hold.who)));
     }
 }

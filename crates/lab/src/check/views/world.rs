@@ -1,9 +1,9 @@
 //! A cluster between two steps, and what a step does to it.
 
-use super::Bounds;
+use super::bounds::Bounds;
 use super::tables::{Cause, Tables};
 use super::voters::Voters;
-use super::watcher::{Breach, Watcher};
+use super::watcher::{Breach, Hold, Watcher};
 use lockkeeper_core::MutualExclusion;
 use lockkeeper_member::{Body, Note, PortRequest};
 use std::collections::VecDeque;
@@ -33,6 +33,19 @@ pub enum Action {
     Wake(usize),
     /// Another leads.
     Elect(usize),
+    /// A majority confirms that a member leads.
+    Confirm(usize),
+    /// It hears of that.
+    Answer(usize),
+}
+
+/// A member's question whether it leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Question {
+    who: usize,
+    term: u64,
+    number: u64,
+    confirmed: bool,
 }
 
 /// A member's number where there is none: it has crashed, or its life is over.
@@ -49,6 +62,10 @@ pub struct Rest {
     pub watch: Watcher,
     /// Who sleeps, one bit each.
     pub asleep: u32,
+    /// Who has crashed, one bit each; others that are down have been excluded.
+    pub crashed: u32,
+    /// What the voters were asked, where that takes time: the newest question of each.
+    pub questions: Vec<Question>,
     /// For each member, how many lives it has begun.
     pub lives: Vec<u64>,
     /// For each member, how often its client has asked, and whether it waits or holds.
@@ -78,7 +95,7 @@ impl World {
         Self { members, frames, rest, at_once: VecDeque::new(), wrong: None }
     }
 
-    fn is_up(&self, who: usize) -> bool {
+    pub(super) fn is_up(&self, who: usize) -> bool {
         self.members[who] != DOWN
     }
 
@@ -87,11 +104,16 @@ impl World {
         self.is_up(who) && self.rest.asleep >> who & 1 == 0
     }
 
-    fn awake(&self) -> impl Iterator<Item = usize> + '_ {
+    pub(super) fn awake(&self) -> impl Iterator<Item = usize> + '_ {
         (0..self.members.len()).filter(|&who| self.is_awake(who))
     }
 
-    fn has_majority(&self) -> bool {
+    /// What a member's clock reads.
+    pub(super) fn clock(&self, who: usize) -> u64 {
+        self.rest.left.clock(who, self.rest.now)
+    }
+
+    pub(super) fn has_majority(&self) -> bool {
         2 * self.awake().count() > self.members.len()
     }
 
@@ -105,7 +127,6 @@ impl World {
                 actions.push(Action::Deliver(frame));
             }
         }
-        let holds = |who: usize| self.rest.watch.holds.iter().any(|hold| hold.who == who && hold.until.is_none());
         for who in 0..self.members.len() {
             let mut may = |possible: bool, action: Action| actions.extend(possible.then_some(action));
             if !self.is_awake(who) {
@@ -114,9 +135,13 @@ impl World {
                 continue;
             }
             may(voters.has_not_heard_that_it_leads(who), Action::TellLeader(who));
+            if let Some(question) = self.rest.questions.iter().find(|question| question.who == who) {
+                may(!question.confirmed && self.leads(who, question.term), Action::Confirm(who));
+                may(question.confirmed, Action::Answer(who));
+            }
             may(voters.has_news_for(who), Action::Tell(who));
             may(!asked[who].1 && left.wishes > 0, Action::Ask(who));
-            may(holds(who), Action::Release(who));
+            may(self.holds(who), Action::Release(who));
             may(left.crashes > 0, Action::Crash(who));
             may(left.sleeps > 0, Action::Sleep(who));
             may(left.elections > 0 && voters.leader != who && self.has_majority(), Action::Elect(who));
@@ -158,6 +183,7 @@ impl World {
             }
             Action::Crash(who) => {
                 self.rest.left.crashes -= 1;
+                self.rest.crashed |= 1 << who;
                 self.end_life(who, tables);
             }
             Action::Restart(who) => {
@@ -173,14 +199,31 @@ impl World {
                 self.rest.left.elections -= 1;
                 self.rest.voters.elect(who);
             }
+            Action::Confirm(who) => {
+                let questions = self.rest.questions.iter_mut();
+                questions
+                    .filter(|question| question.who == who)
+                    .for_each(|question| question.confirmed = true);
+            }
+            Action::Answer(who) => {
+                let answered = self.rest.questions.extract_if(.., |question| question.who == who).next();
+                if let Some(question) = answered {
+                    self.happens(who, Cause::Confirmed(question.number), tables);
+                }
+            }
         }
         self.settle(tables);
     }
 
     /// Begins a life of a member, with a session of its client.
-    pub fn begin_life<P: MutualExclusion>(&mut self, who: usize, tables: &mut Tables<P>) -> Result<(), String> {
+    pub fn begin_life<P: MutualExclusion>(
+        &mut self,
+        who: usize,
+        tables: &mut Tables<P>,
+    ) -> Result<(), String> {
         self.rest.lives[who] += 1;
-        self.members[who] = tables.begin(who, self.rest.lives[who], self.rest.now)? + 1;
+        self.rest.crashed &= !(1 << who);
+        self.members[who] = tables.begin(who, self.rest.lives[who], self.clock(who))? + 1;
         self.rest.voters.forget(who);
         self.rest.asked[who] = (0, false);
         self.happens(who, Cause::Opens, tables);
@@ -188,23 +231,31 @@ impl World {
     }
 
     fn end_life<P: MutualExclusion>(&mut self, who: usize, tables: &Tables<P>) {
-        let until = self.rest.now + self.lease_left(who, tables);
+        let until = self.clock(who) + self.lease_left(who, tables);
         self.members[who] = DOWN;
         self.rest.asleep &= !(1 << who);
         self.rest.watch.ends(who, until);
-        self.rest.watch.forget_what_is_over(self.rest.now);
+        self.forget_what_is_over();
+        self.rest.questions.retain(|question| question.who != who);
         // What was under way to this life reaches no other.
         self.frames.retain(|&frame| tables.frame(frame).to.0 as usize - 1 != who);
     }
 
+    fn forget_what_is_over(&mut self) {
+        let Rest { left, now, watch, .. } = &mut self.rest;
+        watch.forget_what_is_over(|who| left.clock(who, *now));
+    }
+
     fn lease_left<P: MutualExclusion>(&self, who: usize, tables: &Tables<P>) -> u64 {
-        self.members[who].checked_sub(1).map_or(0, |member| tables.member(member).lease_left_ns(self.rest.now))
+        self.members[who]
+            .checked_sub(1)
+            .map_or(0, |member| tables.member(member).lease_left_ns(self.clock(who)))
     }
 
     fn pass_time<P: MutualExclusion>(&mut self, tables: &mut Tables<P>) {
         self.rest.left.units -= 1;
         self.rest.now += 1;
-        self.rest.watch.forget_what_is_over(self.rest.now);
+        self.forget_what_is_over();
         for who in 0..self.members.len() {
             if self.is_awake(who) {
                 self.happens(who, Cause::Tick, tables);
@@ -240,7 +291,7 @@ impl World {
         if !self.is_awake(who) {
             return;
         }
-        let stepped = tables.step(self.members[who] - 1, self.rest.now, cause).clone();
+        let stepped = tables.step(self.members[who] - 1, self.clock(who), cause).clone();
         self.members[who] = stepped.member + 1;
         for frame in stepped.frames {
             self.send(frame, tables);
@@ -261,31 +312,53 @@ impl World {
         }
     }
 
-    fn send<P: MutualExclusion>(&mut self, frame: u32, tables: &Tables<P>) {
-        let to = tables.frame(frame).to.0 as usize - 1;
-        let at_once = match &tables.frame(frame).body {
-            Body::Renew(_) | Body::Renewed { .. } | Body::Excluded { .. } | Body::Join => true,
+    fn send<P: MutualExclusion>(&mut self, number: u32, tables: &Tables<P>) {
+        let frame = tables.frame(number);
+        let to = frame.to.0 as usize - 1;
+        let lease = matches!(frame.body, Body::Renew(_) | Body::Renewed { .. });
+        let at_once = match &frame.body {
+            Body::Renew(_) | Body::Renewed { .. } => !self.rest.left.late_leases,
+            Body::Excluded { .. } | Body::Join => true,
             Body::Link { packet, .. } => packet.payload.is_none(),
             _ => false,
         };
         if at_once {
-            self.at_once.push_back((to, Cause::Frame(frame)));
-        } else if self.is_up(to)
-            && let Err(place) = self.frames.binary_search(&frame)
-        {
-            self.frames.insert(place, frame);
+            self.at_once.push_back((to, Cause::Frame(number)));
+            return;
+        }
+        if !self.is_up(to) {
+            return;
+        }
+        if lease {
+            // A newer renewal, or a newer answer, takes the place of one that is under way.
+            self.frames.retain(|&other| {
+                let other = tables.frame(other);
+                let same = std::mem::discriminant(&other.body) == std::mem::discriminant(&frame.body);
+                !(same && other.from == frame.from && other.to == frame.to)
+            });
+        }
+        if let Err(place) = self.frames.binary_search(&number) {
+            self.frames.insert(place, number);
         }
     }
 
+    /// Whether a member leads in this term, and has a majority.
+    fn leads(&self, who: usize, term: u64) -> bool {
+        self.rest.voters.leader == who && self.rest.voters.term == term && self.has_majority()
+    }
+
     fn asks_voters<P: MutualExclusion>(&mut self, who: usize, request: PortRequest, tables: &mut Tables<P>) {
-        let voters = &self.rest.voters;
-        let leads = |term: u64| voters.leader == who && voters.term == term && self.has_majority();
         match request {
-            PortRequest::Confirm { question, term } if leads(term) => {
+            PortRequest::Confirm { question: number, term } if self.rest.left.late_leases => {
+                self.rest.questions.retain(|question| question.who != who);
+                self.rest.questions.push(Question { who, term, number, confirmed: false });
+                self.rest.questions.sort_unstable_by_key(|question| question.who);
+            }
+            PortRequest::Confirm { question, term } if self.leads(who, term) => {
                 self.at_once.push_back((who, Cause::Confirmed(question)));
             }
-            PortRequest::Propose(view) if leads(view.term) && self.rest.left.views > 0 => {
-                let last = voters.decided.last().map_or(0, |&last| tables.view(last).epoch);
+            PortRequest::Propose(view) if self.leads(who, view.term) && self.rest.left.views > 0 => {
+                let last = self.rest.voters.decided.last().map_or(0, |&last| tables.view(last).epoch);
                 if view.epoch == last + 1 {
                     self.rest.left.views -= 1;
                     let number = tables.number_of_view(view);
@@ -296,7 +369,12 @@ impl World {
         }
     }
 
-    fn notes<P: MutualExclusion>(&mut self, who: usize, note: &Note, tables: &mut Tables<P>) -> Option<Breach> {
+    fn notes<P: MutualExclusion>(
+        &mut self,
+        who: usize,
+        note: &Note,
+        tables: &mut Tables<P>,
+    ) -> Option<Breach> {
         match note {
             Note::Started { view, .. } => {
                 let decided = &self.rest.voters.decided;
@@ -321,82 +399,23 @@ impl World {
         }
     }
 
-    fn enters<P: MutualExclusion>(&mut self, who: usize, fence: (u64, u64), tables: &Tables<P>) -> Option<Breach> {
+    fn enters<P: MutualExclusion>(
+        &mut self,
+        who: usize,
+        fence: (u64, u64),
+        tables: &Tables<P>,
+    ) -> Option<Breach> {
         let lease = self.lease_left(who, tables);
-        let others: Vec<usize> = self.rest.watch.holds.iter().filter(|hold| hold.who != who || hold.until.is_some()).filter(|hold| {
-            hold.until.map_or_else(|| self.lease_left(hold.who, tables) > 0, |until| until > self.rest.now)
-        }).map(|hold| hold.who).collect();
+        let usable = |hold: &&Hold| match hold.until {
+            Some(until) => until > self.clock(hold.who),
+            None => hold.who != who && self.lease_left(hold.who, tables) > 0,
+        };
+        let others: Vec<usize> = self.rest.watch.holds.iter().filter(usable).map(|hold| hold.who).collect();
         self.rest.watch.enters(who, self.rest.lives[who], fence, &others, lease)
     }
 
-    /// Delivers, tells and lets time pass until every member runs in one view: where the search begins.
-    pub fn warm_up<P: MutualExclusion>(bounds: Bounds, tables: &mut Tables<P>) -> Result<Self, String> {
-        let members = bounds.members;
-        let rest = Rest {
-            now: 0,
-            voters: Voters::new(members, 0),
-            watch: Watcher::new(members),
-            asleep: 0,
-            lives: vec![0; members],
-            asked: vec![(0, false); members],
-            left: Bounds { units: u64::MAX, views: u8::MAX, ..bounds },
-        };
-        let mut world = Self::new(vec![DOWN; members], Vec::new(), rest);
-        for who in 0..members {
-            world.begin_life(who, tables)?;
-        }
-        world.act(Action::Time, tables);
-        world.act(Action::TellLeader(0), tables);
-        while !(0..members).all(|who| world.runs(who, tables)) {
-            world.act(Action::Time, tables);
-            while let Some(action) = world.actions(tables).into_iter().find(|action| {
-                matches!(action, Action::Deliver(_) | Action::Tell(_) | Action::TellLeader(_))
-            }) {
-                world.act(action, tables);
-            }
-            assert!(world.rest.now < 100, "three members come together");
-        }
-        world.rest.left = bounds;
-        Ok(world)
-    }
-
-    fn runs<P: MutualExclusion>(&self, who: usize, tables: &Tables<P>) -> bool {
-        let member = tables.member(self.members[who] - 1);
-        let whole = member.running().is_some_and(|view| view.members.len() == self.members.len());
-        whole && member.lease_left_ns(self.rest.now) > 0
-    }
-
-    /// What happens by an action, for people.
-    pub fn sentence<P: MutualExclusion>(&self, action: Action, tables: &Tables<P>) -> String {
-        let name = |who: usize| format!("M{}", who + 1);
-        match action {
-            Action::Time => format!("time passes: it is {}", self.rest.now + 1),
-            Action::Deliver(frame) => {
-                let frame = tables.frame(frame);
-                let what = match &frame.body {
-                    Body::Freeze(view) => format!("is told by {} to freeze for epoch {}", frame.from, view.epoch),
-                    Body::Report { epoch, report } => {
-                        let held = if report.holds.is_empty() { "nothing" } else { "the lock" };
-                        format!("hears from {}, for epoch {epoch}, that it holds {held}", frame.from)
-                    }
-                    Body::Start { epoch, .. } => format!("is told by {} that epoch {epoch} starts", frame.from),
-                    Body::Link { epoch, packet } => {
-                        let words = packet.payload.as_ref().map(|(_, message)| &message.words);
-                        format!("receives {words:?} from {} in epoch {epoch}", frame.from)
-                    }
-                    other => format!("receives {other:?}"),
-                };
-                format!("{} {what}", frame.to)
-            }
-            Action::Tell(who) => format!("{} hears what the voters have decided", name(who)),
-            Action::TellLeader(who) => format!("{} hears that it leads", name(who)),
-            Action::Ask(who) => format!("a client of {} asks for the lock", name(who)),
-            Action::Release(who) => format!("the client of {} gives the lock back", name(who)),
-            Action::Crash(who) => format!("{} crashes", name(who)),
-            Action::Restart(who) => format!("{} begins another life", name(who)),
-            Action::Sleep(who) => format!("{} stops for a while", name(who)),
-            Action::Wake(who) => format!("{} goes on", name(who)),
-            Action::Elect(who) => format!("the voters choose {} to lead", name(who)),
-        }
+    /// Whether a member's client holds the lock, as far as it has heard.
+    pub(super) fn holds(&self, who: usize) -> bool {
+        self.rest.watch.holds.iter().any(|hold| hold.who == who && hold.until.is_none())
     }
 }
