@@ -11,6 +11,7 @@ use lockkeeper_lab::check::{self, Answer, Fault, Faults, Question, Sofar, Verdic
 use lockkeeper_lab::property::Property;
 use lockkeeper_lab::spec::parse_holders;
 use lockkeeper_lab::{Error, Scenario, registers};
+use rustix::time::{ClockId, clock_gettime};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -147,7 +148,7 @@ impl Check {
         if registers::ALL.iter().any(|about| about.slug == question.algorithm) {
             return check_registers(&question.algorithm, self.sites, self.flickering, self.json);
         }
-        let started = Instant::now();
+        let watch = Stopwatch::start();
         let answer = match budget.spend(&question) {
             Ok(answer) => answer,
             Err(error) => return exit::complain(exit::USAGE, &error),
@@ -156,9 +157,9 @@ impl Check {
             return exit::complain(exit::IO, &error);
         }
         if self.json {
-            say!("{}", json(&answer, started.elapsed()));
+            say!("{}", json(&answer, watch.took()));
         } else {
-            print(&answer, started.elapsed());
+            print(&answer, watch.took());
         }
         verdict(&answer)
     }
@@ -255,11 +256,45 @@ impl Budget {
     }
 }
 
+/// Measures what a search takes.
+pub struct Stopwatch {
+    started: Instant,
+    cpu_before: Duration,
+}
+
+/// What it took.
+#[derive(Clone, Copy, Default)]
+pub struct Took {
+    pub wall: Duration,
+    /// Of processor time, by all threads: what counts while the machine has other work.
+    pub cpu: Duration,
+}
+
+impl Stopwatch {
+    pub fn start() -> Self {
+        Self { started: Instant::now(), cpu_before: cpu_time() }
+    }
+
+    pub fn took(&self) -> Took {
+        Took { wall: self.started.elapsed(), cpu: cpu_time().saturating_sub(self.cpu_before) }
+    }
+}
+
+fn cpu_time() -> Duration {
+    clock_gettime(ClockId::ProcessCPUTime).try_into().unwrap_or_default()
+}
+
+/// Seconds for JSON: to the millisecond.
+pub fn seconds(took: Duration) -> f64 {
+    (took.as_secs_f64() * 1000.0).round() / 1000.0
+}
+
 /// The answer as JSON, with the time that it took.
-pub fn json(answer: &Answer, took: Duration) -> String {
+pub fn json(answer: &Answer, took: Took) -> String {
     let mut value = serde_json::to_value(answer).expect("an answer is plain data");
-    let seconds = (took.as_secs_f64() * 1000.0).round() / 1000.0;
-    value.as_object_mut().expect("it is an object").insert("seconds".into(), seconds.into());
+    let object = value.as_object_mut().expect("it is an object");
+    object.insert("seconds".into(), seconds(took.wall).into());
+    object.insert("cpu_seconds".into(), seconds(took.cpu).into());
     value.to_string()
 }
 
@@ -272,7 +307,7 @@ fn verdict(answer: &Answer) -> ExitCode {
     })
 }
 
-fn print(answer: &Answer, took: Duration) {
+fn print(answer: &Answer, took: Took) {
     let asks = match answer.requests {
         Some(1) => "each asks once".into(),
         Some(requests) => format!("each asks {requests} times"),
@@ -281,11 +316,12 @@ fn print(answer: &Answer, took: Duration) {
     let order = if answer.fifo { "FIFO channels" } else { "channels that may reorder" };
     say!("{}, {} sites, {asks}, {order}", answer.algorithm, answer.sites);
     say!(
-        "{} states, {} steps, {} deep, {:.1} s, {} bytes per state{}\n",
+        "{} states, {} steps, {} deep, {:.1} s ({:.1} s of processor time), {} bytes per state{}\n",
         grouped(answer.distinct),
         grouped(answer.generated),
         answer.depth,
-        took.as_secs_f64(),
+        took.wall.as_secs_f64(),
+        took.cpu.as_secs_f64(),
         answer.bytes_per_state,
         answer
             .reduction

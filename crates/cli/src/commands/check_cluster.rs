@@ -1,13 +1,12 @@
 //! `lockkeeper check --cluster`: whole members of a small cluster, in every order of what can happen while views change.
 
-use super::check::{Budget, grouped};
+use super::check::{Budget, Stopwatch, Took, grouped, seconds};
 use crate::{exit, say};
 use clap::Args;
 use lockkeeper_lab::check::views::{self, Answer, Bounds};
 use lockkeeper_member::Flaw;
 use serde_json::json;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
 
 /// What only clusters know.
 #[derive(Args)]
@@ -50,7 +49,7 @@ pub struct ClusterFlags {
 
 impl ClusterFlags {
     pub fn check(&self, algorithm: &str, faults: (u8, u8), budget: &Budget, as_json: bool) -> ExitCode {
-        let started = Instant::now();
+        let watch = Stopwatch::start();
         let flaw = match self.flaw.as_deref().map(flaw_of).transpose() {
             Ok(flaw) => flaw,
             Err(what) => return exit::complain(exit::USAGE, &what),
@@ -62,9 +61,9 @@ impl ClusterFlags {
             Err(what) => return exit::complain(exit::USAGE, &what),
         };
         if as_json {
-            say!("{}", in_json(algorithm, &answer, started.elapsed()));
+            say!("{}", in_json(algorithm, &answer, watch.took()));
         } else {
-            print(algorithm, &bounds, &answer, started.elapsed());
+            print(algorithm, &bounds, &answer, watch.took());
         }
         match answer {
             Answer { wrong: Some(_), .. } => ExitCode::from(exit::VIOLATED),
@@ -99,18 +98,18 @@ fn flaw_of(name: &str) -> Result<Flaw, String> {
     })
 }
 
-fn in_json(algorithm: &str, answer: &Answer, took: Duration) -> String {
+fn in_json(algorithm: &str, answer: &Answer, took: Took) -> String {
     let counterexample = answer.wrong.as_ref().map(|wrong| &wrong.run);
     let wrong = answer.wrong.as_ref().map(|wrong| (wrong.promise.to_string(), &wrong.what));
     json!({
         "algorithm": algorithm, "distinct": answer.distinct, "generated": answer.generated, "depth": answer.depth,
-        "complete": answer.complete, "seconds": (took.as_secs_f64() * 1000.0).round() / 1000.0,
+        "complete": answer.complete, "seconds": seconds(took.wall), "cpu_seconds": seconds(took.cpu),
         "wrong": wrong, "counterexample": counterexample,
     })
     .to_string()
 }
 
-fn print(algorithm: &str, bounds: &Bounds, answer: &Answer, took: Duration) {
+fn print(algorithm: &str, bounds: &Bounds, answer: &Answer, took: Took) {
     say!(
         "{algorithm}, {} members, {} units of time, at most {} crashes, {} restarts, {} sleeps, {} changes of the leader, \
          {} wishes, {} new views",
@@ -128,7 +127,7 @@ fn print(algorithm: &str, bounds: &Bounds, answer: &Answer, took: Duration) {
         grouped(answer.distinct),
         grouped(answer.generated),
         answer.depth,
-        took.as_secs_f64()
+        took.wall.as_secs_f64()
     );
     match &answer.wrong {
         Some(wrong) => {

@@ -263,9 +263,11 @@ impl<'m> Explorer<'m> {
         let step = self.net.kernel.step(who, local, why);
         let own = matches!(why, Why::Choice(_));
         let silent = match why {
-            Why::Message(_, parcel) if self.net.reduced => {
-                let (before, tokens) = (self.facts(who, local).clone(), self.net.kernel.tokens_in(parcel));
-                is_silent(&step, &before, self.facts(who, step.local), tokens)
+            // A token that arrives and goes is no silence.
+            Why::Message(_, parcel) if self.net.reduced && self.net.kernel.tokens_in(parcel) == 0 => {
+                let before = self.facts(who, local).clone();
+                let faults = self.traits.faults;
+                is_silent(&step, &before, self.facts(who, step.local), faults)
             }
             _ => false,
         };

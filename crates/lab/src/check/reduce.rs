@@ -16,16 +16,17 @@
 //! Nothing has to be known of an algorithm for this, and no state that is kept is one that the full search would not meet.
 
 use super::kernel::Stepped;
-use super::machine::{Breach, Facts};
+use super::machine::{Breach, Facts, Faults};
 use super::net::{Action, Explorer, channel};
 use super::search::Next;
 
 /// Whether a delivery concerns nobody but the machine that takes the message in.
-pub(super) fn is_silent(step: &Stepped, before: &Facts, after: &Facts, tokens_in_message: u32) -> bool {
-    // What a machine knows of fences came from whoever sent the message, who knows as much: no entry is judged differently.
-    let same = Facts { fence: after.fence, ..before.clone() } == *after;
-    let alone = step.sends.is_empty() && tokens_in_message == 0;
-    alone && same && !step.effect.is_visible() && !step.effect.asked && !step.beyond
+pub(super) fn is_silent(step: &Stepped, before: &Facts, after: &Facts, faults: Faults) -> bool {
+    // What a machine learns of fences, whoever sent the message knows too, so no entry is judged differently; but whoever
+    // crashes forgets it.
+    let known = if faults.none() { after.fence } else { before.fence };
+    let same = Facts { fence: known, ..before.clone() } == *after;
+    same && step.sends.is_empty() && !step.effect.is_visible() && !step.effect.asked && !step.beyond
 }
 
 impl Explorer<'_> {
