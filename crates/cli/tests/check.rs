@@ -40,7 +40,10 @@ fn a_verified_algorithm_has_the_promised_form() {
     ] {
         assert!(answer.get(name).is_some(), "{name} is missing in {answer}");
     }
-    assert_eq!((&answer["distinct"], &answer["complete"]), (&73_518.into(), &true.into()));
+    assert_eq!((&answer["distinct"], &answer["complete"]), (&16_801.into(), &true.into()));
+    let full: Value =
+        serde_json::from_str(&told("check ricart-agrawala --sites 3 --requests 2 --full --json", 0)).unwrap();
+    assert_eq!((&full["distinct"], &full["reduction"]), (&73_518.into(), &Value::Null));
     assert_eq!((&answer["max_bypass"], &answer["max_messages_per_entry"]), (&4.into(), &4.0.into()));
     assert_eq!(answer["properties"]["mutual_exclusion"], "holds");
     assert_eq!(
@@ -106,6 +109,19 @@ fn budgets_and_mistakes_have_codes_of_their_own() {
     assert!(told("check lamport --only happiness", 64).contains("mutual-exclusion"));
     assert!(told("replay nowhere.scenario", 64).contains("neither a file nor one of the figures"));
     told("check", 64);
+}
+
+#[test]
+fn a_cluster_is_checked_and_a_guard_left_out_is_found() {
+    let text = told("check --cluster --crashes 1", 0);
+    assert!(text.contains("Everything that was promised holds"), "{text}");
+    let text = told("check --cluster --sleeps 1 --flaw no-wait", 2);
+    assert!(text.contains("VIOLATED: no lease outside of a view that starts. After 6 steps"), "{text}");
+    let answer: Value =
+        serde_json::from_str(&told("check --cluster --sleeps 1 --flaw no-wait --json", 2)).unwrap();
+    assert_eq!(answer["counterexample"].as_array().map(Vec::len), Some(6));
+    assert!(told("check --cluster --flaw no-weight", 64).contains("no-wait"));
+    assert!(told("check raymond --cluster", 64).contains("naimi-trehel or ricart-agrawala"));
 }
 
 #[test]

@@ -77,6 +77,15 @@ pub const CHANGES: &[Change] = &[
         story: "a message older than the site's own request counts as having heard from its sender",
     },
     Change {
+        name: "lamport-acknowledges-twice",
+        module: "lamport",
+        protocol: "Lamport",
+        from: "out.send(from, Message::Reply(now));",
+        to: "out.send(from, Message::Reply(now)); out.send(from, Message::Reply(now));",
+        breaks: "MessageBound",
+        story: "a request is acknowledged twice: nothing else is wrong with that",
+    },
+    Change {
         name: "ricart-agrawala-ties-unbroken",
         module: "ricart_agrawala",
         protocol: "RicartAgrawala",

@@ -1,5 +1,6 @@
 //! `lockkeeper check`: every reachable state of a small system.
 
+use super::check_cluster::ClusterFlags;
 use super::check_many::{check_all, check_mutants};
 use super::check_registers::check_registers;
 use super::sim::{known, settings};
@@ -10,6 +11,7 @@ use lockkeeper_lab::check::{self, Answer, Fault, Faults, Question, Sofar, Verdic
 use lockkeeper_lab::property::Property;
 use lockkeeper_lab::spec::parse_holders;
 use lockkeeper_lab::{Error, Scenario, registers};
+use rustix::time::{ClockId, clock_gettime};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -37,11 +39,13 @@ Examples:
   lockkeeper check --all --sites 3 --requests 1
   lockkeeper check --mutants
   lockkeeper check bakery --sites 3 --flickering      # threads and registers instead of messages
+  lockkeeper check --cluster --crashes 1              # whole members of a cluster, while their view changes
+  lockkeeper check --cluster --sleeps 1 --flaw no-wait
 
 Exit codes: 0 verified; 2 something is wrong; 3 a budget was reached before everything was seen; 64 wrong usage.")]
 pub struct Check {
     /// The algorithm, or a wrong-on-purpose variant; or one for registers: dijkstra, bakery, black-white-bakery.
-    #[arg(required_unless_present_any = ["all", "mutants"], conflicts_with_all = ["all", "mutants"])]
+    #[arg(required_unless_present_any = ["all", "mutants", "cluster"], conflicts_with_all = ["all", "mutants"])]
     algorithm: Option<String>,
     /// Checks every algorithm, on the channels that it assumes.
     #[arg(long, conflicts_with = "mutants")]
@@ -113,12 +117,11 @@ pub struct Check {
     /// How many threads search. What is found does not depend on it.
     #[arg(long, value_name = "N", default_value_t = cores(), value_parser = clap::value_parser!(u16).range(1..=64))]
     threads: u16,
-    /// Does not try every order of steps that commute: fewer states, several passes.
+    /// Tries every order of steps, even of those that commute.
     #[arg(long)]
-    reduced: bool,
-    /// Tries every order, which is the default.
-    #[arg(long, conflicts_with = "reduced")]
     full: bool,
+    #[command(flatten)]
+    cluster: ClusterFlags,
 }
 
 fn cores() -> u16 {
@@ -127,11 +130,15 @@ fn cores() -> u16 {
 
 impl Check {
     pub fn run(self) -> ExitCode {
+        let budget = Budget::new(self.max_states, self.max_seconds);
+        if self.cluster.cluster {
+            let algorithm = self.algorithm.as_deref().unwrap_or("naimi-trehel");
+            return self.cluster.check(algorithm, (self.crashes, self.restarts), &budget, self.json);
+        }
         let question = match self.question() {
             Ok(question) => question,
             Err(what) => return exit::complain(exit::USAGE, &what),
         };
-        let budget = Budget::new(self.max_states, self.max_seconds);
         if self.all {
             return check_all(&question, &budget, self.json);
         }
@@ -141,7 +148,7 @@ impl Check {
         if registers::ALL.iter().any(|about| about.slug == question.algorithm) {
             return check_registers(&question.algorithm, self.sites, self.flickering, self.json);
         }
-        let started = Instant::now();
+        let watch = Stopwatch::start();
         let answer = match budget.spend(&question) {
             Ok(answer) => answer,
             Err(error) => return exit::complain(exit::USAGE, &error),
@@ -150,9 +157,9 @@ impl Check {
             return exit::complain(exit::IO, &error);
         }
         if self.json {
-            say!("{}", json(&answer, started.elapsed()));
+            say!("{}", json(&answer, watch.took()));
         } else {
-            print(&answer, started.elapsed());
+            print(&answer, watch.took());
         }
         verdict(&answer)
     }
@@ -177,7 +184,7 @@ impl Check {
         question.only = self.only;
         question.settings = settings(&self.set)?;
         question.threads = self.threads.into();
-        question.full = !self.reduced;
+        question.full = self.full;
         if let Some(holders) = &self.holder {
             question.holders = parse_holders(holders, self.sites)?;
         }
@@ -226,12 +233,16 @@ impl Budget {
 
     /// Searches within the budget, telling how far it is on a terminal.
     pub fn spend(&self, question: &Question) -> Result<Answer, Error> {
+        self.watch(&question.algorithm, |go_on| check::check(question, go_on))
+    }
+
+    /// Lets a search run within the budget.
+    pub fn watch<T>(&self, name: &str, search: impl FnOnce(&mut dyn FnMut(Sofar) -> bool) -> T) -> T {
         let started = Instant::now();
-        let answer = check::check(question, |sofar: Sofar| {
+        let found = search(&mut |sofar: Sofar| {
             if started.elapsed() > Duration::from_millis(500) {
                 self.bar.set_message(format!(
-                    "{}: {} states, {} deep, {} MiB",
-                    question.algorithm,
+                    "{name}: {} states, {} deep, {} MiB",
                     grouped(sofar.distinct),
                     sofar.depth,
                     sofar.bytes >> 20
@@ -241,15 +252,49 @@ impl Budget {
             sofar.distinct < self.max_states && self.until.is_none_or(|until| Instant::now() < until)
         });
         self.bar.finish_and_clear();
-        answer
+        found
     }
 }
 
+/// Measures what a search takes.
+pub struct Stopwatch {
+    started: Instant,
+    cpu_before: Duration,
+}
+
+/// What it took.
+#[derive(Clone, Copy, Default)]
+pub struct Took {
+    pub wall: Duration,
+    /// Of processor time, by all threads: what counts while the machine has other work.
+    pub cpu: Duration,
+}
+
+impl Stopwatch {
+    pub fn start() -> Self {
+        Self { started: Instant::now(), cpu_before: cpu_time() }
+    }
+
+    pub fn took(&self) -> Took {
+        Took { wall: self.started.elapsed(), cpu: cpu_time().saturating_sub(self.cpu_before) }
+    }
+}
+
+fn cpu_time() -> Duration {
+    clock_gettime(ClockId::ProcessCPUTime).try_into().unwrap_or_default()
+}
+
+/// Seconds for JSON: to the millisecond.
+pub fn seconds(took: Duration) -> f64 {
+    (took.as_secs_f64() * 1000.0).round() / 1000.0
+}
+
 /// The answer as JSON, with the time that it took.
-pub fn json(answer: &Answer, took: Duration) -> String {
+pub fn json(answer: &Answer, took: Took) -> String {
     let mut value = serde_json::to_value(answer).expect("an answer is plain data");
-    let seconds = (took.as_secs_f64() * 1000.0).round() / 1000.0;
-    value.as_object_mut().expect("it is an object").insert("seconds".into(), seconds.into());
+    let object = value.as_object_mut().expect("it is an object");
+    object.insert("seconds".into(), seconds(took.wall).into());
+    object.insert("cpu_seconds".into(), seconds(took.cpu).into());
     value.to_string()
 }
 
@@ -262,7 +307,7 @@ fn verdict(answer: &Answer) -> ExitCode {
     })
 }
 
-fn print(answer: &Answer, took: Duration) {
+fn print(answer: &Answer, took: Took) {
     let asks = match answer.requests {
         Some(1) => "each asks once".into(),
         Some(requests) => format!("each asks {requests} times"),
@@ -271,15 +316,16 @@ fn print(answer: &Answer, took: Duration) {
     let order = if answer.fifo { "FIFO channels" } else { "channels that may reorder" };
     say!("{}, {} sites, {asks}, {order}", answer.algorithm, answer.sites);
     say!(
-        "{} states, {} steps, {} deep, {:.1} s, {} bytes per state{}\n",
+        "{} states, {} steps, {} deep, {:.1} s ({:.1} s of processor time), {} bytes per state{}\n",
         grouped(answer.distinct),
         grouped(answer.generated),
         answer.depth,
-        took.as_secs_f64(),
+        took.wall.as_secs_f64(),
+        took.cpu.as_secs_f64(),
         answer.bytes_per_state,
         answer
             .reduction
-            .map(|share| format!(", not every order in {:.0} % of them", 100.0 * share))
+            .map(|stands_for| format!(", each for up to {stands_for} that differ in the order of steps"))
             .unwrap_or_default()
     );
     for (property, verdict) in &answer.properties {
@@ -294,6 +340,10 @@ fn print(answer: &Answer, took: Duration) {
     }
     if let Some(found) = &answer.counterexample {
         return super::replay::tell(found);
+    }
+    if let Some(wrong) = &answer.wrong {
+        say!("\n{wrong}. The budget was reached before a shortest run to that was found.");
+        return;
     }
     say!("");
     match answer.max_bypass {

@@ -1,6 +1,6 @@
 //! `lockkeeper check --all` and `--mutants`.
 
-use super::check::{Budget, grouped, json, title};
+use super::check::{Budget, Stopwatch, Took, grouped, json, title};
 use crate::{exit, say};
 use comfy_table::{ContentArrangement, Table, presets};
 use lockkeeper_core::registry;
@@ -16,19 +16,19 @@ pub fn check_all(question: &Question, budget: &Budget, as_json: bool) -> ExitCod
     let (mut violated, mut unfinished) = (false, false);
     for entry in registry::ALL {
         let question = Question { algorithm: entry.about.slug.into(), ..question.clone() };
-        let started = Instant::now();
+        let watch = Stopwatch::start();
         let answer = match budget.spend(&question) {
             Ok(answer) => answer,
             Err(error) => return exit::complain(exit::USAGE, &error),
         };
         if as_json {
-            say!("{}", json(&answer, started.elapsed()));
+            say!("{}", json(&answer, watch.took()));
         }
         // What is known to deadlock as published is no surprise.
         let expected = !entry.about.deadlock_free;
         violated |= answer.is_violated() && !expected;
         unfinished |= !answer.complete;
-        rows.push((answer, started.elapsed()));
+        rows.push((answer, watch.took().wall));
     }
     if !as_json {
         print_all(&rows);
@@ -88,7 +88,7 @@ pub fn check_mutants(as_json: bool) -> ExitCode {
             continue;
         };
         if as_json {
-            say!("{}", json(&caught.answer, Duration::ZERO));
+            say!("{}", json(&caught.answer, Took::default()));
         }
         let requests = caught.answer.requests.map_or("∞".into(), |requests| requests.to_string());
         table.add_row([

@@ -18,6 +18,7 @@ pub mod sim;
 pub mod supervise;
 pub mod threads;
 
+mod check_cluster;
 mod check_many;
 mod check_registers;
 mod duration;

@@ -43,7 +43,8 @@ pub struct Answer {
     pub complete: bool,
     /// Whether something was left alone because it lies beyond bounds that make the search finite.
     pub bounded: bool,
-    /// The share of states in which not every step was tried, if commuting steps were not all tried.
+    /// If not every order was tried: how many states each one stands for, on average. Some are stood for more than once, so this is the
+    /// most by which the full search can be larger.
     pub reduction: Option<f64>,
     /// Memory for each state.
     pub bytes_per_state: f64,
@@ -56,35 +57,22 @@ pub struct Answer {
     pub max_bypass: Option<u8>,
     /// The most messages per entry of any run in which everybody was served.
     pub max_messages_per_entry: Option<f64>,
-    /// What is wrong, and how it comes about.
+    /// What is wrong, in a sentence.
+    pub wrong: Option<String>,
+    /// How it comes about; nothing if the budget was reached before that was found.
     pub counterexample: Option<Counterexample>,
+}
+
+fn rounded(number: f64) -> f64 {
+    (10.0 * number).round() / 10.0
 }
 
 fn by_name<S: Serializer>(properties: &BTreeMap<Property, Verdict>, to: S) -> Result<S::Ok, S::Error> {
     to.collect_map(properties)
 }
 
-/// The answer to a question, from what a search of that algorithm came to.
-pub(super) fn answer<P: MutualExclusion>(
-    question: &Question,
-    options: &P::Options,
-    net: &Net,
-    searched: &Searched,
-) -> Answer {
-    let promised = Promised {
-        timestamp_order: P::in_timestamp_order(),
-        // Who starts inside sends without having asked, and faults cost messages of their own.
-        most_messages: P::most_messages(question.sites, options)
-            .filter(|_| question.holders.is_empty() && question.faults.none()),
-        rules: <P as Protocol>::Rule::ALL.iter().map(|rule| rule.sentence()).collect(),
-        words: <P as Protocol>::Message::WORDS.iter().map(|word| word.name).collect(),
-        dormant: P::dormant(options),
-    };
-    promised.answer(question, net, searched)
-}
-
 /// What an algorithm promises, and what can happen in it.
-struct Promised {
+pub(super) struct Promised {
     timestamp_order: bool,
     most_messages: Option<usize>,
     rules: Vec<&'static str>,
@@ -93,22 +81,41 @@ struct Promised {
 }
 
 impl Promised {
-    fn answer(&self, question: &Question, net: &Net, searched: &Searched) -> Answer {
+    /// What this algorithm promises in the system that is asked about.
+    pub fn by<P: MutualExclusion>(question: &Question, options: &P::Options) -> Self {
+        Self {
+            timestamp_order: P::in_timestamp_order(),
+            // Who starts inside sends without having asked, and faults cost messages of their own.
+            most_messages: P::most_messages(question.sites, options)
+                .filter(|_| question.holders.is_empty() && question.faults.none()),
+            rules: <P as Protocol>::Rule::ALL.iter().map(|rule| rule.sentence()).collect(),
+            words: <P as Protocol>::Message::WORDS.iter().map(|word| word.name).collect(),
+            dormant: P::dormant(options),
+        }
+    }
+
+    /// The most messages for each entry, if that is asked about.
+    pub fn most_messages(&self, question: &Question) -> Option<u32> {
+        let asked = question.only.is_none_or(|only| only == Property::MessageBound);
+        self.most_messages.filter(|_| asked).and_then(|most| most.try_into().ok())
+    }
+
+    /// The answer to a question, from what a search came to.
+    pub fn answer(&self, question: &Question, net: &Net, searched: &Searched) -> Answer {
         let mut answer = Answer::new(self, question, net, searched);
         answer.complete = !matches!(searched.ended, Ended::Stopped);
         answer.bounded = searched.bounded;
         let (breach, run, circle) = match (&searched.ended, &searched.lasso) {
-            (Ended::Wrong(Some(Witness { breach, run })), _) => {
-                (breach.clone(), run.as_slice(), [].as_slice())
-            }
-            (_, Some(lasso)) => (lasso.breach(), lasso.stem.as_slice(), lasso.circle.as_slice()),
+            (Ended::Wrong(Witness { breach, run }), _) => (breach.clone(), run.as_deref(), [].as_slice()),
+            (_, Some(lasso)) => (lasso.breach(), Some(lasso.stem.as_slice()), lasso.circle.as_slice()),
             _ => {
                 answer.judge(self, question, searched);
                 return answer;
             }
         };
         answer.properties.insert(breach.property, Verdict::Violated);
-        answer.counterexample = Some(Counterexample::new(question, net, breach, run, circle));
+        answer.wrong = Some(breach.what.clone());
+        answer.counterexample = run.map(|run| Counterexample::new(question, net, breach, run, circle));
         answer
     }
 
@@ -145,8 +152,7 @@ impl Answer {
         if promised.timestamp_order && question.only.is_none_or(|only| only == Property::TimestampOrder) {
             properties.insert(Property::TimestampOrder, Verdict::Unknown);
         }
-        if promised.most_messages.is_some() && question.only.is_none_or(|only| only == Property::MessageBound)
-        {
+        if promised.most_messages(question).is_some() {
             properties.insert(Property::MessageBound, Verdict::Unknown);
         }
         Self {
@@ -159,8 +165,8 @@ impl Answer {
             depth: sofar.depth,
             complete: false,
             bounded: false,
-            reduction: (seen.reduced > 0).then(|| seen.reduced as f64 / seen.expanded as f64),
-            bytes_per_state: (10.0 * sofar.bytes as f64 / sofar.distinct.max(1) as f64).round() / 10.0,
+            reduction: net.reduced.then(|| rounded(seen.stood_for / seen.expanded.max(1) as f64)),
+            bytes_per_state: rounded(sofar.bytes as f64 / sofar.distinct.max(1) as f64),
             properties,
             never_fired: Vec::new(),
             max_bypass: (seen.max_bypass < u8::MAX).then_some(seen.max_bypass),
@@ -168,6 +174,7 @@ impl Answer {
                 .dearest
                 .filter(|(messages, _)| *messages < u8::MAX)
                 .map(|(messages, entries)| f64::from(messages) / f64::from(entries)),
+            wrong: None,
             counterexample: None,
         }
     }

@@ -172,6 +172,8 @@ pub struct Effect {
     pub asked: bool,
     /// It stopped: what is under way to it is lost.
     pub crashed: bool,
+    /// It left fences out, to be above those of somebody who may have entered unseen.
+    pub skipped_fences: bool,
     /// The rules that it followed, one bit each.
     pub rules: u128,
     /// What is wrong with the machine's state now.
@@ -181,7 +183,7 @@ pub struct Effect {
 impl Effect {
     /// Whether others could tell the difference if it happened sooner or later.
     pub fn is_visible(&self) -> bool {
-        self.entered.is_some() || self.exited || self.crashed || self.wrong.is_some()
+        self.entered.is_some() || self.exited || self.crashed || self.skipped_fences || self.wrong.is_some()
     }
 }
 

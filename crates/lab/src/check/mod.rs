@@ -10,7 +10,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`store`] | the states seen so far, packed |
+//! | [`store`], [`rows`] | the states seen so far, packed |
 //! | [`search`] | breadth-first search over them, on all cores |
 //! | [`machine`] | what can be searched: machines that exchange messages |
 //! | [`kernel`], [`intern`] | their states and messages as small numbers; each local step is taken once |
@@ -22,10 +22,12 @@
 //! | [`mutex`] | mutual exclusion algorithms as machines |
 //! | [`counterexample`] | a run, told and drawn |
 //! | [`gallery`] | what must be caught |
+//! | [`views`] | whole members of a cluster while their view changes |
 
 mod answer;
 pub mod counterexample;
 mod entering;
+mod expand;
 pub mod gallery;
 pub mod intern;
 pub mod kernel;
@@ -34,11 +36,14 @@ pub mod machine;
 pub mod mutex;
 pub mod net;
 pub mod reduce;
+pub mod rows;
 pub mod search;
 pub mod seen;
 pub mod shift;
 pub mod store;
+pub mod views;
 
+use answer::Promised;
 pub use answer::{Answer, Verdict};
 pub use machine::{Fault, Faults};
 pub use search::Sofar;
@@ -51,10 +56,8 @@ use lockkeeper_core::registry::Visitor;
 use lockkeeper_core::{Holder, MutualExclusion, Setup};
 use mutex::Sites;
 use net::{Action, Net};
-use reduce::Sends;
 use search::{Ended, Search};
 use seen::Seen;
-use std::collections::BTreeSet;
 
 /// The most processes that are checked: each state keeps a number for every channel.
 pub const MOST_SITES: usize = 9;
@@ -80,7 +83,7 @@ pub struct Question {
     pub faults: Faults,
     /// The only property that is asked about: a search goes on where another does not hold. All if nothing is said.
     pub only: Option<Property>,
-    /// Whether every order of steps is tried, even of those that commute.
+    /// Whether every order of steps is tried, even of those that commute; see [`reduce`].
     pub full: bool,
     /// How many threads search.
     pub threads: usize,
@@ -98,7 +101,7 @@ impl Question {
             holders: Vec::new(),
             faults: Faults::default(),
             only: None,
-            full: true,
+            full: false,
             threads: 1,
         }
     }
@@ -154,8 +157,12 @@ impl Visitor for Check<'_> {
             only: question.only,
         };
         let fresh = || Net::new(sites.clone());
-        let (net, searched) = Checker { question, perpetual: P::ABOUT.perpetual, fresh: &fresh, go_on }.run();
-        Ok(answer::answer::<P>(question, &sites.setup.options, &net, &searched))
+        let promised = Promised::by::<P>(question, &sites.setup.options);
+        let most_messages = promised.most_messages(question);
+        let checker =
+            Checker { question, perpetual: P::ABOUT.perpetual, most_messages, fresh: &fresh, go_on };
+        let (net, searched) = checker.run();
+        Ok(promised.answer(question, &net, &searched))
     }
 }
 
@@ -163,6 +170,8 @@ impl Visitor for Check<'_> {
 struct Checker<'a> {
     question: &'a Question,
     perpetual: bool,
+    /// The most messages for each entry, where the paper says so.
+    most_messages: Option<u32>,
     fresh: &'a dyn Fn() -> Net,
     go_on: &'a mut dyn FnMut(Sofar) -> bool,
 }
@@ -181,49 +190,34 @@ impl Checker<'_> {
     fn run(mut self) -> (Net, Searched) {
         let question = self.question;
         let ends = question.requests.is_some() && !self.perpetual;
-        let reducible = !question.full && question.faults.none() && ends;
         let threads = if ends { question.threads } else { 1 };
         let mut net = (self.fresh)();
-        if reducible {
-            self.learn_who_sends(&mut net);
-        }
-        let mut searched = self.search(&net, threads, u64::MAX);
+        net.reduced = ends && !question.full;
+        let searched = self.search(&net, threads);
         let wrong = matches!(searched.ended, Ended::Wrong(_));
-        let open = matches!(searched.ended, Ended::All)
-            && !searched.looked_for_starvation
-            && question.only.is_none();
-        if (wrong || open) && (reducible || threads > 1) {
-            // Again, with every order and one thread: for a shortest run, always the same; or to look for circles.
-            net = (self.fresh)();
-            let deepest = if wrong { searched.sofar.depth + 1 } else { u64::MAX };
-            searched = self.search(&net, 1, deepest);
+        let all = matches!(searched.ended, Ended::All);
+        let open = all && !searched.looked_for_starvation && question.only.is_none();
+        let too_dear = all && self.most_messages.is_some_and(|most| searched.seen.costs_more_than(most));
+        if !too_dear && !((wrong || open) && (net.reduced || threads > 1)) {
+            return (net, searched);
         }
-        (net, searched)
+        // Again, with every order and one thread: for a shortest run, always the same; or to look for circles.
+        let mut full = (self.fresh)();
+        full.most_messages = self.most_messages.filter(|_| too_dear);
+        let again = self.search(&full, 1);
+        // What is wrong is wrong, even if the budget does not suffice to show a run.
+        let stopped = matches!(again.ended, Ended::Stopped);
+        if stopped && (wrong || too_dear) { (net, searched) } else { (full, again) }
     }
 
-    /// Searches again and again, until it is known who can send to whom.
-    fn learn_who_sends(&mut self, net: &mut Net) {
-        let mut steps = vec![BTreeSet::new(); net.kernel.machines()];
-        loop {
-            net.sends = Some(Sends::new(&steps));
-            let known: usize = steps.iter().map(BTreeSet::len).sum();
-            let mut search = Search::new(&*net, self.question.threads);
-            let ended = search.run(u64::MAX, &mut self.go_on);
-            for worker in search.workers() {
-                for (all, more) in steps.iter_mut().zip(worker.local_steps()) {
-                    all.extend(more);
-                }
-            }
-            let nothing_new = steps.iter().map(BTreeSet::len).sum::<usize>() == known;
-            if nothing_new || !matches!(ended, Ended::All) {
-                return;
-            }
-        }
-    }
-
-    fn search(&mut self, net: &Net, threads: usize, deepest: u64) -> Searched {
+    fn search(&mut self, net: &Net, threads: usize) -> Searched {
         let mut search = Search::new(net, threads);
-        let ended = search.run(deepest, &mut self.go_on);
+        let mut ended = search.run(u64::MAX, &mut self.go_on);
+        if let Ended::Wrong(witness) = &mut ended
+            && net.reduced
+        {
+            witness.run = None; // It lacks the silent deliveries.
+        }
         let mut seen = Seen::default();
         for worker in search.workers() {
             seen.add(worker.seen());
@@ -231,7 +225,8 @@ impl Checker<'_> {
         // A run that ends has a last message; where the number of messages has an end, so have all runs.
         let ends = net.kernel.traits().tallied.messages && seen.max_messages < u8::MAX;
         let asked = self.question.only.is_none_or(|only| only == Property::NoStarvation);
-        let looks = asked && matches!(ended, Ended::All) && !ends && threads == 1;
+        // A circle has to be a run: with silent deliveries put off, it is none.
+        let looks = asked && matches!(ended, Ended::All) && !ends && threads == 1 && !net.reduced;
         let lasso = if looks { liveness::starvation(&mut search, net) } else { None };
         Searched {
             sofar: search.sofar(),

@@ -217,6 +217,7 @@ impl<P: MutualExclusion> Local<P> {
         if out.skipped_fences > 0 || out.fence_floor > 0 {
             // It goes on after somebody who may have entered unseen, and takes care that its fences are larger.
             self.fence = self.fence.max(0);
+            effect.skipped_fences = true;
         }
         for rule in &out.rules {
             effect.rules |= 1 << rule.index();

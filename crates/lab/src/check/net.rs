@@ -7,11 +7,9 @@
 use super::intern::{Interner, Known, Memo};
 use super::kernel::{Kernel, Numbered, Stepped, Traits, Why};
 use super::machine::{Breach, Choice, Facts, Fault, Machines};
-use super::reduce::Sends;
-use super::search::{Model, Next, Worker};
-use super::seen::{Seen, dearer};
-use crate::property::Property;
-use lockkeeper_core::SiteId;
+use super::reduce::is_silent;
+use super::search::Model;
+use super::seen::Seen;
 use smallvec::SmallVec;
 use std::sync::{Mutex, MutexGuard};
 
@@ -19,8 +17,11 @@ use std::sync::{Mutex, MutexGuard};
 pub struct Net {
     /// The machines.
     pub kernel: Box<dyn Kernel>,
-    /// Who can send to whom, if steps that commute are to be tried in one order only; see [`super::reduce`].
-    pub sends: Option<Sends>,
+    /// Whether silent deliveries are put off; see [`super::reduce`].
+    pub reduced: bool,
+    /// More messages for each entry than this are wrong. If it is said, each state counts the messages that led to it in a slot
+    /// of its own, at the end: the same state is another one after more messages.
+    pub most_messages: Option<u32>,
     /// The contents of each channel.
     pub(super) channels: Mutex<Vec<Interner<Vec<u32>>>>,
 }
@@ -35,7 +36,7 @@ impl Net {
         for channel in &mut channels {
             channel.number(Vec::new()); // The empty channel is number 0.
         }
-        Self { kernel: Box::new(kernel), sends: None, channels: Mutex::new(channels) }
+        Self { kernel: Box::new(kernel), reduced: false, most_messages: None, channels: Mutex::new(channels) }
     }
 
     fn channels(&self) -> MutexGuard<'_, Vec<Interner<Vec<u32>>>> {
@@ -83,7 +84,8 @@ impl Model for Net {
 
     fn slots(&self) -> usize {
         let machines = self.kernel.machines();
-        machines * machines + usize::from(!self.kernel.traits().faults.none())
+        let faults = usize::from(!self.kernel.traits().faults.none());
+        machines * machines + faults + usize::from(self.most_messages.is_some())
     }
 
     fn tallies(&self) -> usize {
@@ -118,6 +120,8 @@ pub(super) struct Outcome {
     pub idle: bool,
     /// Nothing about it concerns anybody but the machine itself and those it sends to.
     pub plain: bool,
+    /// It is a delivery that concerns nobody but the machine itself, and is put off: see [`super::reduce`].
+    pub silent: bool,
 }
 
 #[derive(Default)]
@@ -152,7 +156,12 @@ pub struct Explorer<'m> {
     pub(super) seen: Seen,
     pub(super) shifter: super::shift::Shifter,
     /// The next state is beyond the limits.
-    too_far: bool,
+    pub(super) too_far: bool,
+    /// Room for states that silent deliveries lead to, and for one of them.
+    pub(super) reached: Vec<u32>,
+    pub(super) here: Vec<u32>,
+    /// How many states the one that is expanded stands for, itself included.
+    pub(super) stands_for: f64,
 }
 
 impl<'m> Explorer<'m> {
@@ -174,6 +183,9 @@ impl<'m> Explorer<'m> {
             seen: Seen::default(),
             shifter: super::shift::Shifter::new(machines),
             too_far: false,
+            reached: Vec::new(),
+            here: Vec::new(),
+            stands_for: 1.0,
         }
     }
 
@@ -250,11 +262,20 @@ impl<'m> Explorer<'m> {
     fn take_step(&mut self, who: usize, local: u32, why: Why) -> u32 {
         let step = self.net.kernel.step(who, local, why);
         let own = matches!(why, Why::Choice(_));
+        let silent = match why {
+            // A token that arrives and goes is no silence.
+            Why::Message(_, parcel) if self.net.reduced && self.net.kernel.tokens_in(parcel) == 0 => {
+                let before = self.facts(who, local).clone();
+                let faults = self.traits.faults;
+                is_silent(&step, &before, self.facts(who, step.local), faults)
+            }
+            _ => false,
+        };
         let effect = &step.effect;
         let nothing = step.local == local && step.sends.is_empty();
         let idle = own && nothing && effect.wrong.is_none() && effect.entered.is_none();
         let plain = !effect.is_visible() && !effect.asked && !step.gained;
-        self.outcomes.push(Outcome { step, idle, plain });
+        self.outcomes.push(Outcome { step, idle, plain, silent });
         self.outcomes.len() as u32 - 1
     }
 
@@ -289,7 +310,7 @@ impl<'m> Explorer<'m> {
     }
 
     #[inline]
-    fn push(&mut self, place: usize, content: u32, parcel: u32) -> u32 {
+    pub(super) fn push(&mut self, place: usize, content: u32, parcel: u32) -> u32 {
         if let Some(content) = self.channels[place].pushed.get(content, parcel) {
             return content;
         }
@@ -311,7 +332,7 @@ impl<'m> Explorer<'m> {
 
     /// Takes a step in a state of the whole; what comes of it stands in `next` and `next_tallies`.
     #[inline]
-    fn apply(
+    pub(super) fn apply(
         &mut self,
         state: &[u32],
         tallies: &[u8],
@@ -347,6 +368,11 @@ impl<'m> Explorer<'m> {
             *messages = messages.saturating_add(sends as u8);
             self.seen.max_messages = self.seen.max_messages.max(*messages);
         }
+        if self.net.most_messages.is_some()
+            && let Some(messages) = self.next.last_mut()
+        {
+            *messages += sends as u32;
+        }
         for which in 0..sends {
             let (to, parcel) = self.outcomes[outcome as usize].step.sends[which];
             if may_be_down && self.facts(to as usize, self.next[to as usize]).down {
@@ -360,146 +386,11 @@ impl<'m> Explorer<'m> {
     }
 
     /// Whether another fault of this kind may happen; the state with it counted.
-    fn spend(&self, state: &[u32], fault: Fault) -> Option<u32> {
+    pub(super) fn spend(&self, state: &[u32], fault: Fault) -> Option<u32> {
         let place = self.machines * self.machines;
         let spent = *state.get(place)?;
         let shift = 4 * fault as u32;
         let times = spent >> shift & 0xF;
         (times < u32::from(self.traits.faults.of(fault))).then_some(spent + (1 << shift))
-    }
-
-    /// What is wrong with a state in which nothing will happen unless somebody asks.
-    fn when_quiet(&mut self, state: &[u32], tallies: &[u8]) -> Option<Breach> {
-        let mut waiting = Vec::new();
-        let mut entries = 0;
-        for (who, &local) in state[..self.machines].iter().enumerate() {
-            let facts = self.facts(who, local);
-            entries += facts.entries;
-            if facts.waiting {
-                waiting.push(SiteId::new(who));
-            }
-        }
-        if !waiting.is_empty() {
-            let names = lockkeeper_core::mutex::list(&waiting, "");
-            let verb = if waiting.len() == 1 { "waits" } else { "wait" };
-            let what = format!("nothing can happen any more, unless others ask, and {names} {verb}");
-            let wanted = self.traits.only.is_none_or(|only| only == Property::NoDeadlock);
-            return wanted.then_some(Breach { property: Property::NoDeadlock, sites: waiting, what });
-        }
-        if entries > 0 && self.traits.tallied.messages {
-            let run = tallies.last().map(|&messages| (messages, entries));
-            self.seen.dearest = dearer(self.seen.dearest, run);
-        }
-        None
-    }
-}
-
-impl Worker for Explorer<'_> {
-    type Action = Action;
-    type Breach = Breach;
-
-    fn start(&mut self, found: &mut impl FnMut(&[u32])) {
-        let (locals, sent) = self.net.kernel.start();
-        let machines = self.machines;
-        self.next.fill(0);
-        self.next[..machines].copy_from_slice(&locals);
-        for (from, to, parcel) in sent {
-            let place = channel(machines, from, to);
-            self.next[machines + place] = self.push(place, self.next[machines + place], parcel);
-        }
-        found(&self.next);
-    }
-
-    fn expand(
-        &mut self,
-        state: &[u32],
-        tallies: &[u8],
-        found: &mut impl FnMut(Next<'_, Action, Breach>),
-    ) -> Option<Breach> {
-        self.seen.expanded += 1;
-        let machines = self.machines;
-        let tried = match &self.net.sends {
-            Some(sends) => self.enough(sends, state),
-            None => u64::MAX,
-        };
-        self.seen.reduced += u64::from(tried != u64::MAX);
-        let mut stuck = tried == u64::MAX;
-        for who in (0..machines).filter(|who| tried >> who & 1 == 1) {
-            for which in 0..self.choices(who, state[who]) {
-                let (choice, outcome) = self.choice(who, state[who], which);
-                if self.outcomes[outcome as usize].idle {
-                    continue;
-                }
-                let fault = match choice.suspects {
-                    Some(other) if self.facts(other, state[other]).down => None,
-                    Some(_) => Some(Fault::Suspicion),
-                    None => choice.fault,
-                };
-                let spent = match fault {
-                    Some(fault) => match self.spend(state, fault) {
-                        None => continue,
-                        spent => spent,
-                    },
-                    None => None,
-                };
-                // Nobody is made to ask, and nothing has to go wrong.
-                stuck &= fault.is_some() || choice.free;
-                self.seen.rules |= self.outcomes[outcome as usize].step.effect.rules;
-                let breach = self.apply(state, tallies, who, outcome, None);
-                if let Some(spent) = spent {
-                    self.next[machines * machines] = spent;
-                }
-                let beyond = self.too_far || self.outcomes[outcome as usize].step.beyond;
-                let (state, tallies) = (&*self.next, &*self.next_tallies);
-                found(Next { action: Action::Choice(who, choice), state, tallies, breach, beyond });
-            }
-            for from in (0..machines).filter(|&from| from != who) {
-                let place = channel(machines, from, who);
-                let content = state[machines + place];
-                if content == 0 {
-                    continue;
-                }
-                stuck = false;
-                for which in 0..self.heads(place, content) {
-                    self.deliver(state, tallies, (from, who, which), found);
-                }
-            }
-        }
-        if stuck { self.when_quiet(state, tallies) } else { None }
-    }
-}
-
-impl Explorer<'_> {
-    #[inline]
-    fn deliver(
-        &mut self,
-        state: &[u32],
-        tallies: &[u8],
-        (from, to, which): (usize, usize, usize),
-        found: &mut impl FnMut(Next<'_, Action, Breach>),
-    ) {
-        let machines = self.machines;
-        let place = channel(machines, from, to);
-        let content = state[machines + place];
-        let (parcel, rest) = self.head(place, content, which);
-        let outcome = self.delivery(from, to, state[to], parcel);
-        let mut breach = self.apply(state, tallies, to, outcome, Some((place, rest)));
-        let beyond = self.too_far || self.outcomes[outcome as usize].step.beyond;
-        let action = Action::Deliver(from, to, parcel);
-        found(Next { action, state: &self.next, tallies: &self.next_tallies, breach, beyond });
-        if let Some(spent) = self.spend(state, Fault::Duplicate) {
-            breach = self.apply(state, tallies, to, outcome, None);
-            self.next[machines * machines] = spent;
-            let action = Action::Duplicate(from, to, parcel);
-            let beyond = self.too_far || self.outcomes[outcome as usize].step.beyond;
-            found(Next { action, state: &self.next, tallies: &self.next_tallies, breach, beyond });
-        }
-        if let Some(spent) = self.spend(state, Fault::Loss) {
-            self.next.copy_from_slice(state);
-            self.next[machines + place] = rest;
-            self.next[machines * machines] = spent;
-            let action = Action::Lose(from, to, parcel);
-            found(Next { action, state: &self.next, tallies, breach: None, beyond: false });
-        }
     }
 }

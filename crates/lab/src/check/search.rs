@@ -5,7 +5,7 @@
 //! the number of threads. Which way to a state is found first does: so only a search by one thread tells the run that
 //! leads to a breach. It is a shortest one, and a function of the model alone.
 
-use super::store::{MOST_SLOTS, Put, Rows, Shard, hash_of};
+use super::store::{Incoming, MOST_SLOTS, Put, Shard, hash_of};
 use std::ops::Range;
 
 /// Into so many parts the store is divided for several threads. A thread alone uses the first only.
@@ -94,8 +94,8 @@ pub struct Sofar {
 pub struct Witness<A, B> {
     /// What is wrong.
     pub breach: B,
-    /// A shortest run that shows it.
-    pub run: Vec<A>,
+    /// A shortest run that shows it. Several threads do not tell it: a search of a fresh model by one thread does.
+    pub run: Option<Vec<A>>,
 }
 
 /// How a search ended.
@@ -105,14 +105,13 @@ pub enum Ended<A, B> {
     All,
     /// It was stopped before its end.
     Stopped,
-    /// Something is wrong. Several threads do not say how it comes about: a search of a fresh model by one thread does.
-    Wrong(Option<Witness<A, B>>),
+    /// Something is wrong.
+    Wrong(Witness<A, B>),
 }
 
 type WorkerOf<'m, M> = <M as Model>::Worker<'m>;
 type ActionOf<'m, M> = <WorkerOf<'m, M> as Worker>::Action;
 type BreachOf<'m, M> = <WorkerOf<'m, M> as Worker>::Breach;
-type WitnessOf<'m, M> = Witness<ActionOf<'m, M>, BreachOf<'m, M>>;
 
 /// A search, running or done.
 pub struct Search<'m, M: Model> {
@@ -202,9 +201,10 @@ impl<'m, M: Model> Search<'m, M> {
             match self.expand_level(&before, &after, &mut go_on) {
                 Expanded::All => {}
                 Expanded::Stopped => return Ended::Stopped,
-                Expanded::Wrong(..) if self.workers.len() > 1 => return Ended::Wrong(None),
                 Expanded::Wrong(place, action, breach) => {
-                    return Ended::Wrong(Some(self.witness(place, action, breach)));
+                    let alone = self.workers.len() == 1;
+                    let run = alone.then(|| self.backwards(place, action.into_iter().collect()));
+                    return Ended::Wrong(Witness { breach, run });
                 }
             }
         }
@@ -308,15 +308,6 @@ impl<'m, M: Model> Search<'m, M> {
     }
 
     /// The run to a state, found backwards: from each level to the one before.
-    fn witness(
-        &mut self,
-        place: Place,
-        last: Option<ActionOf<'m, M>>,
-        breach: BreachOf<'m, M>,
-    ) -> WitnessOf<'m, M> {
-        Witness { breach, run: self.backwards(place, last.into_iter().collect()) }
-    }
-
     fn backwards(&mut self, place: Place, mut run: Vec<ActionOf<'m, M>>) -> Vec<ActionOf<'m, M>> {
         let slots = self.model.slots();
         let mut target = vec![0; slots];
@@ -432,7 +423,7 @@ fn shard_of(hash: u64, shards: usize) -> usize {
 
 /// What one worker found.
 struct Finds<A, B> {
-    by_shard: Vec<Rows>,
+    by_shard: Vec<Incoming>,
     generated: u64,
     bounded: bool,
     /// The first thing that is wrong: where, by which action if not by itself, and what.
@@ -441,7 +432,7 @@ struct Finds<A, B> {
 
 impl<A, B> Finds<A, B> {
     fn new(shards: usize) -> Self {
-        let by_shard = (0..shards).map(|_| Rows::default()).collect();
+        let by_shard = (0..shards).map(|_| Incoming::default()).collect();
         Self { by_shard, generated: 0, bounded: false, wrong: None }
     }
 
@@ -454,7 +445,7 @@ impl<A, B> Finds<A, B> {
         index: usize,
         numbers: Range<u32>,
     ) {
-        self.by_shard.iter_mut().for_each(Rows::clear);
+        self.by_shard.iter_mut().for_each(Incoming::clear);
         (self.generated, self.bounded) = (0, false);
         let mut state = [0; MOST_SLOTS];
         let state = &mut state[..model.slots()];

@@ -1,7 +1,7 @@
 //! What happened in a search at least once, and the largest of what was counted.
 
 /// What was seen at least once.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Seen {
     /// Rules that fired, one bit each.
     pub rules: u128,
@@ -15,8 +15,8 @@ pub struct Seen {
     pub max_messages: u8,
     /// The most messages, and the entries, of a run that came to its end: the dearest by messages per entry.
     pub dearest: Option<(u8, u32)>,
-    /// States in which only some of the possible steps were tried.
-    pub reduced: u64,
+    /// How many states those that were expanded stand for; see [`super::reduce`].
+    pub stood_for: f64,
     /// States that were expanded.
     pub expanded: u64,
 }
@@ -30,8 +30,16 @@ impl Seen {
         self.max_bypass = self.max_bypass.max(other.max_bypass);
         self.max_messages = self.max_messages.max(other.max_messages);
         self.dearest = dearer(self.dearest, other.dearest);
-        self.reduced += other.reduced;
+        self.stood_for += other.stood_for;
         self.expanded += other.expanded;
+    }
+}
+
+impl Seen {
+    /// Whether some run that came to its end took more messages for each entry.
+    pub fn costs_more_than(&self, most: u32) -> bool {
+        self.dearest
+            .is_some_and(|(messages, entries)| messages < u8::MAX && u32::from(messages) > most * entries)
     }
 }
 

@@ -4,6 +4,7 @@
 //! value so far needs; when a larger one comes, the whole shard is written anew, which happens a few times at most.
 //! States are kept exactly, not as fingerprints: what is not in the store has not been seen.
 
+use super::rows::Rows;
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use std::hash::{BuildHasher, Hasher};
@@ -88,26 +89,36 @@ pub enum Put {
     Grown(u32),
 }
 
+/// Into so many tables the index of a shard is divided. A table that is full is copied into one twice as large; of several,
+/// only one at a time is there twice.
+const TABLES: usize = 16;
+
+#[inline]
+fn table_of(hash: u64) -> usize {
+    // Bits by which neither the shard was chosen nor a table finds its states.
+    (hash >> 48) as usize % TABLES
+}
+
 /// A part of the store. States are numbered in the order in which they came.
 #[derive(Debug)]
 pub struct Shard {
     layout: Layout,
-    packed: Vec<u8>,
-    tallies: Vec<u8>,
-    tallies_each: usize,
-    index: HashTable<u32>,
+    count: u32,
+    packed: Rows,
+    tallies: Rows,
+    index: [HashTable<u32>; TABLES],
     room: Box<Room>,
 }
 
 /// States on their way into the store.
 #[derive(Debug, Default)]
-pub struct Rows {
+pub struct Incoming {
     hashes: Vec<u64>,
     states: Vec<u32>,
     tallies: Vec<u8>,
 }
 
-impl Rows {
+impl Incoming {
     /// Adds a state.
     #[inline]
     pub fn push(&mut self, hash: u64, slots: &[u32], tallies: &[u8]) {
@@ -129,44 +140,43 @@ impl Shard {
     pub fn new(slots: usize, tallies_each: usize) -> Self {
         Self {
             layout: Layout::new(slots),
-            packed: Vec::new(),
-            tallies: Vec::new(),
-            tallies_each,
-            index: HashTable::new(),
+            count: 0,
+            packed: Rows::new(slots),
+            tallies: Rows::new(tallies_each),
+            index: std::array::from_fn(|_| HashTable::new()),
             room: Box::new(ROOM),
         }
     }
 
     /// How many states there are.
     pub fn count(&self) -> u32 {
-        self.index.len() as u32
+        self.count
     }
 
     /// Reads a state.
     #[inline]
     pub fn get(&self, number: u32, slots: &mut [u32]) {
-        self.layout.unpack(self.row(number), slots);
+        self.layout.unpack(self.packed.get(number), slots);
     }
 
     /// The tallies of a state.
     #[inline]
     pub fn tallies(&self, number: u32) -> &[u8] {
-        let start = number as usize * self.tallies_each;
-        &self.tallies[start..start + self.tallies_each]
+        self.tallies.get(number)
     }
 
     /// The number of a state that has been seen.
     pub fn find(&self, hash: u64, slots: &[u32]) -> Option<u32> {
         let mut room = ROOM;
         let length = self.layout.pack(slots, &mut room)?;
-        self.index.find(hash, |&number| *self.row(number) == room[..length]).copied()
+        self.index[table_of(hash)].find(hash, |&number| *self.packed.get(number) == room[..length]).copied()
     }
 
     /// Puts states in, or lets the tallies of those that are there grow; `note` is told of each.
-    pub fn put_all(&mut self, rows: &Rows, mut note: impl FnMut(Put)) {
+    pub fn put_all(&mut self, rows: &Incoming, mut note: impl FnMut(Put)) {
         self.warm(&rows.hashes);
         let slots = self.layout.widths.len();
-        let tallies = self.tallies_each;
+        let tallies = self.tallies.length();
         for (place, (&hash, state)) in rows.hashes.iter().zip(rows.states.chunks_exact(slots)).enumerate() {
             note(self.put(hash, state, &rows.tallies[place * tallies..][..tallies]));
         }
@@ -175,15 +185,14 @@ impl Shard {
     /// Reads what the states of these hashes will be compared with. One after the other, each would wait for memory
     /// twice; read first, without anything to do in between, the processor waits for many at once.
     fn warm(&self, hashes: &[u64]) {
-        let stride = self.layout.stride;
         let mut touched = 0_u8;
         for chunk in hashes.chunks(64) {
             let mut likely = [0; 64];
             for (likely, &hash) in likely.iter_mut().zip(chunk) {
-                *likely = self.index.find(hash, |_| true).copied().unwrap_or(0);
+                *likely = self.index[table_of(hash)].find(hash, |_| true).copied().unwrap_or(0);
             }
             for &number in &likely[..chunk.len()] {
-                touched ^= self.packed.get(number as usize * stride).copied().unwrap_or(0);
+                touched ^= self.packed.peek(number).unwrap_or(0);
             }
         }
         std::hint::black_box(touched);
@@ -197,38 +206,31 @@ impl Shard {
             None => self.widen(slots),
         };
         let Self { layout, packed, index, room, .. } = self;
-        let new = &room[..packed_length];
-        let stride = layout.stride;
-        let row = |number: u32| &packed[number as usize * stride..][..stride];
-        if let Some(&number) = index.find(hash, |&number| *row(number) == *new) {
+        let (new, index) = (&room[..packed_length], &mut index[table_of(hash)]);
+        if let Some(&number) = index.find(hash, |&number| *packed.get(number) == *new) {
             return self.grow(number, tallies);
         }
         let rehash = |&number: &u32| {
             let mut room = [0; MOST_SLOTS];
             let room = &mut room[..layout.widths.len()];
-            layout.unpack(row(number), room);
+            layout.unpack(packed.get(number), room);
             hash_of(room)
         };
-        index.insert_unique(hash, index.len() as u32, rehash);
-        packed.extend_from_slice(new);
-        self.tallies.extend_from_slice(tallies);
+        index.insert_unique(hash, self.count, rehash);
+        self.count += 1;
+        packed.push(new);
+        self.tallies.push(tallies);
         Put::New
     }
 
     #[inline]
     fn grow(&mut self, number: u32, tallies: &[u8]) -> Put {
-        let start = number as usize * self.tallies_each;
         let mut grown = false;
-        for (old, &new) in self.tallies[start..].iter_mut().zip(tallies) {
+        for (old, &new) in self.tallies.get_mut(number).iter_mut().zip(tallies) {
             grown |= new > *old;
             *old = new.max(*old);
         }
         if grown { Put::Grown(number) } else { Put::Known(number) }
-    }
-
-    #[inline]
-    fn row(&self, number: u32) -> &[u8] {
-        &self.packed[number as usize * self.layout.stride..][..self.layout.stride]
     }
 
     /// Writes every state anew with slots wide enough for this one too, and then packs this one. Hashes do not depend on
@@ -237,20 +239,20 @@ impl Shard {
     fn widen(&mut self, slots: &[u32]) -> usize {
         let mut wider = self.layout.clone();
         wider.widen(slots);
-        let mut packed = Vec::with_capacity(self.packed.len() / self.layout.stride * wider.stride);
         let (mut state, mut room) = (vec![0; slots.len()], ROOM);
-        for row in self.packed.chunks_exact(self.layout.stride) {
+        self.packed.rewrite(wider.stride, |row, rewritten| {
             self.layout.unpack(row, &mut state);
             let length = wider.pack(&state, &mut room).expect("wider than before");
-            packed.extend_from_slice(&room[..length]);
-        }
-        (self.packed, self.layout) = (packed, wider);
+            rewritten.extend_from_slice(&room[..length]);
+        });
+        self.layout = wider;
         self.layout.pack(slots, &mut self.room).expect("wide enough now")
     }
 
     /// How much memory the states take.
     pub fn bytes(&self) -> usize {
-        self.packed.capacity() + self.tallies.capacity() + self.index.allocation_size()
+        let index: usize = self.index.iter().map(HashTable::allocation_size).sum();
+        self.packed.bytes() + self.tallies.bytes() + index
     }
 }
 
@@ -265,7 +267,7 @@ mod tests {
     fn states_survive_being_widened() {
         let mut shard = Shard::new(3, 1);
         let states: Vec<[u32; 3]> =
-            (0..300).map(|n| [n, n * 1_000, 7]).chain([[u32::MAX, 0, 1 << 20]]).collect();
+            (0..20_000).map(|n| [n, n * 1_000, 7]).chain([[u32::MAX, 0, 1 << 20]]).collect();
         for state in &states {
             assert_eq!(shard.put(hash_of(state), state, &[0]), Put::New);
         }

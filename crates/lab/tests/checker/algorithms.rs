@@ -5,28 +5,31 @@ use lockkeeper_core::registry;
 use lockkeeper_lab::check::{Answer, Fault, Faults, Question, Verdict, check};
 use lockkeeper_lab::property::Property;
 
-/// Algorithm, states of 2 sites that ask once, of 2 that ask three times, of 3 that ask once.
-const PINNED: &[(&str, u64, u64, u64)] = &[
-    ("centralized", 34, 374, 191),
-    ("centralized-failover", 34, 322, 191),
-    ("lamport", 79, 16647, 577960),
-    ("lamport-suppressed", 62, 8453, 233764),
-    ("ricart-agrawala", 35, 580, 2949),
-    ("roucairol-carvalho", 20, 279, 417),
-    ("lodha-kshemkalyani", 31, 654, 2184),
-    ("bakery-messages", 171, 4417, 298275),
-    ("token-ring", 30, 210, 162),
-    ("token-ring-parked", 23, 191, 470),
-    ("token-ring-recovering", 34, 214, 186),
-    ("maekawa", 82, 19816, 720),
-    ("majority", 82, 19816, 720),
-    ("tree-quorum", 82, 19816, 769),
-    ("suzuki-kasami", 21, 234, 727),
-    ("raymond", 21, 149, 152),
-    ("naimi-trehel", 21, 149, 164),
-    ("neilsen-mizuno", 21, 149, 158),
-    ("k-mutual-exclusion", 78, 52622, 11614),
-    ("readers-writers", 159, 12465, 46252),
+/// Algorithm, states of 2 sites that ask once, of 2 that ask three times, of 3 that ask once; the same if silent deliveries
+/// are put off, which nothing is gained by where a token circles for ever.
+type Row = (&'static str, [u64; 3], [u64; 3]);
+
+const PINNED: &[Row] = &[
+    ("centralized", [34, 374, 191], [22, 244, 110]),
+    ("centralized-failover", [34, 322, 191], [22, 178, 110]),
+    ("lamport", [79, 16647, 577960], [52, 9330, 90092]),
+    ("lamport-suppressed", [62, 8453, 233764], [44, 4855, 40562]),
+    ("ricart-agrawala", [35, 580, 2949], [31, 507, 716]),
+    ("roucairol-carvalho", [20, 279, 417], [18, 245, 168]),
+    ("lodha-kshemkalyani", [31, 654, 2184], [26, 529, 449]),
+    ("bakery-messages", [171, 4417, 298275], [156, 3904, 233748]),
+    ("token-ring", [30, 210, 162], [30, 210, 162]),
+    ("token-ring-parked", [23, 191, 470], [21, 173, 470]),
+    ("token-ring-recovering", [34, 214, 186], [34, 214, 186]),
+    ("maekawa", [82, 19816, 720], [46, 10905, 286]),
+    ("majority", [82, 19816, 720], [46, 10905, 286]),
+    ("tree-quorum", [82, 19816, 769], [46, 10905, 406]),
+    ("suzuki-kasami", [21, 234, 727], [19, 202, 395]),
+    ("raymond", [21, 149, 152], [19, 131, 122]),
+    ("naimi-trehel", [21, 149, 164], [19, 131, 124]),
+    ("neilsen-mizuno", [21, 149, 158], [19, 131, 118]),
+    ("k-mutual-exclusion", [78, 52622, 11614], [48, 26241, 7844]),
+    ("readers-writers", [159, 12465, 46252], [147, 11191, 23421]),
 ];
 
 fn verified(question: &Question) -> Answer {
@@ -48,15 +51,18 @@ fn every_algorithm_is_verified_and_its_states_are_counted() {
         registry::ALL.len(),
         "only Maekawa's algorithm as published is known to deadlock"
     );
-    let found: Vec<(&str, u64, u64, u64)> = proven
+    let found: Vec<Row> = proven
         .into_iter()
         .map(|slug| {
-            let once = verified(&Question::new(slug, 2));
-            let thrice = verified(&Question::new(slug, 2).requests(3));
-            let three = verified(&Question { threads: 2, ..Question::new(slug, 3) });
-            let holds = |(_, verdict): (&Property, &Verdict)| *verdict == Verdict::Holds;
-            assert!(three.properties.iter().all(holds), "{slug}: {:?}", three.properties);
-            (slug, once.distinct, thrice.distinct, three.distinct)
+            let states = |full| {
+                let once = verified(&Question { full, ..Question::new(slug, 2) });
+                let thrice = verified(&Question { full, ..Question::new(slug, 2).requests(3) });
+                let three = verified(&Question { full, threads: 2, ..Question::new(slug, 3) });
+                let holds = |(_, verdict): (&Property, &Verdict)| *verdict == Verdict::Holds;
+                assert!(three.properties.iter().all(holds), "{slug}: {:?}", three.properties);
+                [once.distinct, thrice.distinct, three.distinct]
+            };
+            (slug, states(true), states(false))
         })
         .collect();
     let rows: Vec<String> = found.iter().map(|row| format!("    {row:?},")).collect();

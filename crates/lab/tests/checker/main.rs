@@ -7,3 +7,4 @@ mod reduction;
 mod same_counts;
 mod stateright_model;
 mod tlc;
+mod views;

@@ -130,7 +130,8 @@ impl Visitor for Counted {
             Sites::<P> { setup, requests: Some(self.requests), fifo, faults: Faults::default(), only: None };
         let theirs = Plain(sites).checker().spawn_bfs().join();
         theirs.assert_properties();
-        let question = Question::new(P::ABOUT.slug, self.sites).requests(self.requests);
+        let question =
+            Question { full: true, ..Question::new(P::ABOUT.slug, self.sites).requests(self.requests) };
         let ours = check(&question, |_| true).unwrap();
         assert!(ours.is_verified(), "{ours:?}");
         (ours.distinct, theirs.unique_state_count() as u64)

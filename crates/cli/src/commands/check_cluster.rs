@@ -1,0 +1,142 @@
+//! `lockkeeper check --cluster`: whole members of a small cluster, in every order of what can happen while views change.
+
+use super::check::{Budget, Stopwatch, Took, grouped, seconds};
+use crate::{exit, say};
+use clap::Args;
+use lockkeeper_lab::check::views::{self, Answer, Bounds};
+use lockkeeper_member::Flaw;
+use serde_json::json;
+use std::process::ExitCode;
+
+/// What only clusters know.
+#[derive(Args)]
+pub struct ClusterFlags {
+    /// Checks whole members of a cluster with views and leases, in place of a bare algorithm: naimi-trehel or
+    /// ricart-agrawala. Everything has a bound: see --units and those below, --crashes and --restarts.
+    #[arg(long, help_heading = "Clusters", conflicts_with_all = ["all", "mutants", "forever", "svg", "trace", "full"])]
+    pub cluster: bool,
+    /// How many members there are.
+    #[arg(long, value_name = "N", default_value_t = 3, requires = "cluster", help_heading = "Clusters")]
+    members: usize,
+    /// How many units of time pass; a lease has four, a silence two.
+    #[arg(long, value_name = "N", default_value_t = 4, requires = "cluster", help_heading = "Clusters")]
+    units: u64,
+    /// How often the voters choose another leader.
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "cluster", help_heading = "Clusters")]
+    leader_changes: u8,
+    /// How often a member stops for a while.
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "cluster", help_heading = "Clusters")]
+    sleeps: u8,
+    /// How often a client asks for the lock.
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "cluster", help_heading = "Clusters")]
+    wishes: u8,
+    /// How many views are decided, after the first.
+    #[arg(long, value_name = "N", default_value_t = 1, requires = "cluster", help_heading = "Clusters")]
+    views: u8,
+    /// Renewals of leases, their answers and the voters' confirmations take any time, too.
+    #[arg(long, requires = "cluster", help_heading = "Clusters")]
+    late_leases: bool,
+    /// Clocks run a quarter fast or slow, in every mixture.
+    #[arg(long, requires = "cluster", help_heading = "Clusters")]
+    drift: bool,
+    /// Whoever waits at the end must be served, once nothing goes wrong any more.
+    #[arg(long, requires = "cluster", help_heading = "Clusters")]
+    service: bool,
+    /// A guard left out on purpose, such as no-wait, to see what it is good for; a wrong name lists them.
+    #[arg(long, value_name = "NAME", requires = "cluster", help_heading = "Clusters")]
+    flaw: Option<String>,
+}
+
+impl ClusterFlags {
+    pub fn check(&self, algorithm: &str, faults: (u8, u8), budget: &Budget, as_json: bool) -> ExitCode {
+        let watch = Stopwatch::start();
+        let flaw = match self.flaw.as_deref().map(flaw_of).transpose() {
+            Ok(flaw) => flaw,
+            Err(what) => return exit::complain(exit::USAGE, &what),
+        };
+        let bounds = self.bounds(faults);
+        let found = budget.watch(algorithm, |go_on| views::check(algorithm, bounds, flaw, go_on));
+        let answer = match found {
+            Ok(answer) => answer,
+            Err(what) => return exit::complain(exit::USAGE, &what),
+        };
+        if as_json {
+            say!("{}", in_json(algorithm, &answer, watch.took()));
+        } else {
+            print(algorithm, &bounds, &answer, watch.took());
+        }
+        match answer {
+            Answer { wrong: Some(_), .. } => ExitCode::from(exit::VIOLATED),
+            Answer { complete: false, .. } => ExitCode::from(exit::UNFINISHED),
+            _ => ExitCode::SUCCESS,
+        }
+    }
+
+    fn bounds(&self, (crashes, restarts): (u8, u8)) -> Bounds {
+        Bounds {
+            members: self.members,
+            units: self.units,
+            crashes,
+            restarts,
+            sleeps: self.sleeps,
+            elections: self.leader_changes,
+            wishes: self.wishes,
+            views: self.views,
+            largest_clock: None,
+            late_leases: self.late_leases,
+            fast: self.drift.then_some(0),
+            service: self.service,
+        }
+    }
+}
+
+fn flaw_of(name: &str) -> Result<Flaw, String> {
+    let found = Flaw::ALL.iter().find(|(known, _)| *known == name).map(|(_, flaw)| *flaw);
+    found.ok_or_else(|| {
+        let names: Vec<&str> = Flaw::ALL.iter().map(|(known, _)| *known).collect();
+        format!("there is no flaw '{name}': there is {}", names.join(", "))
+    })
+}
+
+fn in_json(algorithm: &str, answer: &Answer, took: Took) -> String {
+    let counterexample = answer.wrong.as_ref().map(|wrong| &wrong.run);
+    let wrong = answer.wrong.as_ref().map(|wrong| (wrong.promise.to_string(), &wrong.what));
+    json!({
+        "algorithm": algorithm, "distinct": answer.distinct, "generated": answer.generated, "depth": answer.depth,
+        "complete": answer.complete, "seconds": seconds(took.wall), "cpu_seconds": seconds(took.cpu),
+        "wrong": wrong, "counterexample": counterexample,
+    })
+    .to_string()
+}
+
+fn print(algorithm: &str, bounds: &Bounds, answer: &Answer, took: Took) {
+    say!(
+        "{algorithm}, {} members, {} units of time, at most {} crashes, {} restarts, {} sleeps, {} changes of the leader, \
+         {} wishes, {} new views",
+        bounds.members,
+        bounds.units,
+        bounds.crashes,
+        bounds.restarts,
+        bounds.sleeps,
+        bounds.elections,
+        bounds.wishes,
+        bounds.views
+    );
+    say!(
+        "{} states, {} steps, {} deep, {:.1} s\n",
+        grouped(answer.distinct),
+        grouped(answer.generated),
+        answer.depth,
+        took.wall.as_secs_f64()
+    );
+    match &answer.wrong {
+        Some(wrong) => {
+            say!("VIOLATED: {}. After {} steps, {}:\n", wrong.promise, wrong.run.len(), wrong.what);
+            for (number, sentence) in (1..).zip(&wrong.run) {
+                say!("{number:>4}. {sentence}");
+            }
+        }
+        None if answer.complete => say!("Everything that was promised holds in all of them."),
+        None => say!("The budget was reached: what lies deeper than {} was not seen.", answer.depth),
+    }
+}

@@ -1,0 +1,170 @@
+//! What can follow a state of the whole.
+
+use super::machine::{Breach, Fault};
+use super::net::{Action, Explorer, channel};
+use super::search::{Next, Worker};
+use super::seen::dearer;
+use crate::property::Property;
+use lockkeeper_core::SiteId;
+
+impl Worker for Explorer<'_> {
+    type Action = Action;
+    type Breach = Breach;
+
+    fn start(&mut self, found: &mut impl FnMut(&[u32])) {
+        let (locals, sent) = self.net.kernel.start();
+        let machines = self.machines;
+        self.next.fill(0);
+        self.next[..machines].copy_from_slice(&locals);
+        for (from, to, parcel) in sent {
+            let place = channel(machines, from, to);
+            self.next[machines + place] = self.push(place, self.next[machines + place], parcel);
+        }
+        found(&self.next);
+    }
+
+    fn expand(
+        &mut self,
+        state: &[u32],
+        tallies: &[u8],
+        found: &mut impl FnMut(Next<'_, Action, Breach>),
+    ) -> Option<Breach> {
+        self.seen.expanded += 1;
+        self.stands_for = 1.0;
+        let mut quiet = true;
+        for who in 0..self.machines {
+            quiet &= if self.net.reduced {
+                self.expand_after_silence(state, tallies, who, found)
+            } else {
+                self.expand_machine(state, tallies, who, found)
+            };
+        }
+        self.seen.stood_for += self.stands_for;
+        if quiet { self.when_quiet(state, tallies) } else { None }
+    }
+}
+
+impl Explorer<'_> {
+    /// Hands over everything that a machine can do, but for silent deliveries; tells whether it is at rest: nothing is
+    /// under way to it, and it will do nothing unless it asks.
+    #[inline]
+    pub(super) fn expand_machine(
+        &mut self,
+        state: &[u32],
+        tallies: &[u8],
+        who: usize,
+        found: &mut impl FnMut(Next<'_, Action, Breach>),
+    ) -> bool {
+        let machines = self.machines;
+        let mut quiet = true;
+        for which in 0..self.choices(who, state[who]) {
+            let (choice, outcome) = self.choice(who, state[who], which);
+            if self.outcomes[outcome as usize].idle {
+                continue;
+            }
+            let fault = match choice.suspects {
+                Some(other) if self.facts(other, state[other]).down => None,
+                Some(_) => Some(Fault::Suspicion),
+                None => choice.fault,
+            };
+            let spent = match fault {
+                Some(fault) => match self.spend(state, fault) {
+                    None => continue,
+                    spent => spent,
+                },
+                None => None,
+            };
+            // Nobody is made to ask, and nothing has to go wrong.
+            quiet &= fault.is_some() || choice.free;
+            self.seen.rules |= self.outcomes[outcome as usize].step.effect.rules;
+            let breach = self.apply(state, tallies, who, outcome, None);
+            if let Some(spent) = spent {
+                self.next[machines * machines] = spent;
+            }
+            let beyond = self.too_far || self.outcomes[outcome as usize].step.beyond;
+            let (state, tallies) = (&*self.next, &*self.next_tallies);
+            found(Next { action: Action::Choice(who, choice), state, tallies, breach, beyond });
+        }
+        for from in (0..machines).filter(|&from| from != who) {
+            let place = channel(machines, from, who);
+            let content = state[machines + place];
+            if content == 0 {
+                continue;
+            }
+            quiet = false;
+            for which in 0..self.heads(place, content) {
+                self.deliver(state, tallies, (from, who, which), found);
+            }
+        }
+        quiet
+    }
+
+    #[inline]
+    fn deliver(
+        &mut self,
+        state: &[u32],
+        tallies: &[u8],
+        (from, to, which): (usize, usize, usize),
+        found: &mut impl FnMut(Next<'_, Action, Breach>),
+    ) {
+        let machines = self.machines;
+        let place = channel(machines, from, to);
+        let content = state[machines + place];
+        let (parcel, rest) = self.head(place, content, which);
+        let outcome = self.delivery(from, to, state[to], parcel);
+        if !self.outcomes[outcome as usize].silent {
+            let breach = self.apply(state, tallies, to, outcome, Some((place, rest)));
+            let beyond = self.too_far || self.outcomes[outcome as usize].step.beyond;
+            let action = Action::Deliver(from, to, parcel);
+            found(Next { action, state: &self.next, tallies: &self.next_tallies, breach, beyond });
+        }
+        if let Some(spent) = self.spend(state, Fault::Duplicate) {
+            let breach = self.apply(state, tallies, to, outcome, None);
+            self.next[machines * machines] = spent;
+            let action = Action::Duplicate(from, to, parcel);
+            let beyond = self.too_far || self.outcomes[outcome as usize].step.beyond;
+            found(Next { action, state: &self.next, tallies: &self.next_tallies, breach, beyond });
+        }
+        if let Some(spent) = self.spend(state, Fault::Loss) {
+            self.next.copy_from_slice(state);
+            self.next[machines + place] = rest;
+            self.next[machines * machines] = spent;
+            let action = Action::Lose(from, to, parcel);
+            found(Next { action, state: &self.next, tallies, breach: None, beyond: false });
+        }
+    }
+
+    /// What is wrong with a state in which nothing will happen unless somebody asks.
+    fn when_quiet(&mut self, state: &[u32], tallies: &[u8]) -> Option<Breach> {
+        let mut waiting = Vec::new();
+        let mut entries = 0;
+        for (who, &local) in state[..self.machines].iter().enumerate() {
+            let facts = self.facts(who, local);
+            entries += facts.entries;
+            if facts.waiting {
+                waiting.push(SiteId::new(who));
+            }
+        }
+        if !waiting.is_empty() {
+            let names = lockkeeper_core::mutex::list(&waiting, "");
+            let verb = if waiting.len() == 1 { "waits" } else { "wait" };
+            let what = format!("nothing can happen any more, unless others ask, and {names} {verb}");
+            let wanted = self.traits.only.is_none_or(|only| only == Property::NoDeadlock);
+            return wanted.then_some(Breach { property: Property::NoDeadlock, sites: waiting, what });
+        }
+        if let (Some(most), Some(&messages)) = (self.net.most_messages, state.last())
+            && entries > 0
+            && messages > most * entries
+        {
+            let what = format!(
+                "{messages} messages for {entries} entries, where the paper says at most {most} for each"
+            );
+            return Some(Breach { property: Property::MessageBound, sites: Vec::new(), what });
+        }
+        if entries > 0 && self.traits.tallied.messages {
+            let run = tallies.last().map(|&messages| (messages, entries));
+            self.seen.dearest = dearer(self.seen.dearest, run);
+        }
+        None
+    }
+}

@@ -1,0 +1,99 @@
+//! What happens to a cluster by itself: how it comes together before the search, and how it serves everybody after it.
+
+use super::bounds::Bounds;
+use super::tables::Tables;
+use super::voters::Voters;
+use super::watcher::Watcher;
+use super::world::{Action, DOWN, Rest, World};
+use lockkeeper_core::MutualExclusion;
+
+/// So many steps at most happen by themselves before a unit of time passes: far more than there are.
+const MOST_AT_ONCE: usize = 1000;
+/// In so many units any cluster comes together.
+const LONG: u64 = 100;
+
+impl World {
+    /// Does everything that happens by itself without time passing.
+    fn calm_down<P: MutualExclusion>(&mut self, tables: &mut Tables<P>) {
+        let by_itself = |action: &Action| {
+            use Action::{Answer, Confirm, Deliver, Tell, TellLeader};
+            matches!(action, Deliver(_) | Tell(_) | TellLeader(_) | Confirm(_) | Answer(_))
+        };
+        for _ in 0..MOST_AT_ONCE {
+            let Some(action) = self.actions(tables).into_iter().find(by_itself) else { break };
+            self.act(action, tables);
+        }
+    }
+
+    /// From now on nothing goes wrong: whoever sleeps wakes up.
+    pub fn heal(&mut self) {
+        let Rest { asleep, left, .. } = &mut self.rest;
+        *asleep = 0;
+        let nothing = Bounds { crashes: 0, restarts: 0, sleeps: 0, elections: 0, wishes: 0, ..*left };
+        *left = Bounds { units: u64::MAX, views: u8::MAX, ..nothing };
+    }
+
+    /// Lets everything happen that happens by itself, and a unit of time pass. Whoever holds the lock gives it back.
+    pub fn live_on<P: MutualExclusion>(&mut self, tables: &mut Tables<P>) {
+        for who in 0..self.members.len() {
+            // Whoever was excluded begins another life; whoever crashed does not.
+            if !self.is_up(who) && self.rest.crashed >> who & 1 == 0 {
+                self.begin_life(who, tables).expect("the settings were good before");
+            }
+        }
+        let other = self.awake().next().filter(|_| !self.is_awake(self.rest.voters.leader));
+        if let Some(leader) = other {
+            self.rest.voters.elect(leader);
+        }
+        self.rest.left.views = u8::MAX;
+        self.calm_down(tables);
+        for who in 0..self.members.len() {
+            if self.is_awake(who) && self.holds(who) {
+                self.act(Action::Release(who), tables);
+            }
+        }
+        self.act(Action::Time, tables);
+    }
+
+    /// Who waits, if there is a majority to serve it.
+    pub fn waits(&self) -> Option<usize> {
+        self.awake().find(|&who| self.has_majority() && self.rest.asked[who].1 && !self.holds(who))
+    }
+
+    /// Delivers, tells and lets time pass until every member runs in one view: where the search begins.
+    pub fn warm_up<P: MutualExclusion>(bounds: Bounds, tables: &mut Tables<P>) -> Result<Self, String> {
+        let members = bounds.members;
+        let rest = Rest {
+            now: 0,
+            voters: Voters::new(members, 0),
+            watch: Watcher::new(members),
+            asleep: 0,
+            crashed: 0,
+            questions: Vec::new(),
+            lives: vec![0; members],
+            asked: vec![(0, false); members],
+            left: Bounds { units: u64::MAX, views: u8::MAX, ..bounds },
+        };
+        let mut world = Self::new(vec![DOWN; members], Vec::new(), rest);
+        for who in 0..members {
+            world.begin_life(who, tables)?;
+        }
+        world.act(Action::Time, tables);
+        world.act(Action::TellLeader(0), tables);
+        while !(0..members).all(|who| world.runs(who, tables)) {
+            world.act(Action::Time, tables);
+            world.calm_down(tables);
+            if world.rest.now > LONG {
+                return Err("the members do not come together".into());
+            }
+        }
+        world.rest.left = bounds;
+        Ok(world)
+    }
+
+    fn runs<P: MutualExclusion>(&self, who: usize, tables: &Tables<P>) -> bool {
+        let member = tables.member(self.members[who] - 1);
+        let whole = member.running().is_some_and(|view| view.members.len() == self.members.len());
+        whole && member.lease_left_ns(self.clock(who)) > 0
+    }
+}

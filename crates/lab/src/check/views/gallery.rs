@@ -1,0 +1,58 @@
+//! Members with one guard left out, each with a small system in which the search finds it.
+
+use super::bounds::Bounds;
+use lockkeeper_member::Flaw;
+
+/// A flaw, and where it is found.
+#[derive(Clone, Copy, Debug)]
+pub struct Exhibit {
+    /// The flaw's name.
+    pub name: &'static str,
+    /// The cluster's algorithm.
+    pub algorithm: &'static str,
+    /// The system.
+    pub bounds: Bounds,
+}
+
+impl Exhibit {
+    /// The flaw itself.
+    pub fn flaw(&self) -> Option<Flaw> {
+        Flaw::ALL.iter().find(|(name, _)| *name == self.name).map(|(_, flaw)| *flaw)
+    }
+}
+
+const NAIMI_TREHEL: &str = "naimi-trehel";
+const RICART_AGRAWALA: &str = "ricart-agrawala";
+
+/// All that this search can find. The others are about clients whose leases differ from their member's, or are about
+/// leases lost without need (`wedge-stops-renewals`): the simulator finds them.
+pub fn all() -> Vec<Exhibit> {
+    let none = Bounds { crashes: 0, ..Bounds::default() };
+    let sleep = Bounds { sleeps: 1, ..none };
+    let crash = Bounds { crashes: 1, service: true, ..none };
+    let two_wish = Bounds { wishes: 2, ..crash };
+    let election = Bounds { elections: 1, service: true, ..none };
+    let full_clock = Bounds { units: 2, wishes: 2, largest_clock: Some(1), ..election };
+    let four = Bounds { members: 4, crashes: 1, ..none };
+    let late = Bounds { members: 2, units: 5, wishes: 0, late_leases: true, ..none };
+    let drifting = Bounds { units: 6, fast: Some(0), ..late };
+    let find = |name, algorithm, bounds| Exhibit { name, algorithm, bounds };
+    vec![
+        find("no-wait", NAIMI_TREHEL, sleep),
+        find("proposer-waits", NAIMI_TREHEL, sleep),
+        find("waits-for-known-holders-only", NAIMI_TREHEL, sleep),
+        find("no-wedge", NAIMI_TREHEL, sleep),
+        find("answers-old-epochs", NAIMI_TREHEL, sleep),
+        find("grants-without-lease", NAIMI_TREHEL, sleep),
+        find("higher-epochs-dropped", RICART_AGRAWALA, crash),
+        find("lower-epochs-accepted", NAIMI_TREHEL, two_wish),
+        find("report-changes", NAIMI_TREHEL, two_wish),
+        find("idle-instance-dropped", NAIMI_TREHEL, two_wish),
+        find("two-coordinators", NAIMI_TREHEL, election),
+        find("minority-grants", NAIMI_TREHEL, election),
+        find("unstarted-view-left", NAIMI_TREHEL, full_clock),
+        find("starts-without-every-report", NAIMI_TREHEL, four),
+        find("lease-from-arrival", NAIMI_TREHEL, late),
+        find("no-drift", NAIMI_TREHEL, drifting),
+    ]
+}

@@ -1,0 +1,222 @@
+//! Members, frames and views by small numbers, and each step of a member taken once.
+
+use super::super::intern::Interner;
+use foldhash::fast::{FixedState, FoldHasher};
+use hashbrown::HashMap;
+use lockkeeper_core::MutualExclusion;
+use lockkeeper_member::{
+    Config, Event, Frame, LockName, Member, MemberId, Node, Note, Out, PortEvent, PortRequest, Report,
+    SessionId, ToClient, ToMember, View, Wish,
+};
+use std::fmt::{self, Write};
+use std::hash::{BuildHasher, Hasher};
+
+/// A message of the algorithm.
+pub type Message<P> = <P as lockkeeper_core::Protocol>::Message;
+
+/// What happens to a member, by numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Cause {
+    /// Time has passed.
+    Tick,
+    /// The frame of that number arrives.
+    Frame(u32),
+    /// The view of that number is decided.
+    Decided(u32),
+    /// It leads in this term.
+    Leading(u64),
+    /// It leads no more.
+    Deposed,
+    /// Its leadership is confirmed.
+    Confirmed(u64),
+    /// Where the leader is.
+    Leader(usize),
+    /// Its client begins a session.
+    Opens,
+    /// Its client asks, for the so manyth time.
+    Asks(u64),
+    /// Its client gives back what it asked for then.
+    Releases(u64),
+}
+
+/// What a step of a member led to.
+#[derive(Clone, Debug)]
+pub struct Stepped {
+    /// The member afterwards.
+    pub member: u32,
+    /// What it sent.
+    pub frames: Vec<u32>,
+    /// What it asked of the voters.
+    pub port: Vec<PortRequest>,
+    /// The fences with which it let its client in: the epoch, and the whole.
+    pub fences: Vec<(u64, u64)>,
+    /// What it noted.
+    pub notes: Vec<Note>,
+}
+
+/// Everything that was met so far.
+pub struct Tables<P: MutualExclusion> {
+    config: Config,
+    members: Vec<Member<P>>,
+    by_text: HashMap<u128, u32, FixedState>,
+    frames: Vec<Frame<Message<P>>>,
+    by_bytes: HashMap<Vec<u8>, u32, FixedState>,
+    views: Interner<View>,
+    reports: Vec<Report>,
+    steps: HashMap<(u32, u64, Cause), u32, FixedState>,
+    stepped: Vec<Stepped>,
+    out: Out<Message<P>>,
+}
+
+impl<P: MutualExclusion> Tables<P> {
+    /// Nothing yet.
+    pub fn new(config: Config) -> Self {
+        Self {
+            config,
+            members: Vec::new(),
+            by_text: HashMap::default(),
+            frames: Vec::new(),
+            by_bytes: HashMap::default(),
+            views: Interner::default(),
+            reports: Vec::new(),
+            steps: HashMap::default(),
+            stepped: Vec::new(),
+            out: Out::default(),
+        }
+    }
+
+    /// A new life of a member.
+    pub fn begin(&mut self, who: usize, life: u64, now: u64) -> Result<u32, String> {
+        let node = Node { id: MemberId(who as u32 + 1), incarnation: life };
+        let member = Member::new(node, self.config.clone(), now)?;
+        Ok(self.number(member))
+    }
+
+    /// The member of that number.
+    pub fn member(&self, number: u32) -> &Member<P> {
+        &self.members[number as usize]
+    }
+
+    /// The frame of that number.
+    pub fn frame(&self, number: u32) -> &Frame<Message<P>> {
+        &self.frames[number as usize]
+    }
+
+    /// The view of that number.
+    pub fn view(&self, number: u32) -> &View {
+        self.views.get(number)
+    }
+
+    /// The number of a view.
+    pub fn number_of_view(&mut self, view: View) -> u32 {
+        self.views.number(view)
+    }
+
+    /// The number of a report.
+    pub fn number_of_report(&mut self, report: &Report) -> u32 {
+        let known = self.reports.iter().position(|known| known == report);
+        known.unwrap_or_else(|| {
+            self.reports.push(report.clone());
+            self.reports.len() - 1
+        }) as u32
+    }
+
+    /// Two members are the same if everything in them is, clocks included. What is compared is a hash of 128 bits of what they say of
+    /// themselves: members cannot be compared otherwise, and need not be for anything but this.
+    fn number(&mut self, member: Member<P>) -> u32 {
+        let mut text = Fingerprint::default();
+        write!(text, "{member:?}").expect("a hash takes everything");
+        let new = self.members.len() as u32;
+        let number = *self.by_text.entry(text.finish()).or_insert(new);
+        if number == new {
+            self.members.push(member);
+        }
+        number
+    }
+
+    fn number_of_frame(&mut self, frame: Frame<Message<P>>) -> u32 {
+        let bytes = postcard::to_allocvec(&frame).expect("a frame can be written");
+        let new = self.frames.len() as u32;
+        let number = *self.by_bytes.entry(bytes).or_insert(new);
+        if number == new {
+            self.frames.push(frame);
+        }
+        number
+    }
+
+    /// What happens to a member at this time leads to.
+    pub fn step(&mut self, member: u32, now: u64, cause: Cause) -> &Stepped {
+        let known = self.steps.get(&(member, now, cause)).copied();
+        let number = known.unwrap_or_else(|| {
+            let stepped = self.take(member, now, cause);
+            self.stepped.push(stepped);
+            let number = self.stepped.len() as u32 - 1;
+            self.steps.insert((member, now, cause), number);
+            number
+        });
+        &self.stepped[number as usize]
+    }
+
+    fn take(&mut self, member: u32, now: u64, cause: Cause) -> Stepped {
+        let mut member = self.members[member as usize].clone();
+        let mut out = std::mem::take(&mut self.out);
+        member.handle(now, self.event(member.node(), cause), &mut out);
+        let fence = |(_, said): &(SessionId, ToClient)| match said {
+            ToClient::Granted { fence: Some(fence), .. } => Some((fence.epoch(), fence.number())),
+            _ => None,
+        };
+        let stepped = Stepped {
+            member: self.number(member),
+            frames: out.frames.drain(..).map(|frame| self.number_of_frame(frame)).collect(),
+            port: std::mem::take(&mut out.port),
+            fences: out.clients.iter().filter_map(fence).collect(),
+            notes: std::mem::take(&mut out.notes),
+        };
+        self.out = out;
+        stepped
+    }
+
+    fn event(&self, node: Node, cause: Cause) -> Event<Message<P>> {
+        let session = SessionId { client: node.id.0.into(), number: node.incarnation };
+        match cause {
+            Cause::Tick => Event::Tick,
+            Cause::Frame(number) => Event::Frame(self.frame(number).clone()),
+            Cause::Decided(view) => Event::Port(PortEvent::Decided(self.view(view).clone())),
+            Cause::Leading(term) => Event::Port(PortEvent::Leading { term }),
+            Cause::Deposed => Event::Port(PortEvent::Deposed),
+            Cause::Confirmed(question) => Event::Port(PortEvent::Confirmed { question }),
+            Cause::Leader(who) => Event::Port(PortEvent::Leader(Some(MemberId(who as u32 + 1)))),
+            Cause::Opens => {
+                Event::Client(session, ToMember::KeepAlive { sent_ns: 0, first: true, settled: 0 })
+            }
+            Cause::Asks(number) => {
+                let wish = Wish::of(LockName::mutex("lock"));
+                Event::Client(session, ToMember::Acquire { number, wish })
+            }
+            Cause::Releases(number) => Event::Client(session, ToMember::Release { number }),
+        }
+    }
+}
+
+/// A hash of a text, as it is written.
+struct Fingerprint(FoldHasher<'static>, FoldHasher<'static>);
+
+impl Default for Fingerprint {
+    fn default() -> Self {
+        Self(FixedState::with_seed(1).build_hasher(), FixedState::with_seed(2).build_hasher())
+    }
+}
+
+impl Fingerprint {
+    fn finish(self) -> u128 {
+        u128::from(self.0.finish()) << 64 | u128::from(self.1.finish())
+    }
+}
+
+impl Write for Fingerprint {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.0.write(text.as_bytes());
+        self.1.write(text.as_bytes());
+        Ok(())
+    }
+}

@@ -1,0 +1,421 @@
+//! A cluster between two steps, and what a step does to it.
+
+use super::bounds::Bounds;
+use super::tables::{Cause, Tables};
+use super::voters::Voters;
+use super::watcher::{Breach, Hold, Watcher};
+use lockkeeper_core::MutualExclusion;
+use lockkeeper_member::{Body, Note, PortRequest};
+use std::collections::VecDeque;
+
+/// What can happen next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// A unit of time passes, and whoever is awake ticks.
+    Time,
+    /// The frame of that number arrives.
+    Deliver(u32),
+    /// The voters tell a member what it has not heard.
+    Tell(usize),
+    /// They tell their leader that it leads.
+    TellLeader(usize),
+    /// A member's client asks for the lock.
+    Ask(usize),
+    /// It gives it back.
+    Release(usize),
+    /// A member stops for good.
+    Crash(usize),
+    /// It begins another life.
+    Restart(usize),
+    /// A member stops for a while.
+    Sleep(usize),
+    /// It goes on.
+    Wake(usize),
+    /// Another leads.
+    Elect(usize),
+    /// A majority confirms that a member leads.
+    Confirm(usize),
+    /// It hears of that.
+    Answer(usize),
+}
+
+/// A member's question whether it leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Question {
+    who: usize,
+    term: u64,
+    number: u64,
+    confirmed: bool,
+}
+
+/// A member's number where there is none: it has crashed, or its life is over.
+pub const DOWN: u32 = 0;
+
+/// Everything but the members and the frames.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Rest {
+    /// The time, in units.
+    pub now: u64,
+    /// The voters.
+    pub voters: Voters,
+    /// What was seen so far.
+    pub watch: Watcher,
+    /// Who sleeps, one bit each.
+    pub asleep: u32,
+    /// Who has crashed, one bit each; others that are down have been excluded.
+    pub crashed: u32,
+    /// What the voters were asked, where that takes time: the newest question of each.
+    pub questions: Vec<Question>,
+    /// For each member, how many lives it has begun.
+    pub lives: Vec<u64>,
+    /// For each member, how often its client has asked, and whether it waits or holds.
+    pub asked: Vec<(u64, bool)>,
+    /// What may still happen.
+    pub left: Bounds,
+}
+
+/// A cluster.
+#[derive(Clone, Debug)]
+pub struct World {
+    /// Each member, one more than its number; see [`DOWN`].
+    pub members: Vec<u32>,
+    /// The frames under way, sorted.
+    pub frames: Vec<u32>,
+    /// The rest.
+    pub rest: Rest,
+    /// What happens at once.
+    at_once: VecDeque<(usize, Cause)>,
+    /// The first thing that went wrong.
+    pub wrong: Option<Breach>,
+}
+
+impl World {
+    /// A cluster between two steps.
+    pub fn new(members: Vec<u32>, frames: Vec<u32>, rest: Rest) -> Self {
+        Self { members, frames, rest, at_once: VecDeque::new(), wrong: None }
+    }
+
+    pub(super) fn is_up(&self, who: usize) -> bool {
+        self.members[who] != DOWN
+    }
+
+    /// Whether a member does anything.
+    pub fn is_awake(&self, who: usize) -> bool {
+        self.is_up(who) && self.rest.asleep >> who & 1 == 0
+    }
+
+    pub(super) fn awake(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.members.len()).filter(|&who| self.is_awake(who))
+    }
+
+    /// What a member's clock reads.
+    pub(super) fn clock(&self, who: usize) -> u64 {
+        self.rest.left.clock(who, self.rest.now)
+    }
+
+    pub(super) fn has_majority(&self) -> bool {
+        2 * self.awake().count() > self.members.len()
+    }
+
+    /// Everything that can happen next.
+    pub fn actions<P: MutualExclusion>(&self, tables: &Tables<P>) -> Vec<Action> {
+        let Rest { left, voters, asked, .. } = &self.rest;
+        let mut actions = Vec::new();
+        for &frame in &self.frames {
+            let to = tables.frame(frame).to.0 as usize - 1;
+            if self.is_awake(to) {
+                actions.push(Action::Deliver(frame));
+            }
+        }
+        for who in 0..self.members.len() {
+            let mut may = |possible: bool, action: Action| actions.extend(possible.then_some(action));
+            if !self.is_awake(who) {
+                may(!self.is_up(who) && left.restarts > 0, Action::Restart(who));
+                may(self.is_up(who), Action::Wake(who));
+                continue;
+            }
+            may(voters.has_not_heard_that_it_leads(who), Action::TellLeader(who));
+            if let Some(question) = self.rest.questions.iter().find(|question| question.who == who) {
+                may(!question.confirmed && self.leads(who, question.term), Action::Confirm(who));
+                may(question.confirmed, Action::Answer(who));
+            }
+            may(voters.has_news_for(who), Action::Tell(who));
+            may(!asked[who].1 && left.wishes > 0, Action::Ask(who));
+            may(self.holds(who), Action::Release(who));
+            may(left.crashes > 0, Action::Crash(who));
+            may(left.sleeps > 0, Action::Sleep(who));
+            may(left.elections > 0 && voters.leader != who && self.has_majority(), Action::Elect(who));
+        }
+        if left.units > 0 {
+            actions.push(Action::Time);
+        }
+        actions
+    }
+
+    /// Does it.
+    pub fn act<P: MutualExclusion>(&mut self, action: Action, tables: &mut Tables<P>) {
+        match action {
+            Action::Time => self.pass_time(tables),
+            Action::Deliver(frame) => {
+                self.frames.retain(|&other| other != frame);
+                let to = tables.frame(frame).to.0 as usize - 1;
+                self.happens(to, Cause::Frame(frame), tables);
+            }
+            Action::Tell(who) => self.tell(who, tables),
+            Action::TellLeader(who) => {
+                self.tell(who, tables);
+                let term = self.rest.voters.term;
+                self.rest.voters.leads[who] = Some(term);
+                self.rest.voters.hint[who] = Some(who);
+                self.happens(who, Cause::Leading(term), tables);
+            }
+            Action::Ask(who) => {
+                self.rest.left.wishes -= 1;
+                let (number, open) = &mut self.rest.asked[who];
+                (*number, *open) = (*number + 1, true);
+                let number = *number;
+                self.happens(who, Cause::Asks(number), tables);
+            }
+            Action::Release(who) => {
+                self.rest.watch.holds.retain(|hold| hold.who != who || hold.until.is_some());
+                self.rest.asked[who].1 = false;
+                self.happens(who, Cause::Releases(self.rest.asked[who].0), tables);
+            }
+            Action::Crash(who) => {
+                self.rest.left.crashes -= 1;
+                self.rest.crashed |= 1 << who;
+                self.end_life(who, tables);
+            }
+            Action::Restart(who) => {
+                self.rest.left.restarts -= 1;
+                self.begin_life(who, tables).expect("the settings were good before");
+            }
+            Action::Sleep(who) => {
+                self.rest.left.sleeps -= 1;
+                self.rest.asleep |= 1 << who;
+            }
+            Action::Wake(who) => self.rest.asleep &= !(1 << who),
+            Action::Elect(who) => {
+                self.rest.left.elections -= 1;
+                self.rest.voters.elect(who);
+            }
+            Action::Confirm(who) => {
+                let questions = self.rest.questions.iter_mut();
+                questions
+                    .filter(|question| question.who == who)
+                    .for_each(|question| question.confirmed = true);
+            }
+            Action::Answer(who) => {
+                let answered = self.rest.questions.extract_if(.., |question| question.who == who).next();
+                if let Some(question) = answered {
+                    self.happens(who, Cause::Confirmed(question.number), tables);
+                }
+            }
+        }
+        self.settle(tables);
+    }
+
+    /// Begins a life of a member, with a session of its client.
+    pub fn begin_life<P: MutualExclusion>(
+        &mut self,
+        who: usize,
+        tables: &mut Tables<P>,
+    ) -> Result<(), String> {
+        self.rest.lives[who] += 1;
+        self.rest.crashed &= !(1 << who);
+        self.members[who] = tables.begin(who, self.rest.lives[who], self.clock(who))? + 1;
+        self.rest.voters.forget(who);
+        self.rest.asked[who] = (0, false);
+        self.happens(who, Cause::Opens, tables);
+        Ok(())
+    }
+
+    fn end_life<P: MutualExclusion>(&mut self, who: usize, tables: &Tables<P>) {
+        let until = self.clock(who) + self.lease_left(who, tables);
+        self.members[who] = DOWN;
+        self.rest.asleep &= !(1 << who);
+        self.rest.watch.ends(who, until);
+        self.forget_what_is_over();
+        self.rest.questions.retain(|question| question.who != who);
+        // What was under way to this life reaches no other.
+        self.frames.retain(|&frame| tables.frame(frame).to.0 as usize - 1 != who);
+    }
+
+    fn forget_what_is_over(&mut self) {
+        let Rest { left, now, watch, .. } = &mut self.rest;
+        watch.forget_what_is_over(|who| left.clock(who, *now));
+    }
+
+    fn lease_left<P: MutualExclusion>(&self, who: usize, tables: &Tables<P>) -> u64 {
+        self.members[who]
+            .checked_sub(1)
+            .map_or(0, |member| tables.member(member).lease_left_ns(self.clock(who)))
+    }
+
+    fn pass_time<P: MutualExclusion>(&mut self, tables: &mut Tables<P>) {
+        self.rest.left.units -= 1;
+        self.rest.now += 1;
+        self.forget_what_is_over();
+        for who in 0..self.members.len() {
+            if self.is_awake(who) {
+                self.happens(who, Cause::Tick, tables);
+                self.settle(tables);
+            }
+        }
+    }
+
+    fn tell<P: MutualExclusion>(&mut self, who: usize, tables: &mut Tables<P>) {
+        for view in self.rest.voters.news_for(who) {
+            self.happens(who, Cause::Decided(view), tables);
+        }
+        let voters = &mut self.rest.voters;
+        if voters.leads[who].is_some_and(|term| term < voters.term) {
+            voters.leads[who] = None;
+            self.happens(who, Cause::Deposed, tables);
+        }
+        let leader = self.rest.voters.leader;
+        if leader != who && self.rest.voters.hint[who].replace(leader) != Some(leader) {
+            self.happens(who, Cause::Leader(leader), tables);
+        }
+    }
+
+    /// Does what happens at once, until there is no more of it.
+    fn settle<P: MutualExclusion>(&mut self, tables: &mut Tables<P>) {
+        while let Some((who, cause)) = self.at_once.pop_front() {
+            self.happens(who, cause, tables);
+        }
+    }
+
+    /// Something happens to a member, if it is awake.
+    fn happens<P: MutualExclusion>(&mut self, who: usize, cause: Cause, tables: &mut Tables<P>) {
+        if !self.is_awake(who) {
+            return;
+        }
+        let stepped = tables.step(self.members[who] - 1, self.clock(who), cause).clone();
+        self.members[who] = stepped.member + 1;
+        for frame in stepped.frames {
+            self.send(frame, tables);
+        }
+        for note in &stepped.notes {
+            let wrong = self.notes(who, note, tables);
+            self.wrong = self.wrong.take().or(wrong);
+        }
+        for fence in stepped.fences {
+            let wrong = self.enters(who, fence, tables);
+            self.wrong = self.wrong.take().or(wrong);
+        }
+        for request in stepped.port {
+            self.asks_voters(who, request, tables);
+        }
+        if stepped.notes.contains(&Note::Excluded) {
+            self.end_life(who, tables);
+        }
+    }
+
+    fn send<P: MutualExclusion>(&mut self, number: u32, tables: &Tables<P>) {
+        let frame = tables.frame(number);
+        let to = frame.to.0 as usize - 1;
+        let lease = matches!(frame.body, Body::Renew(_) | Body::Renewed { .. });
+        let at_once = match &frame.body {
+            Body::Renew(_) | Body::Renewed { .. } => !self.rest.left.late_leases,
+            Body::Excluded { .. } | Body::Join => true,
+            Body::Link { packet, .. } => packet.payload.is_none(),
+            _ => false,
+        };
+        if at_once {
+            self.at_once.push_back((to, Cause::Frame(number)));
+            return;
+        }
+        if !self.is_up(to) {
+            return;
+        }
+        if lease {
+            // A newer renewal, or a newer answer, takes the place of one that is under way.
+            self.frames.retain(|&other| {
+                let other = tables.frame(other);
+                let same = std::mem::discriminant(&other.body) == std::mem::discriminant(&frame.body);
+                !(same && other.from == frame.from && other.to == frame.to)
+            });
+        }
+        if let Err(place) = self.frames.binary_search(&number) {
+            self.frames.insert(place, number);
+        }
+    }
+
+    /// Whether a member leads in this term, and has a majority.
+    fn leads(&self, who: usize, term: u64) -> bool {
+        self.rest.voters.leader == who && self.rest.voters.term == term && self.has_majority()
+    }
+
+    fn asks_voters<P: MutualExclusion>(&mut self, who: usize, request: PortRequest, tables: &mut Tables<P>) {
+        match request {
+            PortRequest::Confirm { question: number, term } if self.rest.left.late_leases => {
+                self.rest.questions.retain(|question| question.who != who);
+                self.rest.questions.push(Question { who, term, number, confirmed: false });
+                self.rest.questions.sort_unstable_by_key(|question| question.who);
+            }
+            PortRequest::Confirm { question, term } if self.leads(who, term) => {
+                self.at_once.push_back((who, Cause::Confirmed(question)));
+            }
+            PortRequest::Propose(view) if self.leads(who, view.term) && self.rest.left.views > 0 => {
+                let last = self.rest.voters.decided.last().map_or(0, |&last| tables.view(last).epoch);
+                if view.epoch == last + 1 {
+                    self.rest.left.views -= 1;
+                    let number = tables.number_of_view(view);
+                    self.rest.voters.decided.push(number);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn notes<P: MutualExclusion>(
+        &mut self,
+        who: usize,
+        note: &Note,
+        tables: &mut Tables<P>,
+    ) -> Option<Breach> {
+        match note {
+            Note::Started { view, .. } => {
+                let decided = &self.rest.voters.decided;
+                let newest = decided.last().is_some_and(|&last| tables.view(last).epoch == view.epoch);
+                let outside = |who: &usize| {
+                    let node = tables.member(self.members[*who] - 1).node();
+                    !view.has(node) && self.lease_left(*who, tables) > 0
+                };
+                let up = (0..self.members.len()).filter(|&who| self.is_up(who));
+                let leases: Vec<usize> = up.filter(outside).collect();
+                self.rest.watch.starts(view.epoch, newest, &leases)
+            }
+            Note::Reported { epoch, report } => {
+                let report = tables.number_of_report(report);
+                self.rest.watch.reports(who, *epoch, report)
+            }
+            Note::Installed { .. } => {
+                self.rest.watch.installs(who);
+                None
+            }
+            _ => None,
+        }
+    }
+
+    fn enters<P: MutualExclusion>(
+        &mut self,
+        who: usize,
+        fence: (u64, u64),
+        tables: &Tables<P>,
+    ) -> Option<Breach> {
+        let lease = self.lease_left(who, tables);
+        let usable = |hold: &&Hold| match hold.until {
+            Some(until) => until > self.clock(hold.who),
+            None => hold.who != who && self.lease_left(hold.who, tables) > 0,
+        };
+        let others: Vec<usize> = self.rest.watch.holds.iter().filter(usable).map(|hold| hold.who).collect();
+        self.rest.watch.enters(who, self.rest.lives[who], fence, &others, lease)
+    }
+
+    /// Whether a member's client holds the lock, as far as it has heard.
+    pub(super) fn holds(&self, who: usize) -> bool {
+        self.rest.watch.holds.iter().any(|hold| hold.who == who && hold.until.is_none())
+    }
+}

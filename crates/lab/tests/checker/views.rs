@@ -1,0 +1,107 @@
+//! The view change and the leases of whole members, in every order of what can happen within small bounds. Members with one
+//! guard left out are caught, in a pinned number of steps; the unchanged member passes the same systems.
+
+use lockkeeper_lab::check::views::{Bounds, check, gallery};
+use lockkeeper_lab::cluster::Promise::{self, Fences, Lease, LeasesOver, OneStart, Service, Wedge};
+
+/// The flaw, what it breaks, and the steps of the shortest run.
+const PINNED: &[(&str, Promise, usize)] = &[
+    ("no-wait", LeasesOver, 6),
+    ("proposer-waits", LeasesOver, 7),
+    ("waits-for-known-holders-only", LeasesOver, 6),
+    ("no-wedge", Wedge, 6),
+    ("answers-old-epochs", Wedge, 10),
+    ("grants-without-lease", Lease, 7),
+    ("higher-epochs-dropped", Service, 10),
+    ("lower-epochs-accepted", Service, 11),
+    ("report-changes", Service, 8),
+    ("idle-instance-dropped", Fences, 3),
+    ("two-coordinators", OneStart, 6),
+    ("minority-grants", LeasesOver, 7),
+    ("unstarted-view-left", Service, 6),
+    ("starts-without-every-report", Wedge, 9),
+    ("lease-from-arrival", LeasesOver, 10),
+    ("no-drift", LeasesOver, 5),
+];
+
+#[test]
+fn every_guard_left_out_is_caught() {
+    let found: Vec<(&str, Promise, usize)> = gallery::all()
+        .iter()
+        .map(|exhibit| {
+            let flaw = Some(exhibit.flaw().expect("a flaw of that name"));
+            let answer = check(exhibit.algorithm, exhibit.bounds, flaw, |_| true).unwrap();
+            let wrong = answer.wrong.unwrap_or_else(|| panic!("{} escaped", exhibit.name));
+            (exhibit.name, wrong.promise, wrong.run.len())
+        })
+        .collect();
+    let rows: Vec<String> = found.iter().map(|row| format!("    {row:?},")).collect();
+    assert_eq!(found, PINNED, "if this was meant, pin these:\n{}", rows.join("\n"));
+}
+
+fn holds(algorithm: &str, bounds: Bounds) -> u64 {
+    let answer = check(algorithm, bounds, None, |_| true).unwrap();
+    assert!(answer.complete);
+    assert!(answer.wrong.is_none(), "{algorithm}, {bounds:?}: {:#?}", answer.wrong);
+    answer.distinct
+}
+
+#[test]
+fn the_unchanged_member_passes_the_same_systems() {
+    let mut systems: Vec<(&str, Bounds)> = Vec::new();
+    for exhibit in gallery::all() {
+        if !systems.contains(&(exhibit.algorithm, exhibit.bounds)) {
+            systems.push((exhibit.algorithm, exhibit.bounds));
+        }
+    }
+    for (algorithm, bounds) in systems {
+        assert!(holds(algorithm, bounds) > 1_000, "{bounds:?}");
+    }
+}
+
+/// More of everything, for minutes to hours: `LOCKKEEPER_LONG=1 cargo test --release -p lockkeeper-lab --test checker -- larger`.
+#[test]
+fn larger_systems_hold() {
+    if std::env::var_os("LOCKKEEPER_LONG").is_none() {
+        return;
+    }
+    let one = Bounds {
+        units: 4,
+        crashes: 1,
+        elections: 1,
+        wishes: 1,
+        views: 1,
+        service: true,
+        ..Bounds::default()
+    };
+    let late = Bounds {
+        members: 2,
+        units: 8,
+        crashes: 0,
+        wishes: 0,
+        late_leases: true,
+        fast: Some(0),
+        ..Bounds::default()
+    };
+    for algorithm in ["naimi-trehel", "ricart-agrawala"] {
+        for bounds in [one, Bounds { restarts: 1, ..one }, Bounds { units: 6, views: 2, ..one }, late] {
+            println!("{algorithm}, {bounds:?}: {} states", holds(algorithm, bounds));
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_checked_is_refused() {
+    let refused = |algorithm, bounds| check(algorithm, bounds, None, |_| true).unwrap_err();
+    assert!(refused("raymond", Bounds::default()).contains("naimi-trehel"));
+    assert!(refused("naimi-trehel", Bounds { members: 9, ..Bounds::default() }).contains("2 to 5"));
+}
+
+#[test]
+fn a_budget_ends_the_search() {
+    let answer = check("naimi-trehel", Bounds { sleeps: 1, ..Bounds::default() }, None, |sofar| {
+        sofar.distinct < 1_000
+    })
+    .unwrap();
+    assert!(!answer.complete && answer.wrong.is_none() && answer.distinct >= 1_000);
+}
