@@ -191,7 +191,7 @@ impl<P: MutualExclusion> Tables<P> {
             }
             Cause::Asks(number) => {
                 let wish = Wish::of(LockName::mutex("lock"));
-                Event::Client(session, ToMember::Acquire { number, wish })
+                Event::Client(session, ToMember::Acquire { number, settled: 0, wish })
             }
             Cause::Releases(number) => Event::Client(session, ToMember::Release { number }),
         }

@@ -14,11 +14,11 @@ impl World {
             Action::Deliver(frame) => {
                 let frame = tables.frame(frame);
                 let what = match &frame.body {
-                    Body::Freeze(view) => {
+                    Body::Freeze { view, .. } => {
                         format!("is told by {} to freeze for epoch {}", frame.from, view.epoch)
                     }
-                    Body::Report { epoch, report } => {
-                        let held = if report.holds.is_empty() { "nothing" } else { "the lock" };
+                    Body::Report { epoch, part, .. } => {
+                        let held = if part.items.is_empty() { "nothing" } else { "the lock" };
                         format!("hears from {}, for epoch {epoch}, that it holds {held}", frame.from)
                     }
                     Body::Start { epoch, .. } => {
