@@ -3,9 +3,19 @@
 use lockkeeper_core::registry;
 use lockkeeper_lab::check::{Answer, Fault, Faults, Question, check, gallery};
 
+/// Systems with more states than this in full are left alone: where tokens are made anew, there may be no end of them.
+const MOST_STATES: u64 = 100_000;
+
 /// The numbers of states, full and reduced.
 fn same(question: &Question) -> (u64, u64) {
-    let full = check(&Question { full: true, ..question.clone() }, |_| true).unwrap();
+    same_within(u64::MAX, question).expect("nothing ends the search")
+}
+
+fn same_within(most: u64, question: &Question) -> Option<(u64, u64)> {
+    let full = check(&Question { full: true, ..question.clone() }, |sofar| sofar.distinct < most).unwrap();
+    if !full.complete {
+        return None;
+    }
     let reduced = check(&Question { full: false, ..question.clone() }, |_| true).unwrap();
     let name = format!("{} at {} × {:?}", question.algorithm, question.sites, question.requests);
     assert_eq!(full.properties, reduced.properties, "{name}");
@@ -17,7 +27,7 @@ fn same(question: &Question) -> (u64, u64) {
         assert_eq!(full.never_fired, reduced.never_fired, "{name}");
         assert!(reduced.distinct <= full.distinct, "{name}");
     }
-    (full.distinct, reduced.distinct)
+    Some((full.distinct, reduced.distinct))
 }
 
 #[test]
@@ -38,17 +48,18 @@ fn on_channels_that_reorder() {
 
 #[test]
 fn when_things_go_wrong() {
+    let mut compared = 0;
     for entry in registry::ALL {
         for fault in Fault::ALL {
             let mut faults = Faults::default().with(fault, 1);
             if fault == Fault::Restart {
                 faults = faults.with(Fault::Crash, 1);
             }
-            // Each asks once where a token circles for ever: there the full search takes long, and nothing is reduced.
-            let requests = if entry.about.perpetual { 1 } else { 2 };
-            same(&Question { faults, ..Question::new(entry.about.slug, 2).requests(requests) });
+            let question = Question { faults, ..Question::new(entry.about.slug, 2) };
+            compared += u32::from(same_within(MOST_STATES, &question).is_some());
         }
     }
+    assert!(compared > 100, "{compared} systems are small enough");
 }
 
 #[test]

@@ -119,7 +119,7 @@ impl World {
 
     /// Everything that can happen next.
     pub fn actions<P: MutualExclusion>(&self, tables: &Tables<P>) -> Vec<Action> {
-        let Rest { left, voters, asked, .. } = &self.rest;
+        let Rest { left, voters, .. } = &self.rest;
         let mut actions = Vec::new();
         for &frame in &self.frames {
             let to = tables.frame(frame).to.0 as usize - 1;
@@ -140,7 +140,7 @@ impl World {
                 may(question.confirmed, Action::Answer(who));
             }
             may(voters.has_news_for(who), Action::Tell(who));
-            may(!asked[who].1 && left.wishes > 0, Action::Ask(who));
+            may(!self.rest.asked[who].1 && left.wishes > 0, Action::Ask(who));
             may(self.holds(who), Action::Release(who));
             may(left.crashes > 0, Action::Crash(who));
             may(left.sleeps > 0, Action::Sleep(who));
