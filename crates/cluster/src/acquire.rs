@@ -1,6 +1,6 @@
 //! [`Acquire`]: a request for a lock.
 
-use crate::driver::{Asked, LEAVING};
+use crate::engine::{Asked, LEAVING};
 use crate::error::{Error, Result};
 use crate::guard::{Guard, Session};
 use crate::local::Outcome;

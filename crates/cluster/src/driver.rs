@@ -6,14 +6,15 @@
 
 use crate::clock::now_ns;
 use crate::consensus::Consensus;
+use crate::engine::{Asked, Engine, LEAVING, Standing};
 use crate::error::{Error, Result};
-use crate::local::{Local, Look, Outcome, Tally};
-use crate::metrics::{self, Metrics};
+use crate::local::{Local, Look, Tally};
+use crate::metrics::{self, Metrics, name_of, seconds, word};
 use crate::net::Net;
-use lockkeeper_core::{MutualExclusion, Vocabulary};
+use lockkeeper_core::MutualExclusion;
 use lockkeeper_member::{
-    Acquisition, Body, Config, Event, Fence, Frame, LockName, Member, MemberId, Node, Note, Out, PortEvent,
-    PortRequest, Progress, SessionId, Table, ToClient, ToMember, View, Wish, Words,
+    Acquisition, Body, Config, Event, Frame, LockName, Member, MemberId, Node, Note, Out, PortEvent,
+    PortRequest, Progress, SessionId, Table, ToClient, ToMember, Wish,
 };
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
@@ -22,64 +23,6 @@ use tokio::sync::{Notify, oneshot, watch};
 use tracing::Span;
 
 type Message<P> = <P as lockkeeper_core::Protocol>::Message;
-
-/// Why a member that leaves does not serve.
-pub(crate) const LEAVING: &str = "it is leaving its cluster, and lets nobody in; ask another one";
-
-/// What a wish comes to at once.
-pub(crate) enum Asked {
-    /// Held, with this fence.
-    Granted(u64, Option<Fence>),
-    /// It must wait.
-    Later(u64, oneshot::Receiver<Outcome>),
-    /// Over.
-    Ended(lockkeeper_member::Ended),
-}
-
-/// What the API needs of a member, whatever its algorithm.
-pub(crate) trait Engine: Send + Sync {
-    fn open(&self) -> u64;
-    fn close(&self, client: u64);
-    fn acquire(&self, client: u64, wish: Wish, span: Span) -> Result<Asked>;
-    fn leave(&self, client: u64, number: u64) -> Option<Look>;
-    fn look(&self, client: u64, number: u64) -> Look;
-    fn changes(&self, client: u64) -> watch::Receiver<()>;
-    fn is_busy(&self, lock: &LockName) -> bool;
-    fn survey(&self) -> oneshot::Receiver<Vec<(Node, Table)>>;
-    fn revoke(&self, acquisition: Acquisition);
-    fn standing(&self) -> Standing;
-    fn standings(&self) -> watch::Receiver<u64>;
-    fn peers(&self, peers: Vec<MemberId>);
-    fn frame(&self, from: MemberId, bytes: &[u8]) -> std::result::Result<(), String>;
-    fn connected(&self, peer: MemberId);
-    fn port(&self, event: PortEvent);
-    fn leave_cluster(&self, patience_ns: u64);
-    fn stop(&self, why: &str);
-    fn metrics(&self) -> &Metrics;
-    fn connect(&self, net: Arc<Net>, consensus: Consensus);
-}
-
-/// Where a member stands, for people and for those who wait for it.
-#[derive(Clone, Debug)]
-pub struct Standing {
-    /// This life of the member.
-    pub node: Node,
-    /// The view it is in and serves, if any.
-    pub view: Option<View>,
-    /// How long its lease runs on.
-    pub lease: Duration,
-    /// Why it has stopped, if it has.
-    pub stopped: Option<String>,
-    /// Whether it has left its cluster in order.
-    pub left: bool,
-}
-
-impl Standing {
-    /// Whether it lets clients in at this moment.
-    pub fn serves(&self) -> bool {
-        self.view.is_some() && !self.lease.is_zero() && self.stopped.is_none() && !self.left
-    }
-}
 
 struct State<P: MutualExclusion> {
     member: Member<P>,
@@ -565,32 +508,4 @@ impl<P: MutualExclusion> Engine for Driver<P> {
     fn metrics(&self) -> &Metrics {
         &self.metrics
     }
-}
-
-fn name_of<M: Vocabulary>(words: &Words<M>) -> &'static str {
-    fn name<M: Vocabulary>(message: &M) -> &'static str {
-        M::WORDS.get(message.word()).map_or("?", |word| word.name)
-    }
-    match words {
-        Words::Mutex(message) => name(message),
-        Words::ReadersWriters(message) => name(message),
-        Words::Semaphore(message) => name(message),
-        Words::Wake => "WAKE",
-    }
-}
-
-fn word(how: lockkeeper_member::Ended) -> &'static str {
-    use lockkeeper_member::Ended;
-    match how {
-        Ended::Released => "released",
-        Ended::Cancelled => "cancelled",
-        Ended::TimedOut => "timed_out",
-        Ended::Revoked => "revoked",
-        Ended::Refused => "refused",
-        Ended::Leaving => "leaving",
-    }
-}
-
-fn seconds(ns: u64) -> f64 {
-    ns as f64 / 1e9
 }

@@ -1,7 +1,7 @@
 //! [`Guard`]: a hold on a lock.
 
 use crate::clock::now_ns;
-use crate::driver::Engine;
+use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::local::Look;
 use lockkeeper_member::Fence;

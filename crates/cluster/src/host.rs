@@ -1,7 +1,7 @@
 //! What the network brings, handed to the member or to consensus; and how consensus reaches its peers.
 
 use crate::consensus::{Answering, Ask, Consensus, Unreachable};
-use crate::driver::Engine;
+use crate::engine::Engine;
 use crate::net::{self, BoxFuture, Net, Refused};
 use lockkeeper_member::{Acquisition, MemberId};
 use serde::{Deserialize, Serialize};

@@ -19,6 +19,7 @@
 //! | `member` | [`Member`]: start, ask for locks, look around, stop |
 //! | `acquire`, `guard` | a request for a lock, and a hold on one |
 //! | `driver` | runs the state machine: one event at a time, and everything that it asks for |
+//! | `engine` | what the API needs of a member, whatever its algorithm |
 //! | `local` | clients in the member's own process |
 //! | `host` | what the network brings, handed to the member or to consensus |
 //! | `net` | connections between members: frames, TLS, limits |
@@ -31,6 +32,7 @@ mod clock;
 mod config;
 mod consensus;
 mod driver;
+mod engine;
 mod error;
 mod guard;
 mod host;
@@ -42,7 +44,7 @@ mod store;
 
 pub use acquire::{Acquire, LONGEST_NAME, MOST_PERMITS};
 pub use config::{Config, Times};
-pub use driver::Standing;
+pub use engine::Standing;
 pub use error::{Error, Result};
 pub use guard::Guard;
 pub use lockkeeper_member::{

@@ -3,7 +3,8 @@
 use crate::acquire::Acquire;
 use crate::config::Config;
 use crate::consensus::Consensus;
-use crate::driver::{Driver, Engine, Standing};
+use crate::driver::Driver;
+use crate::engine::{Engine, Standing};
 use crate::error::{Error, Result};
 use crate::guard::Session;
 use crate::host::{Host, Question, Voice};

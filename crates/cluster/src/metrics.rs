@@ -1,6 +1,8 @@
 //! Counters and histograms, under Prometheus' names.
 
 use crate::net::Net;
+use lockkeeper_core::Vocabulary;
+use lockkeeper_member::{Ended, Words};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
@@ -132,4 +134,34 @@ impl Collector for OfNet {
         }
         Ok(())
     }
+}
+
+/// The paper's name of a message.
+pub(crate) fn name_of<M: Vocabulary>(words: &Words<M>) -> &'static str {
+    fn name<M: Vocabulary>(message: &M) -> &'static str {
+        M::WORDS.get(message.word()).map_or("?", |word| word.name)
+    }
+    match words {
+        Words::Mutex(message) => name(message),
+        Words::ReadersWriters(message) => name(message),
+        Words::Semaphore(message) => name(message),
+        Words::Wake => "WAKE",
+    }
+}
+
+/// How an acquisition ended, as a label.
+pub(crate) fn word(how: Ended) -> &'static str {
+    match how {
+        Ended::Released => "released",
+        Ended::Cancelled => "cancelled",
+        Ended::TimedOut => "timed_out",
+        Ended::Revoked => "revoked",
+        Ended::Refused => "refused",
+        Ended::Leaving => "leaving",
+    }
+}
+
+/// As Prometheus wants it.
+pub(crate) fn seconds(ns: u64) -> f64 {
+    ns as f64 / 1e9
 }

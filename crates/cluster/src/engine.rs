@@ -1,0 +1,70 @@
+//! What the API needs of a member, whatever its algorithm.
+
+use crate::consensus::Consensus;
+use crate::error::Result;
+use crate::local::{Look, Outcome};
+use crate::metrics::Metrics;
+use crate::net::Net;
+use lockkeeper_member::{Acquisition, Ended, Fence, LockName, MemberId, Node, PortEvent, Table, View, Wish};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{oneshot, watch};
+use tracing::Span;
+
+/// Why a member that leaves does not serve.
+pub(crate) const LEAVING: &str = "it is leaving its cluster, and lets nobody in; ask another one";
+
+/// What a wish comes to at once.
+pub(crate) enum Asked {
+    /// Held, with this fence.
+    Granted(u64, Option<Fence>),
+    /// It must wait.
+    Later(u64, oneshot::Receiver<Outcome>),
+    /// Over.
+    Ended(Ended),
+}
+
+/// What the API needs of a member, whatever its algorithm.
+pub(crate) trait Engine: Send + Sync {
+    fn open(&self) -> u64;
+    fn close(&self, client: u64);
+    fn acquire(&self, client: u64, wish: Wish, span: Span) -> Result<Asked>;
+    fn leave(&self, client: u64, number: u64) -> Option<Look>;
+    fn look(&self, client: u64, number: u64) -> Look;
+    fn changes(&self, client: u64) -> watch::Receiver<()>;
+    fn is_busy(&self, lock: &LockName) -> bool;
+    fn survey(&self) -> oneshot::Receiver<Vec<(Node, Table)>>;
+    fn revoke(&self, acquisition: Acquisition);
+    fn standing(&self) -> Standing;
+    fn standings(&self) -> watch::Receiver<u64>;
+    fn peers(&self, peers: Vec<MemberId>);
+    fn frame(&self, from: MemberId, bytes: &[u8]) -> std::result::Result<(), String>;
+    fn connected(&self, peer: MemberId);
+    fn port(&self, event: PortEvent);
+    fn leave_cluster(&self, patience_ns: u64);
+    fn stop(&self, why: &str);
+    fn metrics(&self) -> &Metrics;
+    fn connect(&self, net: Arc<Net>, consensus: Consensus);
+}
+
+/// Where a member stands, for people and for those who wait for it.
+#[derive(Clone, Debug)]
+pub struct Standing {
+    /// This life of the member.
+    pub node: Node,
+    /// The view it is in and serves, if any.
+    pub view: Option<View>,
+    /// How long its lease runs on.
+    pub lease: Duration,
+    /// Why it has stopped, if it has.
+    pub stopped: Option<String>,
+    /// Whether it has left its cluster in order.
+    pub left: bool,
+}
+
+impl Standing {
+    /// Whether it lets clients in at this moment.
+    pub fn serves(&self) -> bool {
+        self.view.is_some() && !self.lease.is_zero() && self.stopped.is_none() && !self.left
+    }
+}
