@@ -5,6 +5,7 @@ use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::local::Look;
 use lockkeeper_member::Fence;
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +13,8 @@ use std::time::Duration;
 /// A client's session with the member in its own process; it is closed when nobody uses it any more.
 pub(crate) struct Session {
     pub engine: Arc<dyn Engine>,
+    /// The member itself goes on for as long as somebody has a session.
+    pub _member: Arc<dyn Any + Send + Sync>,
     pub client: u64,
     /// How much of a lease is left when holders are warned.
     pub margin_ns: u64,

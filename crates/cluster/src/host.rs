@@ -5,7 +5,7 @@ use crate::engine::Engine;
 use crate::net::{self, BoxFuture, Net, Refused};
 use lockkeeper_member::{Acquisition, MemberId};
 use serde::{Deserialize, Serialize};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{OnceLock, Weak};
 use std::time::Duration;
 
 /// What members ask each other beside the algorithms.
@@ -67,22 +67,28 @@ impl net::Handler for Host {
     }
 }
 
-/// Carries the questions of consensus.
-pub(crate) struct Voice(pub Arc<Net>);
+/// Carries the questions of consensus. The network hands questions to consensus in turn: neither keeps the other alive.
+pub(crate) struct Voice(pub Weak<Net>);
+
+fn stopped() -> Unreachable {
+    Unreachable(String::from("the network has stopped"))
+}
 
 impl Ask for Voice {
     fn ask(&self, to: MemberId, address: &str, question: Vec<u8>, within: Duration) -> Answering {
-        let (net, address) = (self.0.clone(), String::from(address));
+        let (net, address) = (self.0.upgrade(), String::from(address));
         let question = Question::Consensus(question).encode();
         Box::pin(async move {
+            let net = net.ok_or_else(stopped)?;
             net.ask(to, &address, question, within).await.map_err(|error| Unreachable(error.0))
         })
     }
 
     fn ask_address(&self, address: &str, question: Vec<u8>, within: Duration) -> Answering {
-        let (net, address) = (self.0.clone(), String::from(address));
+        let (net, address) = (self.0.upgrade(), String::from(address));
         let question = Question::Consensus(question).encode();
         Box::pin(async move {
+            let net = net.ok_or_else(stopped)?;
             net.ask_address(&address, question, within).await.map_err(|error| Unreachable(error.0))
         })
     }

@@ -16,9 +16,11 @@ use lockkeeper_member::{Acquisition, Config as MemberConfig, Kind, MemberId, Nod
 use prometheus_client::registry::Registry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::task::AbortHandle;
 
 /// A member of a lock cluster, in this process. Cheap to clone; clones share the session.
 #[derive(Clone)]
@@ -32,6 +34,34 @@ struct Inner {
     engine: Arc<dyn Engine>,
     net: Arc<Net>,
     consensus: Consensus,
+    watchers: [AbortHandle; 2],
+    stopped: AtomicBool,
+}
+
+impl Inner {
+    /// Ends everything; in order, if that can be waited for.
+    fn stop(&self, why: &str) -> Option<impl Future<Output = ()> + Send + use<>> {
+        if self.stopped.swap(true, Ordering::Relaxed) {
+            return None;
+        }
+        self.engine.stop(why);
+        self.watchers.iter().for_each(AbortHandle::abort);
+        let (net, consensus) = (self.net.clone(), self.consensus.clone());
+        Some(async move {
+            net.stop().await;
+            consensus.stop().await;
+        })
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(stopping) = self.stop("nobody uses it any more")
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            runtime.spawn(stopping);
+        }
+    }
 }
 
 /// How the voters stand, for people.
@@ -77,7 +107,7 @@ impl Member {
         let host = Arc::new(Host { engine: Arc::downgrade(&engine), consensus: OnceLock::new() });
         let net = Net::start(config.net(), host.clone()).await?;
         let address = config.advertise.clone().unwrap_or_else(|| net.address().to_string());
-        let (tell, ask) = (Arc::downgrade(&engine), Arc::new(Voice(net.clone())));
+        let (tell, ask) = (Arc::downgrade(&engine), Arc::new(Voice(Arc::downgrade(&net))));
         let tell = move |event| {
             if let Some(engine) = tell.upgrade() {
                 engine.port(event);
@@ -86,12 +116,15 @@ impl Member {
         let consensus = Consensus::start(config.consensus(address), ask, Arc::new(tell)).await?;
         let _ = host.consensus.set(consensus.clone());
         engine.connect(net.clone(), consensus.clone());
-        tokio::spawn(follow(consensus.addresses(), Arc::downgrade(&engine), Arc::downgrade(&net)));
         consensus.tell_again();
-        tokio::spawn(end_with(consensus.clone(), Arc::downgrade(&engine)));
-        let margin_ns = u64::try_from(config.times.lease.as_nanos() / 5).unwrap_or(u64::MAX);
-        let session = Arc::new(Session { client: engine.open(), engine: engine.clone(), margin_ns });
-        Ok(Self { inner: Arc::new(Inner { config, engine, net, consensus }), session })
+        let watchers = [
+            tokio::spawn(follow(consensus.addresses(), Arc::downgrade(&engine), Arc::downgrade(&net))),
+            tokio::spawn(end_with(consensus.clone(), Arc::downgrade(&engine))),
+        ];
+        let watchers = watchers.map(|watcher| watcher.abort_handle());
+        let stopped = AtomicBool::new(false);
+        let inner = Arc::new(Inner { config, engine, net, consensus, watchers, stopped });
+        Ok(Self { session: new_session(&inner), inner })
     }
 
     /// Which member this is.
@@ -132,9 +165,7 @@ impl Member {
     /// A handle on the same member with a session of its own: its [reentrant](Acquire::reentrant) holds are its own, and so is what it
     /// loses.
     pub fn new_owner(&self) -> Self {
-        let (engine, margin_ns) = (self.inner.engine.clone(), self.session.margin_ns);
-        let session = Arc::new(Session { client: engine.open(), engine, margin_ns });
-        Self { inner: self.inner.clone(), session }
+        Self { inner: self.inner.clone(), session: new_session(&self.inner) }
     }
 
     /// Resolves when the member serves: it is in a view, and its lease runs.
@@ -248,10 +279,16 @@ impl Member {
     /// Stops at once, as a crash does but for what is on disk: the others wait for this member's lease. See
     /// [`leave`](Self::leave).
     pub async fn stop(self) {
-        self.inner.engine.stop("it was stopped");
-        self.inner.net.stop().await;
-        self.inner.consensus.stop().await;
+        if let Some(stopping) = self.inner.stop("it was stopped") {
+            stopping.await;
+        }
     }
+}
+
+fn new_session(inner: &Arc<Inner>) -> Arc<Session> {
+    let margin_ns = u64::try_from(inner.config.times.lease.as_nanos() / 5).unwrap_or(u64::MAX);
+    let engine = inner.engine.clone();
+    Arc::new(Session { client: engine.open(), engine, _member: inner.clone(), margin_ns })
 }
 
 /// Without consensus there are no views and no leases: the member stops too.

@@ -324,3 +324,45 @@ async fn what_happens_is_counted() {
     }
     assert!(!text.contains("lockkeeper_messages_total{"), "nobody to send anything to");
 }
+
+#[tokio::test]
+async fn a_guard_keeps_its_member_and_the_last_one_ends_it() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let member = Member::start(Config::alone(directory.path())).await.expect("it starts");
+    let guard = hold(&member, "a").await;
+    drop(member);
+    assert!(guard.is_valid());
+    drop(guard);
+    // Nobody uses it any more: its store is free for another one.
+    let again = soon("the store is free", async {
+        loop {
+            match Member::start(Config::alone(directory.path())).await {
+                Ok(member) => return member,
+                Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+            }
+        }
+    });
+    hold(&again.await, "a").await.release().await.expect("held");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stranger_joins_a_cluster_that_exists() {
+    let cluster = Cluster::start(2).await;
+    cluster.all_in_view().await;
+    let directory = tempfile::tempdir().expect("a directory");
+    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let mut config = Config::new(MemberId(9), any, directory.path());
+    config.join = vec![cluster.member(0).address().to_string()];
+    config.times = Times::default().times(4);
+    let third = Member::start(config).await.expect("it starts");
+    soon("in the view", third.ready()).await.expect("it serves");
+    let fence = hold(cluster.member(1), "a").await.fence();
+    assert!(hold(&third, "a").await.fence() > fence);
+    assert_eq!(third.standing().view.expect("it serves").members.len(), 3);
+    let votes = async {
+        while third.voters().voters.len() != 3 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    soon("three vote", votes).await;
+}

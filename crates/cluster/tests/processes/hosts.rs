@@ -56,8 +56,6 @@ impl Hosts {
             hosts.on(HUB, &format!("ip link set to{host} up"));
             hosts.on(host, &format!("ip address add {}/24 dev eth0", address(host)));
             hosts.on(host, "ip link set eth0 up");
-            hosts.on(host, "nft add table inet cuts");
-            hosts.on(host, "nft add chain inet cuts input { type filter hook input priority 0 ; }");
         }
         hosts
     }
@@ -66,6 +64,8 @@ impl Hosts {
         run(&format!("ip netns add {}", self.name(host)));
         self.names.push(host);
         self.on(host, "ip link set lo up");
+        self.on(host, "nft add table inet cuts");
+        self.on(host, "nft add chain inet cuts input { type filter hook input priority 0 ; }");
     }
 
     fn name(&self, host: u32) -> String {
@@ -85,12 +85,24 @@ impl Hosts {
 
     /// Nothing from one host reaches the other; the way back stays open.
     pub fn cut(&self, from: u32, to: u32) {
-        self.on(to, &format!("nft add rule inet cuts input ip saddr {} drop", address(from)));
+        self.drop_from(from, to);
+        // Whoever is behind the proxy is also reached, and answers, through it.
+        let behind = self.proxy.as_ref().map(|&(_, host)| host);
+        if behind == Some(to) {
+            self.drop_from(from, HUB);
+        }
+        if behind == Some(from) {
+            self.drop_from(HUB, to);
+        }
+    }
+
+    fn drop_from(&self, from: u32, at: u32) {
+        self.on(at, &format!("nft add rule inet cuts input ip saddr {} drop", address(from)));
     }
 
     /// Every link carries again.
     pub fn heal(&self) {
-        for &host in self.names.iter().filter(|&&host| host != HUB) {
+        for &host in &self.names {
             self.on(host, "nft flush chain inet cuts input");
         }
     }

@@ -1,8 +1,7 @@
 //! One member and its clients, as a process.
 
-use crate::story::{Line, What, Writer};
+use crate::story::{Line, What, Writer, now_ns};
 use lockkeeper_cluster::{Config, Guard, Member, MemberId, Times};
-use rustix::time::{ClockId, clock_gettime};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -14,11 +13,6 @@ use std::time::Duration;
 const LOCKS: u64 = 3;
 /// How many clients each member has.
 const CLIENTS: u64 = 3;
-
-fn now_ns() -> u64 {
-    let time = clock_gettime(ClockId::Boottime);
-    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
-}
 
 struct Clients {
     member: Member,
@@ -55,9 +49,7 @@ impl Clients {
             let mut valid = self.claim(hold, &guard);
             tokio::time::sleep(Duration::from_millis((random >> 40) % 12)).await;
             valid = valid && self.claim(hold, &guard);
-            if valid {
-                self.tell(hold, &guard, What::Leaves);
-            }
+            self.tell(hold, &guard, if valid { What::Leaves } else { What::Lost });
             drop(guard);
             tokio::time::sleep(Duration::from_millis((random >> 50) % 5)).await;
         }

@@ -1,5 +1,6 @@
 //! What the clients did, and whether that is a story of mutual exclusion.
 
+use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -68,11 +69,20 @@ pub struct Story {
     /// How often each member's clients lost a hold.
     pub losses: BTreeMap<u32, u64>,
     holds: BTreeMap<String, Vec<Hold>>,
+    until_ns: u64,
+}
+
+/// The clock of every line.
+pub fn now_ns() -> u64 {
+    let time = clock_gettime(ClockId::Boottime);
+    u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
 impl Story {
+    /// Reads what was written until now. Files are read one after the other while processes write on; what happened after the first was opened
+    /// is left out, or an entry would be known and the exit before it not.
     pub fn read(directory: &Path) -> Self {
-        let mut story = Self::default();
+        let mut story = Self { until_ns: now_ns(), ..Self::default() };
         let files = std::fs::read_dir(directory).expect("the story's directory is there");
         for file in files.flatten() {
             story.read_process(&file.path());
@@ -87,6 +97,9 @@ impl Story {
         let lines = file.lines().map_while(Result::ok).map_while(|line| serde_json::from_str(&line).ok());
         for line in lines {
             let Line { member, hold, lock, fence, at_ns, what } = line;
+            if at_ns > self.until_ns {
+                continue;
+            }
             match what {
                 What::Inside { until_ns } => {
                     let known = open.entry(hold).or_insert_with(|| {
