@@ -60,7 +60,7 @@ pub(crate) type Message<P> = <P as lockkeeper_core::Protocol>::Message;
 ///    fast or slow by at most [`Config::drift_ppm`]. Read it AFTER the event arrived.
 /// 3. Then do everything in [`Out`]. Frames may be lost, repeated, reordered; they are never changed.
 /// 4. Send a tick no later than [`wake_ns`](Self::wake_ns), as soon as the machine lets it.
-/// 5. On [`Note::Excluded`](crate::Note::Excluded), drop the member and begin another life; on [`Note::Left`](crate::Note::Left), drop it.
+/// 5. On [`Note::Excluded`], drop the member and begin another life; on [`Note::Left`], drop it.
 ///
 /// # What consensus must do
 /// 6. Decide one view for each epoch: a proposal takes effect only if its epoch is one more than the last one's, and its
