@@ -166,7 +166,7 @@ impl Incoming {
     }
 
     /// How much memory it has.
-    #[cfg(test)]
+    #[allow(dead_code, reason = "tests and fuzzing look at it")]
     pub fn capacity(&self) -> usize {
         self.bytes.capacity()
     }
