@@ -98,7 +98,7 @@ async fn messages_on_the_wire_are_those_of_the_simulator() {
                 tokio::time::sleep(Duration::from_millis(10)).await;
             }
         };
-        let settled = tokio::time::timeout(Duration::from_secs(20), settles).await;
+        let settled = tokio::time::timeout(LONG, settles).await;
         assert!(settled.is_ok(), "{algorithm}: {:?} on the wire, {expected:?} simulated", counted(&members));
         for member in members {
             member.stop().await;

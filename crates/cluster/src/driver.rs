@@ -224,7 +224,8 @@ impl<P: MutualExclusion> Driver<P> {
                 self.metrics.view_changes.inc();
                 self.metrics.epoch.set(epoch as i64);
                 self.metrics.members.set(members as i64);
-                state.sent.clear();
+                // What this very step has sent in the new view may have to be sent again.
+                state.sent.retain(|_, &mut (of, _)| of == epoch);
                 self.standings.send_modify(|changes| *changes += 1);
             }
             Note::Excluded if !state.leaving => self.begin_again(state),

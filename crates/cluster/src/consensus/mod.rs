@@ -13,7 +13,6 @@
 //! other; `answers`, what they answer.
 
 // Until the driver uses all of it.
-#![cfg_attr(not(test), allow(dead_code, unused_imports))]
 
 mod answers;
 mod elections;

@@ -10,7 +10,6 @@
 //! Everything here blocks; [`Store::run`] takes it off the async threads.
 
 // Until the driver uses all of it.
-#![cfg_attr(not(test), allow(dead_code))]
 
 mod record;
 #[cfg(test)]

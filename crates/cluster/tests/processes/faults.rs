@@ -187,23 +187,21 @@ impl Run {
         self.judge();
     }
 
-    /// The disk is full when somebody must write to it: a view change is forced by killing another member, where that leaves
-    /// a majority.
+    /// A member starts while its disk is full. It may give up for want of space; with space it must come up.
     fn fill_disk(&mut self, victim: usize, others: &[usize]) {
         let ballast = self.nodes[victim].data.join("ballast");
         fill(&ballast);
         self.kill(victim);
         self.they_enter(others, "while one has no space on its disk");
+        let (before, began) = (self.entries(victim), Instant::now());
         self.spawn(victim);
         std::fs::remove_file(&ballast).expect("written a moment ago");
-        // It may have given up for want of space; with space it must come up.
-        let began = Instant::now();
-        while began.elapsed() < Duration::from_secs(1) {
+        while self.entries(victim) == before {
             let process = self.nodes[victim].process.as_mut().expect("started a moment ago");
             if process.try_wait().expect("our own child").is_some() {
                 self.spawn(victim);
-                break;
             }
+            assert!(began.elapsed() < LONGEST_WAIT, "with space on its disk, it does not come up");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
