@@ -6,7 +6,7 @@
 
 use crate::clock::now_ns;
 use crate::consensus::Consensus;
-use crate::engine::{Asked, Engine, LEAVING, Standing};
+use crate::engine::{Asked, Engine, Hears, LEAVING, Standing};
 use crate::error::{Error, Result};
 use crate::local::{Local, Look, Tally};
 use crate::metrics::{self, Metrics, name_of, seconds, word};
@@ -29,6 +29,8 @@ struct State<P: MutualExclusion> {
     out: Out<Message<P>>,
     peers: Vec<MemberId>,
     locals: BTreeMap<u64, Local>,
+    /// Who carries words to clients outside of this process.
+    remotes: HashMap<u64, Arc<dyn Hears>>,
     surveyors: Vec<oneshot::Sender<Vec<(Node, Table)>>>,
     /// For each peer, the view and the number of the next message: what is below was sent before.
     sent: HashMap<Node, (u64, u64)>,
@@ -50,6 +52,8 @@ pub(crate) struct Driver<P: MutualExclusion> {
     around: OnceLock<(Arc<Net>, Consensus)>,
     timer: Notify,
     standings: watch::Sender<u64>,
+    /// Counts the steps that may have changed who holds or waits, while somebody wants to know.
+    tables: watch::Sender<u64>,
     metrics: Metrics,
 }
 
@@ -69,6 +73,7 @@ impl<P: MutualExclusion> Driver<P> {
             out: Out::default(),
             peers: config.peers.clone(),
             locals: BTreeMap::new(),
+            remotes: HashMap::new(),
             surveyors: Vec::new(),
             sent: HashMap::new(),
             next_client: random()?,
@@ -86,6 +91,7 @@ impl<P: MutualExclusion> Driver<P> {
             around: OnceLock::new(),
             timer: Notify::new(),
             standings: watch::Sender::new(0),
+            tables: watch::Sender::new(0),
             metrics: Metrics::new(),
         });
         tokio::spawn(tick(Arc::downgrade(&driver)));
@@ -103,6 +109,7 @@ impl<P: MutualExclusion> Driver<P> {
             return;
         }
         let now = now_ns();
+        let asked = matches!(event, Event::Client(_, ToMember::Acquire { .. }));
         state.member.handle(now, event, &mut state.out);
         let mut out = std::mem::take(&mut state.out);
         for frame in out.frames.drain(..) {
@@ -118,8 +125,14 @@ impl<P: MutualExclusion> Driver<P> {
             }
         }
         let (mut tally, mut ended) = (Tally::default(), Vec::new());
+        let news = |(_, said): &(SessionId, ToClient)| !matches!(said, ToClient::Alive { .. });
+        if (asked || out.clients.iter().any(news)) && self.tables.receiver_count() > 0 {
+            self.tables.send_modify(|changes| *changes += 1);
+        }
         for (session, said) in out.clients.drain(..) {
-            if let Some(local) = state.locals.get_mut(&session.client)
+            if let Some(remote) = state.remotes.get(&session.client) {
+                remote.hear(session, said);
+            } else if let Some(local) = state.locals.get_mut(&session.client)
                 && local.session.id() == session
             {
                 if said == ToClient::NoSession {
@@ -226,6 +239,7 @@ impl<P: MutualExclusion> Driver<P> {
                 self.metrics.members.set(members as i64);
                 // What this very step has sent in the new view may have to be sent again.
                 state.sent.retain(|_, &mut (of, _)| of == epoch);
+                self.tables.send_modify(|changes| *changes += 1);
                 self.standings.send_modify(|changes| *changes += 1);
             }
             Note::Excluded if !state.leaving => self.begin_again(state),
@@ -431,6 +445,38 @@ impl<P: MutualExclusion> Engine for Driver<P> {
 
     fn is_busy(&self, lock: &LockName) -> bool {
         self.lock().member.is_busy(lock)
+    }
+
+    fn attach(&self, client: u64, hears: Arc<dyn Hears>) -> bool {
+        let state = &mut *self.lock();
+        // Nobody outside speaks for a client of this process.
+        let stranger = !state.locals.contains_key(&client);
+        if stranger {
+            state.remotes.insert(client, hears);
+        }
+        stranger
+    }
+
+    fn detach(&self, client: u64, hears: &Arc<dyn Hears>) {
+        let state = &mut *self.lock();
+        if state.remotes.get(&client).is_some_and(|remote| Arc::ptr_eq(remote, hears)) {
+            state.remotes.remove(&client);
+        }
+    }
+
+    fn say(&self, session: SessionId, said: ToMember) {
+        let state = &mut *self.lock();
+        if !state.locals.contains_key(&session.client) {
+            self.step(state, Event::Client(session, said));
+        }
+    }
+
+    fn tables(&self) -> watch::Receiver<u64> {
+        self.tables.subscribe()
+    }
+
+    fn table(&self) -> Table {
+        self.lock().member.table(now_ns())
     }
 
     fn survey(&self) -> oneshot::Receiver<Vec<(Node, Table)>> {

@@ -5,7 +5,10 @@ use crate::error::Result;
 use crate::local::{Look, Outcome};
 use crate::metrics::Metrics;
 use crate::net::Net;
-use lockkeeper_member::{Acquisition, Ended, Fence, LockName, MemberId, Node, PortEvent, Table, View, Wish};
+use lockkeeper_member::{
+    Acquisition, Ended, Fence, LockName, MemberId, Node, PortEvent, SessionId, Table, ToClient, ToMember,
+    View, Wish,
+};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
@@ -24,6 +27,12 @@ pub(crate) enum Asked {
     Ended(Ended),
 }
 
+/// Whoever carries the member's words to a client outside of this process.
+pub trait Hears: Send + Sync {
+    /// The member says something to a session. Called while the member works: it must not block, and not call the member.
+    fn hear(&self, session: SessionId, said: ToClient);
+}
+
 /// What the API needs of a member, whatever its algorithm.
 pub(crate) trait Engine: Send + Sync {
     fn open(&self) -> u64;
@@ -33,6 +42,11 @@ pub(crate) trait Engine: Send + Sync {
     fn look(&self, client: u64, number: u64) -> Look;
     fn changes(&self, client: u64) -> watch::Receiver<()>;
     fn is_busy(&self, lock: &LockName) -> bool;
+    fn attach(&self, client: u64, hears: Arc<dyn Hears>) -> bool;
+    fn detach(&self, client: u64, hears: &Arc<dyn Hears>);
+    fn say(&self, session: SessionId, said: ToMember);
+    fn tables(&self) -> watch::Receiver<u64>;
+    fn table(&self) -> Table;
     fn survey(&self) -> oneshot::Receiver<Vec<(Node, Table)>>;
     fn revoke(&self, acquisition: Acquisition);
     fn standing(&self) -> Standing;

@@ -5,6 +5,7 @@ use crate::engine::Engine;
 use crate::net::{self, BoxFuture, Net, Refused};
 use lockkeeper_member::{Acquisition, MemberId};
 use serde::{Deserialize, Serialize};
+use std::pin::Pin;
 use std::sync::{OnceLock, Weak};
 use std::time::Duration;
 
@@ -15,6 +16,8 @@ pub(crate) enum Question {
     Consensus(Vec<u8>),
     /// An operator takes a lock away from a client of the member that is asked.
     Revoke(Acquisition),
+    /// Between those who use the members, about whatever they like.
+    User(Vec<u8>),
 }
 
 impl Question {
@@ -23,10 +26,17 @@ impl Question {
     }
 }
 
+/// Answers the questions of whoever uses another member of the cluster.
+pub trait Answers: Send + Sync {
+    /// A question of that member, and its answer.
+    fn answer(&self, from: MemberId, question: Vec<u8>) -> Pin<Box<dyn Future<Output = Vec<u8>> + Send>>;
+}
+
 /// Where everything arrives.
 pub(crate) struct Host {
     pub engine: Weak<dyn Engine>,
     pub consensus: OnceLock<Consensus>,
+    pub user: OnceLock<Weak<dyn Answers>>,
 }
 
 impl net::Handler for Host {
@@ -40,6 +50,7 @@ impl net::Handler for Host {
     fn question(&self, from: Option<MemberId>, bytes: Vec<u8>) -> BoxFuture<Vec<u8>> {
         let consensus = self.consensus.get().cloned();
         let engine = self.engine.upgrade();
+        let user = self.user.get().and_then(Weak::upgrade);
         Box::pin(async move {
             match postcard::from_bytes(&bytes) {
                 Ok(Question::Consensus(question)) => match consensus {
@@ -52,6 +63,10 @@ impl net::Handler for Host {
                     }
                     Vec::new()
                 }
+                Ok(Question::User(question)) => match (user, from) {
+                    (Some(user), Some(from)) => user.answer(from, question).await,
+                    _ => Vec::new(),
+                },
                 Err(error) => {
                     tracing::warn!(?from, %error, "a question cannot be read");
                     Vec::new()

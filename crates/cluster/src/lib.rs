@@ -44,11 +44,12 @@ mod store;
 
 pub use acquire::{Acquire, LONGEST_NAME, MOST_PERMITS};
 pub use config::{Config, Times};
-pub use engine::Standing;
+pub use engine::{Hears, Standing};
 pub use error::{Error, Result};
 pub use guard::Guard;
+pub use host::Answers;
 pub use lockkeeper_member::{
-    Acquisition, Because, LockStatus, MemberId, Node, SessionId, Table, View, Who, Why,
+    Acquisition, Because, LockStatus, MemberId, Node, SessionId, Table, ToClient, ToMember, View, Who, Why,
 };
 pub use member::{Member, Voters};
 pub use net::authority::{self, Authority};

@@ -4,15 +4,17 @@ use crate::acquire::Acquire;
 use crate::config::Config;
 use crate::consensus::Consensus;
 use crate::driver::Driver;
-use crate::engine::{Engine, Standing};
+use crate::engine::{Engine, Hears, Standing};
 use crate::error::{Error, Result};
 use crate::guard::Session;
-use crate::host::{Host, Question, Voice};
+use crate::host::{Answers, Host, Question, Voice};
 use crate::metrics;
 use crate::net::Net;
 use lockkeeper_core::registry::{self, Visitor};
 use lockkeeper_core::{Mode, MutualExclusion};
-use lockkeeper_member::{Acquisition, Config as MemberConfig, Kind, MemberId, Node, SessionId, Table, Why};
+use lockkeeper_member::{
+    Acquisition, Config as MemberConfig, Kind, MemberId, Node, SessionId, Table, ToMember, Why,
+};
 use prometheus_client::registry::Registry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -33,6 +35,7 @@ struct Inner {
     config: Config,
     engine: Arc<dyn Engine>,
     net: Arc<Net>,
+    host: Arc<Host>,
     consensus: Consensus,
     watchers: [AbortHandle; 2],
     stopped: AtomicBool,
@@ -104,7 +107,11 @@ impl Member {
     pub async fn start(config: Config) -> Result<Self> {
         config.check()?;
         let engine = engine(&config)?;
-        let host = Arc::new(Host { engine: Arc::downgrade(&engine), consensus: OnceLock::new() });
+        let host = Arc::new(Host {
+            engine: Arc::downgrade(&engine),
+            consensus: OnceLock::new(),
+            user: OnceLock::new(),
+        });
         let net = Net::start(config.net(), host.clone()).await?;
         let address = config.advertise.clone().unwrap_or_else(|| net.address().to_string());
         let (tell, ask) = (Arc::downgrade(&engine), Arc::new(Voice(Arc::downgrade(&net))));
@@ -123,7 +130,7 @@ impl Member {
         ];
         let watchers = watchers.map(|watcher| watcher.abort_handle());
         let stopped = AtomicBool::new(false);
-        let inner = Arc::new(Inner { config, engine, net, consensus, watchers, stopped });
+        let inner = Arc::new(Inner { config, engine, net, host, consensus, watchers, stopped });
         Ok(Self { session: new_session(&inner), inner })
     }
 
@@ -233,14 +240,61 @@ impl Member {
             self.inner.engine.revoke(acquisition);
             return Ok(());
         }
-        let addresses = self.inner.consensus.addresses();
-        let address = addresses.borrow().get(&node.id).cloned().unwrap_or_default();
         let within = self.inner.config.times.round_trip * 4;
-        let question = Question::Revoke(acquisition).encode();
-        let answer = self.inner.net.ask(node.id, &address, question, within).await;
-        answer
-            .map(drop)
-            .map_err(|error| Error::Unavailable(format!("{} cannot be reached: {error}", node.id)))
+        self.question(node.id, Question::Revoke(acquisition), within).await.map(drop)
+    }
+
+    async fn question(&self, to: MemberId, question: Question, within: Duration) -> Result<Vec<u8>> {
+        let addresses = self.inner.consensus.addresses();
+        let address = addresses.borrow().get(&to).cloned().unwrap_or_default();
+        let answer = self.inner.net.ask(to, &address, question.encode(), within).await;
+        answer.map_err(|error| Error::Unavailable(format!("{to} cannot be reached: {error}")))
+    }
+
+    /// Asks whoever uses another member of the cluster; see [`answer_with`](Self::answer_with).
+    pub async fn ask(&self, to: MemberId, question: Vec<u8>, within: Duration) -> Result<Vec<u8>> {
+        self.question(to, Question::User(question), within).await
+    }
+
+    /// From now on, questions of those who use other members are answered so. Only the first call counts.
+    pub fn answer_with(&self, answers: Weak<dyn Answers>) {
+        let _ = self.inner.host.user.set(answers);
+    }
+
+    /// From now on, what the member says to a client outside of this process goes there, and to nobody else: the newest
+    /// connection of a client is the one that counts. `false` if the client is in this process.
+    pub fn attach(&self, client: u64, hears: Arc<dyn Hears>) -> bool {
+        self.inner.engine.attach(client, hears)
+    }
+
+    /// The connection to the client is gone. Its sessions live on until their leases end.
+    pub fn detach(&self, client: u64, hears: &Arc<dyn Hears>) {
+        self.inner.engine.detach(client, hears);
+    }
+
+    /// A client outside of this process says something.
+    pub fn say(&self, session: SessionId, said: ToMember) {
+        self.inner.engine.say(session, said);
+    }
+
+    /// Who holds and waits through this member alone.
+    pub fn table(&self) -> Table {
+        self.inner.engine.table()
+    }
+
+    /// Changes whenever the [table](Self::table) of this member may have changed.
+    pub fn tables(&self) -> watch::Receiver<u64> {
+        self.inner.engine.tables()
+    }
+
+    /// Where everybody who is known to the cluster is reached by members.
+    pub fn addresses(&self) -> BTreeMap<MemberId, String> {
+        self.inner.consensus.addresses().borrow().clone()
+    }
+
+    /// How it was started.
+    pub fn config(&self) -> &Config {
+        &self.inner.config
     }
 
     /// Gives a dead member up: it votes no more, and nobody waits for it. Needs a majority of the voters.

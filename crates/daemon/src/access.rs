@@ -1,0 +1,323 @@
+//! Who may do what: tokens, kept as hashes, each with what it allows to the locks of a prefix.
+//!
+//! ```toml
+//! [[token]]
+//! name = "ci"
+//! sha256 = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
+//! acquire = ["ci/"]          # prefixes of lock names; "" is every lock
+//! observe = [""]
+//! admin = []
+//! expires = 2027-01-01       # optional
+//! ```
+
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, RwLock};
+use std::time::SystemTime;
+use subtle::ConstantTimeEq;
+
+/// What can be allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Permission {
+    /// Hold locks.
+    Acquire,
+    /// See who holds and who waits.
+    Observe,
+    /// Take locks away from others; remove members.
+    Admin,
+}
+
+impl fmt::Display for Permission {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Acquire => "acquire",
+            Self::Observe => "observe",
+            Self::Admin => "admin",
+        })
+    }
+}
+
+/// A refusal, with what would be needed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Denied {
+    /// No token, an unknown one, or one that has expired. Which of these is for the audit log alone.
+    #[error("a valid token is needed")]
+    NoToken,
+    /// The token does not allow it.
+    #[error("the token `{who}` does not allow `{permission}` on `{name}`")]
+    NotAllowed {
+        /// Whose token.
+        who: Arc<str>,
+        /// What was asked for.
+        permission: Permission,
+        /// On which lock.
+        name: String,
+    },
+}
+
+/// Somebody who has shown a token, or who needs none.
+#[derive(Clone, Debug)]
+pub struct Principal(Arc<Grants>);
+
+#[derive(Debug)]
+struct Grants {
+    name: Arc<str>,
+    acquire: Vec<String>,
+    observe: Vec<String>,
+    admin: Vec<String>,
+    expires: Option<SystemTime>,
+}
+
+impl Principal {
+    fn anybody() -> Self {
+        let all = || vec![String::new()];
+        let name = Arc::from("anybody");
+        Self(Arc::new(Grants { name, acquire: all(), observe: all(), admin: all(), expires: None }))
+    }
+
+    /// The name of its token, for logs.
+    pub fn name(&self) -> &Arc<str> {
+        &self.0.name
+    }
+
+    /// Whether it may do this to that lock. Every lock at once is the lock of the empty name.
+    pub fn check(&self, permission: Permission, name: &str) -> Result<(), Denied> {
+        let prefixes = match permission {
+            Permission::Acquire => &self.0.acquire,
+            Permission::Observe => &self.0.observe,
+            Permission::Admin => &self.0.admin,
+        };
+        let expired = self.0.expires.is_some_and(|at| SystemTime::now() >= at);
+        if expired {
+            return Err(Denied::NoToken);
+        }
+        if prefixes.iter().any(|prefix| name.starts_with(prefix.as_str())) {
+            return Ok(());
+        }
+        Err(Denied::NotAllowed { who: self.0.name.clone(), permission, name: name.into() })
+    }
+
+    /// Whether it may see this lock: whoever may acquire it may see it.
+    pub fn sees(&self, name: &str) -> bool {
+        self.check(Permission::Observe, name).is_ok() || self.check(Permission::Acquire, name).is_ok()
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(default)]
+    token: Vec<Line>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    name: String,
+    sha256: String,
+    #[serde(default)]
+    acquire: Vec<String>,
+    #[serde(default)]
+    observe: Vec<String>,
+    #[serde(default)]
+    admin: Vec<String>,
+    expires: Option<toml::value::Datetime>,
+}
+
+struct Known {
+    hash: [u8; 32],
+    principal: Principal,
+}
+
+/// All tokens of a daemon. Without a file of tokens, whoever can connect may do everything.
+pub struct Access {
+    file: Option<PathBuf>,
+    known: RwLock<Vec<Known>>,
+    anybody: Principal,
+}
+
+impl Access {
+    /// Whoever can connect may do everything.
+    pub fn open() -> Self {
+        Self { file: None, known: RwLock::default(), anybody: Principal::anybody() }
+    }
+
+    /// Only those whose token is in the file.
+    pub fn of_file(file: impl Into<PathBuf>) -> Result<Self, String> {
+        let file = file.into();
+        let known = RwLock::new(read(&file)?);
+        Ok(Self { file: Some(file), known, anybody: Principal::anybody() })
+    }
+
+    /// Whether tokens are asked for.
+    pub fn needs_token(&self) -> bool {
+        self.file.is_some()
+    }
+
+    /// Reads the file again. What cannot be read changes nothing.
+    pub fn reload(&self) -> Result<(), String> {
+        if let Some(file) = &self.file {
+            let known = read(file)?;
+            *self.known.write().unwrap_or_else(|e| e.into_inner()) = known;
+        }
+        Ok(())
+    }
+
+    /// The file of tokens, to be watched for changes.
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+
+    /// Who shows this token.
+    pub fn who(&self, token: Option<&str>) -> Result<Principal, Denied> {
+        if !self.needs_token() {
+            return Ok(self.anybody.clone());
+        }
+        let hash = hash(token.ok_or(Denied::NoToken)?);
+        let known = self.known.read().unwrap_or_else(|e| e.into_inner());
+        // All of them are compared, each in the same time.
+        let mut found = None;
+        for one in known.iter() {
+            if bool::from(one.hash.ct_eq(&hash)) {
+                found = Some(one.principal.clone());
+            }
+        }
+        found.filter(|who| who.0.expires.is_none_or(|at| SystemTime::now() < at)).ok_or(Denied::NoToken)
+    }
+}
+
+fn hash(token: &str) -> [u8; 32] {
+    Sha256::digest(token.as_bytes()).into()
+}
+
+fn read(file: &Path) -> Result<Vec<Known>, String> {
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| format!("cannot read the tokens in {}: {error}", file.display()))?;
+    parse(&text).map_err(|error| format!("{}: {error}", file.display()))
+}
+
+fn parse(text: &str) -> Result<Vec<Known>, String> {
+    let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
+    let known = file.token.into_iter().map(|line| {
+        let name = line.name.clone();
+        let hash = hex(&line.sha256).ok_or_else(|| {
+            format!(
+                "the token `{name}` has no SHA-256 of 64 hexadecimal digits; `lockkeeper token` makes one"
+            )
+        })?;
+        let expires = line.expires.map(|at| instant(&at)).transpose();
+        let expires = expires.map_err(|error| format!("the token `{name}`: {error}"))?;
+        let grants = Grants {
+            name: line.name.into(),
+            acquire: line.acquire,
+            observe: line.observe,
+            admin: line.admin,
+            expires,
+        };
+        Ok(Known { hash, principal: Principal(Arc::new(grants)) })
+    });
+    known.collect()
+}
+
+fn hex(text: &str) -> Option<[u8; 32]> {
+    let mut bytes = [0; 32];
+    if text.len() != 64 || !text.is_ascii() {
+        return None;
+    }
+    for (byte, digits) in bytes.iter_mut().zip(text.as_bytes().chunks(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
+    }
+    Some(bytes)
+}
+
+/// The moment of a date, or of a date and time, in UTC unless it says otherwise.
+fn instant(at: &toml::value::Datetime) -> Result<SystemTime, String> {
+    let date = at.date.ok_or("`expires` needs a date, as 2027-01-31 or 2027-01-31T12:00:00Z")?;
+    let (hour, minute, second) =
+        at.time.map_or((0, 0, 0), |time| (time.hour, time.minute, time.second.unwrap_or(0)));
+    let offset_minutes = match at.offset {
+        Some(toml::value::Offset::Custom { minutes }) => i64::from(minutes),
+        _ => 0,
+    };
+    let days = days_from_1970(i64::from(date.year), i64::from(date.month), i64::from(date.day));
+    let minutes = (days * 24 + i64::from(hour)) * 60 + i64::from(minute) - offset_minutes;
+    let seconds = u64::try_from(minutes * 60 + i64::from(second)).unwrap_or(0);
+    Ok(SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(seconds))
+}
+
+/// Days since 1970-01-01 in the Gregorian calendar, with years that begin in March, so that a leap day comes last.
+fn days_from_1970(year: i64, month: i64, day: i64) -> i64 {
+    let year = if month <= 2 { year - 1 } else { year };
+    let month = (month + 9) % 12;
+    365 * year + year.div_euclid(4) - year.div_euclid(100)
+        + year.div_euclid(400)
+        + (month * 306 + 5) / 10
+        + (day - 1)
+        - 719_468
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = r#"
+        [[token]]
+        name = "ci"
+        sha256 = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b"  # of "secret"
+        acquire = ["ci/"]
+        [[token]]
+        name = "old"
+        sha256 = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"  # of "test"
+        admin = [""]
+        expires = 2001-09-09T01:46:40Z
+    "#;
+
+    fn access() -> Access {
+        Access { file: Some("tokens".into()), known: RwLock::new(parse(FILE).unwrap()), ..Access::open() }
+    }
+
+    #[test]
+    fn a_token_opens_its_prefix_and_no_other() {
+        let access = access();
+        let ci = access.who(Some("secret")).unwrap();
+        assert_eq!(&**ci.name(), "ci");
+        assert_eq!(ci.check(Permission::Acquire, "ci/build"), Ok(()));
+        assert!(ci.sees("ci/build") && !ci.sees("c"));
+        let denied = ci.check(Permission::Acquire, "prod/db").unwrap_err();
+        assert_eq!(denied.to_string(), "the token `ci` does not allow `acquire` on `prod/db`");
+        assert!(ci.check(Permission::Admin, "ci/build").is_err());
+    }
+
+    #[test]
+    fn unknown_missing_and_expired_tokens_are_refused_alike() {
+        let access = access();
+        for token in [None, Some(""), Some("secret "), Some("test")] {
+            assert_eq!(access.who(token).unwrap_err(), Denied::NoToken, "{token:?}");
+        }
+        assert!(Access::open().who(None).unwrap().check(Permission::Admin, "x").is_ok());
+    }
+
+    #[test]
+    fn a_file_that_makes_no_sense_says_where() {
+        for (text, part) in [
+            ("[[token]]\nname = 1", "line 2"),
+            ("[[token]]\nname = \"a\"\nsha256 = \"12\"", "the token `a` has no SHA-256"),
+            ("[[token]]\nname = \"a\"\nsha = \"12\"", "unknown field `sha`"),
+        ] {
+            let error = parse(text).err().unwrap();
+            assert!(error.contains(part), "{error}");
+        }
+    }
+
+    #[test]
+    fn dates_are_counted_as_the_calendar_does() {
+        assert_eq!(days_from_1970(1970, 1, 1), 0);
+        assert_eq!(days_from_1970(2000, 3, 1), 11_017);
+        let at = |text: &str| instant(&text.parse().unwrap()).unwrap();
+        let seconds = |at: SystemTime| at.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
+        assert_eq!(seconds(at("2001-09-09T01:46:40Z")), 1_000_000_000);
+        assert_eq!(seconds(at("2001-09-09T03:46:40+02:00")), 1_000_000_000);
+    }
+}
