@@ -71,7 +71,8 @@ struct Grants {
 }
 
 impl Principal {
-    fn anybody() -> Self {
+    /// Whoever can connect, where no tokens are asked for.
+    pub(crate) fn anybody() -> Self {
         let all = || vec![String::new()];
         let name = Arc::from("anybody");
         Self(Arc::new(Grants { name, acquire: all(), observe: all(), admin: all(), expires: None }))

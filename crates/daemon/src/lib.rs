@@ -2,17 +2,33 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | `daemon` | [`Daemon`]: a member, and everything that serves its clients |
+//! | `config` | what it is told at its start |
 //! | `shared` | what every way of asking needs: the member, and who may do what |
 //! | `access` | tokens, and what each allows |
 //! | `audit` | what was granted, released and refused, for later |
 //! | `limits` | how much one client, and all of them, may ask for |
+//! | `listen` | where clients connect |
+//! | `listing` | what people want to see of a cluster |
+//! | `tls` | the daemon's certificate, and those of its clients |
+//! | `native` | the protocol of the Rust client |
 
 mod access;
 mod audit;
+mod config;
+mod daemon;
 mod limits;
+mod listen;
+mod listing;
+mod native;
 mod shared;
+mod tls;
 
 pub use access::{Access, Denied, Permission, Principal};
 pub use audit::{Audit, Entry};
+pub use config::{ClientTls, Config, HTTP_PORT, MEMBERS_PORT};
+pub use daemon::{Addresses, Daemon};
 pub use limits::Limits;
+pub use listen::{Arrived, Listener, Stream, Tls};
+pub use native::Clients;
 pub use shared::Shared;
