@@ -11,6 +11,8 @@ use toml::Spanned;
 
 /// Where members of a cluster listen for each other, if nobody says otherwise.
 pub const MEMBERS_PORT: u16 = 7420;
+/// Where daemons listen for clients of the native protocol, if nobody says otherwise.
+pub const CLIENTS_PORT: u16 = lockkeeper_wire::PORT;
 /// Where daemons listen for HTTP and gRPC, if nobody says otherwise.
 pub const HTTP_PORT: u16 = 7422;
 

@@ -24,9 +24,9 @@ mod native;
 mod shared;
 mod tls;
 
-pub use access::{Access, Denied, Permission, Principal};
+pub use access::{Access, Denied, Permission, Principal, date, hash};
 pub use audit::{Audit, Entry};
-pub use config::{ClientTls, Config, HTTP_PORT, MEMBERS_PORT};
+pub use config::{CLIENTS_PORT, ClientTls, Config, HTTP_PORT, MEMBERS_PORT};
 pub use daemon::{Addresses, Daemon};
 pub use limits::Limits;
 pub use listen::{Arrived, Listener, Stream, Tls};

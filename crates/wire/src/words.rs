@@ -10,6 +10,8 @@ pub struct Hello {
     pub client: u64,
     /// What allows it to ask for anything.
     pub token: Option<String>,
+    /// Whether it comes for locks, and so only to a daemon that serves; otherwise to look around.
+    pub for_locks: bool,
 }
 
 /// The daemon's answer.
@@ -17,6 +19,8 @@ pub struct Hello {
 pub enum Greeting {
     /// At your service.
     Welcome(Welcome),
+    /// Not now: another daemon may serve, or this one later.
+    NotNow(String),
     /// Not here, and why.
     Refused(String),
 }

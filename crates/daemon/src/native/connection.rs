@@ -17,6 +17,13 @@ pub(crate) async fn serve(clients: Arc<Clients>, mut stream: Box<dyn Stream>) ->
     let mut frames = Frames::new(LONGEST_GREETING);
     let slow = |_| String::from("it did not say who it is in time");
     let hello = timeout(patience, read_hello(&mut stream, &mut frames)).await.map_err(slow)??;
+    if hello.for_locks && timeout(patience / 2, shared.member.ready()).await.is_err() {
+        let trouble = shared.member.voters().trouble.unwrap_or_default();
+        let why = format!("member {} does not serve now. {trouble}", shared.member.id().0);
+        let mut bytes = Vec::new();
+        lockkeeper_wire::encode(&Greeting::NotNow(why), &mut bytes);
+        return write(&mut stream, &bytes, patience).await;
+    }
     let admitted = shared.who(NATIVE, hello.token.as_deref()).map_err(|denied| denied.to_string());
     let admitted = admitted.and_then(|principal| clients.connect(hello.client, principal));
     let greeting = match &admitted {

@@ -2,7 +2,7 @@
 
 use super::address::Daemons;
 use super::link::{Link, NoMore, Outcome, Wishing};
-use super::stream::{Connected, NotConnected, connect};
+use super::stream::{Connected, NotConnected, Who, connect};
 use lockkeeper_member::SessionId;
 use lockkeeper_wire::{Answer, Ask, FromDaemon, Welcome};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_millis(50);
 pub(super) struct Client {
     daemons: Daemons,
     /// The same over all connections.
-    number: u64,
+    who: Who,
     current: Mutex<Current>,
     /// Counts what the daemon tells of changes, and the moments in which some may have been missed.
     pub changes: watch::Sender<u64>,
@@ -38,14 +38,14 @@ struct Current {
 
 impl Client {
     /// A client, connected.
-    pub async fn open(daemons: Daemons) -> Result<Arc<Client>, String> {
+    pub async fn open(daemons: Daemons, for_locks: bool) -> Result<Arc<Client>, String> {
         let number = random()?;
         // Clients spread over the daemons.
         let address = (number % daemons.addresses.len() as u64) as usize;
         let link = Link::new(SessionId { client: number, number: 1 });
         let current = Current { link: link.clone(), sessions: 1, address, watches: false };
         let (current, changes) = (Mutex::new(current), watch::Sender::new(0));
-        let client = Arc::new(Client { daemons, number, current, changes });
+        let client = Arc::new(Client { daemons, who: Who { client: number, for_locks }, current, changes });
         match client.reach(address).await {
             Ok((connected, address)) => {
                 client.lock().address = address;
@@ -68,7 +68,7 @@ impl Client {
             for n in 0..count {
                 let index = (first + n) % count;
                 let address = &self.daemons.addresses[index];
-                match connect(&self.daemons, address, self.number, CONNECT).await {
+                match connect(&self.daemons, address, self.who, CONNECT).await {
                     Ok(connected) => return Ok((connected, index)),
                     Err(NotConnected::Refused(why)) => return Err(why),
                     Err(NotConnected::Unreachable(why)) => whys.push(why),
@@ -102,7 +102,7 @@ impl Client {
 
     fn renew(self: &Arc<Client>, current: &mut Current) {
         current.sessions += 1;
-        current.link = Link::new(SessionId { client: self.number, number: current.sessions });
+        current.link = Link::new(SessionId { client: self.who.client, number: current.sessions });
         if current.watches {
             current.link.ask_again(vec![(Ask::Watch, oneshot::channel().0)]);
         }
@@ -210,7 +210,7 @@ async fn again(client: &Arc<Client>, link: &Arc<Link>, address: usize, why: &str
     let mut moved = false;
     loop {
         let daemon = &client.daemons.addresses[address];
-        match connect(&client.daemons, daemon, client.number, CONNECT).await {
+        match connect(&client.daemons, daemon, client.who, CONNECT).await {
             Ok(connected) => return Some(connected),
             Err(_) if !moved => {
                 client.move_on(link, address + 1);

@@ -38,7 +38,11 @@ pub(crate) struct ClusterEngine {
 
 impl ClusterEngine {
     pub async fn open(url: &str) -> Result<ClusterEngine> {
-        let client = Client::open(Daemons::parse(url)?).await.map_err(unavailable)?;
+        Self::connect(url, true).await
+    }
+
+    async fn connect(url: &str, for_locks: bool) -> Result<ClusterEngine> {
+        let client = Client::open(Daemons::parse(url)?, for_locks).await.map_err(unavailable)?;
         Ok(ClusterEngine { client })
     }
 
@@ -241,7 +245,7 @@ pub struct Operator(ClusterEngine);
 impl Operator {
     /// Connects to one of the daemons that a `lockkeeper://` URL names.
     pub async fn open(url: &str) -> Result<Operator> {
-        Ok(Operator(ClusterEngine::open(url).await?))
+        Ok(Operator(ClusterEngine::connect(url, false).await?))
     }
 
     /// How the cluster stands, as the daemon sees it.

@@ -25,23 +25,38 @@ pub(super) enum NotConnected {
     Refused(String),
 }
 
+/// Who connects, and what for.
+#[derive(Clone, Copy)]
+pub(super) struct Who {
+    pub client: u64,
+    /// Otherwise only to look around.
+    pub for_locks: bool,
+}
+
+impl Who {
+    fn hello(self, daemons: &Daemons) -> Hello {
+        Hello { client: self.client, token: daemons.token.clone(), for_locks: self.for_locks }
+    }
+}
+
 /// Connects to one daemon.
 pub(super) async fn connect(
     daemons: &Daemons,
     address: &Address,
-    client: u64,
+    who: Who,
     within: Duration,
 ) -> Result<Connected, NotConnected> {
     let unreachable = NotConnected::Unreachable;
     let mut stream = address.connect(within).await.map_err(unreachable)?;
     let mut frames = Frames::new(LONGEST_GREETING);
-    let greeting = greet(&mut stream, &mut frames, Hello { client, token: daemons.token.clone() });
+    let greeting = greet(&mut stream, &mut frames, who.hello(daemons));
     let greeting = match timeout(within, greeting).await {
         Err(_) => return Err(unreachable(format!("{address} accepts the connection and says nothing"))),
         Ok(Err(why)) => return Err(unreachable(format!("{address}: {why}"))),
         Ok(Ok(greeting)) => greeting,
     };
     match greeting {
+        Greeting::NotNow(why) => Err(unreachable(format!("{address}: {why}"))),
         Greeting::Refused(why) => Err(NotConnected::Refused(format!("{address} refuses: {why}"))),
         Greeting::Welcome(welcome) => {
             frames.set_limit(LONGEST_FROM_DAEMON);
