@@ -5,6 +5,7 @@ pub mod check;
 pub mod choose;
 pub mod cluster;
 pub mod compare;
+pub mod demo;
 pub mod elect;
 pub mod election;
 pub mod explain;

@@ -4,6 +4,7 @@ use crate::exit;
 use lockkeeper_cluster::{Config as MemberConfig, MemberId};
 use lockkeeper_daemon::{Config, Daemon, HTTP_PORT, MEMBERS_PORT};
 use std::collections::BTreeMap;
+use std::io::IsTerminal;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -200,7 +201,9 @@ fn start_log(level: &str, json: bool) {
         eprintln!("lockkeeper: --log {level}: {error}; logging warnings");
         EnvFilter::new("warn")
     });
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let colours = std::io::stderr().is_terminal();
+    let log =
+        tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr);
     // Somebody else may have begun: then their log is used.
     let _ = if json { log.json().try_init() } else { log.try_init() };
 }
@@ -233,7 +236,7 @@ async fn serve_all(configs: Vec<Config>) -> Result<(), String> {
     };
     let ready = async {
         for daemon in &daemons {
-            if tokio::time::timeout(Duration::from_millis(100), daemon.member().ready()).await.is_err() {
+            if tokio::time::timeout(Duration::from_millis(600), daemon.member().ready()).await.is_err() {
                 eprintln!(
                     "lockkeeper: member {} waits for the others, or until what an earlier life of it may have promised has run out",
                     daemon.member().id().0

@@ -273,12 +273,20 @@ impl Clients {
         Ok((client, connection))
     }
 
-    /// A connection of a client has ended.
-    pub(crate) fn disconnect(&self, client: &Client, connection: u64) {
+    /// A connection of a client has ended. That proves nothing: what the client holds is waited out. But if it has asked for nothing, there is
+    /// nothing to wait for.
+    pub(crate) fn disconnect(&self, number: u64, client: &Client, connection: u64) {
         let mut state = client.lock();
-        if state.connection == connection {
-            (state.connected, state.gone_at) = (false, Some(Instant::now()));
-            state.unread = Vec::new();
+        if state.connection != connection {
+            return;
+        }
+        (state.connected, state.gone_at) = (false, Some(Instant::now()));
+        state.unread = Vec::new();
+        let idle = if state.open.is_empty() { std::mem::take(&mut state.sessions) } else { BTreeSet::new() };
+        drop(state);
+        for session in idle {
+            self.sessions.fetch_sub(1, Ordering::Relaxed);
+            self.shared.member.say(SessionId { client: number, number: session }, ToMember::Close);
         }
     }
 

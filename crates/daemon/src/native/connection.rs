@@ -47,7 +47,7 @@ pub(crate) async fn serve(clients: Arc<Clients>, mut stream: Box<dyn Stream>) ->
     let mut served =
         Connection { clients: clients.clone(), client, connection, answers: Answers::new(), bytes };
     let result = served.run(stream, frames, patience).await;
-    clients.disconnect(&served.client, connection);
+    clients.disconnect(hello.client, &served.client, connection);
     result
 }
 
