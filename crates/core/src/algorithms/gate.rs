@@ -34,33 +34,32 @@ use alloc::vec::Vec;
 /// The gate over Naimi and Tréhel's algorithm.
 pub type SharedByToken = Gate<NaimiTrehel>;
 
+/// One site: the algorithm below, and what is needed to share.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Gate<P> {
+    inner: P,
+    /// Nothing where nobody has ever shared, as far as this site knows: there may be millions of such locks.
+    shared: Option<Box<Shared>>,
+}
+
 /// Where a site stands with the section of the algorithm below.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 enum Stage {
-    /// Not in it, whoever is inside by its registration.
+    /// Not in it; it may have asked for it.
+    #[default]
     Outside,
-    /// It has asked for it.
-    Asking,
     /// In it, and waits until nothing is in its way.
     Clearing,
     /// In it, and so inside alone.
     Alone,
 }
 
-/// One site: the algorithm below, and what is needed to share.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Gate<P> {
-    inner: P,
-    stage: Stage,
-    /// What the present request is for, or the last one was.
-    claim: Claim,
-    /// Nothing where nobody has ever shared, as far as this site knows: there may be millions of such locks.
-    shared: Option<Box<Shared>>,
-}
-
 /// What a site knows of sharing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Shared {
+    stage: Stage,
+    /// What the present request is for, or the last one was.
+    claim: Claim,
     register: Register,
     /// How many are inside here by this site's own registration.
     used: u32,
@@ -92,8 +91,9 @@ impl Shared {
         }
     }
 
-    /// Whose registrations are in the way of a claim, and whether all of each is.
-    fn in_the_way(&self, claim: Claim) -> Vec<(SiteId, bool)> {
+    /// Whose registrations are in the way of the present request, and whether all of each is.
+    fn in_the_way(&self) -> Vec<(SiteId, bool)> {
+        let claim = self.claim;
         let registered = || self.register.iter().filter(|entry| entry.units > 0);
         let of_another_kind = |entry: &&Entry| claim == Claim::Alone || entry.claim != claim;
         let others: Vec<_> = registered().filter(of_another_kind).map(|entry| (entry.site, true)).collect();
@@ -119,53 +119,56 @@ impl<P: MutualExclusion> Gate<P> {
         setup.holders = inside.iter().filter(is_alone).map(|&(site, ..)| Holder::exclusive(site)).collect();
         let mut below = out.inner();
         let inner = P::start(me, &setup, &mut below);
-        let stage = if setup.mode_of(me).is_some() { Stage::Alone } else { Stage::Outside };
-        let mut gate = Self { inner, stage, claim: Claim::Alone, shared: None };
+        let mut gate = Self { inner, shared: None };
         for &(site, claim, count) in inside.iter().filter(|(_, claim, _)| *claim != Claim::Alone) {
             let shared = gate.shared.get_or_insert_default();
             let units = if claim == Claim::Shared { count.min(1) } else { count };
             shared.register.note(Entry { site, version: 1, claim, units });
             if site == me {
                 shared.used = count;
-                gate.claim = claim;
+                shared.claim = claim;
             }
         }
         gate.settle(below, out);
         gate
     }
 
-    /// Somebody here wants in. One at a time: the next one once this one is in.
+    /// Somebody here wants in. One at a time: the next one once this one is in, and none while somebody here is inside alone.
     pub fn request(&mut self, claim: Claim, out: &mut Out<Self>) {
-        self.claim = claim;
-        if let Some(shared) = &mut self.shared
-            && shared.has_room(out.me(), claim)
-        {
-            out.rule(Rule::gate(GateRule::EntersRegistered));
-            shared.used += 1;
-            return out.output(Entered);
+        if claim != Claim::Alone {
+            self.shared.get_or_insert_default();
         }
-        self.stage = Stage::Asking;
+        if let Some(shared) = &mut self.shared {
+            shared.claim = claim;
+            if shared.has_room(out.me(), claim) {
+                out.rule(Rule::gate(GateRule::EntersRegistered));
+                shared.used += 1;
+                return out.output(Entered);
+            }
+        }
         self.below(out, |inner, out| inner.input(Ask::Request(Mode::Exclusive), out));
     }
 
     /// Somebody here who was inside by this claim has left.
     pub fn release(&mut self, claim: Claim, out: &mut Out<Self>) {
-        if claim == Claim::Alone {
-            self.stage = Stage::Outside;
-            return self.below(out, |inner, out| inner.input(Ask::Release, out));
+        match &mut self.shared {
+            Some(shared) if claim != Claim::Alone => {
+                shared.used = shared.used.saturating_sub(1);
+                if shared.recalled {
+                    shared.give_up(out.me());
+                    if self.tell_recallers(out) {
+                        out.rule(Rule::gate(GateRule::Answers));
+                    }
+                    self.clear(out);
+                }
+            }
+            shared => {
+                if let Some(shared) = shared {
+                    shared.stage = Stage::Outside;
+                }
+                self.below(out, |inner, out| inner.input(Ask::Release, out));
+            }
         }
-        let Some(shared) = &mut self.shared else { return };
-        shared.used = shared.used.saturating_sub(1);
-        if shared.recalled {
-            shared.give_up(out.me());
-            self.answer(out);
-            self.clear(out);
-        }
-    }
-
-    /// Whether somebody else may want this lock: a registration was recalled, so that no more can be let in by it here.
-    pub fn is_recalled(&self) -> bool {
-        self.shared.as_ref().is_some_and(|shared| shared.recalled)
     }
 
     /// A step of the algorithm below, with what it says to itself.
@@ -186,9 +189,8 @@ impl<P: MutualExclusion> Gate<P> {
         out.rules.extend(below.rules.into_iter().map(Rule::inner));
         out.skipped_fences += below.skipped_fences;
         out.fence_floor = out.fence_floor.max(below.fence_floor);
-        if !below.outputs.is_empty() && self.stage == Stage::Asking {
-            self.stage = Stage::Clearing;
-            self.clear(out);
+        if !below.outputs.is_empty() {
+            self.arrive(out);
         }
     }
 
@@ -197,24 +199,33 @@ impl<P: MutualExclusion> Gate<P> {
         out.send(to, Message { register, words });
     }
 
+    /// The section below is this site's.
+    fn arrive(&mut self, out: &mut Out<Self>) {
+        match &mut self.shared {
+            None => self.enter_alone(out),
+            Some(shared) if shared.stage == Stage::Outside => {
+                shared.stage = Stage::Clearing;
+                self.clear(out);
+            }
+            // Twice in it: only a message that no correct site sends can do that.
+            Some(_) => {}
+        }
+    }
+
     /// In the section, enters as soon as nothing is in the way, and recalls what is.
     fn clear(&mut self, out: &mut Out<Self>) {
-        if self.stage != Stage::Clearing {
-            return;
-        }
         let me = out.me();
-        if self.claim != Claim::Alone {
-            self.shared.get_or_insert_default();
-        }
-        let Some(shared) = &mut self.shared else { return self.enter(out) };
-        let mut in_the_way = shared.in_the_way(self.claim);
+        let Some(shared) = self.shared.as_mut().filter(|shared| shared.stage == Stage::Clearing) else {
+            return;
+        };
+        let mut in_the_way = shared.in_the_way();
         if in_the_way.iter().any(|(site, _)| *site == me) {
             shared.give_up(me);
-            in_the_way = shared.in_the_way(self.claim);
+            in_the_way = shared.in_the_way();
         }
         if in_the_way.is_empty() {
             shared.asked.clear();
-            return self.enter(out);
+            return if shared.claim == Claim::Alone { self.enter_alone(out) } else { self.register(out) };
         }
         in_the_way.retain(|(site, _)| *site != me && !shared.asked.contains(site));
         if in_the_way.is_empty() {
@@ -227,23 +238,27 @@ impl<P: MutualExclusion> Gate<P> {
         }
     }
 
-    /// Nothing is in the way.
-    fn enter(&mut self, out: &mut Out<Self>) {
+    fn enter_alone(&mut self, out: &mut Out<Self>) {
+        out.rule(Rule::gate(GateRule::EntersAlone));
+        if let Some(shared) = &mut self.shared {
+            shared.stage = Stage::Alone;
+        }
         out.output(Entered);
-        let Some(shared) = self.shared.as_mut().filter(|_| self.claim != Claim::Alone) else {
-            out.rule(Rule::gate(GateRule::EntersAlone));
-            self.stage = Stage::Alone;
-            return;
-        };
+    }
+
+    /// Enters by a registration of this site's own, and leaves the section.
+    fn register(&mut self, out: &mut Out<Self>) {
+        let Some(shared) = &mut self.shared else { return };
         out.rule(Rule::gate(GateRule::Registers));
-        let (site, claim) = (out.me(), self.claim);
+        let (site, claim) = (out.me(), shared.claim);
         let version = shared.register.of(site).map_or(1, |own| own.version + 1);
         shared.used += 1;
         shared.recalled = false;
         // Whoever recalled the registration before this one has left the section since.
         shared.recallers.clear();
         shared.register.note(Entry { site, version, claim, units: shared.units_used(claim) });
-        self.stage = Stage::Outside;
+        shared.stage = Stage::Outside;
+        out.output(Entered);
         self.below(out, |inner, out| inner.input(Ask::Release, out));
     }
 
@@ -274,12 +289,6 @@ impl<P: MutualExclusion> Gate<P> {
         self.tell_recallers(out);
     }
 
-    fn answer(&mut self, out: &mut Out<Self>) {
-        if self.tell_recallers(out) {
-            out.rule(Rule::gate(GateRule::Answers));
-        }
-    }
-
     /// Answers those who wanted to know of fewer units than there are left.
     fn tell_recallers(&mut self, out: &mut Out<Self>) -> bool {
         let Some(shared) = &mut self.shared else { return false };
@@ -301,7 +310,7 @@ impl<P: MutualExclusion> Protocol for Gate<P> {
     type Rule = Rule<P::Rule>;
 
     fn input(&mut self, ask: Ask, out: &mut Out<Self>) {
-        match (ask, self.claim) {
+        match (ask, self.shared.as_ref().map_or(Claim::Alone, |shared| shared.claim)) {
             (Ask::Release, claim) => self.release(claim, out),
             (Ask::Request(Mode::Shared), _) => self.request(Claim::Shared, out),
             // Where there are permits, everybody wants one of as many.
@@ -340,10 +349,12 @@ impl<P: MutualExclusion> Protocol for Gate<P> {
     }
 
     fn waits_for(&self) -> Vec<SiteId> {
-        let (Stage::Clearing, Some(shared)) = (self.stage, &self.shared) else {
-            return self.inner.waits_for();
-        };
-        shared.in_the_way(self.claim).into_iter().map(|(site, _)| site).collect()
+        match &self.shared {
+            Some(shared) if shared.stage == Stage::Clearing => {
+                shared.in_the_way().into_iter().map(|(site, _)| site).collect()
+            }
+            _ => self.inner.waits_for(),
+        }
     }
 }
 
@@ -408,8 +419,8 @@ impl<P: MutualExclusion> MutualExclusion for Gate<P> {
         let inside: Vec<_> = setup.holders.iter().map(|holder| (holder.site, claim(holder), 1)).collect();
         let below = Setup { home: setup.home, ..Setup::new(setup.sites, setup.options.inner.clone()) };
         let mut gate = Self::begin(me, below, &inside, out);
-        if setup.mode_of(me).is_none() {
-            gate.claim = plain;
+        if plain != Claim::Alone {
+            gate.shared.get_or_insert_default().claim = plain;
         }
         gate
     }
@@ -469,7 +480,7 @@ impl<P: MutualExclusion> MutualExclusion for Gate<P> {
     fn invariant(&self) -> Result<(), &'static str> {
         self.inner.invariant()?;
         let Some(shared) = &self.shared else { return Ok(()) };
-        if self.stage == Stage::Alone && shared.register.iter().any(|entry| entry.units > 0) {
+        if shared.stage == Stage::Alone && shared.register.iter().any(|entry| entry.units > 0) {
             return Err("inside alone while somebody is registered");
         }
         if !shared.recalled && !shared.recallers.is_empty() {
