@@ -5,7 +5,9 @@ use crate::error::Result;
 use crate::local::{Look, Outcome};
 use crate::metrics::Metrics;
 use crate::net::Net;
-use lockkeeper_member::{Acquisition, Ended, Fence, LockName, MemberId, Node, PortEvent, Table, View, Wish};
+use lockkeeper_member::{
+    Acquisition, Claim, Ended, Fence, LockName, MemberId, Node, PortEvent, Table, View, Wish,
+};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
@@ -32,7 +34,7 @@ pub(crate) trait Engine: Send + Sync {
     fn leave(&self, client: u64, number: u64) -> Option<Look>;
     fn look(&self, client: u64, number: u64) -> Look;
     fn changes(&self, client: u64) -> watch::Receiver<()>;
-    fn is_busy(&self, lock: &LockName) -> bool;
+    fn would_wait(&self, lock: &LockName, claim: Claim) -> bool;
     fn survey(&self) -> oneshot::Receiver<Vec<(Node, Table)>>;
     fn revoke(&self, acquisition: Acquisition);
     fn standing(&self) -> Standing;

@@ -48,7 +48,7 @@ pub use engine::Standing;
 pub use error::{Error, Result};
 pub use guard::Guard;
 pub use lockkeeper_member::{
-    Acquisition, Because, LockStatus, MemberId, Node, SessionId, Table, View, Who, Why,
+    Acquisition, Because, Claim, LockStatus, MemberId, Node, SessionId, Table, View, Who, Why,
 };
 pub use member::{Member, Voters};
 pub use net::authority::{self, Authority};

@@ -64,9 +64,10 @@ impl<P: MutualExclusion> Member<P> {
         table
     }
 
-    /// Whether somebody here holds the lock or waits for it.
-    pub fn is_busy(&self, lock: &LockName) -> bool {
-        self.locks.find(lock).is_some_and(|id| self.locks.get(id).is_busy())
+    /// Whether such a claim would have to wait for somebody here.
+    pub fn would_wait(&self, lock: &LockName, claim: Claim) -> bool {
+        let active = self.locks.find(lock).and_then(|id| self.locks.get(id).active.as_ref());
+        active.is_some_and(|active| active.is_in_the_way_of(claim))
     }
 
     /// Asks every member of the view.
