@@ -13,7 +13,7 @@ use crate::metrics::{self, Metrics, name_of, seconds, word};
 use crate::net::Net;
 use lockkeeper_core::MutualExclusion;
 use lockkeeper_member::{
-    Acquisition, Body, Config, Event, Frame, LockName, Member, MemberId, Node, Note, Out, PortEvent,
+    Acquisition, Body, Claim, Config, Event, Frame, LockName, Member, MemberId, Node, Note, Out, PortEvent,
     PortRequest, Progress, SessionId, Table, ToClient, ToMember, Wish,
 };
 use std::collections::{BTreeMap, HashMap};
@@ -443,10 +443,6 @@ impl<P: MutualExclusion> Engine for Driver<P> {
         state.locals.get(&client).map_or_else(|| watch::Sender::new(()).subscribe(), Local::changes)
     }
 
-    fn is_busy(&self, lock: &LockName) -> bool {
-        self.lock().member.is_busy(lock)
-    }
-
     fn attach(&self, client: u64, hears: Arc<dyn Hears>) -> bool {
         let state = &mut *self.lock();
         // Nobody outside speaks for a client of this process.
@@ -473,6 +469,10 @@ impl<P: MutualExclusion> Engine for Driver<P> {
 
     fn tables(&self) -> watch::Receiver<u64> {
         self.tables.subscribe()
+    }
+
+    fn claimed(&self, lock: &LockName) -> Option<Claim> {
+        self.lock().member.claimed(lock)
     }
 
     fn table(&self) -> Table {

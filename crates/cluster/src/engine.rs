@@ -6,8 +6,8 @@ use crate::local::{Look, Outcome};
 use crate::metrics::Metrics;
 use crate::net::Net;
 use lockkeeper_member::{
-    Acquisition, Ended, Fence, LockName, MemberId, Node, PortEvent, SessionId, Table, ToClient, ToMember,
-    View, Wish,
+    Acquisition, Claim, Ended, Fence, LockName, MemberId, Node, PortEvent, SessionId, Table, ToClient,
+    ToMember, View, Wish,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,12 +41,12 @@ pub(crate) trait Engine: Send + Sync {
     fn leave(&self, client: u64, number: u64) -> Option<Look>;
     fn look(&self, client: u64, number: u64) -> Look;
     fn changes(&self, client: u64) -> watch::Receiver<()>;
-    fn is_busy(&self, lock: &LockName) -> bool;
     fn attach(&self, client: u64, hears: Arc<dyn Hears>) -> bool;
     fn detach(&self, client: u64, hears: &Arc<dyn Hears>);
     fn say(&self, session: SessionId, said: ToMember);
     fn tables(&self) -> watch::Receiver<u64>;
     fn table(&self) -> Table;
+    fn claimed(&self, lock: &LockName) -> Option<Claim>;
     fn survey(&self) -> oneshot::Receiver<Vec<(Node, Table)>>;
     fn revoke(&self, acquisition: Acquisition);
     fn standing(&self) -> Standing;

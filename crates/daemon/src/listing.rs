@@ -1,11 +1,8 @@
 //! What people want to see of a cluster, put together from what its members tell.
 
 use lockkeeper_cluster::{Member, Node, Result, Table, Who, Why};
-use lockkeeper_core::Mode;
-use lockkeeper_member::{Kind, LockName};
-use lockkeeper_wire::{ClusterLine, How, Line, LockLine, MemberLine};
+use lockkeeper_wire::{ClusterLine, Line, LockLine, MemberLine};
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Who holds and waits, over all members that answer: one lock, or all, by name.
 pub async fn locks(member: &Member, only: Option<&str>) -> Result<Vec<LockLine>> {
@@ -20,11 +17,10 @@ struct Lock {
 }
 
 fn lines(told: &[(Node, Table)], only: Option<&str>) -> Vec<LockLine> {
-    let now_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |at| at.as_millis() as u64);
     let mut locks: BTreeMap<&str, Lock> = BTreeMap::new();
     for (node, table) in told {
         for row in table.iter().filter(|row| only.is_none_or(|name| *row.lock.name == *name)) {
-            let line = |who: &Who| line(node, &row.lock, who, now_ms);
+            let line = |who: &Who| line(node, who);
             let lock = locks.entry(&row.lock.name).or_default();
             lock.holders.extend(row.holders.iter().map(line));
             lock.waiters.extend(row.waiters.iter().map(|who| (who.for_ns, line(who))));
@@ -39,20 +35,15 @@ fn lines(told: &[(Node, Table)], only: Option<&str>) -> Vec<LockLine> {
     locks.into_iter().map(lock).collect()
 }
 
-fn line(node: &Node, lock: &LockName, who: &Who, now_ms: u64) -> Line {
-    let how = match (lock.kind, who.mode) {
-        (Kind::Semaphore(permits), _) => How::Permit(permits),
-        (_, Mode::Shared) => How::Shared,
-        (_, Mode::Exclusive) => How::Exclusive,
-    };
+fn line(node: &Node, who: &Who) -> Line {
     Line {
         acquisition: who.acquisition.to_string(),
         member: node.id.0,
-        how,
+        how: who.claim.into(),
         owner: who.tag.owner.clone(),
         purpose: who.tag.purpose.clone(),
         fence: who.fence.map(|fence| fence.number()),
-        since_ms: now_ms.saturating_sub(who.for_ns / 1_000_000),
+        since_ms: who.since_ms,
     }
 }
 

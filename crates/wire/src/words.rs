@@ -1,6 +1,6 @@
 //! The values in the frames.
 
-use lockkeeper_member::{SessionId, ToClient, ToMember};
+use lockkeeper_member::{Claim, SessionId, ToClient, ToMember};
 use serde::{Deserialize, Serialize};
 
 /// Who connects.
@@ -76,12 +76,21 @@ pub enum FromDaemon {
         /// Which acquisition; 0 is the session itself.
         number: u64,
         /// What stands in the way.
-        why: String,
+        why: Refusal,
     },
     /// The answer to the question of that number.
     Answer(u64, Answer),
     /// The locks may have changed.
     Changed,
+}
+
+/// Why a wish is refused.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Refusal {
+    /// The name is in use in another way: a name is a mutex, alone or shared, or one semaphore.
+    InUseAs(How),
+    /// It is not allowed, or too much.
+    Because(String),
 }
 
 /// Answers.
@@ -121,6 +130,27 @@ pub enum How {
     Shared,
     /// As one of so many permits.
     Permit(u32),
+}
+
+impl How {
+    /// Whether two of these can be of one lock.
+    pub fn goes_with(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Permit(one), Self::Permit(other)) => one == other,
+            (Self::Permit(_), _) | (_, Self::Permit(_)) => false,
+            _ => true,
+        }
+    }
+}
+
+impl From<Claim> for How {
+    fn from(claim: Claim) -> Self {
+        match claim {
+            Claim::Alone => Self::Exclusive,
+            Claim::Shared => Self::Shared,
+            Claim::Permit(permits) => Self::Permit(permits),
+        }
+    }
 }
 
 /// Somebody who holds a lock or waits for it.

@@ -9,8 +9,8 @@ use crate::audit::Entry;
 use crate::shared::Shared;
 use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use lockkeeper_cluster::{Hears, SessionId, ToClient, ToMember};
-use lockkeeper_member::{Acquisition, Ended};
-use lockkeeper_wire::FromDaemon;
+use lockkeeper_member::{Acquisition, Ended, Wish};
+use lockkeeper_wire::{FromDaemon, How, Refusal};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -21,6 +21,8 @@ use tokio::sync::Notify;
 struct Open {
     name: Arc<str>,
     held: bool,
+    /// Since when it holds, or waits.
+    since: Instant,
 }
 
 #[derive(Default)]
@@ -95,30 +97,23 @@ impl Client {
             Err(why) => {
                 // Acquisitions are counted from 1: 0 is the session itself.
                 let number = if let ToMember::Acquire { number, .. } = said { number } else { 0 };
+                self.lock().open.remove(&(session.number, number));
                 self.tell(FromDaemon::Refuse { session, number, why });
             }
         }
     }
 
-    fn admit(&self, session: SessionId, said: &ToMember) -> Result<(), String> {
+    fn admit(&self, session: SessionId, said: &ToMember) -> Result<(), Refusal> {
         match said {
-            ToMember::KeepAlive { first, .. } => self.admit_session(session, *first),
+            ToMember::KeepAlive { first, .. } => {
+                self.admit_session(session, *first).map_err(Refusal::Because)
+            }
             ToMember::Acquire { number, wish, .. } => {
-                let name = &wish.lock.name;
-                self.shared
-                    .check(NATIVE, &self.principal, Permission::Acquire, name)
-                    .map_err(|d| d.to_string())?;
-                let limits = &self.shared.limits;
-                let rate = limits.requests_per_second;
-                self.rate.check().map_err(|_| format!("more than {rate} requests in a second"))?;
-                let mut state = self.lock();
-                let most = limits.locks_per_session;
-                if state.open.len() >= most && !state.open.contains_key(&(session.number, *number)) {
-                    return Err(format!("a client holds and waits for at most {most} locks at a time"));
+                self.admit_wish(session, *number, wish).map_err(Refusal::Because)?;
+                match self.shared.member.claimed(&wish.lock.name).map(How::from) {
+                    Some(how) if !how.goes_with(wish.claim.into()) => Err(Refusal::InUseAs(how)),
+                    _ => Ok(()),
                 }
-                let open = Open { name: name.clone(), held: false };
-                state.open.entry((session.number, *number)).or_insert(open);
-                Ok(())
             }
             ToMember::Release { .. } => Ok(()),
             ToMember::Close => {
@@ -126,6 +121,23 @@ impl Client {
                 Ok(())
             }
         }
+    }
+
+    fn admit_wish(&self, session: SessionId, number: u64, wish: &Wish) -> Result<(), String> {
+        let name = &wish.lock.name;
+        let allowed = self.shared.check(NATIVE, &self.principal, Permission::Acquire, name);
+        allowed.map_err(|denied| denied.to_string())?;
+        let limits = &self.shared.limits;
+        let rate = limits.requests_per_second;
+        self.rate.check().map_err(|_| format!("more than {rate} requests in a second"))?;
+        let mut state = self.lock();
+        let most = limits.locks_per_session;
+        if state.open.len() >= most && !state.open.contains_key(&(session.number, number)) {
+            return Err(format!("a client holds and waits for at most {most} locks at a time"));
+        }
+        let open = Open { name: name.clone(), held: false, since: Instant::now() };
+        state.open.entry((session.number, number)).or_insert(open);
+        Ok(())
     }
 
     fn admit_session(&self, session: SessionId, first: bool) -> Result<(), String> {
@@ -179,12 +191,17 @@ impl Client {
                 if let Some(open) = state.open.get_mut(&(session.number, *number))
                     && !std::mem::replace(&mut open.held, true)
                 {
+                    let asked = std::mem::replace(&mut open.since, Instant::now());
+                    self.shared.member.entered(asked.elapsed());
                     let name = open.name.clone();
                     self.log("grant", session, *number, &name, fence.map(|fence| fence.number()), "");
                 }
             }
             ToClient::Ended { number, how } => {
                 let Some(open) = state.open.remove(&(session.number, *number)) else { return };
+                if open.held {
+                    self.shared.member.left(open.since.elapsed());
+                }
                 match how {
                     Ended::Revoked if open.held => {
                         self.log(

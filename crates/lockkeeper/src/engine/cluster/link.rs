@@ -6,7 +6,7 @@
 use super::clock::now_ns;
 use crate::lease::{self, Lease};
 use lockkeeper_member::{ClientSession, Ended, Fence, Progress, SessionId, ToClient, ToMember, Wish};
-use lockkeeper_wire::{Answer, Ask, FromDaemon, ToDaemon, Welcome};
+use lockkeeper_wire::{Answer, Ask, FromDaemon, Refusal, ToDaemon, Welcome};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
@@ -16,7 +16,7 @@ use tokio::sync::{Notify, oneshot};
 pub(super) enum Outcome {
     Granted(Option<Fence>, Lease),
     Ended(Ended),
-    Refused(String),
+    Refused(Refusal),
     /// No daemon can be reached.
     Unreachable(String),
 }
@@ -205,7 +205,7 @@ impl Link {
             FromDaemon::Refuse { session, number, why } if session == state.session.id() => {
                 state.session.hear(now_ns(), ToClient::Ended { number, how: Ended::Refused });
                 if number == 0 {
-                    return Err(NoMore::Lost(why));
+                    return Err(NoMore::Lost(format!("the daemon refuses the session: {why:?}")));
                 }
                 if let Some(wishing) = state.wishing.remove(&number) {
                     let _ = wishing.told.send(Outcome::Refused(why));

@@ -22,9 +22,8 @@ use self::link::{Outcome, Place, Wishing};
 use super::{Acquired, BoxFuture, Capabilities, Changes, Engine, Hold, Patience, Request};
 use crate::info::{Kind, LockInfo, Participant, Tag};
 use crate::{Error, LockName, Result};
-use lockkeeper_core::Mode;
-use lockkeeper_member::{Ended, Fence, Kind as MemberKind, LONGEST_TAG, Wish};
-use lockkeeper_wire::{Answer, Ask, ClusterLine, How, Line, LockLine};
+use lockkeeper_member::{Claim, Ended, Fence, LONGEST_TAG, Wish};
+use lockkeeper_wire::{Answer, Ask, ClusterLine, How, Line, LockLine, Refusal};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use tokio::sync::{oneshot, watch};
@@ -138,9 +137,14 @@ impl Engine for ClusterEngine {
                     let fence = fence.map_or(0, Fence::number);
                     Ok(Some(Acquired { fence, lease, hold: Box::new(wished) }))
                 }
-                Outcome::Ended(Ended::TimedOut) if patience == Patience::Try => Ok(None),
-                Outcome::Ended(how) => Err(refused(&name, &request, how)),
-                Outcome::Refused(why) => Err(Error::BadOption(why)),
+                Outcome::Ended(Ended::TimedOut | Ended::Busy) if patience == Patience::Try => Ok(None),
+                Outcome::Ended(how) => Err(refused(&name, how)),
+                Outcome::Refused(Refusal::Because(why)) => Err(unavailable(why)),
+                Outcome::Refused(Refusal::InUseAs(how)) => Err(Error::KindMismatch {
+                    name: name.as_str().into(),
+                    used_as: kind_of(how).lock_in_words(),
+                    asked_as: request.kind.lock_in_words(),
+                }),
                 Outcome::Unreachable(reason) => Err(unavailable(reason)),
             }
         })
@@ -188,7 +192,7 @@ fn unexpected(answer: &Answer) -> Error {
     unavailable(format!("the daemon answers something else than was asked: {answer:?}"))
 }
 
-fn refused(name: &LockName, _request: &Request, how: Ended) -> Error {
+fn refused(name: &LockName, how: Ended) -> Error {
     let reason = match how {
         Ended::Refused => "it cannot be asked for in this way, or the daemon knows as many locks as it may",
         Ended::Leaving => "the daemon is leaving its cluster, and there is no other",
@@ -199,13 +203,13 @@ fn refused(name: &LockName, _request: &Request, how: Ended) -> Error {
 
 /// The request in the cluster's words. Whoever looks at the lock sees the tag as JSON.
 fn wish_of(request: &Request) -> Result<Wish> {
-    let (kind, mode) = match request.kind {
-        Kind::Exclusive => (MemberKind::Mutex, Mode::Exclusive),
-        Kind::Shared => (MemberKind::ReadersWriters, Mode::Shared),
-        Kind::Permit { of } => (MemberKind::Semaphore(of), Mode::Exclusive),
+    let lock = lockkeeper_member::LockName::new(request.name.as_str());
+    let claim = match request.kind {
+        Kind::Exclusive => Claim::Alone,
+        Kind::Shared => Claim::Shared,
+        Kind::Permit { of } => Claim::Permit(of),
     };
-    let lock = lockkeeper_member::LockName { kind, name: request.name.as_str().into() };
-    let mut wish = Wish { mode, ..Wish::of(lock) };
+    let mut wish = Wish { claim, ..Wish::of(lock) };
     wish.tag.owner.clone_from(&request.tag.holder);
     wish.tag.purpose = serde_json::to_string(&request.tag).unwrap_or_default();
     if wish.tag.purpose.len() > LONGEST_TAG || wish.tag.owner.len() > LONGEST_TAG {
@@ -221,12 +225,16 @@ fn info(line: LockLine) -> LockInfo {
     LockInfo { name: line.name, holders: all(line.holders), waiters: all(line.waiters) }
 }
 
-fn participant(line: Line) -> Participant {
-    let kind = match line.how {
+fn kind_of(how: How) -> Kind {
+    match how {
         How::Exclusive => Kind::Exclusive,
         How::Shared => Kind::Shared,
         How::Permit(of) => Kind::Permit { of },
-    };
+    }
+}
+
+fn participant(line: Line) -> Participant {
+    let kind = kind_of(line.how);
     // Whoever came by another way says what it likes.
     let tag = serde_json::from_str(&line.purpose).unwrap_or_else(|_| {
         let mut metadata = BTreeMap::new();
