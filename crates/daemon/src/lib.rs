@@ -30,5 +30,6 @@ pub use config::{CLIENTS_PORT, ClientTls, Config, HTTP_PORT, MEMBERS_PORT};
 pub use daemon::{Addresses, Daemon};
 pub use limits::Limits;
 pub use listen::{Arrived, Listener, Stream, Tls};
+pub use lockkeeper_cluster::{Config as MemberConfig, MemberId};
 pub use native::Clients;
 pub use shared::Shared;

@@ -34,6 +34,8 @@ pub struct Welcome {
     pub lease_ns: u64,
     /// In how many nanoseconds a free lock can be had, whichever member has it.
     pub moment_ns: u64,
+    /// How many members the cluster has now.
+    pub members: u32,
 }
 
 /// From a client.

@@ -30,11 +30,11 @@ pub(crate) async fn serve(clients: Arc<Clients>, mut stream: Box<dyn Stream>) ->
         Ok(_) => {
             let times = shared.member.config().times;
             let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-            let member = shared.member.id().0;
             Greeting::Welcome(Welcome {
-                member,
+                member: shared.member.id().0,
                 lease_ns: ns(times.lease),
                 moment_ns: ns(times.round_trip * 2),
+                members: shared.member.addresses().len() as u32,
             })
         }
         Err(why) => Greeting::Refused(why.clone()),

@@ -1,8 +1,8 @@
 //! The suite on a cluster of lockkeeper's own daemons, and what only that engine promises.
 
 use crate::backend::{Backend, Server};
-use crate::local_server::Daemon;
-use lockkeeper_daemon::Config;
+use crate::local_server::{Daemon, free_port};
+use lockkeeper_daemon::{Config, MemberConfig, MemberId};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
@@ -15,11 +15,13 @@ pub struct Cluster {
 }
 
 /// This test binary, started again as a daemon. It ends with us, even if we are killed.
-fn daemon(port: u16, data: &Path) -> Command {
+fn daemon(data: &Path, id: u32, clients: u16, members: &[u16]) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--"]).arg(std::env::current_exe().unwrap());
     command.args(["--exact", "cluster::daemon_process", "--ignored", "--nocapture"]);
-    command.env("LOCKKEEPER_TEST_DAEMON", data).env("LOCKKEEPER_TEST_PORT", port.to_string());
+    let members: Vec<String> = members.iter().map(u16::to_string).collect();
+    let words = [id.to_string(), clients.to_string(), members.join(",")];
+    command.env("LOCKKEEPER_TEST_DAEMON", data).env("LOCKKEEPER_TEST_MEMBER", words.join(" "));
     command
 }
 
@@ -28,23 +30,31 @@ fn daemon(port: u16, data: &Path) -> Command {
 #[ignore = "started by other tests as a process of its own"]
 fn daemon_process() {
     let data = std::env::var("LOCKKEEPER_TEST_DAEMON").expect("only daemons run this");
-    let port: u16 = std::env::var("LOCKKEEPER_TEST_PORT").unwrap().parse().unwrap();
+    let words = std::env::var("LOCKKEEPER_TEST_MEMBER").unwrap();
+    let words: Vec<&str> = words.split(' ').collect();
+    let ports: Vec<u16> = words[2].split(',').map(|port| port.parse().unwrap()).collect();
+    let at = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let id: u32 = words[0].parse().unwrap();
+    let mut member = MemberConfig::new(MemberId(id), at(ports[id as usize - 1]), data);
+    member.first_members = (1..).map(MemberId).zip(ports.iter().map(|port| at(*port).to_string())).collect();
+    let config = Config::of(member, at(words[1].parse().unwrap()), at(0));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
-        let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-        let mut config = Config { http: None, ..Config::alone(data) };
-        (config.member.listen, config.clients) = (at(0), Some(at(port)));
         let daemon = lockkeeper_daemon::Daemon::start(config).await.unwrap();
         daemon.ends().await;
     });
 }
 
 impl Cluster {
-    /// One daemon alone.
-    pub fn alone() -> Cluster {
+    /// So many members.
+    pub fn of(members: u32) -> Cluster {
         let data = Arc::new(tempfile::tempdir().unwrap());
-        let folder = data.path().to_owned();
-        Cluster { daemons: vec![Daemon::start(move |port| daemon(port, &folder))], _data: data }
+        let ports: Vec<u16> = (0..members).map(|_| free_port()).collect();
+        let start = |id: u32| {
+            let (folder, ports) = (data.path().join(id.to_string()), ports.clone());
+            Daemon::start(move |port| daemon(&folder, id, port, &ports))
+        };
+        Cluster { daemons: (1..=members).map(start).collect(), _data: data }
     }
 }
 
@@ -72,5 +82,10 @@ impl Server for Cluster {
 
 mod alone {
     use super::Cluster;
-    crate::conformance! { Cluster::alone() }
+    crate::conformance! { Cluster::of(1) }
+}
+
+mod three {
+    use super::Cluster;
+    crate::conformance! { Cluster::of(3) }
 }

@@ -49,6 +49,7 @@ impl Client {
         match client.reach(address).await {
             Ok((connected, address)) => {
                 client.lock().address = address;
+                link.connected(connected.welcome.clone());
                 tokio::spawn(run(Arc::downgrade(&client), link, Some((connected, address))));
                 Ok(client)
             }

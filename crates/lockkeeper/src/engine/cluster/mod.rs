@@ -33,6 +33,8 @@ const NAME: &str = "lockkeeper";
 /// A cluster of daemons.
 pub(crate) struct ClusterEngine {
     client: Arc<Client>,
+    /// Whether the cluster had one member when it was opened.
+    alone: bool,
 }
 
 impl ClusterEngine {
@@ -42,7 +44,8 @@ impl ClusterEngine {
 
     async fn connect(url: &str, for_locks: bool) -> Result<ClusterEngine> {
         let client = Client::open(Daemons::parse(url)?, for_locks).await.map_err(unavailable)?;
-        Ok(ClusterEngine { client })
+        let alone = client.welcome().is_some_and(|welcome| welcome.members <= 1);
+        Ok(ClusterEngine { client, alone })
     }
 
     async fn locks(&self, name: Option<String>) -> Result<Vec<LockInfo>> {
@@ -109,7 +112,8 @@ impl Engine for ClusterEngine {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             fence: true,
-            fifo: true,
+            // Among the clients of one member; between members, who comes next is the algorithm's decision.
+            fifo: self.alone,
             shared: true,
             semaphore: true,
             waiters: true,
