@@ -351,8 +351,8 @@ fn a_recall_that_comes_late_is_not_taken_for_one_of_the_next_registration() {
     assert_eq!(inside(&system), [1, 1, 0]);
     let late = system.under_way.len();
     settle(&mut system, true);
-    system.step(Next::Leaves(1, 0));
     let before = system.sent;
+    system.step(Next::Leaves(1, 0));
     system.step(Next::Asks(1));
     assert_eq!(
         (late, inside(&system), system.sent - before),
