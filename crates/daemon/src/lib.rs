@@ -9,10 +9,18 @@
 
 mod access;
 mod audit;
+mod etcd;
+mod front;
+mod leases;
 mod limits;
+mod metrics;
 mod shared;
+mod trace;
 
 pub use access::{Access, Denied, Permission, Principal};
 pub use audit::{Audit, Entry};
+pub use front::Front;
+pub use leases::{Fault, LeaseId, Leases};
 pub use limits::Limits;
+pub use metrics::Metrics;
 pub use shared::Shared;
