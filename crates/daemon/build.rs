@@ -3,7 +3,6 @@
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo:rerun-if-changed=proto");
     let files = protox::compile(["proto/v3lock.proto", "proto/v3election.proto"], ["proto"])?;
-    // Clients are for the tests.
-    tonic_prost_build::configure().build_client(true).build_transport(false).compile_fds(files)?;
+    tonic_prost_build::configure().build_client(false).build_transport(false).compile_fds(files)?;
     Ok(())
 }

@@ -63,7 +63,7 @@ impl Etcd {
     }
 
     /// Tells of every leader that is seen, and of what it says; not twice, and never of an older one.
-    async fn observe(self, name: String, mut watch: Watch, leaders: mpsc::Sender<Result<LeaderResponse, Status>>) {
+    async fn tell_leaders(self, name: String, mut watch: Watch, leaders: mpsc::Sender<Result<LeaderResponse, Status>>) {
         let mut told = None;
         let mut leader = self.0.leases.holders(&name).await.into_iter().next();
         loop {
@@ -127,8 +127,12 @@ impl Election for Etcd {
         let name = text(request.into_inner().name)?;
         self.0.check_sees(Way::Etcd, &caller.who, &name).map_err(denied)?;
         let (leader, leaders) = mpsc::channel(1);
-        let watch = self.0.leases.watch(&name);
-        tokio::spawn(Self::observe(self.clone(), name, watch, leader));
+        let (etcd, watch) = (self.clone(), self.0.leases.watch(&name));
+        let place = self.0.place().map_err(status)?;
+        tokio::spawn(async move {
+            etcd.tell_leaders(name, watch, leader).await;
+            drop(place);
+        });
         Ok(Response::new(Box::pin(ReceiverStream::new(leaders))))
     }
 

@@ -74,12 +74,17 @@ impl Lease for Etcd {
         request: Request<Streaming<LeaseKeepAliveRequest>>,
     ) -> Result<Response<Self::LeaseKeepAliveStream>, Status> {
         let caller = self.caller(request.metadata())?;
-        let (etcd, mut signs) = (self.clone(), request.into_inner());
+        let (etcd, place) = (self.clone(), self.0.place().map_err(status)?);
+        let mut signs = request.into_inner();
         // Whoever does not read its answers is not listened to.
         let (answer, answers) = mpsc::channel(1);
         tokio::spawn(async move {
             let listen = async {
                 while let Ok(Some(sign)) = signs.message().await {
+                    if let Err(fault) = etcd.0.check_rate(&caller.who) {
+                        let _ = answer.send(Err(status(fault))).await;
+                        return;
+                    }
                     let alive = etcd.keep_alive(&caller, sign.id).await;
                     if answer.send(alive).await.is_err() {
                         return;
@@ -90,6 +95,7 @@ impl Lease for Etcd {
                 () = listen => {}
                 () = answer.closed() => {}
             }
+            drop(place);
         });
         Ok(Response::new(Box::pin(ReceiverStream::new(answers))))
     }

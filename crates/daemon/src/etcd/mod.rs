@@ -103,6 +103,7 @@ impl Etcd {
         let text = |key| metadata.get(key).and_then(|value| value.to_str().ok());
         let bearer = text("authorization").map(|value| value.strip_prefix("Bearer ").unwrap_or(value));
         let who = self.0.who(Way::Etcd, text("token").or(bearer)).map_err(denied)?;
+        self.0.check_rate(&who).map_err(status)?;
         let asker = self.0.asker(Way::Etcd, &who);
         let trace = crate::trace::Trace::of(text("traceparent")).id();
         Ok(Caller { who, asker, trace })
@@ -180,7 +181,7 @@ fn denied(denied: Denied) -> Status {
 }
 
 /// A fault, in etcd's words where etcd has some.
-fn status(fault: Fault) -> Status {
+pub(crate) fn status(fault: Fault) -> Status {
     match fault {
         Fault::NoSuchLease(_) | Fault::LeaseOver(..) => no_such_lease(),
         Fault::LeaseExists(_) => Status::failed_precondition("etcdserver: lease already exists"),

@@ -24,7 +24,7 @@ mod watching;
 mod words;
 
 pub use id::LeaseId;
-pub(crate) use watching::{Picture, Watch};
+pub(crate) use watching::{At, Picture, Watch};
 pub use words::{Asker, Fault, Hold, How, Life, Listed, Lost, Op, Reply, Slot, Terms, Wanted, Way, Which, key};
 
 use crate::metrics::Metrics;
@@ -55,6 +55,8 @@ pub struct Leases {
     watching: Arc<Watching>,
     /// Where leases live that clients gave numbers to.
     elsewhere: Mutex<HashMap<LeaseId, MemberId>>,
+    /// Leases that were made for one hold, by who wanted which lock by which request.
+    alone: Mutex<HashMap<(String, String, Slot), LeaseId>>,
     me: Weak<Self>,
 }
 
@@ -71,6 +73,7 @@ impl Leases {
             book,
             peers,
             elsewhere: Mutex::default(),
+            alone: Mutex::default(),
             me: me.clone(),
         });
         let answers: Weak<dyn Answers> = leases.me.clone();
@@ -143,10 +146,23 @@ impl Leases {
         self.wherever(id, there).await
     }
 
-    /// Waits for a lock by a lease that is made for it, here, and ends with the hold. Dropping the future ends both.
+    /// Waits for a lock by a lease that is made for it, here, and ends with the hold. The same request finds the lease that it has made before. Dropping
+    /// the future ends both.
     pub async fn acquire_alone(&self, asker: &Asker, terms: Terms, wanted: Wanted) -> Result<Hold, Fault> {
-        let terms = Terms { one_hold: true, ..terms };
-        let id = self.grant(asker.clone(), None, terms).await?;
+        let request = (asker.who.clone(), wanted.lock.clone(), wanted.slot.clone());
+        let repeats = wanted.slot != Slot::Only;
+        let before = self.alone().get(&request).copied().filter(|_| repeats);
+        if let Some(id) = before.filter(|id| self.book.find(*id).is_some()) {
+            return self.acquire(asker, id, wanted).await;
+        }
+        let id = self.grant(asker.clone(), None, Terms { one_hold: true, ..terms }).await?;
+        if repeats {
+            let mut alone = self.alone();
+            if alone.len() > 1024 && alone.len() > 2 * self.book.count() {
+                alone.retain(|_, id| self.book.find(*id).is_some());
+            }
+            alone.insert(request, id);
+        }
         let waiting = self.book.acquire(asker, id, &wanted);
         match waiting {
             Ok(waiting) => waiting.outcome().await,
@@ -155,6 +171,10 @@ impl Leases {
                 Err(fault)
             }
         }
+    }
+
+    fn alone(&self) -> MutexGuard<'_, HashMap<(String, String, Slot), LeaseId>> {
+        self.alone.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Asks the daemon where a lease lives.

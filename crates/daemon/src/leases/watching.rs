@@ -28,6 +28,14 @@ pub(crate) struct Picture(BTreeMap<MemberId, Arc<Seen>>);
 pub(crate) type At<'a> = (Node, &'a Who);
 
 impl Picture {
+    /// What a survey told.
+    pub fn of(survey: Vec<(Node, Vec<LockStatus>)>) -> Self {
+        let seen = |(node, table): (Node, Vec<LockStatus>)| {
+            (node.id, Arc::new(Seen { number: 0, node, table, holds: Vec::new() }))
+        };
+        Self(survey.into_iter().map(seen).collect())
+    }
+
     /// Every lock that somebody has to do with: who holds it, and who waits for it, whoever has waited longest first.
     pub fn locks(&self) -> BTreeMap<&str, (Vec<At<'_>>, Vec<At<'_>>)> {
         let mut locks: BTreeMap<&str, (Vec<At<'_>>, Vec<At<'_>>)> = BTreeMap::new();
