@@ -3,7 +3,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use lockkeeper_core::algorithms::{
-    centralized_failover::CentralizedFailover, lodha_kshemkalyani::LodhaKshemkalyani,
+    centralized_failover::CentralizedFailover, gate::Gate, lodha_kshemkalyani::LodhaKshemkalyani,
     naimi_trehel::NaimiTrehel, suzuki_kasami::SuzukiKasami, token_ring_parked::TokenRingParked,
 };
 use lockkeeper_core::MutualExclusion;
@@ -13,9 +13,9 @@ use lockkeeper_member::{Body, Frame, Packet, Words};
 fn read<P: MutualExclusion>(bytes: &[u8]) {
     let Ok((frame, _)) = postcard::take_from_bytes::<Frame<Message<P>>>(bytes) else { return };
     if let Body::Link { packet: Packet { payload: Some((_, message)), .. }, .. } = &frame.body
-        && let Words::Mutex(words) = &message.words
+        && let Words::Said(words) = &message.words
     {
-        let _ = P::plausible(words, 3);
+        let _ = Gate::<P>::plausible(words, 3);
     }
     let written = postcard::to_stdvec(&frame).unwrap();
     assert_eq!(postcard::from_bytes::<Frame<Message<P>>>(&written).unwrap(), frame);

@@ -4,8 +4,7 @@ use crate::engine::{Asked, LEAVING};
 use crate::error::{Error, Result};
 use crate::guard::{Guard, Session};
 use crate::local::Outcome;
-use lockkeeper_core::Mode;
-use lockkeeper_member::{Ended, Fence, Kind, LONGEST_TAG, LockName, Tag, Wish};
+use lockkeeper_member::{Claim, Ended, Fence, LONGEST_TAG, LockName, Tag, Wish};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -13,8 +12,8 @@ use tokio::time::Instant;
 
 /// The longest name of a lock, in bytes.
 pub const LONGEST_NAME: usize = 512;
-/// The most permits of a semaphore: each costs a site in its algorithm at every member.
-pub const MOST_PERMITS: u32 = LockName::MOST_PERMITS;
+/// The most permits of a semaphore.
+pub const MOST_PERMITS: u32 = Claim::MOST_PERMITS;
 
 /// A request for a lock, not yet made.
 ///
@@ -29,8 +28,8 @@ pub struct Acquire {
 }
 
 impl Acquire {
-    pub(crate) fn new(session: Arc<Session>, moment: Duration, kind: Kind, mode: Mode, name: String) -> Self {
-        let wish = Wish { mode, ..Wish::of(LockName { kind, name: name.into() }) };
+    pub(crate) fn new(session: Arc<Session>, moment: Duration, claim: Claim, name: String) -> Self {
+        let wish = Wish { claim, ..Wish::of(LockName::new(name)) };
         Self { session, moment, wish }
     }
 
@@ -67,13 +66,13 @@ impl Acquire {
         }
     }
 
-    /// Takes the lock if it is free. If somebody at this member has it, that is known at once; otherwise it takes as long as a question
+    /// Takes the lock if it is free. If somebody at this member is in the way, that is known at once; otherwise it takes as long as a question
     /// to the other members and their answer.
     pub async fn try_acquire(self) -> Result<Option<Guard>> {
         if let Ok(guard) = self.clone().ask(Some(Duration::ZERO)).await? {
             return Ok(Some(guard));
         }
-        if self.session.engine.is_busy(&self.wish.lock) {
+        if self.session.engine.would_wait(&self.wish.lock, self.wish.claim) {
             return Ok(None);
         }
         let moment = self.moment;
@@ -96,7 +95,7 @@ impl Acquire {
     async fn ask(mut self, patience: Option<Duration>) -> Result<Result<Guard, Ended>> {
         check(&self.wish)?;
         self.wish.patience_ns = patience.map(nanoseconds);
-        let span = tracing::debug_span!("acquire", lock = %self.wish.lock, mode = ?self.wish.mode);
+        let span = tracing::debug_span!("acquire", lock = %self.wish.lock, claim = %self.wish.claim);
         let name = self.wish.lock.name.clone();
         let (session, moment) = (self.session, self.moment);
         let (number, hears) = match session.engine.acquire(session.client, self.wish, span)? {
@@ -170,8 +169,8 @@ fn check(wish: &Wish) -> Result<()> {
     if owner.len() > LONGEST_TAG || purpose.len() > LONGEST_TAG {
         return Err(Error::BadOption(format!("an owner or purpose has at most {LONGEST_TAG} bytes")));
     }
-    match wish.lock.kind {
-        Kind::Semaphore(permits) if !(1..=MOST_PERMITS).contains(&permits) => {
+    match wish.claim {
+        Claim::Permit(permits) if !wish.claim.is_possible() => {
             Err(Error::BadOption(format!("a semaphore has 1 to {MOST_PERMITS} permits, not {permits}")))
         }
         _ => Ok(()),

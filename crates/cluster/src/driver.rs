@@ -13,7 +13,7 @@ use crate::metrics::{self, Metrics, name_of, seconds, word};
 use crate::net::Net;
 use lockkeeper_core::MutualExclusion;
 use lockkeeper_member::{
-    Acquisition, Body, Config, Event, Frame, LockName, Member, MemberId, Node, Note, Out, PortEvent,
+    Acquisition, Body, Claim, Config, Event, Frame, LockName, Member, MemberId, Node, Note, Out, PortEvent,
     PortRequest, Progress, SessionId, Table, ToClient, ToMember, Wish,
 };
 use std::collections::{BTreeMap, HashMap};
@@ -447,8 +447,8 @@ impl<P: MutualExclusion> Engine for Driver<P> {
         state.locals.get(&client).map_or_else(|| watch::Sender::new(()).subscribe(), Local::changes)
     }
 
-    fn is_busy(&self, lock: &LockName) -> bool {
-        self.lock().member.is_busy(lock)
+    fn would_wait(&self, lock: &LockName, claim: Claim) -> bool {
+        self.lock().member.would_wait(lock, claim)
     }
 
     fn attach(&self, client: u64, hears: Arc<dyn Hears>) -> bool {

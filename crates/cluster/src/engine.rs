@@ -6,8 +6,8 @@ use crate::local::{Look, Outcome};
 use crate::metrics::Metrics;
 use crate::net::Net;
 use lockkeeper_member::{
-    Acquisition, Ended, Fence, LockName, MemberId, Node, PortEvent, SessionId, Table, ToClient, ToMember,
-    View, Wish,
+    Acquisition, Claim, Ended, Fence, LockName, MemberId, Node, PortEvent, SessionId, Table, ToClient,
+    ToMember, View, Wish,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,7 +42,7 @@ pub(crate) trait Engine: Send + Sync {
     fn leave(&self, client: u64, number: u64) -> Option<Look>;
     fn look(&self, client: u64, number: u64) -> Look;
     fn changes(&self, client: u64) -> watch::Receiver<()>;
-    fn is_busy(&self, lock: &LockName) -> bool;
+    fn would_wait(&self, lock: &LockName, claim: Claim) -> bool;
     fn attach(&self, client: u64, hears: Arc<dyn Hears>) -> bool;
     fn detach(&self, client: u64, hears: &Arc<dyn Hears>);
     fn say(&self, session: SessionId, said: ToMember);

@@ -49,8 +49,8 @@ impl Guard {
     }
 
     /// The fence: above those of all earlier holders that conflict with this one. Pass it with every write to what the lock
-    /// protects, and let the resource reject lower ones. It fits a signed 64-bit column; 0 for a permit of a semaphore, which says nothing about the
-    /// others.
+    /// protects, and let the resource reject lower ones. It fits a signed 64-bit column; 0 for one of several permits, which says nothing about
+    /// the others.
     pub fn fence(&self) -> u64 {
         self.fence.map_or(0, Fence::number)
     }

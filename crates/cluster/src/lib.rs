@@ -49,7 +49,8 @@ pub use error::{Error, Result};
 pub use guard::Guard;
 pub use host::Answers;
 pub use lockkeeper_member::{
-    Acquisition, Because, LockStatus, MemberId, Node, SessionId, Table, ToClient, ToMember, View, Who, Why,
+    Acquisition, Because, Claim, LockStatus, MemberId, Node, SessionId, Table, ToClient, ToMember, View, Who,
+    Why,
 };
 pub use member::{Member, Voters};
 pub use net::authority::{self, Authority};

@@ -10,10 +10,10 @@ use crate::guard::Session;
 use crate::host::{Answers, Host, Question, Voice};
 use crate::metrics;
 use crate::net::Net;
+use lockkeeper_core::MutualExclusion;
 use lockkeeper_core::registry::{self, Visitor};
-use lockkeeper_core::{Mode, MutualExclusion};
 use lockkeeper_member::{
-    Acquisition, Config as MemberConfig, Kind, MemberId, Node, SessionId, Table, ToMember, Why,
+    Acquisition, Claim, Config as MemberConfig, MemberId, Node, SessionId, Table, ToMember, Why,
 };
 use prometheus_client::registry::Registry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -144,29 +144,25 @@ impl Member {
         self.inner.net.address()
     }
 
-    /// Asks for a mutex.
+    /// Asks for the lock of that name, alone. One name is one lock, however it is asked for.
     pub fn mutex(&self, name: impl Into<String>) -> Acquire {
-        self.request(Kind::Mutex, Mode::Exclusive, name)
+        self.request(Claim::Alone, name)
     }
 
-    /// Asks for a readers-writers lock together with other readers.
-    pub fn read(&self, name: impl Into<String>) -> Acquire {
-        self.request(Kind::ReadersWriters, Mode::Shared, name)
+    /// Asks for the lock of that name together with others who share it: as a reader, where [`mutex`](Self::mutex) is the writer.
+    pub fn shared(&self, name: impl Into<String>) -> Acquire {
+        self.request(Claim::Shared, name)
     }
 
-    /// Asks for a readers-writers lock alone.
-    pub fn write(&self, name: impl Into<String>) -> Acquire {
-        self.request(Kind::ReadersWriters, Mode::Exclusive, name)
-    }
-
-    /// Asks for one of so many permits. Their number is part of the semaphore's name.
+    /// Asks for one of so many permits of the lock of that name. Who wants it with another number of permits waits until all of these are
+    /// given back.
     pub fn semaphore(&self, name: impl Into<String>, permits: u32) -> Acquire {
-        self.request(Kind::Semaphore(permits), Mode::Exclusive, name)
+        self.request(Claim::Permit(permits), name)
     }
 
-    fn request(&self, kind: Kind, mode: Mode, name: impl Into<String>) -> Acquire {
+    fn request(&self, claim: Claim, name: impl Into<String>) -> Acquire {
         let moment = self.inner.config.times.round_trip * 2;
-        Acquire::new(self.session.clone(), moment, kind, mode, name.into())
+        Acquire::new(self.session.clone(), moment, claim, name.into())
     }
 
     /// A handle on the same member with a session of its own: its [reentrant](Acquire::reentrant) holds are its own, and so is what it

@@ -142,9 +142,7 @@ pub(crate) fn name_of<M: Vocabulary>(words: &Words<M>) -> &'static str {
         M::WORDS.get(message.word()).map_or("?", |word| word.name)
     }
     match words {
-        Words::Mutex(message) => name(message),
-        Words::ReadersWriters(message) => name(message),
-        Words::Semaphore(message) => name(message),
+        Words::Said(message) => name(message),
         Words::Wake => "WAKE",
     }
 }

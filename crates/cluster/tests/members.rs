@@ -172,17 +172,18 @@ async fn readers_share_and_permits_are_counted() {
     let cluster = Cluster::start(2).await;
     cluster.all_in_view().await;
     let (a, b) = (cluster.member(0), cluster.member(1));
-    let first = soon("a reader", a.read("r").acquire()).await.expect("granted");
-    let second = soon("another", b.read("r").acquire()).await.expect("granted");
-    assert!(a.write("r").try_acquire().await.expect("an answer").is_none());
+    let first = soon("a reader", a.shared("r").acquire()).await.expect("granted");
+    let second = soon("another", b.shared("r").acquire()).await.expect("granted");
+    assert!(a.mutex("r").try_acquire().await.expect("an answer").is_none());
     drop((first, second));
-    drop(soon("a writer", a.write("r").acquire()).await.expect("granted"));
+    drop(soon("a writer", a.mutex("r").acquire()).await.expect("granted"));
 
     let mut permits = Vec::new();
     for member in [a, b, b] {
         permits.push(soon("a permit", member.semaphore("s", 3).acquire()).await.expect("granted"));
     }
     assert!(a.semaphore("s", 3).try_acquire().await.expect("an answer").is_none());
+    assert!(a.shared("s").try_acquire().await.expect("an answer").is_none(), "one name is one lock");
     permits.pop();
     soon("a permit", a.semaphore("s", 3).acquire()).await.expect("granted").release().await.expect("held");
 }

@@ -53,31 +53,30 @@ impl<P: Protocol> Site<P> {
 
     /// The application asks for something.
     pub fn input(&mut self, input: P::Input, out: &mut Out<P>) {
+        self.step(out, |protocol, out| protocol.input(input, out));
+    }
+
+    /// The application asks for something by a method of the protocol's own.
+    pub fn step(&mut self, out: &mut Out<P>, act: impl FnOnce(&mut P, &mut Out<P>)) {
         out.begin(self.id);
-        self.protocol.input(input, out);
+        act(&mut self.protocol, out);
         self.settle(out);
     }
 
     /// A message arrives, with the sender's fence clock.
     pub fn deliver(&mut self, from: SiteId, fence: u64, message: P::Message, out: &mut Out<P>) {
         self.fence = self.fence.max(fence);
-        out.begin(self.id);
-        self.protocol.message(from, message, out);
-        self.settle(out);
+        self.step(out, |protocol, out| protocol.message(from, message, out));
     }
 
     /// A timer has run out.
     pub fn timer(&mut self, timer: P::Timer, out: &mut Out<P>) {
-        out.begin(self.id);
-        self.protocol.timer(timer, out);
-        self.settle(out);
+        self.step(out, |protocol, out| protocol.timer(timer, out));
     }
 
     /// The failure detector suspects a site.
     pub fn suspect(&mut self, suspect: SiteId, out: &mut Out<P>) {
-        out.begin(self.id);
-        self.protocol.suspect(suspect, out);
-        self.settle(out);
+        self.step(out, |protocol, out| protocol.suspect(suspect, out));
     }
 
     /// Delivers what the site sent to itself, until nothing is left; then leaves out the fences that the step wants left out.

@@ -40,5 +40,5 @@ pub use driver::Site;
 pub use election::{Campaign, Elected, Election};
 pub use mutex::{About, Ask, Entered, Expected, Load, MutualExclusion, Phase, Setup};
 pub use protocol::{Field, Never, Out, Protocol, Purpose, Rules, Timeout, Value, Vocabulary, Word};
-pub use sharing::{Crowd, Holder, Mode, Sharing};
+pub use sharing::{Claim, Crowd, Holder, Mode, Sharing};
 pub use site::{SiteId, SiteSet};

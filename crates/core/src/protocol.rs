@@ -193,6 +193,8 @@ pub enum TimerChange<T> {
 pub struct Out<P: Protocol> {
     me: SiteId,
     processes: usize,
+    /// Whether nobody wants to know which rules fired.
+    quiet: bool,
     /// Messages for other sites, in the order sent.
     pub sends: Vec<(SiteId, P::Message)>,
     /// Messages of the site to itself.
@@ -215,6 +217,7 @@ impl<P: Protocol> Out<P> {
         Self {
             me: SiteId(0),
             processes,
+            quiet: false,
             sends: Vec::new(),
             local: VecDeque::new(),
             outputs: Vec::new(),
@@ -225,9 +228,19 @@ impl<P: Protocol> Out<P> {
         }
     }
 
+    /// The same for a driver that does not ask which rules fired: nothing is noted of them.
+    pub fn quiet(processes: usize) -> Self {
+        Self { quiet: true, ..Self::new(processes) }
+    }
+
     /// An empty buffer for a protocol that runs inside this one, at the same site.
     pub fn inner<Q: Protocol>(&self) -> Out<Q> {
-        Out { me: self.me, ..Out::new(self.processes) }
+        Out { me: self.me, quiet: self.quiet, ..Out::new(self.processes) }
+    }
+
+    /// The site that takes this step.
+    pub fn me(&self) -> SiteId {
+        self.me
     }
 
     /// Makes the buffer ready for a step of the given site. For drivers.
@@ -295,6 +308,8 @@ impl<P: Protocol> Out<P> {
     /// Names the rule that this step follows.
     #[inline]
     pub fn rule(&mut self, rule: P::Rule) {
-        self.rules.push(rule);
+        if !self.quiet {
+            self.rules.push(rule);
+        }
     }
 }

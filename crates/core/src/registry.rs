@@ -63,6 +63,7 @@ registry! {
     neilsen_mizuno::NeilsenMizuno,
     k_mutual_exclusion::KMutualExclusion,
     readers_writers::ReadersWriters,
+    gate::SharedByToken,
 }
 
 /// Who may be inside together under the algorithm of the given name, with its default options.

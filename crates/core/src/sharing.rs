@@ -40,6 +40,64 @@ impl fmt::Display for Mode {
     }
 }
 
+/// What somebody wants of a lock that can be had in every way. One name is one lock: these exclude each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Claim {
+    /// Nobody else is inside.
+    #[default]
+    Alone,
+    /// Only others who share are inside.
+    Shared,
+    /// Only others with a permit of as many are inside, this one included at most so many.
+    Permit(u32),
+}
+
+impl Claim {
+    /// The most permits.
+    pub const MOST_PERMITS: u32 = 1 << 20;
+
+    /// Whether there can be such a claim.
+    pub fn is_possible(self) -> bool {
+        !matches!(self, Self::Permit(permits) if !(1..=Self::MOST_PERMITS).contains(&permits))
+    }
+
+    /// Whether these two can never be inside together.
+    pub fn conflicts(self, other: Self) -> bool {
+        self != other || matches!(self, Self::Alone | Self::Permit(1))
+    }
+
+    /// Whether the entry of one can keep the other waiting.
+    pub fn competes(self, other: Self) -> bool {
+        self.conflicts(other) || matches!(self, Self::Permit(_))
+    }
+
+    /// Whether it may enter while these are inside: the safety property of a lock.
+    pub fn fits(self, inside: impl IntoIterator<Item = Self>) -> bool {
+        let room = if let Self::Permit(permits) = self { permits as usize } else { usize::MAX };
+        let mut others = 0;
+        inside.into_iter().all(|other| {
+            others += 1;
+            !self.conflicts(other) && others < room
+        })
+    }
+
+    /// Whether an entry orders others, and so has a fence: several permits say nothing about each other.
+    pub fn has_fence(self) -> bool {
+        !matches!(self, Self::Permit(permits) if permits > 1)
+    }
+}
+
+impl fmt::Display for Claim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Alone => f.write_str("alone"),
+            Self::Shared => f.write_str("shared"),
+            Self::Permit(permits) => write!(f, "permit of {permits}"),
+        }
+    }
+}
+
 /// Somebody inside, and how.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Holder {
@@ -263,6 +321,19 @@ mod tests {
         assert!(refused(Sharing::Mutex, &[of("1:shared")]).contains("S1 cannot share"));
         assert_eq!(Sharing::Semaphore(2).check(&[of("1"), of("2")]), Ok(()));
         assert_eq!(Sharing::ReadersWriters.check(&[of("S1 shared"), of("s2:shared")]), Ok(()));
+    }
+
+    #[test]
+    fn claims_on_one_name_exclude_each_other() {
+        use Claim::{Alone, Permit, Shared};
+        assert!(Alone.fits([]) && !Alone.fits([Alone]) && !Alone.fits([Shared]) && !Shared.fits([Alone]));
+        assert!(Shared.fits([Shared, Shared]) && !Shared.fits([Permit(3)]) && !Permit(3).fits([Shared]));
+        assert!(
+            Permit(3).fits([Permit(3); 2]) && !Permit(3).fits([Permit(3); 3]) && !Permit(3).fits([Permit(2)])
+        );
+        assert!(Permit(1).fits([]) && !Permit(1).fits([Permit(1)]) && Permit(1).conflicts(Permit(1)));
+        assert!(Permit(2).competes(Permit(2)) && !Shared.competes(Shared) && Permit(2).competes(Alone));
+        assert!(!Permit(0).is_possible() && Permit(Claim::MOST_PERMITS).is_possible());
     }
 
     #[test]

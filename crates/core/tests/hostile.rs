@@ -38,6 +38,8 @@ struct System<P: MutualExclusion> {
     seen: Vec<Vec<u8>>,
     out: Out<P>,
     random: Random,
+    /// Whether the lock can be shared.
+    shares: bool,
     /// Damaged messages that were let through, and refused.
     damaged: (u64, u64),
     entries: u64,
@@ -51,6 +53,7 @@ impl<P: MutualExclusion> System<P> {
             let coordinator = ("coordinator".into(), "1".into());
             options = P::options(&mut lockkeeper_core::mutex::Settings::new([coordinator]), sites).unwrap();
         }
+        let shares = P::sharing(&options).knows(Mode::Shared);
         let setup = Setup::new(sites, options);
         let mut system = Self {
             sites: Vec::new(),
@@ -59,6 +62,7 @@ impl<P: MutualExclusion> System<P> {
             seen: Vec::new(),
             out: Out::new(sites),
             random: Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
+            shares,
             damaged: (0, 0),
             entries: 0,
         };
@@ -88,6 +92,7 @@ impl<P: MutualExclusion> System<P> {
     fn input(&mut self) {
         let site = self.random.below(self.sites.len());
         let ask = match self.stands[site] {
+            Stands::Idle if self.shares && self.random.below(2) == 0 => Ask::Request(Mode::Shared),
             Stands::Idle => Ask::Request(Mode::Exclusive),
             Stands::Asked => return,
             Stands::Inside => Ask::Release,

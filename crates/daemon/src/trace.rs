@@ -62,7 +62,14 @@ mod tests {
         assert_eq!(trace.id(), "4bf92f3577b34da6a3ce929d0e0e4736");
         assert!(trace.parent().starts_with("00-4bf92f3577b34da6a3ce929d0e0e4736-"));
         assert_eq!(Trace::of(Some(&trace.parent())), trace);
-        let bad = ["", "00", "00-0-0-0", "00-00000000000000000000000000000000-00f067aa0ba902b7-01", "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", &format!("{given}-x")];
+        let bad = [
+            "",
+            "00",
+            "00-0-0-0",
+            "00-00000000000000000000000000000000-00f067aa0ba902b7-01",
+            "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+            &format!("{given}-x"),
+        ];
         for text in bad {
             assert_eq!(Trace::parse(text), None, "{text}");
         }

@@ -32,7 +32,10 @@ async fn a_lock_is_had_seen_and_given_up() {
     assert_eq!(post(at, path, release).await.is(200)["released"], false);
     let next = post(at, "/v1/locks/orders%2F42/acquire", json!({})).await.is(200);
     assert!(next["fence"].as_u64() > held["fence"].as_u64());
-    assert_eq!(get(at, "/v1/locks/free").await.is(200), json!({"name": "free", "holders": [], "waiters": []}));
+    assert_eq!(
+        get(at, "/v1/locks/free").await.is(200),
+        json!({"name": "free", "holders": [], "waiters": []})
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -69,7 +72,8 @@ async fn a_session_without_a_sign_of_life_ends() {
     post(at, &format!("/v1/sessions/{id}/keep-alive"), json!({})).await.is(404);
     // A hold without a session ends in the same way.
     post(at, "/v1/locks/a/acquire", json!({ "wait_ms": 100_000 })).await.is(200);
-    let expired = |line: &Value| line["why"].as_str().is_some_and(|why| why.contains("without a sign of life"));
+    let expired =
+        |line: &Value| line["why"].as_str().is_some_and(|why| why.contains("without a sign of life"));
     until("the log", || async { daemons.audit().iter().filter(|line| expired(line)).count() == 2 }).await;
 }
 
@@ -157,11 +161,24 @@ async fn several_share_and_several_have_permits() {
         post(at, "/v1/locks/r/acquire", json!({ "mode": "shared" })).await.is(200);
         post(at, "/v1/locks/s/acquire", json!({ "mode": "permit", "permits": 2 })).await.is(200);
     }
+    // One name is one lock, however it is wanted.
+    for busy in ["r", "s"] {
+        post(at, &format!("/v1/locks/{busy}/acquire"), json!({})).await.is(409);
+        post(at, &format!("/v1/locks/{busy}/acquire"), json!({ "mode": "permit", "permits": 3 }))
+            .await
+            .is(409);
+    }
     post(at, "/v1/locks/s/acquire", json!({ "mode": "permit", "permits": 2 })).await.is(409);
+    post(at, "/v1/locks/s/acquire", json!({ "mode": "shared" })).await.is(409);
+    let state = get(at, "/v1/locks/s").await.is(200);
+    assert_eq!(
+        (&state["holders"][1]["mode"], &state["holders"][1]["permits"]),
+        (&json!("permit"), &json!(2))
+    );
     for wrong in [
         json!({ "mode": "permit" }),
         json!({ "mode": "permit", "permits": 0 }),
-        json!({ "mode": "permit", "permits": 257 }),
+        json!({ "mode": "permit", "permits": 1_048_577 }),
         json!({ "permits": 2 }),
         json!({ "mode": "mine" }),
         json!({ "wait_ms": -1 }),
@@ -222,7 +239,11 @@ async fn why_somebody_waits_is_told_and_a_circle_is_named() {
     waiters(at, "a", 1).await;
     for path in [format!("/v1/locks/a/why?session={two}"), String::from("/v1/locks/a/why")] {
         let why = get(other, &path).await.is(200);
-        assert_eq!((why["chain"].as_array().map(Vec::len), &why["deadlock"]), (Some(2), &json!(true)), "{why}");
+        assert_eq!(
+            (why["chain"].as_array().map(Vec::len), &why["deadlock"]),
+            (Some(2), &json!(true)),
+            "{why}"
+        );
     }
     get(at, "/v1/locks/a/why?acquisition=x").await.is(422);
     delete(at, &format!("/v1/sessions/{one}")).await.is(204);
@@ -445,12 +466,15 @@ async fn changes_in_the_whole_cluster_are_told_as_they_happen() {
     };
     let count = |state: &Value, who: &str| state[who].as_array().map(Vec::len);
     let counts = |holders, waiters| {
-        move |state: &Value| (count(state, "holders"), count(state, "waiters")) == (Some(holders), Some(waiters))
+        move |state: &Value| {
+            (count(state, "holders"), count(state, "waiters")) == (Some(holders), Some(waiters))
+        }
     };
     post(daemons.address(2), "/v1/locks/other/acquire", json!({})).await.is(200);
     let held = post(daemons.address(1), "/v1/locks/jobs%2F1/acquire", json!({})).await.is(200);
     shows("a holder", &counts(1, 0)).await;
-    let waiting = tokio::spawn(post(daemons.address(2), "/v1/locks/jobs%2F1/acquire", json!({ "wait_ms": 100_000 })));
+    let waiting =
+        tokio::spawn(post(daemons.address(2), "/v1/locks/jobs%2F1/acquire", json!({ "wait_ms": 100_000 })));
     shows("a waiter", &counts(1, 1)).await;
     post(daemons.address(1), "/v1/locks/jobs%2F1/release", json!({ "hold": held["hold"] })).await.is(200);
     let next = waiting.await.unwrap().is(200);
@@ -479,7 +503,8 @@ async fn a_daemon_that_stops_answers_what_it_can() {
     let mut daemons = Daemons::start(1).await;
     let at = daemons.address(0);
     post(at, "/v1/locks/a/acquire", json!({})).await.is(200);
-    let waiting = tokio::spawn(ask(at, request("POST", "/v1/locks/a/acquire", Some(&json!({ "wait_ms": 500 })))));
+    let waiting =
+        tokio::spawn(ask(at, request("POST", "/v1/locks/a/acquire", Some(&json!({ "wait_ms": 500 })))));
     waiters(at, "a", 1).await;
     daemons.all[0].stop().await;
     assert!(TcpStream::connect(at).await.is_err(), "nobody listens");

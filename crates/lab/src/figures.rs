@@ -39,6 +39,7 @@ figures! {
     "naimi-trehel-path",
     "k-mutual-exclusion-late-reply",
     "readers-writers",
+    "gate-recall",
     "lamport-overtaken",
     "coordinator-crashes",
     "holder-crashes",

@@ -1,6 +1,7 @@
 //! Every algorithm under random delays, loads and sizes; and every wrong-on-purpose variant caught.
 
 use lockkeeper_core::algorithms::centralized::{self, Centralized};
+use lockkeeper_core::algorithms::gate::{self, Gate, SharedByToken};
 use lockkeeper_core::algorithms::k_mutual_exclusion::{self, KMutualExclusion};
 use lockkeeper_core::algorithms::maekawa::Maekawa;
 use lockkeeper_core::algorithms::maekawa_published::MaekawaPublished;
@@ -50,6 +51,17 @@ fn permits_conform_however_many_there_are() {
     for k in [1, 3, 7] {
         conformance_with::<KMutualExclusion>(&k_mutual_exclusion::Options { k });
     }
+}
+
+/// Over a token it is in the registry.
+#[test]
+fn the_gate_conforms_with_permits_and_over_every_family() {
+    for permits in [1, 2, 3] {
+        conformance_with::<SharedByToken>(&gate::Options { permits: Some(permits), inner: () });
+    }
+    lockkeeper_lab::conformance::<Gate<Centralized>>();
+    lockkeeper_lab::conformance::<Gate<RicartAgrawala>>();
+    lockkeeper_lab::conformance::<Gate<Maekawa>>();
 }
 
 /// The cases must be such that all that can be inside together once is, and no more.

@@ -110,7 +110,7 @@ impl Cluster {
 }
 
 fn name(number: usize) -> LockName {
-    LockName::mutex(format!("orders/{number:07}"))
+    LockName::new(format!("orders/{number:07}"))
 }
 
 /// The time that this program has had of its core, where the system tells it: others may want the core too.

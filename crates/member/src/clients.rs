@@ -4,9 +4,9 @@ use crate::lock::Waiter;
 use crate::member::{Due, Member, Message};
 use crate::session::{Session, Stage};
 use crate::table::LockId;
-use crate::{Acquisition, Birth, Ended, Flaw, Out, SessionId, ToClient, ToMember, Wish};
+use crate::{Acquisition, Birth, Claim, Ended, Flaw, Out, SessionId, ToClient, ToMember, Wish};
 use alloc::vec::Vec;
-use lockkeeper_core::{Mode, MutualExclusion};
+use lockkeeper_core::MutualExclusion;
 
 impl<P: MutualExclusion> Member<P> {
     pub(crate) fn client(&mut self, now: u64, id: SessionId, said: ToMember, out: &mut Out<Message<P>>) {
@@ -76,7 +76,7 @@ impl<P: MutualExclusion> Member<P> {
         if self.leave.is_some() {
             return self.over(acquisition, Ended::Leaving, out);
         }
-        let impossible = !wish.lock.kind.sharing().knows(wish.mode) || wish.tag.is_too_long();
+        let impossible = !wish.claim.is_possible() || wish.tag.is_too_long();
         if impossible || !self.has_room_for(&wish.lock) {
             return self.over(acquisition, Ended::Refused, out);
         }
@@ -84,7 +84,9 @@ impl<P: MutualExclusion> Member<P> {
             return;
         }
         let id = self.locks.entry(&wish.lock);
-        if wish.patience_ns == Some(0) && (self.running().is_none() || self.locks.get(id).is_busy()) {
+        let active = &self.locks.get(id).active;
+        let waits = active.as_ref().is_some_and(|active| active.is_in_the_way_of(wish.claim));
+        if wish.patience_ns == Some(0) && (waits || self.running().is_none()) {
             return self.over(acquisition, Ended::TimedOut, out);
         }
         self.order += 1;
@@ -92,7 +94,7 @@ impl<P: MutualExclusion> Member<P> {
         self.set(acquisition, Stage::Waiting(id));
         self.locks.activate(id).queue.push_back(Waiter {
             acquisition,
-            mode: wish.mode,
+            claim: wish.claim,
             patience_until_ns,
             longest_hold_ns: wish.longest_hold_ns,
             tag: wish.tag,
@@ -128,7 +130,7 @@ impl<P: MutualExclusion> Member<P> {
         let Some(active) = &mut self.locks.get_mut(id).active else { return false };
         let hold = active.holds.iter_mut().find(|hold| {
             let own = hold.acquisitions().any(|held| held.session == session);
-            own && hold.revoked_until_ns.is_none() && (hold.mode == wish.mode || hold.mode == Mode::Exclusive)
+            own && hold.revoked_until_ns.is_none() && [Claim::Alone, wish.claim].contains(&hold.claim)
         });
         let Some(hold) = hold else { return false };
         hold.again.push(acquisition);

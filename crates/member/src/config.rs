@@ -38,8 +38,7 @@ pub struct Config {
     pub part_bytes: usize,
     /// The largest clock of a fence; at this, the lock waits for a new view.
     pub largest_clock: u64,
-    /// The most locks that a member knows in one view, a semaphore counted once for each permit: a bound on its memory. Further
-    /// ones are refused.
+    /// The most locks that a member knows in one view: a bound on its memory. Further ones are refused.
     pub most_locks: usize,
     /// Wrong on purpose, for the lab's tests.
     pub flaw: Option<Flaw>,

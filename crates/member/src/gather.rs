@@ -108,7 +108,7 @@ impl Gather {
             let held = move |held: &Holding| Held {
                 lock: held.lock.clone(),
                 node,
-                mode: held.mode,
+                claim: held.claim,
                 units: held.units,
             };
             reporting.holds.items.iter().map(held).collect::<Vec<_>>()

@@ -5,10 +5,9 @@
 
 use crate::member::{Member, Message};
 use crate::{Body, Fence, Frame, LockMessage, LockName, Node, Packet, Renewal, Tag, View, Words};
-use lockkeeper_core::algorithms::k_mutual_exclusion::KMutualExclusion;
-use lockkeeper_core::algorithms::readers_writers::ReadersWriters;
+use lockkeeper_core::algorithms::gate::Gate;
 use lockkeeper_core::mutex::LARGEST_NUMBER;
-use lockkeeper_core::{Mode, MutualExclusion};
+use lockkeeper_core::{Claim, MutualExclusion};
 
 /// The longest owner, and the longest purpose, in bytes.
 pub const LONGEST_TAG: usize = 1024;
@@ -56,10 +55,10 @@ impl<P: MutualExclusion> Member<P> {
             }
             Body::Freeze { view, .. } => self.check_view(view),
             Body::Report { part, .. } => {
-                part.items.iter().try_for_each(|held| check_hold(&held.lock, held.mode, held.units))
+                part.items.iter().try_for_each(|held| check_hold(&held.lock, held.claim, held.units))
             }
             Body::Start { part, .. } => {
-                part.items.iter().try_for_each(|held| check_hold(&held.lock, held.mode, held.units))
+                part.items.iter().try_for_each(|held| check_hold(&held.lock, held.claim, held.units))
             }
             Body::Link { packet: Packet { payload: Some((_, message)), .. }, .. } => {
                 check_message::<P>(message)
@@ -97,13 +96,8 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
-    /// Whether a message of a lock's algorithm comes from a site of its sender, in the present view.
-    pub(crate) fn check_lock_message(&self, sender: Node, message: &LockMessage<Message<P>>) -> Verdict {
-        let slots = crate::instance::slots(message.lock.kind);
-        let place = self.running().and_then(|view| view.site(sender));
-        if place.is_none_or(|place| place.index() != message.from.index() / slots) {
-            return Err("a message in the name of another member's site");
-        }
+    /// Whether a message of a lock's algorithm can be taken in the present view.
+    pub(crate) fn check_lock_message(&self, message: &LockMessage<Message<P>>) -> Verdict {
         if !self.has_room_for(&message.lock) {
             return Err("a message of one more lock than can be remembered");
         }
@@ -116,12 +110,17 @@ impl<P: MutualExclusion> Member<P> {
     }
 }
 
-fn check_hold(lock: &LockName, mode: Mode, units: u32) -> Verdict {
-    if !lock.is_served() || !lock.kind.sharing().knows(mode) {
+fn check_hold(lock: &LockName, claim: Claim, units: u32) -> Verdict {
+    if !lock.is_served() || !claim.is_possible() {
         return Err("a hold of a lock that cannot be");
     }
-    if units == 0 || units as usize > crate::instance::slots(lock.kind) {
-        return Err("a hold of more permits than there are");
+    let most = match claim {
+        Claim::Alone => 1,
+        Claim::Shared => u32::MAX / 2,
+        Claim::Permit(permits) => permits,
+    };
+    if units == 0 || units > most {
+        return Err("more holds of a lock than there can be");
     }
     Ok(())
 }
@@ -131,15 +130,10 @@ fn check_message<P: MutualExclusion>(message: &LockMessage<Message<P>>) -> Verdi
     if !message.lock.is_served() || message.clock > LARGEST_NUMBER {
         return Err("a message of a lock that cannot be");
     }
-    let most = MOST_MEMBERS * crate::instance::slots(message.lock.kind);
-    if message.from.index() >= most || message.to.index() >= most {
-        return Err("a message of a site that cannot be");
+    match &message.words {
+        Words::Said(words) if !Gate::<P>::plausible(words, MOST_MEMBERS) => {
+            Err("a message that no site can have sent")
+        }
+        Words::Said(_) | Words::Wake => Ok(()),
     }
-    let plausible = match &message.words {
-        Words::Mutex(words) => P::plausible(words, most),
-        Words::ReadersWriters(words) => ReadersWriters::plausible(words, most),
-        Words::Semaphore(words) => KMutualExclusion::plausible(words, most),
-        Words::Wake => true,
-    };
-    if plausible { Ok(()) } else { Err("a message that no site can have sent") }
 }

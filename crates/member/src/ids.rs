@@ -2,7 +2,6 @@
 
 use alloc::sync::Arc;
 use core::fmt;
-use lockkeeper_core::Sharing;
 use serde::{Deserialize, Serialize};
 
 /// A member's number, the same over all its restarts.
@@ -62,55 +61,25 @@ impl fmt::Display for Acquisition {
     }
 }
 
-/// What kind of lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub enum Kind {
-    /// One holder, by the cluster's algorithm.
-    Mutex,
-    /// One writer or several readers.
-    ReadersWriters,
-    /// So many permits.
-    Semaphore(u32),
-}
-
-impl Kind {
-    /// Who may hold it together.
-    pub fn sharing(self) -> Sharing {
-        match self {
-            Self::Mutex => Sharing::Mutex,
-            Self::ReadersWriters => Sharing::ReadersWriters,
-            Self::Semaphore(permits) => Sharing::Semaphore(permits as usize),
-        }
-    }
-}
-
-/// A lock. Its kind is part of its name, so that no two members can take one name for two kinds of lock.
+/// A lock. One name is one lock, however it is wanted: alone, shared, or by permits.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LockName {
-    /// What kind.
-    pub kind: Kind,
     /// What people call it. Shared: a lock is named in every message.
     pub name: Arc<str>,
 }
 
 impl LockName {
-    /// The mutex of that name.
-    pub fn mutex(name: impl Into<Arc<str>>) -> Self {
-        Self { kind: Kind::Mutex, name: name.into() }
+    /// The lock of that name.
+    pub fn new(name: impl Into<Arc<str>>) -> Self {
+        Self { name: name.into() }
     }
 
     /// The longest name, in bytes.
     pub const LONGEST: usize = 1024;
-    /// The most permits of a semaphore: a member plays a site for each, and each of these knows of all others.
-    pub const MOST_PERMITS: u32 = 256;
 
-    /// Whether a member serves such a lock: names and permits have limits.
+    /// Whether a member serves such a lock: names have limits.
     pub fn is_served(&self) -> bool {
-        let permits = match self.kind {
-            Kind::Mutex | Kind::ReadersWriters => 1,
-            Kind::Semaphore(permits) => permits,
-        };
-        self.name.len() <= Self::LONGEST && (1..=Self::MOST_PERMITS).contains(&permits)
+        self.name.len() <= Self::LONGEST
     }
 
     /// The member, by its place in the view, that has the first token or is asked first: by hash (FNV-1a) of the name.
@@ -124,10 +93,6 @@ impl LockName {
 
 impl fmt::Display for LockName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.kind {
-            Kind::Mutex => write!(f, "{}", self.name),
-            Kind::ReadersWriters => write!(f, "{} (readers-writers)", self.name),
-            Kind::Semaphore(permits) => write!(f, "{} (semaphore of {permits})", self.name),
-        }
+        f.write_str(&self.name)
     }
 }

@@ -15,7 +15,7 @@
 //! | `leave` | a planned leave, which nobody waits for |
 //! | `link` | exactly once and in order between two members of a view |
 //! | [`parts`] | long lists in short frames |
-//! | `lock`, `locks`, `instance` | one lock at one member: local queue, holds, the algorithm's sites |
+//! | `lock`, `locks`, `instance` | one lock at one member: local queue, holds, the algorithm's site |
 //! | `table` | all locks of a view, by name |
 //! | `session`, `clients` | a client's session at its member |
 //! | `guard` | what another member says is looked at before it is believed |
@@ -57,8 +57,9 @@ pub use config::Config;
 pub use fence::Fence;
 pub use flaws::Flaw;
 pub use guard::{LONGEST_TAG, MOST_MEMBERS};
-pub use ids::{Acquisition, Kind, LockName, MemberId, Node, SessionId};
+pub use ids::{Acquisition, LockName, MemberId, Node, SessionId};
 pub use link::Packet;
+pub use lockkeeper_core::Claim;
 pub use member::Member;
 pub use messages::*;
 pub use parts::Part;

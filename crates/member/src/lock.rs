@@ -1,17 +1,17 @@
 //! One named lock at one member: its instance in the present view, its local queue, its local holds.
 
-use crate::instance::{Instance, Play, Sent, slots};
+use crate::instance::{Instance, Play, Sent};
 use crate::{Acquisition, Fence, LockName, Tag, Words};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use lockkeeper_core::{Ask, Mode, MutualExclusion};
+use lockkeeper_core::{Claim, MutualExclusion, SiteId};
 
 /// Somebody at this member who waits.
 #[derive(Clone, Debug)]
 pub(crate) struct Waiter {
     pub acquisition: Acquisition,
-    pub mode: Mode,
+    pub claim: Claim,
     pub patience_until_ns: Option<u64>,
     pub longest_hold_ns: Option<u64>,
     pub tag: Tag,
@@ -27,8 +27,7 @@ pub(crate) struct Hold {
     pub acquisition: Option<Acquisition>,
     /// Further ones, where a session holds it several times.
     pub again: Vec<Acquisition>,
-    pub slot: usize,
-    pub mode: Mode,
+    pub claim: Claim,
     pub fence: Option<Fence>,
     pub tag: Tag,
     pub since_ns: u64,
@@ -57,15 +56,6 @@ impl Hold {
     }
 }
 
-/// Where one of this member's sites stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Slot {
-    Idle,
-    Asked(Mode),
-    /// Inside; the stamp of the entry if nobody has used it yet.
-    Inside(Mode, Option<u64>),
-}
-
 /// A grant to be told to a client.
 #[derive(Clone, Debug)]
 pub(crate) struct Grant {
@@ -80,8 +70,8 @@ pub(crate) struct Grant {
 pub(crate) struct Wants<M> {
     pub grants: Vec<Grant>,
     pub sends: Vec<Sent<Words<M>>>,
-    /// Which slots the algorithm has let in, with their stamps.
-    pub entered: Vec<(usize, u64)>,
+    /// The algorithm has let this member in; the stamp of the entry.
+    pub entered: Option<u64>,
     /// Somebody could be let in if the lease ran.
     pub parked: bool,
     /// Nobody can be let in in this epoch any more.
@@ -90,8 +80,7 @@ pub(crate) struct Wants<M> {
 
 impl<M> Default for Wants<M> {
     fn default() -> Self {
-        let (grants, sends, entered) = (Vec::new(), Vec::new(), Vec::new());
-        Self { grants, sends, entered, parked: false, clock_full: false }
+        Self { grants: Vec::new(), sends: Vec::new(), entered: None, parked: false, clock_full: false }
     }
 }
 
@@ -118,7 +107,12 @@ pub(crate) struct Lock<P: MutualExclusion> {
 /// What somebody at this member has to do with a lock.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Active {
-    slots: Vec<Slot>,
+    /// What the algorithm was asked for and has not answered yet.
+    asked: Option<Claim>,
+    /// How this member is inside, as the algorithm takes it, and how often.
+    inside: Option<(Claim, u32)>,
+    /// The stamp of the last of these entries, if nobody has used it yet.
+    fresh: Option<u64>,
     pub queue: VecDeque<Waiter>,
     pub holds: Vec<Hold>,
     /// Local entries since the last one that came from the algorithm.
@@ -130,23 +124,32 @@ pub(crate) struct Active {
 impl Active {
     /// Whether nobody here has anything to do with the lock.
     pub fn is_at_rest(&self) -> bool {
-        !self.is_busy() && self.slots.iter().all(|slot| *slot == Slot::Idle)
+        !self.is_busy() && self.asked.is_none() && self.inside.is_none()
     }
 
-    /// Whether a new wish would not be the first in line.
+    /// Whether somebody here holds the lock or waits for it.
     pub fn is_busy(&self) -> bool {
         !self.queue.is_empty() || !self.holds.is_empty()
     }
 
-    /// What this lock adds to the report: mode and units.
-    pub fn held(&self) -> Option<(Mode, u32)> {
-        let mode = self.holds.iter().map(|hold| hold.mode).min()?;
-        let units = if self.slots.len() == 1 { 1 } else { self.holds.len() as u32 };
-        Some((mode, units))
+    /// Whether such a claim would have to wait for somebody here.
+    pub fn is_in_the_way_of(&self, claim: Claim) -> bool {
+        !self.queue.is_empty() || self.holds.iter().any(|hold| hold.claim.conflicts(claim))
+    }
+
+    /// What this lock adds to the report: how, and how many. Those who are inside together are so in the same way.
+    pub fn held(&self) -> Option<(Claim, u32)> {
+        let claim = self.holds.first()?.claim;
+        Some((claim, self.holds.len() as u32))
     }
 
     pub fn hold_mut(&mut self, acquisition: Acquisition) -> Option<&mut Hold> {
         self.holds.iter_mut().find(|hold| hold.is_of(acquisition))
+    }
+
+    /// An entry that nobody uses any more, or yet.
+    fn unused(&self) -> Option<(Claim, u32)> {
+        self.inside.filter(|&(_, count)| count as usize > self.holds.len())
     }
 }
 
@@ -160,147 +163,101 @@ impl<P: MutualExclusion> Lock<P> {
     }
 
     /// Gives it a queue and holds: empty ones, or those of the view before.
-    pub fn activate(&mut self, mut active: Box<Active>) {
-        active.slots.clear();
-        active.slots.resize(slots(self.name.kind), Slot::Idle);
+    pub fn activate(&mut self, active: Box<Active>) {
+        let active = self.active.insert(active);
+        active.asked = None;
+        active.inside = None;
+        active.fresh = None;
         active.in_a_row = 0;
-        self.active = Some(active);
     }
 
-    /// Begins the instance of a view, with this member's own holds inside, which it is given so many of.
-    pub fn start(&mut self, own: Option<(Mode, u32)>, play: &mut Play<P>, wants: &mut Wants<P::Message>) {
+    /// Begins the instance of a view, with this member inside so often.
+    pub fn start(&mut self, own: Option<(Claim, u32)>, play: &mut Play<P>, wants: &mut Wants<P::Message>) {
         if let Some(active) = &mut self.active {
-            let one_slot = active.slots.len() == 1;
-            for (number, hold) in active.holds.iter_mut().enumerate() {
-                hold.slot = if one_slot { 0 } else { number };
-            }
-            if let Some((mode, units)) = own {
-                let units = (units as usize).min(active.slots.len());
-                active.slots[..units].fill(Slot::Inside(mode, None));
-            }
+            active.inside = own;
         }
         self.instance = Some(Instance::start(&self.name, play, wants));
-        self.take_entered(wants);
     }
 
     /// Tells whether the message made sense.
     pub fn message(
         &mut self,
-        sent: Sent<Words<P::Message>>,
+        from: SiteId,
+        clock: u64,
+        words: Words<P::Message>,
         play: &mut Play<P>,
         wants: &mut Wants<P::Message>,
     ) -> bool {
-        let taken = self.instance.as_mut().is_none_or(|instance| instance.message(sent, play, wants));
+        let taken = match (&mut self.instance, words) {
+            (Some(instance), Words::Said(message)) => instance.message(from, clock, message, play, wants),
+            // What was to be done is done: there is an instance.
+            _ => true,
+        };
         self.take_entered(wants);
         taken
     }
 
     fn take_entered(&mut self, wants: &mut Wants<P::Message>) {
-        for (slot, stamp) in wants.entered.drain(..) {
-            if let Some(active) = &mut self.active
-                && let Slot::Asked(mode) = active.slots[slot]
-            {
-                active.slots[slot] = Slot::Inside(mode, Some(stamp));
-                active.in_a_row = 0;
-            }
+        let entered = wants.entered.take();
+        if let Some(active) = &mut self.active
+            && entered.is_some()
+            && let Some(claim) = active.asked.take()
+        {
+            active.inside = Some((claim, active.inside.map_or(1, |(_, count)| count + 1)));
+            active.fresh = entered;
+            active.in_a_row = 0;
         }
-    }
-
-    fn input(&mut self, slot: usize, ask: Ask, play: &mut Play<P>, wants: &mut Wants<P::Message>) {
-        let instance = self.instance.as_mut().expect("whoever is looked after has an instance");
-        instance.input(slot, ask, play, wants);
-        self.take_entered(wants);
     }
 
     /// Lets in whoever can be let in, leaves where nobody is left, asks for whoever waits: until there is nothing to do.
     pub fn look_after(&mut self, rules: Rules, play: &mut Play<P>, wants: &mut Wants<P::Message>) {
-        loop {
-            let mut changed = false;
-            let mut slot = 0;
-            while let Some(active) = &self.active
-                && let Some(&standing) = active.slots.get(slot)
-                && self.instance.is_some()
-            {
-                changed |= match standing {
-                    Slot::Inside(mode, fresh) => self.serve(slot, mode, fresh, rules, play, wants),
-                    Slot::Asked(_) => false,
-                    Slot::Idle => self.ask(slot, play, wants),
-                };
-                slot += 1;
-            }
-            if !changed {
-                return;
-            }
-        }
+        while self.go_on(rules, play, wants) {}
     }
 
-    /// Asks for the first waiter for whom nobody has asked yet.
-    fn ask(&mut self, slot: usize, play: &mut Play<P>, wants: &mut Wants<P::Message>) -> bool {
-        let Some(active) = &mut self.active else { return false };
-        let asked = active.slots.iter().filter(|slot| matches!(slot, Slot::Asked(_))).count();
-        let Some(mode) = active.queue.get(asked).map(|waiter| waiter.mode) else { return false };
-        active.slots[slot] = Slot::Asked(mode);
-        self.input(slot, Ask::Request(mode), play, wants);
+    /// One of these; tells whether something was to be done.
+    fn go_on(&mut self, rules: Rules, play: &mut Play<P>, wants: &mut Wants<P::Message>) -> bool {
+        let (Some(active), Some(instance)) = (&mut self.active, &mut self.instance) else { return false };
+        let first = active.queue.front().map(|waiter| waiter.claim);
+        if let Some((claim, count)) = active.unused() {
+            // Alone, one can follow another without the algorithm, for a while: others cannot know that they wait.
+            let follows = claim == Claim::Alone && active.in_a_row < rules.local_in_a_row;
+            if first == Some(claim) && (active.fresh.is_some() || follows) {
+                return self.let_in(rules, wants);
+            }
+            active.fresh = None;
+            active.inside = (count > 1).then_some((claim, count - 1));
+            instance.release(claim, play, wants);
+            self.take_entered(wants);
+            return true;
+        }
+        let Some(claim) = first else { return false };
+        let alone = active.inside.is_some_and(|(claim, _)| claim == Claim::Alone);
+        if alone || active.asked.is_some() {
+            return false;
+        }
+        active.asked = Some(claim);
+        instance.request(claim, play, wants);
+        self.take_entered(wants);
         true
     }
 
-    /// A slot that is inside: lets the next one in, or leaves.
-    fn serve(
-        &mut self,
-        slot: usize,
-        mode: Mode,
-        fresh: Option<u64>,
-        rules: Rules,
-        play: &mut Play<P>,
-        wants: &mut Wants<P::Message>,
-    ) -> bool {
-        let Some(active) = &mut self.active else { return false };
-        let used = active.holds.iter().filter(|hold| hold.slot == slot);
-        let (empty, shared) =
-            used.fold((true, true), |(_, shared), hold| (false, shared && hold.mode == Mode::Shared));
-        let front = active.queue.front().map(|waiter| waiter.mode);
-        let fits = match front {
-            None => false,
-            Some(Mode::Shared) => {
-                (empty || shared) && (mode == Mode::Shared || self.name.kind.sharing().knows(Mode::Shared))
-            }
-            Some(Mode::Exclusive) => empty && mode == Mode::Exclusive,
-        };
-        if fits && (fresh.is_some() || active.in_a_row < rules.local_in_a_row) {
-            return self.let_in(slot, mode, fresh, rules, wants);
-        }
-        if empty {
-            active.slots[slot] = Slot::Idle;
-            self.input(slot, Ask::Release, play, wants);
-        }
-        empty
-    }
-
-    fn let_in(
-        &mut self,
-        slot: usize,
-        mode: Mode,
-        fresh: Option<u64>,
-        rules: Rules,
-        wants: &mut Wants<P::Message>,
-    ) -> bool {
+    /// The first in line gets the entry that nobody uses.
+    fn let_in(&mut self, rules: Rules, wants: &mut Wants<P::Message>) -> bool {
         let (Some(active), Some(instance)) = (&mut self.active, &mut self.instance) else { return false };
         if !rules.lease_runs {
             wants.parked = true;
             return false;
         }
-        let clock = fresh.unwrap_or_else(|| instance.stamp(slot));
+        let clock = active.fresh.unwrap_or_else(|| instance.stamp());
         let fence = (clock <= rules.largest_clock).then(|| Fence::new(rules.epoch, clock)).flatten();
         let Some(fence) = fence else {
             wants.clock_full = true;
             return false;
         };
         let Some(waiter) = active.queue.pop_front() else { return false };
-        active.slots[slot] = Slot::Inside(mode, None);
+        active.fresh = None;
         active.in_a_row = active.in_a_row.saturating_add(1);
-        // A permit says nothing about the other permits: it has no fence.
-        let conflicts = self.name.kind.sharing().conflict(Mode::Exclusive, Mode::Exclusive);
-        let fence = conflicts.then_some(fence);
+        let fence = waiter.claim.has_fence().then_some(fence);
         let acquisition = waiter.acquisition;
         let longest_until_ns = waiter.longest_hold_ns.map(|longest| rules.now.saturating_add(longest));
         let patience_until_ns = waiter.patience_until_ns;
@@ -308,8 +265,7 @@ impl<P: MutualExclusion> Lock<P> {
         active.holds.push(Hold {
             acquisition: Some(acquisition),
             again: Vec::new(),
-            slot,
-            mode: waiter.mode,
+            claim: waiter.claim,
             fence,
             tag: waiter.tag,
             since_ns: rules.now,

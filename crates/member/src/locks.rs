@@ -6,7 +6,7 @@ use crate::lock::Rules;
 use crate::member::{Due, Member, Message};
 use crate::session::Stage;
 use crate::table::LockId;
-use crate::{Body, Flaw, Kind, LockMessage, Node, Note, Out, ToClient, Words};
+use crate::{Body, Claim, Flaw, LockMessage, Node, Note, Out, ToClient, Words};
 use alloc::vec::Vec;
 use lockkeeper_core::{MutualExclusion, SiteId};
 
@@ -18,26 +18,29 @@ impl<P: MutualExclusion> Member<P> {
             return;
         }
         let Some(view) = self.running() else { return };
-        let at = |node| view.site(node).map(SiteId::index);
         let holders = self.locks.holders_at_start(id);
         let mut holders: Vec<_> =
-            holders.filter_map(|held| Some((at(held.node)?, held.mode, held.units))).collect();
+            holders.filter_map(|held| Some((view.site(held.node)?, held.claim, held.units))).collect();
         holders.sort_unstable();
         let Some(play) = &mut self.play else { return };
-        let lock = self.locks.get_mut(id);
-        let held = lock.active.as_ref().is_some_and(|active| !active.holds.is_empty());
+        let active = &self.locks.get(id).active;
+        let held = active.as_ref().is_some_and(|active| !active.holds.is_empty());
         if self.config.has(Flaw::ReportChanges) && !held {
-            holders.retain(|&(at, _, _)| at != play.place);
+            holders.retain(|&(site, ..)| site != play.me());
         }
-        let own_hold = holders.iter().find(|&&(at, _, _)| at == play.place);
-        let (own_hold, free) = (own_hold.map(|&(_, mode, units)| (mode, units)), holders.is_empty());
+        let own_hold = holders.iter().find(|&&(site, ..)| site == play.me());
+        let own_hold = own_hold.map(|&(_, claim, units)| (claim, units));
+        if own_hold.is_some() {
+            self.locks.activate(id);
+        }
+        let token_at_home = holders.iter().all(|&(_, claim, _)| claim != Claim::Alone);
         play.holders = holders;
+        let lock = self.locks.get_mut(id);
         lock.start(own_hold, play, &mut self.wants);
         // A token that travels unasked is not asked for: its home must be told that it is wanted.
         let home = lock.name.home(play.members);
-        if own && P::ABOUT.perpetual && lock.name.kind == Kind::Mutex && home != play.place && free {
-            let (from, to) = (SiteId::new(play.place), SiteId::new(home));
-            self.wants.sends.push(Sent { from, to, clock: 0, words: Words::Wake });
+        if own && P::ABOUT.perpetual && home != play.place && token_at_home {
+            self.wants.sends.push(Sent { to: SiteId::new(home), clock: 0, words: Words::Wake });
         }
     }
 
@@ -72,7 +75,7 @@ impl<P: MutualExclusion> Member<P> {
         message: LockMessage<Message<P>>,
         out: &mut Out<Message<P>>,
     ) {
-        match self.check_lock_message(sender, &message) {
+        match self.check_lock_message(&message) {
             Ok(()) => self.deliver(now, sender, message, out),
             Err(why) => out.notes.push(Note::Refused { from: sender, why }),
         }
@@ -85,11 +88,12 @@ impl<P: MutualExclusion> Member<P> {
         message: LockMessage<Message<P>>,
         out: &mut Out<Message<P>>,
     ) {
-        let LockMessage { lock, from, to, clock, words } = message;
+        let LockMessage { lock, clock, words } = message;
+        let Some(from) = self.running().and_then(|view| view.site(sender)) else { return };
         let id = self.locks.entry(&lock);
         self.ensure_instance(id, false);
         let Some(play) = &mut self.play else { return };
-        if !self.locks.get_mut(id).message(Sent { from, to, clock, words }, play, &mut self.wants) {
+        if !self.locks.get_mut(id).message(from, clock, words, play, &mut self.wants) {
             let why = "a message that no correct member can have sent to this lock";
             out.notes.push(Note::Refused { from: sender, why });
         }
@@ -129,12 +133,12 @@ impl<P: MutualExclusion> Member<P> {
         sent: Sent<Words<Message<P>>>,
         out: &mut Out<Message<P>>,
     ) {
-        let Sent { from, to, clock, words } = sent;
+        let Sent { to, clock, words } = sent;
         let lock = self.locks.get(id).name.clone();
         let Some(view) = self.running() else { return };
-        let Some(&node) = view.members.get(to.index() / crate::instance::slots(lock.kind)) else { return };
+        let Some(&node) = view.members.get(to.index()) else { return };
         let epoch = view.epoch;
-        let message = LockMessage { lock, from, to, clock, words };
+        let message = LockMessage { lock, clock, words };
         let link = self.links.entry(node).or_insert_with(|| Link::new(now));
         let packet = link.send(now, message);
         self.send(node, Body::Link { epoch, packet }, out);

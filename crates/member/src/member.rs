@@ -124,7 +124,7 @@ impl<P: MutualExclusion> Member<P> {
             lockkeeper_core::Sharing::Mutex
         ) {
             return Err(alloc::format!(
-                "{} is not a mutex: choose one for the cluster's mutexes; readers-writers locks and semaphores stand beside it",
+                "{} is not a mutex: choose one for the cluster; it serves shared holders and permits, too",
                 P::ABOUT.slug
             ));
         }

@@ -3,8 +3,8 @@
 use crate::{Acquisition, Fence, LockName, MemberId, Node, Packet, Part, SessionId, Table, View};
 use alloc::string::String;
 use alloc::vec::Vec;
-use lockkeeper_core::algorithms::{k_mutual_exclusion, readers_writers};
-use lockkeeper_core::{Mode, SiteId};
+use lockkeeper_core::Claim;
+use lockkeeper_core::algorithms::gate_messages::Message;
 use serde::{Deserialize, Serialize};
 
 /// From one life of a member to another member. `M` is the message of the cluster's algorithm.
@@ -126,8 +126,8 @@ pub struct Holding {
     /// Which.
     pub lock: LockName,
     /// How.
-    pub mode: Mode,
-    /// How many permits of it.
+    pub claim: Claim,
+    /// How many of them.
     pub units: u32,
 }
 
@@ -146,8 +146,8 @@ pub struct Held {
     /// At which member.
     pub node: Node,
     /// How.
-    pub mode: Mode,
-    /// How many permits of it.
+    pub claim: Claim,
+    /// How many of them.
     pub units: u32,
 }
 
@@ -163,25 +163,17 @@ impl Held {
 pub struct LockMessage<M> {
     /// Which lock.
     pub lock: LockName,
-    /// From which site; a member plays several where it can have several permits.
-    pub from: SiteId,
-    /// To which.
-    pub to: SiteId,
     /// The fence clock of the sender.
     pub clock: u64,
-    /// In the words of its algorithm.
+    /// What.
     pub words: Words<M>,
 }
 
-/// The words of the algorithm that serves a kind of lock.
+/// What is said about a lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Words<M> {
-    /// The cluster's own.
-    Mutex(M),
-    /// Readers and writers.
-    ReadersWriters(readers_writers::Message),
-    /// Permits.
-    Semaphore(k_mutual_exclusion::Message),
+    /// By one site of its algorithm to another.
+    Said(Message<M>),
     /// To the home of a lock whose token travels unasked: this lock is in use, send the token off.
     Wake,
 }
@@ -200,8 +192,8 @@ pub struct Tag {
 pub struct Wish {
     /// Which lock.
     pub lock: LockName,
-    /// Alone or shared.
-    pub mode: Mode,
+    /// How.
+    pub claim: Claim,
     /// How long the client is ready to wait; 0 is a try, which succeeds only where no message is needed.
     pub patience_ns: Option<u64>,
     /// After how long the hold is taken back.
@@ -215,8 +207,8 @@ pub struct Wish {
 impl Wish {
     /// For one lock, alone, for as long as it takes.
     pub fn of(lock: LockName) -> Self {
-        let (mode, tag) = (Mode::Exclusive, Tag::default());
-        Self { lock, mode, patience_ns: None, longest_hold_ns: None, reentrant: false, tag }
+        let (claim, tag) = (Claim::Alone, Tag::default());
+        Self { lock, claim, patience_ns: None, longest_hold_ns: None, reentrant: false, tag }
     }
 }
 
@@ -280,7 +272,7 @@ pub enum ToClient {
         birth: Birth,
         /// The number of the acquisition.
         number: u64,
-        /// For the resource; none for a permit of a semaphore, which says nothing about the others.
+        /// For the resource; none for one of several permits, which says nothing about the others.
         fence: Option<Fence>,
     },
     /// The acquisition is over.

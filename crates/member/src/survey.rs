@@ -4,7 +4,7 @@ use crate::member::{Due, Member, Message};
 use crate::{Acquisition, Body, Fence, LockName, Node, Note, Out, SessionId, Tag};
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
-use lockkeeper_core::{Mode, MutualExclusion};
+use lockkeeper_core::{Claim, MutualExclusion};
 use serde::{Deserialize, Serialize};
 
 /// What the clients of one member hold and wait for.
@@ -26,8 +26,8 @@ pub struct LockStatus {
 pub struct Who {
     /// By which acquisition.
     pub acquisition: Acquisition,
-    /// Alone or shared.
-    pub mode: Mode,
+    /// How: alone, shared, or by a permit.
+    pub claim: Claim,
     /// What it said of itself.
     pub tag: Tag,
     /// With which fence, if it holds.
@@ -44,7 +44,7 @@ impl<P: MutualExclusion> Member<P> {
             let held = active.holds.iter().flat_map(|hold| {
                 hold.acquisitions().map(|acquisition| Who {
                     acquisition,
-                    mode: hold.mode,
+                    claim: hold.claim,
                     tag: hold.tag.clone(),
                     fence: hold.fence,
                     for_ns: now.saturating_sub(hold.since_ns),
@@ -52,7 +52,7 @@ impl<P: MutualExclusion> Member<P> {
             });
             let waits = active.queue.iter().map(|waiter| Who {
                 acquisition: waiter.acquisition,
-                mode: waiter.mode,
+                claim: waiter.claim,
                 tag: waiter.tag.clone(),
                 fence: None,
                 for_ns: now.saturating_sub(waiter.since_ns),
@@ -64,9 +64,10 @@ impl<P: MutualExclusion> Member<P> {
         table
     }
 
-    /// Whether somebody here holds the lock or waits for it.
-    pub fn is_busy(&self, lock: &LockName) -> bool {
-        self.locks.find(lock).is_some_and(|id| self.locks.get(id).is_busy())
+    /// Whether such a claim would have to wait for somebody here.
+    pub fn would_wait(&self, lock: &LockName, claim: Claim) -> bool {
+        let active = self.locks.find(lock).and_then(|id| self.locks.get(id).active.as_ref());
+        active.is_some_and(|active| active.is_in_the_way_of(claim))
     }
 
     /// Asks every member of the view.
@@ -187,9 +188,8 @@ fn follow(
     let rows = || tables.iter().flat_map(|(_, table)| table);
     for waits in rows() {
         for waiter in waits.waiters.iter().filter(|who| who.acquisition.session == session) {
-            let sharing = waits.lock.kind.sharing();
             let holders = rows().filter(|row| row.lock == waits.lock).flat_map(|row| &row.holders);
-            for holder in holders.filter(|holder| sharing.compete(holder.mode, waiter.mode)) {
+            for holder in holders.filter(|holder| holder.claim.competes(waiter.claim)) {
                 let (lock, holder) = (waits.lock.clone(), holder.acquisition);
                 chain.push(Because { waiter: waiter.acquisition, lock, holder });
                 follow(tables, holder.session, chain, seen, best);
@@ -207,32 +207,32 @@ mod tests {
 
     fn who(client: u64) -> Who {
         let acquisition = Acquisition { session: SessionId { client, number: 0 }, number: 0 };
-        Who { acquisition, mode: Mode::Exclusive, tag: Tag::default(), fence: None, for_ns: 0 }
+        Who { acquisition, claim: Claim::Alone, tag: Tag::default(), fence: None, for_ns: 0 }
     }
 
     fn row(name: &str, holders: &[u64], waiters: &[u64]) -> LockStatus {
         let all = |clients: &[u64]| clients.iter().map(|&client| who(client)).collect();
-        LockStatus { lock: LockName::mutex(name), holders: all(holders), waiters: all(waiters) }
+        LockStatus { lock: LockName::new(name), holders: all(holders), waiters: all(waiters) }
     }
 
     #[test]
     fn waiters_of_all_members_stand_in_one_line_and_none_overtakes_at_its_own() {
         let node = |id| Node { id: MemberId(id), incarnation: 1 };
         let waiting = |client, for_ns| Who { for_ns, ..who(client) };
-        let row = |waiters| LockStatus { lock: LockName::mutex("a"), holders: vec![], waiters };
+        let row = |waiters| LockStatus { lock: LockName::new("a"), holders: vec![], waiters };
         let tables = [
             (node(1), vec![row(vec![waiting(1, 9), waiting(2, 4)])]),
             (node(2), vec![row(vec![waiting(3, 7), waiting(4, 7)])]),
         ];
-        let line = waiters(&tables, &LockName::mutex("a"));
+        let line = waiters(&tables, &LockName::new("a"));
         let clients: Vec<u64> = line.iter().map(|(_, who)| who.acquisition.session.client).collect();
         assert_eq!(clients, [1, 3, 4, 2]);
-        assert_eq!(waiters(&tables, &LockName::mutex("b")), []);
+        assert_eq!(waiters(&tables, &LockName::new("b")), []);
     }
 
     #[test]
     fn a_table_that_fits_no_frame_is_cut_and_says_so() {
-        let long = LockStatus { lock: LockName::mutex("x".repeat(1000)), holders: vec![], waiters: vec![] };
+        let long = LockStatus { lock: LockName::new("x".repeat(1000)), holders: vec![], waiters: vec![] };
         let (table, left_out) = cut(vec![long; 10_000]);
         assert!(table.len() > 3_000 && left_out > 3_000 && table.len() as u64 + left_out == 10_000);
         assert_eq!(cut(table.clone()), (table, 0));

@@ -1,7 +1,6 @@
 //! The locks that a member knows in one view. The next view has a table of its own, which takes over the locks that somebody here
 //! holds or waits for; so no view change walks through the others.
 
-use crate::instance::slots;
 use crate::lock::{Active, Lock};
 use crate::{Held, LockName};
 use alloc::boxed::Box;
@@ -32,8 +31,6 @@ pub(crate) struct Locks<P: MutualExclusion> {
     hasher: FixedState,
     index: HashTable<LockId>,
     chunks: Vec<Chunk<P>>,
-    /// How many sites this member plays or could play for all of them.
-    slots: usize,
     /// Locks at which somebody here holds, waits, or has asked, in no order that means anything.
     active: Vec<LockId>,
     /// Boxed, as they go from lock to lock.
@@ -50,7 +47,6 @@ impl<P: MutualExclusion> Locks<P> {
             hasher: FixedState::with_seed(seed),
             index: HashTable::new(),
             chunks: Vec::new(),
-            slots: 0,
             active: Vec::new(),
             spare: Vec::new(),
             start_holds: Vec::new(),
@@ -100,15 +96,14 @@ impl<P: MutualExclusion> Locks<P> {
                     self.chunks.push(Vec::with_capacity(size));
                 }
                 self.chunks.last_mut().expect("there is one now").push(Lock::new(name.clone()));
-                self.slots += slots(name.kind);
                 id
             }
         }
     }
 
-    /// Whether the lock is known, or can be, where there are to be so many sites at most.
+    /// Whether the lock is known, or can be, where there are to be so many at most.
     pub fn has_room_for(&self, name: &LockName, most: usize) -> bool {
-        self.slots + slots(name.kind) <= most || self.find(name).is_some()
+        self.index.len() < most || self.find(name).is_some()
     }
 
     /// The lock's queue and holds; made if it was at rest.
@@ -183,7 +178,7 @@ impl<P: MutualExclusion> Locks<P> {
     }
 }
 
-/// Hashed without the length and the kind's many words: names rarely differ in these alone.
+/// Hashed without the length: names rarely differ in that alone.
 struct Key<'a>(&'a LockName);
 
 impl Hash for Key<'_> {

@@ -57,7 +57,7 @@ impl<P: MutualExclusion> Member<P> {
 
     fn report(&self) -> Parted<Holding> {
         let held = self.locks.active().filter_map(|(_, name, active)| {
-            active.held().map(|(mode, units)| Holding { lock: name.clone(), mode, units })
+            active.held().map(|(claim, units)| Holding { lock: name.clone(), claim, units })
         });
         Parted::new(held.collect(), self.config.part_bytes, Holding::bytes)
     }

@@ -1,9 +1,8 @@
 //! A cluster to which nothing happens: every frame arrives at once, every clock is right, the first member leads.
 
-use lockkeeper_core::Mode;
 use lockkeeper_core::algorithms::naimi_trehel::NaimiTrehel;
 use lockkeeper_member::{
-    Acquisition, Config, Ended, Event, Fence, Kind, LockName, Member, MemberId, Node, Note, Out, PortEvent,
+    Acquisition, Claim, Config, Ended, Event, Fence, LockName, Member, MemberId, Node, Note, Out, PortEvent,
     PortRequest, SessionId, Table, ToClient, ToMember, View, Wish, why,
 };
 use std::collections::VecDeque;
@@ -140,7 +139,15 @@ impl Calm {
 }
 
 fn mutex(name: &str) -> Wish {
-    Wish::of(LockName::mutex(name))
+    Wish::of(LockName::new(name))
+}
+
+fn shared(name: &str) -> Wish {
+    Wish { claim: Claim::Shared, ..mutex(name) }
+}
+
+fn permit(name: &str, permits: u32) -> Wish {
+    Wish { claim: Claim::Permit(permits), ..mutex(name) }
 }
 
 #[test]
@@ -216,7 +223,7 @@ fn a_session_may_hold_a_lock_twice_if_it_says_so() {
 fn one_member_can_have_several_permits_and_readers_share() {
     let mut calm = Calm::new(3, |_| {});
     let (a, b) = (calm.session(0, 1), calm.session(1, 2));
-    let seat = Wish::of(LockName { kind: Kind::Semaphore(3), name: "seats".into() });
+    let seat = permit("seats", 3);
     for (member, session, number) in [(0, a, 1), (0, a, 2), (1, b, 1), (1, b, 2)] {
         calm.acquire(member, session, number, &seat);
     }
@@ -225,21 +232,95 @@ fn one_member_can_have_several_permits_and_readers_share() {
     calm.release(0, a, 1);
     assert_eq!(calm.granted(b, 2), Some(None));
 
-    let write = Wish::of(LockName { kind: Kind::ReadersWriters, name: "book".into() });
-    let read = Wish { mode: Mode::Shared, ..write.clone() };
-    calm.acquire(0, a, 11, &read);
-    calm.acquire(1, b, 11, &read);
-    calm.acquire(0, a, 12, &write);
+    calm.acquire(0, a, 11, &shared("book"));
+    calm.acquire(1, b, 11, &shared("book"));
+    calm.acquire(0, a, 12, &mutex("book"));
     assert!(calm.granted(a, 11).is_some() && calm.granted(b, 11).is_some() && calm.granted(a, 12).is_none());
     calm.release(0, a, 11);
     calm.release(1, b, 11);
     assert!(calm.granted(a, 12) > calm.granted(b, 11));
-    calm.acquire(0, a, 13, &Wish { mode: Mode::Shared, ..mutex("m") });
-    assert_eq!(calm.ended(a, 13), Some(Ended::Refused));
-    let permits = |count| Wish::of(LockName { kind: Kind::Semaphore(count), name: "many".into() });
-    for (number, wish) in [(14, permits(0)), (15, permits(u32::MAX)), (16, mutex(&"x".repeat(5_000)))] {
+    for (number, wish) in [(14, permit("p", 0)), (15, permit("p", u32::MAX)), (16, mutex(&"x".repeat(5_000)))]
+    {
         calm.acquire(0, a, number, &wish);
         assert_eq!(calm.ended(a, number), Some(Ended::Refused));
+    }
+    calm.acquire(0, a, 17, &permit("p", Claim::MOST_PERMITS));
+    assert_eq!(calm.granted(a, 17), Some(None), "a permit says nothing about the others");
+}
+
+#[test]
+fn one_name_is_one_lock_however_it_is_wanted() {
+    let mut calm = Calm::new(3, |_| {});
+    let (a, b, c) = (calm.session(0, 1), calm.session(1, 2), calm.session(2, 3));
+    let wishes = [mutex("m"), shared("m"), permit("m", 2), permit("m", 3)];
+    for (number, (first, second)) in
+        wishes.iter().flat_map(|first| wishes.iter().map(move |second| (first, second))).enumerate()
+    {
+        let number = number as u64;
+        for (member, session, wish) in [(0, a, first), (1, b, second), (2, c, second)] {
+            calm.acquire(member, session, number, wish);
+        }
+        let conflict = first.claim.conflicts(second.claim);
+        assert_eq!(calm.granted(b, number).is_none(), conflict, "{first:?}, {second:?}");
+        calm.release(0, a, number);
+        let (of_b, of_a) =
+            (calm.granted(b, number).expect("its turn"), calm.granted(a, number).expect("the first"));
+        assert!(!conflict || of_a.is_none() || of_b.is_none() || of_b > of_a);
+        calm.release(1, b, number);
+        assert!(calm.granted(c, number).is_some());
+        calm.release(2, c, number);
+    }
+}
+
+#[test]
+fn a_member_that_shares_lets_its_clients_in_without_a_message_until_somebody_else_waits() {
+    let mut calm = Calm::new(3, |_| {});
+    let (a, b, c) = (calm.session(0, 1), calm.session(0, 2), calm.session(1, 3));
+    calm.acquire(0, a, 1, &shared("m"));
+    let before = calm.frames;
+    calm.acquire(0, b, 1, &shared("m"));
+    calm.release(0, a, 1);
+    calm.acquire(0, a, 2, &Wish { patience_ns: Some(0), ..shared("m") });
+    assert!(calm.granted(a, 2).is_some() && calm.frames == before);
+    calm.acquire(1, c, 1, &mutex("m"));
+    calm.acquire(0, b, 2, &shared("m"));
+    assert_eq!((calm.granted(c, 1), calm.granted(b, 2)), (None, None), "the writer comes next");
+    calm.release(0, a, 2);
+    calm.release(0, b, 1);
+    assert!(calm.granted(c, 1).is_some() && calm.granted(b, 2).is_none());
+    calm.release(1, c, 1);
+    assert!(calm.granted(b, 2) > calm.granted(c, 1));
+    // A writer of its own comes before readers who come after it.
+    calm.acquire(0, a, 3, &mutex("m"));
+    calm.acquire(0, b, 3, &shared("m"));
+    assert_eq!((calm.granted(a, 3), calm.granted(b, 3)), (None, None));
+    calm.release(0, b, 2);
+    assert!(calm.granted(a, 3).is_some() && calm.granted(b, 3).is_none());
+    calm.release(0, a, 3);
+    assert!(calm.granted(b, 3).is_some());
+}
+
+#[test]
+fn those_who_share_and_those_with_permits_are_still_inside_after_a_view_change() {
+    let mut calm = Calm::new(3, |_| {});
+    let sessions = [calm.session(0, 1), calm.session(1, 2), calm.session(1, 3)];
+    let views = calm.views;
+    for (member, session) in [0, 1, 1].into_iter().zip(sessions) {
+        calm.acquire(member, session, 1, &shared("m"));
+        calm.acquire(member, session, 2, &permit("p", 3));
+    }
+    calm.happens(2, Event::Leave { patience_ns: 0 });
+    calm.wait(2_000);
+    assert!(calm.views > views);
+    for (wish, number) in [(mutex("m"), 1), (permit("p", 3), 2)] {
+        calm.acquire(0, sessions[0], 10 + number, &wish);
+        for (member, session) in [0, 1, 1].into_iter().zip(sessions) {
+            let waits = calm.granted(sessions[0], 10 + number).is_none();
+            // One permit that is given back is enough; of those who share, all must have left.
+            assert_eq!(waits, number == 1 || session == sessions[0], "{wish:?}");
+            calm.release(member, session, number);
+        }
+        assert!(calm.granted(sessions[0], 10 + number).is_some(), "{wish:?}");
     }
 }
 

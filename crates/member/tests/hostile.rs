@@ -4,9 +4,9 @@
 //! lies about a token cannot be caught by another one.
 
 use lockkeeper_core::registry::{self, Visitor};
-use lockkeeper_core::{Mode, MutualExclusion, Protocol};
+use lockkeeper_core::{MutualExclusion, Protocol};
 use lockkeeper_member::{
-    Body, Config, Event, Frame, Kind, LockMessage, LockName, Member, MemberId, Node, Note, Out, PortEvent,
+    Body, Claim, Config, Event, Frame, LockMessage, LockName, Member, MemberId, Node, Note, Out, PortEvent,
     PortRequest, SessionId, Tag, ToMember, Wish,
 };
 use peak_alloc::PeakAlloc;
@@ -167,9 +167,6 @@ impl<P: MutualExclusion> Hostile<P> {
         let bytes = self.damage(bytes);
         if let Ok((mut other, _)) = postcard::take_from_bytes::<LockMessage<Message<P>>>(&bytes) {
             if self.random.below(4) > 0 {
-                (other.from, other.to) = (message.from, message.to);
-            }
-            if self.random.below(4) > 0 {
                 other.lock = message.lock.clone();
             }
             *message = other;
@@ -263,24 +260,23 @@ impl<P: MutualExclusion> Hostile<P> {
     fn client(&mut self, member: usize) {
         let number = self.random.next() % 4;
         let session = SessionId { client: self.random.next() % 4, number: 0 };
-        let kind = match self.random.below(6) {
-            0 => Kind::ReadersWriters,
-            1 => Kind::Semaphore(self.random.below(5) as u32),
-            2 if self.random.below(20) == 0 => Kind::Semaphore(u32::MAX),
-            _ => Kind::Mutex,
+        let claim = match self.random.below(6) {
+            0 | 1 => Claim::Shared,
+            2 => Claim::Permit(self.random.below(5) as u32),
+            3 if self.random.below(20) == 0 => Claim::Permit(u32::MAX),
+            _ => Claim::Alone,
         };
         let name = match self.random.below(200) {
             0 => "x".repeat(100_000),
             other => format!("lock {}", other % 5),
         };
-        let mode = if self.random.below(3) == 0 { Mode::Shared } else { Mode::Exclusive };
         let wish = Wish {
-            mode,
+            claim,
             patience_ns: [None, Some(0), Some(u64::MAX), Some(MS)][self.random.below(4)],
             longest_hold_ns: [None, Some(0), Some(u64::MAX), Some(MS)][self.random.below(4)],
             reentrant: self.random.below(2) == 0,
             tag: Tag::default(),
-            ..Wish::of(LockName { kind, name: name.into() })
+            ..Wish::of(LockName::new(name))
         };
         let number = number + self.now / (500 * MS) * 4;
         let said = match self.random.below(8) {

@@ -70,7 +70,7 @@ fn main() -> std::io::Result<()> {
     };
     save("frame", [tagged(0, &simple), tagged(1, &token), tagged(2, &ring), tagged(3, &pairs)].concat())?;
 
-    let wish = ToMember::Acquire { number: 9, settled: 0, wish: Wish::of(LockName::mutex("9")) };
+    let wish = ToMember::Acquire { number: 9, settled: 0, wish: Wish::of(LockName::new("9")) };
     let client = [ToMember::KeepAlive { sent_ns: 0, first: true, settled: 0 }, wish, ToMember::Release { number: 9 }]
         .map(|said| postcard::to_stdvec(&said).expect("a word is plain data"));
     let mut seeds = Vec::new();

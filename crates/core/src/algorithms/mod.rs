@@ -4,6 +4,8 @@ pub mod bakery_messages;
 pub mod centralized;
 pub mod centralized_failover;
 pub mod failover_messages;
+pub mod gate;
+pub mod gate_messages;
 pub mod k_mutual_exclusion;
 pub mod lamport;
 pub mod lodha_kshemkalyani;

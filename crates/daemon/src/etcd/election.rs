@@ -63,7 +63,12 @@ impl Etcd {
     }
 
     /// Tells of every leader that is seen, and of what it says; not twice, and never of an older one.
-    async fn tell_leaders(self, name: String, mut watch: Watch, leaders: mpsc::Sender<Result<LeaderResponse, Status>>) {
+    async fn tell_leaders(
+        self,
+        name: String,
+        mut watch: Watch,
+        leaders: mpsc::Sender<Result<LeaderResponse, Status>>,
+    ) {
         let mut told = None;
         let mut leader = self.0.leases.holders(&name).await.into_iter().next();
         loop {
@@ -86,7 +91,10 @@ impl Etcd {
 
 #[tonic::async_trait]
 impl Election for Etcd {
-    async fn campaign(&self, request: Request<CampaignRequest>) -> Result<Response<CampaignResponse>, Status> {
+    async fn campaign(
+        &self,
+        request: Request<CampaignRequest>,
+    ) -> Result<Response<CampaignResponse>, Status> {
         let caller = self.caller(request.metadata())?;
         let CampaignRequest { name, lease, value } = request.into_inner();
         let lock = text(name.clone())?;
@@ -101,7 +109,10 @@ impl Election for Etcd {
         Ok(Response::new(CampaignResponse { header: self.header(Some(fence)), leader: Some(leader) }))
     }
 
-    async fn proclaim(&self, request: Request<ProclaimRequest>) -> Result<Response<ProclaimResponse>, Status> {
+    async fn proclaim(
+        &self,
+        request: Request<ProclaimRequest>,
+    ) -> Result<Response<ProclaimResponse>, Status> {
         let caller = self.caller(request.metadata())?;
         let ProclaimRequest { leader, value } = request.into_inner();
         let not_leader = || status(Fault::NotHeld(String::new()));

@@ -110,7 +110,8 @@ impl Lease for Etcd {
             Some(lease) => self.life(&caller, lease, Op::TimeToLive).await?,
             None => None,
         };
-        let mut answer = LeaseTimeToLiveResponse { header: self.header(None), id, ttl: -1, ..Default::default() };
+        let mut answer =
+            LeaseTimeToLiveResponse { header: self.header(None), id, ttl: -1, ..Default::default() };
         if let Some(life) = life {
             answer.ttl = seconds(life.left);
             answer.granted_ttl = seconds(life.ttl);

@@ -10,8 +10,9 @@ mod lock;
 
 use crate::access::{Denied, Permission, Principal};
 use crate::front::Front;
-use crate::leases::{Asker, Fault, Hold, How, LeaseId, Slot, Terms, Wanted, Way};
+use crate::leases::{Asker, Fault, Hold, LeaseId, Slot, Terms, Wanted, Way};
 use axum::Router;
+use lockkeeper_cluster::Claim;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -133,7 +134,7 @@ impl Etcd {
         let wanted = Wanted {
             lock: String::from(name),
             slot: Slot::Only,
-            how: How::Exclusive,
+            claim: Claim::Alone,
             wait: None,
             purpose: String::new(),
             value,
@@ -185,9 +186,7 @@ pub(crate) fn status(fault: Fault) -> Status {
     match fault {
         Fault::NoSuchLease(_) | Fault::LeaseOver(..) => no_such_lease(),
         Fault::LeaseExists(_) => Status::failed_precondition("etcdserver: lease already exists"),
-        Fault::TooLong { .. } => {
-            Status::out_of_range(format!("etcdserver: too large lease TTL: {fault}"))
-        }
+        Fault::TooLong { .. } => Status::out_of_range(format!("etcdserver: too large lease TTL: {fault}")),
         Fault::NotHeld(_) => Status::unknown("election: not leader"),
         Fault::NotYours(_) => Status::permission_denied(format!("etcdserver: permission denied: {fault}")),
         fault => {

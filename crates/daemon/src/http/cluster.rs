@@ -76,7 +76,9 @@ fn trouble(front: &Front) -> Option<String> {
         let trouble = member.voters().trouble.map(|why| format!(": {why}")).unwrap_or_default();
         format!("it is in no view: it starts, or hears too few of the other members{trouble}")
     } else {
-        String::from("its lease has run out: it does not hear the leader, or the leader does not hear a majority")
+        String::from(
+            "its lease has run out: it does not hear the leader, or the leader does not hear a majority",
+        )
     };
     Some(reason)
 }
@@ -84,7 +86,10 @@ fn trouble(front: &Front) -> Option<String> {
 /// All members that are known.
 #[utoipa::path(get, path = "/v1/members", tag = "cluster",
     responses((status = 200, body = [Member]), super::openapi::Refusals))]
-pub(super) async fn members(State(front): State<Arc<Front>>, _caller: Caller) -> Result<Json<Vec<Member>>, Problem> {
+pub(super) async fn members(
+    State(front): State<Arc<Front>>,
+    _caller: Caller,
+) -> Result<Json<Vec<Member>>, Problem> {
     let member = &front.shared.member;
     let (view, voters) = (member.standing().view, member.voters());
     let show = |(id, address)| Member {
@@ -101,7 +106,10 @@ pub(super) async fn members(State(front): State<Arc<Front>>, _caller: Caller) ->
 /// How this member stands.
 #[utoipa::path(get, path = "/v1/status", tag = "cluster",
     responses((status = 200, body = Status), super::openapi::Refusals))]
-pub(super) async fn status(State(front): State<Arc<Front>>, _caller: Caller) -> Result<Json<Status>, Problem> {
+pub(super) async fn status(
+    State(front): State<Arc<Front>>,
+    _caller: Caller,
+) -> Result<Json<Status>, Problem> {
     let member = &front.shared.member;
     let (standing, voters) = (member.standing(), member.voters());
     Ok(Json(Status {

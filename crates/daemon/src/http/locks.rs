@@ -7,12 +7,12 @@ use super::show::{LockState, Why};
 use crate::access::Permission;
 use crate::audit::Entry;
 use crate::front::Front;
-use crate::leases::{Fault, Hold, How, LeaseId, Op, Picture, Reply, Slot, Wanted, Which};
+use crate::leases::{Fault, Hold, LeaseId, Op, Picture, Reply, Slot, Wanted, Which};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{AppendHeaders, IntoResponse};
-use lockkeeper_cluster::{Acquisition, MOST_PERMITS, SessionId};
+use lockkeeper_cluster::{Acquisition, Claim, MOST_PERMITS, SessionId};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,7 +45,7 @@ pub(crate) struct Acquire {
     #[schema(inline)]
     mode: Mode,
     /// Of how many permits, all in all; needed for a permit.
-    #[schema(minimum = 1, maximum = 256)]
+    #[schema(minimum = 1, maximum = 1_048_576)]
     permits: Option<u32>,
     /// How long to wait for it; 0 unless said otherwise.
     #[schema(minimum = 0, maximum = 86_400_000_u64)]
@@ -144,11 +144,13 @@ pub(crate) struct Waiter {
 }
 
 impl Acquire {
-    fn how(&self) -> Result<How, Problem> {
+    fn claim(&self) -> Result<Claim, Problem> {
         match (self.mode, self.permits) {
-            (Mode::Exclusive, None) => Ok(How::Exclusive),
-            (Mode::Shared, None) => Ok(How::Shared),
-            (Mode::Permit, Some(permits)) if (1..=MOST_PERMITS).contains(&permits) => Ok(How::Permit(permits)),
+            (Mode::Exclusive, None) => Ok(Claim::Alone),
+            (Mode::Shared, None) => Ok(Claim::Shared),
+            (Mode::Permit, Some(permits)) if (1..=MOST_PERMITS).contains(&permits) => {
+                Ok(Claim::Permit(permits))
+            }
             (Mode::Permit, _) => Err(Problem::unacceptable(format!(
                 "with the mode `permit`, `permits` says how many there are: 1 to {MOST_PERMITS}"
             ))),
@@ -170,7 +172,7 @@ impl Acquire {
             None => getrandom::u64().unwrap_or_default().to_string(),
         };
         Ok(Wanted {
-            how: self.how()?,
+            claim: self.claim()?,
             lock: name,
             slot: Slot::Request(request),
             wait: Some(Duration::from_millis(wait_ms)),
@@ -196,7 +198,9 @@ pub(super) async fn acquire(
     let wanted = wish.wanted(name, caller.trace.id())?;
     let hold = match wish.session {
         Some(_) if wish.ttl_ms.is_some() || wish.owner.is_some() => {
-            return Err(Problem::unacceptable("a session has a `ttl_ms` and an `owner` already: leave them out"));
+            return Err(Problem::unacceptable(
+                "a session has a `ttl_ms` and an `owner` already: leave them out",
+            ));
         }
         Some(id) => front.leases.acquire(&caller.asker, session(&id)?, wanted).await?,
         None => {

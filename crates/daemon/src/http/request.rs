@@ -98,9 +98,9 @@ impl<T: DeserializeOwned> FromRequestParts<Arc<Front>> for Asked<T> {
 
     async fn from_request_parts(parts: &mut Parts, front: &Arc<Front>) -> Result<Self, Problem> {
         let query: Result<Query<T>, QueryRejection> = Query::from_request_parts(parts, front).await;
-        query.map(|Query(query)| Self(query)).map_err(|error| {
-            Problem::new(StatusCode::BAD_REQUEST, "bad_query", error.body_text())
-        })
+        query
+            .map(|Query(query)| Self(query))
+            .map_err(|error| Problem::new(StatusCode::BAD_REQUEST, "bad_query", error.body_text()))
     }
 }
 

@@ -64,7 +64,12 @@ impl Accept for tokio::net::TcpListener {
 }
 
 /// Serves everybody who comes, until `stop` resolves; then those who are being answered are let finish, for a moment.
-pub async fn serve(mut listener: impl Accept, router: Router, front: Arc<Front>, stop: impl Future<Output = ()>) {
+pub async fn serve(
+    mut listener: impl Accept,
+    router: Router,
+    front: Arc<Front>,
+    stop: impl Future<Output = ()>,
+) {
     let places = Arc::new(Semaphore::new(front.shared.limits.connections.min(Semaphore::MAX_PERMITS)));
     let stopping = GracefulShutdown::new();
     tokio::pin!(stop);
@@ -155,7 +160,10 @@ impl Service<Request<Incoming>> for Greeting {
     type Error = std::convert::Infallible;
     type Future = <Router as Service<Request<Incoming>>>::Future;
 
-    fn poll_ready(&mut self, context: &mut std::task::Context<'_>) -> std::task::Poll<Result<(), Self::Error>> {
+    fn poll_ready(
+        &mut self,
+        context: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Result<(), Self::Error>> {
         <Router as Service<Request<Incoming>>>::poll_ready(&mut self.router, context)
     }
 

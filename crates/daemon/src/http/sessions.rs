@@ -74,7 +74,9 @@ pub(super) fn milliseconds(time: Duration) -> u64 {
 pub(super) fn terms(caller: &Caller, ttl_ms: Option<u64>, owner: Option<String>) -> Result<Terms, Problem> {
     let ttl_ms = ttl_ms.unwrap_or(DEFAULT_TTL_MS);
     if ttl_ms < LEAST_TTL_MS {
-        return Err(Problem::unacceptable(format!("`ttl_ms` is {ttl_ms}: at least {LEAST_TTL_MS} is needed")));
+        return Err(Problem::unacceptable(format!(
+            "`ttl_ms` is {ttl_ms}: at least {LEAST_TTL_MS} is needed"
+        )));
     }
     let owner = text("owner", owner)?;
     let owner = if owner.is_empty() { caller.asker.who.clone() } else { owner };

@@ -2,7 +2,7 @@
 
 use super::sessions::milliseconds;
 use crate::leases::At;
-use lockkeeper_core::Mode;
+use lockkeeper_cluster::Claim;
 use serde::Serialize;
 use std::time::Duration;
 use utoipa::ToSchema;
@@ -25,9 +25,12 @@ pub(crate) struct Party {
     acquisition: String,
     /// By way of which member.
     member: u32,
-    /// Alone, as one of several who have permits, or shared.
+    /// `exclusive`, `shared` or `permit`.
     #[schema(value_type = String, example = "exclusive")]
     mode: &'static str,
+    /// Of how many permits, if it is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    permits: Option<u32>,
     /// What it said of itself.
     owner: String,
     /// What it said that it is for.
@@ -44,10 +47,12 @@ impl Party {
         Self {
             acquisition: who.acquisition.to_string(),
             member: node.id.0,
-            mode: match who.mode {
-                Mode::Exclusive => "exclusive",
-                Mode::Shared => "shared",
+            mode: match who.claim {
+                Claim::Alone => "exclusive",
+                Claim::Shared => "shared",
+                Claim::Permit(_) => "permit",
             },
+            permits: if let Claim::Permit(permits) = who.claim { Some(permits) } else { None },
             owner: who.tag.owner.clone(),
             purpose: who.tag.purpose.clone(),
             fence: who.fence.map(|fence| fence.number()),

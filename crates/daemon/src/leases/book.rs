@@ -2,9 +2,7 @@
 
 use super::id::LeaseId;
 use super::lease::{Entry, Lease, Phase};
-use super::words::{
-    Asker, Fault, Hold, Listed, Lost, Op, Outcome, Presence, Reply, Terms, Wanted, Which,
-};
+use super::words::{Asker, Fault, Hold, Listed, Lost, Op, Outcome, Presence, Reply, Terms, Wanted, Which};
 use crate::audit::Entry as Line;
 use crate::metrics::Metrics;
 use crate::shared::Shared;
@@ -226,12 +224,7 @@ impl Book {
     }
 
     /// A wait has come to something.
-    fn settle(
-        &self,
-        lease: &Arc<Lease>,
-        number: u64,
-        outcome: lockkeeper_cluster::Result<Option<Guard>>,
-    ) {
+    fn settle(&self, lease: &Arc<Lease>, number: u64, outcome: lockkeeper_cluster::Result<Option<Guard>>) {
         let mut state = lease.state();
         let Some(entry) = state.entries.get_mut(&number) else { return };
         let fault = match outcome {

@@ -1,9 +1,9 @@
 //! One lease: until when it lives, what it holds and waits for.
 
 use super::id::LeaseId;
-use super::words::{Asker, Fault, Hold, How, Life, Listed, Lost, Op, Outcome, Slot, Terms, Wanted, Which};
+use super::words::{Asker, Fault, Hold, Life, Listed, Lost, Op, Outcome, Slot, Terms, Wanted, Which};
 use crate::metrics::Counted;
-use lockkeeper_cluster::{Acquire, Guard, Member};
+use lockkeeper_cluster::{Acquire, Claim, Guard, Member};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -89,10 +89,10 @@ impl Lease {
     /// A request to the member for what is wanted.
     pub fn request(&self, wanted: &Wanted) -> Acquire {
         let (member, lock) = (&self.member, wanted.lock.clone());
-        let request = match wanted.how {
-            How::Exclusive => member.mutex(lock),
-            How::Shared => member.read(lock),
-            How::Permit(permits) => member.semaphore(lock, permits),
+        let request = match wanted.claim {
+            Claim::Alone => member.mutex(lock),
+            Claim::Shared => member.shared(lock),
+            Claim::Permit(permits) => member.semaphore(lock, permits),
         };
         request.owner(self.terms.owner.clone()).purpose(wanted.purpose.clone())
     }

@@ -25,7 +25,7 @@ mod words;
 
 pub use id::LeaseId;
 pub(crate) use watching::{At, Picture, Watch};
-pub use words::{Asker, Fault, Hold, How, Life, Listed, Lost, Op, Reply, Slot, Terms, Wanted, Way, Which, key};
+pub use words::{Asker, Fault, Hold, Life, Listed, Lost, Op, Reply, Slot, Terms, Wanted, Way, Which, key};
 
 use crate::metrics::Metrics;
 use crate::shared::Shared;
@@ -102,8 +102,10 @@ impl Leases {
                 Ok(reserved) => {
                     // Whoever else wants the same number now has reserved it too before asking: at least one of us sees the other.
                     let found = self.peers.everybody(|| Question::Has(id)).await;
-                    let presence = |answer| if let Answer::Has(presence) = answer { presence } else { Presence::Absent };
-                    let found: Vec<Presence> = found.into_iter().map(|(_, answer)| presence(answer)).collect();
+                    let presence =
+                        |answer| if let Answer::Has(presence) = answer { presence } else { Presence::Absent };
+                    let found: Vec<Presence> =
+                        found.into_iter().map(|(_, answer)| presence(answer)).collect();
                     if found.contains(&Presence::Present) {
                         return Err(Fault::LeaseExists(id));
                     }

@@ -92,7 +92,12 @@ impl Peers {
     }
 
     /// Asks once.
-    pub async fn ask_once(&self, to: MemberId, question: &Question, within: Duration) -> Result<Answer, Fault> {
+    pub async fn ask_once(
+        &self,
+        to: MemberId,
+        question: &Question,
+        within: Duration,
+    ) -> Result<Answer, Fault> {
         let room = self.room(to);
         let Ok(_place) = room.acquire().await else { return Err(makes_no_sense(to)) };
         let answer = self.member.ask(to, encode(question), within).await?;

@@ -55,7 +55,13 @@ impl Waits {
     }
 
     /// Waits for a lock by a lease that lives there.
-    pub async fn acquire(self: &Arc<Self>, to: MemberId, asker: Asker, lease: LeaseId, wanted: Wanted) -> Outcome {
+    pub async fn acquire(
+        self: &Arc<Self>,
+        to: MemberId,
+        asker: Asker,
+        lease: LeaseId,
+        wanted: Wanted,
+    ) -> Outcome {
         let asking = Asking { life: self.life, ticket: self.next.fetch_add(1, Ordering::Relaxed) };
         let mut place = Place { waits: self, to, asking, open: true };
         let outcome = self.wait(to, asking, asker, lease, wanted).await;

@@ -4,8 +4,7 @@ use super::book::Book;
 use super::peers::Peers;
 use super::waits::{POLL, SILENCE};
 use super::words::{Answer, Hold, Question, Seen};
-use lockkeeper_cluster::{LockStatus, MemberId, Node, Who};
-use lockkeeper_core::Mode;
+use lockkeeper_cluster::{Claim, LockStatus, MemberId, Node, Who};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
@@ -62,7 +61,7 @@ impl Picture {
 
 /// Members are asked one after the other, and one may have told of a hold that another has since: whoever is alone with a fence has nobody below it.
 fn forget_the_past(holders: &mut Vec<At<'_>>) {
-    let alone = holders.iter().filter(|(_, who)| who.mode == Mode::Exclusive).filter_map(|(_, who)| who.fence);
+    let alone = holders.iter().filter(|(_, who)| who.claim == Claim::Alone).filter_map(|(_, who)| who.fence);
     if let Some(newest) = alone.max() {
         holders.retain(|(_, who)| who.fence.is_none_or(|fence| fence >= newest));
     }

@@ -1,8 +1,7 @@
 //! What can be done to a lease, what comes of it, and what daemons ask each other about leases.
 
 use super::id::LeaseId;
-use lockkeeper_cluster::{LockStatus, Node, SessionId};
-use lockkeeper_core::Mode;
+use lockkeeper_cluster::{Claim, LockStatus, Node, SessionId};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
@@ -58,17 +57,6 @@ pub enum Slot {
     Request(String),
 }
 
-/// How a lock is wanted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum How {
-    /// Alone.
-    Exclusive,
-    /// Together with others who share.
-    Shared,
-    /// One of so many permits.
-    Permit(u32),
-}
-
 /// A wish for a lock.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Wanted {
@@ -77,7 +65,7 @@ pub struct Wanted {
     /// Which of the lease's holds on it.
     pub slot: Slot,
     /// How.
-    pub how: How,
+    pub claim: Claim,
     /// For how long; `None` for as long as it takes.
     pub wait: Option<Duration>,
     /// What others are told that it is for.
@@ -336,14 +324,4 @@ pub(super) struct Seen {
     pub table: Vec<LockStatus>,
     /// Holds by leases, which say something.
     pub holds: Vec<Hold>,
-}
-
-impl How {
-    /// As tables have it.
-    pub fn mode(self) -> Mode {
-        match self {
-            Self::Shared => Mode::Shared,
-            Self::Exclusive | Self::Permit(_) => Mode::Exclusive,
-        }
-    }
 }

@@ -2,8 +2,7 @@
 
 use super::spec::{ClusterSpec, MS};
 use crate::rng::Rng;
-use lockkeeper_core::Mode;
-use lockkeeper_member::{ClientSession, Kind, LockName, Progress, SessionId, Wish};
+use lockkeeper_member::{Claim, ClientSession, LockName, Progress, SessionId, Wish};
 
 /// What a client does with its wish.
 #[derive(Clone, Debug)]
@@ -140,15 +139,20 @@ impl Client {
     fn wish(&mut self, now: u64, spec: &ClusterSpec) -> Errand {
         let rng = &mut self.rng;
         let place = rng.below(spec.mutexes + 2);
-        let (lock, mode) = match place.checked_sub(spec.mutexes) {
-            None => (LockName::mutex(format!("mutex-{place}")), Mode::Exclusive),
-            Some(0) => {
-                let mode = if rng.chance(0.6) { Mode::Shared } else { Mode::Exclusive };
-                (LockName { kind: Kind::ReadersWriters, name: "book".into() }, mode)
-            }
-            Some(_) => (LockName { kind: Kind::Semaphore(2), name: "seats".into() }, Mode::Exclusive),
+        // One name is one lock: each of them is wanted in every way, mostly in one.
+        let (name, mostly) = match place.checked_sub(spec.mutexes) {
+            None => (format!("mutex-{place}"), Claim::Alone),
+            Some(0) => ("book".into(), Claim::Shared),
+            Some(_) => ("seats".into(), Claim::Permit(2)),
         };
-        let mut wish = Wish { mode, ..Wish::of(lock) };
+        let claim = match rng.below(10) {
+            0 => Claim::Permit(2),
+            1 => Claim::Shared,
+            2 => Claim::Alone,
+            3 if place > spec.mutexes => Claim::Permit(3),
+            _ => mostly,
+        };
+        let mut wish = Wish { claim, ..Wish::of(LockName::new(name)) };
         match rng.below(20) {
             0 => wish.patience_ns = Some(0),
             1 => wish.patience_ns = Some(rng.below(800 * MS as usize) as u64),

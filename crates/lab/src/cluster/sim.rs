@@ -353,7 +353,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             client: index,
             session: client.session.id(),
             number: errand.number,
-            mode: errand.wish.mode,
+            claim: errand.wish.claim,
         };
         let (clients, machines, now, first) = (&self.clients, &self.machines, self.now, self.spec.members);
         self.watch.enters(now, &lock, who, fence, |other| {

@@ -10,13 +10,13 @@ pub(crate) const MS: u64 = 1_000_000;
 /// What a run is a function of, beside its seed.
 #[derive(Clone, Debug)]
 pub struct ClusterSpec {
-    /// The algorithm of the mutexes.
+    /// The algorithm of the locks.
     pub algorithm: String,
     /// How many machines may be members.
     pub members: usize,
     /// How many clients.
     pub clients: usize,
-    /// How many mutexes they want. Beside them there are a readers-writers lock and a semaphore of two.
+    /// How many locks they mostly want alone. Beside them there is one that they mostly share, and one that they mostly want permits of.
     pub mutexes: usize,
     /// What may go wrong.
     pub faults: BTreeSet<Fault>,

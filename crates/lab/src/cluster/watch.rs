@@ -1,7 +1,6 @@
 //! What must hold, watched from outside: nothing here changes a run.
 
-use lockkeeper_core::{Crowd, Mode};
-use lockkeeper_member::{Birth, Fence, Held, LockName, Node, Note, Report, SessionId, ToClient};
+use lockkeeper_member::{Birth, Claim, Fence, Held, LockName, Node, Note, Report, SessionId, ToClient};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -75,13 +74,7 @@ pub struct Inside {
     /// Its number.
     pub number: u64,
     /// How.
-    pub mode: Mode,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct Highest {
-    any: Option<Fence>,
-    exclusive: Option<Fence>,
+    pub claim: Claim,
 }
 
 /// The watcher.
@@ -91,7 +84,8 @@ pub struct Watch {
     pub outcome: Outcome,
     /// Who is inside, as far as it has not left: it may have lost its lease.
     pub inside: BTreeMap<LockName, Vec<Inside>>,
-    highest: BTreeMap<LockName, Highest>,
+    /// The highest fence of each lock, for each claim.
+    highest: BTreeMap<LockName, BTreeMap<Claim, Fence>>,
     starts: BTreeMap<u64, Vec<Held>>,
     reports: BTreeMap<Node, (u64, Report)>,
     granted: BTreeSet<(SessionId, Birth, u64)>,
@@ -114,31 +108,27 @@ impl Watch {
         valid: impl Fn(&Inside) -> bool,
     ) {
         self.outcome.entries += 1;
-        let sharing = lock.kind.sharing();
         let inside = self.inside.entry(lock.clone()).or_default();
         let others: Vec<&Inside> = inside.iter().filter(|other| valid(other)).collect();
-        let mut crowd = Crowd::default();
-        others.iter().for_each(|other| crowd.add(other.mode));
         let named: Vec<String> = others.iter().map(|other| other.session.to_string()).collect();
-        let admitted = sharing.admits(crowd, who.mode);
-        let (session, mode) = (who.session, who.mode);
+        let admitted = who.claim.fits(others.iter().map(|other| other.claim));
+        let (session, claim) = (who.session, who.claim);
         inside.push(who);
         if !admitted {
-            let how = format!("{session} enters {lock} ({mode}) while {} may use it", named.join(", "));
+            let how = format!("{session} enters {lock} ({claim}) while {} may use it", named.join(", "));
             self.broken(now, Promise::Exclusion, how);
         }
         if let Some(fence) = fence {
-            self.fence(now, lock, mode, fence);
+            self.fence(now, lock, claim, fence);
         }
     }
 
-    fn fence(&mut self, now: u64, lock: &LockName, mode: Mode, fence: Fence) {
+    fn fence(&mut self, now: u64, lock: &LockName, claim: Claim, fence: Fence) {
         let highest = self.highest.entry(lock.clone()).or_default();
-        let bound = if mode == Mode::Exclusive { highest.any } else { highest.exclusive };
-        highest.any = highest.any.max(Some(fence));
-        if mode == Mode::Exclusive {
-            highest.exclusive = highest.exclusive.max(Some(fence));
-        }
+        let bound =
+            highest.iter().filter(|(other, _)| claim.conflicts(**other)).map(|(_, &fence)| fence).max();
+        let of_its_kind = highest.entry(claim).or_insert(fence);
+        *of_its_kind = fence.max(*of_its_kind);
         if bound.is_some_and(|bound| fence <= bound) {
             self.broken(
                 now,

@@ -22,6 +22,8 @@ pub struct Bounds {
     pub elections: u8,
     /// How often a client asks for the lock.
     pub wishes: u8,
+    /// Whose clients want to share the lock rather than to have it alone: one bit each.
+    pub readers: u32,
     /// How many views are decided, after the first.
     pub views: u8,
     /// At which clock of a fence a lock needs a new view, if not at a very large one.
@@ -32,6 +34,11 @@ pub struct Bounds {
     pub fast: Option<u32>,
     /// Whether it is also checked that whoever waits at the end is served, once nothing goes wrong any more.
     pub service: bool,
+}
+
+/// Whether the client of a member wants to share.
+pub(super) fn is_reader(readers: u32, who: usize) -> bool {
+    readers >> who & 1 == 1
 }
 
 impl Default for Bounds {
@@ -45,6 +52,7 @@ impl Default for Bounds {
             sleeps: 0,
             elections: 0,
             wishes: 1,
+            readers: 0,
             views: 1,
             largest_clock: None,
             late_leases: false,

@@ -66,7 +66,7 @@ impl World {
         let rest = Rest {
             now: 0,
             voters: Voters::new(members, 0),
-            watch: Watcher::new(members),
+            watch: Watcher::new(members, bounds.readers),
             asleep: 0,
             crashed: 0,
             questions: Vec::new(),

@@ -49,7 +49,7 @@ pub(super) fn search<P: MutualExclusion>(
     go_on: impl FnMut(Sofar) -> bool,
 ) -> Result<Answer, String> {
     bounds.check()?;
-    let mut tables = Tables::<P>::new(bounds.config(flaw));
+    let mut tables = Tables::<P>::new(bounds.config(flaw), bounds.readers);
     let starts: Result<Vec<World>, String> =
         bounds.mixtures().into_iter().map(|bounds| World::warm_up(bounds, &mut tables)).collect();
     let explorer = Explorer::new(tables, starts?, bounds.service);

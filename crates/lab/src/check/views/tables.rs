@@ -1,11 +1,12 @@
 //! Members, frames and views by small numbers, and each step of a member taken once.
 
 use super::super::intern::Interner;
+use super::bounds::is_reader;
 use foldhash::fast::{FixedState, FoldHasher};
 use hashbrown::HashMap;
 use lockkeeper_core::MutualExclusion;
 use lockkeeper_member::{
-    Config, Event, Frame, LockName, Member, MemberId, Node, Note, Out, PortEvent, PortRequest, Report,
+    Claim, Config, Event, Frame, LockName, Member, MemberId, Node, Note, Out, PortEvent, PortRequest, Report,
     SessionId, ToClient, ToMember, View, Wish,
 };
 use std::fmt::{self, Write};
@@ -57,6 +58,8 @@ pub struct Stepped {
 /// Everything that was met so far.
 pub struct Tables<P: MutualExclusion> {
     config: Config,
+    /// Whose clients want to share, one bit each.
+    readers: u32,
     members: Vec<Member<P>>,
     by_text: HashMap<u128, u32, FixedState>,
     frames: Vec<Frame<Message<P>>>,
@@ -70,9 +73,10 @@ pub struct Tables<P: MutualExclusion> {
 
 impl<P: MutualExclusion> Tables<P> {
     /// Nothing yet.
-    pub fn new(config: Config) -> Self {
+    pub fn new(config: Config, readers: u32) -> Self {
         Self {
             config,
+            readers,
             members: Vec::new(),
             by_text: HashMap::default(),
             frames: Vec::new(),
@@ -190,7 +194,9 @@ impl<P: MutualExclusion> Tables<P> {
                 Event::Client(session, ToMember::KeepAlive { sent_ns: 0, first: true, settled: 0 })
             }
             Cause::Asks(number) => {
-                let wish = Wish::of(LockName::mutex("lock"));
+                let reads = is_reader(self.readers, node.id.0 as usize - 1);
+                let claim = if reads { Claim::Shared } else { Claim::Alone };
+                let wish = Wish { claim, ..Wish::of(LockName::new("lock")) };
                 Event::Client(session, ToMember::Acquire { number, settled: 0, wish })
             }
             Cause::Releases(number) => Event::Client(session, ToMember::Release { number }),

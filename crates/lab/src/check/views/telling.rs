@@ -26,7 +26,7 @@ impl World {
                     }
                     Body::Link { epoch, packet } => {
                         let words = match packet.payload.as_ref().map(|(_, message)| &message.words) {
-                            Some(Words::Mutex(message)) => message.to_string(),
+                            Some(Words::Said(message)) => message.to_string(),
                             other => format!("{other:?}"),
                         };
                         format!("receives {words} from {} in epoch {epoch}", frame.from)

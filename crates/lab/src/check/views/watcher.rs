@@ -1,5 +1,6 @@
 //! What must hold while views change. It sees every member at once, and changes nothing.
 
+use super::bounds::is_reader;
 use crate::cluster::Promise;
 
 /// A lock that a client may be using.
@@ -18,7 +19,10 @@ pub struct Hold {
 pub struct Watcher {
     /// What clients may be using.
     pub holds: Vec<Hold>,
+    /// Whose clients share, one bit each.
+    readers: u32,
     highest_fence: u64,
+    highest_alone: u64,
     started: Vec<u64>,
     /// Of each member in its present life: the newest epoch that it reported for, and its report since it last started in a view.
     reports: Vec<(u64, Option<u32>)>,
@@ -28,9 +32,9 @@ pub struct Watcher {
 pub type Breach = (Promise, String);
 
 impl Watcher {
-    /// Of so many members.
-    pub fn new(members: usize) -> Self {
-        Self { reports: vec![(0, None); members], ..Self::default() }
+    /// Of so many members, of which these have clients that share, one bit each.
+    pub fn new(members: usize, readers: u32) -> Self {
+        Self { reports: vec![(0, None); members], readers, ..Self::default() }
     }
 
     /// A member lets a client in. `others` are those that may still use the lock, `lease` is what the member has left.
@@ -47,9 +51,13 @@ impl Watcher {
         self.holds.push(Hold { who, life, until: None });
         let (epoch, number) = fence;
         let newest = self.started.iter().copied().max().unwrap_or(0).max(self.reports[who].0);
-        let highest = self.highest_fence;
-        self.highest_fence = highest.max(number);
-        if let Some(other) = others.first() {
+        let reads = is_reader(self.readers, who);
+        let highest = if reads { self.highest_alone } else { self.highest_fence };
+        self.highest_fence = self.highest_fence.max(number);
+        if !reads {
+            self.highest_alone = self.highest_alone.max(number);
+        }
+        if let Some(other) = others.iter().find(|&&other| !reads || !is_reader(self.readers, other)) {
             let what = format!("a client of M{name} enters while one of M{} may use the lock", other + 1);
             return Some((Promise::Exclusion, what));
         }

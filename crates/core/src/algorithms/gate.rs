@@ -1,0 +1,491 @@
+//! # The gate: alone, shared, or by permits, over any algorithm
+//!
+//! Kai Li, Paul Hudak: *Memory Coherence in Shared Virtual Memory Systems*. ACM Transactions on Computer Systems 7(4), 1989,
+//! pages 321–359, keep a set of who has a copy of a page, and invalidate all copies before somebody writes. The gate does the same
+//! with the right to enter, over a mutual exclusion algorithm of one's choice.
+//!
+//! **Idea.** Whoever wants in alone stays in the section of the algorithm below, as ever. Whoever wants to share, or wants one of
+//! k permits, enters that section only to *register*: it leaves at once, and from then on may let its own in without a
+//! message. The register travels with every message. Since an entry happens after the exit before it, along messages, whoever is in the
+//! section knows every registration, whatever the algorithm; it *recalls* those that it cannot be inside with, and waits until their last
+//! holder has left. Nobody else is let in under a registration that is recalled.
+//!
+//! **Assumes** what the algorithm below assumes. A RECALL and its answer may overtake others.
+//!
+//! **Cost.** Alone: the messages of the algorithm below, and two for each site that is registered since the last entry alone. Shared
+//! or by a permit: nothing at a site that is registered; else the messages of the algorithm below, and two for each registration
+//! in the way, where one kind follows another or permits have run out. A lock that is only used alone costs nothing more, on the wire or in memory.
+//!
+//! **Pitfalls.** A recall is for one registration: one that comes late must not be taken for a recall of the next. What a message says of
+//! others must be kept and passed on even by those who do not care. A recall that is answered while a holder is inside, or after which one
+//! more is let in, lets two in that exclude each other. Several may recall one site: who has got its permit elsewhere does not wait any more, but the next one does.
+
+use super::gate_messages::{Entry, GateRule, Message, Register, Rule, Words};
+use super::naimi_trehel::NaimiTrehel;
+use crate::mutex::{Cost, Setting, Settings};
+use crate::{
+    About, Ask, Claim, Entered, Expected, Field, Holder, Load, Mode, MutualExclusion, Out, Protocol, Setup,
+    Sharing, SiteId,
+};
+use alloc::boxed::Box;
+use alloc::string::String;
+use alloc::vec::Vec;
+
+/// The gate over Naimi and Tréhel's algorithm.
+pub type SharedByToken = Gate<NaimiTrehel>;
+
+/// One site: the algorithm below, and what is needed to share.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Gate<P> {
+    inner: P,
+    /// Nothing where nobody has ever shared, as far as this site knows: there may be millions of such locks.
+    shared: Option<Box<Shared>>,
+}
+
+/// Where a site stands with the section of the algorithm below.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+enum Stage {
+    /// Not in it; it may have asked for it.
+    #[default]
+    Outside,
+    /// In it, and waits until nothing is in its way.
+    Clearing,
+    /// In it, and so inside alone.
+    Alone,
+}
+
+/// What a site knows of sharing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+struct Shared {
+    stage: Stage,
+    /// What the present request is for, or the last one was.
+    claim: Claim,
+    register: Register,
+    /// How many are inside here by this site's own registration.
+    used: u32,
+    /// Whether that lets nobody else in.
+    recalled: bool,
+    /// Who wants to know when fewer units than these are left.
+    recallers: Vec<(SiteId, u32)>,
+    /// Whom this site has recalled for its present request.
+    asked: Vec<SiteId>,
+}
+
+impl Shared {
+    /// How many units the holders of this site's own take.
+    fn units_used(&self, claim: Claim) -> u32 {
+        if claim == Claim::Shared { self.used.min(1) } else { self.used }
+    }
+
+    /// Whether one more fits under this site's own registration.
+    fn has_room(&self, me: SiteId, claim: Claim) -> bool {
+        let fits = |own: &Entry| own.claim == claim && (claim == Claim::Shared || self.used < own.units);
+        !self.recalled && self.register.of(me).is_some_and(fits)
+    }
+
+    /// Nobody else is let in by this site's own registration, and what is not used of it is given up.
+    fn give_up(&mut self, me: SiteId) {
+        self.recalled = true;
+        if let Some(&own) = self.register.of(me) {
+            self.register.note(Entry { units: self.units_used(own.claim), ..own });
+        }
+    }
+
+    /// Whose registrations are in the way of the present request, and whether all of each is.
+    fn in_the_way(&self) -> Vec<(SiteId, bool)> {
+        let claim = self.claim;
+        let registered = || self.register.iter().filter(|entry| entry.units > 0);
+        let of_another_kind = |entry: &&Entry| claim == Claim::Alone || entry.claim != claim;
+        let others: Vec<_> = registered().filter(of_another_kind).map(|entry| (entry.site, true)).collect();
+        let Claim::Permit(permits) = claim else { return others };
+        let taken: u64 = registered().map(|entry| u64::from(entry.units)).sum();
+        if !others.is_empty() || taken < u64::from(permits) {
+            return others;
+        }
+        registered().map(|entry| (entry.site, false)).collect()
+    }
+}
+
+impl<P: MutualExclusion> Gate<P> {
+    /// The state of one site at the start, where these are inside: who, how, and how many of them. The setup is that of the algorithm
+    /// below, and its holders do not count.
+    pub fn begin(
+        me: SiteId,
+        mut setup: Setup<P::Options>,
+        inside: &[(SiteId, Claim, u32)],
+        out: &mut Out<Self>,
+    ) -> Self {
+        let is_alone = |(_, claim, _): &&(SiteId, Claim, u32)| *claim == Claim::Alone;
+        setup.holders = inside.iter().filter(is_alone).map(|&(site, ..)| Holder::exclusive(site)).collect();
+        let mut below = out.inner();
+        let inner = P::start(me, &setup, &mut below);
+        let mut gate = Self { inner, shared: None };
+        for &(site, claim, count) in inside.iter().filter(|(_, claim, _)| *claim != Claim::Alone) {
+            let shared = gate.shared.get_or_insert_default();
+            let units = if claim == Claim::Shared { count.min(1) } else { count };
+            shared.register.note(Entry { site, version: 1, claim, units });
+            if site == me {
+                shared.used = count;
+                shared.claim = claim;
+            }
+        }
+        gate.settle(below, out);
+        gate
+    }
+
+    /// Somebody here wants in. One at a time: the next one once this one is in, and none while somebody here is inside alone.
+    pub fn request(&mut self, claim: Claim, out: &mut Out<Self>) {
+        if claim != Claim::Alone {
+            self.shared.get_or_insert_default();
+        }
+        if let Some(shared) = &mut self.shared {
+            shared.claim = claim;
+            if shared.has_room(out.me(), claim) {
+                out.rule(Rule::gate(GateRule::EntersRegistered));
+                shared.used += 1;
+                return out.output(Entered);
+            }
+        }
+        self.below(out, |inner, out| inner.input(Ask::Request(Mode::Exclusive), out));
+    }
+
+    /// Somebody here who was inside by this claim has left.
+    pub fn release(&mut self, claim: Claim, out: &mut Out<Self>) {
+        match &mut self.shared {
+            Some(shared) if claim != Claim::Alone => {
+                shared.used = shared.used.saturating_sub(1);
+                if shared.recalled {
+                    shared.give_up(out.me());
+                    if self.tell_recallers(out) {
+                        out.rule(Rule::gate(GateRule::Answers));
+                    }
+                    self.clear(out);
+                }
+            }
+            shared => {
+                if let Some(shared) = shared {
+                    shared.stage = Stage::Outside;
+                }
+                self.below(out, |inner, out| inner.input(Ask::Release, out));
+            }
+        }
+    }
+
+    /// A step of the algorithm below, with what it says to itself.
+    fn below(&mut self, out: &mut Out<Self>, act: impl FnOnce(&mut P, &mut Out<P>)) {
+        let mut below = out.inner();
+        act(&mut self.inner, &mut below);
+        self.settle(below, out);
+    }
+
+    fn settle(&mut self, mut below: Out<P>, out: &mut Out<Self>) {
+        while let Some(message) = below.local.pop_front() {
+            self.inner.message(out.me(), message, &mut below);
+        }
+        for (to, message) in below.sends {
+            self.say(to, Words::Inner(message), out);
+        }
+        out.timers.extend(below.timers);
+        out.rules.extend(below.rules.into_iter().map(Rule::inner));
+        out.skipped_fences += below.skipped_fences;
+        out.fence_floor = out.fence_floor.max(below.fence_floor);
+        if !below.outputs.is_empty() {
+            self.arrive(out);
+        }
+    }
+
+    fn say(&self, to: SiteId, words: Words<P::Message>, out: &mut Out<Self>) {
+        let register = self.shared.as_ref().map(|shared| shared.register.clone()).unwrap_or_default();
+        out.send(to, Message { register, words });
+    }
+
+    /// The section below is this site's.
+    fn arrive(&mut self, out: &mut Out<Self>) {
+        match &mut self.shared {
+            None => self.enter_alone(out),
+            Some(shared) if shared.stage == Stage::Outside => {
+                shared.stage = Stage::Clearing;
+                self.clear(out);
+            }
+            // Twice in it: only a message that no correct site sends can do that.
+            Some(_) => {}
+        }
+    }
+
+    /// In the section, enters as soon as nothing is in the way, and recalls what is.
+    fn clear(&mut self, out: &mut Out<Self>) {
+        let me = out.me();
+        let Some(shared) = self.shared.as_mut().filter(|shared| shared.stage == Stage::Clearing) else {
+            return;
+        };
+        let mut in_the_way = shared.in_the_way();
+        if in_the_way.iter().any(|(site, _)| *site == me) {
+            shared.give_up(me);
+            in_the_way = shared.in_the_way();
+        }
+        if in_the_way.is_empty() {
+            shared.asked.clear();
+            return if shared.claim == Claim::Alone { self.enter_alone(out) } else { self.register(out) };
+        }
+        in_the_way.retain(|(site, _)| *site != me && !shared.asked.contains(site));
+        if in_the_way.is_empty() {
+            return;
+        }
+        out.rule(Rule::gate(GateRule::Recalls));
+        shared.asked.extend(in_the_way.iter().map(|(site, _)| *site));
+        for (site, all) in in_the_way {
+            self.say(site, Words::Recall { all }, out);
+        }
+    }
+
+    fn enter_alone(&mut self, out: &mut Out<Self>) {
+        out.rule(Rule::gate(GateRule::EntersAlone));
+        if let Some(shared) = &mut self.shared {
+            shared.stage = Stage::Alone;
+        }
+        out.output(Entered);
+    }
+
+    /// Enters by a registration of this site's own, and leaves the section.
+    fn register(&mut self, out: &mut Out<Self>) {
+        let Some(shared) = &mut self.shared else { return };
+        out.rule(Rule::gate(GateRule::Registers));
+        let (site, claim) = (out.me(), shared.claim);
+        let version = shared.register.of(site).map_or(1, |own| own.version + 1);
+        shared.used += 1;
+        shared.recalled = false;
+        // Whoever recalled the registration before this one has left the section since.
+        shared.recallers.clear();
+        shared.register.note(Entry { site, version, claim, units: shared.units_used(claim) });
+        shared.stage = Stage::Outside;
+        out.output(Entered);
+        self.below(out, |inner, out| inner.input(Ask::Release, out));
+    }
+
+    /// What a message tells of others is kept, whether this site cares or not; it knows best of itself.
+    fn hear(&mut self, register: &Register, me: SiteId) {
+        for &entry in register.iter().filter(|entry| entry.site != me) {
+            self.shared.get_or_insert_default().register.note(entry);
+        }
+    }
+
+    /// This site's registration is recalled: so many units are too many.
+    fn recalled(&mut self, from: SiteId, told: Option<Entry>, all: bool, out: &mut Out<Self>) {
+        let me = out.me();
+        let Some(shared) = &mut self.shared else { return };
+        let Some(told) =
+            told.filter(|told| shared.register.of(me).is_some_and(|own| own.version == told.version))
+        else {
+            return out.rule(Rule::gate(GateRule::Ignores));
+        };
+        shared.give_up(me);
+        let too_many = if all { 1 } else { told.units };
+        match shared.recallers.iter_mut().find(|(site, _)| *site == from) {
+            Some((_, before)) => *before = too_many.min(*before),
+            None => shared.recallers.push((from, too_many)),
+        }
+        let later = shared.used >= too_many;
+        out.rule(Rule::gate(if later { GateRule::AnswersLater } else { GateRule::AnswersAtOnce }));
+        self.tell_recallers(out);
+    }
+
+    /// Answers those who wanted to know of fewer units than there are left.
+    fn tell_recallers(&mut self, out: &mut Out<Self>) -> bool {
+        let Some(shared) = &mut self.shared else { return false };
+        let left = shared.register.of(out.me()).map_or(0, |own| own.units);
+        let told: Vec<SiteId> =
+            shared.recallers.extract_if(.., |(_, too_many)| left < *too_many).map(|(site, _)| site).collect();
+        for &site in &told {
+            self.say(site, Words::Cleared, out);
+        }
+        !told.is_empty()
+    }
+}
+
+impl<P: MutualExclusion> Protocol for Gate<P> {
+    type Input = Ask;
+    type Message = Message<P::Message>;
+    type Output = Entered;
+    type Timer = P::Timer;
+    type Rule = Rule<P::Rule>;
+
+    fn input(&mut self, ask: Ask, out: &mut Out<Self>) {
+        match (ask, self.shared.as_ref().map_or(Claim::Alone, |shared| shared.claim)) {
+            (Ask::Release, claim) => self.release(claim, out),
+            (Ask::Request(Mode::Shared), _) => self.request(Claim::Shared, out),
+            // Where there are permits, everybody wants one of as many.
+            (Ask::Request(Mode::Exclusive), claim @ Claim::Permit(_)) => self.request(claim, out),
+            (Ask::Request(Mode::Exclusive), _) => self.request(Claim::Alone, out),
+        }
+    }
+
+    fn message(&mut self, from: SiteId, message: Self::Message, out: &mut Out<Self>) {
+        let Message { register, words } = message;
+        self.hear(&register, out.me());
+        match words {
+            Words::Inner(message) => self.below(out, |inner, out| inner.message(from, message, out)),
+            Words::Recall { all } => self.recalled(from, register.of(out.me()).copied(), all, out),
+            Words::Cleared => {}
+        }
+        self.clear(out);
+    }
+
+    fn timer(&mut self, timer: P::Timer, out: &mut Out<Self>) {
+        self.below(out, |inner, out| inner.timer(timer, out));
+    }
+
+    fn suspect(&mut self, site: SiteId, out: &mut Out<Self>) {
+        self.below(out, |inner, out| inner.suspect(site, out));
+    }
+
+    fn fields(&self) -> Vec<Field> {
+        let mut fields = self.inner.fields();
+        if let Some(shared) = &self.shared {
+            fields.push(Field::new("registered", &shared.register));
+            fields.push(Field::new("inside here", shared.used));
+            fields.push(Field::new("recalled", if shared.recalled { "yes" } else { "no" }));
+        }
+        fields
+    }
+
+    fn waits_for(&self) -> Vec<SiteId> {
+        match &self.shared {
+            Some(shared) if shared.stage == Stage::Clearing => {
+                shared.in_the_way().into_iter().map(|(site, _)| site).collect()
+            }
+            _ => self.inner.waits_for(),
+        }
+    }
+}
+
+/// The options of the gate, and of the algorithm below.
+#[derive(Clone, Debug, Default)]
+pub struct Options<O> {
+    /// How many permits there are, for a semaphore; otherwise the lock is one for readers and writers.
+    pub permits: Option<u32>,
+    /// Of the algorithm below.
+    pub inner: O,
+}
+
+impl<P: MutualExclusion> MutualExclusion for Gate<P> {
+    const ABOUT: About = About {
+        slug: "gate",
+        title: "The gate: alone, shared, or by permits",
+        family: P::ABOUT.family,
+        paper: "after Li and Hudak, Memory Coherence in Shared Virtual Memory Systems, TOCS 1989",
+        idea: "Whoever wants to share registers in the section of a mutex and lets its own in from then on; whoever wants in \
+               alone keeps that section, and recalls all registrations first.",
+        channels: P::ABOUT.channels,
+        perpetual: P::ABOUT.perpetual,
+        deadlock_free: P::ABOUT.deadlock_free,
+        cost: Cost {
+            low: "of the algorithm below, and 2 for each registration in the way; 0 at a registered site",
+            high: "at most 2(N−1) more than the algorithm below",
+            sync_delay: "T, or 2T where registrations are recalled",
+            client_delay: "of the algorithm below, and 2T where registrations are recalled",
+        },
+        crash: "of a registered site: whoever recalls it waits for ever; else as the algorithm below",
+        settings: &[Setting {
+            name: "permits",
+            values: "none or a number from 1",
+            default: "none",
+            help: "how many permits there are; with none, the lock is one for readers and writers",
+        }],
+    };
+
+    type Options = Options<P::Options>;
+
+    fn options(settings: &mut Settings, sites: usize) -> Result<Self::Options, String> {
+        let read = |text: &str| match text.parse() {
+            _ if text == "none" => Some(None),
+            Ok(permits) if Claim::Permit(permits).is_possible() => Some(Some(permits)),
+            _ => None,
+        };
+        let permits = settings.take("permits", None, read, "none or a number from 1 to 1048576")?;
+        Ok(Options { permits, inner: P::options(settings, sites)? })
+    }
+
+    fn helpers(options: &Self::Options) -> usize {
+        P::helpers(&options.inner)
+    }
+
+    fn sharing(options: &Self::Options) -> Sharing {
+        options.permits.map_or(Sharing::ReadersWriters, |permits| Sharing::Semaphore(permits as usize))
+    }
+
+    fn start(me: SiteId, setup: &Setup<Self::Options>, out: &mut Out<Self>) -> Self {
+        let plain = setup.options.permits.map_or(Claim::Alone, Claim::Permit);
+        let claim = |holder: &Holder| if holder.mode == Mode::Shared { Claim::Shared } else { plain };
+        let inside: Vec<_> = setup.holders.iter().map(|holder| (holder.site, claim(holder), 1)).collect();
+        let below = Setup { home: setup.home, ..Setup::new(setup.sites, setup.options.inner.clone()) };
+        let mut gate = Self::begin(me, below, &inside, out);
+        if plain != Claim::Alone {
+            gate.shared.get_or_insert_default().claim = plain;
+        }
+        gate
+    }
+
+    fn most_messages(sites: usize, options: &Self::Options) -> Option<usize> {
+        P::most_messages(sites, &options.inner).map(|most| most + 2 * (sites - 1))
+    }
+
+    fn expected(_load: Load, _sites: usize, _options: &Self::Options) -> Expected {
+        // It depends on who has shared before.
+        Expected::default()
+    }
+
+    fn dormant(options: &Self::Options) -> &'static [&'static str] {
+        const READERS_WRITERS: &[&str] = &["has registered anew since: it ignores the recall"];
+        const SEMAPHORE: &[&str] =
+            &["has the section, and nobody is registered: it enters, and keeps the section until it leaves"];
+        if options.permits.is_none() { READERS_WRITERS } else { SEMAPHORE }
+    }
+
+    fn scales(sites: usize) -> usize {
+        2 * P::scales(sites).max(sites)
+    }
+
+    fn numbers(&mut self, visit: &mut dyn FnMut(usize, &mut u64)) {
+        self.inner.numbers(&mut |kind, number| visit(2 * kind, number));
+        if let Some(shared) = &mut self.shared {
+            shared.register.versions(&mut |site, version| visit(2 * site.index() + 1, version));
+        }
+    }
+
+    fn numbers_in(from: SiteId, message: &mut Self::Message, visit: &mut dyn FnMut(usize, &mut u64)) {
+        if let Words::Inner(message) = &mut message.words {
+            P::numbers_in(from, message, &mut |kind, number| visit(2 * kind, number));
+        }
+        message.register.versions(&mut |site, version| visit(2 * site.index() + 1, version));
+    }
+
+    fn tokens(&self) -> u32 {
+        self.inner.tokens()
+    }
+
+    fn tokens_in(message: &Self::Message) -> u32 {
+        if let Words::Inner(message) = &message.words { P::tokens_in(message) } else { 0 }
+    }
+
+    fn plausible(message: &Self::Message, sites: usize) -> bool {
+        let inner =
+            if let Words::Inner(message) = &message.words { P::plausible(message, sites) } else { true };
+        inner && message.register.is_plausible(sites)
+    }
+
+    fn awaits(&self, from: SiteId, message: &Self::Message) -> bool {
+        if let Words::Inner(message) = &message.words { self.inner.awaits(from, message) } else { true }
+    }
+
+    fn invariant(&self) -> Result<(), &'static str> {
+        self.inner.invariant()?;
+        let Some(shared) = &self.shared else { return Ok(()) };
+        if shared.stage == Stage::Alone && shared.register.iter().any(|entry| entry.units > 0) {
+            return Err("inside alone while somebody is registered");
+        }
+        if !shared.recalled && !shared.recallers.is_empty() {
+            return Err("somebody is owed an answer by a site that was not recalled");
+        }
+        Ok(())
+    }
+}

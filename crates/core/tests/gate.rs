@@ -1,0 +1,314 @@
+//! The gate over several algorithms, with all claims on one lock, and several holders at a site: in every order of small systems, and
+//! in random orders of larger ones.
+
+use lockkeeper_core::algorithms::centralized::Centralized;
+use lockkeeper_core::algorithms::gate::{Gate, Options};
+use lockkeeper_core::algorithms::maekawa::Maekawa;
+use lockkeeper_core::algorithms::naimi_trehel::NaimiTrehel;
+use lockkeeper_core::algorithms::ricart_agrawala::RicartAgrawala;
+use lockkeeper_core::algorithms::suzuki_kasami::SuzukiKasami;
+use lockkeeper_core::algorithms::token_ring_parked::TokenRingParked;
+use lockkeeper_core::{Claim, MutualExclusion, Out, Protocol, Setup, Site, SiteId};
+use std::collections::{BTreeSet, HashSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+type Message<P> = <Gate<P> as Protocol>::Message;
+
+/// What one site's clients do: they ask in this order, and may be inside together.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Clients {
+    wishes: Vec<Claim>,
+    asked: Option<Claim>,
+    inside: Vec<Claim>,
+}
+
+/// All sites of one lock, what is under way between them, and the highest fence of each kind of entry.
+#[derive(Clone, Debug)]
+struct System<P: MutualExclusion> {
+    sites: Vec<Site<Gate<P>>>,
+    clients: Vec<Clients>,
+    under_way: Vec<(SiteId, SiteId, u64, Message<P>)>,
+    fences: Vec<(Claim, u64)>,
+    entries: usize,
+    sent: usize,
+}
+
+/// What can happen next.
+#[derive(Clone, Copy, Debug)]
+enum Next {
+    Asks(usize),
+    Leaves(usize, usize),
+    Arrives(usize),
+}
+
+impl<P: MutualExclusion> System<P> {
+    /// The wishes of each site; those inside at the start.
+    fn new(wishes: &[&[Claim]], inside: &[(usize, Claim, u32)]) -> Self {
+        let mut system = Self {
+            sites: Vec::new(),
+            clients: Vec::new(),
+            under_way: Vec::new(),
+            fences: Vec::new(),
+            entries: 0,
+            sent: 0,
+        };
+        let all = wishes.len() + P::helpers(&P::Options::default());
+        let inside: Vec<_> = inside.iter().map(|&(site, claim, n)| (SiteId::new(site), claim, n)).collect();
+        let mut out = Out::new(all);
+        for id in SiteId::all(all) {
+            let setup = Setup::new(wishes.len(), P::Options::default());
+            let site = Site::new(id, &mut out, |out| Gate::<P>::begin(id, setup, &inside, out));
+            let own = inside.iter().filter(|(site, ..)| *site == id);
+            system.clients.push(Clients {
+                wishes: wishes.get(id.index()).map_or(Vec::new(), |wishes| wishes.to_vec()),
+                asked: None,
+                inside: own.flat_map(|&(_, claim, n)| vec![claim; n as usize]).collect(),
+            });
+            system.sites.push(site);
+            system.collect(id.index(), &mut out);
+        }
+        system
+    }
+
+    fn collect(&mut self, site: usize, out: &mut Out<Gate<P>>) {
+        for _ in out.outputs.drain(..) {
+            let claim = self.clients[site].asked.take().expect("nobody enters unasked");
+            let fence = self.sites[site].stamp();
+            let inside: Vec<Claim> = self.clients.iter().flat_map(|clients| clients.inside.clone()).collect();
+            assert!(claim.fits(inside.iter().copied()), "S{} enters, {claim}, beside {inside:?}", site + 1);
+            for &(other, before) in &self.fences {
+                assert!(
+                    !claim.conflicts(other) || fence > before,
+                    "{claim} has {fence}, {other} had {before}"
+                );
+            }
+            self.fences.retain(|&(other, before)| other != claim || before > fence);
+            self.fences.push((claim, fence));
+            self.fences.sort_unstable();
+            self.fences.dedup_by_key(|(claim, _)| *claim);
+            self.clients[site].inside.push(claim);
+            self.entries += 1;
+        }
+        let (from, clock) = (SiteId::new(site), self.sites[site].fence());
+        self.sent += out.sends.len();
+        self.under_way.extend(out.sends.drain(..).map(|(to, message)| (from, to, clock, message)));
+        let state = self.sites[site].protocol();
+        assert_eq!(state.invariant(), Ok(()), "S{}: {state:?}", site + 1);
+    }
+
+    fn nexts(&self, in_order: bool) -> Vec<Next> {
+        let mut nexts = Vec::new();
+        for (site, clients) in self.clients.iter().enumerate() {
+            // Whoever is inside alone is inside the section below: its site cannot ask for that again.
+            let free = clients.asked.is_none() && !clients.inside.contains(&Alone);
+            if free && !clients.wishes.is_empty() {
+                nexts.push(Next::Asks(site));
+            }
+            for place in 0..clients.inside.len() {
+                if !clients.inside[..place].contains(&clients.inside[place]) {
+                    nexts.push(Next::Leaves(site, place));
+                }
+            }
+        }
+        let mut pairs = BTreeSet::new();
+        for (place, &(from, to, ..)) in self.under_way.iter().enumerate() {
+            if pairs.insert((from, to)) || !in_order {
+                nexts.push(Next::Arrives(place));
+            }
+        }
+        nexts
+    }
+
+    fn step(&mut self, next: Next) {
+        let mut out = Out::quiet(self.sites.len());
+        let site = match next {
+            Next::Asks(site) => {
+                let claim = self.clients[site].wishes.remove(0);
+                self.clients[site].asked = Some(claim);
+                self.sites[site].step(&mut out, |gate, out| gate.request(claim, out));
+                site
+            }
+            Next::Leaves(site, place) => {
+                let claim = self.clients[site].inside.remove(place);
+                self.sites[site].step(&mut out, |gate, out| gate.release(claim, out));
+                site
+            }
+            Next::Arrives(place) => {
+                let (from, to, clock, message) = self.under_way.remove(place);
+                let state = self.sites[to.index()].protocol();
+                assert!(Gate::<P>::plausible(&message, self.sites.len()), "{message} is refused");
+                assert!(state.awaits(from, &message), "{message} from {from} to {to} is refused");
+                self.sites[to.index()].deliver(from, clock, message, &mut out);
+                to.index()
+            }
+        };
+        self.collect(site, &mut out);
+    }
+
+    fn is_over(&self) {
+        let waits = |clients: &&Clients| clients.asked.is_some() || !clients.wishes.is_empty();
+        let stuck: Vec<_> = self.clients.iter().filter(waits).collect();
+        assert!(stuck.is_empty(), "nothing is under way, and these wait: {stuck:?} at {:#?}", self.sites);
+    }
+
+    /// A number for all that matters.
+    fn state(&self) -> u128 {
+        let mut under_way: Vec<_> =
+            self.under_way.iter().map(|(from, to, clock, message)| (from, to, clock, message)).collect();
+        under_way.sort_by_key(|&(from, to, ..)| (from, to));
+        let half = |salt: u8| {
+            let mut hasher = DefaultHasher::new();
+            (salt, &self.sites, &self.clients, &under_way, &self.fences).hash(&mut hasher);
+            hasher.finish()
+        };
+        u128::from(half(1)) << 64 | u128::from(half(2))
+    }
+}
+
+/// Every order; gives how many states there are.
+fn every_order<P: MutualExclusion>(
+    wishes: &[&[Claim]],
+    inside: &[(usize, Claim, u32)],
+    in_order: bool,
+) -> usize {
+    let mut todo = vec![System::<P>::new(wishes, inside)];
+    let mut seen = HashSet::new();
+    while let Some(system) = todo.pop() {
+        let nexts = system.nexts(in_order);
+        if nexts.is_empty() {
+            system.is_over();
+        }
+        for next in nexts {
+            let mut then = system.clone();
+            then.step(next);
+            if seen.insert(then.state()) {
+                todo.push(then);
+            }
+        }
+    }
+    seen.len()
+}
+
+use Claim::{Alone, Permit, Shared};
+
+/// In every order: every mixture of claims, one site asking twice and two asking once; and starts with holders. Gives the number of states.
+fn small<P: MutualExclusion>(claims: &[Claim], in_order: bool) -> usize {
+    let mut states = 0;
+    for mixture in 0..claims.len().pow(4) {
+        let claim = |place: u32| claims[mixture / claims.len().pow(place) % claims.len()];
+        let wishes: &[&[Claim]] = &[&[claim(0), claim(1)], &[claim(2)], &[claim(3)]];
+        states += every_order::<P>(wishes, &[], in_order);
+    }
+    states += every_order::<P>(&[&[], &[Alone], &[Shared]], &[(0, Shared, 2), (2, Shared, 1)], in_order);
+    states += every_order::<P>(
+        &[&[Permit(3)], &[Permit(3)], &[]],
+        &[(0, Permit(3), 2), (2, Permit(3), 1)],
+        in_order,
+    );
+    states + every_order::<P>(&[&[Shared], &[], &[Permit(2)]], &[(1, Alone, 1)], in_order)
+}
+
+#[test]
+fn over_path_reversal_in_every_order() {
+    let states = small::<NaimiTrehel>(&[Alone, Shared, Permit(1), Permit(2)], false);
+    assert!(states > 100_000, "{states} states");
+}
+
+#[test]
+fn over_permissions_in_every_order() {
+    let states = small::<RicartAgrawala>(&[Alone, Shared, Permit(2)], true);
+    assert!(states > 100_000, "{states} states");
+}
+
+#[test]
+fn over_a_coordinator_apart_in_every_order() {
+    let states = small::<Centralized>(&[Alone, Shared, Permit(1), Permit(2)], true);
+    assert!(states > 100_000, "{states} states");
+}
+
+/// xorshift64*.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) as usize % bound
+    }
+}
+
+fn random_runs<P: MutualExclusion>(in_order: bool) {
+    let runs = std::env::var("LOCKKEEPER_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(300);
+    let mut together = BTreeSet::new();
+    for seed in 1..=runs {
+        let mut random = Random(u64::wrapping_mul(seed, 0x9e37_79b9_7f4a_7c15));
+        let claims =
+            [&[Alone, Shared, Shared, Permit(2), Permit(3)][..], &[Shared, Shared, Alone], &[Permit(3)]]
+                [random.below(3)];
+        let sites = 2 + random.below(4);
+        let wishes: Vec<Vec<Claim>> = (0..sites)
+            .map(|_| (0..random.below(8)).map(|_| claims[random.below(claims.len())]).collect())
+            .collect();
+        let wishes: Vec<&[Claim]> = wishes.iter().map(Vec::as_slice).collect();
+        let all: usize = wishes.iter().map(|wishes| wishes.len()).sum();
+        let mut system = System::<P>::new(&wishes, &[]);
+        loop {
+            let nexts = system.nexts(in_order);
+            if nexts.is_empty() {
+                break;
+            }
+            system.step(nexts[random.below(nexts.len())]);
+            let inside: usize = system.clients.iter().map(|clients| clients.inside.len()).sum();
+            together.insert(inside);
+        }
+        system.is_over();
+        assert_eq!(system.entries, all, "seed {seed}");
+        if let Some(most) = Gate::<P>::most_messages(sites, &Options::default()) {
+            assert!(system.sent <= most * all, "seed {seed}: {} messages for {all} entries", system.sent);
+        }
+    }
+    assert!(together.contains(&5), "so many were inside together: {together:?}");
+}
+
+#[test]
+fn in_random_orders_over_every_family() {
+    random_runs::<NaimiTrehel>(false);
+    random_runs::<RicartAgrawala>(false);
+    random_runs::<SuzukiKasami>(false);
+    random_runs::<Maekawa>(true);
+    random_runs::<Centralized>(true);
+    random_runs::<TokenRingParked>(true);
+}
+
+/// What is promised of its cost: nothing for a lock that is used alone, nothing at a registered site, two for each that is recalled.
+#[test]
+fn a_registered_site_enters_without_a_message_until_it_is_recalled() {
+    let mut system = System::<NaimiTrehel>::new(&[&[Alone], &[Shared; 4], &[Shared, Alone]], &[]);
+    let settle = |system: &mut System<NaimiTrehel>| {
+        while !system.under_way.is_empty() {
+            system.step(Next::Arrives(0));
+        }
+        std::mem::take(&mut system.sent)
+    };
+    system.step(Next::Asks(0));
+    assert_eq!(settle(&mut system), 0, "alone at home");
+    system.step(Next::Leaves(0, 0));
+    system.step(Next::Asks(1));
+    assert_eq!(settle(&mut system), 2, "REQUEST and TOKEN");
+    for inside in 2..=4 {
+        system.step(Next::Asks(1));
+        assert_eq!((settle(&mut system), system.clients[1].inside.len()), (0, inside));
+    }
+    system.step(Next::Asks(2));
+    assert_eq!(settle(&mut system), 3, "REQUEST, passed on, and TOKEN: two sites share");
+    system.step(Next::Leaves(2, 0));
+    system.step(Next::Asks(2));
+    assert_eq!(settle(&mut system), 1, "RECALL");
+    for left in (0..=3).rev() {
+        assert_eq!(system.clients[2].inside, []);
+        system.step(Next::Leaves(1, 0));
+        assert_eq!(settle(&mut system), usize::from(left == 0), "CLEARED when the last one has left");
+    }
+    assert_eq!(system.clients[2].inside, [Alone]);
+}
