@@ -3,6 +3,8 @@
 use crate::access::Access;
 use crate::audit::Audit;
 use crate::config::{ClientTls, Config};
+use crate::front::Front;
+use crate::http;
 use crate::listen::{Listener, Tls};
 use crate::native::{self, Clients};
 use crate::shared::Shared;
@@ -22,6 +24,8 @@ pub struct Daemon {
     shared: Arc<Shared>,
     clients: Arc<Clients>,
     tasks: JoinSet<()>,
+    /// Ends what serves HTTP.
+    stop: Arc<Notify>,
     addresses: Addresses,
     leave_patience: Duration,
 }
@@ -51,9 +55,9 @@ impl Daemon {
         };
         let tls = config.client_tls.as_ref().map(Certificates::read).transpose()?;
         let member = Member::start(config.member.clone()).await.map_err(|error| error.to_string())?;
-        let shared =
-            Arc::new(Shared { member, access, audit, limits: config.limits.clone(), leave: Notify::new() });
-        let clients = Arc::new(Clients::new(shared.clone()));
+        let shared = Arc::new(Shared::new(member, access, audit, config.limits.clone()));
+        let front = Front::new(shared.clone());
+        let clients = Arc::new(Clients::new(front.clone()));
         let room = Arc::new(Semaphore::new(config.limits.connections));
         let mut tasks = JoinSet::new();
         let mut addresses = Addresses { members: shared.member.address(), clients: None, http: None };
@@ -62,11 +66,18 @@ impl Daemon {
             addresses.clients = listener.address();
             tasks.spawn(serve_native(listener, clients.clone(), room.clone()));
         }
+        let stop = Arc::new(Notify::new());
+        if let Some(address) = config.http {
+            let listener = Listener::tcp(address, tls.as_ref().map(|tls| tls.http.clone())).await?;
+            addresses.http = listener.address();
+            let (router, stop) = (http::router(&front), stop.clone());
+            tasks.spawn(async move { http::serve(listener, router, front, stop.notified()).await });
+        }
         if let Some(path) = &config.socket {
             tasks.spawn(serve_native(Listener::unix(path)?, clients.clone(), room.clone()));
         }
         tasks.spawn(look_around(shared.clone(), clients.clone(), tls));
-        Ok(Self { shared, clients, tasks, addresses, leave_patience: config.leave_patience })
+        Ok(Self { shared, clients, tasks, stop, addresses, leave_patience: config.leave_patience })
     }
 
     /// Where it is reached.
@@ -106,6 +117,7 @@ impl Daemon {
     /// cluster, so that nobody waits for it.
     pub async fn leave(mut self) {
         self.shared.member.clone().leave(self.leave_patience).await;
+        self.stop.notify_one();
         self.tasks.shutdown().await;
     }
 
