@@ -69,11 +69,10 @@ impl Acquire {
     /// Takes the lock if it is free. If somebody at this member is in the way, that is known at once; otherwise it takes as long as a question
     /// to the other members and their answer.
     pub async fn try_acquire(self) -> Result<Option<Guard>> {
-        if let Ok(guard) = self.clone().ask(Some(Duration::ZERO)).await? {
-            return Ok(Some(guard));
-        }
-        if self.session.engine.would_wait(&self.wish.lock, self.wish.claim) {
-            return Ok(None);
+        match self.clone().ask(Some(Duration::ZERO)).await? {
+            Ok(guard) => return Ok(Some(guard)),
+            Err(Ended::Busy) => return Ok(None),
+            Err(_) => {}
         }
         let moment = self.moment;
         Ok(self.ask(Some(moment)).await?.ok())

@@ -16,3 +16,9 @@ pub(crate) fn now_ns() -> u64 {
     let boot = read(ClockId::Boottime);
     raw + boot.saturating_sub(monotonic)
 }
+
+/// The Unix time at which that clock showed 0.
+pub(crate) fn unix_ns_at_zero() -> u64 {
+    let unix = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(unix.as_nanos()).unwrap_or(u64::MAX).saturating_sub(now_ns())
+}

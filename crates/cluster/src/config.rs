@@ -140,6 +140,7 @@ impl Config {
             session_ns: ns(times.lease),
             settle_ns: ns(times.settle),
             drift_ppm: times.drift_ppm,
+            unix_ns_at_zero: crate::clock::unix_ns_at_zero(),
             ..MemberConfig::new(self.first_members.keys().copied())
         }
     }

@@ -447,10 +447,6 @@ impl<P: MutualExclusion> Engine for Driver<P> {
         state.locals.get(&client).map_or_else(|| watch::Sender::new(()).subscribe(), Local::changes)
     }
 
-    fn would_wait(&self, lock: &LockName, claim: Claim) -> bool {
-        self.lock().member.would_wait(lock, claim)
-    }
-
     fn attach(&self, client: u64, hears: Arc<dyn Hears>) -> bool {
         let state = &mut *self.lock();
         // Nobody outside speaks for a client of this process.
@@ -477,6 +473,10 @@ impl<P: MutualExclusion> Engine for Driver<P> {
 
     fn tables(&self) -> watch::Receiver<u64> {
         self.tables.subscribe()
+    }
+
+    fn claimed(&self, lock: &LockName) -> Option<Claim> {
+        self.lock().member.claimed(lock)
     }
 
     fn table(&self) -> Table {

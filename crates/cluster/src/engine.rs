@@ -42,12 +42,12 @@ pub(crate) trait Engine: Send + Sync {
     fn leave(&self, client: u64, number: u64) -> Option<Look>;
     fn look(&self, client: u64, number: u64) -> Look;
     fn changes(&self, client: u64) -> watch::Receiver<()>;
-    fn would_wait(&self, lock: &LockName, claim: Claim) -> bool;
     fn attach(&self, client: u64, hears: Arc<dyn Hears>) -> bool;
     fn detach(&self, client: u64, hears: &Arc<dyn Hears>);
     fn say(&self, session: SessionId, said: ToMember);
     fn tables(&self) -> watch::Receiver<u64>;
     fn table(&self) -> Table;
+    fn claimed(&self, lock: &LockName) -> Option<Claim>;
     fn survey(&self) -> oneshot::Receiver<Vec<(Node, Table)>>;
     fn revoke(&self, acquisition: Acquisition);
     fn standing(&self) -> Standing;

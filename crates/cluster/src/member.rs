@@ -13,7 +13,7 @@ use crate::net::Net;
 use lockkeeper_core::MutualExclusion;
 use lockkeeper_core::registry::{self, Visitor};
 use lockkeeper_member::{
-    Acquisition, Claim, Config as MemberConfig, MemberId, Node, SessionId, Table, ToMember, Why,
+    Acquisition, Claim, Config as MemberConfig, LockName, MemberId, Node, SessionId, Table, ToMember, Why,
 };
 use prometheus_client::registry::Registry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -276,6 +276,23 @@ impl Member {
     /// A client outside of this process says something.
     pub fn say(&self, session: SessionId, said: ToMember) {
         self.inner.engine.say(session, said);
+    }
+
+    /// Counts an entry of a client outside of this process, which waited for so long.
+    pub fn entered(&self, waited: Duration) {
+        let metrics = self.inner.engine.metrics();
+        metrics.entries.inc();
+        metrics.wait.observe(waited.as_secs_f64());
+    }
+
+    /// Counts the end of a hold of a client outside of this process, which lasted for so long.
+    pub fn left(&self, held: Duration) {
+        self.inner.engine.metrics().hold.observe(held.as_secs_f64());
+    }
+
+    /// How somebody holds this lock through this member, or waits for it, if anybody does.
+    pub fn claimed(&self, name: &Arc<str>) -> Option<Claim> {
+        self.inner.engine.claimed(&LockName::new(name.clone()))
     }
 
     /// Who holds and waits through this member alone.

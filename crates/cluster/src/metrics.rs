@@ -152,6 +152,7 @@ pub(crate) fn word(how: Ended) -> &'static str {
     match how {
         Ended::Released => "released",
         Ended::Cancelled => "cancelled",
+        Ended::Busy => "busy",
         Ended::TimedOut => "timed_out",
         Ended::Revoked => "revoked",
         Ended::Refused => "refused",

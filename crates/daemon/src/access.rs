@@ -71,7 +71,8 @@ struct Grants {
 }
 
 impl Principal {
-    fn anybody() -> Self {
+    /// Whoever can connect, where no tokens are asked for.
+    pub(crate) fn anybody() -> Self {
         let all = || vec![String::new()];
         let name = Arc::from("anybody");
         Self(Arc::new(Grants { name, acquire: all(), observe: all(), admin: all(), expires: None }))
@@ -188,7 +189,8 @@ impl Access {
     }
 }
 
-fn hash(token: &str) -> [u8; 32] {
+/// What is kept of a token.
+pub fn hash(token: &str) -> [u8; 32] {
     Sha256::digest(token.as_bytes()).into()
 }
 
@@ -258,6 +260,20 @@ fn days_from_1970(year: i64, month: i64, day: i64) -> i64 {
         - 719_468
 }
 
+/// The date of a moment, in UTC, as a file of tokens has it.
+pub fn date(at: SystemTime) -> String {
+    let days = at.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs() / 86_400) as i64;
+    // The year that begins in March, of which day 0 is the first of March; four hundred years have 146,097 days.
+    let days = days + 719_468;
+    let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let day = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * day + 2) / 153;
+    let day = day - (153 * month + 2) / 5 + 1;
+    let (year, month) = if month < 10 { (year, month + 3) } else { (year + 1, month - 9) };
+    format!("{:04}-{month:02}-{day:02}", year + 400 * era)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -319,5 +335,8 @@ mod tests {
         let seconds = |at: SystemTime| at.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
         assert_eq!(seconds(at("2001-09-09T01:46:40Z")), 1_000_000_000);
         assert_eq!(seconds(at("2001-09-09T03:46:40+02:00")), 1_000_000_000);
+        for day in ["1970-01-01", "1999-12-31", "2000-02-29", "2000-03-01", "2026-11-15", "2100-02-28"] {
+            assert_eq!(date(at(day)), day);
+        }
     }
 }

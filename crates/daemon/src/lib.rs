@@ -2,27 +2,47 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | `daemon` | [`Daemon`]: a member, and everything that serves its clients |
+//! | `config` | what it is told at its start |
 //! | `shared` | what every way of asking needs: the member, and who may do what |
 //! | `access` | tokens, and what each allows |
 //! | `audit` | what was granted, released and refused, for later |
 //! | `limits` | how much one client, and all of them, may ask for |
+//! | `listen` | where clients connect |
+//! | `listing` | what people want to see of a cluster |
+//! | `tls` | the daemon's certificate, and those of its clients |
+//! | `native` | the protocol of the Rust client |
+//! | `leases` | what clients of all other ways have: sessions that live at one daemon |
+//! | `front`, `http`, `etcd` | JSON over HTTP, and etcd's lock API, on one port |
+//! | `metrics`, `trace` | what is counted, and what follows an acquire through the logs |
 
 mod access;
 mod audit;
+mod config;
+mod daemon;
 mod etcd;
 mod front;
 mod http;
 mod leases;
 mod limits;
+mod listen;
+mod listing;
 mod metrics;
+mod native;
 mod shared;
+mod tls;
 mod trace;
 
-pub use access::{Access, Denied, Permission, Principal};
+pub use access::{Access, Denied, Permission, Principal, date, hash};
 pub use audit::{Audit, Entry};
+pub use config::{CLIENTS_PORT, ClientTls, Config, HTTP_PORT, MEMBERS_PORT};
+pub use daemon::{Addresses, Daemon};
 pub use front::Front;
-pub use http::{Accept, router, serve};
+pub use http::{router, serve};
 pub use leases::{Fault, LeaseId, Leases};
 pub use limits::Limits;
+pub use listen::{Arrived, Listener, Stream, Tls};
+pub use lockkeeper_cluster::{Config as MemberConfig, MemberId};
 pub use metrics::Metrics;
+pub use native::Clients;
 pub use shared::Shared;

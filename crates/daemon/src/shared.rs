@@ -3,7 +3,8 @@
 use crate::access::{Access, Denied, Permission, Principal};
 use crate::audit::{Audit, Entry};
 use crate::limits::Limits;
-use lockkeeper_cluster::Member;
+use lockkeeper_cluster::{Acquisition, Member, Result};
+use tokio::sync::{Notify, watch};
 
 /// What every way of asking needs.
 pub struct Shared {
@@ -15,6 +16,8 @@ pub struct Shared {
     pub audit: Audit,
     /// How much may be asked for.
     pub limits: Limits,
+    /// Somebody wants the daemon to leave its cluster and to end.
+    pub leave: Notify,
 }
 
 impl Shared {
@@ -25,7 +28,7 @@ impl Shared {
         who: &Principal,
         permission: Permission,
         lock: &str,
-    ) -> Result<(), Denied> {
+    ) -> std::result::Result<(), Denied> {
         let checked = who.check(permission, lock);
         if let Err(denied) = &checked {
             let why = denied.to_string();
@@ -35,12 +38,38 @@ impl Shared {
     }
 
     /// Who shows this token. A refusal is logged.
-    pub fn who(&self, by: &'static str, token: Option<&str>) -> Result<Principal, Denied> {
+    pub fn who(&self, by: &'static str, token: Option<&str>) -> std::result::Result<Principal, Denied> {
         let who = self.access.who(token);
         if who.is_err() {
             let why = if token.is_some() { "the token is unknown or has expired" } else { "no token" };
             self.audit.write(&Entry { why, ..Entry::new("refuse", by, "") });
         }
         who
+    }
+
+    /// Changes whenever somebody may have entered, left, or begun to wait.
+    pub fn changes(&self) -> watch::Receiver<u64> {
+        self.member.tables()
+    }
+
+    /// Takes a lock away from all who hold it, or from one of them. Says from how many.
+    pub async fn release_by_force(
+        &self,
+        by: &'static str,
+        who: &Principal,
+        lock: &str,
+        only: Option<Acquisition>,
+    ) -> Result<u32> {
+        let told = self.member.survey().await?;
+        let rows = told.iter().flat_map(|(_, table)| table).filter(|row| *row.lock.name == *lock);
+        let holders = rows.flat_map(|row| &row.holders).map(|holder| holder.acquisition);
+        let mut released = 0;
+        for acquisition in holders.filter(|held| only.is_none_or(|only| only == *held)) {
+            self.member.release_by_force(acquisition).await?;
+            let acquisition = Some(acquisition.to_string());
+            self.audit.write(&Entry { lock, acquisition, ..Entry::new("force-release", by, who.name()) });
+            released += 1;
+        }
+        Ok(released)
     }
 }

@@ -34,6 +34,7 @@ impl Lockkeeper {
     ///
     /// | URL | engine |
     /// |---|---|
+    /// | `lockkeeper://a,b,c` | a cluster of lockkeeper's daemons (feature `cluster`); `lockkeeper:` is the one on this machine |
     /// | `file:///var/lib/locks` | this machine only, no server |
     /// | `file:` | the same, in the user's state directory |
     /// | `etcd://user:password@host:port,host:port/path` | an etcd cluster (feature `etcd`) |

@@ -31,6 +31,8 @@
 )]
 
 mod client;
+#[cfg(feature = "cluster")]
+pub mod cluster;
 mod election;
 mod engine;
 mod error;

@@ -86,7 +86,10 @@ impl<P: MutualExclusion> Member<P> {
         let id = self.locks.entry(&wish.lock);
         let active = &self.locks.get(id).active;
         let waits = active.as_ref().is_some_and(|active| active.is_in_the_way_of(wish.claim));
-        if wish.patience_ns == Some(0) && (waits || self.running().is_none()) {
+        if wish.patience_ns == Some(0) && waits {
+            return self.over(acquisition, Ended::Busy, out);
+        }
+        if wish.patience_ns == Some(0) && self.running().is_none() {
             return self.over(acquisition, Ended::TimedOut, out);
         }
         self.order += 1;

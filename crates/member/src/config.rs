@@ -40,6 +40,8 @@ pub struct Config {
     pub largest_clock: u64,
     /// The most locks that a member knows in one view: a bound on its memory. Further ones are refused.
     pub most_locks: usize,
+    /// The Unix time, in nanoseconds, at which the member's clock showed 0: for people, who ask since when.
+    pub unix_ns_at_zero: u64,
     /// Wrong on purpose, for the lab's tests.
     pub flaw: Option<Flaw>,
 }
@@ -65,6 +67,7 @@ impl Config {
             part_bytes: 64 * 1024,
             largest_clock: Fence::LARGEST_CLOCK,
             most_locks: 1 << 22,
+            unix_ns_at_zero: 0,
             flaw: None,
         }
     }
@@ -105,6 +108,11 @@ impl Config {
         let drift = u128::from(self.drift_ppm);
         let longest = (u128::from(duration_ns) * (million + drift)).div_ceil(million - drift);
         u64::try_from(longest).unwrap_or(u64::MAX).saturating_add(self.margin_ns)
+    }
+
+    /// A moment of the member's clock, as people count.
+    pub(crate) fn unix_ms(&self, at_ns: u64) -> u64 {
+        self.unix_ns_at_zero.saturating_add(at_ns) / 1_000_000
     }
 
     pub(crate) fn has(&self, flaw: Flaw) -> bool {

@@ -295,6 +295,8 @@ pub enum Ended {
     Cancelled,
     /// The client's patience ran out first.
     TimedOut,
+    /// The client has no patience, and somebody at this member is in its way.
+    Busy,
     /// Taken back: by force, or held for too long.
     Revoked,
     /// This lock cannot be asked for in this way.

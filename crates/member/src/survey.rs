@@ -34,6 +34,8 @@ pub struct Who {
     pub fence: Option<Fence>,
     /// For how long it has held or waited, on its member's clock, when that member was asked.
     pub for_ns: u64,
+    /// Since when, in milliseconds of Unix time on its member's machine: for people.
+    pub since_ms: u64,
 }
 
 impl<P: MutualExclusion> Member<P> {
@@ -48,6 +50,7 @@ impl<P: MutualExclusion> Member<P> {
                     tag: hold.tag.clone(),
                     fence: hold.fence,
                     for_ns: now.saturating_sub(hold.since_ns),
+                    since_ms: self.config.unix_ms(hold.since_ns),
                 })
             });
             let waits = active.queue.iter().map(|waiter| Who {
@@ -56,6 +59,7 @@ impl<P: MutualExclusion> Member<P> {
                 tag: waiter.tag.clone(),
                 fence: None,
                 for_ns: now.saturating_sub(waiter.since_ns),
+                since_ms: self.config.unix_ms(waiter.since_ns),
             });
             LockStatus { lock: name.clone(), holders: held.collect(), waiters: waits.collect() }
         });
@@ -64,10 +68,11 @@ impl<P: MutualExclusion> Member<P> {
         table
     }
 
-    /// Whether such a claim would have to wait for somebody here.
-    pub fn would_wait(&self, lock: &LockName, claim: Claim) -> bool {
-        let active = self.locks.find(lock).and_then(|id| self.locks.get(id).active.as_ref());
-        active.is_some_and(|active| active.is_in_the_way_of(claim))
+    /// How somebody here holds the lock, or waits for it, if anybody does.
+    pub fn claimed(&self, lock: &LockName) -> Option<Claim> {
+        let active = self.locks.get(self.locks.find(lock)?).active.as_ref()?;
+        let held = active.holds.first().map(|hold| hold.claim);
+        held.or_else(|| active.queue.front().map(|waiter| waiter.claim))
     }
 
     /// Asks every member of the view.
@@ -207,7 +212,7 @@ mod tests {
 
     fn who(client: u64) -> Who {
         let acquisition = Acquisition { session: SessionId { client, number: 0 }, number: 0 };
-        Who { acquisition, claim: Claim::Alone, tag: Tag::default(), fence: None, for_ns: 0 }
+        Who { acquisition, claim: Claim::Alone, tag: Tag::default(), fence: None, for_ns: 0, since_ms: 0 }
     }
 
     fn row(name: &str, holders: &[u64], waiters: &[u64]) -> LockStatus {

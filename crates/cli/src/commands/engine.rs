@@ -22,6 +22,13 @@ impl On {
         Lockkeeper::open(&self.resolve()?).await
     }
 
+    /// The cluster to ask: the same, but a daemon on this machine where nothing names a cluster.
+    pub fn cluster(self) -> Result<String, Error> {
+        let given = self.url.is_some();
+        let url = self.resolve()?;
+        Ok(if given || url.starts_with("lockkeeper:") { url } else { String::from("lockkeeper:") })
+    }
+
     fn resolve(self) -> Result<String, Error> {
         if let Some(url) = self.url {
             return Ok(url);

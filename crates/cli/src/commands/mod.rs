@@ -3,12 +3,15 @@
 pub mod algorithms;
 pub mod check;
 pub mod choose;
+pub mod cluster;
 pub mod compare;
+pub mod demo;
 pub mod elect;
 pub mod election;
 pub mod explain;
 pub mod generate;
 pub mod locks;
+pub mod operate;
 pub mod properties;
 pub mod quorums;
 pub mod replay;
@@ -17,6 +20,8 @@ pub mod scenarios;
 pub mod sim;
 pub mod supervise;
 pub mod threads;
+pub mod token;
+pub mod up;
 
 mod check_cluster;
 mod check_many;

@@ -6,7 +6,7 @@
 //!        ▼                                           │
 //!   trait Engine ──────────────────────────── trait Hold, Lease            this file, lease.rs
 //!        │
-//!   file · etcd · redis · zookeeper · postgres       one module each, behind a feature
+//!   cluster · file · etcd · redis · zookeeper · postgres       one module each, behind a feature
 //! ```
 //!
 //! # The duties of an engine
@@ -25,6 +25,8 @@
 //! 6. **Honesty.** What [`Capabilities`] denies is refused by the API before the engine hears of it;
 //!    what it promises is tested by the conformance suite.
 
+#[cfg(feature = "cluster")]
+pub(crate) mod cluster;
 #[cfg(feature = "etcd")]
 mod etcd;
 #[cfg(feature = "file")]
@@ -35,7 +37,7 @@ mod line;
 pub(crate) mod postgres;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+#[cfg(any(feature = "cluster", feature = "etcd", feature = "zookeeper"))]
 mod servers;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;
@@ -149,7 +151,8 @@ pub(crate) trait Changes: Send {
 }
 
 /// The schemes of all engines, built in or not: (scheme, feature).
-const SCHEMES: [(&str, &str); 7] = [
+const SCHEMES: [(&str, &str); 8] = [
+    ("lockkeeper", "cluster"),
     ("file", "file"),
     ("etcd", "etcd"),
     ("redis", "redis"),
@@ -168,6 +171,8 @@ pub(crate) async fn open(url: &str) -> Result<Arc<dyn Engine>> {
     match scheme {
         #[cfg(feature = "file")]
         "file" => Ok(Arc::new(file::FileEngine::open(&file_path(url, rest)?)?)),
+        #[cfg(feature = "cluster")]
+        "lockkeeper" => Ok(Arc::new(cluster::ClusterEngine::open(url).await?)),
         #[cfg(feature = "etcd")]
         "etcd" => Ok(Arc::new(etcd::EtcdEngine::open(url).await?)),
         #[cfg(feature = "zookeeper")]
@@ -182,7 +187,9 @@ pub(crate) async fn open(url: &str) -> Result<Arc<dyn Engine>> {
             }
             None => bad_url(
                 url,
-                &format!("unknown scheme `{scheme}`; known are file, etcd, redis, zookeeper and postgres"),
+                &format!(
+                    "unknown scheme `{scheme}`; known are lockkeeper, file, etcd, redis, zookeeper and postgres"
+                ),
             ),
         }),
     }

@@ -73,7 +73,7 @@ impl Drop for Daemon {
 
 /// A port that nobody uses, and that no other test of this process was given: its server may not have got round to
 /// listening yet, and the two tests would share one server.
-fn free_port() -> u16 {
+pub fn free_port() -> u16 {
     static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
     loop {
         let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();

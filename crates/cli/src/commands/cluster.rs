@@ -1,0 +1,278 @@
+//! `lockkeeper cluster`: configurations and certificates for the members of a cluster.
+
+use super::token;
+use crate::exit;
+use lockkeeper_cluster::{Authority, MemberId, authority};
+use std::fmt::Write;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Write configurations and certificates for the members of a cluster
+#[derive(clap::Args)]
+pub struct Cluster {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    /// A new cluster: its authority, and a folder for each member with a ready configuration
+    Init {
+        /// Where members reach each other, as host:port; the next two ports serve clients and HTTP
+        #[arg(long, value_name = "HOST:PORT", value_delimiter = ',', required = true)]
+        members: Vec<String>,
+        /// Where to write
+        #[arg(long, value_name = "FOLDER", default_value = "lockkeeper-cluster")]
+        out: PathBuf,
+        /// The cluster's name: members of another one are refused
+        #[arg(long, default_value = "lockkeeper")]
+        name: String,
+        /// The algorithm of its locks; `lockkeeper algorithms` lists them
+        #[arg(long, default_value = "naimi-trehel")]
+        algorithm: String,
+        /// For how many days the members' certificates are valid
+        #[arg(long, default_value_t = 365)]
+        days: u32,
+    },
+    /// A further member of a cluster that `init` has made: its folder, with a configuration that joins
+    Add {
+        /// The new member, as NUMBER=host:port
+        #[arg(value_name = "NUMBER=HOST:PORT")]
+        member: String,
+        /// The folder that `init` has written
+        #[arg(long, value_name = "FOLDER", default_value = "lockkeeper-cluster")]
+        out: PathBuf,
+        /// For how many days its certificate is valid
+        #[arg(long, default_value_t = 365)]
+        days: u32,
+    },
+    /// New certificates for a member that `init` or `add` has made, before the old ones expire
+    Renew {
+        /// The member's number
+        member: u32,
+        /// The folder that `init` has written
+        #[arg(long, value_name = "FOLDER", default_value = "lockkeeper-cluster")]
+        out: PathBuf,
+        /// For how many days its certificate is valid
+        #[arg(long, default_value_t = 365)]
+        days: u32,
+    },
+}
+
+impl Cluster {
+    /// Runs the command.
+    pub fn run(self) -> ExitCode {
+        let done = match self.what {
+            What::Init { members, out, name, algorithm, days } => {
+                init(&members, &out, &name, &algorithm, days)
+            }
+            What::Add { member, out, days } => add(&member, &out, days),
+            What::Renew { member, out, days } => renew(member, &out, days),
+        };
+        match done {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => exit::complain(exit::USAGE, &error),
+        }
+    }
+}
+
+/// A member: where others reach it.
+#[derive(Clone)]
+struct Address {
+    host: String,
+    port: u16,
+}
+
+impl Address {
+    fn parse(text: &str) -> Result<Self, String> {
+        let wrong = || format!("`{text}` is no host:port; write for example a:7420");
+        let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
+        let port: u16 = port.parse().map_err(|_| wrong())?;
+        if host.is_empty() || !(1..=u16::MAX - 2).contains(&port) {
+            return Err(wrong());
+        }
+        Ok(Self { host: host.to_owned(), port })
+    }
+
+    fn ip(&self) -> Option<IpAddr> {
+        self.host.trim_matches(['[', ']']).parse().ok()
+    }
+
+    /// On which address of the machine to listen: the one named, or all of them where it is a name.
+    fn listen(&self, port: u16) -> String {
+        match self.ip() {
+            Some(_) => format!("{}:{port}", self.host),
+            None => format!("0.0.0.0:{port}"),
+        }
+    }
+
+    fn loopback(&self) -> bool {
+        self.ip().is_some_and(|ip| ip.is_loopback())
+    }
+}
+
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}:{}", self.host, self.port)
+    }
+}
+
+fn init(members: &[String], out: &Path, name: &str, algorithm: &str, days: u32) -> Result<(), String> {
+    if lockkeeper_core::registry::find(algorithm).is_none() {
+        return Err(format!("there is no algorithm `{algorithm}`; `lockkeeper algorithms` lists them"));
+    }
+    let members: Vec<Address> = members.iter().map(|text| Address::parse(text)).collect::<Result<_, _>>()?;
+    make_folder(out)?;
+    let authority = Authority::create(10 * 365)?;
+    authority.save(out)?;
+    let (secret, line) = token::make("admin", &[String::new()], &[String::new()], &[String::new()], None)?;
+    let mut table = String::from("[members]\n");
+    for (n, member) in members.iter().enumerate() {
+        let _ = writeln!(table, "{} = \"{member}\"", n + 1);
+    }
+    for (n, member) in members.iter().enumerate() {
+        let id = MemberId(n as u32 + 1);
+        let head = format!("cluster = {}\nalgorithm = \"{algorithm}\"\n", quoted(name));
+        write_member(out, &authority, id, member, days, &head, &table)?;
+        write(&folder_of(out, id).join("tokens.toml"), &line, 0o600)?;
+    }
+    let folder = out.display();
+    let urls: Vec<String> =
+        members.iter().map(|member| format!("{}:{}", member.host, member.port + 1)).collect();
+    crate::say!("The cluster `{name}` with {} members is in {folder}.", members.len());
+    crate::say!(
+        "Keep {folder}/{} away from the members: whoever has it decides who is one.",
+        authority::KEY_FILE
+    );
+    crate::say!("");
+    for (n, member) in members.iter().enumerate() {
+        crate::say!("on {}: copy {folder}/member-{}, and", member.host, n + 1);
+        crate::say!("    lockkeeper up --config member-{}/lockkeeper.toml", n + 1);
+    }
+    crate::say!("");
+    crate::say!(
+        "For clients: the file {folder}/{}, this token, which is not written down anywhere,",
+        authority::CERTIFICATE_FILE
+    );
+    crate::say!("    export LOCKKEEPER_TOKEN={secret}");
+    crate::say!("and this address:");
+    crate::say!("    lockkeeper://{}?ca={folder}/{}", urls.join(","), authority::CERTIFICATE_FILE);
+    Ok(())
+}
+
+fn add(member: &str, out: &Path, days: u32) -> Result<(), String> {
+    let (number, address) = member
+        .split_once('=')
+        .ok_or_else(|| format!("`{member}` is not NUMBER=host:port; write for example 4=d:7420"))?;
+    let id = MemberId(number.parse().map_err(|_| format!("`{number}` is no member's number"))?);
+    let address = Address::parse(address)?;
+    let authority = Authority::load(out)?;
+    let first = out.join("member-1/lockkeeper.toml");
+    let text = std::fs::read_to_string(&first)
+        .map_err(|error| format!("cannot read {}: {error}", first.display()))?;
+    let known: toml::Table =
+        toml::from_str(&text).map_err(|error| format!("{}: {error}", first.display()))?;
+    let members: Vec<String> = known
+        .get("members")
+        .and_then(toml::Value::as_table)
+        .into_iter()
+        .flatten()
+        .filter_map(|(_, address)| address.as_str().map(quoted))
+        .collect();
+    let word = |key: &str| known.get(key).and_then(toml::Value::as_str).unwrap_or_default().to_owned();
+    let head =
+        format!("cluster = {}\nalgorithm = {}\n", quoted(&word("cluster")), quoted(&word("algorithm")));
+    let join = format!("join = [{}]\n", members.join(", "));
+    write_member(out, &authority, id, &address, days, &(head + &join), "")?;
+    let folder = folder_of(out, id);
+    std::fs::copy(out.join("member-1/tokens.toml"), folder.join("tokens.toml"))
+        .map_err(|error| format!("cannot copy the tokens: {error}"))?;
+    crate::say!("on {}: copy {}, and", address.host, folder.display());
+    crate::say!("    lockkeeper up --config member-{}/lockkeeper.toml", id.0);
+    Ok(())
+}
+
+fn renew(member: u32, out: &Path, days: u32) -> Result<(), String> {
+    let (id, authority) = (MemberId(member), Authority::load(out)?);
+    let folder = folder_of(out, id);
+    let config = lockkeeper_daemon::Config::read(&folder.join("lockkeeper.toml"))?;
+    let address = Address::parse(config.member.advertise.as_deref().unwrap_or_default())?;
+    certify(&folder, &authority, id, &address, days)?;
+    crate::say!(
+        "copy {} to its machine: a running daemon reads new certificates by itself",
+        folder.display()
+    );
+    Ok(())
+}
+
+fn certify(
+    folder: &Path,
+    authority: &Authority,
+    id: MemberId,
+    address: &Address,
+    days: u32,
+) -> Result<(), String> {
+    let names = [address.host.trim_matches(['[', ']']).to_owned()];
+    let issued = authority.issue(id, &names, days)?;
+    issued.save(folder, id)?;
+    write(&folder.join(authority::CERTIFICATE_FILE), authority.certificate(), 0o644)
+}
+
+fn write_member(
+    out: &Path,
+    authority: &Authority,
+    id: MemberId,
+    address: &Address,
+    days: u32,
+    head: &str,
+    tail: &str,
+) -> Result<(), String> {
+    let folder = folder_of(out, id);
+    make_folder(&folder)?;
+    certify(&folder, authority, id, address, days)?;
+    let number = id.0;
+    let (members, clients, http) =
+        (address.listen(address.port), address.listen(address.port + 1), address.listen(address.port + 2));
+    let advertise = if tail.is_empty() { format!("advertise = \"{address}\"\n") } else { String::new() };
+    let certificate = authority::CERTIFICATE_FILE;
+    let note = if address.loopback() {
+        ""
+    } else {
+        "  # reached from other machines: with TLS, and only with a token"
+    };
+    let text = format!(
+        "# Member {number}. Paths are relative to this file.\n{head}member = {number}\n{advertise}data = \"data\"\n\
+         tokens = \"tokens.toml\"\naudit = \"audit.jsonl\"\n\n{tail}\n\
+         [listen]\nmembers = \"{members}\"\nclients = \"{clients}\"{note}\nhttp = \"{http}\"\n\n\
+         [tls]  # between members\nauthority = \"{certificate}\"\ncertificate = \"member-{number}.pem\"\nkey = \"member-{number}.key\"\n\n\
+         [client_tls]\ncertificate = \"member-{number}.pem\"\nkey = \"member-{number}.key\"\n"
+    );
+    let path = folder.join("lockkeeper.toml");
+    write(&path, &text, 0o644)?;
+    // What is written can be read.
+    lockkeeper_daemon::Config::read(&path).map(drop)
+}
+
+fn folder_of(out: &Path, id: MemberId) -> PathBuf {
+    out.join(format!("member-{}", id.0))
+}
+
+fn make_folder(path: &Path) -> Result<(), String> {
+    use std::os::unix::fs::DirBuilderExt;
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+    made.map_err(|error| format!("cannot make {}: {error}", path.display()))
+}
+
+fn write(path: &Path, text: &str, mode: u32) -> Result<(), String> {
+    use std::io::Write;
+    use std::os::unix::fs::OpenOptionsExt;
+    let written = std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(path);
+    let written = written.and_then(|mut file| file.write_all(text.as_bytes()));
+    written.map_err(|error| format!("cannot write {}: {error}", path.display()))
+}
+
+/// As TOML writes a string.
+fn quoted(text: &str) -> String {
+    toml::Value::from(text).to_string()
+}

@@ -1,0 +1,295 @@
+//! `lockkeeper demo`: two cash machines, one account, and a real cluster on loopback.
+
+use crate::exit;
+use lockkeeper::{Guard, Lockkeeper};
+use lockkeeper_core::algorithms::naimi_trehel::NaimiTrehel;
+use lockkeeper_core::{Load, MutualExclusion};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+use tokio::sync::Barrier;
+
+/// See money lost without a lock, and none with it, on a real cluster of three members
+///
+/// Starts three daemons on loopback, lets two cash machines use one account, kills a member on the way, and tells what happens. It ends
+/// by itself, and leaves nothing behind.
+#[derive(clap::Args)]
+pub struct Demo {
+    /// How many deposits each cash machine makes under the lock
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(10..=100_000))]
+    deposits: u32,
+}
+
+const OPENING: u64 = 1_000;
+const DEPOSIT: u64 = 10_000;
+const LOCK: &str = "account/42";
+/// Only a cluster that is stuck takes so long.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The bank: it keeps a balance, and refuses whoever comes with a fence lower than it has seen.
+struct Bank {
+    balance: u64,
+    fence: u64,
+    refused: u32,
+}
+
+impl Bank {
+    fn new() -> Mutex<Self> {
+        Mutex::new(Self { balance: OPENING, fence: 0, refused: 0 })
+    }
+
+    fn write(&mut self, balance: u64, fence: u64) -> bool {
+        if fence < self.fence {
+            self.refused += 1;
+            return false;
+        }
+        (self.balance, self.fence) = (balance, fence);
+        true
+    }
+}
+
+/// A daemon of its own process; killed with the demo, however it ends.
+struct Daemon {
+    child: Child,
+    clients: SocketAddr,
+    http: SocketAddr,
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Demo {
+    /// Runs the command.
+    pub fn run(self) -> ExitCode {
+        let runtime = match tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()
+        {
+            Ok(runtime) => runtime,
+            Err(error) => return exit::complain(exit::CANNOT_RUN, &format!("cannot start: {error}")),
+        };
+        let told = async {
+            match tokio::time::timeout(PATIENCE, tell(self.deposits)).await {
+                Ok(told) => told,
+                Err(_) => Err(format!("the cluster is stuck: nothing for {PATIENCE:?}")),
+            }
+        };
+        match runtime.block_on(told) {
+            Ok(true) => ExitCode::SUCCESS,
+            Ok(false) => {
+                exit::complain(exit::VIOLATED, &"money was lost under the lock: this must never happen")
+            }
+            Err(error) => exit::complain(exit::CANNOT_RUN, &error),
+        }
+    }
+}
+
+async fn tell(deposits: u32) -> Result<bool, String> {
+    let began = Instant::now();
+    crate::say!("An account holds {OPENING}. Two cash machines deposit {DEPOSIT} each, at the same time.");
+    crate::say!("");
+    crate::say!("Without a lock");
+    without_lock().await;
+    crate::say!("");
+    crate::say!("With a lock, on a cluster of three members on this machine");
+    let folder = tempfile::tempdir().map_err(|error| format!("cannot make a folder: {error}"))?;
+    let mut daemons = start(folder.path())?;
+    let first = open(&[&daemons[0]]).await?;
+    let second = open(&[&daemons[1], &daemons[0]]).await?;
+    crate::say!("  Three daemons serve. Machine A asks member 1, machine B asks member 2.");
+    let before = counts(&daemons)?;
+    let (bank, entered) = (Arc::new(Bank::new()), Instant::now());
+    deposit_both(&bank, &first, &second, deposits).await?;
+    let after = counts(&daemons)?;
+    let took = entered.elapsed();
+    let good = balance(&bank, 2 * deposits);
+    let (entries, messages) = (after.0 - before.0, after.1 - before.1);
+    let formula = NaimiTrehel::expected(Load::High, 3, &()).messages_per_entry.unwrap_or_default();
+    crate::say!(
+        "  {entries} entries in {:.1} s cost {messages} messages between members: {:.2} for each.",
+        took.as_secs_f64(),
+        messages as f64 / entries.max(1) as f64
+    );
+    crate::say!(
+        "  Naimi and Tréhel's algorithm needs (4N−2)/(N+1) = {formula:.2} on average if all N = 3 ask all the time, and with one idle, less."
+    );
+    crate::say!("");
+    crate::say!("With the same lock, and member 2 killed on the way");
+    let bank = Arc::new(Bank::new());
+    let (kill, watched) = (daemons.remove(1), bank.clone());
+    let killer = tokio::spawn(async move {
+        // When a quarter of the money is there.
+        while watched.lock().map_or(0, |bank| bank.balance) < OPENING + u64::from(deposits / 2) * DEPOSIT {
+            tokio::task::yield_now().await;
+        }
+        drop(kill);
+        Instant::now()
+    });
+    deposit_both(&bank, &first, &second, deposits).await?;
+    let killed = killer.await.map_err(|error| error.to_string())?;
+    crate::say!(
+        "  Machine B went on by another member. All was done {:.1} s after the kill.",
+        killed.elapsed().as_secs_f64()
+    );
+    let still_good = balance(&bank, 2 * deposits);
+    crate::say!("");
+    crate::say!(
+        "That took {:.1} s. `lockkeeper up --dev 3` starts such a cluster for you.",
+        began.elapsed().as_secs_f64()
+    );
+    Ok(good && still_good)
+}
+
+/// Says what is there, and whether it is what should be.
+fn balance(bank: &Mutex<Bank>, deposits: u32) -> bool {
+    let bank = bank.lock().unwrap_or_else(|e| e.into_inner());
+    let expected = OPENING + u64::from(deposits) * DEPOSIT;
+    let verdict = if bank.balance == expected { "nothing is lost" } else { "MONEY IS LOST" };
+    crate::say!("  {deposits} deposits: {expected} should be there, and {} are: {verdict}.", bank.balance);
+    if bank.refused > 0 {
+        crate::say!("  The bank refused {} late writes by their fences.", bank.refused);
+    }
+    bank.balance == expected
+}
+
+/// Both read before either writes: a schedule that nothing forbids.
+async fn without_lock() {
+    let (bank, both_have_read) = (Arc::new(Bank::new()), Arc::new(Barrier::new(2)));
+    let machine = |name: &'static str| {
+        let (bank, both_have_read) = (bank.clone(), both_have_read.clone());
+        async move {
+            let read = bank.lock().map_or(0, |bank| bank.balance);
+            crate::say!("  machine {name} reads {read}");
+            both_have_read.wait().await;
+            if let Ok(mut bank) = bank.lock() {
+                bank.balance = read + DEPOSIT;
+                crate::say!("  machine {name} writes {}", bank.balance);
+            }
+        }
+    };
+    tokio::join!(machine("A"), machine("B"));
+    balance(&bank, 2);
+}
+
+async fn deposit_both(
+    bank: &Arc<Mutex<Bank>>,
+    first: &Lockkeeper,
+    second: &Lockkeeper,
+    deposits: u32,
+) -> Result<(), String> {
+    let machine = |locks: &Lockkeeper| {
+        let (locks, bank) = (locks.clone(), bank.clone());
+        tokio::spawn(async move {
+            let mut done = 0;
+            while done < deposits {
+                let guard = acquire(&locks).await?;
+                done += u32::from(deposit(&bank, &guard));
+                // A lock that was lost is given back too: there is nothing more to do.
+                let _ = guard.release().await;
+            }
+            Ok::<_, String>(())
+        })
+    };
+    let (one, other) = tokio::join!(machine(first), machine(second));
+    one.map_err(|error| error.to_string())??;
+    other.map_err(|error| error.to_string())?
+}
+
+async fn acquire(locks: &Lockkeeper) -> Result<Guard, String> {
+    locks.mutex(LOCK).acquire().await.map_err(|error| error.to_string())
+}
+
+/// Reads, adds and writes, as the machines did without a lock; the bank checks the fence.
+fn deposit(bank: &Mutex<Bank>, guard: &Guard) -> bool {
+    let read = bank.lock().map_or(0, |bank| bank.balance);
+    if !guard.is_valid() {
+        return false;
+    }
+    let written = bank.lock().map(|mut bank| bank.write(read + DEPOSIT, guard.fence()));
+    written.unwrap_or(false)
+}
+
+/// Three daemons, once all of them serve.
+fn start(folder: &Path) -> Result<Vec<Daemon>, String> {
+    let program = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
+    let ports = free_ports(9)?;
+    let at = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let members: Vec<String> = (0..3).map(|n| format!("{} = \"{}\"", n + 1, at(ports[3 * n]))).collect();
+    let mut daemons = Vec::new();
+    for n in 0..3 {
+        let (clients, http) = (at(ports[3 * n + 1]), at(ports[3 * n + 2]));
+        let number = n + 1;
+        let text = format!(
+            "member = {number}\ndata = \"data-{number}\"\n[members]\n{}\n[listen]\nmembers = \"{}\"\nclients = \"{clients}\"\nhttp = \"{http}\"\n",
+            members.join("\n"),
+            at(ports[3 * n])
+        );
+        let config = folder.join(format!("member-{number}.toml"));
+        std::fs::write(&config, text)
+            .map_err(|error| format!("cannot write {}: {error}", config.display()))?;
+        let mut command = Command::new(&program);
+        command
+            .arg("up")
+            .arg("--config")
+            .arg(&config)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let child = command.spawn().map_err(|error| format!("cannot start a daemon: {error}"))?;
+        daemons.push(Daemon { child, clients, http });
+    }
+    Ok(daemons)
+}
+
+/// Ports that nobody uses now.
+fn free_ports(count: usize) -> Result<Vec<u16>, String> {
+    let free = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+    let held: Vec<TcpListener> = (0..count)
+        .map(|_| free())
+        .collect::<Result<_, _>>()
+        .map_err(|error| format!("no free port: {error}"))?;
+    Ok(held.iter().filter_map(|listener| Some(listener.local_addr().ok()?.port())).collect())
+}
+
+async fn open(daemons: &[&Daemon]) -> Result<Lockkeeper, String> {
+    let hosts: Vec<String> = daemons.iter().map(|daemon| daemon.clients.to_string()).collect();
+    let url = format!("lockkeeper://{}", hosts.join(","));
+    loop {
+        // They have just been started: until the first answers, there is nobody there.
+        match Lockkeeper::open(&url).await {
+            Ok(locks) => return Ok(locks),
+            Err(lockkeeper::Error::Unavailable { .. }) => tokio::time::sleep(Duration::from_millis(20)).await,
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+}
+
+/// How many entries and messages between members there have been, by the daemons' own counters.
+fn counts(daemons: &[Daemon]) -> Result<(u64, u64), String> {
+    let mut sum = (0, 0);
+    for daemon in daemons {
+        let text =
+            get(daemon.http, "/metrics").map_err(|error| format!("cannot read the metrics: {error}"))?;
+        let total = |name: &str| -> u64 {
+            let lines = text.lines().filter(|line| line.starts_with(name));
+            lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok()).sum()
+        };
+        sum.0 += total("lockkeeper_entries_total");
+        sum.1 += total("lockkeeper_messages_total");
+    }
+    Ok(sum)
+}
+
+fn get(from: SocketAddr, path: &str) -> std::io::Result<String> {
+    let mut stream = TcpStream::connect(from)?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {from}\r\nConnection: close\r\n\r\n")?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    Ok(text)
+}

@@ -1,0 +1,181 @@
+//! What those need who run a cluster: `members`, `status`, `release`, `leave`.
+
+use super::engine::{On, block_on};
+use crate::exit;
+use comfy_table::{Table, presets};
+use lockkeeper::Error;
+use lockkeeper::cluster::{ClusterLine, Operator};
+use std::process::ExitCode;
+
+/// Show the members of a cluster, as one of them sees them
+#[derive(clap::Args)]
+pub struct Members {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    on: On,
+}
+
+/// Show whether a daemon serves, in which view, and what keeps it from that; exit code 1 if it does not
+#[derive(clap::Args)]
+pub struct Status {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    on: On,
+}
+
+/// Take a lock away from whoever holds it
+///
+/// The holder is told, and the next one gets a higher fence, so that a resource that checks fences refuses what the old holder still writes.
+/// The lock is free once the holder says that it has stopped, or when nothing promised to it is left.
+#[derive(clap::Args)]
+pub struct Release {
+    /// The lock's name
+    name: String,
+    /// Yes, although somebody may be at work under it
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    on: On,
+}
+
+/// Make a daemon leave its cluster and end; or give a dead member up
+#[derive(clap::Args)]
+pub struct Leave {
+    /// Not the daemon that is asked, but this member, which is dead and will not come back
+    #[arg(long, value_name = "NUMBER")]
+    dead: Option<u32>,
+    #[command(flatten)]
+    on: On,
+}
+
+fn ask<T>(on: On, question: impl AsyncFnOnce(Operator) -> Result<T, Error>) -> Result<T, ExitCode> {
+    let asked = block_on(async {
+        let operator = Operator::open(&on.cluster()?).await?;
+        question(operator).await
+    });
+    match asked {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(error)) => Err(exit::lock_error(&error)),
+        Err(error) => Err(exit::complain(exit::CANNOT_RUN, &format!("cannot start: {error}"))),
+    }
+}
+
+impl Members {
+    /// Runs the command.
+    pub fn run(self) -> ExitCode {
+        let line = match ask(self.on, async |operator| operator.cluster().await) {
+            Ok(line) => line,
+            Err(code) => return code,
+        };
+        if self.json {
+            crate::say!("{}", serde_json::to_string(&line.members).unwrap_or_default());
+        } else {
+            crate::say!("{}", table(&line));
+        }
+        ExitCode::SUCCESS
+    }
+}
+
+fn table(line: &ClusterLine) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING);
+    table.set_header(["MEMBER", "ADDRESS", "VOTES", "IN VIEW", "REACHED", ""]);
+    for member in &line.members {
+        let yes = |is: bool| if is { "yes" } else { "no" };
+        let mut said = Vec::new();
+        if line.leader == Some(member.id) {
+            said.push("leads");
+        }
+        if line.member == member.id {
+            said.push("says this");
+        }
+        table.add_row([
+            &member.id.to_string(),
+            &member.address,
+            yes(member.votes),
+            yes(member.in_view),
+            yes(member.connected),
+            &said.join(", "),
+        ]);
+    }
+    let lines: Vec<String> = table.lines().map(|line| line.trim().to_owned()).collect();
+    lines.join("\n")
+}
+
+impl Status {
+    /// Runs the command.
+    pub fn run(self) -> ExitCode {
+        let line = match ask(self.on, async |operator| operator.cluster().await) {
+            Ok(line) => line,
+            Err(code) => return code,
+        };
+        if self.json {
+            crate::say!("{}", serde_json::to_string(&line).unwrap_or_default());
+        } else {
+            let in_view = line.members.iter().filter(|member| member.in_view).count();
+            let serves = if line.serves { "serves" } else { "does not serve" };
+            crate::say!("member {} of `{}` {serves}", line.member, line.cluster);
+            crate::say!("  view       epoch {}, {in_view} of {} members", line.epoch, line.members.len());
+            crate::say!("  lease      {} ms left", line.lease_ms);
+            match line.leader {
+                Some(leader) => crate::say!("  leader     member {leader}"),
+                None => {
+                    crate::say!("  leader     none known: a majority of the voters must reach each other")
+                }
+            }
+            crate::say!("  algorithm  {}", line.algorithm);
+            if let Some(trouble) = &line.trouble {
+                crate::say!("  trouble    {trouble}");
+            }
+        }
+        if line.serves { ExitCode::SUCCESS } else { ExitCode::from(exit::CONFLICT) }
+    }
+}
+
+impl Release {
+    /// Runs the command.
+    pub fn run(self) -> ExitCode {
+        if !self.force {
+            let error = "somebody may be at work under the lock: look with `lockkeeper locks`, and say --force to take it away";
+            return exit::complain(exit::USAGE, &error);
+        }
+        let name = self.name.clone();
+        match ask(self.on, async |operator| operator.release_by_force(name).await) {
+            Ok(0) => exit::complain(exit::CONFLICT, &format!("nobody holds `{}`", self.name)),
+            Ok(1) => {
+                crate::say!("`{}` was taken away from its holder", self.name);
+                ExitCode::SUCCESS
+            }
+            Ok(holders) => {
+                crate::say!("`{}` was taken away from {holders} holders", self.name);
+                ExitCode::SUCCESS
+            }
+            Err(code) => code,
+        }
+    }
+}
+
+impl Leave {
+    /// Runs the command.
+    pub fn run(self) -> ExitCode {
+        let dead = self.dead;
+        let asked = ask(self.on, async |operator| match dead {
+            Some(member) => operator.remove(member).await,
+            None => operator.leave().await,
+        });
+        match asked {
+            Ok(()) => {
+                match dead {
+                    Some(member) => crate::say!("member {member} is given up"),
+                    None => crate::say!("the daemon leaves"),
+                }
+                ExitCode::SUCCESS
+            }
+            Err(code) => code,
+        }
+    }
+}

@@ -1,0 +1,300 @@
+//! `lockkeeper up`: a daemon in the foreground. `lockkeeper join`: the same, as a further member of a cluster.
+
+use crate::exit;
+use lockkeeper_cluster::{Config as MemberConfig, MemberId};
+use lockkeeper_daemon::{Config, Daemon, HTTP_PORT, MEMBERS_PORT};
+use std::collections::BTreeMap;
+use std::io::IsTerminal;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Run a daemon: a member of a lock cluster that serves clients of every language
+///
+/// Alone it is one member on loopback, with its data in the user's state directory. It ends on SIGTERM or SIGINT: it lets
+/// nobody in any more, waits for those who hold locks, and leaves; a second signal ends it at once.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  lockkeeper up                                   one member on this machine
+  lockkeeper run nightly --on lockkeeper: -- ./backup.sh      ... and a use of it
+  lockkeeper up --dev 3                           three members on loopback, for trying things
+  lockkeeper cluster init --members a:7420,b:7420,c:7420      write configurations for three machines,
+  lockkeeper up --config member-1/lockkeeper.toml             and start each with its own")]
+pub struct Up {
+    /// Everything else from this file; `lockkeeper cluster init` writes one
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["dev", "data", "algorithm", "clients", "http"])]
+    config: Option<PathBuf>,
+    /// So many members on loopback in this process, with data that goes when it ends
+    #[arg(long, value_name = "MEMBERS", value_parser = clap::value_parser!(u32).range(1..=9), conflicts_with_all = ["data", "clients", "http"])]
+    dev: Option<u32>,
+    #[command(flatten)]
+    how: How,
+}
+
+/// Join a cluster that exists, as a further member
+///
+/// The daemon runs in the foreground like that of `lockkeeper up`. Where members use TLS, write its configuration with
+/// `lockkeeper cluster add`, and start it with `lockkeeper up --config`.
+#[derive(clap::Args)]
+pub struct Join {
+    /// Members of the cluster, as host:port, one of which must answer
+    #[arg(value_name = "HOST:PORT", value_delimiter = ',', required = true)]
+    members: Vec<String>,
+    /// The number of the new member, which no other has
+    #[arg(long, value_name = "NUMBER")]
+    member: u32,
+    /// Where the other members reach it
+    #[arg(long, value_name = "HOST:PORT")]
+    listen: SocketAddr,
+    #[command(flatten)]
+    how: How,
+}
+
+#[derive(clap::Args)]
+struct How {
+    /// Where the daemon keeps what it must not forget [default: below lockkeeper-daemon in the user's state directory]
+    #[arg(long, value_name = "FOLDER")]
+    data: Option<PathBuf>,
+    /// The algorithm of the cluster's locks; `lockkeeper algorithms` lists them
+    #[arg(long, value_name = "NAME")]
+    algorithm: Option<String>,
+    /// Where clients connect [default: 127.0.0.1:7421]
+    #[arg(long, value_name = "ADDRESS")]
+    clients: Option<SocketAddr>,
+    /// Where HTTP and gRPC are served [default: 127.0.0.1:7422]
+    #[arg(long, value_name = "ADDRESS")]
+    http: Option<SocketAddr>,
+    /// File of tokens; without it, whoever can connect may do everything
+    #[arg(long, value_name = "FILE")]
+    tokens: Option<PathBuf>,
+    /// Write down what was granted, released and refused, one JSON object on each line
+    #[arg(long, value_name = "FILE")]
+    audit: Option<PathBuf>,
+    /// After the loss of all disks: the highest epoch of any fence ever seen (fence >> 35), so that fences rise on
+    #[arg(long, value_name = "EPOCH", default_value_t = 0)]
+    epoch_above: u64,
+    /// Serve clients and members beyond loopback without TLS: anybody on the network can take and free every lock
+    #[arg(long)]
+    insecure_no_tls: bool,
+    /// Serve clients beyond loopback who show neither a token nor a certificate
+    #[arg(long)]
+    insecure_no_auth: bool,
+    /// What to log: error, warn, info, debug, trace, or `crate=level,…`
+    #[arg(long, value_name = "LEVEL", default_value = "warn")]
+    log: String,
+    /// Log as JSON, one object on each line
+    #[arg(long)]
+    log_json: bool,
+}
+
+impl How {
+    fn apply(self, config: &mut Config) {
+        config.clients = self.clients.or(config.clients);
+        config.http = self.http.or(config.http);
+        config.tokens = self.tokens.or(config.tokens.take());
+        config.audit = self.audit.or(config.audit.take());
+        config.insecure_no_tls |= self.insecure_no_tls;
+        config.insecure_no_auth |= self.insecure_no_auth;
+        config.member.insecure_no_tls |= self.insecure_no_tls;
+        config.member.epoch_above = config.member.epoch_above.max(self.epoch_above);
+        if let Some(algorithm) = self.algorithm {
+            config.member.algorithm = algorithm;
+        }
+    }
+
+    fn data(&self) -> Result<PathBuf, String> {
+        match &self.data {
+            Some(data) => Ok(data.clone()),
+            None => Ok(state_directory()?.join("member-1")),
+        }
+    }
+}
+
+/// `$XDG_STATE_HOME/lockkeeper-daemon`, or below `~/.local/state`.
+fn state_directory() -> Result<PathBuf, String> {
+    let absolute = |variable| std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
+    let state = state.ok_or("there is no home directory: say with --data where the daemon keeps its data")?;
+    Ok(state.join("lockkeeper-daemon"))
+}
+
+impl Up {
+    /// Runs the command.
+    pub fn run(self) -> ExitCode {
+        start_log(&self.how.log, self.how.log_json);
+        let configured = match (&self.config, self.dev) {
+            (Some(file), _) => Config::read(file).map(|mut config| {
+                self.how.apply(&mut config);
+                vec![config]
+            }),
+            (None, Some(members)) => return dev(members, self.how),
+            (None, None) => self.how.data().map(|data| {
+                let mut config = Config::alone(data);
+                self.how.apply(&mut config);
+                vec![config]
+            }),
+        };
+        match configured {
+            Ok(configs) => serve(configs),
+            Err(error) => exit::complain(exit::USAGE, &error),
+        }
+    }
+}
+
+impl Join {
+    /// Runs the command.
+    pub fn run(self) -> ExitCode {
+        start_log(&self.how.log, self.how.log_json);
+        let data = match &self.how.data {
+            Some(data) => Ok(data.clone()),
+            None => state_directory().map(|state| state.join(format!("member-{}", self.member))),
+        };
+        let data = match data {
+            Ok(data) => data,
+            Err(error) => return exit::complain(exit::USAGE, &error),
+        };
+        let mut member = MemberConfig::new(MemberId(self.member), self.listen, data);
+        member.join = self.members;
+        let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let mut config = Config::of(member, at(lockkeeper_daemon::CLIENTS_PORT), at(HTTP_PORT));
+        self.how.apply(&mut config);
+        serve(vec![config])
+    }
+}
+
+/// Several members on loopback in this process.
+fn dev(members: u32, how: How) -> ExitCode {
+    let folder = match tempfile::tempdir() {
+        Ok(folder) => folder,
+        Err(error) => {
+            return exit::complain(exit::CANNOT_RUN, &format!("cannot make a folder for the data: {error}"));
+        }
+    };
+    let mut configs = dev_configs(members, folder.path(), MEMBERS_PORT);
+    for config in &mut configs {
+        config.member.algorithm = how.algorithm.clone().unwrap_or_else(|| config.member.algorithm.clone());
+        (config.tokens, config.audit) = (how.tokens.clone(), how.audit.clone());
+    }
+    serve(configs)
+}
+
+/// Members on loopback: ports in tens from this one.
+pub(super) fn dev_configs(members: u32, folder: &Path, first_port: u16) -> Vec<Config> {
+    let at = |n: u32, port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, first_port + 10 * n as u16 + port));
+    let all: BTreeMap<MemberId, String> =
+        (0..members).map(|n| (MemberId(n + 1), at(n, 0).to_string())).collect();
+    let config = |n: u32| {
+        let data = folder.join(format!("member-{}", n + 1));
+        let mut member = MemberConfig::new(MemberId(n + 1), at(n, 0), data);
+        member.first_members.clone_from(&all);
+        Config { leave_patience: Duration::from_secs(2), ..Config::of(member, at(n, 1), at(n, 2)) }
+    };
+    (0..members).map(config).collect()
+}
+
+fn start_log(level: &str, json: bool) {
+    use tracing_subscriber::EnvFilter;
+    let filter = EnvFilter::try_new(level).unwrap_or_else(|error| {
+        eprintln!("lockkeeper: --log {level}: {error}; logging warnings");
+        EnvFilter::new("warn")
+    });
+    let colours = std::io::stderr().is_terminal();
+    let log =
+        tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr);
+    // Somebody else may have begun: then their log is used.
+    let _ = if json { log.json().try_init() } else { log.try_init() };
+}
+
+fn serve(configs: Vec<Config>) -> ExitCode {
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return exit::complain(exit::CANNOT_RUN, &format!("cannot start: {error}")),
+    };
+    match runtime.block_on(serve_all(configs)) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => exit::complain(exit::CANNOT_RUN, &error),
+    }
+}
+
+async fn serve_all(configs: Vec<Config>) -> Result<(), String> {
+    let cannot = |error| format!("cannot listen for signals: {error}");
+    let mut terminate = signal(SignalKind::terminate()).map_err(cannot)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot)?;
+    let mut daemons = Vec::new();
+    for config in configs {
+        let data = config.member.data.clone();
+        let daemon = Daemon::start(config).await?;
+        introduce(&daemon, &data);
+        daemons.push(daemon);
+    }
+    let ends = async {
+        let all: Vec<_> = daemons.iter().map(|daemon| Box::pin(daemon.ends())).collect();
+        first_of(all).await
+    };
+    let ready = async {
+        for daemon in &daemons {
+            if tokio::time::timeout(Duration::from_millis(600), daemon.member().ready()).await.is_err() {
+                eprintln!(
+                    "lockkeeper: member {} waits for the others, or until what an earlier life of it may have promised has run out",
+                    daemon.member().id().0
+                );
+                if daemon.member().ready().await.is_err() {
+                    return;
+                }
+            }
+            crate::say!("member {} serves", daemon.member().id().0);
+        }
+        std::future::pending().await
+    };
+    tokio::select! {
+        () = ready => {}
+        why = ends => {
+            let told = why.contains("told to leave");
+            if !told {
+                return Err(format!("the daemon ends: {why}"));
+            }
+        }
+        _ = terminate.recv() => {}
+        _ = interrupt.recv() => {}
+    }
+    eprintln!("lockkeeper: leaves; again to end at once");
+    let leave = async {
+        for daemon in daemons {
+            daemon.leave().await;
+        }
+    };
+    tokio::select! {
+        () = leave => Ok(()),
+        _ = terminate.recv() => Err(String::from("ended at once: others wait for its lease")),
+        _ = interrupt.recv() => Err(String::from("ended at once: others wait for its lease")),
+    }
+}
+
+async fn first_of<F: Future + Unpin>(mut all: Vec<F>) -> F::Output {
+    std::future::poll_fn(|context| {
+        for one in &mut all {
+            if let std::task::Poll::Ready(done) = std::pin::Pin::new(one).poll(context) {
+                return std::task::Poll::Ready(done);
+            }
+        }
+        std::task::Poll::Pending
+    })
+    .await
+}
+
+fn introduce(daemon: &Daemon, data: &Path) {
+    let at = daemon.addresses();
+    let id = daemon.member().id().0;
+    crate::say!("member {id} of the cluster `{}`", daemon.member().config().cluster);
+    if let Some(clients) = at.clients {
+        crate::say!("  for clients   lockkeeper://{clients}");
+    }
+    if let Some(http) = at.http {
+        crate::say!("  for HTTP      http://{http}   (and etcd's lock API, by gRPC)");
+    }
+    crate::say!("  for members   {}", at.members);
+    crate::say!("  data in       {}", data.display());
+}

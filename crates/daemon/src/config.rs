@@ -1,0 +1,337 @@
+//! The daemon's configuration, as people write it. Whatever is wrong with it is told with its line and what to write instead.
+
+use crate::limits::Limits;
+use lockkeeper_cluster::{Config as MemberConfig, MemberId, Pem, Times, Tls};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use toml::Spanned;
+
+/// Where members of a cluster listen for each other, if nobody says otherwise.
+pub const MEMBERS_PORT: u16 = 7420;
+/// Where daemons listen for clients of the native protocol, if nobody says otherwise.
+pub const CLIENTS_PORT: u16 = lockkeeper_wire::PORT;
+/// Where daemons listen for HTTP and gRPC, if nobody says otherwise.
+pub const HTTP_PORT: u16 = 7422;
+
+/// What a daemon is told at its start.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Of its member.
+    pub member: MemberConfig,
+    /// Where clients of the native protocol connect.
+    pub clients: Option<SocketAddr>,
+    /// Where HTTP and gRPC are served.
+    pub http: Option<SocketAddr>,
+    /// A socket in the file system, for clients of the native protocol on this machine.
+    pub socket: Option<PathBuf>,
+    /// What is shown to clients; without it there is no TLS.
+    pub client_tls: Option<ClientTls>,
+    /// Who may do what.
+    pub tokens: Option<PathBuf>,
+    /// Where it is written down what was granted, released and refused.
+    pub audit: Option<PathBuf>,
+    /// How much may be asked for.
+    pub limits: Limits,
+    /// How long holders may keep their locks when the daemon is told to end.
+    pub leave_patience: Duration,
+    /// Serves clients beyond loopback without TLS.
+    pub insecure_no_tls: bool,
+    /// Serves clients beyond loopback who show neither a token nor a certificate.
+    pub insecure_no_auth: bool,
+}
+
+/// What is shown to clients, and what they must show.
+#[derive(Clone, Debug)]
+pub struct ClientTls {
+    /// The daemon's certificate, and those between it and an authority's.
+    pub certificate: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+    /// If clients must show a certificate: of this authority.
+    pub client_authority: Option<PathBuf>,
+}
+
+impl Config {
+    /// One member alone on loopback, with its data in this folder.
+    pub fn alone(data: impl Into<PathBuf>) -> Self {
+        let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let member = MemberConfig { listen: at(MEMBERS_PORT), ..MemberConfig::alone(data) };
+        Self::of(member, at(lockkeeper_wire::PORT), at(HTTP_PORT))
+    }
+
+    /// A member, with clients served at these addresses.
+    pub fn of(member: MemberConfig, clients: SocketAddr, http: SocketAddr) -> Self {
+        Self {
+            member,
+            clients: Some(clients),
+            http: Some(http),
+            socket: None,
+            client_tls: None,
+            tokens: None,
+            audit: None,
+            limits: Limits::default(),
+            leave_patience: Duration::from_secs(10),
+            insecure_no_tls: false,
+            insecure_no_auth: false,
+        }
+    }
+
+    /// Reads a file. Paths in it are relative to its folder.
+    pub fn read(path: &Path) -> Result<Self, String> {
+        let bad = |error: String| format!("{}: {error}", path.display());
+        let text = std::fs::read_to_string(path).map_err(|error| bad(error.to_string()))?;
+        let folder = path.parent().unwrap_or(Path::new("."));
+        Self::parse(&text, folder).map_err(bad)
+    }
+
+    /// Reads what such a file says.
+    pub fn parse(text: &str, folder: &Path) -> Result<Self, String> {
+        let file: File = toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
+        let config = file.config(text, folder)?;
+        config.check()?;
+        Ok(config)
+    }
+
+    /// Refuses what cannot work, or would be open to everybody by mistake.
+    pub fn check(&self) -> Result<(), String> {
+        self.member.check().map_err(|error| error.to_string())?;
+        for (what, address) in [("clients", self.clients), ("http", self.http)] {
+            let Some(address) = address.filter(|address| !address.ip().is_loopback()) else { continue };
+            if self.client_tls.is_none() && !self.insecure_no_tls {
+                return Err(format!(
+                    "`{what}` listens on {address}, beyond this machine, without TLS: give [client_tls] a certificate and key, \
+                     or listen on 127.0.0.1, or say insecure_no_tls = true (--insecure-no-tls) if the network is trusted"
+                ));
+            }
+            let authority = self.client_tls.as_ref().and_then(|tls| tls.client_authority.as_ref());
+            if self.tokens.is_none() && authority.is_none() && !self.insecure_no_auth && !self.insecure_no_tls
+            {
+                return Err(format!(
+                    "`{what}` listens on {address}, beyond this machine, for everybody: give `tokens`, or [client_tls] a \
+                     `client_authority`, or say insecure_no_auth = true (--insecure-no-auth)"
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    cluster: Option<String>,
+    member: Spanned<u32>,
+    data: PathBuf,
+    #[serde(default)]
+    members: BTreeMap<String, Spanned<String>>,
+    #[serde(default)]
+    join: Vec<String>,
+    advertise: Option<String>,
+    algorithm: Option<Spanned<String>>,
+    #[serde(default)]
+    settings: BTreeMap<String, String>,
+    most_voters: Option<usize>,
+    #[serde(default)]
+    epoch_above: u64,
+    times: Option<Spanned<String>>,
+    leave_patience_s: Option<u64>,
+    #[serde(default)]
+    listen: Listen,
+    tls: Option<MemberTlsFile>,
+    client_tls: Option<ClientTlsFile>,
+    tokens: Option<PathBuf>,
+    audit: Option<PathBuf>,
+    #[serde(default)]
+    limits: Limits,
+    #[serde(default)]
+    insecure_no_tls: bool,
+    #[serde(default)]
+    insecure_no_auth: bool,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Listen {
+    members: Option<Spanned<String>>,
+    clients: Option<Spanned<String>>,
+    http: Option<Spanned<String>>,
+    socket: Option<PathBuf>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct MemberTlsFile {
+    authority: PathBuf,
+    certificate: PathBuf,
+    key: PathBuf,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ClientTlsFile {
+    certificate: PathBuf,
+    key: PathBuf,
+    client_authority: Option<PathBuf>,
+}
+
+impl File {
+    fn config(self, text: &str, folder: &Path) -> Result<Config, String> {
+        let at = |span: std::ops::Range<usize>| text[..span.start].lines().count().max(1);
+        let here = |path: PathBuf| folder.join(path);
+        let listen = |given: Option<Spanned<String>>, port: u16| {
+            match given {
+            None => Ok(Some(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))),
+            Some(none) if none.get_ref() == "none" => Ok(None),
+            Some(address) => address.get_ref().parse().map(Some).map_err(|_| {
+                let (line, given) = (at(address.span()), address.get_ref());
+                format!("line {line}: `{given}` is no address to listen on; write one as \"0.0.0.0:{port}\", or \"none\"")
+            }),
+        }
+        };
+        let members = listen(self.listen.members, MEMBERS_PORT)?;
+        let members = members.ok_or("`listen.members` cannot be \"none\": members must reach each other")?;
+        let id = MemberId(*self.member.get_ref());
+        let mut first_members = BTreeMap::new();
+        for (number, address) in self.members {
+            let line = at(address.span());
+            let number = number.parse().map_err(|_| {
+                format!("line {line}: `{number}` is no member's number; write for example 1 = \"a:{MEMBERS_PORT}\"")
+            })?;
+            let address = address.into_inner();
+            let port = address.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
+            if port.is_none() {
+                return Err(format!(
+                    "line {line}: `{address}` has no port; write \"{address}:{MEMBERS_PORT}\""
+                ));
+            }
+            first_members.insert(MemberId(number), address);
+        }
+        if !first_members.is_empty() && !first_members.contains_key(&id) {
+            let line = at(self.member.span());
+            return Err(format!(
+                "line {line}: member {} is not in [members]; add it there, or say whom to `join` instead",
+                id.0
+            ));
+        }
+        if first_members.is_empty() && self.join.is_empty() {
+            return Err(format!(
+                "say with whom the cluster begins ([members] 1 = \"host:{MEMBERS_PORT}\", …), or whom to `join`"
+            ));
+        }
+        let times = match self.times.as_ref().map(|times| (times.get_ref().as_str(), times.span())) {
+            None | Some(("default", _)) => Times::default(),
+            Some(("tuned", _)) => Times::tuned(),
+            Some(("slow", _)) => Times::default().times(5),
+            Some((other, span)) => {
+                return Err(format!(
+                    "line {}: `{other}` are no times; there are \"default\", \"tuned\" (machines side by side) and \"slow\" \
+                     (slow networks)",
+                    at(span)
+                ));
+            }
+        };
+        let mut member = MemberConfig::new(id, members, here(self.data));
+        if let Some(algorithm) = self.algorithm {
+            if lockkeeper_core::registry::find(algorithm.get_ref()).is_none() {
+                return Err(format!(
+                    "line {}: there is no algorithm `{}`; `lockkeeper algorithms` lists them",
+                    at(algorithm.span()),
+                    algorithm.get_ref()
+                ));
+            }
+            member.algorithm = algorithm.into_inner();
+        }
+        let pem = |path| Pem::File(here(path));
+        member.tls = self.tls.map(|tls| Tls {
+            authority: pem(tls.authority),
+            certificate: pem(tls.certificate),
+            key: pem(tls.key),
+        });
+        member.cluster = self.cluster.unwrap_or(member.cluster);
+        member.advertise = self.advertise.or_else(|| first_members.get(&id).cloned());
+        (member.first_members, member.join, member.times) = (first_members, self.join, times);
+        member.settings = self.settings.into_iter().collect();
+        member.most_voters = self.most_voters.unwrap_or(member.most_voters);
+        (member.epoch_above, member.insecure_no_tls) = (self.epoch_above, self.insecure_no_tls);
+        Ok(Config {
+            member,
+            clients: listen(self.listen.clients, lockkeeper_wire::PORT)?,
+            http: listen(self.listen.http, HTTP_PORT)?,
+            socket: self.listen.socket.map(here),
+            client_tls: self.client_tls.map(|tls| ClientTls {
+                certificate: here(tls.certificate),
+                key: here(tls.key),
+                client_authority: tls.client_authority.map(here),
+            }),
+            tokens: self.tokens.map(here),
+            audit: self.audit.map(here),
+            limits: self.limits,
+            leave_patience: Duration::from_secs(self.leave_patience_s.unwrap_or(10)),
+            insecure_no_tls: self.insecure_no_tls,
+            insecure_no_auth: self.insecure_no_auth,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const THREE: &str = r#"
+member = 2
+data = "data"
+tokens = "tokens.toml"
+
+[members]
+1 = "a:7420"
+2 = "b:7420"
+3 = "c:7420"
+
+[listen]
+members = "0.0.0.0:7420"
+clients = "0.0.0.0:7421"
+
+[tls]
+authority = "ca.pem"
+certificate = "member-2.pem"
+key = "member-2.key"
+
+[client_tls]
+certificate = "member-2.pem"
+key = "member-2.key"
+"#;
+
+    #[test]
+    fn a_file_says_who_and_where() {
+        let config = Config::parse(THREE, Path::new("/etc/lk")).unwrap();
+        assert_eq!((config.member.id, config.member.first_members.len()), (MemberId(2), 3));
+        assert_eq!(config.member.advertise.as_deref(), Some("b:7420"));
+        assert_eq!(config.member.data, Path::new("/etc/lk/data"));
+        assert_eq!(config.http, Some(SocketAddr::from((Ipv4Addr::LOCALHOST, HTTP_PORT))));
+    }
+
+    #[test]
+    fn mistakes_are_told_with_their_line_and_what_to_write() {
+        let with = |from: &str, to: &str| THREE.replace(from, to);
+        for (text, parts) in [
+            (with("0.0.0.0:7421", "here"), ["line 13", "0.0.0.0:7421"]),
+            (with("\"c:7420\"", "\"c\""), ["line 9", "write \"c:7420\""]),
+            (with("member = 2", "member = 4"), ["line 2", "join"]),
+            (with("member = 2", "member = \"b\""), ["line 2", "invalid type"]),
+            (with("data =", "date ="), ["line 3", "unknown field `date`"]),
+            (with("data", "times = \"fast\"\ndata"), ["line 3", "tuned"]),
+            (with("data", "algorithm = \"lampert\"\ndata"), ["line 3", "lockkeeper algorithms"]),
+            (
+                with("[client_tls]\ncertificate = \"member-2.pem\"\nkey = \"member-2.key\"\n", ""),
+                ["without TLS", "insecure_no_tls"],
+            ),
+            (with("tokens = \"tokens.toml\"", ""), ["for everybody", "client_authority"]),
+        ] {
+            let error = Config::parse(&text, Path::new(".")).unwrap_err();
+            assert!(parts.iter().all(|part| error.contains(part)), "{error}\nlacks one of {parts:?}");
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! [`Daemon`]: a member, and everything that serves its clients.
+
+use crate::access::Access;
+use crate::audit::Audit;
+use crate::config::{ClientTls, Config};
+use crate::front::Front;
+use crate::listen::{Listener, Tls};
+use crate::native::{self, Clients};
+use crate::shared::Shared;
+use lockkeeper_cluster::Member;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Arc, RwLock};
+use std::time::{Duration, SystemTime};
+use tokio::sync::{Notify, Semaphore, oneshot};
+use tokio::task::JoinSet;
+
+/// How often files are looked at for changes, and clients that are gone are forgotten.
+const ROUND: Duration = Duration::from_secs(1);
+
+/// A daemon at work.
+pub struct Daemon {
+    shared: Arc<Shared>,
+    clients: Arc<Clients>,
+    tasks: JoinSet<()>,
+    http: Option<Http>,
+    addresses: Addresses,
+    leave_patience: Duration,
+}
+
+/// Where a daemon is reached.
+#[derive(Clone, Copy, Debug)]
+pub struct Addresses {
+    /// By members.
+    pub members: SocketAddr,
+    /// By clients of the native protocol.
+    pub clients: Option<SocketAddr>,
+    /// By HTTP and gRPC.
+    pub http: Option<SocketAddr>,
+}
+
+impl Daemon {
+    /// Starts everything. Clients can connect as soon as this returns; they are let in when the member [serves](Member::ready).
+    pub async fn start(config: Config) -> Result<Self, String> {
+        config.check()?;
+        let access = match &config.tokens {
+            None => Access::open(),
+            Some(file) => Access::of_file(file)?,
+        };
+        let audit = match &config.audit {
+            None => Audit::none(),
+            Some(file) => Audit::to_file(config.member.id.0, file)?,
+        };
+        let tls = config.client_tls.as_ref().map(Certificates::read).transpose()?;
+        let member = Member::start(config.member.clone()).await.map_err(|error| error.to_string())?;
+        let shared =
+            Arc::new(Shared { member, access, audit, limits: config.limits.clone(), leave: Notify::new() });
+        let clients = Arc::new(Clients::new(shared.clone()));
+        let room = Arc::new(Semaphore::new(config.limits.connections));
+        let mut tasks = JoinSet::new();
+        let mut addresses = Addresses { members: shared.member.address(), clients: None, http: None };
+        if let Some(address) = config.clients {
+            let listener = Listener::tcp(address, tls.as_ref().map(|tls| tls.native.clone())).await?;
+            addresses.clients = listener.address();
+            tasks.spawn(serve_native(listener, clients.clone(), room.clone()));
+        }
+        if let Some(path) = &config.socket {
+            tasks.spawn(serve_native(Listener::unix(path)?, clients.clone(), room.clone()));
+        }
+        let http = match config.http {
+            None => None,
+            Some(address) => {
+                let listener = Listener::tcp(address, tls.as_ref().map(|tls| tls.http.clone())).await?;
+                addresses.http = listener.address();
+                Some(Http::start(listener, Front::new(shared.clone()), room))
+            }
+        };
+        tasks.spawn(look_around(shared.clone(), clients.clone(), tls));
+        Ok(Self { shared, clients, tasks, http, addresses, leave_patience: config.leave_patience })
+    }
+
+    /// Where it is reached.
+    pub fn addresses(&self) -> Addresses {
+        self.addresses
+    }
+
+    /// Its member.
+    pub fn member(&self) -> &Member {
+        &self.shared.member
+    }
+
+    /// How many clients have sessions.
+    pub fn sessions(&self) -> usize {
+        self.clients.sessions()
+    }
+
+    /// Resolves when an operator has told the daemon to leave, or when its member has stopped; says why.
+    pub async fn ends(&self) -> String {
+        let mut standings = self.shared.member.standings();
+        loop {
+            if let Some(why) = self.shared.member.standing().stopped {
+                return why;
+            }
+            tokio::select! {
+                () = self.shared.leave.notified() => return String::from("it was told to leave"),
+                changed = standings.changed() => {
+                    if changed.is_err() {
+                        return String::from("its member is gone");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Ends in order: lets nobody in any more, waits for those who hold locks, for as long as it was told, and leaves the
+    /// cluster, so that nobody waits for it.
+    pub async fn leave(mut self) {
+        self.shared.member.clone().leave(self.leave_patience).await;
+        if let Some(http) = self.http.take() {
+            http.finish().await;
+        }
+        self.tasks.shutdown().await;
+    }
+
+    /// Ends at once, as a crash does.
+    pub async fn stop(mut self) {
+        drop(self.http.take());
+        self.tasks.shutdown().await;
+        self.shared.member.clone().stop().await;
+    }
+}
+
+/// HTTP and gRPC, while they are served.
+struct Http {
+    stop: oneshot::Sender<()>,
+    serving: JoinSet<()>,
+}
+
+impl Http {
+    fn start(listener: Listener, front: Arc<Front>, room: Arc<Semaphore>) -> Self {
+        let (stop, stopped) = oneshot::channel();
+        let mut serving = JoinSet::new();
+        serving.spawn(crate::http::serve(listener, front, room, async { drop(stopped.await) }));
+        Self { stop, serving }
+    }
+
+    /// Lets those finish who are being answered.
+    async fn finish(mut self) {
+        drop(self.stop);
+        while self.serving.join_next().await.is_some() {}
+    }
+}
+
+async fn serve_native(listener: Listener, clients: Arc<Clients>, room: Arc<Semaphore>) {
+    let within = clients.shared().limits.patience();
+    let mut connections = JoinSet::new();
+    loop {
+        let (arrived, permit) = tokio::select! {
+            arrived = listener.accept(&room) => arrived,
+            // Ended ones are not kept.
+            Some(_) = connections.join_next() => continue,
+        };
+        let clients = clients.clone();
+        connections.spawn(async move {
+            let _permit = permit;
+            let served = match arrived.ready(within).await {
+                Ok(stream) => native::serve(clients, stream).await,
+                Err(why) => Err(why),
+            };
+            if let Err(why) = served {
+                tracing::debug!(why, "a client's connection ended");
+            }
+        });
+    }
+}
+
+/// The TLS for clients, for each way of asking.
+struct Certificates {
+    files: ClientTls,
+    native: Tls,
+    http: Tls,
+}
+
+impl Certificates {
+    fn read(files: &ClientTls) -> Result<Self, String> {
+        let lock = |alpn| Ok::<_, String>(Arc::new(RwLock::new(crate::tls::acceptor(files, alpn)?)));
+        Ok(Self { files: files.clone(), native: lock(crate::tls::NATIVE)?, http: lock(crate::tls::HTTP)? })
+    }
+
+    fn reload(&self) -> Result<(), String> {
+        let (native, http) = (
+            crate::tls::acceptor(&self.files, crate::tls::NATIVE)?,
+            crate::tls::acceptor(&self.files, crate::tls::HTTP)?,
+        );
+        *self.native.write().unwrap_or_else(|e| e.into_inner()) = native;
+        *self.http.write().unwrap_or_else(|e| e.into_inner()) = http;
+        Ok(())
+    }
+}
+
+/// When a file was last changed, if that is known.
+fn changed(path: &Path) -> Option<SystemTime> {
+    std::fs::metadata(path).and_then(|file| file.modified()).ok()
+}
+
+/// What is done again and again: clients that are gone are forgotten, and changed files are read again.
+async fn look_around(shared: Arc<Shared>, clients: Arc<Clients>, tls: Option<Certificates>) {
+    let lease = shared.member.config().times.lease;
+    let tokens = || shared.access.file().and_then(changed);
+    let certificates = || {
+        let own =
+            tls.iter().flat_map(|tls| [&tls.files.certificate, &tls.files.key].map(|path| changed(path)));
+        own.collect::<Vec<_>>()
+    };
+    let mut seen = (tokens(), certificates());
+    loop {
+        tokio::time::sleep(ROUND).await;
+        clients.forget(lease * 3);
+        let now = (tokens(), certificates());
+        if now.0 != seen.0 {
+            report("tokens", shared.access.reload());
+        }
+        if now.1 != seen.1 {
+            report("certificates for clients", tls.as_ref().map_or(Ok(()), Certificates::reload));
+            report(
+                "certificates of members",
+                shared.member.reload_certificates().map_err(|error| error.to_string()),
+            );
+        }
+        seen = now;
+    }
+}
+
+fn report(what: &str, read: Result<(), String>) {
+    match read {
+        Ok(()) => tracing::info!(what, "read again"),
+        Err(error) => tracing::error!(what, %error, "cannot be read again: what was there before stays"),
+    }
+}

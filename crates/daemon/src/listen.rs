@@ -1,0 +1,130 @@
+//! Where clients connect: TCP with or without TLS, and a socket in the file system. Every connection counts against one limit.
+
+use socket2::{SockRef, TcpKeepalive};
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, UnixListener};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio_rustls::TlsAcceptor;
+
+/// After so long without a word, the system asks whether the client's machine is there.
+const PROBE: Duration = Duration::from_secs(5);
+/// What a client's machine has not acknowledged after so long, it never will.
+const UNHEARD: Duration = Duration::from_secs(20);
+
+/// Bytes in both directions.
+pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+/// Whoever waits for a lock says nothing: if its machine has died, only questions of the system tell.
+fn notice_death(stream: &tokio::net::TcpStream) -> io::Result<()> {
+    let socket = SockRef::from(stream);
+    let ask = TcpKeepalive::new().with_time(PROBE).with_interval(PROBE).with_retries(2);
+    socket.set_tcp_keepalive(&ask)?;
+    socket.set_tcp_user_timeout(Some(UNHEARD))
+}
+
+/// The TLS of a listener: the newest certificates count for new connections.
+pub type Tls = Arc<RwLock<TlsAcceptor>>;
+
+/// A place where clients connect.
+pub enum Listener {
+    /// TCP, with TLS if there is any.
+    Tcp(TcpListener, Option<Tls>),
+    /// A socket in the file system.
+    Unix(UnixListener),
+}
+
+/// A connection that is not spoken on yet.
+pub enum Arrived {
+    /// With TLS to come.
+    Tls(tokio::net::TcpStream, TlsAcceptor),
+    /// Ready.
+    Plain(Box<dyn Stream>),
+}
+
+impl Arrived {
+    /// Shakes hands, if that is to be done.
+    pub async fn ready(self, within: Duration) -> Result<Box<dyn Stream>, String> {
+        match self {
+            Self::Plain(stream) => Ok(stream),
+            Self::Tls(stream, acceptor) => {
+                match tokio::time::timeout(within, acceptor.accept(stream)).await {
+                    Err(_) => Err(String::from("it did not finish the TLS handshake in time")),
+                    Ok(Err(error)) => Err(format!("the TLS handshake failed: {error}")),
+                    Ok(Ok(stream)) => Ok(Box::new(stream)),
+                }
+            }
+        }
+    }
+}
+
+impl Listener {
+    /// Listens on an address.
+    pub async fn tcp(address: SocketAddr, tls: Option<Tls>) -> Result<Self, String> {
+        let listener = TcpListener::bind(address).await;
+        let listener = listener.map_err(|error| format!("cannot listen on {address}: {error}"))?;
+        Ok(Self::Tcp(listener, tls))
+    }
+
+    /// Listens on a socket in the file system, for its owner alone. What an ended daemon has left there is removed.
+    pub fn unix(path: &Path) -> Result<Self, String> {
+        use std::os::unix::fs::PermissionsExt;
+        let bad = |error: io::Error| format!("cannot listen on {}: {error}", path.display());
+        if std::os::unix::net::UnixStream::connect(path).is_ok() {
+            return Err(format!("another daemon listens on {}", path.display()));
+        }
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(bad(error)),
+            _ => {}
+        }
+        let listener = UnixListener::bind(path).map_err(bad)?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(bad)?;
+        Ok(Self::Unix(listener))
+    }
+
+    /// The address, if it is one of the network.
+    pub fn address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(listener, _) => listener.local_addr().ok(),
+            Self::Unix(_) => None,
+        }
+    }
+
+    async fn arrival(&self) -> io::Result<Arrived> {
+        match self {
+            Self::Tcp(listener, tls) => {
+                let (stream, _) = listener.accept().await?;
+                stream.set_nodelay(true)?;
+                notice_death(&stream)?;
+                Ok(match tls {
+                    None => Arrived::Plain(Box::new(stream)),
+                    Some(tls) => {
+                        let acceptor = tls.read().unwrap_or_else(|e| e.into_inner()).clone();
+                        Arrived::Tls(stream, acceptor)
+                    }
+                })
+            }
+            Self::Unix(listener) => Ok(Arrived::Plain(Box::new(listener.accept().await?.0))),
+        }
+    }
+
+    /// The next connection, once there is room for one more. Others wait in the system's own queue.
+    pub async fn accept(&self, room: &Arc<Semaphore>) -> (Arrived, OwnedSemaphorePermit) {
+        loop {
+            let permit = room.clone().acquire_owned().await.expect("nobody closes it");
+            match self.arrival().await {
+                Ok(arrived) => return (arrived, permit),
+                Err(error) => {
+                    // Too many open files, or a connection that went away at once: neither ends the daemon.
+                    tracing::warn!(%error, "a connection was not accepted");
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! Answers to a client's questions.
+
+use super::NATIVE;
+use super::clients::Client;
+use crate::access::Permission;
+use crate::listing;
+use crate::shared::Shared;
+use lockkeeper_cluster::MemberId;
+use lockkeeper_wire::{Answer, Ask, FromDaemon};
+use std::sync::Arc;
+use tokio::task::JoinSet;
+
+/// How many questions of one connection are being answered at a time.
+const MOST_AT_ONCE: usize = 64;
+
+/// The questions of one connection. They end with it.
+pub(super) struct Answers {
+    tasks: JoinSet<()>,
+    watches: bool,
+}
+
+impl Answers {
+    pub fn new() -> Self {
+        Self { tasks: JoinSet::new(), watches: false }
+    }
+
+    /// Answers a question, in time.
+    pub fn begin(&mut self, shared: Arc<Shared>, client: Arc<Client>, number: u64, ask: Ask) {
+        while self.tasks.try_join_next().is_some() {}
+        if self.tasks.len() >= MOST_AT_ONCE {
+            let why = format!("at most {MOST_AT_ONCE} questions are answered at a time");
+            return client.tell(FromDaemon::Answer(number, Answer::Refused(why)));
+        }
+        if let Ask::Watch = ask {
+            client.tell(FromDaemon::Answer(number, Answer::Done));
+            if !std::mem::replace(&mut self.watches, true) {
+                self.tasks.spawn(watch(shared, client));
+            }
+            return;
+        }
+        self.tasks.spawn(async move {
+            let answer = answer(&shared, &client, ask).await.unwrap_or_else(Answer::Refused);
+            client.tell(FromDaemon::Answer(number, answer));
+        });
+    }
+}
+
+async fn watch(shared: Arc<Shared>, client: Arc<Client>) {
+    let mut changes = shared.changes();
+    while changes.changed().await.is_ok() {
+        client.tell(FromDaemon::Changed);
+    }
+}
+
+async fn answer(shared: &Shared, client: &Client, ask: Ask) -> Result<Answer, String> {
+    let who = client.principal();
+    let may = |permission, name: &str| {
+        shared.check(NATIVE, who, permission, name).map_err(|denied| denied.to_string())
+    };
+    let failed = |error: lockkeeper_cluster::Error| error.to_string();
+    Ok(match ask {
+        Ask::Locks(name) => {
+            let lines = listing::locks(&shared.member, name.as_deref()).await.map_err(failed)?;
+            Answer::Locks(lines.into_iter().filter(|line| who.sees(&line.name)).collect())
+        }
+        Ask::Watch => Answer::Done,
+        Ask::Cluster => Answer::Cluster(listing::cluster(&shared.member)),
+        Ask::ForceRelease(name) => {
+            may(Permission::Admin, &name)?;
+            Answer::Released(shared.release_by_force(NATIVE, who, &name, None).await.map_err(failed)?)
+        }
+        Ask::Why(name) => {
+            may(Permission::Observe, &name)?;
+            Answer::Why(listing::why(&shared.member, &name).await.map_err(failed)?)
+        }
+        Ask::Remove(id) => {
+            may(Permission::Admin, "")?;
+            shared.member.remove(MemberId(id)).await.map_err(failed)?;
+            Answer::Done
+        }
+        Ask::Leave => {
+            may(Permission::Admin, "")?;
+            shared.leave.notify_one();
+            Answer::Done
+        }
+    })
+}

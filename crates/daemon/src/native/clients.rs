@@ -1,0 +1,329 @@
+//! The clients that a daemon serves: who they are, what they have asked for, what they have not heard yet.
+//!
+//! A client outlives its connections: what it holds is its own until its lease ends, and whoever comes under its number
+//! must have come with the same token.
+
+use super::NATIVE;
+use crate::access::{Permission, Principal};
+use crate::audit::Entry;
+use crate::shared::Shared;
+use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
+use lockkeeper_cluster::{Hears, SessionId, ToClient, ToMember};
+use lockkeeper_member::{Acquisition, Ended, Wish};
+use lockkeeper_wire::{FromDaemon, How, Refusal};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+
+/// What a client has asked for.
+struct Open {
+    name: Arc<str>,
+    held: bool,
+    /// Since when it holds, or waits.
+    since: Instant,
+}
+
+#[derive(Default)]
+struct State {
+    /// Counts the client's connections; only the newest one is served.
+    connection: u64,
+    connected: bool,
+    gone_at: Option<Instant>,
+    /// Lagging behind in its reading by more than the limit.
+    overrun: bool,
+    unread: Vec<FromDaemon>,
+    sessions: BTreeSet<u64>,
+    open: BTreeMap<(u64, u64), Open>,
+}
+
+/// One client.
+pub(crate) struct Client {
+    shared: Arc<Shared>,
+    principal: Principal,
+    rate: DefaultDirectRateLimiter,
+    sessions: Arc<AtomicUsize>,
+    state: Mutex<State>,
+    /// Tells the connection that there is something to say, or that it is not the newest any more.
+    pub wake: Notify,
+}
+
+impl Client {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(|e| e.into_inner())
+    }
+
+    pub fn principal(&self) -> &Principal {
+        &self.principal
+    }
+
+    /// What the client has not heard yet; `None` if this connection is to end, and why.
+    pub fn take_unread(&self, connection: u64) -> Result<Vec<FromDaemon>, &'static str> {
+        let mut state = self.lock();
+        if state.connection != connection {
+            return Err("the client has a newer connection");
+        }
+        if state.overrun {
+            return Err("the client reads too slowly");
+        }
+        Ok(std::mem::take(&mut state.unread))
+    }
+
+    /// Something for the client, beside what the member says.
+    pub fn tell(&self, said: FromDaemon) {
+        self.push(&mut self.lock(), said);
+    }
+
+    fn push(&self, state: &mut State, said: FromDaemon) {
+        // Whoever is away asks again when it comes back.
+        if !state.connected {
+            return;
+        }
+        const BYTES: usize = size_of::<FromDaemon>();
+        if state.unread.len() * BYTES > self.shared.limits.unread_bytes {
+            state.overrun = true;
+            state.unread = Vec::new();
+        } else {
+            state.unread.push(said);
+        }
+        self.wake.notify_one();
+    }
+
+    /// The client says something to the member. What it may not say, the member does not hear.
+    pub fn say(&self, session: SessionId, said: ToMember) {
+        match self.admit(session, &said) {
+            Ok(()) => self.shared.member.say(session, said),
+            Err(why) => {
+                // Acquisitions are counted from 1: 0 is the session itself.
+                let number = if let ToMember::Acquire { number, .. } = said { number } else { 0 };
+                self.lock().open.remove(&(session.number, number));
+                self.tell(FromDaemon::Refuse { session, number, why });
+            }
+        }
+    }
+
+    fn admit(&self, session: SessionId, said: &ToMember) -> Result<(), Refusal> {
+        match said {
+            ToMember::KeepAlive { first, .. } => {
+                self.admit_session(session, *first).map_err(Refusal::Because)
+            }
+            ToMember::Acquire { number, wish, .. } => {
+                self.admit_wish(session, *number, wish).map_err(Refusal::Because)?;
+                match self.shared.member.claimed(&wish.lock.name).map(How::from) {
+                    Some(how) if !how.goes_with(wish.claim.into()) => Err(Refusal::InUseAs(how)),
+                    _ => Ok(()),
+                }
+            }
+            ToMember::Release { .. } => Ok(()),
+            ToMember::Close => {
+                self.end_session(&mut self.lock(), session, "release", "");
+                Ok(())
+            }
+        }
+    }
+
+    fn admit_wish(&self, session: SessionId, number: u64, wish: &Wish) -> Result<(), String> {
+        let name = &wish.lock.name;
+        let allowed = self.shared.check(NATIVE, &self.principal, Permission::Acquire, name);
+        allowed.map_err(|denied| denied.to_string())?;
+        let limits = &self.shared.limits;
+        let rate = limits.requests_per_second;
+        self.rate.check().map_err(|_| format!("more than {rate} requests in a second"))?;
+        let mut state = self.lock();
+        let most = limits.locks_per_session;
+        if state.open.len() >= most && !state.open.contains_key(&(session.number, number)) {
+            return Err(format!("a client holds and waits for at most {most} locks at a time"));
+        }
+        let open = Open { name: name.clone(), held: false, since: Instant::now() };
+        state.open.entry((session.number, number)).or_insert(open);
+        Ok(())
+    }
+
+    fn admit_session(&self, session: SessionId, first: bool) -> Result<(), String> {
+        let mut state = self.lock();
+        if !first || state.sessions.contains(&session.number) {
+            return Ok(());
+        }
+        let most = self.shared.limits.sessions;
+        if self.sessions.fetch_add(1, Ordering::Relaxed) >= most {
+            self.sessions.fetch_sub(1, Ordering::Relaxed);
+            return Err(format!("this daemon serves at most {most} sessions"));
+        }
+        state.sessions.insert(session.number);
+        Ok(())
+    }
+
+    fn end_session(&self, state: &mut State, session: SessionId, what: &'static str, why: &str) {
+        if state.sessions.remove(&session.number) {
+            self.sessions.fetch_sub(1, Ordering::Relaxed);
+        }
+        let mut rest = state.open.split_off(&(session.number, 0));
+        let mut later = rest.split_off(&(session.number.saturating_add(1), 0));
+        state.open.append(&mut later);
+        for ((_, number), open) in rest {
+            if open.held {
+                self.log(what, session, number, &open.name, None, why);
+            }
+        }
+    }
+
+    fn log(
+        &self,
+        what: &'static str,
+        session: SessionId,
+        number: u64,
+        lock: &str,
+        fence: Option<u64>,
+        why: &str,
+    ) {
+        if self.shared.audit.is_kept() {
+            let acquisition = Some(Acquisition { session, number }.to_string());
+            let entry = Entry::new(what, NATIVE, self.principal.name());
+            self.shared.audit.write(&Entry { lock, acquisition, fence, why, ..entry });
+        }
+    }
+
+    fn note(&self, state: &mut State, session: SessionId, said: &ToClient) {
+        match said {
+            ToClient::Alive { .. } => {}
+            ToClient::Granted { number, fence, .. } => {
+                if let Some(open) = state.open.get_mut(&(session.number, *number))
+                    && !std::mem::replace(&mut open.held, true)
+                {
+                    let asked = std::mem::replace(&mut open.since, Instant::now());
+                    self.shared.member.entered(asked.elapsed());
+                    let name = open.name.clone();
+                    self.log("grant", session, *number, &name, fence.map(|fence| fence.number()), "");
+                }
+            }
+            ToClient::Ended { number, how } => {
+                let Some(open) = state.open.remove(&(session.number, *number)) else { return };
+                if open.held {
+                    self.shared.member.left(open.since.elapsed());
+                }
+                match how {
+                    Ended::Revoked if open.held => {
+                        self.log(
+                            "lost",
+                            session,
+                            *number,
+                            &open.name,
+                            None,
+                            "taken back by force, or held for too long",
+                        );
+                    }
+                    _ if open.held => self.log("release", session, *number, &open.name, None, ""),
+                    _ => {}
+                }
+            }
+            ToClient::NoSession => self.end_session(state, session, "lost", "its session is over"),
+        }
+    }
+}
+
+impl Hears for Client {
+    fn hear(&self, session: SessionId, said: ToClient) {
+        let mut state = self.lock();
+        self.note(&mut state, session, &said);
+        self.push(&mut state, FromDaemon::Hear(session, said));
+    }
+}
+
+/// All clients of a daemon.
+pub struct Clients {
+    shared: Arc<Shared>,
+    sessions: Arc<AtomicUsize>,
+    clients: Mutex<HashMap<u64, Arc<Client>>>,
+}
+
+impl Clients {
+    /// Nobody yet.
+    pub fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, sessions: Arc::default(), clients: Mutex::default() }
+    }
+
+    /// What every way of asking needs.
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    /// How many sessions there are.
+    pub fn sessions(&self) -> usize {
+        self.sessions.load(Ordering::Relaxed)
+    }
+
+    /// A client connects, for the first time or again. Gives the number of the connection, which is the newest now.
+    pub(crate) fn connect(&self, number: u64, principal: Principal) -> Result<(Arc<Client>, u64), String> {
+        let mut clients = self.clients.lock().unwrap_or_else(|e| e.into_inner());
+        let client = match clients.get(&number) {
+            Some(client) if client.principal.name() != principal.name() => {
+                return Err(String::from("another client has this number; choose another one"));
+            }
+            Some(client) => client.clone(),
+            None => {
+                let quota = Quota::per_second(self.shared.limits.requests_per_second);
+                let client = Arc::new(Client {
+                    shared: self.shared.clone(),
+                    principal,
+                    rate: RateLimiter::direct(quota),
+                    sessions: self.sessions.clone(),
+                    state: Mutex::default(),
+                    wake: Notify::new(),
+                });
+                if !self.shared.member.attach(number, client.clone()) {
+                    return Err(String::from(
+                        "a client of the daemon itself has this number; choose another one",
+                    ));
+                }
+                clients.insert(number, client.clone());
+                client
+            }
+        };
+        let mut state = client.lock();
+        state.connection += 1;
+        (state.connected, state.gone_at, state.overrun) = (true, None, false);
+        state.unread.clear();
+        let connection = state.connection;
+        drop(state);
+        client.wake.notify_one();
+        Ok((client, connection))
+    }
+
+    /// A connection of a client has ended. That proves nothing: what the client holds is waited out. But if it has asked for nothing, there is
+    /// nothing to wait for.
+    pub(crate) fn disconnect(&self, number: u64, client: &Client, connection: u64) {
+        let mut state = client.lock();
+        if state.connection != connection {
+            return;
+        }
+        (state.connected, state.gone_at) = (false, Some(Instant::now()));
+        state.unread = Vec::new();
+        let idle = if state.open.is_empty() { std::mem::take(&mut state.sessions) } else { BTreeSet::new() };
+        drop(state);
+        for session in idle {
+            self.sessions.fetch_sub(1, Ordering::Relaxed);
+            self.shared.member.say(SessionId { client: number, number: session }, ToMember::Close);
+        }
+    }
+
+    /// Forgets whoever has been away for so long: its sessions are over.
+    pub(crate) fn forget(&self, after: Duration) {
+        let mut clients = self.clients.lock().unwrap_or_else(|e| e.into_inner());
+        clients.retain(|number, client| {
+            let mut state = client.lock();
+            let gone = state.gone_at.is_some_and(|at| at.elapsed() >= after);
+            if gone {
+                let over: Vec<u64> = state.sessions.iter().copied().collect();
+                for session in over {
+                    let session = SessionId { client: *number, number: session };
+                    client.end_session(&mut state, session, "lost", "the client fell silent");
+                }
+                drop(state);
+                let hears: Arc<dyn Hears> = client.clone();
+                self.shared.member.detach(*number, &hears);
+            }
+            !gone
+        });
+    }
+}

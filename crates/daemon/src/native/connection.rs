@@ -1,0 +1,146 @@
+//! One connection of one client.
+
+use super::NATIVE;
+use super::answers::Answers;
+use super::clients::{Client, Clients};
+use crate::listen::Stream;
+use lockkeeper_wire::{Frames, FromDaemon, Greeting, Hello, LONGEST_GREETING, ToDaemon, Welcome};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
+
+/// Serves a connection until it ends; says why it did, unless the client just went away.
+pub(crate) async fn serve(clients: Arc<Clients>, mut stream: Box<dyn Stream>) -> Result<(), String> {
+    let shared = clients.shared().clone();
+    let patience = shared.limits.patience();
+    let mut frames = Frames::new(LONGEST_GREETING);
+    let slow = |_| String::from("it did not say who it is in time");
+    let hello = timeout(patience, read_hello(&mut stream, &mut frames)).await.map_err(slow)??;
+    if hello.for_locks && timeout(patience / 2, shared.member.ready()).await.is_err() {
+        let trouble = shared.member.voters().trouble.unwrap_or_default();
+        let why = format!("member {} does not serve now. {trouble}", shared.member.id().0);
+        let mut bytes = Vec::new();
+        lockkeeper_wire::encode(&Greeting::NotNow(why), &mut bytes);
+        return write(&mut stream, &bytes, patience).await;
+    }
+    let admitted = shared.who(NATIVE, hello.token.as_deref()).map_err(|denied| denied.to_string());
+    let admitted = admitted.and_then(|principal| clients.connect(hello.client, principal));
+    let greeting = match &admitted {
+        Ok(_) => {
+            let times = shared.member.config().times;
+            let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+            Greeting::Welcome(Welcome {
+                member: shared.member.id().0,
+                lease_ns: ns(times.lease),
+                moment_ns: ns(times.round_trip * 2),
+                members: shared.member.addresses().len() as u32,
+            })
+        }
+        Err(why) => Greeting::Refused(why.clone()),
+    };
+    let mut bytes = Vec::new();
+    lockkeeper_wire::encode(&greeting, &mut bytes);
+    write(&mut stream, &bytes, patience).await?;
+    let (client, connection) = admitted?;
+    frames.set_limit(shared.limits.request_bytes);
+    let mut served =
+        Connection { clients: clients.clone(), client, connection, answers: Answers::new(), bytes };
+    let result = served.run(stream, frames, patience).await;
+    clients.disconnect(hello.client, &served.client, connection);
+    result
+}
+
+async fn read_hello(stream: &mut Box<dyn Stream>, frames: &mut Frames) -> Result<Hello, String> {
+    let gone = |error: std::io::Error| format!("it went away: {error}");
+    let mut opening = [0; 8];
+    stream.read_exact(&mut opening).await.map_err(gone)?;
+    let version = lockkeeper_wire::version_for(opening);
+    if opening[..4] == lockkeeper_wire::MAGIC {
+        stream.write_all(&lockkeeper_wire::reply(version)).await.map_err(gone)?;
+    }
+    if version.is_none() {
+        return Err(String::from("it speaks another protocol, or another version of this one"));
+    }
+    loop {
+        if let Some(hello) = frames.take().map_err(|error| error.to_string())? {
+            return Ok(hello);
+        }
+        if stream.read_buf(&mut frames.arrived).await.map_err(gone)? == 0 {
+            return Err(String::from("it went away before it said who it is"));
+        }
+    }
+}
+
+/// Whoever does not read for so long is cut off.
+async fn write(stream: &mut Box<dyn Stream>, bytes: &[u8], patience: Duration) -> Result<(), String> {
+    let all = async {
+        stream.write_all(bytes).await?;
+        stream.flush().await
+    };
+    match timeout(patience, all).await {
+        Err(_) => Err(String::from("it does not read what it is told")),
+        Ok(Err(error)) => Err(format!("it went away: {error}")),
+        Ok(Ok(())) => Ok(()),
+    }
+}
+
+struct Connection {
+    clients: Arc<Clients>,
+    client: Arc<Client>,
+    connection: u64,
+    answers: Answers,
+    bytes: Vec<u8>,
+}
+
+impl Connection {
+    async fn run(
+        &mut self,
+        mut stream: Box<dyn Stream>,
+        mut frames: Frames,
+        patience: Duration,
+    ) -> Result<(), String> {
+        loop {
+            let unread = self.client.take_unread(self.connection).map_err(String::from)?;
+            if !unread.is_empty() {
+                self.say(&mut stream, &unread, patience).await?;
+            }
+            tokio::select! {
+                () = self.client.wake.notified() => {}
+                read = stream.read_buf(&mut frames.arrived) => {
+                    if read.map_err(|error| format!("it went away: {error}"))? == 0 {
+                        return Ok(());
+                    }
+                    while let Some(said) = frames.take().map_err(|error| error.to_string())? {
+                        self.hear(said);
+                    }
+                }
+            }
+        }
+    }
+
+    async fn say(
+        &mut self,
+        stream: &mut Box<dyn Stream>,
+        said: &[FromDaemon],
+        patience: Duration,
+    ) -> Result<(), String> {
+        self.bytes.clear();
+        for said in said {
+            lockkeeper_wire::encode(said, &mut self.bytes);
+        }
+        write(stream, &self.bytes, patience).await?;
+        // A long answer leaves no large buffer behind.
+        self.bytes.shrink_to(16 << 10);
+        Ok(())
+    }
+
+    fn hear(&mut self, said: ToDaemon) {
+        match said {
+            ToDaemon::Say(session, said) => self.client.say(session, said),
+            ToDaemon::Ask(number, ask) => {
+                self.answers.begin(self.clients.shared().clone(), self.client.clone(), number, ask);
+            }
+        }
+    }
+}

@@ -1,0 +1,320 @@
+//! The engine of a lockkeeper cluster: sessions over the native protocol.
+//!
+//! ```text
+//!   ClusterEngine ── Client ── Link ─────── connection ─────── a daemon, which is a member of the cluster
+//!                       │        └ ClientSession: the client's half of a session, pure
+//!                       └ older links, while something is held through them
+//! ```
+//!
+//! A client has one session at a time with one daemon, and all its locks in it. When the daemon goes away, whoever waits is asked for at
+//! another one, in the order of first asking; what is held is lost when its lease ends, and its holder is told before. A
+//! daemon that leaves in order lets holders keep what they have while new wishes go elsewhere.
+
+mod address;
+mod client;
+mod clock;
+mod link;
+mod stream;
+
+use self::address::Daemons;
+use self::client::Client;
+use self::link::{Outcome, Place, Wishing};
+use super::{Acquired, BoxFuture, Capabilities, Changes, Engine, Hold, Patience, Request};
+use crate::info::{Kind, LockInfo, Participant, Tag};
+use crate::{Error, LockName, Result};
+use lockkeeper_member::{Claim, Ended, Fence, LONGEST_TAG, Wish};
+use lockkeeper_wire::{Answer, Ask, ClusterLine, How, Line, LockLine, Refusal};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use tokio::sync::{oneshot, watch};
+
+const NAME: &str = "lockkeeper";
+
+/// A cluster of daemons.
+pub(crate) struct ClusterEngine {
+    client: Arc<Client>,
+    /// Whether the cluster had one member when it was opened.
+    alone: bool,
+}
+
+impl ClusterEngine {
+    pub async fn open(url: &str) -> Result<ClusterEngine> {
+        Self::connect(url, true).await
+    }
+
+    async fn connect(url: &str, for_locks: bool) -> Result<ClusterEngine> {
+        let client = Client::open(Daemons::parse(url)?, for_locks).await.map_err(unavailable)?;
+        let alone = client.welcome().is_some_and(|welcome| welcome.members <= 1);
+        Ok(ClusterEngine { client, alone })
+    }
+
+    async fn locks(&self, name: Option<String>) -> Result<Vec<LockInfo>> {
+        match self.question(Ask::Locks(name)).await? {
+            Answer::Locks(lines) => Ok(lines.into_iter().map(info).collect()),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    async fn question(&self, ask: Ask) -> Result<Answer> {
+        match self.client.question(ask).await {
+            Ok(Answer::Refused(why)) | Err(why) => Err(unavailable(why)),
+            Ok(answer) => Ok(answer),
+        }
+    }
+
+    /// Asks once, and waits for the outcome.
+    async fn wish(&self, wish: Wish) -> (Outcome, Wished) {
+        let (told, hears) = oneshot::channel();
+        let place = Place { link: self.client.link(), number: 0, given_up: false };
+        let place = Arc::new(Mutex::new(place));
+        // From here on, dropping it gives the place up.
+        let wished = Wished { place: Some(place.clone()), _client: self.client.clone() };
+        self.client.ask(Wishing { wish, told, place });
+        let outcome = hears.await;
+        (outcome.unwrap_or_else(|_| Outcome::Unreachable(String::from("the connection ended"))), wished)
+    }
+}
+
+/// A wish, or what came of it; given up or back when dropped.
+struct Wished {
+    place: Option<Arc<Mutex<Place>>>,
+    /// The connection goes on for as long as something is held.
+    _client: Arc<Client>,
+}
+
+impl Drop for Wished {
+    fn drop(&mut self) {
+        if let Some(place) = self.place.take() {
+            Place::leave(&place);
+        }
+    }
+}
+
+impl Hold for Wished {
+    fn release(mut self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+        Box::pin(async move {
+            if let Some(place) = self.place.take()
+                && let Some(released) = Place::leave(&place)
+            {
+                // An error means that the session is over, and with it the hold.
+                let _ = released.await;
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Engine for ClusterEngine {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            fence: true,
+            // Among the clients of one member; between members, who comes next is the algorithm's decision.
+            fifo: self.alone,
+            shared: true,
+            semaphore: true,
+            waiters: true,
+            election: true,
+            expires: true,
+        }
+    }
+
+    fn acquire(&self, request: Request, patience: Patience) -> BoxFuture<'_, Result<Option<Acquired>>> {
+        Box::pin(async move {
+            let name = request.name.clone();
+            let mut wish = wish_of(&request)?;
+            if patience == Patience::Try {
+                wish.patience_ns = Some(0);
+            }
+            let (mut outcome, mut wished) = self.wish(wish.clone()).await;
+            if let (Patience::Try, Outcome::Ended(Ended::TimedOut)) = (patience, &outcome) {
+                // Nobody holds it here; another member may have the right to it, or somebody who holds it.
+                wish.patience_ns =
+                    Some(self.client.welcome().map_or(200_000_000, |welcome| welcome.moment_ns));
+                (outcome, wished) = self.wish(wish).await;
+            }
+            match outcome {
+                Outcome::Granted(fence, lease) => {
+                    let fence = fence.map_or(0, Fence::number);
+                    Ok(Some(Acquired { fence, lease, hold: Box::new(wished) }))
+                }
+                Outcome::Ended(Ended::TimedOut | Ended::Busy) if patience == Patience::Try => Ok(None),
+                Outcome::Ended(how) => Err(refused(&name, how)),
+                Outcome::Refused(Refusal::Because(why)) => Err(unavailable(why)),
+                Outcome::Refused(Refusal::InUseAs(how)) => Err(Error::KindMismatch {
+                    name: name.as_str().into(),
+                    used_as: kind_of(how).lock_in_words(),
+                    asked_as: request.kind.lock_in_words(),
+                }),
+                Outcome::Unreachable(reason) => Err(unavailable(reason)),
+            }
+        })
+    }
+
+    fn inspect<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<LockInfo>> {
+        Box::pin(async move {
+            let mut found = self.locks(Some(name.as_str().into())).await?;
+            let none = || LockInfo { name: name.as_str().into(), holders: Vec::new(), waiters: Vec::new() };
+            Ok(found.pop().unwrap_or_else(none))
+        })
+    }
+
+    fn list(&self) -> BoxFuture<'_, Result<Vec<LockInfo>>> {
+        Box::pin(self.locks(None))
+    }
+
+    fn changes<'a>(&'a self, _name: Option<&'a LockName>) -> BoxFuture<'a, Result<Box<dyn Changes>>> {
+        Box::pin(async move {
+            let receiver = self.client.watch().await.map_err(unavailable)?;
+            let watching = Watching { receiver, _client: self.client.clone() };
+            Ok(Box::new(watching) as Box<dyn Changes>)
+        })
+    }
+}
+
+struct Watching {
+    receiver: watch::Receiver<u64>,
+    _client: Arc<Client>,
+}
+
+impl Changes for Watching {
+    fn next(&mut self) -> BoxFuture<'_, Result<()>> {
+        Box::pin(
+            async move { self.receiver.changed().await.map_err(|_| unavailable("the client has ended")) },
+        )
+    }
+}
+
+fn unavailable(reason: impl Into<String>) -> Error {
+    Error::Unavailable { engine: NAME, reason: reason.into() }
+}
+
+fn unexpected(answer: &Answer) -> Error {
+    unavailable(format!("the daemon answers something else than was asked: {answer:?}"))
+}
+
+fn refused(name: &LockName, how: Ended) -> Error {
+    let reason = match how {
+        Ended::Refused => "it cannot be asked for in this way, or the daemon knows as many locks as it may",
+        Ended::Leaving => "the daemon is leaving its cluster, and there is no other",
+        _ => "the wait for it ended",
+    };
+    Error::Unavailable { engine: NAME, reason: format!("`{name}`: {reason}") }
+}
+
+/// The request in the cluster's words. Whoever looks at the lock sees the tag as JSON.
+fn wish_of(request: &Request) -> Result<Wish> {
+    let lock = lockkeeper_member::LockName::new(request.name.as_str());
+    let claim = match request.kind {
+        Kind::Exclusive => Claim::Alone,
+        Kind::Shared => Claim::Shared,
+        Kind::Permit { of } => Claim::Permit(of),
+    };
+    let mut wish = Wish { claim, ..Wish::of(lock) };
+    wish.tag.owner.clone_from(&request.tag.holder);
+    wish.tag.purpose = serde_json::to_string(&request.tag).unwrap_or_default();
+    if wish.tag.purpose.len() > LONGEST_TAG || wish.tag.owner.len() > LONGEST_TAG {
+        return Err(Error::BadOption(format!(
+            "the metadata, with what else is told of a holder, has more than {LONGEST_TAG} bytes"
+        )));
+    }
+    Ok(wish)
+}
+
+fn info(line: LockLine) -> LockInfo {
+    let all = |lines: Vec<Line>| lines.into_iter().map(participant).collect();
+    LockInfo { name: line.name, holders: all(line.holders), waiters: all(line.waiters) }
+}
+
+fn kind_of(how: How) -> Kind {
+    match how {
+        How::Exclusive => Kind::Exclusive,
+        How::Shared => Kind::Shared,
+        How::Permit(of) => Kind::Permit { of },
+    }
+}
+
+fn participant(line: Line) -> Participant {
+    let kind = kind_of(line.how);
+    // Whoever came by another way says what it likes.
+    let tag = serde_json::from_str(&line.purpose).unwrap_or_else(|_| {
+        let mut metadata = BTreeMap::new();
+        if !line.purpose.is_empty() {
+            metadata.insert(String::from("purpose"), line.purpose.clone());
+        }
+        let holder = if line.owner.is_empty() { line.acquisition.clone() } else { line.owner.clone() };
+        Tag { holder, host: String::new(), pid: 0, since_ms: line.since_ms, metadata }
+    });
+    Participant { tag, kind, since_ms: line.since_ms, fence: line.fence }
+}
+
+/// What only a cluster can be asked: for those who run it.
+pub struct Operator(ClusterEngine);
+
+impl Operator {
+    /// Connects to one of the daemons that a `lockkeeper://` URL names.
+    pub async fn open(url: &str) -> Result<Operator> {
+        Ok(Operator(ClusterEngine::connect(url, false).await?))
+    }
+
+    /// How the cluster stands, as the daemon sees it.
+    pub async fn cluster(&self) -> Result<ClusterLine> {
+        match self.0.question(Ask::Cluster).await? {
+            Answer::Cluster(line) => Ok(line),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Takes a lock away from all who hold it; says from how many. They are told, and their fences are the last to be refused by
+    /// nobody: whoever comes next has a higher one.
+    pub async fn release_by_force(&self, name: impl Into<String>) -> Result<u32> {
+        let name = LockName::new(name)?;
+        match self.0.question(Ask::ForceRelease(name.as_str().into())).await? {
+            Answer::Released(count) => Ok(count),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Why those wait who wait for a lock: whom they wait for, and whom those wait for; a circle is named.
+    pub async fn why(&self, name: impl Into<String>) -> Result<Vec<String>> {
+        let name = LockName::new(name)?;
+        match self.0.question(Ask::Why(name.as_str().into())).await? {
+            Answer::Why(sentences) => Ok(sentences),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    /// Gives a dead member up for good: nobody waits for it any more, and it votes no more.
+    pub async fn remove(&self, member: u32) -> Result<()> {
+        self.0.question(Ask::Remove(member)).await.map(drop)
+    }
+
+    /// The daemon leaves its cluster, and ends.
+    pub async fn leave(&self) -> Result<()> {
+        self.0.question(Ask::Leave).await.map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_came_by_another_way_is_seen_too() {
+        let line = Line {
+            acquisition: "C1#1/1".into(),
+            member: 1,
+            how: How::Permit(3),
+            owner: String::new(),
+            purpose: "backup".into(),
+            fence: None,
+            since_ms: 5,
+        };
+        let seen = participant(line);
+        assert_eq!((seen.tag.holder.as_str(), seen.kind), ("C1#1/1", Kind::Permit { of: 3 }));
+        assert_eq!(seen.tag.metadata["purpose"], "backup");
+    }
+}

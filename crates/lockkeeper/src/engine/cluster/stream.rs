@@ -1,0 +1,87 @@
+//! A connection to a daemon: greeted, and ready for frames.
+
+use super::address::{Address, Daemons};
+use lockkeeper_wire::{Frames, Greeting, Hello, LONGEST_FROM_DAEMON, LONGEST_GREETING, Welcome};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::timeout;
+
+/// Bytes in both directions.
+pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+/// A greeted connection.
+pub(super) struct Connected {
+    pub stream: Box<dyn Stream>,
+    pub frames: Frames,
+    pub welcome: Welcome,
+}
+
+/// Why there is no connection.
+pub(super) enum NotConnected {
+    /// Perhaps another daemon answers, or this one later.
+    Unreachable(String),
+    /// No daemon of the cluster will have us.
+    Refused(String),
+}
+
+/// Who connects, and what for.
+#[derive(Clone, Copy)]
+pub(super) struct Who {
+    pub client: u64,
+    /// Otherwise only to look around.
+    pub for_locks: bool,
+}
+
+impl Who {
+    fn hello(self, daemons: &Daemons) -> Hello {
+        Hello { client: self.client, token: daemons.token.clone(), for_locks: self.for_locks }
+    }
+}
+
+/// Connects to one daemon.
+pub(super) async fn connect(
+    daemons: &Daemons,
+    address: &Address,
+    who: Who,
+    within: Duration,
+) -> Result<Connected, NotConnected> {
+    let unreachable = NotConnected::Unreachable;
+    let mut stream = address.connect(within).await.map_err(unreachable)?;
+    let mut frames = Frames::new(LONGEST_GREETING);
+    let greeting = greet(&mut stream, &mut frames, who.hello(daemons));
+    let greeting = match timeout(within, greeting).await {
+        Err(_) => return Err(unreachable(format!("{address} accepts the connection and says nothing"))),
+        Ok(Err(why)) => return Err(unreachable(format!("{address}: {why}"))),
+        Ok(Ok(greeting)) => greeting,
+    };
+    match greeting {
+        Greeting::NotNow(why) => Err(unreachable(format!("{address}: {why}"))),
+        Greeting::Refused(why) => Err(NotConnected::Refused(format!("{address} refuses: {why}"))),
+        Greeting::Welcome(welcome) => {
+            frames.set_limit(LONGEST_FROM_DAEMON);
+            Ok(Connected { stream, frames, welcome })
+        }
+    }
+}
+
+async fn greet(stream: &mut Box<dyn Stream>, frames: &mut Frames, hello: Hello) -> Result<Greeting, String> {
+    let mut bytes = lockkeeper_wire::opening().to_vec();
+    lockkeeper_wire::encode(&hello, &mut bytes);
+    let gone = |error: std::io::Error| error.to_string();
+    stream.write_all(&bytes).await.map_err(gone)?;
+    stream.flush().await.map_err(gone)?;
+    let mut reply = [0; 6];
+    stream.read_exact(&mut reply).await.map_err(gone)?;
+    if lockkeeper_wire::version_in(reply).is_none() {
+        return Err(String::from("no daemon of lockkeeper, or none of a version that this client speaks"));
+    }
+    loop {
+        if let Some(greeting) = frames.take().map_err(|error| error.to_string())? {
+            return Ok(greeting);
+        }
+        if stream.read_buf(&mut frames.arrived).await.map_err(gone)? == 0 {
+            return Err(String::from("it closed the connection"));
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! The suite on a cluster of lockkeeper's own daemons, and what only that engine promises.
+
+use crate::backend::{Backend, Server};
+use crate::local_server::{Daemon, free_port};
+use lockkeeper_daemon::{Config, MemberConfig, MemberId};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+/// Daemons of one cluster, each a process of its own.
+pub struct Cluster {
+    daemons: Vec<Daemon>,
+    _data: Arc<tempfile::TempDir>,
+}
+
+/// This test binary, started again as a daemon. It ends with us, even if we are killed.
+fn daemon(data: &Path, id: u32, clients: u16, members: &[u16]) -> Command {
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--"]).arg(std::env::current_exe().unwrap());
+    command.args(["--exact", "cluster::daemon_process", "--ignored", "--nocapture"]);
+    let members: Vec<String> = members.iter().map(u16::to_string).collect();
+    let words = [id.to_string(), clients.to_string(), members.join(",")];
+    command.env("LOCKKEEPER_TEST_DAEMON", data).env("LOCKKEEPER_TEST_MEMBER", words.join(" "));
+    command
+}
+
+/// The body of a daemon's process; does nothing useful unless a [`Cluster`] started it.
+#[test]
+#[ignore = "started by other tests as a process of its own"]
+fn daemon_process() {
+    let data = std::env::var("LOCKKEEPER_TEST_DAEMON").expect("only daemons run this");
+    let words = std::env::var("LOCKKEEPER_TEST_MEMBER").unwrap();
+    let words: Vec<&str> = words.split(' ').collect();
+    let ports: Vec<u16> = words[2].split(',').map(|port| port.parse().unwrap()).collect();
+    let at = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let id: u32 = words[0].parse().unwrap();
+    let mut member = MemberConfig::new(MemberId(id), at(ports[id as usize - 1]), data);
+    member.first_members = (1..).map(MemberId).zip(ports.iter().map(|port| at(*port).to_string())).collect();
+    let config = Config::of(member, at(words[1].parse().unwrap()), at(0));
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let daemon = lockkeeper_daemon::Daemon::start(config).await.unwrap();
+        daemon.ends().await;
+    });
+}
+
+impl Cluster {
+    /// So many members.
+    pub fn of(members: u32) -> Cluster {
+        let data = Arc::new(tempfile::tempdir().unwrap());
+        let ports: Vec<u16> = (0..members).map(|_| free_port()).collect();
+        let start = |id: u32| {
+            let (folder, ports) = (data.path().join(id.to_string()), ports.clone());
+            Daemon::start(move |port| daemon(&folder, id, port, &ports))
+        };
+        Cluster { daemons: (1..=members).map(start).collect(), _data: data }
+    }
+}
+
+impl Backend for Cluster {
+    fn url(&self) -> String {
+        let hosts: Vec<String> =
+            self.daemons.iter().map(|daemon| format!("127.0.0.1:{}", daemon.port())).collect();
+        format!("lockkeeper://{}", hosts.join(","))
+    }
+
+    fn server(&self) -> Option<&dyn Server> {
+        Some(self)
+    }
+}
+
+impl Server for Cluster {
+    fn stop(&self) {
+        self.daemons.iter().for_each(|daemon| daemon.stop());
+    }
+
+    fn start(&self) {
+        self.daemons.iter().for_each(|daemon| Server::start(daemon));
+    }
+}
+
+mod alone {
+    use super::Cluster;
+    crate::conformance! { Cluster::of(1) }
+}
+
+mod three {
+    use super::Cluster;
+    crate::conformance! { Cluster::of(3) }
+}

@@ -1,0 +1,101 @@
+//! Frames: a length of four bytes, and a value.
+
+use bytes::BytesMut;
+use serde::{Serialize, de::DeserializeOwned};
+use tokio_util::codec::{Decoder, LengthDelimitedCodec};
+
+/// What arrived is no frame of this protocol.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Malformed {
+    /// A frame longer than any should be.
+    #[error("a frame is longer than the limit of {0} bytes")]
+    TooLong(usize),
+    /// Its value cannot be read.
+    #[error("a frame cannot be read: {0}")]
+    Unreadable(String),
+}
+
+/// Appends a frame with this value.
+pub fn encode(value: &impl Serialize, buffer: &mut Vec<u8>) {
+    let start = buffer.len();
+    buffer.extend_from_slice(&[0; 4]);
+    let encoded = postcard::to_extend(value, std::mem::take(buffer));
+    *buffer = encoded.expect("values of this protocol have a length, and memory takes them");
+    let length = u32::try_from(buffer.len() - start - 4).expect("a frame is far shorter than 4 GiB");
+    buffer[start..start + 4].copy_from_slice(&length.to_be_bytes());
+}
+
+/// Takes frames out of what arrives.
+#[derive(Debug)]
+pub struct Frames {
+    codec: LengthDelimitedCodec,
+    limit: usize,
+    /// What has arrived: whoever reads appends to it.
+    pub arrived: BytesMut,
+}
+
+impl Frames {
+    /// None longer than this many bytes.
+    pub fn new(limit: usize) -> Self {
+        let codec = LengthDelimitedCodec::builder().max_frame_length(limit).new_codec();
+        Self { codec, limit, arrived: BytesMut::new() }
+    }
+
+    /// From now on, longer or shorter ones.
+    pub fn set_limit(&mut self, limit: usize) {
+        self.codec.set_max_frame_length(limit);
+        self.limit = limit;
+    }
+
+    /// The value of the next frame, if all of it has arrived.
+    pub fn take<T: DeserializeOwned>(&mut self) -> Result<Option<T>, Malformed> {
+        let frame = self.codec.decode(&mut self.arrived).map_err(|_| Malformed::TooLong(self.limit))?;
+        let Some(frame) = frame else { return Ok(None) };
+        match postcard::take_from_bytes(&frame) {
+            Ok((value, [])) => Ok(Some(value)),
+            Ok(_) => Err(Malformed::Unreadable(String::from("there is more in it than its value"))),
+            Err(error) => Err(Malformed::Unreadable(error.to_string())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_arrive_in_pieces_and_together() {
+        let mut sent = Vec::new();
+        for n in 0..100_u32 {
+            encode(&(n, "x".repeat(n as usize)), &mut sent);
+        }
+        for piece in [1, 7, 1000, sent.len()] {
+            let (mut frames, mut got) = (Frames::new(1000), Vec::new());
+            for part in sent.chunks(piece) {
+                frames.arrived.extend_from_slice(part);
+                while let Some((n, text)) = frames.take::<(u32, String)>().unwrap() {
+                    assert_eq!(text.len(), n as usize);
+                    got.push(n);
+                }
+            }
+            assert_eq!(got, (0..100).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn a_gigabyte_that_is_announced_takes_no_memory() {
+        let mut frames = Frames::new(1000);
+        frames.arrived.extend_from_slice(&(1_u32 << 30).to_be_bytes());
+        assert_eq!(frames.take::<u32>(), Err(Malformed::TooLong(1000)));
+        assert!(frames.arrived.capacity() < 10_000);
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let mut frames = Frames::new(1000);
+        frames.arrived.extend_from_slice(&[0, 0, 0, 2, 1, 1]);
+        assert!(matches!(frames.take::<u8>(), Err(Malformed::Unreadable(_))), "too much");
+        frames.arrived.extend_from_slice(&[0, 0, 0, 1, 200]);
+        assert!(matches!(frames.take::<String>(), Err(Malformed::Unreadable(_))), "too little");
+    }
+}
