@@ -4,7 +4,6 @@ use crate::access::Access;
 use crate::audit::Audit;
 use crate::config::{ClientTls, Config};
 use crate::front::Front;
-use crate::http;
 use crate::listen::{Listener, Tls};
 use crate::native::{self, Clients};
 use crate::shared::Shared;
@@ -13,7 +12,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, SystemTime};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
 
 /// How often files are looked at for changes, and clients that are gone are forgotten.
@@ -24,8 +23,7 @@ pub struct Daemon {
     shared: Arc<Shared>,
     clients: Arc<Clients>,
     tasks: JoinSet<()>,
-    /// Ends what serves HTTP.
-    stop: Arc<Notify>,
+    http: Option<Http>,
     addresses: Addresses,
     leave_patience: Duration,
 }
@@ -66,18 +64,19 @@ impl Daemon {
             addresses.clients = listener.address();
             tasks.spawn(serve_native(listener, clients.clone(), room.clone()));
         }
-        let stop = Arc::new(Notify::new());
-        if let Some(address) = config.http {
-            let listener = Listener::tcp(address, tls.as_ref().map(|tls| tls.http.clone())).await?;
-            addresses.http = listener.address();
-            let (router, stop) = (http::router(&front), stop.clone());
-            tasks.spawn(async move { http::serve(listener, router, front, stop.notified()).await });
-        }
         if let Some(path) = &config.socket {
             tasks.spawn(serve_native(Listener::unix(path)?, clients.clone(), room.clone()));
         }
+        let http = match config.http {
+            None => None,
+            Some(address) => {
+                let listener = Listener::tcp(address, tls.as_ref().map(|tls| tls.http.clone())).await?;
+                addresses.http = listener.address();
+                Some(Http::start(listener, front, room))
+            }
+        };
         tasks.spawn(look_around(shared.clone(), clients.clone(), tls));
-        Ok(Self { shared, clients, tasks, stop, addresses, leave_patience: config.leave_patience })
+        Ok(Self { shared, clients, tasks, http, addresses, leave_patience: config.leave_patience })
     }
 
     /// Where it is reached.
@@ -117,14 +116,38 @@ impl Daemon {
     /// cluster, so that nobody waits for it.
     pub async fn leave(mut self) {
         self.shared.member.clone().leave(self.leave_patience).await;
-        self.stop.notify_one();
+        if let Some(http) = self.http.take() {
+            http.finish().await;
+        }
         self.tasks.shutdown().await;
     }
 
     /// Ends at once, as a crash does.
     pub async fn stop(mut self) {
+        drop(self.http.take());
         self.tasks.shutdown().await;
         self.shared.member.clone().stop().await;
+    }
+}
+
+/// HTTP and gRPC, while they are served.
+struct Http {
+    stop: oneshot::Sender<()>,
+    serving: JoinSet<()>,
+}
+
+impl Http {
+    fn start(listener: Listener, front: Arc<Front>, room: Arc<Semaphore>) -> Self {
+        let (stop, stopped) = oneshot::channel();
+        let mut serving = JoinSet::new();
+        serving.spawn(crate::http::serve(listener, front, room, async { drop(stopped.await) }));
+        Self { stop, serving }
+    }
+
+    /// Lets those finish who are being answered.
+    async fn finish(mut self) {
+        drop(self.stop);
+        while self.serving.join_next().await.is_some() {}
     }
 }
 

@@ -41,7 +41,7 @@ async fn the_python_client() {
     for count in [1, 3] {
         let daemons = Daemons::start(count).await;
         let urls: Vec<String> =
-            daemons.all.iter().map(|daemon| format!("http://{}", daemon.address)).collect();
+            (0..daemons.all.len()).map(|place| format!("http://{}", daemons.address(place))).collect();
         let tests = folder("../../python/test_lockkeeper.py");
         run(Command::new("python3").arg("-B").arg(tests).env("LOCKKEEPER_URL", urls.join(","))).await;
     }
