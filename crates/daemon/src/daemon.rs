@@ -115,7 +115,13 @@ impl Daemon {
     /// Ends in order: lets nobody in any more, waits for those who hold locks, for as long as it was told, and leaves the
     /// cluster, so that nobody waits for it.
     pub async fn leave(mut self) {
-        self.shared.member.clone().leave(self.leave_patience).await;
+        // Without a majority nobody can leave in order: all the others may have left before.
+        let longest = self.leave_patience + self.shared.member.config().times.lease * 4;
+        let left = self.shared.member.clone().leave(self.leave_patience);
+        if tokio::time::timeout(longest, left).await.is_err() {
+            tracing::warn!("ends without having left: there is no majority, and others wait for its lease");
+            self.shared.member.clone().stop().await;
+        }
         if let Some(http) = self.http.take() {
             http.finish().await;
         }

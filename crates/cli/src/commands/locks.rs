@@ -101,15 +101,20 @@ fn show(locks: &[LockInfo], json: bool) -> String {
 
 fn row(name: &str, role: &str, participant: &Participant) -> [String; 8] {
     let tag = &participant.tag;
-    let said = tag.metadata.get("command").or_else(|| tag.metadata.get("value"));
+    let said = ["command", "value", "purpose"].iter().find_map(|key| tag.metadata.get(*key));
+    // Whoever came to a daemon by HTTP or etcd's API has no process that is known.
+    let (pid, host) = match tag.pid {
+        0 => (String::new(), tag.holder.clone()),
+        pid => (pid.to_string(), tag.host.clone()),
+    };
     [
         name.into(),
         role.into(),
         participant.fence.map(|fence| fence.to_string()).unwrap_or_default(),
         words::age(participant.age()),
         participant.kind.to_string(),
-        tag.pid.to_string(),
-        tag.host.clone(),
+        pid,
+        host,
         said.cloned().unwrap_or_default(),
     ]
 }

@@ -197,7 +197,10 @@ pub(super) fn dev_configs(members: u32, folder: &Path, first_port: u16) -> Vec<C
 
 fn start_log(level: &str, json: bool) {
     use tracing_subscriber::EnvFilter;
-    let filter = EnvFilter::try_new(level).unwrap_or_else(|error| {
+    // What consensus warns of is its own business, unless somebody asks for it.
+    let plain = !level.contains([',', '=']);
+    let filter = if plain { format!("{level},openraft=error") } else { level.to_owned() };
+    let filter = EnvFilter::try_new(filter).unwrap_or_else(|error| {
         eprintln!("lockkeeper: --log {level}: {error}; logging warnings");
         EnvFilter::new("warn")
     });
@@ -262,9 +265,8 @@ async fn serve_all(configs: Vec<Config>) -> Result<(), String> {
     }
     eprintln!("lockkeeper: leaves; again to end at once");
     let leave = async {
-        for daemon in daemons {
-            daemon.leave().await;
-        }
+        let all: tokio::task::JoinSet<()> = daemons.into_iter().map(Daemon::leave).collect();
+        all.join_all().await;
     };
     tokio::select! {
         () = leave => Ok(()),

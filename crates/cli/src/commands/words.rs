@@ -6,6 +6,10 @@ use std::time::Duration;
 /// `pid 123 on host (make backup) for 3 s`.
 pub fn who(participant: &Participant) -> String {
     let tag = &participant.tag;
+    // Whoever came to a daemon by HTTP or etcd's API has no process that is known.
+    if tag.pid == 0 {
+        return format!("{} for {}", tag.holder, age(participant.age()));
+    }
     let command = tag.metadata.get("command").map(|command| format!(" ({command})")).unwrap_or_default();
     format!("pid {} on {}{command} for {}", tag.pid, tag.host, age(participant.age()))
 }
