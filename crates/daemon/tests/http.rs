@@ -463,7 +463,7 @@ async fn a_token_opens_its_prefix_and_no_other() {
     let path = format!("/v1/sessions/{}/keep-alive", held["session"].as_str().unwrap());
     with("test", "POST", &path, None).await.is(200);
     let refused = || daemons.audit().iter().filter(|line| line["what"] == "refuse").count();
-    until("the log", || async { refused() == 5 }).await;
+    until("the log", || async { refused() == 6 }).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

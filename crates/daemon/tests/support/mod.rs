@@ -73,6 +73,8 @@ impl Daemons {
             // On a loaded machine a process may pause for long: nothing here is about speed.
             member.times = Times::default().times(4);
             let mut config = Config::of(member, any(), any());
+            // Nobody speaks the native protocol here.
+            config.clients = None;
             config.tokens = plan.tokens.map(|_| file("tokens"));
             config.audit = Some(file("audit"));
             config.limits = plan.limits.clone();
