@@ -290,3 +290,61 @@ async fn a_plain_client_at_a_port_with_tls_is_refused() {
     closed(stream).await;
     daemon.stop().await;
 }
+
+/// xorshift64: which bytes are wrong need not be good randomness, only the same in every run.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % limit as u64) as usize
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn frames_with_wrong_bytes_harm_nobody_else() {
+    let data = tempfile::tempdir().unwrap();
+    let (daemon, address) = start(config(data.path())).await;
+    let mut other = Client::greet(address, 1, None).await.unwrap();
+    other.open().await;
+    assert!(matches!(other.acquire(1, "held").await, FromDaemon::Hear(_, ToClient::Granted { .. })));
+    // Nobody speaks for another client.
+    let mut thief = Client::greet(address, 2, None).await.unwrap();
+    thief.say(ToDaemon::Say(other.session, ToMember::Release { number: 1 })).await;
+    closed(thief.stream).await;
+    assert!(daemon.member().table().iter().any(|row| !row.holders.is_empty()), "it is still held");
+    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let session = SessionId { client: 2, number: 1 };
+    for round in 0..300 {
+        let mut hostile = Client::greet(address, 2, None).await.unwrap();
+        let mut bytes = Vec::new();
+        for number in 0..20 {
+            let wish = Wish::of(LockName::new(format!("lock {}", random.below(5))));
+            let said = match random.below(5) {
+                0 => ToMember::KeepAlive { sent_ns: 1, first: round % 2 == 0, settled: number },
+                1 => ToMember::Release { number },
+                2 => ToMember::Close,
+                _ => ToMember::Acquire { number, settled: 0, wish },
+            };
+            let start = bytes.len();
+            lockkeeper_wire::encode(&ToDaemon::Say(session, said), &mut bytes);
+            for _ in 0..random.below(4) {
+                let place = start + random.below(bytes.len() - start);
+                bytes[place] ^= 1 << random.below(8);
+            }
+        }
+        let _ = hostile.stream.write_all(&bytes).await;
+    }
+    // Whoever held a lock holds it, and is answered.
+    other.tell(ToMember::Release { number: 1 }).await;
+    loop {
+        match other.hear().await {
+            FromDaemon::Hear(_, ToClient::Ended { number: 1, .. }) => break,
+            FromDaemon::Hear(_, ToClient::NoSession) => break, // too slow a machine to be kept alive by hand
+            _ => {}
+        }
+    }
+    daemon.stop().await;
+}

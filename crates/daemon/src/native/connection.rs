@@ -44,8 +44,14 @@ pub(crate) async fn serve(clients: Arc<Clients>, mut stream: Box<dyn Stream>) ->
     write(&mut stream, &bytes, patience).await?;
     let (client, connection) = admitted?;
     frames.set_limit(shared.limits.request_bytes);
-    let mut served =
-        Connection { clients: clients.clone(), client, connection, answers: Answers::new(), bytes };
+    let mut served = Connection {
+        number: hello.client,
+        clients: clients.clone(),
+        client,
+        connection,
+        answers: Answers::new(),
+        bytes,
+    };
     let result = served.run(stream, frames, patience).await;
     clients.disconnect(hello.client, &served.client, connection);
     result
@@ -86,6 +92,7 @@ async fn write(stream: &mut Box<dyn Stream>, bytes: &[u8], patience: Duration) -
 }
 
 struct Connection {
+    number: u64,
     clients: Arc<Clients>,
     client: Arc<Client>,
     connection: u64,
@@ -112,7 +119,7 @@ impl Connection {
                         return Ok(());
                     }
                     while let Some(said) = frames.take().map_err(|error| error.to_string())? {
-                        self.hear(said);
+                        self.hear(said)?;
                     }
                 }
             }
@@ -135,12 +142,16 @@ impl Connection {
         Ok(())
     }
 
-    fn hear(&mut self, said: ToDaemon) {
+    fn hear(&mut self, said: ToDaemon) -> Result<(), String> {
         match said {
+            ToDaemon::Say(session, _) if session.client != self.number => {
+                return Err(String::from("it speaks for another client"));
+            }
             ToDaemon::Say(session, said) => self.client.say(session, said),
             ToDaemon::Ask(number, ask) => {
                 self.answers.begin(self.clients.front().clone(), self.client.clone(), number, ask);
             }
         }
+        Ok(())
     }
 }
