@@ -1,12 +1,14 @@
 //! The suite on a cluster of lockkeeper's own daemons, and what only that engine promises.
 
-use crate::backend::{Backend, Server};
+use crate::backend::{Backend, Server, acquire, until, until_waiting};
 use crate::local_server::{Daemon, free_port};
+use lockkeeper::Lockkeeper;
 use lockkeeper_daemon::{Config, MemberConfig, MemberId};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
+use tokio::signal::unix::{SignalKind, signal};
 
 /// Daemons of one cluster, each a process of its own.
 pub struct Cluster {
@@ -41,7 +43,11 @@ fn daemon_process() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
         let daemon = lockkeeper_daemon::Daemon::start(config).await.unwrap();
-        daemon.ends().await;
+        let mut terminate = signal(SignalKind::terminate()).unwrap();
+        tokio::select! {
+            _ = daemon.ends() => {}
+            _ = terminate.recv() => daemon.leave().await,
+        }
     });
 }
 
@@ -55,6 +61,15 @@ impl Cluster {
             Daemon::start(move |port| daemon(&folder, id, port, &ports))
         };
         Cluster { daemons: (1..=members).map(start).collect(), _data: data }
+    }
+}
+
+impl Cluster {
+    /// Some of the daemons, the first of them preferred.
+    async fn open(&self, places: &[usize]) -> Lockkeeper {
+        let hosts: Vec<String> =
+            places.iter().map(|place| format!("127.0.0.1:{}", self.daemons[*place].port())).collect();
+        Lockkeeper::open(&format!("lockkeeper://{}?in-order", hosts.join(","))).await.unwrap()
     }
 }
 
@@ -88,4 +103,52 @@ mod alone {
 mod three {
     use super::Cluster;
     crate::conformance! { Cluster::of(3) }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn when_its_daemon_dies_a_client_is_told_and_what_waits_is_asked_for_elsewhere_in_order() {
+    let cluster = Cluster::of(3);
+    let (holder, client) = (cluster.open(&[2]).await, cluster.open(&[0, 1]).await);
+    let busy = holder.mutex("busy").acquire().await.unwrap();
+    let mine = client.mutex("mine").acquire().await.unwrap();
+    let (entered, mut order) = tokio::sync::mpsc::unbounded_channel();
+    for n in 0..5 {
+        let (entered, client) = (entered.clone(), client.clone());
+        tokio::spawn(async move {
+            let guard = client.mutex("busy").acquire().await.unwrap();
+            entered.send(n).unwrap();
+            guard.release().await.unwrap();
+        });
+        until_waiting(&holder, "busy", n + 1).await;
+    }
+    Server::stop(&cluster.daemons[0]);
+    let why = mine.lost().await;
+    assert!(!mine.is_valid() && !why.is_empty());
+    let next = holder.mutex("mine").acquire().await.unwrap();
+    assert!(next.fence() > mine.fence());
+    // All of them wait at another daemon by now, and in the same order.
+    until_waiting(&holder, "busy", 5).await;
+    busy.release().await.unwrap();
+    for n in 0..5 {
+        assert_eq!(order.recv().await, Some(n));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn when_its_daemon_leaves_a_client_keeps_what_it_holds_and_asks_elsewhere() {
+    let cluster = Cluster::of(3);
+    let (other, client) = (cluster.open(&[2]).await, cluster.open(&[0, 1]).await);
+    let mine = client.mutex("mine").acquire().await.unwrap();
+    let busy = other.mutex("busy").acquire().await.unwrap();
+    let waiting = acquire(client.mutex("busy"));
+    until_waiting(&other, "busy", 1).await;
+    cluster.daemons[0].signal("TERM");
+    // Whoever waited waits elsewhere, and gets in, while the other hold lives on.
+    busy.release().await.unwrap();
+    waiting.await.unwrap().release().await.unwrap();
+    client.mutex("another").acquire().await.unwrap().release().await.unwrap();
+    assert!(mine.is_valid(), "a daemon that leaves waits for its holders");
+    assert!(other.mutex("mine").try_acquire().await.unwrap().is_none());
+    mine.release().await.unwrap();
+    until(|| async { other.mutex("mine").try_acquire().await.unwrap().is_some() }).await;
 }

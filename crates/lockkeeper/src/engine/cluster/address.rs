@@ -19,6 +19,8 @@ pub(super) struct Daemons {
     /// Never empty.
     pub addresses: Vec<Address>,
     pub token: Option<String>,
+    /// Whether the first is preferred; otherwise clients spread over all.
+    pub in_order: bool,
 }
 
 /// One daemon.
@@ -69,7 +71,7 @@ impl Daemons {
         let rest = rest.strip_prefix("//").unwrap_or(rest);
         if rest.starts_with('/') {
             let addresses = vec![Address::Unix(rest.into())];
-            return Ok(Daemons { addresses, token: options.token(None)? });
+            return Ok(Daemons { addresses, token: options.token(None)?, in_order: true });
         }
         let host = if rest.is_empty() { "lockkeeper://127.0.0.1" } else { address };
         let servers = Servers::parse(host, lockkeeper_wire::PORT)?;
@@ -95,7 +97,8 @@ impl Daemons {
             Ok(Address::Tcp { host, tls })
         };
         let addresses = servers.hosts.into_iter().map(address).collect::<Result<_>>()?;
-        Ok(Daemons { addresses, token: options.token(servers.user.map(|(_, secret)| secret))? })
+        let token = options.token(servers.user.map(|(_, secret)| secret))?;
+        Ok(Daemons { addresses, token, in_order: options.in_order })
     }
 }
 
@@ -106,6 +109,7 @@ struct Options {
     cert: Option<PathBuf>,
     key: Option<PathBuf>,
     token_file: Option<PathBuf>,
+    in_order: bool,
 }
 
 impl Options {
@@ -118,8 +122,12 @@ impl Options {
                 "cert" => &mut options.cert,
                 "key" => &mut options.key,
                 "token-file" => &mut options.token_file,
+                "in-order" => {
+                    options.in_order = true;
+                    continue;
+                }
                 _ => {
-                    let known = "ca, cert, key and token-file";
+                    let known = "ca, cert, key, token-file and in-order";
                     return Err(bad_url(url, &format!("there is no option `{name}`; there are {known}")));
                 }
             };

@@ -40,8 +40,9 @@ impl Client {
     /// A client, connected.
     pub async fn open(daemons: Daemons, for_locks: bool) -> Result<Arc<Client>, String> {
         let number = random()?;
-        // Clients spread over the daemons.
-        let address = (number % daemons.addresses.len() as u64) as usize;
+        // Clients spread over the daemons, unless told otherwise.
+        let spread = (number % daemons.addresses.len() as u64) as usize;
+        let address = if daemons.in_order { 0 } else { spread };
         let link = Link::new(SessionId { client: number, number: 1 });
         let current = Current { link: link.clone(), sessions: 1, address, watches: false };
         let (current, changes) = (Mutex::new(current), watch::Sender::new(0));
