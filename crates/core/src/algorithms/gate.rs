@@ -435,7 +435,7 @@ impl<P: MutualExclusion> MutualExclusion for Gate<P> {
     fn dormant(options: &Self::Options) -> &'static [&'static str] {
         const NOBODY_ALONE: &[&str] =
             &["has the section, and nobody is registered: it enters, and keeps the section until it leaves"];
-        if options.permits.is_none() { &[] } else { NOBODY_ALONE }
+        if options.permits.is_none() { P::dormant(&options.inner) } else { NOBODY_ALONE }
     }
 
     fn scales(sites: usize) -> usize {
