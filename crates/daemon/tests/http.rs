@@ -512,8 +512,9 @@ async fn a_trace_goes_through() {
     let answer = ask(daemons.address(0), asked).await;
     let trace = answer.headers["traceparent"].to_str().unwrap();
     assert!(trace.starts_with("00-4bf92f3577b34da6a3ce929d0e0e4736-") && trace != parent, "{trace}");
-    let made = post(daemons.address(0), "/v1/locks/b/acquire", json!({})).await;
-    assert_eq!(made.headers["traceparent"].len(), 55);
+    // Also where none is given, and where the lock is not had.
+    let made = post(daemons.address(0), "/v1/locks/a/acquire", json!({})).await;
+    assert_eq!((made.status.as_u16(), made.headers["traceparent"].len()), (409, 55));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
