@@ -393,6 +393,10 @@ impl<P: MutualExclusion> Engine for Driver<P> {
         }
     }
 
+    fn session(&self, client: u64) -> Option<SessionId> {
+        self.lock().locals.get(&client).map(|local| local.session.id())
+    }
+
     fn acquire(&self, client: u64, wish: Wish, span: Span) -> Result<Asked> {
         let state = &mut *self.lock();
         if let Some(why) = &state.stopped {

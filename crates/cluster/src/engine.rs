@@ -37,6 +37,7 @@ pub trait Hears: Send + Sync {
 pub(crate) trait Engine: Send + Sync {
     fn open(&self) -> u64;
     fn close(&self, client: u64);
+    fn session(&self, client: u64) -> Option<SessionId>;
     fn acquire(&self, client: u64, wish: Wish, span: Span) -> Result<Asked>;
     fn leave(&self, client: u64, number: u64) -> Option<Look>;
     fn look(&self, client: u64, number: u64) -> Look;

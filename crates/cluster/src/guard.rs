@@ -4,7 +4,7 @@ use crate::clock::now_ns;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::local::Look;
-use lockkeeper_member::Fence;
+use lockkeeper_member::{Acquisition, Fence};
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
@@ -71,23 +71,37 @@ impl Guard {
     /// Resolves with the reason when the hold is being lost, **before** another can enter: a margin
     /// ahead of the end of the lease, in which to stop.
     pub async fn lost(&self) -> String {
-        let mut changes = self.session.engine.changes(self.session.client);
-        loop {
-            changes.mark_unchanged();
-            let left_ns = match self.look() {
-                Look::Lost(why) => return String::from(why),
-                Look::Until(until_ns) => {
-                    until_ns.saturating_sub(now_ns()).saturating_sub(self.session.margin_ns)
+        self.losing().await
+    }
+
+    /// The same, for somebody who watches while others have the guard. It resolves too once the lock was given up.
+    pub fn losing(&self) -> impl Future<Output = String> + Send + use<> {
+        let (session, number) = (self.session.clone(), self.number);
+        async move {
+            let mut changes = session.engine.changes(session.client);
+            loop {
+                changes.mark_unchanged();
+                let left_ns = match session.engine.look(session.client, number) {
+                    Look::Lost(why) => return String::from(why),
+                    Look::Until(until_ns) => {
+                        until_ns.saturating_sub(now_ns()).saturating_sub(session.margin_ns)
+                    }
+                };
+                if left_ns == 0 {
+                    return String::from("the lease is about to run out: it was not renewed in time");
                 }
-            };
-            if left_ns == 0 {
-                return String::from("the lease is about to run out: it was not renewed in time");
-            }
-            tokio::select! {
-                _ = changes.changed() => {}
-                () = tokio::time::sleep(Duration::from_nanos(left_ns)) => {}
+                tokio::select! {
+                    _ = changes.changed() => {}
+                    () = tokio::time::sleep(Duration::from_nanos(left_ns)) => {}
+                }
             }
         }
+    }
+
+    /// By which acquisition it is held, as a [survey](crate::Member::survey) names it; `None` once its session has ended.
+    pub fn acquisition(&self) -> Option<Acquisition> {
+        let session = self.session.engine.session(self.session.client)?;
+        Some(Acquisition { session, number: self.number })
     }
 
     /// Gives the lock up; tells if it was lost before.

@@ -171,6 +171,11 @@ impl Member {
         Self { inner: self.inner.clone(), session: new_session(&self.inner) }
     }
 
+    /// The session under which this handle asks at this moment, as a [survey](Self::survey) names it. Another one follows when it is lost.
+    pub fn session(&self) -> Option<SessionId> {
+        self.session.engine.session(self.session.client)
+    }
+
     /// Resolves when the member serves: it is in a view, and its lease runs.
     pub async fn ready(&self) -> Result<()> {
         let mut changes = self.inner.engine.standings();

@@ -3,6 +3,7 @@
 use crate::access::Access;
 use crate::audit::Audit;
 use crate::config::{ClientTls, Config};
+use crate::front::Front;
 use crate::listen::{Listener, Tls};
 use crate::native::{self, Clients};
 use crate::shared::Shared;
@@ -11,7 +12,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, SystemTime};
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinSet;
 
 /// How often files are looked at for changes, and clients that are gone are forgotten.
@@ -21,7 +22,11 @@ const ROUND: Duration = Duration::from_secs(1);
 pub struct Daemon {
     shared: Arc<Shared>,
     clients: Arc<Clients>,
+    /// Other daemons ask it about its leases, also where nobody is served by HTTP.
+    _front: Arc<Front>,
     tasks: JoinSet<()>,
+    /// Tells what serves HTTP to come to an end.
+    stop: watch::Sender<bool>,
     addresses: Addresses,
     leave_patience: Duration,
 }
@@ -65,8 +70,17 @@ impl Daemon {
         if let Some(path) = &config.socket {
             tasks.spawn(serve_native(Listener::unix(path)?, clients.clone(), room.clone()));
         }
+        let (front, stop) = (Front::new(shared.clone()), watch::Sender::new(false));
+        if let Some(address) = config.http {
+            let listener = Listener::tcp(address, tls.as_ref().map(|tls| tls.http.clone())).await?;
+            addresses.http = listener.address();
+            let mut stopped = stop.subscribe();
+            let stopped = async move { drop(stopped.wait_for(|stopped| *stopped).await) };
+            tasks.spawn(crate::http::serve(listener, crate::http::router(&front), front.clone(), stopped));
+        }
         tasks.spawn(look_around(shared.clone(), clients.clone(), tls));
-        Ok(Self { shared, clients, tasks, addresses, leave_patience: config.leave_patience })
+        let leave_patience = config.leave_patience;
+        Ok(Self { shared, clients, _front: front, tasks, stop, addresses, leave_patience })
     }
 
     /// Where it is reached.
@@ -106,6 +120,7 @@ impl Daemon {
     /// cluster, so that nobody waits for it.
     pub async fn leave(mut self) {
         self.shared.member.clone().leave(self.leave_patience).await;
+        self.stop.send_replace(true);
         self.tasks.shutdown().await;
     }
 

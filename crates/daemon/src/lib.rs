@@ -12,24 +12,39 @@
 //! | `listing` | what people want to see of a cluster |
 //! | `tls` | the daemon's certificate, and those of its clients |
 //! | `native` | the protocol of the Rust client |
+//! | `front` | what serves clients over HTTP: JSON, and etcd's gRPC, on one port |
+//! | `http` | locks over HTTP and JSON |
+//! | `etcd` | etcd's lock API |
+//! | `leases` | what clients have that do not speak the native protocol |
+//! | `metrics`, `trace` | what is counted, and the id of each acquire |
 
 mod access;
 mod audit;
 mod config;
 mod daemon;
+mod etcd;
+mod front;
+mod http;
+mod leases;
 mod limits;
 mod listen;
 mod listing;
+mod metrics;
 mod native;
 mod shared;
 mod tls;
+mod trace;
 
 pub use access::{Access, Denied, Permission, Principal, date, hash};
 pub use audit::{Audit, Entry};
 pub use config::{CLIENTS_PORT, ClientTls, Config, HTTP_PORT, MEMBERS_PORT};
 pub use daemon::{Addresses, Daemon};
+pub use front::Front;
+pub use http::{Accept, router, serve};
+pub use leases::{Fault, LeaseId, Leases};
 pub use limits::Limits;
 pub use listen::{Arrived, Listener, Stream, Tls};
 pub use lockkeeper_cluster::{Config as MemberConfig, MemberId};
+pub use metrics::Metrics;
 pub use native::Clients;
 pub use shared::Shared;

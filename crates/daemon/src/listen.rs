@@ -1,8 +1,10 @@
 //! Where clients connect: TCP with or without TLS, and a socket in the file system. Every connection counts against one limit.
 
+use crate::http::Accept;
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -111,5 +113,16 @@ impl Listener {
                 }
             }
         }
+    }
+}
+
+impl Accept for Listener {
+    type Stream = Box<dyn Stream>;
+    type Ready = Pin<Box<dyn Future<Output = io::Result<Self::Stream>> + Send>>;
+
+    async fn accept(&mut self) -> io::Result<Self::Ready> {
+        let arrived = self.arrival().await?;
+        // Whoever serves HTTP has a limit of its own for handshakes.
+        Ok(Box::pin(async move { arrived.ready(Duration::MAX).await.map_err(io::Error::other) }))
     }
 }

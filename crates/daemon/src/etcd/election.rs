@@ -1,0 +1,165 @@
+//! `v3electionpb.Election`: the holder of a lock is the leader, and says something.
+
+use super::pb::mvccpb::KeyValue;
+use super::pb::v3electionpb::election_server::Election;
+use super::pb::v3electionpb::*;
+use super::{Caller, Etcd, denied, lease_id, split, status, text};
+use crate::access::Permission;
+use crate::leases::{Fault, Hold, Op, Reply, Watch, Way, Which};
+use std::pin::Pin;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status};
+
+type Leaders = Pin<Box<dyn tokio_stream::Stream<Item = Result<LeaderResponse, Status>> + Send>>;
+
+/// Revisions count what is said beside who holds.
+fn revision(hold: &Hold) -> u64 {
+    hold.fence + hold.version - 1
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// What proves a leadership, if it can.
+struct Proof {
+    lock: String,
+    lease: i64,
+    fence: u64,
+}
+
+impl Proof {
+    fn of(leader: Option<LeaderKey>) -> Result<Option<Self>, Status> {
+        let missing = || Status::unknown("\"leader\" field must be provided");
+        let LeaderKey { name, key, rev, lease } = leader.ok_or_else(missing)?;
+        let lock = text(name)?;
+        let names = split(&key).is_some_and(|(name, of)| name == lock && of.number() == lease);
+        Ok(u64::try_from(rev).ok().filter(|_| names).map(|fence| Self { lock, lease, fence }))
+    }
+}
+
+impl Etcd {
+    fn leader_response(&self, hold: &Hold) -> LeaderResponse {
+        let kv = KeyValue {
+            key: hold.key(),
+            create_revision: signed(hold.fence),
+            mod_revision: signed(revision(hold)),
+            version: signed(hold.version),
+            value: hold.value.clone(),
+            lease: hold.lease.number(),
+        };
+        LeaderResponse { header: self.header(Some(revision(hold))), kv: Some(kv) }
+    }
+
+    async fn proclaim_as(&self, caller: &Caller, proof: Proof, value: Vec<u8>) -> Result<Hold, Status> {
+        let Proof { lock, lease, fence } = proof;
+        let set = Op::SetValue { which: Which::OnlyOn(lock.clone()), fence, value };
+        match self.0.leases.perform(&caller.asker, lease_id(lease)?, set).await {
+            Ok(Reply::Set(hold)) => Ok(hold),
+            Ok(_) | Err(Fault::NoSuchLease(_)) => Err(status(Fault::NotHeld(lock))),
+            Err(fault) => Err(status(fault)),
+        }
+    }
+
+    /// Tells of every leader that is seen, and of what it says; not twice, and never of an older one.
+    async fn tell_leaders(
+        self,
+        name: String,
+        mut watch: Watch,
+        leaders: mpsc::Sender<Result<LeaderResponse, Status>>,
+    ) {
+        let mut told = None;
+        let mut leader = self.0.leases.holders(&name).await.into_iter().next();
+        loop {
+            if let Some(hold) = &leader
+                && told < Some((hold.fence, hold.version))
+            {
+                told = Some((hold.fence, hold.version));
+                if leaders.send(Ok(self.leader_response(hold))).await.is_err() {
+                    return;
+                }
+            }
+            tokio::select! {
+                more = watch.changed() => if !more { return },
+                () = leaders.closed() => return,
+            }
+            leader = watch.picture().leader(&name).cloned();
+        }
+    }
+}
+
+#[tonic::async_trait]
+impl Election for Etcd {
+    async fn campaign(
+        &self,
+        request: Request<CampaignRequest>,
+    ) -> Result<Response<CampaignResponse>, Status> {
+        let caller = self.caller(request.metadata())?;
+        let CampaignRequest { name, lease, value } = request.into_inner();
+        let lock = text(name.clone())?;
+        self.may(&caller, Permission::Acquire, &lock)?;
+        let hold = self.hold(&caller, &lock, lease, value.clone()).await?;
+        let (key, fence, lease) = (hold.key(), hold.fence, hold.lease.number());
+        // It was the leader before, and says something else now.
+        if hold.value != value {
+            self.proclaim_as(&caller, Proof { lock, lease, fence }, value).await?;
+        }
+        let leader = LeaderKey { name, key, rev: signed(fence), lease };
+        Ok(Response::new(CampaignResponse { header: self.header(Some(fence)), leader: Some(leader) }))
+    }
+
+    async fn proclaim(
+        &self,
+        request: Request<ProclaimRequest>,
+    ) -> Result<Response<ProclaimResponse>, Status> {
+        let caller = self.caller(request.metadata())?;
+        let ProclaimRequest { leader, value } = request.into_inner();
+        let not_leader = || status(Fault::NotHeld(String::new()));
+        let proof = Proof::of(leader)?.ok_or_else(not_leader)?;
+        self.may(&caller, Permission::Acquire, &proof.lock)?;
+        let hold = self.proclaim_as(&caller, proof, value).await?;
+        Ok(Response::new(ProclaimResponse { header: self.header(Some(revision(&hold))) }))
+    }
+
+    async fn leader(&self, request: Request<LeaderRequest>) -> Result<Response<LeaderResponse>, Status> {
+        let caller = self.caller(request.metadata())?;
+        let name = text(request.into_inner().name)?;
+        self.0.check_sees(Way::Etcd, &caller.who, &name).map_err(denied)?;
+        let leader = self.0.leases.holders(&name).await.into_iter().next();
+        let leader = leader.ok_or_else(|| Status::unknown("election: no leader"))?;
+        Ok(Response::new(self.leader_response(&leader)))
+    }
+
+    type ObserveStream = Leaders;
+
+    async fn observe(&self, request: Request<LeaderRequest>) -> Result<Response<Leaders>, Status> {
+        let caller = self.caller(request.metadata())?;
+        let name = text(request.into_inner().name)?;
+        self.0.check_sees(Way::Etcd, &caller.who, &name).map_err(denied)?;
+        let (leader, leaders) = mpsc::channel(1);
+        let (etcd, watch) = (self.clone(), self.0.leases.watch(&name));
+        let place = self.0.place().map_err(status)?;
+        tokio::spawn(async move {
+            etcd.tell_leaders(name, watch, leader).await;
+            drop(place);
+        });
+        Ok(Response::new(Box::pin(ReceiverStream::new(leaders))))
+    }
+
+    async fn resign(&self, request: Request<ResignRequest>) -> Result<Response<ResignResponse>, Status> {
+        let caller = self.caller(request.metadata())?;
+        // A proof that proves nothing any more is no reason to complain: whoever shows it does not lead.
+        let mut left = None;
+        if let Some(Proof { lock, lease, fence }) = Proof::of(request.into_inner().leader)? {
+            self.may(&caller, Permission::Acquire, &lock)?;
+            let release = Op::Release(Which::OnlyOn(lock), Some(fence));
+            match self.0.leases.perform(&caller.asker, lease_id(lease)?, release).await {
+                Ok(Reply::Released(fence)) => left = fence.map(|fence| fence + 1),
+                Ok(_) | Err(Fault::NoSuchLease(_)) => {}
+                Err(fault) => return Err(status(fault)),
+            }
+        }
+        Ok(Response::new(ResignResponse { header: self.header(left) }))
+    }
+}

@@ -1,0 +1,139 @@
+//! `etcdserverpb.Lease`.
+
+use super::pb::etcdserverpb::lease_server::Lease;
+use super::pb::etcdserverpb::*;
+use super::{Caller, Etcd, LEAST_TTL_S, lease_id, status, terms};
+use crate::leases::{Fault, LeaseId, Life, Op, Reply, key};
+use std::pin::Pin;
+use std::time::Duration;
+use tokio::sync::mpsc;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Request, Response, Status, Streaming};
+
+type Answers<T> = Pin<Box<dyn tokio_stream::Stream<Item = Result<T, Status>> + Send>>;
+
+impl Etcd {
+    async fn life(&self, caller: &Caller, lease: LeaseId, op: Op) -> Result<Option<Life>, Status> {
+        match self.0.leases.perform(&caller.asker, lease, op).await {
+            Ok(Reply::Life(life)) => Ok(Some(life)),
+            Ok(_) | Err(Fault::NoSuchLease(_)) => Ok(None),
+            Err(fault) => Err(status(fault)),
+        }
+    }
+
+    /// One sign of life. etcd's answer for a lease that is not there has no time to live.
+    async fn keep_alive(&self, caller: &Caller, id: i64) -> Result<LeaseKeepAliveResponse, Status> {
+        let life = match LeaseId::new(id) {
+            Some(lease) => self.life(caller, lease, Op::KeepAlive).await?,
+            None => None,
+        };
+        let ttl = life.map_or(0, |life| seconds(life.ttl));
+        Ok(LeaseKeepAliveResponse { header: self.header(None), id, ttl })
+    }
+}
+
+fn seconds(time: Duration) -> i64 {
+    i64::try_from(time.as_secs()).unwrap_or(i64::MAX)
+}
+
+#[tonic::async_trait]
+impl Lease for Etcd {
+    async fn lease_grant(
+        &self,
+        request: Request<LeaseGrantRequest>,
+    ) -> Result<Response<LeaseGrantResponse>, Status> {
+        let caller = self.caller(request.metadata())?;
+        let LeaseGrantRequest { ttl, id } = request.into_inner();
+        let chosen = match id {
+            0 => None,
+            id => Some(LeaseId::new(id).ok_or_else(|| {
+                Status::invalid_argument("the number of a lease must be above 0; 0 lets the server choose")
+            })?),
+        };
+        let ttl = Duration::from_secs(ttl.max(LEAST_TTL_S).unsigned_abs());
+        let granted = self.0.leases.grant(caller.asker.clone(), chosen, terms(&caller, ttl)).await;
+        let id = granted.map_err(status)?.number();
+        let (header, ttl, error) = (self.header(None), seconds(ttl), String::new());
+        Ok(Response::new(LeaseGrantResponse { header, id, ttl, error }))
+    }
+
+    async fn lease_revoke(
+        &self,
+        request: Request<LeaseRevokeRequest>,
+    ) -> Result<Response<LeaseRevokeResponse>, Status> {
+        let caller = self.caller(request.metadata())?;
+        let lease = lease_id(request.into_inner().id)?;
+        self.0.leases.perform(&caller.asker, lease, Op::Revoke).await.map_err(status)?;
+        Ok(Response::new(LeaseRevokeResponse { header: self.header(None) }))
+    }
+
+    type LeaseKeepAliveStream = Answers<LeaseKeepAliveResponse>;
+
+    async fn lease_keep_alive(
+        &self,
+        request: Request<Streaming<LeaseKeepAliveRequest>>,
+    ) -> Result<Response<Self::LeaseKeepAliveStream>, Status> {
+        let caller = self.caller(request.metadata())?;
+        let (etcd, place) = (self.clone(), self.0.place().map_err(status)?);
+        let mut signs = request.into_inner();
+        // Whoever does not read its answers is not listened to.
+        let (answer, answers) = mpsc::channel(1);
+        tokio::spawn(async move {
+            let listen = async {
+                while let Ok(Some(sign)) = signs.message().await {
+                    if let Err(fault) = etcd.0.check_rate(&caller.who) {
+                        let _ = answer.send(Err(status(fault))).await;
+                        return;
+                    }
+                    let alive = etcd.keep_alive(&caller, sign.id).await;
+                    if answer.send(alive).await.is_err() {
+                        return;
+                    }
+                }
+            };
+            tokio::select! {
+                () = listen => {}
+                () = answer.closed() => {}
+            }
+            drop(place);
+        });
+        Ok(Response::new(Box::pin(ReceiverStream::new(answers))))
+    }
+
+    async fn lease_time_to_live(
+        &self,
+        request: Request<LeaseTimeToLiveRequest>,
+    ) -> Result<Response<LeaseTimeToLiveResponse>, Status> {
+        let caller = self.caller(request.metadata())?;
+        let LeaseTimeToLiveRequest { id, keys } = request.into_inner();
+        let life = match LeaseId::new(id) {
+            Some(lease) => self.life(&caller, lease, Op::TimeToLive).await?,
+            None => None,
+        };
+        let mut answer =
+            LeaseTimeToLiveResponse { header: self.header(None), id, ttl: -1, ..Default::default() };
+        if let Some(life) = life {
+            answer.ttl = seconds(life.left);
+            answer.granted_ttl = seconds(life.ttl);
+            if keys {
+                answer.keys = life.locks.iter().map(|lock| key(lock, life.lease)).collect();
+                answer.keys.sort_unstable();
+            }
+        }
+        Ok(Response::new(answer))
+    }
+
+    async fn lease_leases(
+        &self,
+        request: Request<LeaseLeasesRequest>,
+    ) -> Result<Response<LeaseLeasesResponse>, Status> {
+        let caller = self.caller(request.metadata())?;
+        let list = self.0.leases.list().await;
+        let seen = list.into_iter().filter(|listed| {
+            let own = caller.asker.admin || listed.who == caller.asker.who;
+            own || listed.locks.iter().any(|lock| caller.who.sees(lock))
+        });
+        let leases = seen.map(|listed| LeaseStatus { id: listed.lease.number() }).collect();
+        Ok(Response::new(LeaseLeasesResponse { header: self.header(None), leases }))
+    }
+}

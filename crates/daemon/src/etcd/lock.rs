@@ -1,0 +1,41 @@
+//! `v3lockpb.Lock`.
+
+use super::pb::v3lockpb::lock_server::Lock;
+use super::pb::v3lockpb::{LockRequest, LockResponse, UnlockRequest, UnlockResponse};
+use super::{Etcd, split, status, text};
+use crate::access::Permission;
+use crate::leases::{Fault, Op, Reply, Which};
+use tonic::{Request, Response, Status};
+
+#[tonic::async_trait]
+impl Lock for Etcd {
+    async fn lock(&self, request: Request<LockRequest>) -> Result<Response<LockResponse>, Status> {
+        let caller = self.caller(request.metadata())?;
+        let LockRequest { name, lease } = request.into_inner();
+        let name = text(name)?;
+        self.may(&caller, Permission::Acquire, &name)?;
+        let hold = self.hold(&caller, &name, lease, Vec::new()).await?;
+        let answer = LockResponse { header: self.header(Some(hold.fence)), key: hold.key() };
+        Ok(Response::new(answer))
+    }
+
+    async fn unlock(&self, request: Request<UnlockRequest>) -> Result<Response<UnlockResponse>, Status> {
+        let caller = self.caller(request.metadata())?;
+        let key = request.into_inner().key;
+        if key.is_empty() {
+            return Err(Status::invalid_argument("etcdserver: key is not provided"));
+        }
+        let mut revision = None;
+        if let Some((name, lease)) = split(&key) {
+            self.may(&caller, Permission::Acquire, name)?;
+            let release = Op::Release(Which::OnlyOn(String::from(name)), None);
+            match self.0.leases.perform(&caller.asker, lease, release).await {
+                // The lock has changed hands since: above its fence, and not above that of the next holder.
+                Ok(Reply::Released(fence)) => revision = fence.map(|fence| fence + 1),
+                Ok(_) | Err(Fault::NoSuchLease(_)) => {}
+                Err(fault) => return Err(status(fault)),
+            }
+        }
+        Ok(Response::new(UnlockResponse { header: self.header(revision) }))
+    }
+}

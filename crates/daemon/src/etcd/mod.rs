@@ -1,0 +1,202 @@
+//! etcd's lock API: gRPC services `Lock`, `Lease` and `Election`, with etcd's semantics.
+//!
+//! The definitions in `proto/` have etcd's names and numbers, which is all that goes over the wire. A lease lives at one daemon, a lock's name is the name that all
+//! other ways of asking use, and the revision of a grant is its fence.
+
+mod auth;
+mod election;
+mod lease;
+mod lock;
+
+use crate::access::{Denied, Permission, Principal};
+use crate::front::Front;
+use crate::leases::{Asker, Fault, Hold, LeaseId, Slot, Terms, Wanted, Way};
+use axum::Router;
+use lockkeeper_cluster::Claim;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tonic::metadata::MetadataMap;
+use tonic::{Code, Status};
+
+#[allow(missing_docs, clippy::all, reason = "made from the definitions")]
+pub(crate) mod pb {
+    pub mod mvccpb {
+        tonic::include_proto!("mvccpb");
+    }
+    pub mod etcdserverpb {
+        tonic::include_proto!("etcdserverpb");
+    }
+    pub mod v3lockpb {
+        tonic::include_proto!("v3lockpb");
+    }
+    pub mod v3electionpb {
+        tonic::include_proto!("v3electionpb");
+    }
+}
+
+use pb::etcdserverpb::ResponseHeader;
+use pb::etcdserverpb::auth_server::AuthServer;
+use pb::etcdserverpb::lease_server::LeaseServer;
+use pb::v3electionpb::election_server::ElectionServer;
+use pb::v3lockpb::lock_server::LockServer;
+
+/// What a lease lives for that nobody asked for, in seconds.
+const DEFAULT_TTL_S: u64 = 60;
+/// What a lease lives for at least, in seconds.
+const LEAST_TTL_S: i64 = 1;
+
+/// What is served, for those who ask for something else.
+const SERVED: &str = "this is lockkeeper, which serves of etcd's API: v3lockpb.Lock (Lock, Unlock), etcdserverpb.Lease (LeaseGrant, LeaseRevoke, \
+     LeaseKeepAlive, LeaseTimeToLive, LeaseLeases), v3electionpb.Election (Campaign, Proclaim, Leader, Observe, Resign) and \
+     etcdserverpb.Auth (Authenticate)";
+
+const PATHS: [&str; 13] = [
+    "/v3lockpb.Lock/Lock",
+    "/v3lockpb.Lock/Unlock",
+    "/etcdserverpb.Lease/LeaseGrant",
+    "/etcdserverpb.Lease/LeaseRevoke",
+    "/etcdserverpb.Lease/LeaseKeepAlive",
+    "/etcdserverpb.Lease/LeaseTimeToLive",
+    "/etcdserverpb.Lease/LeaseLeases",
+    "/v3electionpb.Election/Campaign",
+    "/v3electionpb.Election/Proclaim",
+    "/v3electionpb.Election/Leader",
+    "/v3electionpb.Election/Observe",
+    "/v3electionpb.Election/Resign",
+    "/etcdserverpb.Auth/Authenticate",
+];
+
+/// The answer to a call that is not served.
+pub(crate) fn refuse_unknown(path: &str) -> Option<Status> {
+    (!PATHS.contains(&path)).then(|| Status::unimplemented(SERVED))
+}
+
+/// The services.
+pub(crate) fn router(front: &Arc<Front>) -> Router {
+    let etcd = Etcd(front.clone());
+    let longest = front.shared.limits.request_bytes;
+    let lock = LockServer::new(etcd.clone()).max_decoding_message_size(longest);
+    let lease = LeaseServer::new(etcd.clone()).max_decoding_message_size(longest);
+    let election = ElectionServer::new(etcd.clone()).max_decoding_message_size(longest);
+    let auth = AuthServer::new(etcd).max_decoding_message_size(longest);
+    Router::new()
+        .route_service("/v3lockpb.Lock/{method}", lock)
+        .route_service("/etcdserverpb.Lease/{method}", lease)
+        .route_service("/v3electionpb.Election/{method}", election)
+        .route_service("/etcdserverpb.Auth/{method}", auth)
+}
+
+/// All services: they differ only in their words.
+#[derive(Clone)]
+struct Etcd(Arc<Front>);
+
+/// Somebody who calls.
+struct Caller {
+    who: Principal,
+    asker: Asker,
+    trace: String,
+}
+
+impl Etcd {
+    fn caller(&self, metadata: &MetadataMap) -> Result<Caller, Status> {
+        let text = |key| metadata.get(key).and_then(|value| value.to_str().ok());
+        let bearer = text("authorization").map(|value| value.strip_prefix("Bearer ").unwrap_or(value));
+        let who = self.0.who(Way::Etcd, text("token").or(bearer)).map_err(denied)?;
+        self.0.check_rate(&who).map_err(status)?;
+        let asker = self.0.asker(Way::Etcd, &who);
+        let trace = crate::trace::Trace::of(text("traceparent")).id();
+        Ok(Caller { who, asker, trace })
+    }
+
+    fn may(&self, caller: &Caller, permission: Permission, lock: &str) -> Result<(), Status> {
+        self.0.check(Way::Etcd, &caller.who, permission, lock).map_err(denied)
+    }
+
+    /// The header of an answer. Revisions never fall; that of a grant is its fence, and exactly that.
+    fn header(&self, revision: Option<u64>) -> Option<ResponseHeader> {
+        let member = &self.0.shared.member;
+        let revision = revision.map(|revision| i64::try_from(revision).unwrap_or(i64::MAX));
+        let before = self.0.revision.fetch_max(revision.unwrap_or(0), Ordering::Relaxed);
+        let mut name = DefaultHasher::new();
+        member.config().cluster.hash(&mut name);
+        Some(ResponseHeader {
+            cluster_id: name.finish(),
+            member_id: u64::from(member.id().0),
+            revision: revision.unwrap_or(before),
+            raft_term: member.voters().term,
+        })
+    }
+
+    /// Waits for a lock by a lease, or by a new one.
+    async fn hold(&self, caller: &Caller, name: &str, lease: i64, value: Vec<u8>) -> Result<Hold, Status> {
+        let wanted = Wanted {
+            lock: String::from(name),
+            slot: Slot::Only,
+            claim: Claim::Alone,
+            wait: None,
+            purpose: String::new(),
+            value,
+            trace: caller.trace.clone(),
+        };
+        let held = if lease == 0 {
+            let terms = terms(caller, Duration::from_secs(DEFAULT_TTL_S));
+            self.0.leases.acquire_alone(&caller.asker, terms, wanted).await
+        } else {
+            self.0.leases.acquire(&caller.asker, lease_id(lease)?, wanted).await
+        };
+        held.map_err(status)
+    }
+}
+
+fn terms(caller: &Caller, ttl: Duration) -> Terms {
+    Terms { ttl, owner: caller.asker.who.clone(), one_hold: false, ends_with_loss: true }
+}
+
+/// The number of a lease that a client names; numbers below 0 are nobody's.
+fn lease_id(number: i64) -> Result<LeaseId, Status> {
+    LeaseId::new(number).ok_or_else(no_such_lease)
+}
+
+fn no_such_lease() -> Status {
+    Status::not_found("etcdserver: requested lease not found")
+}
+
+/// Names of locks are text here.
+fn text(name: Vec<u8>) -> Result<String, Status> {
+    String::from_utf8(name).map_err(|_| Status::invalid_argument("the name of a lock must be UTF-8"))
+}
+
+/// The lock and the lease of a key. Other keys are nobody's.
+fn split(key: &[u8]) -> Option<(&str, LeaseId)> {
+    let (name, lease) = std::str::from_utf8(key).ok()?.rsplit_once('/')?;
+    Some((name, lease.parse().ok()?))
+}
+
+fn denied(denied: Denied) -> Status {
+    match denied {
+        Denied::NoToken => Status::unauthenticated("etcdserver: invalid auth token"),
+        denied => Status::permission_denied(format!("etcdserver: permission denied: {denied}")),
+    }
+}
+
+/// A fault, in etcd's words where etcd has some.
+pub(crate) fn status(fault: Fault) -> Status {
+    match fault {
+        Fault::NoSuchLease(_) | Fault::LeaseOver(..) => no_such_lease(),
+        Fault::LeaseExists(_) => Status::failed_precondition("etcdserver: lease already exists"),
+        Fault::TooLong { .. } => Status::out_of_range(format!("etcdserver: too large lease TTL: {fault}")),
+        Fault::NotHeld(_) => Status::unknown("election: not leader"),
+        Fault::NotYours(_) => Status::permission_denied(format!("etcdserver: permission denied: {fault}")),
+        fault => {
+            let code = match &fault {
+                Fault::Bad(_) => Code::InvalidArgument,
+                Fault::TooMany { .. } => Code::ResourceExhausted,
+                Fault::Busy(_) | Fault::GivenUp(_) => Code::Aborted,
+                _ => Code::Unavailable,
+            };
+            Status::new(code, fault.to_string())
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! The cluster, and this member of it.
+
+use super::problem::Problem;
+use super::request::Caller;
+use super::sessions::milliseconds;
+use crate::front::Front;
+use axum::Json;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::IntoResponse;
+use prometheus_client::encoding::text::encode;
+use serde::Serialize;
+use std::sync::Arc;
+use utoipa::ToSchema;
+
+/// A member of the cluster.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Member {
+    /// Its number.
+    id: u32,
+    /// Where other members reach it.
+    address: String,
+    /// Whether it is in the view that serves.
+    in_view: bool,
+    /// Whether it votes on views.
+    votes: bool,
+    /// Whether it leads the voters.
+    leads: bool,
+    /// Whether this member has a connection to it; it always has one to itself.
+    connected: bool,
+}
+
+/// How this member stands.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Status {
+    /// Its number.
+    member: u32,
+    /// The cluster's name.
+    cluster: String,
+    /// The version of this program.
+    #[schema(value_type = String)]
+    version: &'static str,
+    /// Whether it lets clients in.
+    serves: bool,
+    /// Why not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    /// The number of the view that it serves.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    epoch: Option<u64>,
+    /// How long its lease runs on.
+    lease_ms: u64,
+    /// Who leads the voters, as far as it knows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    leader: Option<u32>,
+    /// In which term.
+    term: u64,
+    /// The algorithm of the locks.
+    algorithm: String,
+    /// Sessions that live here.
+    sessions: usize,
+}
+
+/// Why this member does not serve, if it does not.
+fn trouble(front: &Front) -> Option<String> {
+    let member = &front.shared.member;
+    let standing = member.standing();
+    if standing.serves() {
+        return None;
+    }
+    let reason = if let Some(why) = standing.stopped {
+        format!("it has stopped: {why}")
+    } else if standing.left {
+        String::from("it has left its cluster")
+    } else if standing.view.is_none() {
+        let trouble = member.voters().trouble.map(|why| format!(": {why}")).unwrap_or_default();
+        format!("it is in no view: it starts, or hears too few of the other members{trouble}")
+    } else {
+        String::from(
+            "its lease has run out: it does not hear the leader, or the leader does not hear a majority",
+        )
+    };
+    Some(reason)
+}
+
+/// All members that are known.
+#[utoipa::path(get, path = "/v1/members", tag = "cluster",
+    responses((status = 200, body = [Member]), super::openapi::Refusals))]
+pub(super) async fn members(
+    State(front): State<Arc<Front>>,
+    _caller: Caller,
+) -> Result<Json<Vec<Member>>, Problem> {
+    let member = &front.shared.member;
+    let (view, voters) = (member.standing().view, member.voters());
+    let show = |(id, address)| Member {
+        id: lockkeeper_cluster::MemberId::clone(&id).0,
+        address,
+        in_view: view.as_ref().is_some_and(|view| view.members.iter().any(|node| node.id == id)),
+        votes: voters.voters.contains(&id),
+        leads: voters.leader == Some(id),
+        connected: id == member.id() || member.is_connected(id),
+    };
+    Ok(Json(member.addresses().into_iter().map(show).collect()))
+}
+
+/// How this member stands.
+#[utoipa::path(get, path = "/v1/status", tag = "cluster",
+    responses((status = 200, body = Status), super::openapi::Refusals))]
+pub(super) async fn status(
+    State(front): State<Arc<Front>>,
+    _caller: Caller,
+) -> Result<Json<Status>, Problem> {
+    let member = &front.shared.member;
+    let (standing, voters) = (member.standing(), member.voters());
+    Ok(Json(Status {
+        member: member.id().0,
+        cluster: member.config().cluster.clone(),
+        version: env!("CARGO_PKG_VERSION"),
+        serves: standing.serves(),
+        reason: trouble(&front),
+        epoch: standing.view.map(|view| view.epoch),
+        lease_ms: milliseconds(standing.lease),
+        leader: voters.leader.map(|leader| leader.0),
+        term: voters.term,
+        algorithm: member.config().algorithm.clone(),
+        sessions: front.leases.count(),
+    }))
+}
+
+/// Whether the process is there.
+#[utoipa::path(get, path = "/healthz", tag = "health", security(()), responses((status = 200, body = String, content_type = "text/plain")))]
+pub(super) async fn healthz() -> &'static str {
+    "ok\n"
+}
+
+/// Whether clients are let in.
+#[utoipa::path(get, path = "/readyz", tag = "health", security(()),
+    responses((status = 200, body = String, content_type = "text/plain"),
+        (status = 503, body = Problem, description = "It does not serve, and why")))]
+pub(super) async fn readyz(State(front): State<Arc<Front>>) -> Result<&'static str, Problem> {
+    match trouble(&front) {
+        None => Ok("ok\n"),
+        Some(why) => Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "not_ready", why)),
+    }
+}
+
+/// Counters and histograms, for Prometheus.
+#[utoipa::path(get, path = "/metrics", tag = "health", security(()),
+    responses((status = 200, body = String, content_type = "application/openmetrics-text")))]
+pub(super) async fn metrics(State(front): State<Arc<Front>>) -> Result<impl IntoResponse, Problem> {
+    let mut text = String::new();
+    encode(&mut text, &front.registry).map_err(|error| {
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", format!("no metrics: {error}"))
+    })?;
+    let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    Ok(([(header::CONTENT_TYPE, kind)], text))
+}

@@ -1,0 +1,354 @@
+//! Locks: to have them, and to look at them.
+
+use super::problem::Problem;
+use super::request::{Asked, Body, Caller, Name, session};
+use super::sessions::{life, milliseconds, terms, text};
+use super::show::{LockState, Why};
+use crate::access::Permission;
+use crate::audit::Entry;
+use crate::front::Front;
+use crate::leases::{Fault, Hold, LeaseId, Op, Picture, Reply, Slot, Wanted, Which};
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::{AppendHeaders, IntoResponse};
+use lockkeeper_cluster::{Acquisition, Claim, MOST_PERMITS, SessionId};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::time::Duration;
+use utoipa::{IntoParams, ToSchema};
+
+/// The longest wait that can be asked for: a day.
+const LONGEST_WAIT_MS: u64 = 24 * 60 * 60 * 1000;
+
+/// How a lock is wanted.
+#[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Mode {
+    /// Alone.
+    #[default]
+    Exclusive,
+    /// Together with others who share.
+    Shared,
+    /// One of so many permits.
+    Permit,
+}
+
+/// A wish for a lock.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Acquire {
+    /// By which session; without one, a session is made for this hold, and ends with it.
+    session: Option<String>,
+    /// How.
+    #[serde(default)]
+    #[schema(inline)]
+    mode: Mode,
+    /// Of how many permits, all in all; needed for a permit.
+    #[schema(minimum = 1, maximum = 1_048_576)]
+    permits: Option<u32>,
+    /// How long to wait for it; 0 unless said otherwise.
+    #[schema(minimum = 0, maximum = 86_400_000_u64)]
+    wait_ms: Option<u64>,
+    /// Without a session: how long the hold lives after the last sign of life.
+    #[schema(minimum = 100, maximum = 86_400_000_u64, default = 30_000)]
+    ttl_ms: Option<u64>,
+    /// Without a session: who others are told has it.
+    #[schema(max_length = 256)]
+    owner: Option<String>,
+    /// What others are told that it is for.
+    #[schema(max_length = 256)]
+    purpose: Option<String>,
+    /// The client's own number of this request: to ask again with the same one is to ask once.
+    #[schema(min_length = 1, max_length = 256)]
+    request: Option<String>,
+}
+
+/// A hold on a lock.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Held {
+    /// The lock.
+    name: String,
+    /// The hold, to be released.
+    hold: String,
+    /// The session, to be kept alive.
+    session: String,
+    /// Above those of all earlier holders: pass it with every write to what the lock protects. 0 for a permit.
+    fence: u64,
+    /// For how long, from when this was asked for, nobody else can have it, even if the daemon dies now.
+    valid_for_ms: u64,
+    /// The session ends so long after the last sign of life.
+    ttl_ms: u64,
+}
+
+impl From<Hold> for Held {
+    fn from(hold: Hold) -> Self {
+        Self {
+            hold: format!("{}-{}", hold.lease, hold.number),
+            session: hold.lease.to_string(),
+            name: hold.lock,
+            fence: hold.fence,
+            valid_for_ms: milliseconds(hold.valid_for),
+            ttl_ms: milliseconds(hold.ttl),
+        }
+    }
+}
+
+/// A hold to be given up.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Release {
+    /// Which.
+    hold: String,
+}
+
+/// What came of it.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Released {
+    /// Whether it was held until now. If not, it was released before, or lost.
+    released: bool,
+}
+
+/// Whose hold to take away.
+#[derive(Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct ForceRelease {
+    /// Which of the lock's holders, as the list of locks names it; all of them unless said.
+    acquisition: Option<String>,
+}
+
+/// Whose holds were taken away.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct ForceReleased {
+    /// As the list of locks names them.
+    released: Vec<String>,
+}
+
+/// Which locks.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Prefix {
+    /// How their names begin.
+    #[serde(default)]
+    pub prefix: String,
+}
+
+/// Whose wait.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Waiter {
+    /// Of a session.
+    session: Option<String>,
+    /// Of an acquisition, as the list of locks names it. Unless one of these is given, of whoever has waited longest for the lock.
+    acquisition: Option<String>,
+}
+
+impl Acquire {
+    fn claim(&self) -> Result<Claim, Problem> {
+        match (self.mode, self.permits) {
+            (Mode::Exclusive, None) => Ok(Claim::Alone),
+            (Mode::Shared, None) => Ok(Claim::Shared),
+            (Mode::Permit, Some(permits)) if (1..=MOST_PERMITS).contains(&permits) => {
+                Ok(Claim::Permit(permits))
+            }
+            (Mode::Permit, _) => Err(Problem::unacceptable(format!(
+                "with the mode `permit`, `permits` says how many there are: 1 to {MOST_PERMITS}"
+            ))),
+            (_, Some(_)) => Err(Problem::unacceptable("`permits` goes with the mode `permit`")),
+        }
+    }
+
+    fn wanted(&mut self, name: String, trace: String) -> Result<Wanted, Problem> {
+        let wait_ms = self.wait_ms.unwrap_or(0);
+        if wait_ms > LONGEST_WAIT_MS {
+            return Err(Problem::unacceptable(format!("`wait_ms` is {wait_ms}: at most {LONGEST_WAIT_MS}")));
+        }
+        let request = match self.request.take() {
+            Some(request) if request.is_empty() => {
+                return Err(Problem::unacceptable("`request` is empty: leave it out, or say something"));
+            }
+            Some(request) => text("request", Some(request))?,
+            // Nobody asks for it again.
+            None => getrandom::u64().unwrap_or_default().to_string(),
+        };
+        Ok(Wanted {
+            claim: self.claim()?,
+            lock: name,
+            slot: Slot::Request(request),
+            wait: Some(Duration::from_millis(wait_ms)),
+            purpose: text("purpose", self.purpose.take())?,
+            value: Vec::new(),
+            trace,
+        })
+    }
+}
+
+/// Waits for a lock. Whoever goes away while it waits gives its place up.
+#[utoipa::path(post, path = "/v1/locks/{name}/acquire", tag = "locks", request_body = Acquire,
+    params(("name" = String, Path, description = "The lock's name; a slash in it is written %2F")),
+    responses((status = 200, body = Held), (status = 409, body = Problem, description = "It was not free in time"),
+        super::openapi::Refusals, super::openapi::BodyRefusals, super::openapi::NoSession))]
+pub(super) async fn acquire(
+    State(front): State<Arc<Front>>,
+    caller: Caller,
+    Name(name): Name,
+    Body(mut wish): Body<Acquire>,
+) -> Result<impl IntoResponse, Problem> {
+    caller.may(Permission::Acquire, &name)?;
+    let wanted = wish.wanted(name, caller.trace.id())?;
+    let hold = match wish.session {
+        Some(_) if wish.ttl_ms.is_some() || wish.owner.is_some() => {
+            return Err(Problem::unacceptable(
+                "a session has a `ttl_ms` and an `owner` already: leave them out",
+            ));
+        }
+        Some(id) => front.leases.acquire(&caller.asker, session(&id)?, wanted).await?,
+        None => {
+            let terms = terms(&caller, wish.ttl_ms, wish.owner)?;
+            front.leases.acquire_alone(&caller.asker, terms, wanted).await?
+        }
+    };
+    Ok((AppendHeaders([("traceparent", caller.trace.parent())]), Json(Held::from(hold))))
+}
+
+fn hold(text: &str) -> Result<(LeaseId, u64), Problem> {
+    let bad = || Problem::unacceptable(format!("`{text}` is no hold: it is in the answer to an acquire"));
+    let (lease, number) = text.split_once('-').ok_or_else(bad)?;
+    Ok((lease.parse().map_err(|()| bad())?, number.parse().map_err(|_| bad())?))
+}
+
+/// Gives a lock up. It may be asked for again: nobody else's hold is given up.
+#[utoipa::path(post, path = "/v1/locks/{name}/release", tag = "locks", request_body = Release,
+    params(("name" = String, Path, description = "The lock's name; a slash in it is written %2F")),
+    responses((status = 200, body = Released), super::openapi::Refusals, super::openapi::BodyRefusals))]
+pub(super) async fn release(
+    State(front): State<Arc<Front>>,
+    caller: Caller,
+    Name(name): Name,
+    Body(release): Body<Release>,
+) -> Result<Json<Released>, Problem> {
+    caller.may(Permission::Acquire, &name)?;
+    let (lease, number) = hold(&release.hold)?;
+    let op = Op::Release(Which::Number(number), None);
+    let released = match front.leases.perform(&caller.asker, lease, op).await {
+        Ok(Reply::Released(fence)) => fence.is_some(),
+        Ok(_) | Err(Fault::NoSuchLease(_)) => false,
+        Err(fault) => return Err(fault.into()),
+    };
+    Ok(Json(Released { released }))
+}
+
+/// Takes a lock away from its holders, who hear of it.
+#[utoipa::path(post, path = "/v1/locks/{name}/force-release", tag = "locks", request_body = ForceRelease,
+    params(("name" = String, Path, description = "The lock's name; a slash in it is written %2F")),
+    responses((status = 200, body = ForceReleased), super::openapi::Refusals, super::openapi::BodyRefusals))]
+pub(super) async fn force_release(
+    State(front): State<Arc<Front>>,
+    caller: Caller,
+    Name(name): Name,
+    Body(which): Body<ForceRelease>,
+) -> Result<Json<ForceReleased>, Problem> {
+    caller.may(Permission::Admin, &name)?;
+    let only = which.acquisition.as_deref().map(acquisition).transpose()?;
+    let member = &front.shared.member;
+    let picture = Picture::of(member.survey().await?);
+    let holders = picture.locks().remove(name.as_str()).map(|(holders, _)| holders).unwrap_or_default();
+    let mut released = Vec::new();
+    for (_, who) in holders {
+        if only.is_some_and(|only| only != who.acquisition) {
+            continue;
+        }
+        member.release_by_force(who.acquisition).await?;
+        let line = Entry::new("force-release", "http", caller.who.name());
+        let (acquisition, fence) = (Some(who.acquisition.to_string()), who.fence.map(|fence| fence.number()));
+        front.shared.audit.write(&Entry { lock: &name, acquisition, fence, ..line });
+        released.push(who.acquisition.to_string());
+    }
+    Ok(Json(ForceReleased { released }))
+}
+
+/// Every lock that somebody holds or waits for, and who does.
+#[utoipa::path(get, path = "/v1/locks", tag = "locks", params(Prefix),
+    responses((status = 200, body = [LockState]), super::openapi::Refusals))]
+pub(super) async fn list(
+    State(front): State<Arc<Front>>,
+    caller: Caller,
+    Asked(Prefix { prefix }): Asked<Prefix>,
+) -> Result<Json<Vec<LockState>>, Problem> {
+    let picture = Picture::of(front.shared.member.survey().await?);
+    let locks = picture.locks().into_iter();
+    let seen = locks.filter(|(name, _)| name.starts_with(&prefix) && caller.who.sees(name));
+    Ok(Json(seen.map(|(name, who)| LockState::new(name, who)).collect()))
+}
+
+/// Who holds a lock, and who waits for it.
+#[utoipa::path(get, path = "/v1/locks/{name}", tag = "locks",
+    params(("name" = String, Path, description = "The lock's name; a slash in it is written %2F")),
+    responses((status = 200, body = LockState), super::openapi::Refusals))]
+pub(super) async fn one(
+    State(front): State<Arc<Front>>,
+    caller: Caller,
+    Name(name): Name,
+) -> Result<Json<LockState>, Problem> {
+    caller.sees(&name)?;
+    let picture = Picture::of(front.shared.member.survey().await?);
+    let who = picture.locks().remove(name.as_str()).unwrap_or_default();
+    Ok(Json(LockState::new(&name, who)))
+}
+
+/// Why somebody waits: for whom, and for whom they wait in turn. A circle is named.
+#[utoipa::path(get, path = "/v1/locks/{name}/why", tag = "locks",
+    params(("name" = String, Path, description = "The lock's name; a slash in it is written %2F"), Waiter),
+    responses((status = 200, body = Why), super::openapi::Refusals, super::openapi::NoSession,
+        (status = 422, body = Problem, description = "Not the name of an acquisition")))]
+pub(super) async fn why(
+    State(front): State<Arc<Front>>,
+    caller: Caller,
+    Name(name): Name,
+    Asked(waiter): Asked<Waiter>,
+) -> Result<Json<Why>, Problem> {
+    caller.sees(&name)?;
+    let told = front.shared.member.survey().await?;
+    let session = match (waiter.session, waiter.acquisition) {
+        (Some(id), _) => life(&front, &caller, &id, Op::TimeToLive).await?.session,
+        (None, Some(text)) => Some(acquisition(&text)?.session),
+        (None, None) => {
+            let picture = Picture::of(told.clone());
+            let first = |(_, waiters): &(Vec<_>, Vec<crate::leases::At<'_>>)| {
+                waiters.first().map(|(_, who)| who.acquisition.session)
+            };
+            picture.locks().get(name.as_str()).and_then(first)
+        }
+    };
+    let why = session.map(|session| lockkeeper_member::why(&told, session));
+    Ok(Json(Why::new(why, |lock| caller.who.sees(lock))))
+}
+
+/// An acquisition, as the list of locks names it.
+fn acquisition(text: &str) -> Result<Acquisition, Problem> {
+    let parse = || {
+        let (session, number) = text.strip_prefix('C')?.split_once('/')?;
+        let (client, session) = session.split_once('#')?;
+        let session = SessionId { client: client.parse().ok()?, number: session.parse().ok()? };
+        Some(Acquisition { session, number: number.parse().ok()? })
+    };
+    parse().ok_or_else(|| {
+        let message = format!("`{text}` is no acquisition: the list of locks has some, as C17#0/3");
+        Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", message)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn acquisitions_read_as_they_are_shown() {
+        let session = SessionId { client: u64::MAX, number: 2 };
+        let shown = Acquisition { session, number: 3 };
+        assert_eq!(acquisition(&shown.to_string()).unwrap(), shown);
+        for text in ["", "C", "C1", "C1#2", "C1/2", "1#2/3", "Cx#2/3"] {
+            assert!(acquisition(text).is_err(), "{text}");
+        }
+    }
+}

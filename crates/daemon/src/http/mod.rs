@@ -1,0 +1,116 @@
+//! JSON over HTTP, for `curl` and every language.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `sessions`, `locks`, `cluster`, `watch` | what can be asked |
+//! | `request`, `problem`, `show` | what comes in, what goes wrong, what goes out |
+//! | `openapi` | the document that describes it all |
+//! | `serve` | connections, with their limits; also for gRPC |
+
+mod cluster;
+mod locks;
+mod openapi;
+mod problem;
+mod request;
+mod serve;
+mod sessions;
+mod show;
+mod watch;
+
+pub use serve::{Accept, serve};
+
+use crate::etcd;
+use crate::front::Front;
+use axum::Router;
+use axum::extract::{Request, State};
+use axum::http::{Method, StatusCode, Uri, header};
+use axum::middleware::{Next, from_fn_with_state};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{delete, get, post};
+use problem::Problem;
+use std::sync::Arc;
+use tonic::Code;
+
+/// Everything that is served over HTTP: JSON, and etcd's gRPC.
+pub fn router(front: &Arc<Front>) -> Router {
+    let json = Router::new()
+        .route("/v1/sessions", post(sessions::make))
+        .route("/v1/sessions/{session}", delete(sessions::end))
+        .route("/v1/sessions/{session}/keep-alive", post(sessions::keep_alive))
+        .route("/v1/locks", get(locks::list))
+        .route("/v1/locks/{name}", get(locks::one))
+        .route("/v1/locks/{name}/acquire", post(locks::acquire))
+        .route("/v1/locks/{name}/release", post(locks::release))
+        .route("/v1/locks/{name}/force-release", post(locks::force_release))
+        .route("/v1/locks/{name}/why", get(locks::why))
+        .route("/v1/members", get(cluster::members))
+        .route("/v1/status", get(cluster::status))
+        .route("/v1/watch", get(watch::watch))
+        .route("/metrics", get(cluster::metrics))
+        .route("/healthz", get(cluster::healthz))
+        .route("/readyz", get(cluster::readyz))
+        .route("/openapi.json", get(openapi::serve))
+        .with_state(front.clone());
+    json.merge(etcd::router(front))
+        .fallback(no_such_path)
+        .method_not_allowed_fallback(wrong_method)
+        .layer(from_fn_with_state(front.clone(), look_after))
+}
+
+async fn no_such_path(uri: Uri) -> Problem {
+    let message = format!("nothing is served at {}: /openapi.json says what is", uri.path());
+    Problem::new(StatusCode::NOT_FOUND, "no_such_path", message)
+}
+
+async fn wrong_method(method: Method, uri: Uri) -> Problem {
+    let message = format!("{method} is not for {}: /openapi.json says what is", uri.path());
+    Problem::new(StatusCode::METHOD_NOT_ALLOWED, "wrong_method", message)
+}
+
+fn is_grpc(request: &Request) -> bool {
+    let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    kind.is_some_and(|kind| kind.starts_with("application/grpc"))
+}
+
+/// What concerns every request: limits, what is not served, counters.
+async fn look_after(State(front): State<Arc<Front>>, request: Request, next: Next) -> Response {
+    let grpc = is_grpc(&request);
+    let rate = request.extensions().get::<serve::Connection>();
+    let fast = rate.is_some_and(|connection| connection.rate.check().is_err());
+    let place = if fast { Err(front.too_fast()) } else { front.place() };
+    let response = match (place, grpc) {
+        (Err(fault), true) => etcd::status(fault).into_http(),
+        (Err(fault), false) => Problem::from(fault).into_response(),
+        (Ok(_place), true) => match etcd::refuse_unknown(request.uri().path()) {
+            Some(status) => status.into_http(),
+            None => next.run(request).await,
+        },
+        (Ok(_place), false) => next.run(request).await,
+    };
+    if grpc {
+        front.metrics.request("etcd", grpc_result(&response));
+    } else {
+        front.metrics.request("http", http_result(response.status()));
+    }
+    response
+}
+
+fn http_result(status: StatusCode) -> &'static str {
+    match status.as_u16() {
+        401 | 403 | 429 => "refused",
+        409 => "busy",
+        400..500 => "invalid",
+        500.. => "failed",
+        _ => "ok",
+    }
+}
+
+fn grpc_result(response: &Response) -> &'static str {
+    let status = response.headers().get("grpc-status");
+    match status.map_or(Code::Ok, |status| Code::from_bytes(status.as_bytes())) {
+        Code::Ok => "ok",
+        Code::Unauthenticated | Code::PermissionDenied | Code::ResourceExhausted => "refused",
+        Code::Unavailable | Code::Internal => "failed",
+        _ => "invalid",
+    }
+}

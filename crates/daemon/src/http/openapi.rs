@@ -1,0 +1,109 @@
+//! The OpenAPI document, made from the types and handlers that are served.
+
+use super::problem::Problem;
+use super::{cluster, locks, sessions, watch};
+use axum::Json;
+use axum::response::IntoResponse;
+use std::collections::BTreeMap;
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::openapi::{Content, OpenApi as Document, Ref, RefOr, Response, ResponseBuilder};
+use utoipa::{IntoResponses, Modify, OpenApi};
+
+#[derive(OpenApi)]
+#[openapi(
+    info(title = "Lockkeeper", description = "One at a time, across machines: locks over HTTP."),
+    paths(
+        sessions::make, sessions::keep_alive, sessions::end,
+        locks::acquire, locks::release, locks::force_release, locks::list, locks::one, locks::why,
+        cluster::members, cluster::status, cluster::healthz, cluster::readyz, cluster::metrics, watch::watch,
+    ),
+    components(schemas(Problem)),
+    security((), ("token" = [])),
+    modifiers(&Token)
+)]
+struct Api;
+
+struct Token;
+
+impl Modify for Token {
+    fn modify(&self, document: &mut Document) {
+        let mut scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build();
+        scheme.description = Some(String::from("Where the daemon has a file of tokens"));
+        let components = document.components.get_or_insert_default();
+        components.add_security_scheme("token", SecurityScheme::Http(scheme));
+    }
+}
+
+pub(super) fn document() -> Document {
+    Api::openapi()
+}
+
+/// What this daemon answers, in a form for programs.
+pub(super) async fn serve() -> impl IntoResponse {
+    Json(document())
+}
+
+fn problems(all: &[(&str, &str)]) -> BTreeMap<String, RefOr<Response>> {
+    let problem = |&(status, description): &(&str, &str)| {
+        let content = Content::new(Some(Ref::from_schema_name("Problem")));
+        let response = ResponseBuilder::new().description(description).content("application/json", content);
+        (String::from(status), RefOr::T(response.build()))
+    };
+    all.iter().map(problem).collect()
+}
+
+/// What every request about locks may be answered.
+pub(super) struct Refusals;
+
+impl IntoResponses for Refusals {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        problems(&[
+            ("400", "The request is not well-formed"),
+            ("401", "A valid token is needed"),
+            ("403", "The token does not allow it"),
+            ("429", "A limit is reached; the message names it"),
+            ("503", "This member cannot serve at the moment, or another one cannot be reached"),
+        ])
+    }
+}
+
+/// What every request with a body may be answered.
+pub(super) struct BodyRefusals;
+
+impl IntoResponses for BodyRefusals {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        problems(&[
+            ("408", "The request did not arrive in time"),
+            ("413", "The request is too long"),
+            ("415", "The request is not JSON"),
+            ("422", "The request cannot be done: a name, an option or a limit is out of range"),
+        ])
+    }
+}
+
+/// What every request about a session may be answered.
+pub(super) struct NoSession;
+
+impl IntoResponses for NoSession {
+    fn responses() -> BTreeMap<String, RefOr<Response>> {
+        problems(&[("404", "There is no such session")])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_path_is_there_and_every_schema_that_is_named() {
+        let document = document();
+        assert_eq!(document.paths.paths.len(), 15);
+        let text = serde_json::to_string(&document).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let schemas = json["components"]["schemas"].as_object().unwrap();
+        for part in text.split("#/components/schemas/").skip(1) {
+            let name = part.split('"').next().unwrap();
+            assert!(schemas.contains_key(name), "{name}");
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! What an error looks like.
+
+use crate::access::Denied;
+use crate::leases::Fault;
+use axum::Json;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+/// Why a request was not done.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Problem {
+    #[serde(skip)]
+    pub status: StatusCode,
+    /// A word for programs.
+    #[schema(value_type = String, example = "busy")]
+    pub error: &'static str,
+    /// A sentence for people.
+    pub message: String,
+}
+
+impl Problem {
+    pub fn new(status: StatusCode, error: &'static str, message: impl Into<String>) -> Self {
+        Self { status, error, message: message.into() }
+    }
+
+    /// Well-formed, but not acceptable.
+    pub fn unacceptable(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", message)
+    }
+
+    pub fn no_such_session(session: &str) -> Self {
+        let message = format!(
+            "there is no session {session}: it expired, was ended, or lived at a daemon that is gone; make another one"
+        );
+        Self::new(StatusCode::NOT_FOUND, "no_such_session", message)
+    }
+}
+
+impl IntoResponse for Problem {
+    fn into_response(self) -> Response {
+        let mut response = (self.status, Json(&self)).into_response();
+        if self.status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}
+
+impl From<Denied> for Problem {
+    fn from(denied: Denied) -> Self {
+        let message = denied.to_string();
+        match denied {
+            Denied::NoToken => Self::new(StatusCode::UNAUTHORIZED, "no_token", message),
+            Denied::NotAllowed { .. } => Self::new(StatusCode::FORBIDDEN, "not_allowed", message),
+        }
+    }
+}
+
+impl From<Fault> for Problem {
+    fn from(fault: Fault) -> Self {
+        let message = fault.to_string();
+        match fault {
+            Fault::NoSuchLease(id) => Self::no_such_session(&id.to_string()),
+            Fault::LeaseOver(id, why) => {
+                let message = format!("the session {id} ended: {why}");
+                Self::new(StatusCode::NOT_FOUND, "no_such_session", message)
+            }
+            Fault::NotYours(id) => {
+                let message = format!("the session {id} belongs to another token");
+                Self::new(StatusCode::FORBIDDEN, "not_allowed", message)
+            }
+            Fault::Busy(_) => Self::new(StatusCode::CONFLICT, "busy", message),
+            Fault::GivenUp(_) => Self::new(StatusCode::CONFLICT, "given_up", message),
+            Fault::LeaseExists(_) | Fault::NotHeld(_) => Self::new(StatusCode::CONFLICT, "conflict", message),
+            Fault::TooMany { .. } => Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many", message),
+            Fault::TooLong { .. } | Fault::Bad(_) => Self::unacceptable(message),
+            Fault::Unavailable(_) => Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message),
+        }
+    }
+}
+
+impl From<lockkeeper_cluster::Error> for Problem {
+    fn from(error: lockkeeper_cluster::Error) -> Self {
+        Fault::from(error).into()
+    }
+}

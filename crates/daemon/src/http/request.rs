@@ -1,0 +1,128 @@
+//! What a request brings: who asks, and JSON of a bounded size within a bounded time.
+
+use super::problem::Problem;
+use crate::access::{Permission, Principal};
+use crate::front::Front;
+use crate::leases::{Asker, LeaseId, Way};
+use crate::trace::Trace;
+use axum::body::to_bytes;
+use axum::extract::path::ErrorKind;
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::http::request::Parts;
+use axum::http::{StatusCode, header};
+use serde::de::DeserializeOwned;
+use std::sync::Arc;
+
+/// Somebody who asks.
+pub(crate) struct Caller {
+    front: Arc<Front>,
+    pub who: Principal,
+    pub asker: Asker,
+    pub trace: Trace,
+}
+
+impl Caller {
+    /// Whether it may do this to that lock.
+    pub fn may(&self, permission: Permission, lock: &str) -> Result<(), Problem> {
+        Ok(self.front.check(Way::Http, &self.who, permission, lock)?)
+    }
+
+    /// Whether it may see that lock.
+    pub fn sees(&self, lock: &str) -> Result<(), Problem> {
+        Ok(self.front.check_sees(Way::Http, &self.who, lock)?)
+    }
+}
+
+impl FromRequestParts<Arc<Front>> for Caller {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, front: &Arc<Front>) -> Result<Self, Problem> {
+        let text = |name| parts.headers.get(name).and_then(|value| value.to_str().ok());
+        let bearer = text(header::AUTHORIZATION).and_then(|value| {
+            let (scheme, token) = value.split_once(' ')?;
+            scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
+        });
+        let who = front.who(Way::Http, bearer)?;
+        front.check_rate(&who)?;
+        let asker = front.asker(Way::Http, &who);
+        let trace = Trace::of(parts.headers.get("traceparent").and_then(|value| value.to_str().ok()));
+        Ok(Self { front: front.clone(), who, asker, trace })
+    }
+}
+
+/// A body of JSON.
+pub(crate) struct Body<T>(pub T);
+
+impl<T: DeserializeOwned> FromRequest<Arc<Front>> for Body<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, front: &Arc<Front>) -> Result<Self, Problem> {
+        let limits = &front.shared.limits;
+        let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        // Also because a page in somebody's browser cannot send this kind to another site without asking first.
+        if !kind.is_some_and(is_json) {
+            let message = "send JSON, with `content-type: application/json`; `curl --json` does both";
+            return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not_json", message));
+        }
+        let body = to_bytes(request.into_body(), limits.request_bytes);
+        let Ok(body) = tokio::time::timeout(limits.patience(), body).await else {
+            front.metrics.refuse("slow");
+            let message = format!("the request did not arrive within {} ms", limits.patience_ms);
+            return Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "slow", message));
+        };
+        let body = body.map_err(|_| {
+            let message = format!("a request has at most {} bytes", limits.request_bytes);
+            Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_long", message)
+        })?;
+        serde_json::from_slice(&body).map(Self).map_err(|error| {
+            let message = format!("the JSON of the request: {error}");
+            if error.is_data() {
+                return Problem::unacceptable(message);
+            }
+            Problem::new(StatusCode::BAD_REQUEST, "bad_json", message)
+        })
+    }
+}
+
+fn is_json(kind: &str) -> bool {
+    let kind = kind.split(';').next().unwrap_or_default().trim();
+    kind.eq_ignore_ascii_case("application/json")
+}
+
+/// What stands after the question mark.
+pub(crate) struct Asked<T>(pub T);
+
+impl<T: DeserializeOwned> FromRequestParts<Arc<Front>> for Asked<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, front: &Arc<Front>) -> Result<Self, Problem> {
+        let query: Result<Query<T>, QueryRejection> = Query::from_request_parts(parts, front).await;
+        query
+            .map(|Query(query)| Self(query))
+            .map_err(|error| Problem::new(StatusCode::BAD_REQUEST, "bad_query", error.body_text()))
+    }
+}
+
+/// The one name in a path.
+pub(crate) struct Name(pub String);
+
+impl FromRequestParts<Arc<Front>> for Name {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, front: &Arc<Front>) -> Result<Self, Problem> {
+        let path: Result<Path<String>, PathRejection> = Path::from_request_parts(parts, front).await;
+        let name = path.map_err(|error| {
+            let utf8 = matches!(&error, PathRejection::FailedToDeserializePathParams(error)
+                if matches!(error.kind(), ErrorKind::InvalidUtf8InPathParam { .. }));
+            let message = if utf8 { String::from("the path must be UTF-8") } else { error.body_text() };
+            Problem::new(StatusCode::BAD_REQUEST, "bad_path", message)
+        })?;
+        Ok(Self(name.0))
+    }
+}
+
+/// The number of a session, as clients have it.
+pub(crate) fn session(text: &str) -> Result<LeaseId, Problem> {
+    text.parse().map_err(|()| Problem::no_such_session(text))
+}

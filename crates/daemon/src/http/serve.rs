@@ -1,0 +1,177 @@
+//! Connections: HTTP/1 and HTTP/2 on one port, each within its limits.
+
+use crate::front::Front;
+use axum::Router;
+use governor::DefaultDirectRateLimiter;
+use hyper::body::Incoming;
+use hyper::rt::{Read, Write};
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{Notify, Semaphore};
+use tower_service::Service;
+
+/// Header lines of one request.
+const MOST_HEADERS: usize = 64;
+/// All header lines of one request together, in bytes.
+const HEADER_BYTES: u32 = 16 << 10;
+/// What one HTTP/1 connection may have read and not used, in bytes.
+const BUFFER_BYTES: usize = 32 << 10;
+/// Requests of one HTTP/2 connection that are answered at a time.
+const MOST_STREAMS: u32 = 1000;
+/// An HTTP/2 client that says nothing for so long is asked whether it is there, and has as long to answer.
+const PING: Duration = Duration::from_secs(10);
+/// How long to wait before accepting again, if the system had no room for a connection.
+const PAUSE: Duration = Duration::from_millis(100);
+/// How long requests that are being answered may take once the daemon stops.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// What is known of the connection of a request.
+#[derive(Clone)]
+pub(super) struct Connection {
+    /// How often it may ask.
+    pub rate: Arc<DefaultDirectRateLimiter>,
+}
+
+/// Where connections come from. Whoever needs a handshake first does it in the connection's own future, so that nobody waits for somebody else's.
+pub trait Accept: Send {
+    /// A connection, ready to be spoken over.
+    type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
+    /// Becomes ready; or does not, which is nobody's problem but the client's.
+    type Ready: Future<Output = io::Result<Self::Stream>> + Send + 'static;
+
+    /// The next connection.
+    fn accept(&mut self) -> impl Future<Output = io::Result<Self::Ready>> + Send;
+}
+
+impl Accept for tokio::net::TcpListener {
+    type Stream = tokio::net::TcpStream;
+    type Ready = std::future::Ready<io::Result<Self::Stream>>;
+
+    async fn accept(&mut self) -> io::Result<Self::Ready> {
+        let (stream, _) = Self::accept(self).await?;
+        // Answers are short and waited for.
+        stream.set_nodelay(true)?;
+        Ok(std::future::ready(Ok(stream)))
+    }
+}
+
+/// Serves everybody who comes, until `stop` resolves; then those who are being answered are let finish, for a moment.
+pub async fn serve(
+    mut listener: impl Accept,
+    router: Router,
+    front: Arc<Front>,
+    stop: impl Future<Output = ()>,
+) {
+    let places = Arc::new(Semaphore::new(front.shared.limits.connections.min(Semaphore::MAX_PERMITS)));
+    let stopping = GracefulShutdown::new();
+    tokio::pin!(stop);
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = &mut stop => break,
+        };
+        let ready = match accepted {
+            Ok(ready) => ready,
+            Err(error) => {
+                tracing::warn!(%error, "a connection cannot be accepted");
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+        };
+        // Whoever comes too much is told so by the end of the connection: an answer would cost what there is too little of.
+        let Ok(place) = places.clone().try_acquire_owned() else {
+            front.metrics.refuse("connections");
+            continue;
+        };
+        let (front, router, watcher) = (front.clone(), router.clone(), stopping.watcher());
+        tokio::spawn(async move {
+            let counted = front.metrics.connection();
+            match tokio::time::timeout(front.shared.limits.patience(), ready).await {
+                Ok(Ok(stream)) => converse(TokioIo::new(stream), router, &front, watcher).await,
+                Ok(Err(error)) => {
+                    front.metrics.refuse("handshake");
+                    tracing::debug!(%error, "a connection did not become ready");
+                }
+                Err(_) => front.metrics.refuse("slow"),
+            }
+            drop((counted, place));
+        });
+    }
+    drop(listener);
+    let _ = tokio::time::timeout(GRACE, stopping.shutdown()).await;
+}
+
+/// One connection, until its end.
+async fn converse<I>(stream: I, router: Router, front: &Front, watcher: hyper_util::server::graceful::Watcher)
+where
+    I: Read + Write + Unpin + Send + 'static,
+{
+    let patience = front.shared.limits.patience();
+    let mut builder = Builder::new(TokioExecutor::new());
+    let mut http1 = builder.http1();
+    http1.timer(TokioTimer::new()).header_read_timeout(patience);
+    http1.max_headers(MOST_HEADERS).max_buf_size(BUFFER_BYTES);
+    let mut http2 = builder.http2();
+    http2.timer(TokioTimer::new()).max_header_list_size(HEADER_BYTES);
+    http2.max_concurrent_streams(MOST_STREAMS).keep_alive_interval(PING).keep_alive_timeout(PING);
+    let connection = Connection { rate: Arc::new(front.new_rate()) };
+    let greeted = Arc::new((AtomicBool::new(false), Notify::new()));
+    let service = Greeting { router, connection, greeted: greeted.clone() };
+    let talk = builder.serve_connection(stream, TowerToHyperService::new(service));
+    let talk = watcher.watch(talk);
+    tokio::pin!(talk);
+    // Which HTTP is spoken is found out from the first bytes, for which nobody else sets a limit.
+    tokio::select! {
+        done = &mut talk => return end(done),
+        () = greeted.1.notified() => {}
+        () = tokio::time::sleep(patience) => {
+            if !greeted.0.load(Ordering::Relaxed) {
+                return front.metrics.refuse("slow");
+            }
+        }
+    }
+    end(talk.await);
+}
+
+fn end(done: Result<(), Box<dyn std::error::Error + Send + Sync>>) {
+    if let Err(error) = done {
+        tracing::debug!(error, "a connection ended");
+    }
+}
+
+/// Hands requests on, each with what is known of its connection.
+#[derive(Clone)]
+struct Greeting {
+    router: Router,
+    connection: Connection,
+    greeted: Arc<(AtomicBool, Notify)>,
+}
+
+impl Service<Request<Incoming>> for Greeting {
+    type Response = Response<axum::body::Body>;
+    type Error = std::convert::Infallible;
+    type Future = <Router as Service<Request<Incoming>>>::Future;
+
+    fn poll_ready(
+        &mut self,
+        context: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Result<(), Self::Error>> {
+        <Router as Service<Request<Incoming>>>::poll_ready(&mut self.router, context)
+    }
+
+    fn call(&mut self, mut request: Request<Incoming>) -> Self::Future {
+        if !self.greeted.0.swap(true, Ordering::Relaxed) {
+            self.greeted.1.notify_one();
+        }
+        request.extensions_mut().insert(self.connection.clone());
+        self.router.call(request)
+    }
+}

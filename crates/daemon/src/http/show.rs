@@ -1,0 +1,112 @@
+//! How locks, and those who want them, are shown.
+
+use super::sessions::milliseconds;
+use crate::leases::At;
+use lockkeeper_cluster::Claim;
+use serde::Serialize;
+use std::time::Duration;
+use utoipa::ToSchema;
+
+/// A lock, and who has to do with it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub(crate) struct LockState {
+    /// The lock.
+    pub name: String,
+    /// Who holds it.
+    pub holders: Vec<Party>,
+    /// Who waits for it, whoever has waited longest first.
+    pub waiters: Vec<Party>,
+}
+
+/// Somebody who holds a lock or waits for one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub(crate) struct Party {
+    /// Names it, to take it away or to ask why it waits.
+    acquisition: String,
+    /// By way of which member.
+    member: u32,
+    /// `exclusive`, `shared` or `permit`.
+    #[schema(value_type = String, example = "exclusive")]
+    mode: &'static str,
+    /// Of how many permits, if it is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    permits: Option<u32>,
+    /// What it said of itself.
+    owner: String,
+    /// What it said that it is for.
+    purpose: String,
+    /// With which fence, if it holds and has one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fence: Option<u64>,
+    /// For how long it has held or waited.
+    pub for_ms: u64,
+}
+
+impl Party {
+    fn new((node, who): At<'_>) -> Self {
+        Self {
+            acquisition: who.acquisition.to_string(),
+            member: node.id.0,
+            mode: match who.claim {
+                Claim::Alone => "exclusive",
+                Claim::Shared => "shared",
+                Claim::Permit(_) => "permit",
+            },
+            permits: if let Claim::Permit(permits) = who.claim { Some(permits) } else { None },
+            owner: who.tag.owner.clone(),
+            purpose: who.tag.purpose.clone(),
+            fence: who.fence.map(|fence| fence.number()),
+            for_ms: milliseconds(Duration::from_nanos(who.for_ns)),
+        }
+    }
+}
+
+impl LockState {
+    pub fn new(name: &str, (holders, waiters): (Vec<At<'_>>, Vec<At<'_>>)) -> Self {
+        let show = |all: Vec<At<'_>>| all.into_iter().map(Party::new).collect();
+        Self { name: name.into(), holders: show(holders), waiters: show(waiters) }
+    }
+
+    /// Whether it shows the same, whatever time has passed.
+    pub fn is_as(&self, other: &Self) -> bool {
+        let timeless = |all: &[Party]| -> Vec<Party> {
+            all.iter().map(|party| Party { for_ms: 0, ..party.clone() }).collect()
+        };
+        self.name == other.name
+            && timeless(&self.holders) == timeless(&other.holders)
+            && timeless(&self.waiters) == timeless(&other.waiters)
+    }
+}
+
+/// Why somebody waits.
+#[derive(Debug, Default, Serialize, ToSchema)]
+pub(crate) struct Why {
+    /// Each waits for the lock that the next one holds.
+    chain: Vec<Because>,
+    /// Whether they wait for each other in a circle: nobody in it will ever get in.
+    deadlock: bool,
+}
+
+/// One step of an explanation.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Because {
+    /// Who waits.
+    waiter: String,
+    /// For which lock.
+    lock: String,
+    /// Who holds it.
+    holder: String,
+}
+
+impl Why {
+    /// Locks that must not be seen are not named.
+    pub fn new(why: Option<lockkeeper_member::Why>, sees: impl Fn(&str) -> bool) -> Self {
+        let Some(why) = why else { return Self::default() };
+        let chain = why.chain.into_iter().map(|because| Because {
+            waiter: because.waiter.to_string(),
+            lock: if sees(&because.lock.name) { because.lock.name.to_string() } else { String::from("?") },
+            holder: because.holder.to_string(),
+        });
+        Self { chain: chain.collect(), deadlock: why.cycle.is_some() }
+    }
+}

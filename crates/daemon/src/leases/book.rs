@@ -1,0 +1,482 @@
+//! The leases that live at this daemon.
+
+use super::id::LeaseId;
+use super::lease::{Entry, Lease, Phase};
+use super::words::{Asker, Fault, Hold, Listed, Lost, Op, Outcome, Presence, Reply, Terms, Wanted, Which};
+use crate::audit::Entry as Line;
+use crate::metrics::Metrics;
+use crate::shared::Shared;
+use lockkeeper_cluster::Guard;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tracing::Instrument;
+
+/// The leases that live at this daemon.
+pub(super) struct Book {
+    pub shared: Arc<Shared>,
+    metrics: Arc<Metrics>,
+    leases: Mutex<HashMap<LeaseId, Seat>>,
+    /// Changes when a hold by a lease begins, ends or says something else.
+    pub changes: watch::Sender<u64>,
+    me: Weak<Self>,
+}
+
+enum Seat {
+    /// Others are being asked whether they have it.
+    Reserved,
+    Taken(Arc<Lease>),
+}
+
+impl Book {
+    pub fn new(shared: Arc<Shared>, metrics: Arc<Metrics>) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            shared,
+            metrics,
+            leases: Mutex::default(),
+            changes: watch::Sender::new(0),
+            me: me.clone(),
+        })
+    }
+
+    fn leases(&self) -> MutexGuard<'_, HashMap<LeaseId, Seat>> {
+        self.leases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn find(&self, id: LeaseId) -> Option<Arc<Lease>> {
+        match self.leases().get(&id) {
+            Some(Seat::Taken(lease)) => Some(lease.clone()),
+            Some(Seat::Reserved) | None => None,
+        }
+    }
+
+    pub fn presence(&self, id: LeaseId) -> Presence {
+        match self.leases().get(&id) {
+            Some(Seat::Taken(_)) => Presence::Present,
+            Some(Seat::Reserved) => Presence::Reserved,
+            None => Presence::Absent,
+        }
+    }
+
+    fn all(&self) -> Vec<Arc<Lease>> {
+        let taken = |seat: &Seat| match seat {
+            Seat::Taken(lease) => Some(lease.clone()),
+            Seat::Reserved => None,
+        };
+        self.leases().values().filter_map(taken).collect()
+    }
+
+    pub fn count(&self) -> usize {
+        self.leases().len()
+    }
+
+    pub fn list(&self) -> Vec<Listed> {
+        let mut list: Vec<Listed> = self.all().iter().map(|lease| lease.listed()).collect();
+        list.sort_by_key(|listed| listed.lease);
+        list
+    }
+
+    /// What leases hold here, of the locks that are asked for.
+    pub fn holds(&self, wanted: impl Fn(&str) -> bool) -> Vec<Hold> {
+        let mut holds = Vec::new();
+        for lease in self.all() {
+            let state = lease.state();
+            let entries = state.entries.iter().filter(|(_, entry)| wanted(&entry.lock));
+            holds.extend(entries.filter_map(|(&number, entry)| lease.hold(number, entry)));
+        }
+        holds
+    }
+
+    /// Keeps a number free while others are asked whether they have it.
+    pub fn reserve(&self, id: LeaseId) -> Result<Reserved<'_>, Presence> {
+        let mut leases = self.leases();
+        match leases.get(&id) {
+            Some(Seat::Taken(_)) => Err(Presence::Present),
+            Some(Seat::Reserved) => Err(Presence::Reserved),
+            None => {
+                leases.insert(id, Seat::Reserved);
+                Ok(Reserved { book: self, id })
+            }
+        }
+    }
+
+    /// Makes a lease.
+    pub fn grant(&self, reserved: Reserved<'_>, asker: Asker, terms: Terms) -> Result<LeaseId, Fault> {
+        let limits = &self.shared.limits;
+        let limit = u64::try_from(limits.sessions).unwrap_or(u64::MAX);
+        if terms.ttl > Duration::from_secs(limits.longest_ttl_s) {
+            let (asked_s, limit_s) = (terms.ttl.as_secs(), limits.longest_ttl_s);
+            return Err(Fault::TooLong { asked_s, limit_s });
+        }
+        // The place that is reserved counts.
+        if self.count() > limits.sessions {
+            return Err(Fault::TooMany { what: String::from("too many sessions at this daemon"), limit });
+        }
+        let (id, member) = (reserved.id, self.shared.member.new_owner());
+        let lease = Arc::new(Lease::new(id, terms, asker, member, self.metrics.session()));
+        self.leases().insert(id, Seat::Taken(lease.clone()));
+        tokio::spawn(expire(self.me.clone(), lease));
+        Ok(id)
+    }
+
+    fn lease(&self, asker: &Asker, id: LeaseId) -> Result<Arc<Lease>, Fault> {
+        let lease = self.find(id).ok_or(Fault::NoSuchLease(id))?;
+        lease.check(asker)?;
+        Ok(lease)
+    }
+
+    /// Does something to a lease.
+    pub fn perform(&self, asker: &Asker, id: LeaseId, op: Op) -> Result<Reply, Fault> {
+        let lease = self.lease(asker, id)?;
+        match op {
+            Op::KeepAlive | Op::TimeToLive => {
+                let mut state = lease.state();
+                if state.over {
+                    return Err(Fault::NoSuchLease(id));
+                }
+                if let Op::KeepAlive = op {
+                    lease.keep_alive(&mut state);
+                }
+                Ok(Reply::Life(lease.life(&state, &op)))
+            }
+            Op::Revoke => {
+                self.end(&lease, "it was revoked");
+                Ok(Reply::Revoked)
+            }
+            Op::Release(which, fence) => Ok(Reply::Released(self.release(&lease, &which, fence))),
+            Op::SetValue { which, fence, value } => self.set_value(&lease, &which, fence, value),
+            Op::Abandon(number) => {
+                self.let_go(&lease, number, |entry| entry.claims = entry.claims.saturating_sub(1));
+                Ok(Reply::Released(None))
+            }
+        }
+    }
+
+    fn set_value(
+        &self,
+        lease: &Arc<Lease>,
+        which: &Which,
+        fence: u64,
+        value: Vec<u8>,
+    ) -> Result<Reply, Fault> {
+        let mut state = lease.state();
+        let not_held = || {
+            let lock = if let Which::OnlyOn(lock) = which { lock } else { "this lock" };
+            Fault::NotHeld(String::from(lock))
+        };
+        let number = state.number_of(which).ok_or_else(not_held)?;
+        let entry = state.entries.get_mut(&number).ok_or_else(not_held)?;
+        if entry.guard().is_none_or(|guard| guard.fence() != fence || !guard.is_valid()) {
+            return Err(not_held());
+        }
+        entry.value = value;
+        entry.version += 1;
+        let hold = lease.hold(number, entry).ok_or_else(not_held)?;
+        drop(state);
+        self.changed();
+        Ok(Reply::Set(hold))
+    }
+
+    /// Asks for a lock. Whoever drops what this gives, before the outcome, waits no more.
+    pub fn acquire(&self, asker: &Asker, id: LeaseId, wanted: &Wanted) -> Result<Wait, Fault> {
+        let lease = self.lease(asker, id)?;
+        let mut state = lease.state();
+        if state.over {
+            return Err(Fault::NoSuchLease(id));
+        }
+        let number = match state.find(wanted) {
+            Some(number) => number,
+            None => {
+                let limit = self.shared.limits.locks_per_session;
+                if state.entries.len() >= limit {
+                    let what = String::from("too many locks that one session holds or waits for");
+                    return Err(Fault::TooMany { what, limit: limit as u64 });
+                }
+                let wait = |number| self.wait(&lease, number, wanted);
+                state.insert(wanted, wait)
+            }
+        };
+        let Some(entry) = state.entries.get_mut(&number) else { return Err(Fault::NoSuchLease(id)) };
+        entry.interest += 1;
+        let news = entry.news.subscribe();
+        drop(state);
+        Ok(Wait { book: self.me.clone(), lease, number, news, open: true })
+    }
+
+    fn wait(&self, lease: &Arc<Lease>, number: u64, wanted: &Wanted) -> tokio::task::AbortHandle {
+        let (request, patience) = (lease.request(wanted), wanted.wait);
+        let (book, lease) = (self.me.clone(), lease.clone());
+        let span = tracing::info_span!(
+            "acquire", trace = %wanted.trace, lock = %wanted.lock, lease = %lease.id, by = lease.asker.by.name()
+        );
+        let waiting = async move {
+            let outcome = match patience {
+                Some(patience) => request.acquire_within(patience).await,
+                None => request.acquire().await.map(Some),
+            };
+            if let Some(book) = book.upgrade() {
+                book.settle(&lease, number, outcome);
+            }
+        };
+        tokio::spawn(waiting.instrument(span)).abort_handle()
+    }
+
+    /// A wait has come to something.
+    fn settle(&self, lease: &Arc<Lease>, number: u64, outcome: lockkeeper_cluster::Result<Option<Guard>>) {
+        let mut state = lease.state();
+        let Some(entry) = state.entries.get_mut(&number) else { return };
+        let fault = match outcome {
+            Ok(Some(guard)) => {
+                self.metrics.waited(&entry.lock, entry.since.elapsed());
+                self.log("grant", lease, entry, &guard, "");
+                tokio::spawn(watch_over(self.me.clone(), lease.clone(), number, guard.losing()));
+                entry.since = Instant::now();
+                entry.phase = Phase::Held(guard);
+                let hold = lease.hold(number, entry).expect("it is held");
+                tracing::debug!(fence = hold.fence, "granted");
+                entry.news.send_replace(Some(Ok(hold)));
+                if state.deadline.is_none() {
+                    state.deadline = Some(Instant::now() + lease.terms.ttl);
+                    lease.kicked.notify_one();
+                }
+                drop(state);
+                return self.changed();
+            }
+            Ok(None) => Fault::Busy(entry.lock.clone()),
+            Err(error) => Fault::from(error),
+        };
+        tracing::debug!(%fault, "not granted");
+        if let Some(entry) = state.remove(number) {
+            entry.news.send_replace(Some(Err(fault)));
+        }
+        drop(state);
+        self.end_if_spent(lease);
+    }
+
+    /// Gives a hold up, or the wait for one; tells its fence if it was held until now.
+    fn release(&self, lease: &Arc<Lease>, which: &Which, only: Option<u64>) -> Option<u64> {
+        let entry = {
+            let mut state = lease.state();
+            let number = state.number_of(which)?;
+            let fence = state.entries.get(&number).and_then(Entry::guard).map(Guard::fence);
+            if only.is_some_and(|only| fence != Some(only)) {
+                return None;
+            }
+            state.remove(number)?
+        };
+        let fence = self.close(lease, entry, "");
+        self.end_if_spent(lease);
+        fence
+    }
+
+    /// The end of an entry, in order.
+    fn close(&self, lease: &Lease, entry: Entry, why: &str) -> Option<u64> {
+        let gone = match why {
+            "" => Fault::GivenUp(entry.lock.clone()),
+            why => Fault::LeaseOver(lease.id, String::from(why)),
+        };
+        if let Phase::Waiting(task) = &entry.phase {
+            task.abort();
+            entry.news.send_replace(Some(Err(gone)));
+            return None;
+        }
+        let guard = entry.guard()?;
+        let held = guard.is_valid();
+        self.log(if held { "release" } else { "lost" }, lease, &entry, guard, why);
+        self.metrics.held(&entry.lock, entry.since.elapsed());
+        let fence = guard.fence();
+        drop(entry);
+        self.changed();
+        held.then_some(fence)
+    }
+
+    /// A hold is being lost.
+    fn lose(&self, lease: &Arc<Lease>, number: u64, why: &str) {
+        let mut state = lease.state();
+        let Some(entry) = state.remove(number) else { return };
+        state.remember_lost(Lost { number, lock: entry.lock.clone(), why: String::from(why) });
+        drop(state);
+        if let Some(guard) = entry.guard() {
+            self.log("lost", lease, &entry, guard, why);
+        }
+        self.metrics.held(&entry.lock, entry.since.elapsed());
+        tracing::warn!(lock = %entry.lock, lease = %lease.id, why, "lost");
+        let lock = entry.lock.clone();
+        drop(entry);
+        if lease.terms.ends_with_loss || lease.terms.one_hold {
+            self.end(lease, &format!("`{lock}` was lost: {why}"));
+        }
+        self.changed();
+    }
+
+    /// Somebody wants a hold, or the wait for it, no more. It goes if nobody else does.
+    fn let_go(&self, lease: &Arc<Lease>, number: u64, change: impl FnOnce(&mut Entry)) {
+        let mut state = lease.state();
+        let Some(entry) = state.entries.get_mut(&number) else { return };
+        change(entry);
+        if !entry.is_forgotten() {
+            return;
+        }
+        let entry = state.remove(number);
+        drop(state);
+        if let Some(entry) = entry {
+            self.close(lease, entry, "");
+        }
+        self.end_if_spent(lease);
+    }
+
+    /// A lease that was for one hold ends with it.
+    fn end_if_spent(&self, lease: &Arc<Lease>) {
+        if lease.terms.one_hold && lease.state().entries.is_empty() {
+            self.end(lease, "its hold is over");
+        }
+    }
+
+    /// Ends a lease, and all that it holds and waits for.
+    fn end(&self, lease: &Arc<Lease>, why: &str) {
+        let entries = {
+            let mut state = lease.state();
+            if std::mem::replace(&mut state.over, true) {
+                return;
+            }
+            std::mem::take(&mut state.entries)
+        };
+        self.leases().remove(&lease.id);
+        lease.kicked.notify_one();
+        for entry in entries.into_values() {
+            self.close(lease, entry, why);
+        }
+    }
+
+    fn changed(&self) {
+        self.changes.send_modify(|changes| *changes += 1);
+    }
+
+    fn log(&self, what: &'static str, lease: &Lease, entry: &Entry, guard: &Guard, why: &str) {
+        let audit = &self.shared.audit;
+        if !audit.is_kept() {
+            return;
+        }
+        let acquisition = guard.acquisition().map(|acquisition| acquisition.to_string());
+        let line = Line::new(what, lease.asker.by.name(), &lease.asker.who);
+        audit.write(&Line { lock: &entry.lock, acquisition, fence: Some(guard.fence()), why, ..line });
+    }
+}
+
+impl Drop for Book {
+    fn drop(&mut self) {
+        for lease in self.all() {
+            self.end(&lease, "the daemon stops");
+        }
+    }
+}
+
+/// A number that nobody else may take.
+pub(super) struct Reserved<'a> {
+    book: &'a Book,
+    id: LeaseId,
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        let mut leases = self.book.leases();
+        if let Some(Seat::Reserved) = leases.get(&self.id) {
+            leases.remove(&self.id);
+        }
+    }
+}
+
+/// Ends a lease when its time has come.
+async fn expire(book: Weak<Book>, lease: Arc<Lease>) {
+    loop {
+        let deadline = {
+            let state = lease.state();
+            if state.over {
+                return;
+            }
+            state.deadline
+        };
+        match deadline {
+            None => lease.kicked.notified().await,
+            Some(at) if at > Instant::now() => {
+                tokio::select! {
+                    () = tokio::time::sleep_until(at) => {}
+                    () = lease.kicked.notified() => {}
+                }
+            }
+            Some(_) => {
+                if let Some(book) = book.upgrade() {
+                    tracing::info!(lease = %lease.id, "expired");
+                    book.end(&lease, "its time to live passed without a sign of life");
+                }
+                return;
+            }
+        }
+    }
+}
+
+/// Takes a hold out of its lease when it is lost.
+async fn watch_over(book: Weak<Book>, lease: Arc<Lease>, number: u64, losing: impl Future<Output = String>) {
+    let why = losing.await;
+    if let Some(book) = book.upgrade() {
+        book.lose(&lease, number, &why);
+    }
+}
+
+/// Somebody waits for a lock by a lease that lives here.
+pub(super) struct Wait {
+    book: Weak<Book>,
+    lease: Arc<Lease>,
+    number: u64,
+    news: watch::Receiver<Option<Outcome>>,
+    open: bool,
+}
+
+impl Wait {
+    /// What has become of it, if that is known.
+    pub fn now(&mut self) -> Option<Outcome> {
+        let outcome = self.news.borrow_and_update().clone()?;
+        Some(self.told(outcome))
+    }
+
+    /// What becomes of it.
+    pub async fn outcome(mut self) -> Outcome {
+        let outcome = match self.news.wait_for(Option::is_some).await {
+            Ok(outcome) => outcome.clone(),
+            // The entry has gone without a word: so has the lease.
+            Err(_) => None,
+        };
+        let outcome = outcome.unwrap_or(Err(Fault::NoSuchLease(self.lease.id)));
+        self.told(outcome)
+    }
+
+    fn told(&mut self, outcome: Outcome) -> Outcome {
+        self.open = false;
+        let mut state = self.lease.state();
+        if let Some(entry) = state.entries.get_mut(&self.number) {
+            entry.interest = entry.interest.saturating_sub(1);
+            if outcome.is_ok() {
+                entry.claims += 1;
+            }
+        }
+        outcome.and_then(|hold| {
+            // What is left is told as it is now, not as it was at the grant.
+            let now = state.entries.get(&self.number).and_then(|entry| self.lease.hold(self.number, entry));
+            let lost = || Fault::LeaseOver(hold.lease, String::from("the hold was lost at once"));
+            now.ok_or_else(lost)
+        })
+    }
+}
+
+impl Drop for Wait {
+    fn drop(&mut self) {
+        if self.open
+            && let Some(book) = self.book.upgrade()
+        {
+            let gone = |entry: &mut Entry| entry.interest = entry.interest.saturating_sub(1);
+            book.let_go(&self.lease, self.number, gone);
+        }
+    }
+}

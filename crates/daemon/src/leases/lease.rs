@@ -1,0 +1,216 @@
+//! One lease: until when it lives, what it holds and waits for.
+
+use super::id::LeaseId;
+use super::words::{Asker, Fault, Hold, Life, Listed, Lost, Op, Outcome, Slot, Terms, Wanted, Which};
+use crate::metrics::Counted;
+use lockkeeper_cluster::{Acquire, Claim, Guard, Member};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{Notify, watch};
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+/// So many lost holds are remembered, until the client asks.
+const MOST_LOST: usize = 64;
+
+/// A lease that lives at this daemon.
+pub(super) struct Lease {
+    pub id: LeaseId,
+    pub terms: Terms,
+    /// Who has it.
+    pub asker: Asker,
+    /// A session of its own with the member.
+    pub member: Member,
+    state: Mutex<State>,
+    /// Its end came nearer, or came.
+    pub kicked: Notify,
+    _counted: Counted,
+}
+
+pub(super) struct State {
+    /// When it ends; `None` while it waits for the hold that it is for.
+    pub deadline: Option<Instant>,
+    next: u64,
+    pub entries: BTreeMap<u64, Entry>,
+    slots: HashMap<(String, Slot), u64>,
+    lost: VecDeque<Lost>,
+    pub over: bool,
+}
+
+/// A hold, or the wait for one.
+pub(super) struct Entry {
+    pub lock: String,
+    slot: Slot,
+    pub since: Instant,
+    pub phase: Phase,
+    /// Who waits for the outcome.
+    pub interest: usize,
+    /// Who was told that it is held.
+    pub claims: usize,
+    pub value: Vec<u8>,
+    pub version: u64,
+    /// What became of the wait.
+    pub news: watch::Sender<Option<Outcome>>,
+}
+
+pub(super) enum Phase {
+    Waiting(AbortHandle),
+    Held(Guard),
+}
+
+impl Lease {
+    pub fn new(id: LeaseId, terms: Terms, asker: Asker, member: Member, counted: Counted) -> Self {
+        let deadline = (!terms.one_hold).then(|| Instant::now() + terms.ttl);
+        let state = State {
+            deadline,
+            next: 1,
+            entries: BTreeMap::new(),
+            slots: HashMap::new(),
+            lost: VecDeque::new(),
+            over: false,
+        };
+        let (state, kicked) = (Mutex::new(state), Notify::new());
+        Self { id, terms, asker, member, state, kicked, _counted: counted }
+    }
+
+    pub fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Leases are used by those who made them, and by those who may do everything.
+    pub fn check(&self, asker: &Asker) -> Result<(), Fault> {
+        if asker.admin || asker.who == self.asker.who {
+            return Ok(());
+        }
+        Err(Fault::NotYours(self.id))
+    }
+
+    /// A request to the member for what is wanted.
+    pub fn request(&self, wanted: &Wanted) -> Acquire {
+        let (member, lock) = (&self.member, wanted.lock.clone());
+        let request = match wanted.claim {
+            Claim::Alone => member.mutex(lock),
+            Claim::Shared => member.shared(lock),
+            Claim::Permit(permits) => member.semaphore(lock, permits),
+        };
+        request.owner(self.terms.owner.clone()).purpose(wanted.purpose.clone())
+    }
+
+    /// A sign of life. What waits for its first hold has no end to be put off.
+    pub fn keep_alive(&self, state: &mut State) {
+        if state.deadline.is_some() {
+            state.deadline = Some(Instant::now() + self.terms.ttl);
+        }
+    }
+
+    pub fn life(&self, state: &State, op: &Op) -> Life {
+        let mut life = Life {
+            lease: self.id,
+            left: self.left(state),
+            ttl: self.terms.ttl,
+            valid_for: None,
+            holds: Vec::new(),
+            locks: Vec::new(),
+            lost: state.lost.iter().cloned().collect(),
+            session: None,
+        };
+        let guards = state.entries.values().filter_map(Entry::guard);
+        // All holds of a session are as good as the session; but one that was taken away is not.
+        life.valid_for = guards.map(Guard::valid_for).find(|valid_for| !valid_for.is_zero());
+        if let Op::TimeToLive = op {
+            life.holds = self.holds(state);
+            life.locks = state.entries.values().map(|entry| entry.lock.clone()).collect();
+            life.session = self.member.session();
+        }
+        life
+    }
+
+    pub fn left(&self, state: &State) -> Duration {
+        state.deadline.map_or(self.terms.ttl, |at| at.saturating_duration_since(Instant::now()))
+    }
+
+    pub fn holds(&self, state: &State) -> Vec<Hold> {
+        state.entries.iter().filter_map(|(&number, entry)| self.hold(number, entry)).collect()
+    }
+
+    pub fn hold(&self, number: u64, entry: &Entry) -> Option<Hold> {
+        let guard = entry.guard()?;
+        Some(Hold {
+            lease: self.id,
+            number,
+            lock: entry.lock.clone(),
+            fence: guard.fence(),
+            valid_for: guard.valid_for(),
+            ttl: self.terms.ttl,
+            value: entry.value.clone(),
+            version: entry.version,
+        })
+    }
+
+    pub fn listed(&self) -> Listed {
+        let locks = self.state().entries.values().map(|entry| entry.lock.clone()).collect();
+        Listed { lease: self.id, who: self.asker.who.clone(), locks }
+    }
+}
+
+impl State {
+    /// The entry for what is wanted, if there is one already.
+    pub fn find(&self, wanted: &Wanted) -> Option<u64> {
+        self.slots.get(&(wanted.lock.clone(), wanted.slot.clone())).copied()
+    }
+
+    /// A new entry. Nobody waits for its outcome yet.
+    pub fn insert(&mut self, wanted: &Wanted, wait: impl FnOnce(u64) -> AbortHandle) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        self.slots.insert((wanted.lock.clone(), wanted.slot.clone()), number);
+        let entry = Entry {
+            lock: wanted.lock.clone(),
+            slot: wanted.slot.clone(),
+            since: Instant::now(),
+            phase: Phase::Waiting(wait(number)),
+            interest: 0,
+            claims: 0,
+            value: wanted.value.clone(),
+            version: 1,
+            news: watch::Sender::new(None),
+        };
+        self.entries.insert(number, entry);
+        number
+    }
+
+    pub fn number_of(&self, which: &Which) -> Option<u64> {
+        match which {
+            Which::Number(number) => Some(*number),
+            Which::OnlyOn(lock) => self.slots.get(&(lock.clone(), Slot::Only)).copied(),
+        }
+    }
+
+    pub fn remove(&mut self, number: u64) -> Option<Entry> {
+        let entry = self.entries.remove(&number)?;
+        self.slots.remove(&(entry.lock.clone(), entry.slot.clone()));
+        Some(entry)
+    }
+
+    pub fn remember_lost(&mut self, lost: Lost) {
+        if self.lost.len() == MOST_LOST {
+            self.lost.pop_front();
+        }
+        self.lost.push_back(lost);
+    }
+}
+
+impl Entry {
+    pub fn guard(&self) -> Option<&Guard> {
+        match &self.phase {
+            Phase::Held(guard) => Some(guard),
+            Phase::Waiting(_) => None,
+        }
+    }
+
+    /// Whether nobody wants it any more.
+    pub fn is_forgotten(&self) -> bool {
+        self.interest == 0 && self.claims == 0
+    }
+}

@@ -1,0 +1,276 @@
+//! Leases: what clients have that do not speak the native protocol. A session of HTTP and a lease of etcd are the same thing.
+//!
+//! A lease lives at one daemon, which holds its locks for it by a session of its own with the member. It ends when its time to live passes without a
+//! sign of life, when it is revoked, and with the daemon. Whatever is asked of another daemon goes to the one where the lease lives.
+//!
+//! | module | what it holds |
+//! |---|---|
+//! | `id` | the numbers of leases |
+//! | `words` | what can be done to a lease, what comes of it, and what daemons ask each other |
+//! | `lease` | one lease |
+//! | `book` | the leases that live here |
+//! | `peers` | questions to other daemons |
+//! | `waits` | waits of this daemon's clients for locks by leases that live elsewhere |
+//! | `guests` | waits of other daemons' clients for locks by leases that live here |
+//! | `watching` | who holds and waits in the whole cluster, for those who watch |
+
+mod book;
+mod guests;
+mod id;
+mod lease;
+mod peers;
+mod waits;
+mod watching;
+mod words;
+
+pub use id::LeaseId;
+pub(crate) use watching::{At, Picture, Watch};
+pub use words::{Asker, Fault, Hold, Life, Listed, Lost, Op, Reply, Slot, Terms, Wanted, Way, Which, key};
+
+use crate::metrics::Metrics;
+use crate::shared::Shared;
+use book::Book;
+use guests::Guests;
+use lockkeeper_cluster::{Answers, MemberId};
+use peers::Peers;
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+use waits::Waits;
+use watching::Watching;
+use words::{Answer, Presence, Question, Seen};
+
+/// Where so many leases live that clients gave numbers to is remembered.
+const MOST_REMEMBERED: usize = 100_000;
+/// How often a number is tried again that somebody else tries too.
+const TRIES: u32 = 5;
+
+/// All leases of the cluster, as one daemon sees them.
+pub struct Leases {
+    book: Arc<Book>,
+    peers: Arc<Peers>,
+    waits: Arc<Waits>,
+    guests: Guests,
+    watching: Arc<Watching>,
+    /// Where leases live that clients gave numbers to.
+    elsewhere: Mutex<HashMap<LeaseId, MemberId>>,
+    /// Leases that were made for one hold, by who wanted which lock by which request.
+    alone: Mutex<HashMap<(String, String, Slot), LeaseId>>,
+    me: Weak<Self>,
+}
+
+impl Leases {
+    /// From now on this daemon has leases, and answers other daemons' questions about them.
+    pub fn new(shared: Arc<Shared>, metrics: Arc<Metrics>) -> Arc<Self> {
+        let member = shared.member.clone();
+        let book = Book::new(shared, metrics);
+        let peers = Arc::new(Peers::new(member.clone()));
+        let leases = Arc::new_cyclic(|me: &Weak<Self>| Self {
+            waits: Waits::new(peers.clone()),
+            guests: Guests::default(),
+            watching: Watching::new(book.clone(), peers.clone()),
+            book,
+            peers,
+            elsewhere: Mutex::default(),
+            alone: Mutex::default(),
+            me: me.clone(),
+        });
+        let answers: Weak<dyn Answers> = leases.me.clone();
+        member.answer_with(answers);
+        leases
+    }
+
+    /// How many live here.
+    pub fn count(&self) -> usize {
+        self.book.count()
+    }
+
+    /// Makes a lease here. A number that the client chose must be free in the whole cluster, as far as it can be asked.
+    pub async fn grant(&self, asker: Asker, id: Option<LeaseId>, terms: Terms) -> Result<LeaseId, Fault> {
+        let Some(id) = id else {
+            let mut id = LeaseId::at(self.peers.me())?;
+            loop {
+                match self.book.reserve(id) {
+                    Ok(reserved) => return self.book.grant(reserved, asker, terms),
+                    Err(_) => id = LeaseId::at(self.peers.me())?,
+                }
+            }
+        };
+        for attempt in 0..TRIES {
+            match self.book.reserve(id) {
+                Ok(reserved) => {
+                    // Whoever else wants the same number now has reserved it too before asking: at least one of us sees the other.
+                    let found = self.peers.everybody(|| Question::Has(id)).await;
+                    let presence =
+                        |answer| if let Answer::Has(presence) = answer { presence } else { Presence::Absent };
+                    let found: Vec<Presence> =
+                        found.into_iter().map(|(_, answer)| presence(answer)).collect();
+                    if found.contains(&Presence::Present) {
+                        return Err(Fault::LeaseExists(id));
+                    }
+                    if !found.contains(&Presence::Reserved) {
+                        return self.book.grant(reserved, asker, terms);
+                    }
+                }
+                Err(Presence::Present) => return Err(Fault::LeaseExists(id)),
+                Err(_) => {}
+            }
+            let pause = getrandom::u32().unwrap_or(attempt) % 50;
+            tokio::time::sleep(Duration::from_millis(u64::from(pause))).await;
+        }
+        Err(Fault::LeaseExists(id))
+    }
+
+    /// Does something to a lease, wherever it lives.
+    pub async fn perform(&self, asker: &Asker, id: LeaseId, op: Op) -> Result<Reply, Fault> {
+        if self.book.find(id).is_some() {
+            return self.book.perform(asker, id, op);
+        }
+        let there = |to: MemberId| {
+            let (asker, op) = (asker.clone(), op.clone());
+            async move {
+                match self.peers.ask(to, &Question::Do(asker, id, op)).await? {
+                    Answer::Done(done) => done,
+                    _ => Err(peers::makes_no_sense(to)),
+                }
+            }
+        };
+        self.wherever(id, there).await
+    }
+
+    /// Waits for a lock by a lease, wherever it lives. Dropping the future gives the place in the queue up.
+    pub async fn acquire(&self, asker: &Asker, id: LeaseId, wanted: Wanted) -> Result<Hold, Fault> {
+        if self.book.find(id).is_some() {
+            return self.book.acquire(asker, id, &wanted)?.outcome().await;
+        }
+        let there = |to: MemberId| self.waits.acquire(to, asker.clone(), id, wanted.clone());
+        self.wherever(id, there).await
+    }
+
+    /// Waits for a lock by a lease that is made for it, here, and ends with the hold. The same request finds the lease that it has made before. Dropping
+    /// the future ends both.
+    pub async fn acquire_alone(&self, asker: &Asker, terms: Terms, wanted: Wanted) -> Result<Hold, Fault> {
+        let request = (asker.who.clone(), wanted.lock.clone(), wanted.slot.clone());
+        let repeats = wanted.slot != Slot::Only;
+        let before = self.alone().get(&request).copied().filter(|_| repeats);
+        if let Some(id) = before.filter(|id| self.book.find(*id).is_some()) {
+            return self.acquire(asker, id, wanted).await;
+        }
+        let id = self.grant(asker.clone(), None, Terms { one_hold: true, ..terms }).await?;
+        if repeats {
+            let mut alone = self.alone();
+            if alone.len() > 1024 && alone.len() > 2 * self.book.count() {
+                alone.retain(|_, id| self.book.find(*id).is_some());
+            }
+            alone.insert(request, id);
+        }
+        let waiting = self.book.acquire(asker, id, &wanted);
+        match waiting {
+            Ok(waiting) => waiting.outcome().await,
+            Err(fault) => {
+                let _ = self.book.perform(asker, id, Op::Revoke);
+                Err(fault)
+            }
+        }
+    }
+
+    fn alone(&self) -> MutexGuard<'_, HashMap<(String, String, Slot), LeaseId>> {
+        self.alone.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks the daemon where a lease lives.
+    async fn wherever<T, F>(&self, id: LeaseId, ask: impl Fn(MemberId) -> F) -> Result<T, Fault>
+    where
+        F: Future<Output = Result<T, Fault>>,
+    {
+        let likely = self.elsewhere().get(&id).copied().unwrap_or(id.member());
+        if self.peers.is_other(likely) {
+            match ask(likely).await {
+                Err(Fault::NoSuchLease(_)) => {}
+                done => return done,
+            }
+        }
+        self.elsewhere().remove(&id);
+        let found = self.peers.everybody(|| Question::Has(id)).await;
+        let present = found.into_iter().find(|(_, answer)| matches!(answer, Answer::Has(Presence::Present)));
+        let Some((at, _)) = present else { return Err(Fault::NoSuchLease(id)) };
+        {
+            let mut elsewhere = self.elsewhere();
+            if elsewhere.len() >= MOST_REMEMBERED {
+                elsewhere.clear();
+            }
+            elsewhere.insert(id, at);
+        }
+        ask(at).await
+    }
+
+    fn elsewhere(&self) -> MutexGuard<'_, HashMap<LeaseId, MemberId>> {
+        self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All leases of all daemons that answer.
+    pub async fn list(&self) -> Vec<Listed> {
+        let others = self.peers.everybody(|| Question::List).await;
+        let mut list = self.book.list();
+        for (_, answer) in others {
+            if let Answer::List(others) = answer {
+                list.extend(others);
+            }
+        }
+        list
+    }
+
+    /// For which leases a lock is held, at all daemons that answer; the newest first.
+    pub async fn holders(&self, lock: &str) -> Vec<Hold> {
+        let others = self.peers.everybody(|| Question::Holders(String::from(lock))).await;
+        let mut holds = self.book.holds(|held| held == lock);
+        for (_, answer) in others {
+            if let Answer::Holders(others) = answer {
+                holds.extend(others);
+            }
+        }
+        holds.sort_by_key(|hold| std::cmp::Reverse(hold.fence));
+        holds
+    }
+
+    /// Watches who holds and waits for the locks with this prefix, in the whole cluster.
+    pub(crate) fn watch(&self, prefix: &str) -> Watch {
+        self.watching.watch(prefix)
+    }
+
+    async fn reply(self: Arc<Self>, from: MemberId, question: Question) -> Answer {
+        match question {
+            Question::Do(asker, id, op) => Answer::Done(self.book.perform(&asker, id, op)),
+            Question::Has(id) => Answer::Has(self.book.presence(id)),
+            Question::List => Answer::List(self.book.list()),
+            Question::Holders(lock) => Answer::Holders(self.book.holds(|held| held == lock)),
+            Question::Acquire { asking, asker, lease, wanted } => {
+                let wait = || self.book.acquire(&asker, lease, &wanted);
+                Answer::Acquire(self.guests.acquire(&self.book, from, asking, &asker, wait))
+            }
+            Question::GiveUp(asking) => {
+                self.guests.give_up(&self.book, asking);
+                Answer::Outcomes(None)
+            }
+            Question::Outcomes { life, heard } => Answer::Outcomes(self.guests.outcomes(life, heard).await),
+            Question::Look { seen, prefixes } => {
+                let seen: Seen = self.watching.look(seen, &prefixes).await;
+                Answer::Look(seen)
+            }
+        }
+    }
+}
+
+impl Answers for Leases {
+    fn answer(&self, from: MemberId, question: Vec<u8>) -> Pin<Box<dyn Future<Output = Vec<u8>> + Send>> {
+        let me = self.me.upgrade();
+        Box::pin(async move {
+            match (me, peers::decode(&question)) {
+                (Some(me), Some(question)) => peers::encode(&me.reply(from, question).await),
+                // Whoever asks hears that this daemon speaks another version.
+                _ => Vec::new(),
+            }
+        })
+    }
+}

@@ -1,0 +1,231 @@
+//! Daemons in this process, over real sockets, and a client for them.
+
+#![allow(dead_code, reason = "each test uses a part of it")]
+
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
+use hyper::{HeaderMap, Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use lockkeeper_cluster::{Config, Member, MemberId, Times};
+use lockkeeper_daemon::{Access, Audit, Front, Limits, Shared, router, serve};
+use serde_json::{Value, json};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+use tempfile::TempDir;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, oneshot};
+use tokio::task::JoinHandle;
+
+/// Far longer than anything takes, so that only what never happens is a failure.
+pub const LONG: Duration = Duration::from_secs(120);
+
+pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(LONG, future).await.unwrap_or_else(|_| panic!("{what}: nothing after {LONG:?}"))
+}
+
+/// Waits until something is so.
+pub async fn until<F: Future<Output = bool>>(what: &str, mut is: impl FnMut() -> F) {
+    let waiting = async {
+        while !is().await {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    soon(what, waiting).await;
+}
+
+/// How daemons are started.
+pub struct Plan {
+    pub limits: Limits,
+    pub tokens: Option<&'static str>,
+}
+
+impl Default for Plan {
+    fn default() -> Self {
+        Self { limits: Limits::default(), tokens: None }
+    }
+}
+
+pub struct Daemon {
+    pub address: SocketAddr,
+    pub front: Arc<Front>,
+    pub member: Member,
+    stop: Option<oneshot::Sender<()>>,
+    serving: Option<JoinHandle<()>>,
+}
+
+pub struct Daemons {
+    pub all: Vec<Daemon>,
+    pub directory: TempDir,
+}
+
+fn any() -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, 0))
+}
+
+impl Daemons {
+    pub async fn start(count: u32) -> Self {
+        Self::start_with(count, Plan::default()).await
+    }
+
+    pub async fn start_with(count: u32, plan: Plan) -> Self {
+        let directory = tempfile::tempdir().expect("a directory");
+        // All ports are chosen before any is used, so that no two are the same.
+        let sockets: Vec<_> =
+            (0..count).map(|_| std::net::TcpListener::bind(any()).expect("a free port")).collect();
+        let addresses: Vec<SocketAddr> = sockets.iter().map(|it| it.local_addr().expect("bound")).collect();
+        drop(sockets);
+        let everybody: std::collections::BTreeMap<_, _> =
+            (1..).map(MemberId).zip(addresses.iter().map(ToString::to_string)).collect();
+        if let Some(tokens) = plan.tokens {
+            std::fs::write(directory.path().join("tokens"), tokens).expect("written");
+        }
+        let mut all = Vec::new();
+        for (&id, &listen) in everybody.keys().zip(&addresses) {
+            let mut config = Config::new(id, listen, directory.path().join(id.0.to_string()));
+            config.first_members.clone_from(&everybody);
+            // On a loaded machine a process may pause for long: nothing here is about speed.
+            config.times = Times::default().times(4);
+            let member = Member::start(config).await.expect("it starts");
+            all.push(Daemon::start(member, &directory, &plan).await);
+        }
+        for daemon in &all {
+            let mut changes = daemon.member.standings();
+            let joined = async {
+                while daemon.member.standing().view.is_none_or(|view| view.members.len() != all.len()) {
+                    changes.changed().await.expect("it lives");
+                }
+                daemon.member.ready().await.expect("it serves");
+            };
+            soon("everybody in the view", joined).await;
+        }
+        Self { all, directory }
+    }
+
+    pub fn address(&self, place: usize) -> SocketAddr {
+        self.all[place].address
+    }
+
+    pub fn audit(&self) -> Vec<Value> {
+        let text = std::fs::read_to_string(self.directory.path().join("audit")).expect("an audit log");
+        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    }
+
+    /// A member dies.
+    pub async fn kill(&mut self, place: usize) {
+        let daemon = self.all.remove(place);
+        if let Some(serving) = &daemon.serving {
+            serving.abort();
+        }
+        daemon.member.clone().stop().await;
+    }
+}
+
+impl Daemon {
+    async fn start(member: Member, directory: &TempDir, plan: &Plan) -> Self {
+        let access = match plan.tokens {
+            Some(_) => Access::of_file(directory.path().join("tokens")).expect("tokens"),
+            None => Access::open(),
+        };
+        let audit = Audit::to_file(member.id().0, &directory.path().join("audit")).expect("a log");
+        let shared = Arc::new(Shared {
+            member: member.clone(),
+            access,
+            audit,
+            limits: plan.limits.clone(),
+            leave: Notify::new(),
+        });
+        let front = Front::new(shared);
+        let listener = TcpListener::bind(any()).await.expect("a free port");
+        let address = listener.local_addr().expect("bound");
+        let (stop, stopped) = oneshot::channel();
+        let stopped = async { drop(stopped.await) };
+        let serving = tokio::spawn(serve(listener, router(&front), front.clone(), stopped));
+        Self { address, front, member, stop: Some(stop), serving: Some(serving) }
+    }
+
+    pub async fn stop(&mut self) {
+        drop(self.stop.take());
+        if let Some(serving) = self.serving.take() {
+            soon("the end of serving", serving).await.expect("no panic");
+        }
+    }
+}
+
+/// An answer.
+#[derive(Debug)]
+pub struct Answer {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub text: String,
+}
+
+impl Answer {
+    pub fn json(&self) -> Value {
+        serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// What it says, if it is so.
+    #[track_caller]
+    pub fn is(self, status: u16) -> Value {
+        assert_eq!(self.status, status, "{self:?}");
+        if self.text.is_empty() { Value::Null } else { self.json() }
+    }
+}
+
+/// Asks over a connection of its own, which ends when the future is dropped.
+pub async fn ask(address: SocketAddr, request: Request<Full<Bytes>>) -> Answer {
+    let stream = TcpStream::connect(address).await.expect("somebody listens");
+    let (mut sender, connection) =
+        hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.expect("HTTP");
+    let asking = async {
+        let response = sender.send_request(request).await.expect("an answer");
+        let (parts, body) = response.into_parts();
+        let body = body.collect().await.expect("all of it").to_bytes();
+        let text = String::from_utf8(body.to_vec()).expect("text");
+        Answer { status: parts.status, headers: parts.headers, text }
+    };
+    tokio::pin!(asking);
+    tokio::select! {
+        answer = &mut asking => answer,
+        _ = connection => asking.await,
+    }
+}
+
+pub fn request(method: &str, path: &str, body: Option<&Value>) -> Request<Full<Bytes>> {
+    let request = Request::builder().method(method).uri(path).header("host", "localhost");
+    match body {
+        Some(body) => {
+            let request = request.header("content-type", "application/json");
+            request.body(Full::from(body.to_string())).expect("a request")
+        }
+        None => request.body(Full::default()).expect("a request"),
+    }
+}
+
+pub async fn get(address: SocketAddr, path: &str) -> Answer {
+    soon(path, ask(address, request("GET", path, None))).await
+}
+
+pub async fn post(address: SocketAddr, path: &str, body: Value) -> Answer {
+    soon(path, ask(address, request("POST", path, Some(&body)))).await
+}
+
+pub async fn delete(address: SocketAddr, path: &str) -> Answer {
+    soon(path, ask(address, request("DELETE", path, None))).await
+}
+
+/// A new session.
+pub async fn session(address: SocketAddr, ttl_ms: u64) -> String {
+    let made = post(address, "/v1/sessions", json!({ "ttl_ms": ttl_ms, "owner": "test" })).await.is(201);
+    made["session"].as_str().expect("a number").into()
+}
+
+/// Waits until so many wait for a lock.
+pub async fn waiters(address: SocketAddr, name: &str, count: usize) {
+    let path = format!("/v1/locks/{name}");
+    until("waiters", || async {
+        get(address, &path).await.is(200)["waiters"].as_array().is_some_and(|waiters| waiters.len() == count)
+    })
+    .await;
+}

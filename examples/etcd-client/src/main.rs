@@ -1,0 +1,78 @@
+//! Locks, leases and elections as an application uses them with the `etcd-client` crate. Nothing here knows which server answers.
+//!
+//! ```sh
+//! etcd-flows 127.0.0.1:2379                    # one server
+//! etcd-flows 127.0.0.1:7422 127.0.0.1:7432     # two of one cluster: what is begun at one goes on at the other
+//! ```
+
+mod elections;
+mod leases;
+mod locks;
+
+use etcd_client::{Client, Error};
+use std::time::Duration;
+use tokio::task::JoinHandle;
+
+type Flow<T = ()> = Result<T, Error>;
+
+/// Far longer than anything takes, so that only what never happens is a failure.
+const LONG: Duration = Duration::from_secs(120);
+/// Long enough to see that somebody waits. If it is not, nothing fails.
+const MOMENT: Duration = Duration::from_millis(300);
+
+/// Two clients, of one server or of two, and names that no other run uses.
+#[derive(Clone)]
+struct Both {
+    one: Client,
+    other: Client,
+    run: i64,
+}
+
+impl Both {
+    /// A name of this run.
+    fn name(&self, what: &str) -> String {
+        format!("flows/{:x}/{what}", self.run)
+    }
+}
+
+/// The answer, which must come some time.
+async fn soon<T>(what: &str, task: JoinHandle<Flow<T>>) -> Flow<T> {
+    match tokio::time::timeout(LONG, task).await {
+        Ok(done) => done.expect("no panic"),
+        Err(_) => panic!("{what}: nothing after {LONG:?}"),
+    }
+}
+
+/// Whether it still waits.
+async fn waits<T>(task: &JoinHandle<Flow<T>>) -> bool {
+    tokio::time::sleep(MOMENT).await;
+    !task.is_finished()
+}
+
+/// The status with which a call was refused.
+#[track_caller]
+fn refused<T>(answer: Flow<T>) -> (i32, String) {
+    match answer {
+        Err(Error::GRpcStatus(status)) => (status.code().into(), status.message().to_owned()),
+        Err(error) => panic!("another error: {error}"),
+        Ok(_) => panic!("it was not refused"),
+    }
+}
+
+#[tokio::main]
+async fn main() -> Flow {
+    let addresses: Vec<String> = std::env::args().skip(1).collect();
+    let (Some(one), Some(other)) = (addresses.first(), addresses.last()) else {
+        eprintln!("usage: etcd-flows ADDRESS [ADDRESS]");
+        std::process::exit(64);
+    };
+    let mut one = Client::connect([one], None).await?;
+    let other = Client::connect([other], None).await?;
+    let run = one.lease_grant(60, None).await?.id();
+    let both = Both { one, other, run };
+    locks::run(both.clone()).await?;
+    leases::run(both.clone()).await?;
+    elections::run(both).await?;
+    println!("locks, leases and elections: all as expected");
+    Ok(())
+}
