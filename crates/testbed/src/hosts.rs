@@ -10,8 +10,8 @@ use std::time::Duration;
 
 /// The port of every member on its own host.
 pub const PORT: u16 = 7420;
-/// The number of the host where the proxy is.
-const HUB: u32 = 250;
+/// The number of the host in the middle, where the proxy is.
+pub const HUB: u32 = 250;
 
 /// Whether this process may make hosts, or what is missing.
 pub fn can_make_hosts() -> Result<(), String> {
@@ -93,6 +93,16 @@ impl Hosts {
         }
         if behind == Some(from) {
             self.drop_from(HUB, to);
+        }
+    }
+
+    /// Nothing from one host reaches these ports of the other, and nothing from these ports of the one reaches the other; the way back stays open.
+    pub fn cut_ports(&self, from: u32, to: u32, ports: &[u16]) {
+        let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
+        for side in ["dport", "sport"] {
+            let from = address(from);
+            let rule = format!("ip saddr {from} tcp {side} {{ {} }} drop", ports.join(", "));
+            self.on(to, &format!("nft add rule inet cuts input {rule}"));
         }
     }
 
