@@ -29,8 +29,10 @@ impl Options {
     }
 
     /// Every fault once, or faults of any kind for as long as the command line says.
-    pub fn go_through<F: Copy>(&self, all: &[F], mut suffer: impl FnMut(F), random: &mut Random) {
+    pub fn go_through<F: Copy>(&self, all: &[F], mut suffer: impl FnMut(F)) {
         let Some(soak) = self.soak else { return all.iter().for_each(|&fault| suffer(fault)) };
+        // Other numbers than those that decide whom a fault befalls.
+        let mut random = Random::new(!self.seed);
         let began = Instant::now();
         while began.elapsed() < soak {
             suffer(all[random.below(all.len())]);

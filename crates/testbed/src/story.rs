@@ -1,10 +1,11 @@
 //! What the clients did, and whether that is a story of mutual exclusion.
 
+use crate::tail::Tail;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// One line that a client's process writes the moment it happens. Times are nanoseconds of one clock, the machine's.
@@ -110,9 +111,7 @@ pub struct Story {
 /// The file of one process, read as far as it goes.
 #[derive(Debug, Default)]
 struct Follower {
-    read: u64,
-    /// Not whole yet.
-    rest: Vec<u8>,
+    tail: Tail,
     /// Read, but too new.
     later: Vec<Line>,
     /// By the process' own numbers.
@@ -121,14 +120,9 @@ struct Follower {
 
 impl Follower {
     fn new_lines(&mut self, path: &Path) -> Vec<Line> {
-        let mut file = File::open(path).expect("listed a moment ago");
-        file.seek(SeekFrom::Start(self.read)).expect("a file can be read from anywhere");
-        self.read += file.read_to_end(&mut self.rest).expect("a file can be read") as u64;
-        let whole = self.rest.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
-        let text: Vec<u8> = self.rest.drain(..whole).collect();
-        let parse = |line| serde_json::from_slice(line).expect("a process writes whole lines");
         let mut lines = std::mem::take(&mut self.later);
-        lines.extend(text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()).map(parse));
+        let parse = |line: Vec<u8>| serde_json::from_slice(&line).expect("a process writes whole lines");
+        lines.extend(self.tail.new_lines(path).into_iter().map(parse));
         lines
     }
 }

@@ -15,7 +15,7 @@ mod node;
 
 use faults::{Fault, Run};
 use lockkeeper_testbed::hosts;
-use lockkeeper_testbed::options::{Options, Random};
+use lockkeeper_testbed::options::Options;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -34,7 +34,7 @@ fn main() -> ExitCode {
     let options = Options::read(&arguments);
     let mut run = Run::start(options.members, options.seed);
     run.everybody_enters("at the start");
-    options.go_through(&Fault::ALL, |fault| run.suffer(fault), &mut Random::new(options.seed));
+    options.go_through(&Fault::ALL, |fault| run.suffer(fault));
     run.finish();
     ExitCode::SUCCESS
 }

@@ -1,0 +1,65 @@
+//! The Rust client: one connection for all that a process holds.
+
+use super::{Asks, Daemons, WAIT};
+use lockkeeper::{Guard, Lockkeeper};
+use lockkeeper_daemon::CLIENTS_PORT;
+use lockkeeper_testbed::story::{How, now_ns};
+use std::time::Duration;
+
+/// Connects, once a daemon can be reached.
+pub async fn open(daemons: &Daemons) -> Lockkeeper {
+    let hosts: Vec<String> =
+        daemons.addresses.iter().map(|address| format!("{address}:{CLIENTS_PORT}")).collect();
+    let (token, authority) = (&daemons.token, daemons.authority.display());
+    let url = format!("lockkeeper://token:{token}@{}?ca={authority}", hosts.join(","));
+    loop {
+        match Lockkeeper::open(&url).await {
+            Ok(locks) => return locks,
+            Err(error) if error.is_usage() => panic!("{error}"),
+            Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    }
+}
+
+pub struct Native(Lockkeeper);
+
+impl Native {
+    pub fn new(locks: &Lockkeeper) -> Self {
+        Self(locks.clone())
+    }
+}
+
+impl Asks for Native {
+    type Held = Guard;
+
+    fn can(&self, _how: How) -> bool {
+        true
+    }
+
+    async fn acquire(&mut self, lock: &str, how: How) -> Result<Guard, String> {
+        let request = match how {
+            How::Alone => self.0.mutex(lock),
+            How::Shared => self.0.shared(lock),
+            How::Permit(permits) => self.0.semaphore(lock, permits),
+        };
+        match request.acquire_within(WAIT).await {
+            Ok(Some(guard)) => Ok(guard),
+            Ok(None) => Err(String::from("not in time")),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    fn fence(held: &Guard) -> u64 {
+        held.fence()
+    }
+
+    async fn sure_until_ns(&mut self, held: &Guard) -> Option<u64> {
+        // The clock is read first: what is claimed can only be too little.
+        let until_ns = now_ns() + u64::try_from(held.valid_for().as_nanos()).unwrap_or(0);
+        held.is_valid().then_some(until_ns)
+    }
+
+    async fn release(&mut self, held: Guard) {
+        let _ = held.release().await;
+    }
+}
