@@ -96,13 +96,13 @@ impl Hosts {
         }
     }
 
-    /// Nothing from one host reaches these ports of the other, and nothing from these ports of the one reaches the other; the way back stays open.
-    pub fn cut_ports(&self, from: u32, to: u32, ports: &[u16]) {
+    /// Nothing passes between these ports of one host and another host, or the host itself.
+    pub fn cut_service(&self, host: u32, ports: &[u16], other: u32) {
         let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
-        for side in ["dport", "sport"] {
-            let from = address(from);
-            let rule = format!("ip saddr {from} tcp {side} {{ {} }} drop", ports.join(", "));
-            self.on(to, &format!("nft add rule inet cuts input {rule}"));
+        let ports = ports.join(", ");
+        for (at, from, side) in [(host, other, "dport"), (other, host, "sport")] {
+            let rule = format!("ip saddr {} tcp {side} {{ {ports} }} drop", address(from));
+            self.on(at, &format!("nft add rule inet cuts input {rule}"));
         }
     }
 

@@ -26,8 +26,10 @@ const UNWRITTEN_NS: u64 = 5_000_000_000;
 #[derive(Default)]
 pub struct Audit {
     logs: Vec<(PathBuf, Tail)>,
-    /// To whom each fence of each lock was given.
-    grants: BTreeMap<(String, u64), String>,
+    /// To whom each fence of each lock was given: to one, unless they share the lock.
+    grants: BTreeMap<(String, u64), Vec<String>>,
+    /// How many grants each log has.
+    pub served: Vec<u64>,
     /// How often each client was given a permit of each lock.
     permits: BTreeMap<(String, String), usize>,
     /// Whose requests were refused.
@@ -57,10 +59,11 @@ impl Audit {
     /// Reads on.
     pub fn read(&mut self) {
         let mut logs = std::mem::take(&mut self.logs);
-        for (path, tail) in &mut logs {
+        self.served.resize(logs.len(), 0);
+        for (place, (path, tail)) in logs.iter_mut().enumerate() {
             for line in tail.new_lines(path) {
                 match serde_json::from_slice(&line) {
-                    Ok(entry) => self.hear(entry, path),
+                    Ok(entry) => self.hear(entry, place),
                     Err(_) => self.torn += 1,
                 }
             }
@@ -68,20 +71,17 @@ impl Audit {
         self.logs = logs;
     }
 
-    fn hear(&mut self, entry: Entry, log: &Path) {
+    fn hear(&mut self, entry: Entry, place: usize) {
         let Entry { what, who, lock, fence, why } = entry;
+        if what == "grant" {
+            self.served[place] += 1;
+        }
         match (what.as_str(), fence) {
-            ("grant", Some(fence)) if fence > 0 => {
-                if let Some(other) = self.grants.insert((lock.clone(), fence), who.clone()) {
-                    self.faults
-                        .push(format!("`{lock}`: {other} and {who} were both granted the fence {fence}"));
-                }
-            }
+            ("grant", Some(fence)) if fence > 0 => self.grants.entry((lock, fence)).or_default().push(who),
             ("grant", _) => *self.permits.entry((lock, who)).or_default() += 1,
             ("refuse", _) => {
                 if why.is_empty() {
-                    self.faults
-                        .push(format!("{}: {who} was refused `{lock}` without a reason", log.display()));
+                    self.faults.push(format!("{who} was refused `{lock}` without a reason"));
                 }
                 self.refused.insert(who);
             }
@@ -100,25 +100,24 @@ impl Audit {
                 .iter()
                 .any(|&kill| (hold.entered_ns..hold.entered_ns + UNWRITTEN_NS).contains(&kill))
         };
+        let shared: BTreeSet<&str> =
+            holds.iter().filter(|hold| hold.how == How::Shared).map(|hold| hold.lock.as_str()).collect();
+        for ((lock, fence), whos) in &self.grants {
+            if whos.len() > 1 && !shared.contains(lock.as_str()) {
+                faults.push(format!("`{lock}`: {} were granted the fence {fence}", whos.join(" and ")));
+            }
+        }
         let mut permits: BTreeMap<(String, String), usize> = BTreeMap::new();
         for hold in holds {
-            if let How::Permit(_) = hold.how {
-                if !excused(hold) {
-                    *permits.entry((hold.lock.clone(), hold.who.clone())).or_default() += 1;
-                }
-                continue;
-            }
-            match self.grants.get(&(hold.lock.clone(), hold.fence)) {
-                Some(who) if *who == hold.who => {}
-                Some(who) => faults.push(format!(
-                    "`{}`: {} had the fence {}, which was granted to {who}",
-                    hold.lock, hold.who, hold.fence
-                )),
-                None if excused(hold) => {}
-                None => faults.push(format!(
-                    "`{}`: {} had the fence {}, which no log says was granted",
-                    hold.lock, hold.who, hold.fence
-                )),
+            let Hold { who, lock, how, fence, .. } = hold;
+            let granted = self.grants.get(&(lock.clone(), *fence)).map_or(&[][..], Vec::as_slice);
+            match how {
+                How::Permit(_) if excused(hold) => {}
+                How::Permit(_) => *permits.entry((lock.clone(), who.clone())).or_default() += 1,
+                How::Shared if granted.contains(who) => {}
+                How::Alone if granted == [who.clone()] => {}
+                _ if granted.is_empty() && excused(hold) => {}
+                _ => faults.push(format!("`{lock}`: {who} had the fence {fence}, granted to {granted:?}")),
             }
         }
         for ((lock, who), held) in permits {
@@ -159,6 +158,9 @@ pub fn the_judge_sees_forgeries(directory: &Path) {
     assert_eq!(judged(&[granted], &[alone("a", 6)], None), 1, "never granted");
     assert_eq!(judged(&[granted], &[alone("b", 5)], None), 1, "granted to somebody else");
     assert_eq!(judged(&[granted, granted], &[], None), 1, "one fence twice");
+    let reads = hold("a", How::Shared, 5);
+    assert_eq!(judged(&[granted, granted], &[reads.clone(), reads.clone()], None), 0, "readers have one");
+    assert_eq!(judged(&[granted, granted], &[reads, alone("a", 5)], None), 1, "a writer has another");
     assert_eq!(judged(&[], &[alone("a", 5)], Some(UNWRITTEN_NS)), 0, "written too late");
     assert_eq!(judged(&[], &[alone("a", 5)], Some(9)), 1, "of another daemon's life");
     assert_eq!(judged(&[r#"{"what":"refuse","by":"http","who":"a"}"#], &[], None), 1, "no reason");

@@ -33,9 +33,9 @@ pub enum Fault {
 
 impl Fault {
     pub const ALL: [Self; 8] = [
+        Self::Leave,
         Self::Kill,
         Self::Stop,
-        Self::Leave,
         Self::CutFromMembers,
         Self::CutFromClients,
         Self::Isolate,
@@ -97,16 +97,20 @@ impl Run {
             }
             Fault::Leave => self.leave(victim),
             Fault::CutFromMembers => {
-                self.cut(host, &self.daemon_hosts(), &[MEMBERS_PORT]);
+                for other in self.hosts().filter(|&other| other != HUB && other != host) {
+                    self.cluster.hosts.cut_service(host, &[MEMBERS_PORT], other);
+                    self.cluster.hosts.cut_service(other, &[MEMBERS_PORT], host);
+                }
                 self.everybody_enters("while one is cut off from the other members");
             }
             Fault::CutFromClients => {
-                let everywhere: Vec<u32> = self.daemon_hosts().into_iter().chain([HUB]).collect();
-                self.cut(host, &everywhere, &[CLIENTS_PORT, HTTP_PORT]);
+                self.hosts().for_each(|other| {
+                    self.cluster.hosts.cut_service(host, &[CLIENTS_PORT, HTTP_PORT], other)
+                });
                 self.everybody_enters("while one is cut off from all clients");
             }
             Fault::Isolate => {
-                for other in self.daemon_hosts().into_iter().chain([HUB]).filter(|&other| other != host) {
+                for other in self.hosts().filter(|&other| other != host) {
                     self.cluster.hosts.cut(host, other);
                     self.cluster.hosts.cut(other, host);
                 }
@@ -126,26 +130,17 @@ impl Run {
         }
         self.cluster.hosts.heal();
         self.everybody_enters("after it");
+        self.every_daemon_serves();
         self.judge();
     }
 
-    fn daemon_hosts(&self) -> Vec<u32> {
-        self.cluster.daemons.iter().map(|daemon| daemon.host).collect()
+    fn hosts(&self) -> impl Iterator<Item = u32> {
+        self.cluster.daemons.iter().map(|daemon| daemon.host).chain([HUB])
     }
 
     fn kill(&mut self, place: usize) {
         self.cluster.daemons[place].kill();
         self.audit.kill(now_ns());
-    }
-
-    /// Nothing passes between these ports of a host and other hosts, or other processes on the host itself.
-    fn cut(&self, host: u32, others: &[u32], ports: &[u16]) {
-        for &other in others {
-            self.cluster.hosts.cut_ports(other, host, ports);
-            if other != host {
-                self.cluster.hosts.cut_ports(host, other, ports);
-            }
-        }
     }
 
     /// A daemon leaves in order. Whoever gives back soon what it holds there loses nothing.
@@ -181,6 +176,19 @@ impl Run {
         }
         *counted = self.story.holds.len();
         turns
+    }
+
+    /// Every daemon lets somebody in.
+    fn every_daemon_serves(&mut self) {
+        self.audit.read();
+        let (before, began) = (self.audit.served.clone(), Instant::now());
+        while self.audit.served.iter().zip(&before).any(|(now, before)| now == before) {
+            let served = &self.audit.served;
+            assert!(began.elapsed() < LONGEST_WAIT, "a daemon lets nobody in: {before:?}, then {served:?}");
+            std::thread::sleep(Duration::from_millis(20));
+            self.audit.read();
+        }
+        println!("   every daemon serves after {} ms", began.elapsed().as_millis());
     }
 
     /// Every client of every kind takes turns, and has the lock that it holds on to.

@@ -168,6 +168,10 @@ impl Asks for Etcd {
         }
     }
 
+    async fn wander(&mut self) {
+        self.move_on();
+    }
+
     async fn release(&mut self, held: Held) {
         let Some((grpc, _)) = self.connection.clone() else { return };
         let unlocked = self.unary(&grpc, "/v3lockpb.Lock/Unlock", UnlockRequest { key: held.key });

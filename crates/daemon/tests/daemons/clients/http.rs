@@ -161,6 +161,10 @@ impl Asks for Http {
         Some(sent_ns + valid_for_ms * 1_000_000)
     }
 
+    async fn wander(&mut self) {
+        self.move_on();
+    }
+
     async fn release(&mut self, held: Held) {
         let path = format!("/v1/locks/{}/release", held.lock.replace('/', "%2F"));
         if self.ask(Method::POST, &path, json!({ "hold": held.hold }), ANSWER).await.is_err() {

@@ -21,6 +21,8 @@ const LOCKS: usize = 3;
 const PERMITS: u32 = 3;
 /// How many of a process' clients take turns.
 const TURNS: u64 = 2;
+/// After about so many turns, a client goes to another daemon: one that comes back has clients again.
+const WANDER: usize = 16;
 /// How long a client waits for a lock before it asks elsewhere.
 const WAIT: Duration = Duration::from_secs(4);
 /// How long a client waits for an answer that should come at once.
@@ -83,6 +85,9 @@ trait Asks {
 
     /// Until when the client is sure of its hold; `None` if it has lost it, or cannot know.
     async fn sure_until_ns(&mut self, held: &Self::Held) -> Option<u64>;
+
+    /// Goes to another daemon, without need.
+    async fn wander(&mut self);
 
     /// Gives it back. Whether that is heard is the daemons' concern.
     async fn release(&mut self, held: Self::Held);
@@ -151,6 +156,9 @@ async fn take_turns<A: Asks>(mut asks: A, pen: &Pen, mut random: Random) {
         told.tell(now_ns(), if sure { What::Leaves } else { What::Lost });
         asks.release(held).await;
         tokio::time::sleep(Duration::from_millis(random.below(20) as u64)).await;
+        if random.below(WANDER) == 0 {
+            asks.wander().await;
+        }
     }
 }
 
@@ -197,8 +205,8 @@ pub fn main(arguments: &[String]) -> ExitCode {
     runtime.block_on(async {
         match kind.as_str() {
             "native" => {
-                let locks = native::open(&daemons).await;
-                work(async || native::Native::new(&locks), pen, seed).await;
+                let locks = native::Native::open(&daemons).await;
+                work(async || locks.clone(), pen, seed).await;
             }
             "http" => work(async || http::Http::new(&daemons), pen, seed).await,
             _ => work(async || etcd::Etcd::new(&daemons), pen, seed).await,

@@ -1,4 +1,4 @@
-//! The Rust client: one connection for all that a process holds.
+//! The Rust client: one connection for all of a process, until one of them wanders.
 
 use super::{Asks, Daemons, WAIT};
 use lockkeeper::{Guard, Lockkeeper};
@@ -6,26 +6,31 @@ use lockkeeper_daemon::CLIENTS_PORT;
 use lockkeeper_testbed::story::{How, now_ns};
 use std::time::Duration;
 
-/// Connects, once a daemon can be reached.
-pub async fn open(daemons: &Daemons) -> Lockkeeper {
-    let hosts: Vec<String> =
-        daemons.addresses.iter().map(|address| format!("{address}:{CLIENTS_PORT}")).collect();
-    let (token, authority) = (&daemons.token, daemons.authority.display());
-    let url = format!("lockkeeper://token:{token}@{}?ca={authority}", hosts.join(","));
+#[derive(Clone)]
+pub struct Native {
+    url: String,
+    locks: Lockkeeper,
+}
+
+impl Native {
+    pub async fn open(daemons: &Daemons) -> Self {
+        let hosts: Vec<String> =
+            daemons.addresses.iter().map(|address| format!("{address}:{CLIENTS_PORT}")).collect();
+        let (token, authority) = (&daemons.token, daemons.authority.display());
+        let url = format!("lockkeeper://token:{token}@{}?ca={authority}", hosts.join(","));
+        let locks = open(&url).await;
+        Self { url, locks }
+    }
+}
+
+/// Connects to any of the daemons, once one can be reached.
+async fn open(url: &str) -> Lockkeeper {
     loop {
-        match Lockkeeper::open(&url).await {
+        match Lockkeeper::open(url).await {
             Ok(locks) => return locks,
             Err(error) if error.is_usage() => panic!("{error}"),
             Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
         }
-    }
-}
-
-pub struct Native(Lockkeeper);
-
-impl Native {
-    pub fn new(locks: &Lockkeeper) -> Self {
-        Self(locks.clone())
     }
 }
 
@@ -38,9 +43,9 @@ impl Asks for Native {
 
     async fn acquire(&mut self, lock: &str, how: How) -> Result<Guard, String> {
         let request = match how {
-            How::Alone => self.0.mutex(lock),
-            How::Shared => self.0.shared(lock),
-            How::Permit(permits) => self.0.semaphore(lock, permits),
+            How::Alone => self.locks.mutex(lock),
+            How::Shared => self.locks.shared(lock),
+            How::Permit(permits) => self.locks.semaphore(lock, permits),
         };
         match request.acquire_within(WAIT).await {
             Ok(Some(guard)) => Ok(guard),
@@ -57,6 +62,10 @@ impl Asks for Native {
         // The clock is read first: what is claimed can only be too little.
         let until_ns = now_ns() + u64::try_from(held.valid_for().as_nanos()).unwrap_or(0);
         held.is_valid().then_some(until_ns)
+    }
+
+    async fn wander(&mut self) {
+        self.locks = open(&self.url).await;
     }
 
     async fn release(&mut self, held: Guard) {
