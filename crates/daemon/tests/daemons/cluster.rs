@@ -1,6 +1,6 @@
 //! The cluster under test: its certificates, tokens and configurations, and its processes.
 
-use crate::clients::{Kind, PREFIX};
+use crate::clients::{Kind, PREFIX, held_long};
 use lockkeeper_cluster::{Authority, MemberId, authority};
 use lockkeeper_daemon::{CLIENTS_PORT, HTTP_PORT, MEMBERS_PORT};
 use lockkeeper_testbed::hosts::{HUB, Hosts, address};
@@ -142,13 +142,19 @@ impl Cluster {
         self.daemons[place].start(command);
     }
 
+    /// The lock that a client holds on to: one for clients of all kinds, each on another host.
+    pub fn long(&self, place: usize) -> String {
+        let (host, kind) = (place / Kind::ALL.len(), place % Kind::ALL.len());
+        held_long(&((host + kind) % (self.daemons.len() + 1)).to_string())
+    }
+
     pub fn start_client(&mut self, place: usize) {
         let (kind, client) = &self.clients[place];
         let mut command = self.command(client.host);
         let story = self.story().join(format!("{}-{}.jsonl", client.name, client.lives));
         let seed = self.seed ^ ((place as u64) << 32) ^ u64::from(client.lives);
         command.args(["client", kind.name(), &client.name, &secret(&client.name)]);
-        command.arg(self.authority()).arg(story).arg(seed.to_string());
+        command.arg(self.authority()).arg(story).arg(seed.to_string()).arg(self.long(place));
         // Each begins with another daemon.
         let daemons = (0..self.daemons.len()).map(|n| (place + n) % self.daemons.len());
         command.args(daemons.map(|n| address(self.daemons[n].host)));

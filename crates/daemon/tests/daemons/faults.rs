@@ -1,7 +1,7 @@
 //! What happens to the daemons and their clients, and what must be true after it.
 
 use crate::audit::{self, Audit};
-use crate::clients::{held_by, is_for_turns};
+use crate::clients::is_for_turns;
 use crate::cluster::{Cluster, LEAVE_PATIENCE_S};
 use crate::daemon::times;
 use lockkeeper_daemon::{CLIENTS_PORT, HTTP_PORT, MEMBERS_PORT};
@@ -179,7 +179,7 @@ impl Run {
     }
 
     /// Every daemon lets somebody in.
-    fn every_daemon_serves(&mut self) {
+    pub fn every_daemon_serves(&mut self) {
         self.audit.read();
         let (before, began) = (self.audit.served.clone(), Instant::now());
         while self.audit.served.iter().zip(&before).any(|(now, before)| now == before) {
@@ -191,7 +191,7 @@ impl Run {
         println!("   every daemon serves after {} ms", began.elapsed().as_millis());
     }
 
-    /// Every client of every kind takes turns, and has the lock that it holds on to.
+    /// Every client of every kind takes turns, and every lock is held that clients hold on to.
     pub fn everybody_enters(&mut self, when: &str) {
         self.they_enter(when, |_| true);
     }
@@ -213,7 +213,7 @@ impl Run {
         }
     }
 
-    /// Who has not had enough turns, or does not hold what it holds on to.
+    /// Who has not had enough turns, and which of the locks are free that clients hold on to.
     fn waited_for(&mut self, names: &[String], before: &BTreeMap<String, u64>, began_ns: u64) -> Vec<String> {
         let now = self.turns().clone();
         let turns = |turns: &BTreeMap<String, u64>, name| turns.get(name).copied().unwrap_or(0);
@@ -222,7 +222,7 @@ impl Run {
         if waited_for.is_empty() {
             let holds = self.story.holds.iter().filter(|hold| hold.until_ns > began_ns);
             let held: Vec<&str> = holds.map(|hold| hold.lock.as_str()).collect();
-            let locks = names.iter().map(|name| held_by(name));
+            let locks = (0..self.cluster.clients.len()).map(|place| self.cluster.long(place));
             waited_for.extend(locks.filter(|lock| !held.contains(&lock.as_str())));
         }
         waited_for

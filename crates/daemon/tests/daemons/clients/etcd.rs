@@ -1,6 +1,6 @@
 //! A client by etcd's API: a lease at one daemon, another one elsewhere when that fails.
 
-use super::{ANSWER, Asks, Daemons, TTL, WAIT};
+use super::{ANSWER, Asks, Daemons, Sure, TTL, WAIT};
 use lockkeeper_daemon::HTTP_PORT;
 use lockkeeper_testbed::story::{How, now_ns};
 use pb::etcdserverpb::{
@@ -93,8 +93,8 @@ impl Etcd {
         Ok(self.connection.insert((grpc, granted.id)).clone())
     }
 
-    /// For how long the lease lives on.
-    async fn keep_alive(&self, grpc: &Grpc<Channel>, lease: i64) -> Result<Duration, String> {
+    /// For how long the lease lives on, if it does.
+    async fn keep_alive(&self, grpc: &Grpc<Channel>, lease: i64) -> Result<Option<Duration>, String> {
         let answer = async {
             let mut grpc = grpc.clone();
             grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
@@ -104,12 +104,8 @@ impl Etcd {
             let mut answers = grpc.streaming(signs, path, codec).await?.into_inner();
             answers.message().await
         };
-        match in_time(ANSWER, answer).await? {
-            Some(LeaseKeepAliveResponse { ttl: ttl @ 1.., .. }) => {
-                Ok(Duration::from_secs(ttl.unsigned_abs()))
-            }
-            _ => Err(String::from("the lease is over")),
-        }
+        let alive = in_time(ANSWER, answer).await?.ok_or("no answer")?;
+        Ok((alive.ttl > 0).then(|| Duration::from_secs(alive.ttl.unsigned_abs())))
     }
 
     async fn try_acquire(&mut self, lock: &str) -> Result<Held, String> {
@@ -119,8 +115,10 @@ impl Etcd {
         let alive = async {
             loop {
                 tokio::time::sleep(TTL / 4).await;
-                if let Err(why) = self.keep_alive(&grpc, lease).await {
-                    return why;
+                match self.keep_alive(&grpc, lease).await {
+                    Ok(Some(_)) => {}
+                    Ok(None) => return String::from("the lease is over"),
+                    Err(why) => return why,
                 }
             }
         };
@@ -156,14 +154,17 @@ impl Asks for Etcd {
     }
 
     /// What the answer promises counts from when it was asked for.
-    async fn sure_until_ns(&mut self, held: &Held) -> Option<u64> {
+    async fn sure(&mut self, held: &Held) -> Sure {
         let sent_ns = now_ns();
-        let (grpc, lease) = self.connection.clone().filter(|&(_, lease)| lease == held.lease)?;
+        let Some((grpc, lease)) = self.connection.clone().filter(|&(_, lease)| lease == held.lease) else {
+            return Sure::AsBefore;
+        };
         match self.keep_alive(&grpc, lease).await {
-            Ok(lives_for) => Some(sent_ns + lives_for.as_nanos() as u64),
+            Ok(Some(lives_for)) => Sure::UntilNs(sent_ns + lives_for.as_nanos() as u64),
+            Ok(None) => Sure::Lost,
             Err(_) => {
                 self.move_on();
-                None
+                Sure::AsBefore
             }
         }
     }

@@ -1,6 +1,6 @@
 //! A client over HTTP and JSON: a session at one daemon, another one elsewhere when that fails.
 
-use super::{ANSWER, Asks, Daemons, TTL, WAIT};
+use super::{ANSWER, Asks, Daemons, Sure, TTL, WAIT};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::client::conn::http1::{SendRequest, handshake};
@@ -148,17 +148,22 @@ impl Asks for Http {
     }
 
     /// What the answer promises counts from when it was asked for.
-    async fn sure_until_ns(&mut self, held: &Held) -> Option<u64> {
+    async fn sure(&mut self, held: &Held) -> Sure {
         let sent_ns = now_ns();
         let path = format!("/v1/sessions/{}/keep-alive", held.session);
-        let Ok(alive) = self.ask(Method::POST, &path, json!({}), ANSWER).await else {
-            self.move_on();
-            return None;
+        let alive = match self.ask(Method::POST, &path, json!({}), ANSWER).await {
+            Ok(alive) => alive,
+            Err(why) => {
+                self.move_on();
+                return if why.contains("no_such_session") { Sure::Lost } else { Sure::AsBefore };
+            }
         };
         let lost =
             alive["lost"].as_array().is_none_or(|lost| lost.iter().any(|lost| lost["hold"] == *held.hold));
-        let valid_for_ms = alive["valid_for_ms"].as_u64().filter(|_| !lost)?;
-        Some(sent_ns + valid_for_ms * 1_000_000)
+        match alive["valid_for_ms"].as_u64() {
+            Some(valid_for_ms) if !lost => Sure::UntilNs(sent_ns + valid_for_ms * 1_000_000),
+            _ => Sure::Lost,
+        }
     }
 
     async fn wander(&mut self) {

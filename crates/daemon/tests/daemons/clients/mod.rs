@@ -50,14 +50,14 @@ impl Kind {
     }
 }
 
-/// The lock that a client holds on to.
-pub fn held_by(client: &str) -> String {
-    format!("{PREFIX}held-by-{client}")
+/// A lock that clients hold on to: those of one number want the same one.
+pub fn held_long(number: &str) -> String {
+    format!("{PREFIX}held-long-{number}")
 }
 
 /// Whether clients take turns on a lock, and leave it soon.
 pub fn is_for_turns(lock: &str) -> bool {
-    !lock.starts_with(&held_by(""))
+    !lock.starts_with(&held_long(""))
 }
 
 /// What a client needs to reach the daemons.
@@ -66,6 +66,14 @@ struct Daemons {
     addresses: Vec<String>,
     authority: PathBuf,
     token: String,
+}
+
+/// How sure a client is of its hold.
+enum Sure {
+    UntilNs(u64),
+    /// It was told nothing new.
+    AsBefore,
+    Lost,
 }
 
 /// One who can be asked for locks.
@@ -83,8 +91,8 @@ trait Asks {
 
     fn fence(held: &Self::Held) -> u64;
 
-    /// Until when the client is sure of its hold; `None` if it has lost it, or cannot know.
-    async fn sure_until_ns(&mut self, held: &Self::Held) -> Option<u64>;
+    /// Until when the client is sure of its hold.
+    async fn sure(&mut self, held: &Self::Held) -> Sure;
 
     /// Goes to another daemon, without need.
     async fn wander(&mut self);
@@ -104,13 +112,15 @@ struct Pen {
 struct Told<'a> {
     pen: &'a Pen,
     line: Line,
+    until_ns: u64,
 }
 
 impl Pen {
     fn begin(&self, lock: &str, how: How, fence: u64) -> Told<'_> {
         let hold = self.holds.replace(self.holds.get() + 1);
         let (who, lock, at_ns) = (self.who.clone(), lock.to_owned(), now_ns());
-        Told { pen: self, line: Line { who, hold, lock, how, fence, at_ns, what: What::Leaves } }
+        let line = Line { who, hold, lock, how, fence, at_ns, what: What::Leaves };
+        Told { pen: self, line, until_ns: 0 }
     }
 }
 
@@ -120,16 +130,21 @@ impl Told<'_> {
         self.pen.writer.borrow_mut().write(&self.line);
     }
 
-    /// Says that it is inside, if it is. That it was when it was granted can only be told once it is known.
+    /// Says that it is inside, if it is. What a client was promised it relies on, to the end.
     async fn claim<A: Asks>(&mut self, asks: &mut A, held: &A::Held) -> bool {
         let at_ns = now_ns();
-        match asks.sure_until_ns(held).await {
-            Some(until_ns) if until_ns > at_ns => {
-                self.tell(at_ns, What::Inside { until_ns });
-                true
-            }
-            _ => false,
+        let sure = asks.sure(held).await;
+        if let Sure::UntilNs(until_ns) = sure
+            && until_ns > at_ns
+        {
+            self.until_ns = until_ns;
+            self.tell(at_ns, What::Inside { until_ns });
+            return true;
         }
+        if let Sure::AsBefore = sure {
+            tokio::time::sleep(Duration::from_nanos(self.until_ns.saturating_sub(now_ns()))).await;
+        }
+        false
     }
 }
 
@@ -162,38 +177,48 @@ async fn take_turns<A: Asks>(mut asks: A, pen: &Pen, mut random: Random) {
     }
 }
 
-/// Holds one lock for as long as it can.
-async fn hold_on<A: Asks>(mut asks: A, pen: &Pen) {
-    let lock = held_by(&pen.who);
+/// Holds one lock for long.
+async fn hold_on<A: Asks>(mut asks: A, pen: &Pen, lock: &str, mut random: Random) {
     loop {
-        let Ok(held) = asks.acquire(&lock, How::Alone).await else {
+        let Ok(held) = asks.acquire(lock, How::Alone).await else {
             tokio::time::sleep(Duration::from_millis(20)).await;
             continue;
         };
-        let mut told = pen.begin(&lock, How::Alone, A::fence(&held));
-        while told.claim(&mut asks, &held).await {
-            tokio::time::sleep(Duration::from_millis(200)).await;
+        let mut told = pen.begin(lock, How::Alone, A::fence(&held));
+        let (mut claims, mut sure) = (5 + random.below(WANDER), true);
+        while claims > 0 && sure {
+            sure = told.claim(&mut asks, &held).await;
+            claims -= 1;
+            if sure {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
         }
-        told.tell(now_ns(), What::Lost);
+        told.tell(now_ns(), if sure { What::Leaves } else { What::Lost });
         asks.release(held).await;
+        asks.wander().await;
     }
 }
 
-/// All clients of one process, and first an attempt at what is forbidden: it must be refused, whatever happens meanwhile.
-async fn work<A: Asks>(new: impl AsyncFn() -> A, pen: Pen, seed: u64) {
+/// All clients of one process, and first an attempt at what is forbidden: it is refused by whichever daemon is reached.
+async fn work<A: Asks>(new: impl AsyncFn() -> A, pen: Pen, long: &str, seed: u64) {
     let mut thief = new().await;
-    for _ in 0..2 {
-        assert!(thief.acquire(FORBIDDEN, How::Alone).await.is_err(), "{} has {FORBIDDEN}", pen.who);
+    loop {
+        match thief.acquire(FORBIDDEN, How::Alone).await {
+            Ok(_) => panic!("{} has {FORBIDDEN}", pen.who),
+            Err(why) if why.contains("does not allow") => break,
+            Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+        }
     }
     drop(thief);
-    let turns = async |n: u64| take_turns(new().await, &pen, Random::new(seed.wrapping_add(n << 20))).await;
-    let all = (0..TURNS).map(turns);
-    tokio::join!(futures_util::future::join_all(all), async { hold_on(new().await, &pen).await });
+    let random = |n: u64| Random::new(seed.wrapping_add(n << 20));
+    let turns = async |n: u64| take_turns(new().await, &pen, random(n)).await;
+    let all = futures_util::future::join_all((0..TURNS).map(turns));
+    tokio::join!(all, async { hold_on(new().await, &pen, long, random(TURNS)).await });
 }
 
-/// `client KIND NAME TOKEN AUTHORITY STORY SEED ADDRESS...`
+/// `client KIND NAME TOKEN AUTHORITY STORY SEED LOCK ADDRESS...`
 pub fn main(arguments: &[String]) -> ExitCode {
-    let [kind, who, token, authority, story, seed, addresses @ ..] = arguments else {
+    let [kind, who, token, authority, story, seed, long, addresses @ ..] = arguments else {
         return ExitCode::FAILURE;
     };
     let daemons =
@@ -206,10 +231,10 @@ pub fn main(arguments: &[String]) -> ExitCode {
         match kind.as_str() {
             "native" => {
                 let locks = native::Native::open(&daemons).await;
-                work(async || locks.clone(), pen, seed).await;
+                work(async || locks.clone(), pen, long, seed).await;
             }
-            "http" => work(async || http::Http::new(&daemons), pen, seed).await,
-            _ => work(async || etcd::Etcd::new(&daemons), pen, seed).await,
+            "http" => work(async || http::Http::new(&daemons), pen, long, seed).await,
+            _ => work(async || etcd::Etcd::new(&daemons), pen, long, seed).await,
         }
     });
     ExitCode::FAILURE

@@ -1,6 +1,6 @@
 //! The Rust client: one connection for all of a process, until one of them wanders.
 
-use super::{Asks, Daemons, WAIT};
+use super::{Asks, Daemons, Sure, WAIT};
 use lockkeeper::{Guard, Lockkeeper};
 use lockkeeper_daemon::CLIENTS_PORT;
 use lockkeeper_testbed::story::{How, now_ns};
@@ -58,10 +58,10 @@ impl Asks for Native {
         held.fence()
     }
 
-    async fn sure_until_ns(&mut self, held: &Guard) -> Option<u64> {
+    async fn sure(&mut self, held: &Guard) -> Sure {
         // The clock is read first: what is claimed can only be too little.
         let until_ns = now_ns() + u64::try_from(held.valid_for().as_nanos()).unwrap_or(0);
-        held.is_valid().then_some(until_ns)
+        if held.is_valid() { Sure::UntilNs(until_ns) } else { Sure::Lost }
     }
 
     async fn wander(&mut self) {
