@@ -312,3 +312,51 @@ fn a_registered_site_enters_without_a_message_until_it_is_recalled() {
     }
     assert_eq!(system.clients[2].inside, [Alone]);
 }
+
+/// S1 recalls both holders of two permits, and gets one from S3; S2 is recalled again by S3, leaves, and registers anew. Only then S1's
+/// recall arrives: it is for a registration that is over, and costs S2 nothing.
+#[test]
+fn a_recall_that_comes_late_is_not_taken_for_one_of_the_next_registration() {
+    let two = Permit(2);
+    let mut system = System::<NaimiTrehel>::new(&[&[two], &[two, two, two], &[two, two]], &[]);
+    // Everything arrives but what S1 says to S2 for now.
+    let settle = |system: &mut System<NaimiTrehel>, all: bool| {
+        let late = |&(from, to, _, _): &(SiteId, SiteId, u64, Message<NaimiTrehel>)| {
+            !all && (from, to) == (SiteId(0), SiteId(1))
+        };
+        while let Some(place) = system.under_way.iter().position(|sent| !late(sent)) {
+            system.step(Next::Arrives(place));
+        }
+    };
+    let inside =
+        |system: &System<NaimiTrehel>| system.clients.iter().map(|c| c.inside.len()).collect::<Vec<_>>();
+    system.step(Next::Asks(1));
+    settle(&mut system, true);
+    system.step(Next::Asks(2));
+    settle(&mut system, true);
+    system.step(Next::Asks(0));
+    settle(&mut system, false);
+    system.step(Next::Leaves(2, 0));
+    settle(&mut system, false);
+    assert_eq!(inside(&system), [1, 1, 0]);
+    system.step(Next::Asks(2));
+    settle(&mut system, false);
+    system.step(Next::Leaves(1, 0));
+    settle(&mut system, false);
+    assert_eq!(inside(&system), [1, 0, 1]);
+    system.step(Next::Asks(1));
+    settle(&mut system, false);
+    system.step(Next::Leaves(2, 0));
+    settle(&mut system, false);
+    assert_eq!(inside(&system), [1, 1, 0]);
+    let late = system.under_way.len();
+    settle(&mut system, true);
+    let before = system.sent;
+    system.step(Next::Leaves(1, 0));
+    system.step(Next::Asks(1));
+    assert_eq!(
+        (late, inside(&system), system.sent - before),
+        (1, vec![1, 1, 0], 0),
+        "its registration stands"
+    );
+}

@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, SystemTime};
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::task::JoinSet;
 
 /// How often files are looked at for changes, and clients that are gone are forgotten.
@@ -22,11 +22,8 @@ const ROUND: Duration = Duration::from_secs(1);
 pub struct Daemon {
     shared: Arc<Shared>,
     clients: Arc<Clients>,
-    /// Other daemons ask it about its leases, also where nobody is served by HTTP.
-    _front: Arc<Front>,
     tasks: JoinSet<()>,
-    /// Tells what serves HTTP to come to an end.
-    stop: watch::Sender<bool>,
+    http: Option<Http>,
     addresses: Addresses,
     leave_patience: Duration,
 }
@@ -70,17 +67,16 @@ impl Daemon {
         if let Some(path) = &config.socket {
             tasks.spawn(serve_native(Listener::unix(path)?, clients.clone(), room.clone()));
         }
-        let (front, stop) = (Front::new(shared.clone()), watch::Sender::new(false));
-        if let Some(address) = config.http {
-            let listener = Listener::tcp(address, tls.as_ref().map(|tls| tls.http.clone())).await?;
-            addresses.http = listener.address();
-            let mut stopped = stop.subscribe();
-            let stopped = async move { drop(stopped.wait_for(|stopped| *stopped).await) };
-            tasks.spawn(crate::http::serve(listener, crate::http::router(&front), front.clone(), stopped));
-        }
+        let http = match config.http {
+            None => None,
+            Some(address) => {
+                let listener = Listener::tcp(address, tls.as_ref().map(|tls| tls.http.clone())).await?;
+                addresses.http = listener.address();
+                Some(Http::start(listener, Front::new(shared.clone()), room))
+            }
+        };
         tasks.spawn(look_around(shared.clone(), clients.clone(), tls));
-        let leave_patience = config.leave_patience;
-        Ok(Self { shared, clients, _front: front, tasks, stop, addresses, leave_patience })
+        Ok(Self { shared, clients, tasks, http, addresses, leave_patience: config.leave_patience })
     }
 
     /// Where it is reached.
@@ -120,14 +116,38 @@ impl Daemon {
     /// cluster, so that nobody waits for it.
     pub async fn leave(mut self) {
         self.shared.member.clone().leave(self.leave_patience).await;
-        self.stop.send_replace(true);
+        if let Some(http) = self.http.take() {
+            http.finish().await;
+        }
         self.tasks.shutdown().await;
     }
 
     /// Ends at once, as a crash does.
     pub async fn stop(mut self) {
+        drop(self.http.take());
         self.tasks.shutdown().await;
         self.shared.member.clone().stop().await;
+    }
+}
+
+/// HTTP and gRPC, while they are served.
+struct Http {
+    stop: oneshot::Sender<()>,
+    serving: JoinSet<()>,
+}
+
+impl Http {
+    fn start(listener: Listener, front: Arc<Front>, room: Arc<Semaphore>) -> Self {
+        let (stop, stopped) = oneshot::channel();
+        let mut serving = JoinSet::new();
+        serving.spawn(crate::http::serve(listener, front, room, async { drop(stopped.await) }));
+        Self { stop, serving }
+    }
+
+    /// Lets those finish who are being answered.
+    async fn finish(mut self) {
+        drop(self.stop);
+        while self.serving.join_next().await.is_some() {}
     }
 }
 

@@ -12,11 +12,9 @@
 //! | `listing` | what people want to see of a cluster |
 //! | `tls` | the daemon's certificate, and those of its clients |
 //! | `native` | the protocol of the Rust client |
-//! | `front` | what serves clients over HTTP: JSON, and etcd's gRPC, on one port |
-//! | `http` | locks over HTTP and JSON |
-//! | `etcd` | etcd's lock API |
-//! | `leases` | what clients have that do not speak the native protocol |
-//! | `metrics`, `trace` | what is counted, and the id of each acquire |
+//! | `leases` | what clients of all other ways have: sessions that live at one daemon |
+//! | `front`, `http`, `etcd` | JSON over HTTP, and etcd's lock API, on one port |
+//! | `metrics`, `trace` | what is counted, and what follows an acquire through the logs |
 
 mod access;
 mod audit;
@@ -40,7 +38,7 @@ pub use audit::{Audit, Entry};
 pub use config::{CLIENTS_PORT, ClientTls, Config, HTTP_PORT, MEMBERS_PORT};
 pub use daemon::{Addresses, Daemon};
 pub use front::Front;
-pub use http::{Accept, router, serve};
+pub use http::{router, serve};
 pub use leases::{Fault, LeaseId, Leases};
 pub use limits::Limits;
 pub use listen::{Arrived, Listener, Stream, Tls};

@@ -1,10 +1,9 @@
 //! Where clients connect: TCP with or without TLS, and a socket in the file system. Every connection counts against one limit.
 
-use crate::http::Accept;
+use socket2::{SockRef, TcpKeepalive};
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::pin::Pin;
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -12,9 +11,22 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 
+/// After so long without a word, the system asks whether the client's machine is there.
+const PROBE: Duration = Duration::from_secs(5);
+/// What a client's machine has not acknowledged after so long, it never will.
+const UNHEARD: Duration = Duration::from_secs(20);
+
 /// Bytes in both directions.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
+
+/// Whoever waits for a lock says nothing: if its machine has died, only questions of the system tell.
+fn notice_death(stream: &tokio::net::TcpStream) -> io::Result<()> {
+    let socket = SockRef::from(stream);
+    let ask = TcpKeepalive::new().with_time(PROBE).with_interval(PROBE).with_retries(2);
+    socket.set_tcp_keepalive(&ask)?;
+    socket.set_tcp_user_timeout(Some(UNHEARD))
+}
 
 /// The TLS of a listener: the newest certificates count for new connections.
 pub type Tls = Arc<RwLock<TlsAcceptor>>;
@@ -88,6 +100,7 @@ impl Listener {
             Self::Tcp(listener, tls) => {
                 let (stream, _) = listener.accept().await?;
                 stream.set_nodelay(true)?;
+                notice_death(&stream)?;
                 Ok(match tls {
                     None => Arrived::Plain(Box::new(stream)),
                     Some(tls) => {
@@ -113,16 +126,5 @@ impl Listener {
                 }
             }
         }
-    }
-}
-
-impl Accept for Listener {
-    type Stream = Box<dyn Stream>;
-    type Ready = Pin<Box<dyn Future<Output = io::Result<Self::Stream>> + Send>>;
-
-    async fn accept(&mut self) -> io::Result<Self::Ready> {
-        let arrived = self.arrival().await?;
-        // Whoever serves HTTP has a limit of its own for handshakes.
-        Ok(Box::pin(async move { arrived.ready(Duration::MAX).await.map_err(io::Error::other) }))
     }
 }

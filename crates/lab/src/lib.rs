@@ -38,6 +38,7 @@ pub mod conformance;
 pub mod delay;
 pub mod detector;
 pub mod election;
+mod everyone;
 pub mod explain;
 pub mod figures;
 pub mod metrics;

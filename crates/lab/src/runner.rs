@@ -1,6 +1,7 @@
 //! Runs a [`Spec`] by the name of its algorithm.
 
 use crate::delay::Delay;
+use crate::everyone;
 use crate::property::Names;
 use crate::report::Report;
 use crate::sim::{Outcome, Sim};
@@ -70,7 +71,7 @@ pub fn processes(spec: &Spec) -> Result<usize, Error> {
 
 pub(crate) fn visit<V: Visitor>(spec: &Spec, visitor: V) -> Result<V::Output, Error> {
     some_sites(spec)?;
-    registry::visit(&spec.algorithm, visitor).ok_or_else(|| unknown(spec))
+    everyone::visit(&spec.algorithm, visitor).ok_or_else(|| unknown(spec))
 }
 
 fn unknown(spec: &Spec) -> Error {
@@ -99,8 +100,8 @@ pub(crate) fn visit_named<V: Visitor>(name: &str, visitor: V) -> Option<V::Outpu
         }
     }
     match registry::find(name) {
-        Some(_) => registry::visit(name, visitor),
-        None => crate::mutants::visit(name, Wrong(visitor)),
+        Some(_) => everyone::visit(name, visitor),
+        None => everyone::visit_variant(name, Wrong(visitor)),
     }
 }
 

@@ -273,11 +273,9 @@ impl<P: MutualExclusion> Gate<P> {
     fn recalled(&mut self, from: SiteId, told: Option<Entry>, all: bool, out: &mut Out<Self>) {
         let me = out.me();
         let Some(shared) = &mut self.shared else { return };
-        let Some(told) =
-            told.filter(|told| shared.register.of(me).is_some_and(|own| own.version == told.version))
-        else {
-            return out.rule(Rule::gate(GateRule::Ignores));
-        };
+        // Whoever recalled an earlier registration does not wait any more: it had left the section before this one was made.
+        let is_present = |told: &Entry| shared.register.of(me).is_some_and(|own| own.version == told.version);
+        let Some(told) = told.filter(is_present) else { return };
         shared.give_up(me);
         let too_many = if all { 1 } else { told.units };
         match shared.recallers.iter_mut().find(|(site, _)| *site == from) {
@@ -435,10 +433,9 @@ impl<P: MutualExclusion> MutualExclusion for Gate<P> {
     }
 
     fn dormant(options: &Self::Options) -> &'static [&'static str] {
-        const READERS_WRITERS: &[&str] = &["has registered anew since: it ignores the recall"];
-        const SEMAPHORE: &[&str] =
+        const NOBODY_ALONE: &[&str] =
             &["has the section, and nobody is registered: it enters, and keeps the section until it leaves"];
-        if options.permits.is_none() { READERS_WRITERS } else { SEMAPHORE }
+        if options.permits.is_none() { &[] } else { NOBODY_ALONE }
     }
 
     fn scales(sites: usize) -> usize {

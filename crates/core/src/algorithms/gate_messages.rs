@@ -172,8 +172,6 @@ crate::rules! {
         AnswersAtOnce: "has fewer inside than it is registered for: it gives that up, and says so at once",
         /// A recall arrives.
         AnswersLater: "has somebody inside: it lets nobody else in, and answers when one has left",
-        /// A recall arrives too late.
-        Ignores: "has registered anew since: it ignores the recall",
         /// One has left.
         Answers: "has one fewer inside, and says so to those who recalled it",
     }

@@ -3,6 +3,7 @@
 use super::Etcd;
 use super::pb::etcdserverpb::auth_server::Auth;
 use super::pb::etcdserverpb::{AuthenticateRequest, AuthenticateResponse};
+use crate::audit::Entry;
 use crate::leases::Way;
 use tonic::{Request, Response, Status};
 
@@ -17,10 +18,13 @@ impl Auth for Etcd {
         if !self.0.shared.access.needs_token() {
             return Err(Status::failed_precondition("etcdserver: authentication is not enabled"));
         }
-        let known = self.0.who(Way::Etcd, Some(&password)).is_ok_and(|who| **who.name() == *name);
-        if !known {
-            let wrong = "etcdserver: authentication failed, invalid user ID or password";
-            return Err(Status::invalid_argument(wrong));
+        let wrong =
+            || Status::invalid_argument("etcdserver: authentication failed, invalid user ID or password");
+        let who = self.0.who(Way::Etcd, Some(&password)).map_err(|_| wrong())?;
+        if **who.name() != *name {
+            let line = Entry::new("refuse", Way::Etcd.name(), who.name());
+            self.0.shared.audit.write(&Entry { why: "the token has another name", ..line });
+            return Err(wrong());
         }
         Ok(Response::new(AuthenticateResponse { header: self.header(None), token: password }))
     }

@@ -12,6 +12,8 @@ use crate::access::{Denied, Permission, Principal};
 use crate::front::Front;
 use crate::leases::{Asker, Fault, Hold, LeaseId, Slot, Terms, Wanted, Way};
 use axum::Router;
+use axum::body::to_bytes;
+use axum::extract::Request;
 use lockkeeper_cluster::Claim;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
@@ -68,9 +70,33 @@ const PATHS: [&str; 13] = [
     "/etcdserverpb.Auth/Authenticate",
 ];
 
-/// The answer to a call that is not served.
-pub(crate) fn refuse_unknown(path: &str) -> Option<Status> {
-    (!PATHS.contains(&path)).then(|| Status::unimplemented(SERVED))
+/// The only call that goes on for longer than its first message.
+const STREAM: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
+/// What stands before a message.
+const FRAME_BYTES: usize = 5;
+
+/// A call that is served, and that has arrived, in a bounded time and of a bounded size.
+pub(crate) async fn admit(front: &Front, request: Request) -> Result<Request, Status> {
+    let path = request.uri().path();
+    if !PATHS.contains(&path) {
+        return Err(Status::unimplemented(SERVED));
+    }
+    if path == STREAM {
+        return Ok(request);
+    }
+    let limits = &front.shared.limits;
+    let (parts, body) = request.into_parts();
+    let body = to_bytes(body, limits.request_bytes + FRAME_BYTES);
+    let Ok(body) = tokio::time::timeout(limits.patience(), body).await else {
+        front.metrics.refuse("slow");
+        let message = format!("the request did not arrive within {} ms", limits.patience_ms);
+        return Err(Status::deadline_exceeded(message));
+    };
+    let body = body.map_err(|_| {
+        let message = format!("a request has at most {} bytes", limits.request_bytes);
+        Status::resource_exhausted(message)
+    })?;
+    Ok(Request::from_parts(parts, body.into()))
 }
 
 /// The services.

@@ -1,7 +1,7 @@
 //! Locks: to have them, and to look at them.
 
 use super::problem::Problem;
-use super::request::{Asked, Body, Caller, Name, session};
+use super::request::{Asked, Body, Caller, Name, session, whole};
 use super::sessions::{life, milliseconds, terms, text};
 use super::show::{LockState, Why};
 use crate::access::Permission;
@@ -10,7 +10,6 @@ use crate::front::Front;
 use crate::leases::{Fault, Hold, LeaseId, Op, Picture, Reply, Slot, Wanted, Which};
 use axum::Json;
 use axum::extract::State;
-use axum::http::StatusCode;
 use axum::response::{AppendHeaders, IntoResponse};
 use lockkeeper_cluster::{Acquisition, Claim, MOST_PERMITS, SessionId};
 use serde::{Deserialize, Serialize};
@@ -45,12 +44,15 @@ pub(crate) struct Acquire {
     #[schema(inline)]
     mode: Mode,
     /// Of how many permits, all in all; needed for a permit.
+    #[serde(default, deserialize_with = "whole")]
     #[schema(minimum = 1, maximum = 1_048_576)]
     permits: Option<u32>,
     /// How long to wait for it; 0 unless said otherwise.
+    #[serde(default, deserialize_with = "whole")]
     #[schema(minimum = 0, maximum = 86_400_000_u64)]
     wait_ms: Option<u64>,
     /// Without a session: how long the hold lives after the last sign of life.
+    #[serde(default, deserialize_with = "whole")]
     #[schema(minimum = 100, maximum = 86_400_000_u64, default = 30_000)]
     ttl_ms: Option<u64>,
     /// Without a session: who others are told has it.
@@ -75,7 +77,8 @@ pub(crate) struct Held {
     session: String,
     /// Above those of all earlier holders: pass it with every write to what the lock protects. 0 for a permit.
     fence: u64,
-    /// For how long, from when this was asked for, nobody else can have it, even if the daemon dies now.
+    /// For how long, from when this was answered, nobody else can have it, even if the daemon dies now. A client cannot know when that was: it gives a sign of
+    /// life and counts from there.
     valid_for_ms: u64,
     /// The session ends so long after the last sign of life.
     ttl_ms: u64,
@@ -99,6 +102,7 @@ impl From<Hold> for Held {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Release {
     /// Which.
+    #[schema(pattern = "^([1-7][0-9a-f]{15}|[1-9a-f][0-9a-f]{0,14})-[0-9]{1,19}$")]
     hold: String,
 }
 
@@ -114,6 +118,7 @@ pub(crate) struct Released {
 #[serde(deny_unknown_fields)]
 pub(crate) struct ForceRelease {
     /// Which of the lock's holders, as the list of locks names it; all of them unless said.
+    #[schema(pattern = "^C[0-9]{1,20}#[0-9]{1,20}/[0-9]{1,20}$")]
     acquisition: Option<String>,
 }
 
@@ -140,6 +145,7 @@ pub(crate) struct Waiter {
     /// Of a session.
     session: Option<String>,
     /// Of an acquisition, as the list of locks names it. Unless one of these is given, of whoever has waited longest for the lock.
+    #[param(pattern = "^C[0-9]{1,20}#[0-9]{1,20}/[0-9]{1,20}$")]
     acquisition: Option<String>,
 }
 
@@ -326,16 +332,21 @@ pub(super) async fn why(
 
 /// An acquisition, as the list of locks names it.
 fn acquisition(text: &str) -> Result<Acquisition, Problem> {
-    let parse = || {
-        let (session, number) = text.strip_prefix('C')?.split_once('/')?;
-        let (client, session) = session.split_once('#')?;
-        let session = SessionId { client: client.parse().ok()?, number: session.parse().ok()? };
-        Some(Acquisition { session, number: number.parse().ok()? })
+    // A number that is too large is nobody's.
+    let number = |text: &str| {
+        let digits = (1..=20).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
+        digits.then(|| text.parse().unwrap_or(u64::MAX))
     };
-    parse().ok_or_else(|| {
-        let message = format!("`{text}` is no acquisition: the list of locks has some, as C17#0/3");
-        Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", message)
-    })
+    let parse = || {
+        let (session, acquisition) = text.strip_prefix('C')?.split_once('/')?;
+        let (client, session) = session.split_once('#')?;
+        let session = SessionId { client: number(client)?, number: number(session)? };
+        Some(Acquisition { session, number: number(acquisition)? })
+    };
+    let bad = || {
+        Problem::unacceptable(format!("`{text}` is no acquisition: the list of locks has some, as C17#0/3"))
+    };
+    parse().ok_or_else(bad)
 }
 
 #[cfg(test)]
@@ -347,7 +358,7 @@ mod tests {
         let session = SessionId { client: u64::MAX, number: 2 };
         let shown = Acquisition { session, number: 3 };
         assert_eq!(acquisition(&shown.to_string()).unwrap(), shown);
-        for text in ["", "C", "C1", "C1#2", "C1/2", "1#2/3", "Cx#2/3"] {
+        for text in ["", "C", "C1", "C1#2", "C1/2", "1#2/3", "Cx#2/3", "C+1#2/3", "C1#2/3 "] {
             assert!(acquisition(text).is_err(), "{text}");
         }
     }

@@ -17,7 +17,7 @@ mod sessions;
 mod show;
 mod watch;
 
-pub use serve::{Accept, serve};
+pub use serve::serve;
 
 use crate::etcd;
 use crate::front::Front;
@@ -81,9 +81,9 @@ async fn look_after(State(front): State<Arc<Front>>, request: Request, next: Nex
     let response = match (place, grpc) {
         (Err(fault), true) => etcd::status(fault).into_http(),
         (Err(fault), false) => Problem::from(fault).into_response(),
-        (Ok(_place), true) => match etcd::refuse_unknown(request.uri().path()) {
-            Some(status) => status.into_http(),
-            None => next.run(request).await,
+        (Ok(_place), true) => match etcd::admit(&front, request).await {
+            Ok(request) => next.run(request).await,
+            Err(status) => status.into_http(),
         },
         (Ok(_place), false) => next.run(request).await,
     };

@@ -2,9 +2,14 @@
 
 use super::problem::Problem;
 use super::{cluster, locks, sessions, watch};
+use crate::front::Front;
+use crate::limits::Limits;
 use axum::Json;
+use axum::extract::State;
 use axum::response::IntoResponse;
+use serde_json::Value;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{Content, OpenApi as Document, Ref, RefOr, Response, ResponseBuilder};
 use utoipa::{IntoResponses, Modify, OpenApi};
@@ -34,13 +39,19 @@ impl Modify for Token {
     }
 }
 
-pub(super) fn document() -> Document {
-    Api::openapi()
+/// The document, with the limits of this daemon.
+fn document(limits: &Limits) -> Value {
+    let mut document = serde_json::to_value(Api::openapi()).expect("a document is JSON");
+    for schema in ["NewSession", "Acquire"] {
+        let maximum = &mut document["components"]["schemas"][schema]["properties"]["ttl_ms"]["maximum"];
+        *maximum = limits.longest_ttl_s.saturating_mul(1000).into();
+    }
+    document
 }
 
 /// What this daemon answers, in a form for programs.
-pub(super) async fn serve() -> impl IntoResponse {
-    Json(document())
+pub(super) async fn serve(State(front): State<Arc<Front>>) -> impl IntoResponse {
+    Json(document(&front.shared.limits))
 }
 
 fn problems(all: &[(&str, &str)]) -> BTreeMap<String, RefOr<Response>> {
@@ -96,10 +107,11 @@ mod tests {
 
     #[test]
     fn every_path_is_there_and_every_schema_that_is_named() {
-        let document = document();
-        assert_eq!(document.paths.paths.len(), 15);
-        let text = serde_json::to_string(&document).unwrap();
-        let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let limits = Limits { longest_ttl_s: 7, ..Limits::default() };
+        let json = document(&limits);
+        assert_eq!(json["paths"].as_object().map(serde_json::Map::len), Some(15));
+        assert_eq!(json["components"]["schemas"]["Acquire"]["properties"]["ttl_ms"]["maximum"], 7000);
+        let text = json.to_string();
         let schemas = json["components"]["schemas"].as_object().unwrap();
         for part in text.split("#/components/schemas/").skip(1) {
             let name = part.split('"').next().unwrap();

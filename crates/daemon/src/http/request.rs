@@ -11,7 +11,8 @@ use axum::extract::rejection::{PathRejection, QueryRejection};
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Error};
+use serde::{Deserialize, Deserializer};
 use std::sync::Arc;
 
 /// Somebody who asks.
@@ -75,6 +76,10 @@ impl<T: DeserializeOwned> FromRequest<Arc<Front>> for Body<T> {
             let message = format!("a request has at most {} bytes", limits.request_bytes);
             Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_long", message)
         })?;
+        // A list of a structure's fields would do too, but nobody means it.
+        if body.trim_ascii_start().first().is_some_and(|first| matches!(first, b'[')) {
+            return Err(Problem::unacceptable("the JSON of the request: an object is expected, not a list"));
+        }
         serde_json::from_slice(&body).map(Self).map_err(|error| {
             let message = format!("the JSON of the request: {error}");
             if error.is_data() {
@@ -88,6 +93,20 @@ impl<T: DeserializeOwned> FromRequest<Arc<Front>> for Body<T> {
 fn is_json(kind: &str) -> bool {
     let kind = kind.split(';').next().unwrap_or_default().trim();
     kind.eq_ignore_ascii_case("application/json")
+}
+
+/// A whole number, however it is written: 3.0 is one too, in JSON.
+pub(crate) fn whole<'de, D, N>(deserializer: D) -> Result<Option<N>, D::Error>
+where
+    D: Deserializer<'de>,
+    N: TryFrom<u64>,
+{
+    let Some(number) = Option::<serde_json::Number>::deserialize(deserializer)? else { return Ok(None) };
+    // All that is allowed is far below where a float loses whole numbers.
+    let float = || number.as_f64().filter(|float| float.fract() == 0.0 && (0.0..9e15).contains(float));
+    let whole = number.as_u64().or_else(|| float().map(|float| float as u64));
+    let fits = whole.and_then(|whole| N::try_from(whole).ok());
+    fits.map(Some).ok_or_else(|| D::Error::custom(format!("{number} is not a whole number in range")))
 }
 
 /// What stands after the question mark.

@@ -1,6 +1,7 @@
 //! Connections: HTTP/1 and HTTP/2 on one port, each within its limits.
 
 use crate::front::Front;
+use crate::listen::Listener;
 use axum::Router;
 use governor::DefaultDirectRateLimiter;
 use hyper::body::Incoming;
@@ -8,14 +9,13 @@ use hyper::rt::{Read, Write};
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{Notify, Semaphore};
+use tokio::task::JoinSet;
 use tower_service::Service;
 
 /// Header lines of one request.
@@ -28,8 +28,8 @@ const BUFFER_BYTES: usize = 32 << 10;
 const MOST_STREAMS: u32 = 1000;
 /// An HTTP/2 client that says nothing for so long is asked whether it is there, and has as long to answer.
 const PING: Duration = Duration::from_secs(10);
-/// How long to wait before accepting again, if the system had no room for a connection.
-const PAUSE: Duration = Duration::from_millis(100);
+/// What may wait to be sent on one HTTP/2 stream, in bytes.
+const UNSENT_BYTES: usize = 64 << 10;
 /// How long requests that are being answered may take once the daemon stops.
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -40,67 +40,33 @@ pub(super) struct Connection {
     pub rate: Arc<DefaultDirectRateLimiter>,
 }
 
-/// Where connections come from. Whoever needs a handshake first does it in the connection's own future, so that nobody waits for somebody else's.
-pub trait Accept: Send {
-    /// A connection, ready to be spoken over.
-    type Stream: AsyncRead + AsyncWrite + Unpin + Send + 'static;
-    /// Becomes ready; or does not, which is nobody's problem but the client's.
-    type Ready: Future<Output = io::Result<Self::Stream>> + Send + 'static;
-
-    /// The next connection.
-    fn accept(&mut self) -> impl Future<Output = io::Result<Self::Ready>> + Send;
-}
-
-impl Accept for tokio::net::TcpListener {
-    type Stream = tokio::net::TcpStream;
-    type Ready = std::future::Ready<io::Result<Self::Stream>>;
-
-    async fn accept(&mut self) -> io::Result<Self::Ready> {
-        let (stream, _) = Self::accept(self).await?;
-        // Answers are short and waited for.
-        stream.set_nodelay(true)?;
-        Ok(std::future::ready(Ok(stream)))
-    }
-}
-
 /// Serves everybody who comes, until `stop` resolves; then those who are being answered are let finish, for a moment.
 pub async fn serve(
-    mut listener: impl Accept,
-    router: Router,
+    listener: Listener,
     front: Arc<Front>,
+    room: Arc<Semaphore>,
     stop: impl Future<Output = ()>,
 ) {
-    let places = Arc::new(Semaphore::new(front.shared.limits.connections.min(Semaphore::MAX_PERMITS)));
+    let router = super::router(&front);
     let stopping = GracefulShutdown::new();
+    // They end with this future, too.
+    let mut connections = JoinSet::new();
     tokio::pin!(stop);
     loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+        let (arrived, place) = tokio::select! {
+            arrived = listener.accept(&room) => arrived,
+            Some(_) = connections.join_next() => continue,
             () = &mut stop => break,
         };
-        let ready = match accepted {
-            Ok(ready) => ready,
-            Err(error) => {
-                tracing::warn!(%error, "a connection cannot be accepted");
-                tokio::time::sleep(PAUSE).await;
-                continue;
-            }
-        };
-        // Whoever comes too much is told so by the end of the connection: an answer would cost what there is too little of.
-        let Ok(place) = places.clone().try_acquire_owned() else {
-            front.metrics.refuse("connections");
-            continue;
-        };
         let (front, router, watcher) = (front.clone(), router.clone(), stopping.watcher());
-        tokio::spawn(async move {
+        connections.spawn(async move {
             let counted = front.metrics.connection();
-            match tokio::time::timeout(front.shared.limits.patience(), ready).await {
-                Ok(Ok(stream)) => converse(TokioIo::new(stream), router, &front, watcher).await,
-                Ok(Err(error)) => {
+            match arrived.ready(front.shared.limits.patience()).await {
+                Ok(stream) => converse(TokioIo::new(stream), router, &front, watcher).await,
+                Err(why) => {
                     front.metrics.refuse("handshake");
-                    tracing::debug!(%error, "a connection did not become ready");
+                    tracing::debug!(why, "a connection did not become ready");
                 }
-                Err(_) => front.metrics.refuse("slow"),
             }
             drop((counted, place));
         });
@@ -110,7 +76,7 @@ pub async fn serve(
 }
 
 /// One connection, until its end.
-async fn converse<I>(stream: I, router: Router, front: &Front, watcher: hyper_util::server::graceful::Watcher)
+async fn converse<I>(stream: I, router: Router, front: &Front, watcher: Watcher)
 where
     I: Read + Write + Unpin + Send + 'static,
 {
@@ -122,6 +88,7 @@ where
     let mut http2 = builder.http2();
     http2.timer(TokioTimer::new()).max_header_list_size(HEADER_BYTES);
     http2.max_concurrent_streams(MOST_STREAMS).keep_alive_interval(PING).keep_alive_timeout(PING);
+    http2.max_send_buf_size(UNSENT_BYTES);
     let connection = Connection { rate: Arc::new(front.new_rate()) };
     let greeted = Arc::new((AtomicBool::new(false), Notify::new()));
     let service = Greeting { router, connection, greeted: greeted.clone() };

@@ -1,7 +1,7 @@
 //! Sessions.
 
 use super::problem::Problem;
-use super::request::{Body, Caller, Name, session};
+use super::request::{Body, Caller, Name, session, whole};
 use crate::front::Front;
 use crate::leases::{Life, Lost, Op, Reply, Terms};
 use axum::Json;
@@ -24,6 +24,7 @@ pub(super) const LONGEST_TEXT: usize = 256;
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewSession {
     /// It ends so long after the last sign of life.
+    #[serde(default, deserialize_with = "whole")]
     #[schema(minimum = 100, maximum = 86_400_000_u64, default = 30_000)]
     ttl_ms: Option<u64>,
     /// Who others are told has it.

@@ -39,8 +39,7 @@ pub(super) async fn watch(
         next: VecDeque::new(),
         _place: front.place()?,
     };
-    let events = futures_stream(story);
-    Ok(Sse::new(events).keep_alive(KeepAlive::new().interval(SIGN_OF_LIFE)))
+    Ok(Sse::new(events(story)).keep_alive(KeepAlive::new().interval(SIGN_OF_LIFE)))
 }
 
 /// What one who watches has been shown, and is to be shown next.
@@ -71,7 +70,7 @@ impl Story {
         let picture = self.watch.picture();
         let mut now = BTreeMap::new();
         for (name, who) in picture.locks() {
-            // A token may have been taken away meanwhile: it is asked each time.
+            // A token may have expired meanwhile.
             if name.starts_with(&self.prefix) && self.who.sees(name) {
                 now.insert(String::from(name), LockState::new(name, who));
             }
@@ -89,7 +88,7 @@ impl Story {
     }
 }
 
-fn futures_stream(story: Story) -> impl Stream<Item = Result<Event, Infallible>> {
+fn events(story: Story) -> impl Stream<Item = Result<Event, Infallible>> {
     futures_util::stream::unfold(story, |mut story| async move {
         let state = story.next().await?;
         let event = Event::default().event("lock").json_data(&state).unwrap_or_default();

@@ -112,6 +112,7 @@ impl Book {
         }
         // The place that is reserved counts.
         if self.count() > limits.sessions {
+            self.metrics.refuse("sessions");
             return Err(Fault::TooMany { what: String::from("too many sessions at this daemon"), limit });
         }
         let (id, member) = (reserved.id, self.shared.member.new_owner());
@@ -123,7 +124,12 @@ impl Book {
 
     fn lease(&self, asker: &Asker, id: LeaseId) -> Result<Arc<Lease>, Fault> {
         let lease = self.find(id).ok_or(Fault::NoSuchLease(id))?;
-        lease.check(asker)?;
+        if let Err(fault) = lease.check(asker) {
+            self.metrics.refuse("permission");
+            let line = Line::new("refuse", asker.by.name(), &asker.who);
+            self.shared.audit.write(&Line { why: &fault.to_string(), ..line });
+            return Err(fault);
+        }
         Ok(lease)
     }
 
@@ -191,6 +197,7 @@ impl Book {
             None => {
                 let limit = self.shared.limits.locks_per_session;
                 if state.entries.len() >= limit {
+                    self.metrics.refuse("locks");
                     let what = String::from("too many locks that one session holds or waits for");
                     return Err(Fault::TooMany { what, limit: limit as u64 });
                 }

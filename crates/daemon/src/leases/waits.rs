@@ -66,7 +66,11 @@ impl Waits {
         let mut place = Place { waits: self, to, asking, open: true };
         let outcome = self.wait(to, asking, asker, lease, wanted).await;
         place.open = false;
-        outcome
+        outcome.map_err(|fault| match fault {
+            // There, it is the daemon that ends; here, it is the lease.
+            Fault::Stopped(_) => Fault::LeaseOver(lease, format!("the daemon {to}, where it lives, stops")),
+            fault => fault,
+        })
     }
 
     async fn wait(

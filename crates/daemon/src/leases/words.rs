@@ -244,6 +244,9 @@ pub enum Fault {
     /// Not now.
     #[error("{0}")]
     Unavailable(String),
+    /// The member of the daemon where the lease lives serves no more.
+    #[error("{0}")]
+    Stopped(String),
 }
 
 impl From<lockkeeper_cluster::Error> for Fault {
@@ -251,6 +254,7 @@ impl From<lockkeeper_cluster::Error> for Fault {
         use lockkeeper_cluster::Error;
         match error {
             Error::BadName(_) | Error::BadOption(_) => Self::Bad(error.to_string()),
+            Error::Stopped(_) => Self::Stopped(error.to_string()),
             error => Self::Unavailable(error.to_string()),
         }
     }

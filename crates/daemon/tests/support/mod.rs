@@ -6,16 +6,14 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::{HeaderMap, Request, StatusCode};
 use hyper_util::rt::TokioIo;
-use lockkeeper_cluster::{Config, Member, MemberId, Times};
-use lockkeeper_daemon::{Access, Audit, Front, Limits, Shared, router, serve};
+use lockkeeper_cluster::{MemberId, Times};
+use lockkeeper_daemon::{Config, Daemon, Limits, MemberConfig};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
 use std::time::Duration;
 use tempfile::TempDir;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, oneshot};
-use tokio::task::JoinHandle;
+use tokio::net::TcpStream;
 
 /// Far longer than anything takes, so that only what never happens is a failure.
 pub const LONG: Duration = Duration::from_secs(120);
@@ -46,14 +44,6 @@ impl Default for Plan {
     }
 }
 
-pub struct Daemon {
-    pub address: SocketAddr,
-    pub front: Arc<Front>,
-    pub member: Member,
-    stop: Option<oneshot::Sender<()>>,
-    serving: Option<JoinHandle<()>>,
-}
-
 pub struct Daemons {
     pub all: Vec<Daemon>,
     pub directory: TempDir,
@@ -70,32 +60,39 @@ impl Daemons {
 
     pub async fn start_with(count: u32, plan: Plan) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
+        let file = |name: &str| directory.path().join(name);
         // All ports are chosen before any is used, so that no two are the same.
         let sockets: Vec<_> =
             (0..count).map(|_| std::net::TcpListener::bind(any()).expect("a free port")).collect();
         let addresses: Vec<SocketAddr> = sockets.iter().map(|it| it.local_addr().expect("bound")).collect();
         drop(sockets);
-        let everybody: std::collections::BTreeMap<_, _> =
+        let everybody: BTreeMap<_, _> =
             (1..).map(MemberId).zip(addresses.iter().map(ToString::to_string)).collect();
         if let Some(tokens) = plan.tokens {
-            std::fs::write(directory.path().join("tokens"), tokens).expect("written");
+            std::fs::write(file("tokens"), tokens).expect("written");
         }
         let mut all = Vec::new();
         for (&id, &listen) in everybody.keys().zip(&addresses) {
-            let mut config = Config::new(id, listen, directory.path().join(id.0.to_string()));
-            config.first_members.clone_from(&everybody);
+            let mut member = MemberConfig::new(id, listen, file(&id.0.to_string()));
+            member.first_members.clone_from(&everybody);
             // On a loaded machine a process may pause for long: nothing here is about speed.
-            config.times = Times::default().times(4);
-            let member = Member::start(config).await.expect("it starts");
-            all.push(Daemon::start(member, &directory, &plan).await);
+            member.times = Times::default().times(4);
+            let mut config = Config::of(member, any(), any());
+            // Nobody speaks the native protocol here.
+            config.clients = None;
+            config.tokens = plan.tokens.map(|_| file("tokens"));
+            config.audit = Some(file("audit"));
+            config.limits = plan.limits.clone();
+            config.leave_patience = Duration::ZERO;
+            all.push(Daemon::start(config).await.expect("it starts"));
         }
         for daemon in &all {
-            let mut changes = daemon.member.standings();
+            let mut changes = daemon.member().standings();
             let joined = async {
-                while daemon.member.standing().view.is_none_or(|view| view.members.len() != all.len()) {
+                while daemon.member().standing().view.is_none_or(|view| view.members.len() != all.len()) {
                     changes.changed().await.expect("it lives");
                 }
-                daemon.member.ready().await.expect("it serves");
+                daemon.member().ready().await.expect("it serves");
             };
             soon("everybody in the view", joined).await;
         }
@@ -103,52 +100,18 @@ impl Daemons {
     }
 
     pub fn address(&self, place: usize) -> SocketAddr {
-        self.all[place].address
+        self.all[place].addresses().http.expect("it serves HTTP")
     }
 
+    /// What the audit log says by now.
     pub fn audit(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(self.directory.path().join("audit")).expect("an audit log");
-        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+        text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
 
-    /// A member dies.
+    /// A daemon dies.
     pub async fn kill(&mut self, place: usize) {
-        let daemon = self.all.remove(place);
-        if let Some(serving) = &daemon.serving {
-            serving.abort();
-        }
-        daemon.member.clone().stop().await;
-    }
-}
-
-impl Daemon {
-    async fn start(member: Member, directory: &TempDir, plan: &Plan) -> Self {
-        let access = match plan.tokens {
-            Some(_) => Access::of_file(directory.path().join("tokens")).expect("tokens"),
-            None => Access::open(),
-        };
-        let audit = Audit::to_file(member.id().0, &directory.path().join("audit")).expect("a log");
-        let shared = Arc::new(Shared {
-            member: member.clone(),
-            access,
-            audit,
-            limits: plan.limits.clone(),
-            leave: Notify::new(),
-        });
-        let front = Front::new(shared);
-        let listener = TcpListener::bind(any()).await.expect("a free port");
-        let address = listener.local_addr().expect("bound");
-        let (stop, stopped) = oneshot::channel();
-        let stopped = async { drop(stopped.await) };
-        let serving = tokio::spawn(serve(listener, router(&front), front.clone(), stopped));
-        Self { address, front, member, stop: Some(stop), serving: Some(serving) }
-    }
-
-    pub async fn stop(&mut self) {
-        drop(self.stop.take());
-        if let Some(serving) = self.serving.take() {
-            soon("the end of serving", serving).await.expect("no panic");
-        }
+        self.all.remove(place).stop().await;
     }
 }
 

@@ -3,6 +3,7 @@
 use super::sim::{Sim, Trace};
 use super::spec::ClusterSpec;
 use super::watch::{Outcome, Promise};
+use crate::everyone;
 use crate::runner::{Error, Progress};
 use lockkeeper_core::registry::{self, Visitor};
 use lockkeeper_core::{MutualExclusion, Sharing};
@@ -78,7 +79,7 @@ fn visit<V: Visitor>(spec: &ClusterSpec, visitor: V) -> Result<V::Output, Error>
         );
         return Err(Error::Usage(how));
     }
-    registry::visit(&spec.algorithm, visitor)
+    everyone::visit(&spec.algorithm, visitor)
         .ok_or_else(|| Error::Usage(format!("there is no algorithm '{}'", spec.algorithm)))
 }
 

@@ -13,7 +13,7 @@ mod state;
 pub use footnotes::{Footnote, footnotes};
 pub use html::page;
 pub use row::{Row, Trouble, Verdict};
-pub use state::StateSize;
+pub use state::{StateSize, measure};
 
 use crate::delay::Delay;
 use crate::runner::{Error, Progress};

@@ -19,6 +19,7 @@ pub mod sim;
 pub use electorate::Property;
 pub use report::Report;
 
+use crate::everyone;
 use crate::property::Names;
 use crate::runner::Error;
 use crate::spec::{Action, MOST_SITES, Spec};
@@ -85,7 +86,7 @@ fn visit<V: ElectionVisitor>(spec: &ElectionSpec, visitor: V) -> Result<V::Outpu
             known.join(", ")
         ))
     };
-    registry::visit_election(&spec.system.algorithm, visitor).ok_or_else(unknown)
+    everyone::visit_election(&spec.system.algorithm, visitor).ok_or_else(unknown)
 }
 
 /// The election's options, once everything about the spec has been found to make sense.

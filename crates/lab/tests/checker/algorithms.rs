@@ -30,6 +30,7 @@ const PINNED: &[Row] = &[
     ("neilsen-mizuno", [21, 149, 158], [19, 131, 118]),
     ("k-mutual-exclusion", [78, 52622, 11614], [48, 26241, 7844]),
     ("readers-writers", [159, 12465, 46252], [147, 11191, 23421]),
+    ("gate", [81, 7615, 1489], [73, 6877, 1079]),
 ];
 
 fn verified(question: &Question) -> Answer {

@@ -2,7 +2,10 @@
 //! guard left out are caught, in a pinned number of steps; the unchanged member passes the same systems.
 
 use lockkeeper_lab::check::views::{Bounds, check, gallery};
-use lockkeeper_lab::cluster::Promise::{self, Fences, Lease, LeasesOver, OneStart, Service, Wedge};
+use lockkeeper_lab::cluster::Promise::{
+    self, Exclusion, Fences, Lease, LeasesOver, OneStart, Service, Wedge,
+};
+use lockkeeper_member::Flaw;
 
 /// The flaw, what it breaks, and the steps of the shortest run.
 const PINNED: &[(&str, Promise, usize)] = &[
@@ -13,7 +16,7 @@ const PINNED: &[(&str, Promise, usize)] = &[
     ("answers-old-epochs", Wedge, 10),
     ("grants-without-lease", Lease, 7),
     ("higher-epochs-dropped", Service, 10),
-    ("lower-epochs-accepted", Service, 11),
+    ("lower-epochs-accepted", Exclusion, 13),
     ("report-changes", Service, 8),
     ("idle-instance-dropped", Fences, 3),
     ("two-coordinators", OneStart, 6),
@@ -56,6 +59,20 @@ fn the_unchanged_member_passes_the_same_systems() {
     }
     for (algorithm, bounds) in systems {
         assert!(holds(algorithm, bounds) > 1_000, "{bounds:?}");
+    }
+}
+
+/// Two members' clients share the lock, the third's wants it alone.
+#[test]
+fn whoever_shares_is_kept_apart_from_whoever_does_not() {
+    let bounds = Bounds { crashes: 1, wishes: 2, readers: 0b011, service: true, ..Bounds::default() };
+    assert!(holds("naimi-trehel", bounds) > 10_000);
+    for (flaw, promises) in
+        [(Flaw::IdleInstanceDropped, [Fences, Exclusion]), (Flaw::ReportChanges, [Service, Service])]
+    {
+        let wrong = check("naimi-trehel", bounds, Some(flaw), |_| true).unwrap().wrong;
+        let wrong = wrong.unwrap_or_else(|| panic!("{flaw:?} escaped"));
+        assert!(promises.contains(&wrong.promise), "{flaw:?}: {wrong:#?}");
     }
 }
 

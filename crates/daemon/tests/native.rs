@@ -1,0 +1,292 @@
+//! The port of the native protocol, and whoever comes to it with anything else.
+
+use lockkeeper_daemon::{ClientTls, Config, Daemon, Limits, hash};
+use lockkeeper_member::{LockName, SessionId, ToClient, ToMember, Wish};
+use lockkeeper_wire::{Answer, Ask, Frames, FromDaemon, Greeting, Hello, Refusal, ToDaemon};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+/// Only what never happens takes so long.
+const LONGEST: Duration = Duration::from_secs(60);
+
+fn config(data: &Path) -> Config {
+    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let mut config = Config { clients: Some(any), http: None, ..Config::alone(data) };
+    config.member.listen = any;
+    config.limits = Limits { patience_ms: 300, ..Limits::default() };
+    config
+}
+
+async fn start(config: Config) -> (Daemon, SocketAddr) {
+    let daemon = Daemon::start(config).await.unwrap();
+    daemon.member().ready().await.unwrap();
+    let address = daemon.addresses().clients.unwrap();
+    (daemon, address)
+}
+
+/// A client that speaks the protocol by hand.
+struct Client {
+    stream: TcpStream,
+    frames: Frames,
+    session: SessionId,
+}
+
+impl Client {
+    async fn greet(to: SocketAddr, client: u64, token: Option<&str>) -> Result<Client, String> {
+        let mut stream = TcpStream::connect(to).await.unwrap();
+        let mut bytes = lockkeeper_wire::opening().to_vec();
+        let hello = Hello { client, token: token.map(String::from), for_locks: true };
+        lockkeeper_wire::encode(&hello, &mut bytes);
+        stream.write_all(&bytes).await.unwrap();
+        let mut reply = [0; 6];
+        stream.read_exact(&mut reply).await.unwrap();
+        let session = SessionId { client, number: 1 };
+        let mut client = Client { stream, frames: Frames::new(1 << 20), session };
+        match client.hear().await {
+            Greeting::Welcome(_) => Ok(client),
+            Greeting::NotNow(why) | Greeting::Refused(why) => Err(why),
+        }
+    }
+
+    async fn hear<T: serde::de::DeserializeOwned>(&mut self) -> T {
+        let heard = async {
+            loop {
+                if let Some(said) = self.frames.take().unwrap() {
+                    return said;
+                }
+                let read = self.stream.read_buf(&mut self.frames.arrived).await.unwrap();
+                assert_ne!(read, 0, "the daemon closed the connection");
+            }
+        };
+        timeout(LONGEST, heard).await.expect("the daemon says something")
+    }
+
+    async fn say(&mut self, said: ToDaemon) {
+        let mut bytes = Vec::new();
+        lockkeeper_wire::encode(&said, &mut bytes);
+        self.stream.write_all(&bytes).await.unwrap();
+    }
+
+    async fn tell(&mut self, said: ToMember) {
+        self.say(ToDaemon::Say(self.session, said)).await;
+    }
+
+    async fn open(&mut self) {
+        self.tell(ToMember::KeepAlive { sent_ns: 1, first: true, settled: 1 }).await;
+        assert!(matches!(self.hear().await, FromDaemon::Hear(_, ToClient::Alive { .. })));
+    }
+
+    async fn acquire(&mut self, number: u64, name: &str) -> FromDaemon {
+        let wish = Wish::of(LockName::new(name));
+        self.tell(ToMember::Acquire { number, settled: 1, wish }).await;
+        self.hear().await
+    }
+}
+
+/// Resolves when the daemon has closed the connection.
+async fn closed(mut stream: impl AsyncReadExt + Unpin) {
+    let end = async {
+        let mut bytes = [0; 1024];
+        while let Ok(1..) = stream.read(&mut bytes).await {}
+    };
+    timeout(LONGEST, end).await.expect("the daemon closes the connection");
+}
+
+/// What this process takes of the machine's memory, in bytes.
+fn memory() -> usize {
+    let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
+    pages.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whatever_else_is_said_ends_the_connection_and_takes_no_memory() {
+    let data = tempfile::tempdir().unwrap();
+    let (daemon, address) = start(config(data.path())).await;
+    let hello = |length: u32| {
+        let mut bytes = lockkeeper_wire::opening().to_vec();
+        bytes.extend_from_slice(&length.to_be_bytes());
+        bytes.extend_from_slice(&[0xff; 64]);
+        bytes
+    };
+    let openings: Vec<Vec<u8>> = vec![
+        b"GET / HTTP/1.1\r\nHost: x\r\n\r\n".to_vec(),
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
+        // The beginning of a TLS handshake.
+        vec![0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3],
+        vec![0; 4096],
+        b"LOCK\0\x09\0\x0aand only versions to come".to_vec(),
+        hello(1 << 30),
+        hello(u32::MAX),
+        hello(64),
+    ];
+    for opening in &openings {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        // The daemon may have closed it before all is written.
+        let _ = stream.write_all(opening).await;
+        closed(stream).await;
+    }
+    let before = memory();
+    for round in 0..1000 {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let _ = stream.write_all(&openings[round % openings.len()]).await;
+        if round % 10 == 0 {
+            closed(stream).await;
+        }
+    }
+    let grown = memory().saturating_sub(before);
+    assert!(grown < 64 << 20, "{grown} bytes more after a thousand connections");
+    // Whoever has been greeted may not announce more than the limit either.
+    let mut client = Client::greet(address, 7, None).await.unwrap();
+    client.stream.write_all(&(1_u32 << 30).to_be_bytes()).await.unwrap();
+    closed(client.stream).await;
+    assert!(Client::greet(address, 8, None).await.is_ok(), "others are served on");
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_says_nothing_or_too_slowly_is_cut_off() {
+    let data = tempfile::tempdir().unwrap();
+    let (daemon, address) = start(config(data.path())).await;
+    let silent = TcpStream::connect(address).await.unwrap();
+    let mut slow = TcpStream::connect(address).await.unwrap();
+    slow.write_all(b"LO").await.unwrap();
+    closed(silent).await;
+    closed(slow).await;
+    // Asks and asks, and never reads.
+    let mut deaf = Client::greet(address, 1, None).await.unwrap();
+    let cut = async {
+        let mut bytes = Vec::new();
+        for number in 0..1000 {
+            lockkeeper_wire::encode(&ToDaemon::Ask(number, Ask::Cluster), &mut bytes);
+        }
+        while deaf.stream.write_all(&bytes).await.is_ok() {}
+    };
+    timeout(LONGEST, cut).await.expect("it is cut off");
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_open_their_own_prefix_and_changed_files_count() {
+    let data = tempfile::tempdir().unwrap();
+    let (tokens, audit) = (data.path().join("tokens.toml"), data.path().join("audit"));
+    let line = |name: &str, secret: &str, rights: &str| {
+        let hex: String = hash(secret).iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("[[token]]\nname = \"{name}\"\nsha256 = \"{hex}\"\n{rights}\n")
+    };
+    let old = line("old", "two", "acquire = [\"\"]\nexpires = 2001-01-01");
+    let file = line("ci", "one", "acquire = [\"ci/\"]") + &old;
+    std::fs::write(&tokens, &file).unwrap();
+    let kept = Config { tokens: Some(tokens.clone()), audit: Some(audit.clone()), ..config(data.path()) };
+    let (daemon, address) = start(kept).await;
+    for token in [None, Some("none"), Some("two")] {
+        assert_eq!(Client::greet(address, 1, token).await.err().unwrap(), "a valid token is needed");
+    }
+    let mut ci = Client::greet(address, 1, Some("one")).await.unwrap();
+    ci.open().await;
+    assert!(matches!(ci.acquire(1, "ci/build").await, FromDaemon::Hear(_, ToClient::Granted { .. })));
+    let FromDaemon::Refuse { number: 2, why: Refusal::Because(why), .. } = ci.acquire(2, "prod/db").await
+    else {
+        panic!("it is let in");
+    };
+    assert_eq!(why, "the token `ci` does not allow `acquire` on `prod/db`");
+    ci.say(ToDaemon::Ask(1, Ask::ForceRelease("ci/build".into()))).await;
+    let FromDaemon::Answer(1, Answer::Refused(why)) = ci.hear().await else {
+        panic!("it may release by force")
+    };
+    assert_eq!(why, "the token `ci` does not allow `admin` on `ci/build`");
+    // A new token counts once the file is read again; the number of another one's client is refused.
+    std::fs::write(&tokens, file + &line("new", "three", "acquire = [\"\"]")).unwrap();
+    let admitted = async {
+        loop {
+            match Client::greet(address, 1, Some("three")).await {
+                Ok(_) => panic!("under the number of another one's client"),
+                Err(why) if why.contains("another client has this number") => return,
+                Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        }
+    };
+    timeout(LONGEST, admitted).await.expect("the file is read again");
+    drop(ci);
+    daemon.stop().await;
+    let whole = |log: &str| log.lines().count() >= 6;
+    let log = async {
+        loop {
+            let log = std::fs::read_to_string(&audit).unwrap();
+            if whole(&log) {
+                return log;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let log = timeout(LONGEST, log).await.expect("the log is written");
+    let lines: Vec<serde_json::Value> = log.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let count = |what: &str| lines.iter().filter(|line| line["what"] == what).count();
+    assert_eq!(count("grant"), 1);
+    assert!(count("refuse") >= 5, "three without a token, two without a right: {log}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn limits_are_told_when_they_are_reached() {
+    let data = tempfile::tempdir().unwrap();
+    let mut config = config(data.path());
+    config.limits = Limits { sessions: 2, locks_per_session: 2, patience_ms: 300, ..Limits::default() };
+    let (daemon, address) = start(config).await;
+    let mut first = Client::greet(address, 1, None).await.unwrap();
+    let mut second = Client::greet(address, 2, None).await.unwrap();
+    first.open().await;
+    second.open().await;
+    let mut third = Client::greet(address, 3, None).await.unwrap();
+    third.tell(ToMember::KeepAlive { sent_ns: 1, first: true, settled: 1 }).await;
+    let FromDaemon::Refuse { number: 0, why, .. } = third.hear().await else { panic!("a third session") };
+    assert_eq!(why, Refusal::Because("this daemon serves at most 2 sessions".into()));
+    for (number, name) in [(1, "a"), (2, "b")] {
+        assert!(matches!(first.acquire(number, name).await, FromDaemon::Hear(_, ToClient::Granted { .. })));
+    }
+    let FromDaemon::Refuse { number: 3, why, .. } = first.acquire(3, "c").await else {
+        panic!("a third lock")
+    };
+    assert_eq!(why, Refusal::Because("a client holds and waits for at most 2 locks at a time".into()));
+    // What was given back makes room.
+    first.tell(ToMember::Release { number: 1 }).await;
+    assert!(matches!(first.hear().await, FromDaemon::Hear(_, ToClient::Ended { number: 1, .. })));
+    assert!(matches!(first.acquire(4, "c").await, FromDaemon::Hear(_, ToClient::Granted { .. })));
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_repeated_wish_gets_the_same_answer_also_over_another_connection() {
+    let data = tempfile::tempdir().unwrap();
+    let (daemon, address) = start(config(data.path())).await;
+    let mut client = Client::greet(address, 1, None).await.unwrap();
+    client.open().await;
+    let FromDaemon::Hear(_, ToClient::Granted { fence: first, .. }) = client.acquire(1, "a").await else {
+        panic!("it is free");
+    };
+    // The answer is lost, with the connection.
+    let mut again = Client::greet(address, 1, None).await.unwrap();
+    let FromDaemon::Hear(_, ToClient::Granted { fence, .. }) = again.acquire(1, "a").await else {
+        panic!("it was granted before");
+    };
+    assert_eq!(fence, first);
+    closed(client.stream).await;
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plain_client_at_a_port_with_tls_is_refused() {
+    let data = tempfile::tempdir().unwrap();
+    let authority = lockkeeper_cluster::Authority::create(1).unwrap();
+    let issued = authority.issue(lockkeeper_cluster::MemberId(1), &["localhost".into()], 1).unwrap();
+    let (certificate, key) = issued.save(data.path(), lockkeeper_cluster::MemberId(1)).unwrap();
+    let tls = ClientTls { certificate, key, client_authority: None };
+    let (daemon, address) =
+        start(Config { client_tls: Some(tls), ..config(&data.path().join("data")) }).await;
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(&lockkeeper_wire::opening()).await.unwrap();
+    closed(stream).await;
+    daemon.stop().await;
+}

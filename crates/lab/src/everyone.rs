@@ -1,0 +1,29 @@
+//! Does something with an algorithm, by its name: the one place where the lab is compiled for each of them.
+//!
+//! That takes long, so it is done once: unit tests know no algorithm by name. Whatever runs one is tested from `tests/`.
+
+#[cfg(not(test))]
+mod all {
+    pub(crate) use crate::mutants::visit as visit_variant;
+    pub(crate) use lockkeeper_core::registry::{visit, visit_election};
+}
+
+#[cfg(test)]
+mod all {
+    use crate::mutants;
+    use lockkeeper_core::registry::{ElectionVisitor, Visitor};
+
+    pub(crate) fn visit<V: Visitor>(_name: &str, _visitor: V) -> Option<V::Output> {
+        None
+    }
+
+    pub(crate) fn visit_variant<V: mutants::Visitor>(_name: &str, _visitor: V) -> Option<V::Output> {
+        None
+    }
+
+    pub(crate) fn visit_election<V: ElectionVisitor>(_name: &str, _visitor: V) -> Option<V::Output> {
+        None
+    }
+}
+
+pub(crate) use all::{visit, visit_election, visit_variant};

@@ -1,0 +1,101 @@
+//! What people are told: explanations, advice, how much a site has to remember.
+
+use lockkeeper_core::registry;
+use lockkeeper_lab::choose::{Advice, Fairness, Topology, Wish, choose};
+use lockkeeper_lab::compare::measure;
+use lockkeeper_lab::spec::{LoadSpec, Spec};
+use lockkeeper_lab::{Progress, election, explain};
+
+#[test]
+fn every_algorithm_has_all_there_is_to_tell() {
+    for entry in registry::ALL {
+        let slug = entry.about.slug;
+        let told = explain::explain(slug).unwrap();
+        for section in ["Idea", "Assumes", "Cost", "Pitfalls"] {
+            let text = told.header.section(section);
+            assert!(text.is_some_and(|text| text.len() > 20), "{slug}: {section}");
+            assert!(
+                !text.is_some_and(|text| text.contains("](") || text.contains("**")),
+                "{slug}: {section}"
+            );
+        }
+        assert!(told.header.paper.len() > 40, "{slug}");
+        assert!(!told.messages.is_empty() && !told.rules.is_empty(), "{slug}");
+        assert!(told.tale.lines.len() > 3, "{slug}");
+    }
+}
+
+#[test]
+fn every_election_has_all_there_is_to_tell() {
+    for entry in registry::ELECTIONS {
+        let told = election::explain::explain(entry.about.slug).unwrap().unwrap();
+        for section in ["Idea", "Assumes", "Cost", "Pitfalls"] {
+            assert!(told.header.section(section).is_some_and(|text| text.len() > 20), "{section}");
+        }
+        assert!(told.tale.ending.starts_with("S3 leads"), "{}", told.tale.ending);
+    }
+    assert!(election::explain::explain("lamport").unwrap().is_none());
+}
+
+fn wish() -> Wish {
+    Wish { sites: 5, failures: 0, topology: Topology::Lan, load: LoadSpec::Low, fairness: Fairness::None }
+}
+
+fn slugs(advice: &Advice) -> Vec<&str> {
+    advice.ranked.iter().map(|candidate| candidate.algorithm.as_str()).collect()
+}
+
+#[test]
+fn strict_fairness_leaves_those_that_order_by_timestamp() {
+    let advice = choose(&Wish { fairness: Fairness::Strict, ..wish() }, &Progress::default()).unwrap();
+    let left = slugs(&advice);
+    assert!(left.contains(&"lamport") && left.contains(&"ricart-agrawala"), "{left:?}");
+    for slug in ["token-ring", "raymond", "maekawa", "roucairol-carvalho"] {
+        assert!(!left.contains(&slug), "{slug} in {left:?}");
+    }
+    assert!(advice.left_out.iter().any(|(slug, _)| slug == "maekawa-published"));
+}
+
+#[test]
+fn no_one_is_said_to_survive_what_it_does_not() {
+    let advice = choose(&Wish { failures: 1, ..wish() }, &Progress::default()).unwrap();
+    for candidate in &advice.ranked {
+        let survived = candidate.survived.unwrap();
+        match candidate.algorithm.as_str() {
+            "ricart-agrawala" | "lamport" => assert_eq!(survived, 0.0, "it asks everybody"),
+            "centralized" => {
+                assert!((0.5..=0.8).contains(&survived), "not that of the coordinator: {survived}")
+            }
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn a_lock_that_several_may_hold_is_not_offered_for_mutual_exclusion() {
+    let advice = choose(&wish(), &Progress::default()).unwrap();
+    for slug in ["k-mutual-exclusion", "readers-writers"] {
+        assert!(!slugs(&advice).contains(&slug));
+        let (_, why) = advice.left_out.iter().find(|(left_out, _)| left_out == slug).unwrap();
+        assert!(why.starts_with("is a "), "{why}");
+    }
+}
+
+#[test]
+fn raymond_uses_the_tree_it_is_given() {
+    let advice = choose(&Wish { topology: Topology::Tree, ..wish() }, &Progress::default()).unwrap();
+    let raymond = advice.ranked.iter().find(|candidate| candidate.algorithm == "raymond").unwrap();
+    assert_eq!(raymond.settings, [("tree".to_string(), "binary".to_string())]);
+    assert!(choose(&Wish { failures: 5, ..wish() }, &Progress::default()).is_err());
+    assert!(choose(&Wish { sites: 1, ..wish() }, &Progress::default()).is_err());
+}
+
+#[test]
+fn two_pointers_a_site_stay_two_pointers_and_a_queue_of_all_grows() {
+    let size = |algorithm: &str, sites| {
+        let spec = Spec { entries: 100, ..Spec::new(algorithm, sites) };
+        measure(&spec, 1, &Progress::default()).unwrap().unwrap().max
+    };
+    assert_eq!(size("naimi-trehel", 5), size("naimi-trehel", 50));
+    assert!(size("lamport", 50) > 5 * size("lamport", 5));
+}

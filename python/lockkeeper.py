@@ -1,0 +1,355 @@
+"""Locks of a lockkeeper daemon, over HTTP. One file, standard library only, Python 3.9 or later.
+
+    from lockkeeper import Client
+
+    with Client("http://127.0.0.1:7422").lock("nightly", wait=10) as hold:
+        store.write(report, fence=hold.fence)    # the store refuses lower fences
+
+While a lock is held, a thread keeps it alive. If it is lost all the same (the daemon died, somebody took it away), `hold.lost` is set, the
+`on_lost` callback is called, and leaving the `with` block raises `Lost`.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import ssl
+import threading
+import time
+import urllib.parse
+import uuid
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Type, Union
+
+__all__ = ["Busy", "Client", "Error", "Hold", "Lock", "Lost"]
+
+# The longest wait that a daemon accepts in one request, in seconds.
+_LONGEST_WAIT = 86_400.0
+# How long an answer may take beyond the wait that was asked for, in seconds.
+_PATIENCE = 10.0
+# How often a request is sent again whose answer did not come. Requests have ids, so that this is safe.
+_TRIES = 4
+
+
+class Error(Exception):
+    """A daemon refused a request, or none could be reached."""
+
+    def __init__(self, message: str, error: str = "unreachable", status: int = 0) -> None:
+        super().__init__(message)
+        self.error = error
+        self.status = status
+
+
+class Busy(Error):
+    """The lock was not free in time."""
+
+
+class Lost(Error):
+    """The lock was lost while it was held."""
+
+
+@dataclass(frozen=True)
+class _Endpoint:
+    secure: bool
+    host: str
+    port: int
+
+
+class Client:
+    """A daemon, or several of one cluster: the next one is asked if one cannot be reached."""
+
+    def __init__(
+        self,
+        url: Union[str, Sequence[str]] = "http://127.0.0.1:7422",
+        *,
+        token: Optional[str] = None,
+        owner: Optional[str] = None,
+        context: Optional[ssl.SSLContext] = None,
+    ) -> None:
+        urls = [url] if isinstance(url, str) else list(url)
+        if not urls:
+            raise ValueError("no url was given")
+        self._endpoints = [_endpoint(one) for one in urls]
+        self._token = token
+        self._owner = owner or f"{socket.gethostname()} (python)"
+        self._context = context
+
+    def lock(self, name: str, **options: Any) -> Lock:
+        """The lock, for one holder at a time. See `Lock` for the options."""
+        return Lock(self, name, {"mode": "exclusive"}, **options)
+
+    def shared(self, name: str, **options: Any) -> Lock:
+        """The lock, together with others who share it."""
+        return Lock(self, name, {"mode": "shared"}, **options)
+
+    def permit(self, name: str, permits: int, **options: Any) -> Lock:
+        """One of so many permits."""
+        return Lock(self, name, {"mode": "permit", "permits": permits}, **options)
+
+    def try_lock(self, name: str, **options: Any) -> Optional[Hold]:
+        """Takes the lock if it is free."""
+        return self.lock(name, wait=0, **options).try_acquire()
+
+    def locks(self, prefix: str = "") -> List[Dict[str, Any]]:
+        """Every lock that somebody holds or waits for."""
+        return self._ask("GET", "/v1/locks?" + urllib.parse.urlencode({"prefix": prefix}))
+
+    def describe(self, name: str) -> Dict[str, Any]:
+        """Who holds a lock, and who waits for it."""
+        return self._ask("GET", _path(name))
+
+    def why(self, name: str) -> Dict[str, Any]:
+        """For whom the first one in line waits, and for whom they wait in turn."""
+        return self._ask("GET", _path(name, "why"))
+
+    def force_release(self, name: str) -> List[str]:
+        """Takes the lock away from its holders, who hear of it."""
+        return self._ask("POST", _path(name, "force-release"), {})["released"]
+
+    def members(self) -> List[Dict[str, Any]]:
+        """The members of the cluster."""
+        return self._ask("GET", "/v1/members")
+
+    def status(self) -> Dict[str, Any]:
+        """How the daemon stands."""
+        return self._ask("GET", "/v1/status")
+
+    def watch(self, prefix: str = "") -> Iterator[Dict[str, Any]]:
+        """The state of each lock with that prefix, and again whenever it changes."""
+        path = "/v1/watch?" + urllib.parse.urlencode({"prefix": prefix})
+        # The daemon says something at least every 15 seconds.
+        connection = self._connect(self._endpoints[0], 60.0)
+        try:
+            connection.request("GET", path, headers=self._headers())
+            response = connection.getresponse()
+            if response.status != 200:
+                raise _error(response.status, response.read())
+            for line in response:
+                if line.startswith(b"data: "):
+                    yield json.loads(line[len(b"data: ") :])
+        finally:
+            connection.close()
+
+    def _connect(self, to: _Endpoint, timeout: float) -> http.client.HTTPConnection:
+        if to.secure:
+            return http.client.HTTPSConnection(to.host, to.port, timeout=timeout, context=self._context)
+        return http.client.HTTPConnection(to.host, to.port, timeout=timeout)
+
+    def _headers(self) -> Dict[str, str]:
+        headers = {"accept": "application/json"}
+        if self._token is not None:
+            headers["authorization"] = f"Bearer {self._token}"
+        return headers
+
+    def _ask(
+        self, method: str, path: str, body: Any = None, wait: float = 0.0, tries: int = _TRIES, patience: float = _PATIENCE
+    ) -> Any:
+        """One request. Only those that may be repeated are sent here."""
+        headers, content = self._headers(), None
+        if body is not None:
+            headers["content-type"] = "application/json"
+            content = json.dumps(body)
+        failure: Optional[Exception] = None
+        for attempt in range(tries):
+            if attempt:
+                time.sleep(min(0.1 * 2**attempt, 2.0))
+            endpoint = self._endpoints[attempt % len(self._endpoints)]
+            connection = self._connect(endpoint, wait + patience)
+            try:
+                connection.request(method, path, body=content, headers=headers)
+                response = connection.getresponse()
+                text = response.read()
+            except (OSError, http.client.HTTPException) as error:
+                failure = error
+                continue
+            finally:
+                connection.close()
+            if response.status < 300:
+                return json.loads(text) if text else None
+            raise _error(response.status, text)
+        raise Error(f"no daemon can be reached: {failure}") from failure
+
+
+class Lock:
+    """A lock that can be had: a context manager.
+
+    wait      how long to wait for it, in seconds; None for as long as it takes
+    ttl       the hold ends so long after the last sign of life of this process, in seconds
+    purpose   what others are told that it is for
+    on_lost   called with the hold and the reason, in another thread, if it is lost
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        name: str,
+        how: Dict[str, Any],
+        *,
+        wait: Optional[float] = None,
+        ttl: float = 30.0,
+        purpose: str = "",
+        on_lost: Optional[Callable[[Hold, str], None]] = None,
+    ) -> None:
+        self._client = client
+        self._name = name
+        self._how = how
+        self._wait = wait
+        self._ttl = ttl
+        self._purpose = purpose
+        self._on_lost = on_lost
+        self._held: List[Hold] = []
+
+    def acquire(self) -> Hold:
+        """Waits for the lock; raises `Busy` if it was not free in time."""
+        until = None if self._wait is None else time.monotonic() + self._wait
+        while True:
+            left = _LONGEST_WAIT if until is None else min(max(until - time.monotonic(), 0.0), _LONGEST_WAIT)
+            wish = {
+                **self._how,
+                "wait_ms": int(left * 1000),
+                "ttl_ms": int(self._ttl * 1000),
+                "owner": self._client._owner,
+                "purpose": self._purpose,
+                "request": str(uuid.uuid4()),
+            }
+            asked = time.monotonic()
+            try:
+                answer = self._client._ask("POST", _path(self._name, "acquire"), wish, wait=left)
+            except Busy:
+                if until is not None and time.monotonic() >= until - 0.001:
+                    raise
+                continue
+            return Hold(self._client, answer, asked, self._on_lost)
+
+    def try_acquire(self) -> Optional[Hold]:
+        """The same; None if it was not free in time."""
+        try:
+            return self.acquire()
+        except Busy:
+            return None
+
+    def __enter__(self) -> Hold:
+        hold = self.acquire()
+        self._held.append(hold)
+        return hold
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        hold = self._held.pop()
+        held = hold.release()
+        # Whatever went wrong inside is told rather than this.
+        if not held and kind is None:
+            raise Lost(f"the lock `{hold.name}` was lost: {hold.reason or 'the session is over'}", "lost")
+
+
+class Hold:
+    """A hold on a lock, kept alive by a thread until it is released or lost."""
+
+    def __init__(
+        self,
+        client: Client,
+        answer: Dict[str, Any],
+        asked: float,
+        on_lost: Optional[Callable[[Hold, str], None]],
+    ) -> None:
+        self.name: str = answer["name"]
+        #: Above those of all earlier holders: pass it with every write to what the lock protects. 0 for a permit.
+        self.fence: int = answer["fence"]
+        #: Set when the hold is lost.
+        self.lost = threading.Event()
+        #: Why it was lost.
+        self.reason = ""
+        self._client = client
+        self._hold: str = answer["hold"]
+        self._session: str = answer["session"]
+        self._ttl: float = answer["ttl_ms"] / 1000
+        valid_for = answer["valid_for_ms"] / 1000
+        # Nobody knows when the answer was sent, only that it was not before the question.
+        self._valid_until = asked + valid_for
+        self._on_lost = on_lost
+        self._over = threading.Event()
+        if time.monotonic() > asked + valid_for / 2:
+            self._valid_until = time.monotonic() + valid_for
+            if not self._sign_of_life():
+                self._valid_until = asked
+        self._thread = threading.Thread(target=self._keep_alive, name=f"lock {self.name}", daemon=True)
+        self._thread.start()
+
+    @property
+    def valid(self) -> bool:
+        """Whether nobody else can have the lock now. A look, not a promise: only the fence protects the next step."""
+        return not self.lost.is_set() and not self._over.is_set() and time.monotonic() < self._valid_until
+
+    def release(self) -> bool:
+        """Gives the lock up; tells whether it was held until now. May be called again."""
+        if self._over.is_set():
+            return False
+        self._over.set()
+        self._thread.join()
+        if self.lost.is_set():
+            return False
+        answer = self._client._ask("POST", _path(self.name, "release"), {"hold": self._hold})
+        # A release whose answer got lost is told as released before: the hold was ours, unless its time has passed.
+        return bool(answer["released"]) or time.monotonic() < self._valid_until
+
+    def _keep_alive(self) -> None:
+        while not self.lost.is_set():
+            left = self._valid_until - time.monotonic()
+            if self._over.wait(max(min(left, self._ttl) / 4, 0.02)):
+                return
+            if not self._sign_of_life() and time.monotonic() >= self._valid_until:
+                self._lose("no sign of life was answered in time")
+
+    def _sign_of_life(self) -> bool:
+        """Whether it was answered."""
+        asked = time.monotonic()
+        path = f"/v1/sessions/{self._session}/keep-alive"
+        try:
+            # No answer is worth more than the time that is left.
+            patience = max(self._valid_until - asked, 0.1)
+            alive = self._client._ask("POST", path, tries=1, patience=patience)
+        except Error as error:
+            if error.status == 404:
+                self._lose(str(error))
+            return False
+        for lost in alive["lost"]:
+            if lost["hold"] == self._hold:
+                self._lose(lost["reason"])
+        self._valid_until = asked + alive.get("valid_for_ms", 0) / 1000
+        return True
+
+    def _lose(self, reason: str) -> None:
+        if self._over.is_set() or self.lost.is_set():
+            return
+        self.reason = reason
+        self.lost.set()
+        if self._on_lost is not None:
+            self._on_lost(self, reason)
+
+
+def _endpoint(url: str) -> _Endpoint:
+    parts = urllib.parse.urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(f"{url!r} is no address of a daemon: http://host:port or https://host:port is expected")
+    return _Endpoint(parts.scheme == "https", parts.hostname, parts.port or 7422)
+
+
+def _path(name: str, verb: str = "") -> str:
+    path = "/v1/locks/" + urllib.parse.quote(name, safe="")
+    return f"{path}/{verb}" if verb else path
+
+
+def _error(status: int, text: bytes) -> Error:
+    try:
+        told = json.loads(text)
+        word, message = str(told["error"]), str(told["message"])
+    except (ValueError, KeyError, TypeError):
+        word, message = "unknown", f"the daemon answers {status}: {text[:200]!r}"
+    kind = Busy if status == 409 and word == "busy" else Error
+    return kind(message, word, status)
