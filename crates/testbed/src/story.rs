@@ -89,6 +89,8 @@ pub struct Hold {
     pub fence: u64,
     /// Since when.
     pub entered_ns: u64,
+    /// When it was last said to be sure.
+    pub claimed_ns: u64,
     /// Until when nobody may have been inside who must not be.
     pub until_ns: u64,
     /// When it was lost, if it was.
@@ -161,11 +163,22 @@ impl Story {
         let Line { who, hold, lock, how, fence, at_ns, what } = line;
         let known = holds.get(&hold).map(|&at| &mut self.holds[at]);
         match (what, known) {
-            (What::Inside { until_ns }, Some(hold)) => hold.until_ns = hold.until_ns.max(until_ns),
+            (What::Inside { until_ns }, Some(hold)) => {
+                (hold.claimed_ns, hold.until_ns) = (at_ns, hold.until_ns.max(until_ns));
+            }
             (What::Inside { until_ns }, None) => {
                 *self.entries.entry(who.clone()).or_default() += 1;
                 holds.insert(hold, self.holds.len());
-                self.holds.push(Hold { who, lock, how, fence, entered_ns: at_ns, until_ns, lost_ns: None });
+                self.holds.push(Hold {
+                    who,
+                    lock,
+                    how,
+                    fence,
+                    entered_ns: at_ns,
+                    claimed_ns: at_ns,
+                    until_ns,
+                    lost_ns: None,
+                });
             }
             (What::Leaves, Some(hold)) => hold.until_ns = hold.until_ns.min(at_ns),
             (What::Lost, known) => {

@@ -149,6 +149,7 @@ pub fn the_judge_sees_forgeries(directory: &Path) {
         how,
         fence,
         entered_ns: 10,
+        claimed_ns: 10,
         until_ns: 20,
         lost_ns: None,
     };

@@ -143,7 +143,7 @@ impl Run {
         self.audit.kill(now_ns());
     }
 
-    /// A daemon leaves in order. Whoever gives back soon what it holds there loses nothing.
+    /// A daemon leaves in order. Whoever gives back in time what it holds there, or elsewhere, loses nothing.
     fn leave(&mut self, place: usize) {
         let (began, began_ns) = (Instant::now(), now_ns());
         self.cluster.daemons[place].signal(Signal::TERM);
@@ -157,11 +157,13 @@ impl Run {
         assert!(status.success(), "a daemon that was told to leave ended with {status}");
         println!("   it has left after {} ms", began.elapsed().as_millis());
         self.everybody_enters("while one has left");
-        // What nobody renews is lost by itself, if a client or a daemon gets no time to run; what is taken away is lost sooner.
-        let soon = (times().lease / 2).min(Duration::from_secs(LEAVE_PATIENCE_S)).as_nanos() as u64;
-        for hold in self.story.holds.iter().filter(|hold| hold.entered_ns > began_ns) {
-            let lost = hold.lost_ns.is_some_and(|lost_ns| lost_ns < hold.entered_ns + soon);
-            if lost && is_for_turns(&hold.lock) {
+        let kept_until_ns = began_ns + LEAVE_PATIENCE_S * 1_000_000_000;
+        for hold in &self.story.holds {
+            let lost = hold.lost_ns.filter(|lost_ns| (began_ns..kept_until_ns).contains(lost_ns));
+            // A client that got no time to run loses what it has by itself: that takes longer.
+            let soon =
+                lost.is_some_and(|lost_ns| lost_ns < hold.claimed_ns + times().lease.as_nanos() as u64 / 2);
+            if soon {
                 self.broken.push(format!("while a daemon left in order, {} lost `{}`", hold.who, hold.lock));
             }
         }
@@ -201,12 +203,18 @@ impl Run {
         let names: Vec<String> =
             clients.filter(|client| on(client.host)).map(|client| client.name.clone()).collect();
         let (before, began, began_ns) = (self.turns().clone(), Instant::now(), now_ns());
+        let mut last = Vec::new();
         loop {
             let waited_for = self.waited_for(&names, &before, began_ns);
             if waited_for.is_empty() {
-                println!("   {when}: all in after {} ms", began.elapsed().as_millis());
+                println!(
+                    "   {when}: all in after {} ms, last {}",
+                    began.elapsed().as_millis(),
+                    last.join(", ")
+                );
                 return;
             }
+            last.clone_from(&waited_for);
             self.nobody_ended();
             assert!(began.elapsed() < LONGEST_WAIT, "{when}, these do not get in: {waited_for:?}");
             std::thread::sleep(Duration::from_millis(20));

@@ -93,8 +93,8 @@ impl Etcd {
         Ok(self.connection.insert((grpc, granted.id)).clone())
     }
 
-    /// For how long the lease lives on, if it does.
-    async fn keep_alive(&self, grpc: &Grpc<Channel>, lease: i64) -> Result<Option<Duration>, String> {
+    /// Whether the lease lives.
+    async fn keep_alive(&self, grpc: &Grpc<Channel>, lease: i64) -> Result<bool, String> {
         let answer = async {
             let mut grpc = grpc.clone();
             grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
@@ -105,7 +105,7 @@ impl Etcd {
             answers.message().await
         };
         let alive = in_time(ANSWER, answer).await?.ok_or("no answer")?;
-        Ok((alive.ttl > 0).then(|| Duration::from_secs(alive.ttl.unsigned_abs())))
+        Ok(alive.ttl > 0)
     }
 
     async fn try_acquire(&mut self, lock: &str) -> Result<Held, String> {
@@ -116,8 +116,8 @@ impl Etcd {
             loop {
                 tokio::time::sleep(TTL / 4).await;
                 match self.keep_alive(&grpc, lease).await {
-                    Ok(Some(_)) => {}
-                    Ok(None) => return String::from("the lease is over"),
+                    Ok(true) => {}
+                    Ok(false) => return String::from("the lease is over"),
                     Err(why) => return why,
                 }
             }
@@ -153,15 +153,16 @@ impl Asks for Etcd {
         held.fence
     }
 
-    /// What the answer promises counts from when it was asked for.
+    /// A lease that lives was alive when it was asked for. Its time to live is no promise about what it holds: a daemon that dies
+    /// or is cut off takes its leases with it, when the lease of its member ends. Beyond that only the revision protects.
     async fn sure(&mut self, held: &Held) -> Sure {
         let sent_ns = now_ns();
         let Some((grpc, lease)) = self.connection.clone().filter(|&(_, lease)| lease == held.lease) else {
             return Sure::AsBefore;
         };
         match self.keep_alive(&grpc, lease).await {
-            Ok(Some(lives_for)) => Sure::UntilNs(sent_ns + lives_for.as_nanos() as u64),
-            Ok(None) => Sure::Lost,
+            Ok(true) => Sure::UntilNs(sent_ns),
+            Ok(false) => Sure::Lost,
             Err(_) => {
                 self.move_on();
                 Sure::AsBefore

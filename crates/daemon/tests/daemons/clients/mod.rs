@@ -135,7 +135,7 @@ impl Told<'_> {
         let at_ns = now_ns();
         let sure = asks.sure(held).await;
         if let Sure::UntilNs(until_ns) = sure
-            && until_ns > at_ns
+            && until_ns >= at_ns
         {
             self.until_ns = until_ns;
             self.tell(at_ns, What::Inside { until_ns });
