@@ -94,27 +94,33 @@ class Client:
 
     def locks(self, prefix: str = "") -> List[Dict[str, Any]]:
         """Every lock that somebody holds or waits for."""
-        return self._ask("GET", "/v1/locks?" + urllib.parse.urlencode({"prefix": prefix}))
+        locks: List[Dict[str, Any]] = self._ask("GET", "/v1/locks?" + urllib.parse.urlencode({"prefix": prefix}))
+        return locks
 
     def describe(self, name: str) -> Dict[str, Any]:
         """Who holds a lock, and who waits for it."""
-        return self._ask("GET", _path(name))
+        lock: Dict[str, Any] = self._ask("GET", _path(name))
+        return lock
 
     def why(self, name: str) -> Dict[str, Any]:
         """For whom the first one in line waits, and for whom they wait in turn."""
-        return self._ask("GET", _path(name, "why"))
+        why: Dict[str, Any] = self._ask("GET", _path(name, "why"))
+        return why
 
     def force_release(self, name: str) -> List[str]:
         """Takes the lock away from its holders, who hear of it."""
-        return self._ask("POST", _path(name, "force-release"), {})["released"]
+        released: List[str] = self._ask("POST", _path(name, "force-release"), {})["released"]
+        return released
 
     def members(self) -> List[Dict[str, Any]]:
         """The members of the cluster."""
-        return self._ask("GET", "/v1/members")
+        members: List[Dict[str, Any]] = self._ask("GET", "/v1/members")
+        return members
 
     def status(self) -> Dict[str, Any]:
         """How the daemon stands."""
-        return self._ask("GET", "/v1/status")
+        status: Dict[str, Any] = self._ask("GET", "/v1/status")
+        return status
 
     def watch(self, prefix: str = "") -> Iterator[Dict[str, Any]]:
         """The state of each lock with that prefix, and again whenever it changes."""

@@ -322,8 +322,8 @@ key = "member-2.key"
             (with("member = 2", "member = 4"), ["line 2", "join"]),
             (with("member = 2", "member = \"b\""), ["line 2", "invalid type"]),
             (with("data =", "date ="), ["line 3", "unknown field `date`"]),
-            (with("data", "times = \"fast\"\ndata"), ["line 3", "tuned"]),
-            (with("data", "algorithm = \"lampert\"\ndata"), ["line 3", "lockkeeper algorithms"]),
+            (with("data =", "times = \"fast\"\ndata ="), ["line 3", "tuned"]),
+            (with("data =", "algorithm = \"lampert\"\ndata ="), ["line 3", "lockkeeper algorithms"]),
             (
                 with("[client_tls]\ncertificate = \"member-2.pem\"\nkey = \"member-2.key\"\n", ""),
                 ["without TLS", "insecure_no_tls"],

@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, SystemTime};
-use tokio::sync::{Notify, Semaphore, oneshot};
+use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
 
 /// How often files are looked at for changes, and clients that are gone are forgotten.
@@ -53,9 +53,9 @@ impl Daemon {
         };
         let tls = config.client_tls.as_ref().map(Certificates::read).transpose()?;
         let member = Member::start(config.member.clone()).await.map_err(|error| error.to_string())?;
-        let shared =
-            Arc::new(Shared { member, access, audit, limits: config.limits.clone(), leave: Notify::new() });
-        let clients = Arc::new(Clients::new(shared.clone()));
+        let shared = Arc::new(Shared::new(member, access, audit, config.limits.clone()));
+        let front = Front::new(shared.clone());
+        let clients = Arc::new(Clients::new(front.clone()));
         let room = Arc::new(Semaphore::new(config.limits.connections));
         let mut tasks = JoinSet::new();
         let mut addresses = Addresses { members: shared.member.address(), clients: None, http: None };
@@ -72,7 +72,7 @@ impl Daemon {
             Some(address) => {
                 let listener = Listener::tcp(address, tls.as_ref().map(|tls| tls.http.clone())).await?;
                 addresses.http = listener.address();
-                Some(Http::start(listener, Front::new(shared.clone()), room))
+                Some(Http::start(listener, front, room))
             }
         };
         tasks.spawn(look_around(shared.clone(), clients.clone(), tls));

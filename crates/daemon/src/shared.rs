@@ -4,7 +4,7 @@ use crate::access::{Access, Denied, Permission, Principal};
 use crate::audit::{Audit, Entry};
 use crate::limits::Limits;
 use lockkeeper_cluster::{Acquisition, Member, Result};
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 /// What every way of asking needs.
 pub struct Shared {
@@ -21,6 +21,11 @@ pub struct Shared {
 }
 
 impl Shared {
+    /// A member, and who may do what by way of it.
+    pub fn new(member: Member, access: Access, audit: Audit, limits: Limits) -> Self {
+        Self { member, access, audit, limits, leave: Notify::new() }
+    }
+
     /// Whether somebody may do this to that lock. A refusal is logged.
     pub fn check(
         &self,
@@ -45,11 +50,6 @@ impl Shared {
             self.audit.write(&Entry { why, ..Entry::new("refuse", by, "") });
         }
         who
-    }
-
-    /// Changes whenever somebody may have entered, left, or begun to wait.
-    pub fn changes(&self) -> watch::Receiver<u64> {
-        self.member.tables()
     }
 
     /// Takes a lock away from all who hold it, or from one of them. Says from how many.

@@ -59,7 +59,8 @@ fn the_gate_conforms_with_permits_and_over_every_family() {
     for permits in [1, 2, 3] {
         conformance_with::<SharedByToken>(&gate::Options { permits: Some(permits), inner: () });
     }
-    lockkeeper_lab::conformance::<Gate<Centralized>>();
+    let inner = centralized::Options { coordinator: None, denied: true };
+    conformance_with::<Gate<Centralized>>(&gate::Options { permits: None, inner });
     lockkeeper_lab::conformance::<Gate<RicartAgrawala>>();
     lockkeeper_lab::conformance::<Gate<Maekawa>>();
 }

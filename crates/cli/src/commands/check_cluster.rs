@@ -30,6 +30,9 @@ pub struct ClusterFlags {
     /// How often a client asks for the lock.
     #[arg(long, value_name = "N", default_value_t = 1, requires = "cluster", help_heading = "Clusters")]
     wishes: u8,
+    /// The clients of so many members want to share the lock rather than to have it alone.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=9), requires = "cluster", help_heading = "Clusters")]
+    readers: u32,
     /// How many views are decided, after the first.
     #[arg(long, value_name = "N", default_value_t = 1, requires = "cluster", help_heading = "Clusters")]
     views: u8,
@@ -81,6 +84,7 @@ impl ClusterFlags {
             sleeps: self.sleeps,
             elections: self.leader_changes,
             wishes: self.wishes,
+            readers: (1 << self.readers) - 1,
             views: self.views,
             largest_clock: None,
             late_leases: self.late_leases,

@@ -129,7 +129,7 @@ impl<P: MutualExclusion> Gate<P> {
                 shared.claim = claim;
             }
         }
-        gate.settle(below, out);
+        gate.settle(&mut below, out);
         gate
     }
 
@@ -175,18 +175,18 @@ impl<P: MutualExclusion> Gate<P> {
     fn below(&mut self, out: &mut Out<Self>, act: impl FnOnce(&mut P, &mut Out<P>)) {
         let mut below = out.inner();
         act(&mut self.inner, &mut below);
-        self.settle(below, out);
+        self.settle(&mut below, out);
     }
 
-    fn settle(&mut self, mut below: Out<P>, out: &mut Out<Self>) {
+    fn settle(&mut self, below: &mut Out<P>, out: &mut Out<Self>) {
         while let Some(message) = below.local.pop_front() {
-            self.inner.message(out.me(), message, &mut below);
+            self.inner.message(out.me(), message, below);
         }
-        for (to, message) in below.sends {
+        for (to, message) in below.sends.drain(..) {
             self.say(to, Words::Inner(message), out);
         }
-        out.timers.extend(below.timers);
-        out.rules.extend(below.rules.into_iter().map(Rule::inner));
+        out.timers.append(&mut below.timers);
+        out.rules.extend(below.rules.drain(..).map(Rule::inner));
         out.skipped_fences += below.skipped_fences;
         out.fence_floor = out.fence_floor.max(below.fence_floor);
         if !below.outputs.is_empty() {

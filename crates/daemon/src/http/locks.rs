@@ -198,23 +198,27 @@ pub(super) async fn acquire(
     State(front): State<Arc<Front>>,
     caller: Caller,
     Name(name): Name,
-    Body(mut wish): Body<Acquire>,
-) -> Result<impl IntoResponse, Problem> {
+    Body(wish): Body<Acquire>,
+) -> impl IntoResponse {
+    let trace = AppendHeaders([("traceparent", caller.trace.parent())]);
+    let held = hold_for(&front, &caller, name, wish).await;
+    (trace, held.map(|hold| Json(Held::from(hold))))
+}
+
+async fn hold_for(front: &Front, caller: &Caller, name: String, mut wish: Acquire) -> Result<Hold, Problem> {
     caller.may(Permission::Acquire, &name)?;
     let wanted = wish.wanted(name, caller.trace.id())?;
-    let hold = match wish.session {
+    match wish.session {
         Some(_) if wish.ttl_ms.is_some() || wish.owner.is_some() => {
-            return Err(Problem::unacceptable(
-                "a session has a `ttl_ms` and an `owner` already: leave them out",
-            ));
+            let message = "a session has a `ttl_ms` and an `owner` already: leave them out";
+            Err(Problem::unacceptable(message))
         }
-        Some(id) => front.leases.acquire(&caller.asker, session(&id)?, wanted).await?,
+        Some(id) => Ok(front.leases.acquire(&caller.asker, session(&id)?, wanted).await?),
         None => {
-            let terms = terms(&caller, wish.ttl_ms, wish.owner)?;
-            front.leases.acquire_alone(&caller.asker, terms, wanted).await?
+            let terms = terms(caller, wish.ttl_ms, wish.owner)?;
+            Ok(front.leases.acquire_alone(&caller.asker, terms, wanted).await?)
         }
-    };
-    Ok((AppendHeaders([("traceparent", caller.trace.parent())]), Json(Held::from(hold))))
+    }
 }
 
 fn hold(text: &str) -> Result<(LeaseId, u64), Problem> {

@@ -3,6 +3,7 @@
 use super::NATIVE;
 use super::clients::Client;
 use crate::access::Permission;
+use crate::front::Front;
 use crate::listing;
 use crate::shared::Shared;
 use lockkeeper_cluster::MemberId;
@@ -25,7 +26,7 @@ impl Answers {
     }
 
     /// Answers a question, in time.
-    pub fn begin(&mut self, shared: Arc<Shared>, client: Arc<Client>, number: u64, ask: Ask) {
+    pub fn begin(&mut self, front: Arc<Front>, client: Arc<Client>, number: u64, ask: Ask) {
         while self.tasks.try_join_next().is_some() {}
         if self.tasks.len() >= MOST_AT_ONCE {
             let why = format!("at most {MOST_AT_ONCE} questions are answered at a time");
@@ -34,20 +35,21 @@ impl Answers {
         if let Ask::Watch = ask {
             client.tell(FromDaemon::Answer(number, Answer::Done));
             if !std::mem::replace(&mut self.watches, true) {
-                self.tasks.spawn(watch(shared, client));
+                self.tasks.spawn(watch(front, client));
             }
             return;
         }
         self.tasks.spawn(async move {
-            let answer = answer(&shared, &client, ask).await.unwrap_or_else(Answer::Refused);
+            let answer = answer(&front.shared, &client, ask).await.unwrap_or_else(Answer::Refused);
             client.tell(FromDaemon::Answer(number, answer));
         });
     }
 }
 
-async fn watch(shared: Arc<Shared>, client: Arc<Client>) {
-    let mut changes = shared.changes();
-    while changes.changed().await.is_ok() {
+/// Tells of changes at any member.
+async fn watch(front: Arc<Front>, client: Arc<Client>) {
+    let mut watch = front.leases.watch("");
+    while watch.changed().await {
         client.tell(FromDaemon::Changed);
     }
 }

@@ -6,12 +6,14 @@
 use super::NATIVE;
 use crate::access::{Permission, Principal};
 use crate::audit::Entry;
+use crate::front::Front;
+use crate::metrics::Counted;
 use crate::shared::Shared;
-use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
+use governor::DefaultDirectRateLimiter;
 use lockkeeper_cluster::{Hears, SessionId, ToClient, ToMember};
 use lockkeeper_member::{Acquisition, Ended, Wish};
 use lockkeeper_wire::{FromDaemon, How, Refusal};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -34,13 +36,13 @@ struct State {
     /// Lagging behind in its reading by more than the limit.
     overrun: bool,
     unread: Vec<FromDaemon>,
-    sessions: BTreeSet<u64>,
+    sessions: BTreeMap<u64, Counted>,
     open: BTreeMap<(u64, u64), Open>,
 }
 
 /// One client.
 pub(crate) struct Client {
-    shared: Arc<Shared>,
+    front: Arc<Front>,
     principal: Principal,
     rate: DefaultDirectRateLimiter,
     sessions: Arc<AtomicUsize>,
@@ -81,7 +83,7 @@ impl Client {
             return;
         }
         const BYTES: usize = size_of::<FromDaemon>();
-        if state.unread.len() * BYTES > self.shared.limits.unread_bytes {
+        if state.unread.len() * BYTES > self.front.shared.limits.unread_bytes {
             state.overrun = true;
             state.unread = Vec::new();
         } else {
@@ -93,8 +95,9 @@ impl Client {
     /// The client says something to the member. What it may not say, the member does not hear.
     pub fn say(&self, session: SessionId, said: ToMember) {
         match self.admit(session, &said) {
-            Ok(()) => self.shared.member.say(session, said),
+            Ok(()) => self.front.shared.member.say(session, said),
             Err(why) => {
+                self.front.metrics.refuse("request");
                 // Acquisitions are counted from 1: 0 is the session itself.
                 let number = if let ToMember::Acquire { number, .. } = said { number } else { 0 };
                 self.lock().open.remove(&(session.number, number));
@@ -110,7 +113,7 @@ impl Client {
             }
             ToMember::Acquire { number, wish, .. } => {
                 self.admit_wish(session, *number, wish).map_err(Refusal::Because)?;
-                match self.shared.member.claimed(&wish.lock.name).map(How::from) {
+                match self.front.shared.member.claimed(&wish.lock.name).map(How::from) {
                     Some(how) if !how.goes_with(wish.claim.into()) => Err(Refusal::InUseAs(how)),
                     _ => Ok(()),
                 }
@@ -125,9 +128,9 @@ impl Client {
 
     fn admit_wish(&self, session: SessionId, number: u64, wish: &Wish) -> Result<(), String> {
         let name = &wish.lock.name;
-        let allowed = self.shared.check(NATIVE, &self.principal, Permission::Acquire, name);
+        let allowed = self.front.shared.check(NATIVE, &self.principal, Permission::Acquire, name);
         allowed.map_err(|denied| denied.to_string())?;
-        let limits = &self.shared.limits;
+        let limits = &self.front.shared.limits;
         let rate = limits.requests_per_second;
         self.rate.check().map_err(|_| format!("more than {rate} requests in a second"))?;
         let mut state = self.lock();
@@ -142,20 +145,20 @@ impl Client {
 
     fn admit_session(&self, session: SessionId, first: bool) -> Result<(), String> {
         let mut state = self.lock();
-        if !first || state.sessions.contains(&session.number) {
+        if !first || state.sessions.contains_key(&session.number) {
             return Ok(());
         }
-        let most = self.shared.limits.sessions;
+        let most = self.front.shared.limits.sessions;
         if self.sessions.fetch_add(1, Ordering::Relaxed) >= most {
             self.sessions.fetch_sub(1, Ordering::Relaxed);
             return Err(format!("this daemon serves at most {most} sessions"));
         }
-        state.sessions.insert(session.number);
+        state.sessions.insert(session.number, self.front.metrics.session());
         Ok(())
     }
 
     fn end_session(&self, state: &mut State, session: SessionId, what: &'static str, why: &str) {
-        if state.sessions.remove(&session.number) {
+        if state.sessions.remove(&session.number).is_some() {
             self.sessions.fetch_sub(1, Ordering::Relaxed);
         }
         let mut rest = state.open.split_off(&(session.number, 0));
@@ -177,10 +180,10 @@ impl Client {
         fence: Option<u64>,
         why: &str,
     ) {
-        if self.shared.audit.is_kept() {
+        if self.front.shared.audit.is_kept() {
             let acquisition = Some(Acquisition { session, number }.to_string());
             let entry = Entry::new(what, NATIVE, self.principal.name());
-            self.shared.audit.write(&Entry { lock, acquisition, fence, why, ..entry });
+            self.front.shared.audit.write(&Entry { lock, acquisition, fence, why, ..entry });
         }
     }
 
@@ -192,15 +195,17 @@ impl Client {
                     && !std::mem::replace(&mut open.held, true)
                 {
                     let asked = std::mem::replace(&mut open.since, Instant::now());
-                    self.shared.member.entered(asked.elapsed());
                     let name = open.name.clone();
+                    self.front.shared.member.entered(asked.elapsed());
+                    self.front.metrics.waited(&name, asked.elapsed());
                     self.log("grant", session, *number, &name, fence.map(|fence| fence.number()), "");
                 }
             }
             ToClient::Ended { number, how } => {
                 let Some(open) = state.open.remove(&(session.number, *number)) else { return };
                 if open.held {
-                    self.shared.member.left(open.since.elapsed());
+                    self.front.shared.member.left(open.since.elapsed());
+                    self.front.metrics.held(&open.name, open.since.elapsed());
                 }
                 match how {
                     Ended::Revoked if open.held => {
@@ -232,20 +237,24 @@ impl Hears for Client {
 
 /// All clients of a daemon.
 pub struct Clients {
-    shared: Arc<Shared>,
+    front: Arc<Front>,
     sessions: Arc<AtomicUsize>,
     clients: Mutex<HashMap<u64, Arc<Client>>>,
 }
 
 impl Clients {
     /// Nobody yet.
-    pub fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, sessions: Arc::default(), clients: Mutex::default() }
+    pub fn new(front: Arc<Front>) -> Self {
+        Self { front, sessions: Arc::default(), clients: Mutex::default() }
     }
 
     /// What every way of asking needs.
     pub fn shared(&self) -> &Arc<Shared> {
-        &self.shared
+        &self.front.shared
+    }
+
+    pub(crate) fn front(&self) -> &Arc<Front> {
+        &self.front
     }
 
     /// How many sessions there are.
@@ -262,16 +271,15 @@ impl Clients {
             }
             Some(client) => client.clone(),
             None => {
-                let quota = Quota::per_second(self.shared.limits.requests_per_second);
                 let client = Arc::new(Client {
-                    shared: self.shared.clone(),
+                    front: self.front.clone(),
                     principal,
-                    rate: RateLimiter::direct(quota),
+                    rate: self.front.new_rate(),
                     sessions: self.sessions.clone(),
                     state: Mutex::default(),
                     wake: Notify::new(),
                 });
-                if !self.shared.member.attach(number, client.clone()) {
+                if !self.front.shared.member.attach(number, client.clone()) {
                     return Err(String::from(
                         "a client of the daemon itself has this number; choose another one",
                     ));
@@ -299,11 +307,11 @@ impl Clients {
         }
         (state.connected, state.gone_at) = (false, Some(Instant::now()));
         state.unread = Vec::new();
-        let idle = if state.open.is_empty() { std::mem::take(&mut state.sessions) } else { BTreeSet::new() };
+        let idle = if state.open.is_empty() { std::mem::take(&mut state.sessions) } else { BTreeMap::new() };
         drop(state);
-        for session in idle {
+        for session in idle.into_keys() {
             self.sessions.fetch_sub(1, Ordering::Relaxed);
-            self.shared.member.say(SessionId { client: number, number: session }, ToMember::Close);
+            self.front.shared.member.say(SessionId { client: number, number: session }, ToMember::Close);
         }
     }
 
@@ -314,14 +322,14 @@ impl Clients {
             let mut state = client.lock();
             let gone = state.gone_at.is_some_and(|at| at.elapsed() >= after);
             if gone {
-                let over: Vec<u64> = state.sessions.iter().copied().collect();
+                let over: Vec<u64> = state.sessions.keys().copied().collect();
                 for session in over {
                     let session = SessionId { client: *number, number: session };
                     client.end_session(&mut state, session, "lost", "the client fell silent");
                 }
                 drop(state);
                 let hears: Arc<dyn Hears> = client.clone();
-                self.shared.member.detach(*number, &hears);
+                self.front.shared.member.detach(*number, &hears);
             }
             !gone
         });

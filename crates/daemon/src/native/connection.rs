@@ -139,7 +139,7 @@ impl Connection {
         match said {
             ToDaemon::Say(session, said) => self.client.say(session, said),
             ToDaemon::Ask(number, ask) => {
-                self.answers.begin(self.clients.shared().clone(), self.client.clone(), number, ask);
+                self.answers.begin(self.clients.front().clone(), self.client.clone(), number, ask);
             }
         }
     }

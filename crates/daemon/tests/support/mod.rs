@@ -33,15 +33,10 @@ pub async fn until<F: Future<Output = bool>>(what: &str, mut is: impl FnMut() ->
 }
 
 /// How daemons are started.
+#[derive(Default)]
 pub struct Plan {
     pub limits: Limits,
     pub tokens: Option<&'static str>,
-}
-
-impl Default for Plan {
-    fn default() -> Self {
-        Self { limits: Limits::default(), tokens: None }
-    }
 }
 
 pub struct Daemons {

@@ -34,7 +34,12 @@ fn throughput_is_the_inverse_of_delay_and_section() {
             spec.entries = 60;
             spec.cs = Some(Delay::parse(cs).unwrap());
             let report = simulate(&spec, 1, 1, &Progress::default()).unwrap();
-            assert_equal(report.throughput, report.throughput_bound.unwrap(), entry.about.slug);
+            // What the gate waits for depends on who has shared before.
+            let Some(bound) = report.throughput_bound else {
+                assert_eq!(entry.about.slug, "gate");
+                continue;
+            };
+            assert_equal(report.throughput, bound, entry.about.slug);
         }
     }
 }

@@ -1,0 +1,233 @@
+//! A crowd at one daemon: what a session and a waiter cost in memory, whom a handoff wakes, and how long it takes to serve everybody
+//! who comes back at once after the daemon was killed.
+//!
+//! ```sh
+//! cargo bench -p lockkeeper-daemon --bench crowd            # 10,000 clients
+//! cargo bench -p lockkeeper-daemon --bench crowd -- 1000    # fewer
+//! ```
+//!
+//! The daemon is a process of its own; the clients are connections of this one, each with a session that is kept alive.
+
+use lockkeeper_daemon::{Config, Daemon};
+use lockkeeper_member::{LockName, SessionId, ToClient, ToMember, Wish};
+use lockkeeper_wire::{Frames, FromDaemon, Greeting, Hello, ToDaemon};
+use rustix::process::{Resource, getrlimit, setrlimit};
+use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::sync::{Notify, Semaphore, watch};
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).filter(|word| !word.starts_with("--")).collect();
+    if let [role, data, port] = &arguments[..]
+        && role == "daemon"
+    {
+        return serve(Path::new(data), port.parse().unwrap());
+    }
+    let clients = arguments.first().map_or(10_000, |count| count.parse().expect("a number of clients"));
+    more_files();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(measure(clients));
+}
+
+/// A connection is an open file, here and there.
+fn more_files() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    setrlimit(Resource::Nofile, limit).expect("up to the hard limit");
+}
+
+fn serve(data: &Path, port: u16) {
+    more_files();
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let mut config = Config { clients: Some(at(port)), http: None, ..Config::alone(data) };
+        config.member.listen = at(0);
+        // Thousands of clients share two cores with the daemon: time enough for all of them to be heard.
+        config.member.times = config.member.times.times(10);
+        let daemon = Daemon::start(config).await.unwrap();
+        daemon.member().ready().await.unwrap();
+        println!("{}", daemon.addresses().clients.unwrap());
+        daemon.ends().await;
+    });
+}
+
+/// The daemon's process.
+struct Server {
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Server {
+    fn start(data: &Path, port: u16) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        command.args(["daemon", data.to_str().unwrap(), &port.to_string()]).stdout(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        Self { child, address: line.trim().parse().expect("the daemon says where it is") }
+    }
+
+    /// What it takes of the machine's memory, in bytes.
+    fn memory(&self) -> f64 {
+        let pages = std::fs::read_to_string(format!("/proc/{}/statm", self.child.id())).unwrap();
+        pages.split(' ').nth(1).unwrap().parse::<f64>().unwrap() * 4096.0
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What all clients have in common.
+struct Crowd {
+    alive: AtomicU64,
+    granted: AtomicU64,
+    told: AtomicU64,
+    ask: watch::Sender<()>,
+    release: Notify,
+    leave: AtomicU64,
+}
+
+impl Crowd {
+    fn new() -> Arc<Self> {
+        let zero = || AtomicU64::new(0);
+        let (ask, release) = (watch::Sender::new(()), Notify::new());
+        Arc::new(Self { alive: zero(), granted: zero(), told: zero(), ask, release, leave: zero() })
+    }
+}
+
+async fn until(condition: impl Fn() -> bool) {
+    while !condition() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+async fn measure(count: u64) {
+    let data = tempfile::tempdir().unwrap();
+    let server = Server::start(data.path(), 0);
+    let (address, empty) = (server.address, server.memory());
+    let began = Instant::now();
+    let crowd = gather(address, count).await;
+    let with_sessions = server.memory();
+    println!("{count} clients connected, each with a session, in {:.1} s", began.elapsed().as_secs_f64());
+    println!("  {:.0} bytes of the daemon's memory for each", (with_sessions - empty) / count as f64);
+
+    crowd.ask.send_replace(());
+    until(|| crowd.granted.load(Ordering::Relaxed) == 1).await;
+    // Everybody has asked once a further keep-alive of everybody was answered: one connection's words stay in order.
+    let alive = crowd.alive.load(Ordering::Relaxed);
+    until(|| crowd.alive.load(Ordering::Relaxed) >= alive + 2 * count).await;
+    let with_waiters = server.memory();
+    println!("one holds a lock, {} wait for it", count - 1);
+    println!(
+        "  {:.0} bytes of the daemon's memory for each waiter",
+        (with_waiters - with_sessions) / count as f64
+    );
+
+    let told = crowd.told.load(Ordering::Relaxed);
+    let mut handoffs = Vec::new();
+    for entry in 2..=101 {
+        let began = Instant::now();
+        crowd.release.notify_one();
+        until(|| crowd.granted.load(Ordering::Relaxed) == entry).await;
+        handoffs.push(began.elapsed());
+    }
+    handoffs.sort();
+    // Each handoff tells the one who left and the one who enters.
+    let woken = crowd.told.load(Ordering::Relaxed) - told;
+    println!(
+        "100 handoffs: {woken} clients were told something, the one who left and the one who entered each time"
+    );
+    println!(
+        "  {:.1} ms for each, in the median (with {count} clients kept alive meanwhile)",
+        handoffs[50].as_secs_f64() * 1e3
+    );
+    assert!(woken <= 200, "a handoff wakes one waiter");
+
+    crowd.leave.store(1, Ordering::Relaxed);
+    drop(server);
+    let server = Server::start(data.path(), address.port());
+    let began = Instant::now();
+    let again = gather(server.address, count).await;
+    println!("the daemon was killed, started again, and {count} clients came back at once");
+    println!("  all of them have a session again after {:.1} s", began.elapsed().as_secs_f64());
+    again.leave.store(1, Ordering::Relaxed);
+}
+
+/// So many clients, once each of them has a session.
+async fn gather(address: SocketAddr, count: u64) -> Arc<Crowd> {
+    let (crowd, dialling) = (Crowd::new(), Arc::new(Semaphore::new(512)));
+    for number in 1..=count {
+        tokio::spawn(client(address, number, crowd.clone(), dialling.clone()));
+    }
+    until(|| crowd.alive.load(Ordering::Relaxed) >= count).await;
+    crowd
+}
+
+async fn client(address: SocketAddr, number: u64, crowd: Arc<Crowd>, dialling: Arc<Semaphore>) {
+    let permit = dialling.acquire().await.unwrap();
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let mut bytes = lockkeeper_wire::opening().to_vec();
+    lockkeeper_wire::encode(&Hello { client: number, token: None, for_locks: true }, &mut bytes);
+    stream.write_all(&bytes).await.unwrap();
+    let mut frames = Frames::new(1 << 20);
+    stream.read_exact(&mut [0; 6]).await.unwrap();
+    while frames.take::<Greeting>().unwrap().is_none() {
+        assert_ne!(stream.read_buf(&mut frames.arrived).await.unwrap(), 0);
+    }
+    drop(permit);
+    let session = SessionId { client: number, number: 1 };
+    let mut asked = crowd.ask.subscribe();
+    let mut keep_alive = tokio::time::interval(Duration::from_secs(3));
+    let (mut first, mut held) = (true, false);
+    loop {
+        let said = tokio::select! {
+            _ = keep_alive.tick() => ToMember::KeepAlive { sent_ns: 1, first: std::mem::take(&mut first), settled: 1 },
+            Ok(()) = asked.changed() => {
+                ToMember::Acquire { number: 1, settled: 1, wish: Wish::of(LockName::new("crowded")) }
+            }
+            () = crowd.release.notified(), if held => {
+                held = false;
+                ToMember::Release { number: 1 }
+            }
+            read = stream.read_buf(&mut frames.arrived) => {
+                if !matches!(read, Ok(1..)) || crowd.leave.load(Ordering::Relaxed) == 1 {
+                    return;
+                }
+                while let Some(said) = frames.take::<FromDaemon>().unwrap() {
+                    match said {
+                        FromDaemon::Hear(_, ToClient::Alive { .. }) => {
+                            crowd.alive.fetch_add(1, Ordering::Relaxed);
+                        }
+                        FromDaemon::Hear(_, ToClient::Granted { .. }) => {
+                            held = true;
+                            crowd.told.fetch_add(1, Ordering::Relaxed);
+                            crowd.granted.fetch_add(1, Ordering::Relaxed);
+                        }
+                        FromDaemon::Hear(_, ToClient::Ended { .. }) => {
+                            crowd.told.fetch_add(1, Ordering::Relaxed);
+                        }
+                        other => panic!("{other:?}"),
+                    }
+                }
+                continue;
+            }
+        };
+        let mut bytes = Vec::new();
+        lockkeeper_wire::encode(&ToDaemon::Say(session, said), &mut bytes);
+        if stream.write_all(&bytes).await.is_err() {
+            return;
+        }
+    }
+}
