@@ -2,6 +2,8 @@
 //!
 //! That takes long, so it is done once: unit tests know no algorithm by name. Whatever runs one is tested from `tests/`.
 
+pub(crate) use all::{visit, visit_election, visit_variant};
+
 #[cfg(not(test))]
 mod all {
     pub(crate) use crate::mutants::visit as visit_variant;
@@ -25,5 +27,3 @@ mod all {
         None
     }
 }
-
-pub(crate) use all::{visit, visit_election, visit_variant};

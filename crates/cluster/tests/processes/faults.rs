@@ -1,7 +1,8 @@
 //! What happens to the cluster, and what must be true after it.
 
-use crate::hosts::{Hosts, PORT, address};
-use crate::story::{self, Story};
+use lockkeeper_testbed::hosts::{Hosts, PORT, address};
+use lockkeeper_testbed::options::Random;
+use lockkeeper_testbed::story::{self, Story};
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
@@ -52,23 +53,29 @@ pub struct Run {
     nodes: Vec<Node>,
     members: Vec<String>,
     directory: TempDir,
-    random: u64,
+    story: Story,
+    seed: u64,
+    random: Random,
     faults: u32,
 }
 
 impl Run {
     pub fn start(members: u32, seed: u64) -> Self {
-        story::the_judge_sees_forgeries();
         let directory = tempfile::tempdir().expect("a directory for the run");
-        std::fs::create_dir(directory.path().join("story")).expect("in a directory of our own");
+        for name in ["story", "forgeries"] {
+            std::fs::create_dir(directory.path().join(name)).expect("in a directory of our own");
+        }
+        story::the_judge_sees_forgeries(&directory.path().join("forgeries"));
+        let story = Story::of(&directory.path().join("story"));
         let mut hosts = Hosts::new(members);
         // One member is only to be reached through the proxy.
         let behind_proxy = members;
         let proxy = hosts.start_proxy(behind_proxy);
         let of = |id: u32| if id == behind_proxy { proxy.clone() } else { format!("{}:{PORT}", address(id)) };
         let addresses = (1..=members).map(|id| format!("{id}={}", of(id))).collect();
-        let mut run =
-            Self { hosts, nodes: Vec::new(), members: addresses, directory, random: seed, faults: 0 };
+        let random = Random::new(seed);
+        let (nodes, members_at, faults) = (Vec::new(), addresses, 0);
+        let mut run = Self { hosts, nodes, members: members_at, directory, story, seed, random, faults };
         for id in 1..=members {
             let data = run.directory.path().join(format!("data-{id}"));
             std::fs::create_dir(&data).expect("in a directory of our own");
@@ -79,8 +86,9 @@ impl Run {
         run
     }
 
-    fn story(&self) -> Story {
-        Story::read(&self.directory.path().join("story"))
+    fn story(&mut self) -> &Story {
+        self.story.read();
+        &self.story
     }
 
     fn spawn(&mut self, place: usize) {
@@ -92,10 +100,7 @@ impl Run {
         let program = std::env::current_exe().expect("this program has a path");
         let mut command = self.hosts.command(node.id, &program);
         command.arg("node").arg(node.id.to_string()).args([listen, advertise]);
-        command
-            .arg(node.data.join("store"))
-            .arg(story)
-            .arg((self.random ^ u64::from(node.lives)).to_string());
+        command.arg(node.data.join("store")).arg(story).arg((self.seed ^ u64::from(node.lives)).to_string());
         command.args(&self.members).stdin(Stdio::null());
         node.process = Some(command.spawn().expect("a member starts"));
     }
@@ -113,20 +118,11 @@ impl Run {
         kill_process(pid, signal).expect("it is our own child");
     }
 
-    fn pick(&mut self, below: usize) -> usize {
-        self.random = self.random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (self.random >> 33) as usize % below
-    }
-
-    pub fn any_fault(&mut self) -> Fault {
-        Fault::ALL[self.pick(Fault::ALL.len())]
-    }
-
     /// One fault: while it lasts, those who can must go on; after it, everybody must.
     pub fn suffer(&mut self, fault: Fault) {
         self.faults += 1;
-        let victim = self.pick(self.nodes.len());
-        let other = (victim + 1 + self.pick(self.nodes.len() - 1)) % self.nodes.len();
+        let victim = self.random.below(self.nodes.len());
+        let other = (victim + 1 + self.random.below(self.nodes.len() - 1)) % self.nodes.len();
         let (at, to) = (self.nodes[victim].id, self.nodes[other].id);
         println!(
             "== {fault:?}: M{at}{}",
@@ -206,8 +202,9 @@ impl Run {
         }
     }
 
-    fn entries(&self, place: usize) -> u64 {
-        self.story().entries.get(&self.nodes[place].id).copied().unwrap_or(0)
+    fn entries(&mut self, place: usize) -> u64 {
+        let who = format!("M{}", self.nodes[place].id);
+        self.story().entries.get(&who).copied().unwrap_or(0)
     }
 
     /// Clients of each of these members enter, again and again.
@@ -237,8 +234,8 @@ impl Run {
 
     fn somebody_enters(&mut self, when: &str) {
         let total = |story: &Story| story.entries.values().sum::<u64>();
-        let (before, began) = (total(&self.story()), Instant::now());
-        while total(&self.story()) < before + 10 {
+        let (before, began) = (total(self.story()), Instant::now());
+        while total(self.story()) < before + 10 {
             assert!(began.elapsed() < LONGEST_WAIT, "{when}, nobody enters");
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -251,7 +248,7 @@ impl Run {
     }
 
     /// The story so far must be one of mutual exclusion.
-    pub fn judge(&self) {
+    pub fn judge(&mut self) {
         let faults = self.story().faults();
         assert!(
             faults.is_empty(),

@@ -1,7 +1,7 @@
 //! One member and its clients, as a process.
 
-use crate::story::{Line, What, Writer, now_ns};
 use lockkeeper_cluster::{Config, Guard, Member, MemberId, Times};
+use lockkeeper_testbed::story::{How, Line, What, Writer, now_ns};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -23,8 +23,8 @@ struct Clients {
 
 impl Clients {
     fn tell(&self, hold: u64, guard: &Guard, what: What) {
-        let (lock, fence) = (guard.name().into(), guard.fence());
-        let line = Line { member: self.id, hold, lock, fence, at_ns: now_ns(), what };
+        let (who, lock, fence) = (format!("M{}", self.id), guard.name().into(), guard.fence());
+        let line = Line { who, hold, lock, how: How::Alone, fence, at_ns: now_ns(), what };
         self.writer.lock().expect("nobody panics with it").write(&line);
     }
 

@@ -311,7 +311,9 @@ impl Book {
         self.metrics.held(&entry.lock, entry.since.elapsed());
         tracing::warn!(lock = %entry.lock, lease = %lease.id, why, "lost");
         let lock = entry.lock.clone();
-        drop(entry);
+        if let Phase::Held(guard) = entry.phase {
+            tokio::spawn(keep_promises(guard));
+        }
         if lease.terms.ends_with_loss || lease.terms.one_hold {
             self.end(lease, &format!("`{lock}` was lost: {why}"));
         }
@@ -432,6 +434,12 @@ async fn watch_over(book: Weak<Book>, lease: Arc<Lease>, number: u64, losing: im
     }
 }
 
+/// The client counts on what it was last told, and hears of the loss later than this daemon: nobody else is let in before that has passed.
+async fn keep_promises(guard: Guard) {
+    tokio::time::sleep(guard.valid_for()).await;
+    drop(guard);
+}
+
 /// Somebody waits for a lock by a lease that lives here.
 pub(super) struct Wait {
     book: Weak<Book>,
@@ -471,6 +479,8 @@ impl Wait {
         outcome.and_then(|hold| {
             // What is left is told as it is now, not as it was at the grant.
             let now = state.entries.get(&self.number).and_then(|entry| self.lease.hold(self.number, entry));
+            let left = self.lease.left(&state);
+            let now = now.map(|hold| Hold { valid_for: hold.valid_for.min(left), ..hold });
             let lost = || Fault::LeaseOver(hold.lease, String::from("the hold was lost at once"));
             now.ok_or_else(lost)
         })

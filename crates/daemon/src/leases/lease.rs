@@ -116,8 +116,9 @@ impl Lease {
             session: None,
         };
         let guards = state.entries.values().filter_map(Entry::guard);
-        // All holds of a session are as good as the session; but one that was taken away is not.
-        life.valid_for = guards.map(Guard::valid_for).find(|valid_for| !valid_for.is_zero());
+        // All holds of a session are as good as the session; but one that was taken away is not. And they end with it.
+        let valid_for = guards.map(Guard::valid_for).find(|valid_for| !valid_for.is_zero());
+        life.valid_for = valid_for.map(|valid_for| valid_for.min(life.left));
         if let Op::TimeToLive = op {
             life.holds = self.holds(state);
             life.locks = state.entries.values().map(|entry| entry.lock.clone()).collect();

@@ -91,7 +91,7 @@ impl Server for Cluster {
     }
 
     fn start(&self) {
-        self.daemons.iter().for_each(|daemon| Server::start(daemon));
+        self.daemons.iter().for_each(Server::start);
     }
 }
 

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 /// The port of every member on its own host.
 pub const PORT: u16 = 7420;
-/// The number of the host where the proxy is.
-const HUB: u32 = 250;
+/// The number of the host in the middle, where the proxy is.
+pub const HUB: u32 = 250;
 
 /// Whether this process may make hosts, or what is missing.
 pub fn can_make_hosts() -> Result<(), String> {
@@ -93,6 +93,16 @@ impl Hosts {
         }
         if behind == Some(from) {
             self.drop_from(HUB, to);
+        }
+    }
+
+    /// Nothing passes between these ports of one host and another host, or the host itself.
+    pub fn cut_service(&self, host: u32, ports: &[u16], other: u32) {
+        let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
+        let ports = ports.join(", ");
+        for (at, from, side) in [(host, other, "dport"), (other, host, "sport")] {
+            let rule = format!("ip saddr {} tcp {side} {{ {ports} }} drop", address(from));
+            self.on(at, &format!("nft add rule inet cuts input {rule}"));
         }
     }
 

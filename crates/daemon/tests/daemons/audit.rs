@@ -1,0 +1,172 @@
+//! The daemons' audit logs, beside what their clients tell.
+
+use lockkeeper_testbed::story::{Hold, How};
+use lockkeeper_testbed::tail::Tail;
+use serde::Deserialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// A line, as far as it matters here.
+#[derive(Clone, Debug, Deserialize)]
+struct Entry {
+    what: String,
+    who: String,
+    #[serde(default)]
+    lock: String,
+    fence: Option<u64>,
+    #[serde(default)]
+    why: String,
+}
+
+/// A log of one daemon writes the last lines of a life that was killed only in part, or not at all: a thread of its own writes them. What was
+/// granted so shortly before is looked for in vain.
+const UNWRITTEN_NS: u64 = 5_000_000_000;
+
+/// What all logs together say.
+#[derive(Default)]
+pub struct Audit {
+    logs: Vec<(PathBuf, Tail)>,
+    /// To whom each fence of each lock was given: to one, unless they share the lock.
+    grants: BTreeMap<(String, u64), Vec<String>>,
+    /// How many grants each log has.
+    pub served: Vec<u64>,
+    /// How often each client was given a permit of each lock.
+    permits: BTreeMap<(String, String), usize>,
+    /// Whose requests were refused.
+    pub refused: BTreeSet<String>,
+    /// When daemons were killed.
+    kills_ns: Vec<u64>,
+    /// Lines that are none: of a daemon that was killed as it wrote.
+    torn: usize,
+    faults: Vec<String>,
+}
+
+impl Audit {
+    pub fn new(logs: impl IntoIterator<Item = PathBuf>) -> Self {
+        Self { logs: logs.into_iter().map(|path| (path, Tail::default())).collect(), ..Self::default() }
+    }
+
+    /// A daemon is killed now.
+    pub fn kill(&mut self, at_ns: u64) {
+        self.kills_ns.push(at_ns);
+    }
+
+    /// How many grants with a fence there are.
+    pub fn grants(&self) -> usize {
+        self.grants.len()
+    }
+
+    /// Reads on.
+    pub fn read(&mut self) {
+        let mut logs = std::mem::take(&mut self.logs);
+        self.served.resize(logs.len(), 0);
+        for (place, (path, tail)) in logs.iter_mut().enumerate() {
+            for line in tail.new_lines(path) {
+                match serde_json::from_slice(&line) {
+                    Ok(entry) => self.hear(entry, place),
+                    Err(_) => self.torn += 1,
+                }
+            }
+        }
+        self.logs = logs;
+    }
+
+    fn hear(&mut self, entry: Entry, place: usize) {
+        let Entry { what, who, lock, fence, why } = entry;
+        if what == "grant" {
+            self.served[place] += 1;
+        }
+        match (what.as_str(), fence) {
+            ("grant", Some(fence)) if fence > 0 => self.grants.entry((lock, fence)).or_default().push(who),
+            ("grant", _) => *self.permits.entry((lock, who)).or_default() += 1,
+            ("refuse", _) => {
+                if why.is_empty() {
+                    self.faults.push(format!("{who} was refused `{lock}` without a reason"));
+                }
+                self.refused.insert(who);
+            }
+            _ => {}
+        }
+    }
+
+    /// Every way in which these holds, and the logs so far, do not go together.
+    pub fn faults(&self, holds: &[Hold]) -> Vec<String> {
+        let mut faults = self.faults.clone();
+        if self.torn > self.kills_ns.len() {
+            faults.push(format!("{} lines are torn, of {} daemons killed", self.torn, self.kills_ns.len()));
+        }
+        let excused = |hold: &Hold| {
+            self.kills_ns
+                .iter()
+                .any(|&kill| (hold.entered_ns..hold.entered_ns + UNWRITTEN_NS).contains(&kill))
+        };
+        let shared: BTreeSet<&str> =
+            holds.iter().filter(|hold| hold.how == How::Shared).map(|hold| hold.lock.as_str()).collect();
+        for ((lock, fence), whos) in &self.grants {
+            if whos.len() > 1 && !shared.contains(lock.as_str()) {
+                faults.push(format!("`{lock}`: {} were granted the fence {fence}", whos.join(" and ")));
+            }
+        }
+        let mut permits: BTreeMap<(String, String), usize> = BTreeMap::new();
+        for hold in holds {
+            let Hold { who, lock, how, fence, .. } = hold;
+            let granted = self.grants.get(&(lock.clone(), *fence)).map_or(&[][..], Vec::as_slice);
+            match how {
+                How::Permit(_) if excused(hold) => {}
+                How::Permit(_) => *permits.entry((lock.clone(), who.clone())).or_default() += 1,
+                How::Shared if granted.contains(who) => {}
+                How::Alone if granted == [who.clone()] => {}
+                _ if granted.is_empty() && excused(hold) => {}
+                _ => faults.push(format!("`{lock}`: {who} had the fence {fence}, granted to {granted:?}")),
+            }
+        }
+        for ((lock, who), held) in permits {
+            let granted = self.permits.get(&(lock.clone(), who.clone())).copied().unwrap_or(0);
+            if granted < held {
+                faults.push(format!("`{lock}`: {who} had a permit {held} times, and was granted {granted}"));
+            }
+        }
+        faults
+    }
+}
+
+/// The judge must be able to say no. Writes into an empty directory.
+pub fn the_judge_sees_forgeries(directory: &Path) {
+    let mut runs = 0;
+    let mut judged = |lines: &[&str], holds: &[Hold], kill: Option<u64>| {
+        runs += 1;
+        let path = directory.join(runs.to_string());
+        std::fs::write(&path, lines.iter().map(|line| format!("{line}\n")).collect::<String>())
+            .expect("an empty directory");
+        let mut audit = Audit::new([path]);
+        audit.read();
+        kill.into_iter().for_each(|at_ns| audit.kill(at_ns));
+        audit.faults(holds).len()
+    };
+    let hold = |who: &str, how, fence| Hold {
+        who: who.into(),
+        lock: "l".into(),
+        how,
+        fence,
+        entered_ns: 10,
+        claimed_ns: 10,
+        until_ns: 20,
+        lost_ns: None,
+    };
+    let granted = r#"{"what":"grant","by":"http","who":"a","lock":"l","fence":5}"#;
+    let alone = |who: &str, fence| hold(who, How::Alone, fence);
+    assert_eq!(judged(&[granted], &[alone("a", 5)], None), 0);
+    assert_eq!(judged(&[granted], &[alone("a", 6)], None), 1, "never granted");
+    assert_eq!(judged(&[granted], &[alone("b", 5)], None), 1, "granted to somebody else");
+    assert_eq!(judged(&[granted, granted], &[], None), 1, "one fence twice");
+    let reads = hold("a", How::Shared, 5);
+    assert_eq!(judged(&[granted, granted], &[reads.clone(), reads.clone()], None), 0, "readers have one");
+    assert_eq!(judged(&[granted, granted], &[reads, alone("a", 5)], None), 1, "a writer has another");
+    assert_eq!(judged(&[], &[alone("a", 5)], Some(UNWRITTEN_NS)), 0, "written too late");
+    assert_eq!(judged(&[], &[alone("a", 5)], Some(9)), 1, "of another daemon's life");
+    assert_eq!(judged(&[r#"{"what":"refuse","by":"http","who":"a"}"#], &[], None), 1, "no reason");
+    assert_eq!(judged(&["{"], &[], None), 1, "torn, though nobody was killed");
+    let (permit, granted) = (hold("a", How::Permit(2), 0), r#"{"what":"grant","who":"a","lock":"l"}"#);
+    assert_eq!(judged(&[granted, granted], &[permit.clone(), permit.clone()], None), 0);
+    assert_eq!(judged(&[granted], &[permit.clone(), permit], None), 1, "a permit too many");
+}

@@ -1,0 +1,185 @@
+//! A client by etcd's API: a lease at one daemon, another one elsewhere when that fails.
+
+use super::{ANSWER, Asks, Daemons, Sure, TTL, WAIT};
+use lockkeeper_daemon::HTTP_PORT;
+use lockkeeper_testbed::story::{How, now_ns};
+use pb::etcdserverpb::{
+    LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse,
+};
+use pb::v3lockpb::{LockRequest, LockResponse, UnlockRequest, UnlockResponse};
+use std::time::Duration;
+use tokio::time::timeout;
+use tonic::client::Grpc;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
+use tonic::{Request, Status};
+use tonic_prost::ProstCodec;
+
+#[allow(missing_docs, dead_code, clippy::all, reason = "made from the definitions")]
+mod pb {
+    pub mod mvccpb {
+        tonic::include_proto!("mvccpb");
+    }
+    pub mod etcdserverpb {
+        tonic::include_proto!("etcdserverpb");
+    }
+    pub mod v3lockpb {
+        tonic::include_proto!("v3lockpb");
+    }
+}
+
+pub struct Etcd {
+    daemons: Daemons,
+    authority: Certificate,
+    /// With which daemon it speaks.
+    at: usize,
+    connection: Option<(Grpc<Channel>, i64)>,
+}
+
+/// A hold.
+pub struct Held {
+    lease: i64,
+    key: Vec<u8>,
+    fence: u64,
+}
+
+fn said(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+async fn in_time<T>(within: Duration, answer: impl Future<Output = Result<T, Status>>) -> Result<T, String> {
+    timeout(within, answer).await.map_err(|_| String::from("no answer"))?.map_err(said)
+}
+
+impl Etcd {
+    pub fn new(daemons: &Daemons) -> Self {
+        let pem = std::fs::read(&daemons.authority).expect("the judge wrote it");
+        Self { daemons: daemons.clone(), authority: Certificate::from_pem(pem), at: 0, connection: None }
+    }
+
+    fn request<T>(&self, message: T) -> Request<T> {
+        let mut request = Request::new(message);
+        let token = self.daemons.token.parse().expect("it is plain text");
+        request.metadata_mut().insert("token", token);
+        request
+    }
+
+    async fn unary<Q, A>(&self, grpc: &Grpc<Channel>, path: &'static str, message: Q) -> Result<A, Status>
+    where
+        Q: prost::Message + Send + Sync + 'static,
+        A: prost::Message + Default + Send + Sync + 'static,
+    {
+        let mut grpc = grpc.clone();
+        grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+        let path = PathAndQuery::from_static(path);
+        let answer = grpc.unary(self.request(message), path, ProstCodec::default()).await?;
+        Ok(answer.into_inner())
+    }
+
+    /// A connection with a lease.
+    async fn connect(&mut self) -> Result<(Grpc<Channel>, i64), String> {
+        if let Some(connection) = &self.connection {
+            return Ok(connection.clone());
+        }
+        let uri = format!("https://{}:{HTTP_PORT}", self.daemons.addresses[self.at]);
+        let tls = ClientTlsConfig::new().ca_certificate(self.authority.clone());
+        let endpoint = Endpoint::from_shared(uri).and_then(|endpoint| endpoint.tls_config(tls));
+        let endpoint = endpoint.map_err(said)?.connect_timeout(ANSWER);
+        let channel = timeout(ANSWER, endpoint.connect()).await.map_err(said)?.map_err(said)?;
+        let grpc = Grpc::new(channel);
+        let wanted = LeaseGrantRequest { ttl: TTL.as_secs() as i64, id: 0 };
+        let granted = self.unary(&grpc, "/etcdserverpb.Lease/LeaseGrant", wanted);
+        let granted: LeaseGrantResponse = in_time(ANSWER, granted).await?;
+        Ok(self.connection.insert((grpc, granted.id)).clone())
+    }
+
+    /// Whether the lease lives.
+    async fn keep_alive(&self, grpc: &Grpc<Channel>, lease: i64) -> Result<bool, String> {
+        let answer = async {
+            let mut grpc = grpc.clone();
+            grpc.ready().await.map_err(|error| Status::unavailable(error.to_string()))?;
+            let signs = self.request(tokio_stream::once(LeaseKeepAliveRequest { id: lease }));
+            let path = PathAndQuery::from_static("/etcdserverpb.Lease/LeaseKeepAlive");
+            let codec = ProstCodec::<_, LeaseKeepAliveResponse>::default();
+            let mut answers = grpc.streaming(signs, path, codec).await?.into_inner();
+            answers.message().await
+        };
+        let alive = in_time(ANSWER, answer).await?.ok_or("no answer")?;
+        Ok(alive.ttl > 0)
+    }
+
+    async fn try_acquire(&mut self, lock: &str) -> Result<Held, String> {
+        let (grpc, lease) = self.connect().await?;
+        let wanted = LockRequest { name: lock.into(), lease };
+        let locked = self.unary(&grpc, "/v3lockpb.Lock/Lock", wanted);
+        let alive = async {
+            loop {
+                tokio::time::sleep(TTL / 4).await;
+                match self.keep_alive(&grpc, lease).await {
+                    Ok(true) => {}
+                    Ok(false) => return String::from("the lease is over"),
+                    Err(why) => return why,
+                }
+            }
+        };
+        let locked: LockResponse = tokio::select! {
+            locked = in_time(WAIT, locked) => locked?,
+            why = alive => return Err(why),
+        };
+        let fence = locked.header.map_or(0, |header| header.revision.unsigned_abs());
+        Ok(Held { lease, key: locked.key, fence })
+    }
+
+    /// What is done at this daemon is over.
+    fn move_on(&mut self) {
+        self.connection = None;
+        self.at = (self.at + 1) % self.daemons.addresses.len();
+    }
+}
+
+impl Asks for Etcd {
+    type Held = Held;
+
+    async fn acquire(&mut self, lock: &str, how: How) -> Result<Held, String> {
+        assert_eq!(how, How::Alone, "etcd's API knows nothing else");
+        let held = self.try_acquire(lock).await;
+        if held.is_err() {
+            self.move_on();
+        }
+        held
+    }
+
+    fn fence(held: &Held) -> u64 {
+        held.fence
+    }
+
+    /// A lease that lives was alive when it was asked for. Its time to live is no promise about what it holds: a daemon that dies
+    /// or is cut off takes its leases with it, when the lease of its member ends. Beyond that only the revision protects.
+    async fn sure(&mut self, held: &Held) -> Sure {
+        let sent_ns = now_ns();
+        let Some((grpc, lease)) = self.connection.clone().filter(|&(_, lease)| lease == held.lease) else {
+            return Sure::AsBefore;
+        };
+        match self.keep_alive(&grpc, lease).await {
+            Ok(true) => Sure::UntilNs(sent_ns),
+            Ok(false) => Sure::Lost,
+            Err(_) => {
+                self.move_on();
+                Sure::AsBefore
+            }
+        }
+    }
+
+    async fn wander(&mut self) {
+        self.move_on();
+    }
+
+    async fn release(&mut self, held: Held) {
+        let Some((grpc, _)) = self.connection.clone() else { return };
+        let unlocked = self.unary(&grpc, "/v3lockpb.Lock/Unlock", UnlockRequest { key: held.key });
+        let unlocked: Result<UnlockResponse, String> = in_time(ANSWER, unlocked).await;
+        if unlocked.is_err() {
+            self.move_on();
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Clients, each a process: what they do is the same whatever they speak.
+
+mod etcd;
+mod http;
+mod native;
+
+use lockkeeper_testbed::options::Random;
+use lockkeeper_testbed::story::{How, Line, What, Writer, now_ns};
+use std::cell::{Cell, RefCell};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// How the names of all locks begin that clients may have.
+pub const PREFIX: &str = "soak/";
+/// A lock that nobody may have.
+const FORBIDDEN: &str = "others/lock";
+/// How many locks are always held alone.
+const LOCKS: usize = 3;
+/// How many permits one lock has.
+const PERMITS: u32 = 3;
+/// How many of a process' clients take turns.
+const TURNS: u64 = 2;
+/// After about so many turns, a client goes to another daemon: one that comes back has clients again.
+const WANDER: usize = 16;
+/// How long a client waits for a lock before it asks elsewhere.
+const WAIT: Duration = Duration::from_secs(4);
+/// How long a client waits for an answer that should come at once.
+const ANSWER: Duration = Duration::from_secs(2);
+/// How long what a client has lives on without it, where the client says so.
+const TTL: Duration = Duration::from_secs(3);
+
+/// What a client speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Native,
+    Http,
+    Etcd,
+}
+
+impl Kind {
+    pub const ALL: [Self; 3] = [Self::Native, Self::Http, Self::Etcd];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Native => "native",
+            Self::Http => "http",
+            Self::Etcd => "etcd",
+        }
+    }
+}
+
+/// A lock that clients hold on to: those of one number want the same one.
+pub fn held_long(number: &str) -> String {
+    format!("{PREFIX}held-long-{number}")
+}
+
+/// Whether clients take turns on a lock, and leave it soon.
+pub fn is_for_turns(lock: &str) -> bool {
+    !lock.starts_with(&held_long(""))
+}
+
+/// What a client needs to reach the daemons.
+#[derive(Clone)]
+struct Daemons {
+    addresses: Vec<String>,
+    authority: PathBuf,
+    token: String,
+}
+
+/// How sure a client is of its hold.
+enum Sure {
+    UntilNs(u64),
+    /// It was told nothing new.
+    AsBefore,
+    Lost,
+}
+
+/// One who can be asked for locks.
+trait Asks {
+    /// A hold, as this kind of client knows it.
+    type Held;
+
+    /// Whether a lock can be had in this way.
+    fn can(&self, how: How) -> bool {
+        how == How::Alone
+    }
+
+    /// Waits for a lock, for a while. If that fails it is asked for elsewhere the next time.
+    async fn acquire(&mut self, lock: &str, how: How) -> Result<Self::Held, String>;
+
+    fn fence(held: &Self::Held) -> u64;
+
+    /// Until when the client is sure of its hold.
+    async fn sure(&mut self, held: &Self::Held) -> Sure;
+
+    /// Goes to another daemon, without need.
+    async fn wander(&mut self);
+
+    /// Gives it back. Whether that is heard is the daemons' concern.
+    async fn release(&mut self, held: Self::Held);
+}
+
+/// The pen of a process.
+struct Pen {
+    who: String,
+    holds: Cell<u64>,
+    writer: RefCell<Writer>,
+}
+
+/// One hold, as it is written down.
+struct Told<'a> {
+    pen: &'a Pen,
+    line: Line,
+    until_ns: u64,
+}
+
+impl Pen {
+    fn begin(&self, lock: &str, how: How, fence: u64) -> Told<'_> {
+        let hold = self.holds.replace(self.holds.get() + 1);
+        let (who, lock, at_ns) = (self.who.clone(), lock.to_owned(), now_ns());
+        let line = Line { who, hold, lock, how, fence, at_ns, what: What::Leaves };
+        Told { pen: self, line, until_ns: 0 }
+    }
+}
+
+impl Told<'_> {
+    fn tell(&mut self, at_ns: u64, what: What) {
+        (self.line.at_ns, self.line.what) = (at_ns, what);
+        self.pen.writer.borrow_mut().write(&self.line);
+    }
+
+    /// Says that it is inside, if it is. What a client was promised it relies on, to the end.
+    async fn claim<A: Asks>(&mut self, asks: &mut A, held: &A::Held) -> bool {
+        let at_ns = now_ns();
+        let sure = asks.sure(held).await;
+        if let Sure::UntilNs(until_ns) = sure
+            && until_ns >= at_ns
+        {
+            self.until_ns = until_ns;
+            self.tell(at_ns, What::Inside { until_ns });
+            return true;
+        }
+        if let Sure::AsBefore = sure {
+            tokio::time::sleep(Duration::from_nanos(self.until_ns.saturating_sub(now_ns()))).await;
+        }
+        false
+    }
+}
+
+/// Takes turns on the shared locks.
+async fn take_turns<A: Asks>(mut asks: A, pen: &Pen, mut random: Random) {
+    loop {
+        let (lock, how) = match random.below(LOCKS + 2) {
+            0 => (format!("{PREFIX}permits"), How::Permit(PERMITS)),
+            1 if random.below(3) > 0 => (format!("{PREFIX}mixed"), How::Shared),
+            1 => (format!("{PREFIX}mixed"), How::Alone),
+            n => (format!("{PREFIX}turns-{}", n - 2), How::Alone),
+        };
+        if !asks.can(how) {
+            continue;
+        }
+        let Ok(held) = asks.acquire(&lock, how).await else {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            continue;
+        };
+        let mut told = pen.begin(&lock, how, A::fence(&held));
+        let mut sure = told.claim(&mut asks, &held).await;
+        tokio::time::sleep(Duration::from_millis(random.below(12) as u64)).await;
+        sure = sure && told.claim(&mut asks, &held).await;
+        told.tell(now_ns(), if sure { What::Leaves } else { What::Lost });
+        asks.release(held).await;
+        tokio::time::sleep(Duration::from_millis(random.below(20) as u64)).await;
+        if random.below(WANDER) == 0 {
+            asks.wander().await;
+        }
+    }
+}
+
+/// Holds one lock for long.
+async fn hold_on<A: Asks>(mut asks: A, pen: &Pen, lock: &str, mut random: Random) {
+    loop {
+        let Ok(held) = asks.acquire(lock, How::Alone).await else {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            continue;
+        };
+        let mut told = pen.begin(lock, How::Alone, A::fence(&held));
+        let (mut claims, mut sure) = (5 + random.below(WANDER), true);
+        while claims > 0 && sure {
+            sure = told.claim(&mut asks, &held).await;
+            claims -= 1;
+            if sure {
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        }
+        told.tell(now_ns(), if sure { What::Leaves } else { What::Lost });
+        asks.release(held).await;
+        asks.wander().await;
+    }
+}
+
+/// All clients of one process, and first an attempt at what is forbidden: it is refused by whichever daemon is reached.
+async fn work<A: Asks>(new: impl AsyncFn() -> A, pen: Pen, long: &str, seed: u64) {
+    let mut thief = new().await;
+    loop {
+        match thief.acquire(FORBIDDEN, How::Alone).await {
+            Ok(_) => panic!("{} has {FORBIDDEN}", pen.who),
+            Err(why) if why.contains("does not allow") => break,
+            Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+        }
+    }
+    drop(thief);
+    let random = |n: u64| Random::new(seed.wrapping_add(n << 20));
+    let turns = async |n: u64| take_turns(new().await, &pen, random(n)).await;
+    let all = futures_util::future::join_all((0..TURNS).map(turns));
+    tokio::join!(all, async { hold_on(new().await, &pen, long, random(TURNS)).await });
+}
+
+/// `client KIND NAME TOKEN AUTHORITY STORY SEED LOCK ADDRESS...`
+pub fn main(arguments: &[String]) -> ExitCode {
+    let [kind, who, token, authority, story, seed, long, addresses @ ..] = arguments else {
+        return ExitCode::FAILURE;
+    };
+    let daemons =
+        Daemons { addresses: addresses.to_vec(), authority: authority.into(), token: token.clone() };
+    let writer = RefCell::new(Writer::create(Path::new(story)));
+    let pen = Pen { who: who.clone(), holds: Cell::new(0), writer };
+    let seed: u64 = seed.parse().expect("a number");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        match kind.as_str() {
+            "native" => {
+                let locks = native::Native::open(&daemons).await;
+                work(async || locks.clone(), pen, long, seed).await;
+            }
+            "http" => work(async || http::Http::new(&daemons), pen, long, seed).await,
+            _ => work(async || etcd::Etcd::new(&daemons), pen, long, seed).await,
+        }
+    });
+    ExitCode::FAILURE
+}

@@ -1,0 +1,37 @@
+//! One daemon, as a process.
+
+use lockkeeper_cluster::Times;
+use lockkeeper_daemon::{Config, Daemon};
+use std::path::Path;
+use std::process::ExitCode;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Longer than the defaults, since many processes share few cores here.
+pub fn times() -> Times {
+    Times::default().times(2)
+}
+
+/// `daemon CONFIGURATION`: until it is killed, or told to leave by SIGTERM.
+pub fn main(arguments: &[String]) -> ExitCode {
+    let [file] = arguments else { return ExitCode::FAILURE };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let served = runtime.expect("a runtime").block_on(async {
+        let mut terminate = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
+        let mut config = Config::read(Path::new(file))?;
+        config.member.times = times();
+        let daemon = Daemon::start(config).await?;
+        tokio::select! {
+            why = daemon.ends() => return Err(why),
+            _ = terminate.recv() => {}
+        }
+        daemon.leave().await;
+        Ok(())
+    });
+    match served {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(why) => {
+            eprintln!("the daemon of {file} ends: {why}");
+            ExitCode::from(3)
+        }
+    }
+}

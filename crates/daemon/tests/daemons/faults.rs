@@ -1,0 +1,288 @@
+//! What happens to the daemons and their clients, and what must be true after it.
+
+use crate::audit::{self, Audit};
+use crate::clients::is_for_turns;
+use crate::cluster::{Cluster, LEAVE_PATIENCE_S};
+use crate::daemon::times;
+use lockkeeper_daemon::{CLIENTS_PORT, HTTP_PORT, MEMBERS_PORT};
+use lockkeeper_testbed::hosts::HUB;
+use lockkeeper_testbed::options::Random;
+use lockkeeper_testbed::story::{self, Story, now_ns};
+use rustix::process::Signal;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// Far longer than anything takes, so that only what never happens is a failure.
+const LONGEST_WAIT: Duration = Duration::from_secs(120);
+/// How often each client must take its turn to be taken for served.
+const TURNS: u64 = 3;
+
+/// One kind of fault.
+#[derive(Clone, Copy, Debug)]
+pub enum Fault {
+    Kill,
+    Stop,
+    Leave,
+    CutFromMembers,
+    CutFromClients,
+    Isolate,
+    KillClient,
+    KillAll,
+}
+
+impl Fault {
+    pub const ALL: [Self; 8] = [
+        Self::Leave,
+        Self::Kill,
+        Self::Stop,
+        Self::CutFromMembers,
+        Self::CutFromClients,
+        Self::Isolate,
+        Self::KillClient,
+        Self::KillAll,
+    ];
+}
+
+/// A cluster and its clients under test.
+pub struct Run {
+    // Before the directory: whoever still runs has its files there.
+    cluster: Cluster,
+    story: Story,
+    audit: Audit,
+    /// How often each client took its turn, in so many holds of the story.
+    turns: (usize, BTreeMap<String, u64>),
+    /// What happened that must not.
+    broken: Vec<String>,
+    random: Random,
+    faults: u32,
+    _directory: TempDir,
+}
+
+impl Run {
+    pub fn start(members: u32, seed: u64) -> Self {
+        let directory = tempfile::tempdir().expect("a directory for the run");
+        for name in ["story", "forged-story", "forged-audit"] {
+            std::fs::create_dir(directory.path().join(name)).expect("in a directory of our own");
+        }
+        story::the_judge_sees_forgeries(&directory.path().join("forged-story"));
+        audit::the_judge_sees_forgeries(&directory.path().join("forged-audit"));
+        let mut cluster = Cluster::new(members, seed, directory.path());
+        (0..cluster.daemons.len()).for_each(|place| cluster.start_daemon(place));
+        (0..cluster.clients.len()).for_each(|place| cluster.start_client(place));
+        let story = Story::of(&cluster.story());
+        let audit = Audit::new((0..cluster.daemons.len()).map(|place| cluster.audit(place)));
+        let (turns, broken, random) = ((0, BTreeMap::new()), Vec::new(), Random::new(seed));
+        Self { cluster, story, audit, turns, broken, random, faults: 0, _directory: directory }
+    }
+
+    /// One fault: while it lasts, those who can must go on; after it, everybody must.
+    pub fn suffer(&mut self, fault: Fault) {
+        self.faults += 1;
+        let count = self.cluster.daemons.len();
+        let victim = self.random.below(count);
+        let host = self.cluster.daemons[victim].host;
+        println!("== {fault:?}: M{host}");
+        match fault {
+            Fault::Kill => {
+                self.kill(victim);
+                self.everybody_enters("while one is dead");
+                self.cluster.start_daemon(victim);
+            }
+            Fault::Stop => {
+                self.cluster.daemons[victim].signal(Signal::STOP);
+                // What the stopped one had can only be entered once its lease is over.
+                self.everybody_enters("while one is stopped");
+                self.cluster.daemons[victim].signal(Signal::CONT);
+            }
+            Fault::Leave => self.leave(victim),
+            Fault::CutFromMembers => {
+                for other in self.hosts().filter(|&other| other != HUB && other != host) {
+                    self.cluster.hosts.cut_service(host, &[MEMBERS_PORT], other);
+                    self.cluster.hosts.cut_service(other, &[MEMBERS_PORT], host);
+                }
+                self.everybody_enters("while one is cut off from the other members");
+            }
+            Fault::CutFromClients => {
+                self.hosts().for_each(|other| {
+                    self.cluster.hosts.cut_service(host, &[CLIENTS_PORT, HTTP_PORT], other)
+                });
+                self.everybody_enters("while one is cut off from all clients");
+            }
+            Fault::Isolate => {
+                for other in self.hosts().filter(|&other| other != host) {
+                    self.cluster.hosts.cut(host, other);
+                    self.cluster.hosts.cut(other, host);
+                }
+                self.they_enter("elsewhere, while a host is cut off", |at| at != host);
+            }
+            Fault::KillClient => {
+                // Whichever it is, it holds a lock, or is about to.
+                let client = self.random.below(self.cluster.clients.len());
+                println!("   {}", self.cluster.clients[client].1.name);
+                self.cluster.clients[client].1.kill();
+                self.cluster.start_client(client);
+            }
+            Fault::KillAll => {
+                (0..count).for_each(|place| self.kill(place));
+                (0..count).for_each(|place| self.cluster.start_daemon(place));
+            }
+        }
+        self.cluster.hosts.heal();
+        self.everybody_enters("after it");
+        self.every_daemon_serves();
+        self.judge();
+    }
+
+    fn hosts(&self) -> impl Iterator<Item = u32> {
+        self.cluster.daemons.iter().map(|daemon| daemon.host).chain([HUB])
+    }
+
+    fn kill(&mut self, place: usize) {
+        self.cluster.daemons[place].kill();
+        self.audit.kill(now_ns());
+    }
+
+    /// A daemon leaves in order. Whoever gives back in time what it holds there, or elsewhere, loses nothing.
+    fn leave(&mut self, place: usize) {
+        let (began, began_ns) = (Instant::now(), now_ns());
+        self.cluster.daemons[place].signal(Signal::TERM);
+        let status = loop {
+            if let Some(status) = self.cluster.daemons[place].ended() {
+                break status;
+            }
+            assert!(began.elapsed() < LONGEST_WAIT, "a daemon that was told to leave does not end");
+            std::thread::sleep(Duration::from_millis(20));
+        };
+        assert!(status.success(), "a daemon that was told to leave ended with {status}");
+        println!("   it has left after {} ms", began.elapsed().as_millis());
+        self.everybody_enters("while one has left");
+        let kept_until_ns = began_ns + LEAVE_PATIENCE_S * 1_000_000_000;
+        for hold in &self.story.holds {
+            let lost = hold.lost_ns.filter(|lost_ns| (began_ns..kept_until_ns).contains(lost_ns));
+            // A client that got no time to run loses what it has by itself: that takes longer.
+            let soon =
+                lost.is_some_and(|lost_ns| lost_ns < hold.claimed_ns + times().lease.as_nanos() as u64 / 2);
+            if soon {
+                self.broken.push(format!("while a daemon left in order, {} lost `{}`", hold.who, hold.lock));
+            }
+        }
+        self.cluster.start_daemon(place);
+    }
+
+    fn turns(&mut self) -> &BTreeMap<String, u64> {
+        self.story.read();
+        let (counted, turns) = &mut self.turns;
+        for hold in self.story.holds[*counted..].iter().filter(|hold| is_for_turns(&hold.lock)) {
+            *turns.entry(hold.who.clone()).or_default() += 1;
+        }
+        *counted = self.story.holds.len();
+        turns
+    }
+
+    /// Every daemon lets somebody in.
+    pub fn every_daemon_serves(&mut self) {
+        self.audit.read();
+        let (before, began) = (self.audit.served.clone(), Instant::now());
+        while self.audit.served.iter().zip(&before).any(|(now, before)| now == before) {
+            let served = &self.audit.served;
+            assert!(began.elapsed() < LONGEST_WAIT, "a daemon lets nobody in: {before:?}, then {served:?}");
+            std::thread::sleep(Duration::from_millis(20));
+            self.audit.read();
+        }
+        println!("   every daemon serves after {} ms", began.elapsed().as_millis());
+    }
+
+    /// Every client of every kind takes turns, and every lock is held that clients hold on to.
+    pub fn everybody_enters(&mut self, when: &str) {
+        self.they_enter(when, |_| true);
+    }
+
+    fn they_enter(&mut self, when: &str, on: impl Fn(u32) -> bool) {
+        let clients = self.cluster.clients.iter().map(|(_, client)| client);
+        let names: Vec<String> =
+            clients.filter(|client| on(client.host)).map(|client| client.name.clone()).collect();
+        let (before, began, began_ns) = (self.turns().clone(), Instant::now(), now_ns());
+        let mut last = Vec::new();
+        loop {
+            let waited_for = self.waited_for(&names, &before, began_ns);
+            if waited_for.is_empty() {
+                println!(
+                    "   {when}: all in after {} ms, last {}",
+                    began.elapsed().as_millis(),
+                    last.join(", ")
+                );
+                return;
+            }
+            last.clone_from(&waited_for);
+            self.nobody_ended();
+            assert!(began.elapsed() < LONGEST_WAIT, "{when}, these do not get in: {waited_for:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Who has not had enough turns, and which of the locks are free that clients hold on to.
+    fn waited_for(&mut self, names: &[String], before: &BTreeMap<String, u64>, began_ns: u64) -> Vec<String> {
+        let now = self.turns().clone();
+        let turns = |turns: &BTreeMap<String, u64>, name| turns.get(name).copied().unwrap_or(0);
+        let idle = names.iter().filter(|name| turns(&now, *name) < turns(before, *name) + TURNS);
+        let mut waited_for: Vec<String> = idle.cloned().collect();
+        if waited_for.is_empty() {
+            let holds = self.story.holds.iter().filter(|hold| hold.until_ns > began_ns);
+            let held: Vec<&str> = holds.map(|hold| hold.lock.as_str()).collect();
+            let locks = (0..self.cluster.clients.len()).map(|place| self.cluster.long(place));
+            waited_for.extend(locks.filter(|lock| !held.contains(&lock.as_str())));
+        }
+        waited_for
+    }
+
+    fn nobody_ended(&mut self) {
+        let clients = self.cluster.clients.iter_mut().map(|(_, client)| client);
+        for process in self.cluster.daemons.iter_mut().chain(clients) {
+            if let Some(status) = process.ended().filter(|status| !status.success()) {
+                panic!("{} ended by itself: {status}", process.name);
+            }
+        }
+    }
+
+    /// The story so far must be one of mutual exclusion, and that of the daemons.
+    fn judge(&mut self) {
+        self.story.read();
+        let began = Instant::now();
+        // Logs are written a little later.
+        let faults = loop {
+            self.audit.read();
+            let faults = self.audit.faults(&self.story.holds);
+            if faults.is_empty() || began.elapsed() > LONGEST_WAIT / 10 {
+                break faults;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        };
+        let faults: Vec<String> = [faults, self.story.faults(), self.broken.clone()].concat();
+        let some = faults[..faults.len().min(8)].join("\n");
+        assert!(faults.is_empty(), "{} faults in the story, such as:\n{some}", faults.len());
+    }
+
+    /// Judges everything at the end, and tells what it was.
+    pub fn finish(mut self) {
+        self.cluster.clients.iter_mut().for_each(|(_, client)| client.kill());
+        self.judge();
+        for (_, client) in &self.cluster.clients {
+            assert!(
+                self.audit.refused.contains(&client.name),
+                "no log says that {} was refused",
+                client.name
+            );
+        }
+        let lost = self.story.losses.values().sum::<u64>();
+        let mut by_kind: BTreeMap<&str, u64> = BTreeMap::new();
+        for (kind, client) in &self.cluster.clients {
+            *by_kind.entry(kind.name()).or_default() += self.story.entries.get(&client.name).unwrap_or(&0);
+        }
+        println!(
+            "{} faults survived: entries {by_kind:?}, nobody inside who must not be, fences rising; {lost} holds lost and told so; {} fenced grants in the audit logs",
+            self.faults,
+            self.audit.grants()
+        );
+    }
+}

@@ -1,0 +1,45 @@
+//! Real daemons under real faults, with clients of every kind: three daemons as processes, each on a host of its own (a network namespace),
+//! with certificates and tokens; clients that speak the native protocol, HTTP and etcd's gRPC, on every host and beside them. Daemons are killed, stopped, told to
+//! leave and cut off; clients are killed.
+//!
+//! ```sh
+//! cargo test -p lockkeeper-daemon --test daemons                     # every fault once
+//! cargo test -p lockkeeper-daemon --test daemons -- --soak 10        # ten minutes of random faults
+//! cargo test -p lockkeeper-daemon --test daemons -- --seed 7         # another order of things
+//! ```
+//!
+//! It needs root, for the namespaces, and `ip` and `nft`. What every client did is written down by its process as it happens, and
+//! read as one story: nobody inside who must not be, fences that rise. Every hold must be in the daemons' audit logs. After every fault everybody must get in again.
+
+mod audit;
+mod clients;
+mod cluster;
+mod daemon;
+mod faults;
+
+use faults::{Fault, Run};
+use lockkeeper_testbed::hosts;
+use lockkeeper_testbed::options::Options;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.first().map(String::as_str) {
+        Some("daemon") => return daemon::main(&arguments[1..]),
+        Some("client") => return clients::main(&arguments[1..]),
+        // What `cargo test` asks every test program.
+        Some("--list") => return ExitCode::SUCCESS,
+        _ => {}
+    }
+    if let Err(missing) = hosts::can_make_hosts() {
+        println!("SKIPPED: real daemons in network namespaces: {missing}");
+        return ExitCode::SUCCESS;
+    }
+    let options = Options::read(&arguments);
+    let mut run = Run::start(options.members, options.seed);
+    run.everybody_enters("at the start");
+    run.every_daemon_serves();
+    options.go_through(&Fault::ALL, |fault| run.suffer(fault));
+    run.finish();
+    ExitCode::SUCCESS
+}
