@@ -9,7 +9,7 @@ use lockkeeper_testbed::hosts::HUB;
 use lockkeeper_testbed::options::Random;
 use lockkeeper_testbed::story::{self, Story, now_ns};
 use rustix::process::Signal;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -193,7 +193,7 @@ impl Run {
         println!("   every daemon serves after {} ms", began.elapsed().as_millis());
     }
 
-    /// Every client of every kind takes turns, and every lock is held that clients hold on to.
+    /// Every client of every kind takes turns, and every lock is had by somebody.
     pub fn everybody_enters(&mut self, when: &str) {
         self.they_enter(when, |_| true);
     }
@@ -221,17 +221,18 @@ impl Run {
         }
     }
 
-    /// Who has not had enough turns, and which of the locks are free that clients hold on to.
+    /// Who has not had enough turns, and which locks nobody had.
     fn waited_for(&mut self, names: &[String], before: &BTreeMap<String, u64>, began_ns: u64) -> Vec<String> {
         let now = self.turns().clone();
         let turns = |turns: &BTreeMap<String, u64>, name| turns.get(name).copied().unwrap_or(0);
         let idle = names.iter().filter(|name| turns(&now, *name) < turns(before, *name) + TURNS);
         let mut waited_for: Vec<String> = idle.cloned().collect();
         if waited_for.is_empty() {
-            let holds = self.story.holds.iter().filter(|hold| hold.until_ns > began_ns);
-            let held: Vec<&str> = holds.map(|hold| hold.lock.as_str()).collect();
-            let locks = (0..self.cluster.clients.len()).map(|place| self.cluster.long(place));
-            waited_for.extend(locks.filter(|lock| !held.contains(&lock.as_str())));
+            let mut locks: BTreeSet<&str> = self.story.holds.iter().map(|hold| hold.lock.as_str()).collect();
+            for hold in self.story.holds.iter().filter(|hold| hold.until_ns > began_ns) {
+                locks.remove(hold.lock.as_str());
+            }
+            waited_for.extend(locks.into_iter().map(String::from));
         }
         waited_for
     }

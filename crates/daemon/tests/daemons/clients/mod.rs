@@ -170,7 +170,8 @@ async fn take_turns<A: Asks>(mut asks: A, pen: &Pen, mut random: Random) {
         sure = sure && told.claim(&mut asks, &held).await;
         told.tell(now_ns(), if sure { What::Leaves } else { What::Lost });
         asks.release(held).await;
-        tokio::time::sleep(Duration::from_millis(random.below(20) as u64)).await;
+        // Long enough that locks are free at times, on a slow machine too: whoever waits for too long begins again at the end of the line.
+        tokio::time::sleep(Duration::from_millis(random.below(200) as u64)).await;
         if random.below(WANDER) == 0 {
             asks.wander().await;
         }

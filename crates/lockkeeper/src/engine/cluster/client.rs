@@ -93,10 +93,10 @@ impl Client {
         }
     }
 
-    /// The present link; a new one if that is over.
+    /// The present link; a new one if that takes no more wishes.
     pub fn link(self: &Arc<Client>) -> Arc<Link> {
         let mut current = self.lock();
-        if current.link.is_over() {
+        if current.link.is_retired() {
             self.renew(&mut current);
         }
         current.link.clone()
@@ -113,8 +113,8 @@ impl Client {
 
     /// A link is of no more use for new wishes: those who wait there are asked for elsewhere, in order, with whom to try first.
     fn move_on(self: &Arc<Client>, from: &Arc<Link>, first: usize) {
-        let (wishing, asked) = (from.take_wishing(), from.take_asked());
         let mut current = self.lock();
+        let (wishing, asked) = (from.retire(), from.take_asked());
         if Arc::ptr_eq(&current.link, from) {
             current.address = first % self.daemons.addresses.len();
             self.renew(&mut current);
@@ -200,7 +200,7 @@ async fn run(client: Weak<Client>, link: Arc<Link>, mut connected: Option<(Conne
 /// Nobody can be reached: those who wait are told.
 fn give_up(link: &Link, why: &str) {
     link.end(why);
-    for wishing in link.take_wishing() {
+    for wishing in link.retire() {
         let _ = wishing.told.send(Outcome::Unreachable(why.into()));
     }
     link.take_asked();
@@ -241,7 +241,7 @@ async fn talk(client: &Weak<Client>, link: &Arc<Link>, connected: Connected, add
     let mut keep_alive =
         tokio::time::interval(Duration::from_nanos(welcome.lease_ns / 5).max(Duration::from_millis(5)));
     keep_alive.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let (mut bytes, mut leaving) = (Vec::new(), false);
+    let mut bytes = Vec::new();
     loop {
         link.take_unsent(&mut bytes);
         if !bytes.is_empty() {
@@ -256,9 +256,8 @@ async fn talk(client: &Weak<Client>, link: &Arc<Link>, connected: Connected, add
         if link.is_over() {
             return Broken::Over(String::from("it was closed"));
         }
-        if leaving && !link.is_used() {
+        if link.is_retired() && !link.is_used() {
             link.close();
-            leaving = false;
             continue;
         }
         tokio::select! {
@@ -289,7 +288,6 @@ async fn talk(client: &Weak<Client>, link: &Arc<Link>, connected: Connected, add
                         Ok(()) => {}
                         Err(NoMore::Lost(why)) => return Broken::Over(why),
                         Err(NoMore::Leaving) => {
-                            leaving = true;
                             if let Some(client) = client.upgrade() {
                                 client.move_on(link, address + 1);
                             }

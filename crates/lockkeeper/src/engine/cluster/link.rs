@@ -56,6 +56,8 @@ struct State {
     unsent: Vec<u8>,
     /// What the daemon said when the connection came about that stands now.
     welcome: Option<Welcome>,
+    /// It takes no more wishes: it goes on for what is held through it.
+    retired: bool,
     over: bool,
 }
 
@@ -77,6 +79,7 @@ impl Link {
             next_question: 0,
             unsent: Vec::new(),
             welcome: None,
+            retired: false,
             over: false,
         };
         Arc::new(Link { state: Mutex::new(state), wake: Notify::new() })
@@ -86,10 +89,10 @@ impl Link {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Asks for a lock; gives the wish back if the link is over.
+    /// Asks for a lock; gives the wish back if the link takes no more.
     pub fn ask(self: &Arc<Link>, wishing: Wishing) -> Option<Wishing> {
         let mut state = self.lock();
-        if state.over {
+        if state.over || state.retired {
             return Some(wishing);
         }
         let mut place = wishing.place.lock().unwrap_or_else(|e| e.into_inner());
@@ -255,9 +258,23 @@ impl Link {
         Ok(())
     }
 
-    /// Takes those who wait, to ask for them elsewhere, in order.
-    pub fn take_wishing(&self) -> Vec<Wishing> {
-        std::mem::take(&mut self.lock().wishing).into_values().collect()
+    /// From now on it takes no more wishes. Gives those who wait, to be asked for elsewhere, in order. The daemon hears that nobody
+    /// wants them here any more, now or when it is reached again: otherwise it would grant them one day, to nobody.
+    pub fn retire(&self) -> Vec<Wishing> {
+        let mut state = self.lock();
+        state.retired = true;
+        let wishing = std::mem::take(&mut state.wishing);
+        for &number in wishing.keys() {
+            state.session.release(number);
+            self.say(&mut state, ToMember::Release { number });
+        }
+        wishing.into_values().collect()
+    }
+
+    /// Whether it takes no more wishes.
+    pub fn is_retired(&self) -> bool {
+        let state = self.lock();
+        state.retired || state.over
     }
 
     /// Takes the questions that are not answered.
