@@ -57,20 +57,6 @@ impl Way {
     }
 }
 
-/// A client with one way, and another one if that is closed.
-async fn client(first: &Way, second: &Way) -> Lockkeeper {
-    let url = format!("lockkeeper://{},{}", first.address, second.address);
-    loop {
-        // Which daemon a client begins with is chance.
-        let client = soon("a connection", Lockkeeper::open(&url)).await.expect("the daemon serves");
-        if *first.passing.borrow() == 1 {
-            return client;
-        }
-        drop(client);
-        second.has(0).await;
-    }
-}
-
 /// Two daemons of one cluster.
 async fn two_daemons(folder: &Path) -> [Daemon; 2] {
     let any: SocketAddr = "127.0.0.1:0".parse().expect("an address");
@@ -88,6 +74,9 @@ async fn two_daemons(folder: &Path) -> [Daemon; 2] {
         Daemon::start(config).await.expect("it starts")
     };
     let (one, two) = tokio::join!(start(1), start(2));
+    for daemon in [&one, &two] {
+        soon("a daemon that serves", daemon.member().ready()).await.expect("it lives");
+    }
     [one, two]
 }
 
@@ -102,7 +91,9 @@ async fn what_is_asked_for_elsewhere_is_wanted_no_more_where_it_was_asked_for_be
 
     // Somebody who holds one lock, so that it comes back to the same daemon, and waits for another.
     let (first, second) = (Way::to(one).await, Way::to(two).await);
-    let client = client(&first, &second).await;
+    let url = format!("lockkeeper://{},{}?in-order", first.address, second.address);
+    let client = soon("a connection", Lockkeeper::open(&url)).await.expect("it serves");
+    first.has(1).await;
     let held = client.mutex("held").acquire().await.expect("it is free");
     let waits = tokio::spawn(client.mutex("wanted").acquire());
     let waiting_once = async || {
