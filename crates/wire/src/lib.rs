@@ -8,7 +8,7 @@
 //!     │ ◀─────────────────────────────────── FromDaemon … ──  │
 //! ```
 //!
-//! One connection carries all locks of a client. Grants are pushed. Whatever is said to a session ([`ToMember`]) names the session and the
+//! One connection carries all locks of a client. Grants are pushed. Whatever is said to a session ([`lockkeeper_member::ToMember`]) names the session and the
 //! acquisition, and may be said again: so a lost answer costs a repetition and nothing else. The client and the member keep the
 //! session by the rules of [`lockkeeper_member`], the same that the lab searches; the connection only carries their words.
 
