@@ -1,10 +1,10 @@
 //! The client of a cluster: one link at a time for what is new, and older ones for as long as something is held through them.
 
 use super::address::Daemons;
-use super::link::{Link, NoMore, Outcome, Wishing};
+use super::link::{Asked, Link, NoMore, Outcome, Wishing};
 use super::stream::{Connected, NotConnected, Who, connect};
 use lockkeeper_member::SessionId;
-use lockkeeper_wire::{Answer, Ask, FromDaemon, Welcome};
+use lockkeeper_wire::{Answer, Ask, FromDaemon, Refusal, Welcome};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -106,7 +106,7 @@ impl Client {
         current.sessions += 1;
         current.link = Link::new(SessionId { client: self.who.client, number: current.sessions });
         if current.watches {
-            current.link.ask_again(vec![(Ask::Watch, oneshot::channel().0)]);
+            current.link.question(Asked { ask: Ask::Watch, told: oneshot::channel().0 });
         }
         tokio::spawn(run(Arc::downgrade(self), current.link.clone(), None));
     }
@@ -119,22 +119,28 @@ impl Client {
             current.address = first % self.daemons.addresses.len();
             self.renew(&mut current);
         }
-        current.link.ask_again(asked);
         drop(current);
         self.changes.send_modify(|changes| *changes += 1);
         for wishing in wishing {
             self.ask(wishing);
         }
+        for asked in asked {
+            self.put(asked);
+        }
+    }
+
+    /// Asks a daemon something, through whichever link is the present one.
+    fn put(self: &Arc<Client>, mut asked: Asked) {
+        while let Some(again) = self.link().question(asked) {
+            asked = again;
+        }
     }
 
     /// Asks a daemon; again, if it goes away meanwhile.
     pub async fn question(self: &Arc<Client>, ask: Ask) -> Result<Answer, String> {
-        let gone = || String::from("no daemon can be reached");
-        loop {
-            if let Some(hears) = self.link().question(ask.clone()) {
-                return hears.await.map_err(|_| gone());
-            }
-        }
+        let (told, hears) = oneshot::channel();
+        self.put(Asked { ask, told });
+        hears.await.map_err(|_| String::from("no daemon can be reached"))
     }
 
     /// From now on, changes are told.
@@ -147,7 +153,7 @@ impl Client {
         Ok(receiver)
     }
 
-    /// What the present daemon said of itself; waits for one.
+    /// What the present daemon said of itself, if there is one now.
     pub fn welcome(&self) -> Option<Welcome> {
         self.lock().link.welcome()
     }
@@ -188,6 +194,13 @@ async fn run(client: Weak<Client>, link: Arc<Link>, mut connected: Option<(Conne
             Broken::Over(why) => {
                 client.move_on(&link, address);
                 return link.end(&why);
+            }
+            Broken::Refused(why) => {
+                link.end("the daemon does not serve the session");
+                for wishing in link.retire() {
+                    let _ = wishing.told.send(Outcome::Refused(why.clone()));
+                }
+                return;
             }
             Broken::Connection(why) => match again(&client, &link, address, &why).await {
                 Some(stands) => connected = Some((stands, address)),
@@ -231,6 +244,8 @@ async fn again(client: &Arc<Client>, link: &Arc<Link>, address: usize, why: &str
 enum Broken {
     /// The link is over.
     Over(String),
+    /// The link is over, and another one would come to no other end: those who wait are told.
+    Refused(Refusal),
     /// Only the connection is.
     Connection(String),
 }
@@ -287,6 +302,7 @@ async fn talk(client: &Weak<Client>, link: &Arc<Link>, connected: Connected, add
                     match link.hear(said) {
                         Ok(()) => {}
                         Err(NoMore::Lost(why)) => return Broken::Over(why),
+                        Err(NoMore::Refused(why)) => return Broken::Refused(why),
                         Err(NoMore::Leaving) => {
                             if let Some(client) = client.upgrade() {
                                 client.move_on(link, address + 1);

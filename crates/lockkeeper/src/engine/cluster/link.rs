@@ -28,6 +28,12 @@ pub(super) struct Wishing {
     pub place: Arc<Mutex<Place>>,
 }
 
+/// Somebody who waits for an answer.
+pub(super) struct Asked {
+    pub ask: Ask,
+    pub told: oneshot::Sender<Answer>,
+}
+
 /// Where somebody waits or holds.
 pub(super) struct Place {
     pub link: Arc<Link>,
@@ -51,7 +57,7 @@ struct State {
     wishing: BTreeMap<u64, Wishing>,
     held: BTreeMap<u64, Lease>,
     releasing: BTreeMap<u64, oneshot::Sender<()>>,
-    asked: BTreeMap<u64, (Ask, oneshot::Sender<Answer>)>,
+    asked: BTreeMap<u64, Asked>,
     next_question: u64,
     unsent: Vec<u8>,
     /// What the daemon said when the connection came about that stands now.
@@ -124,21 +130,20 @@ impl Link {
         Some(hears)
     }
 
-    /// Asks the daemon something; `None` if the link is over.
-    pub fn question(&self, ask: Ask) -> Option<oneshot::Receiver<Answer>> {
+    /// Asks the daemon something; gives the question back if the link is over.
+    pub fn question(&self, asked: Asked) -> Option<Asked> {
         let mut state = self.lock();
         if state.over {
-            return None;
+            return Some(asked);
         }
-        let (told, hears) = oneshot::channel();
         state.next_question += 1;
         let number = state.next_question;
         if state.welcome.is_some() {
-            lockkeeper_wire::encode(&ToDaemon::Ask(number, ask.clone()), &mut state.unsent);
+            lockkeeper_wire::encode(&ToDaemon::Ask(number, asked.ask.clone()), &mut state.unsent);
             self.wake.notify_one();
         }
-        state.asked.insert(number, (ask, told));
-        Some(hears)
+        state.asked.insert(number, asked);
+        None
     }
 
     /// To the member, if there is a connection; otherwise it is said when there is one.
@@ -159,8 +164,8 @@ impl Link {
         for said in state.session.say(now_ns()) {
             lockkeeper_wire::encode(&ToDaemon::Say(id, said), &mut state.unsent);
         }
-        for (number, (ask, _)) in &state.asked {
-            lockkeeper_wire::encode(&ToDaemon::Ask(*number, ask.clone()), &mut state.unsent);
+        for (number, asked) in &state.asked {
+            lockkeeper_wire::encode(&ToDaemon::Ask(*number, asked.ask.clone()), &mut state.unsent);
         }
     }
 
@@ -208,7 +213,7 @@ impl Link {
             FromDaemon::Refuse { session, number, why } if session == state.session.id() => {
                 state.session.hear(now_ns(), ToClient::Ended { number, how: Ended::Refused });
                 if number == 0 {
-                    return Err(NoMore::Lost(format!("the daemon refuses the session: {why:?}")));
+                    return Err(NoMore::Refused(why));
                 }
                 if let Some(wishing) = state.wishing.remove(&number) {
                     let _ = wishing.told.send(Outcome::Refused(why));
@@ -217,8 +222,8 @@ impl Link {
             }
             FromDaemon::Refuse { .. } | FromDaemon::Changed => Ok(()),
             FromDaemon::Answer(number, answer) => {
-                if let Some((_, told)) = state.asked.remove(&number) {
-                    let _ = told.send(answer);
+                if let Some(asked) = state.asked.remove(&number) {
+                    let _ = asked.told.send(answer);
                 }
                 Ok(())
             }
@@ -278,18 +283,8 @@ impl Link {
     }
 
     /// Takes the questions that are not answered.
-    pub fn take_asked(&self) -> Vec<(Ask, oneshot::Sender<Answer>)> {
+    pub fn take_asked(&self) -> Vec<Asked> {
         std::mem::take(&mut self.lock().asked).into_values().collect()
-    }
-
-    /// Puts questions of another link to this one.
-    pub fn ask_again(&self, asked: Vec<(Ask, oneshot::Sender<Answer>)>) {
-        let mut state = self.lock();
-        for (ask, told) in asked {
-            state.next_question += 1;
-            let number = state.next_question;
-            state.asked.insert(number, (ask, told));
-        }
     }
 
     /// It is over: whatever was held is lost, whoever releases need not wait.
@@ -320,6 +315,8 @@ impl Link {
 pub(super) enum NoMore {
     /// Its session is over, and what it held is lost.
     Lost(String),
+    /// Its daemon does not serve it.
+    Refused(Refusal),
     /// Its daemon is leaving: what is held may be kept, for a while.
     Leaving,
 }

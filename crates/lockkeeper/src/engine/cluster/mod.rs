@@ -268,8 +268,8 @@ impl Operator {
         }
     }
 
-    /// Takes a lock away from all who hold it; says from how many. They are told, and their fences are the last to be refused by
-    /// nobody: whoever comes next has a higher one.
+    /// Takes a lock away from all who hold it; says from how many. They are told, and whoever comes next has a higher fence, so that a
+    /// resource that checks fences refuses them.
     pub async fn release_by_force(&self, name: impl Into<String>) -> Result<u32> {
         let name = LockName::new(name)?;
         match self.0.question(Ask::ForceRelease(name.as_str().into())).await? {
