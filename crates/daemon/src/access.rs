@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, RwLock};
 use std::time::SystemTime;
 use subtle::ConstantTimeEq;
+use time::{Date, Month, OffsetDateTime, UtcOffset};
 
 /// What can be allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -239,39 +240,22 @@ fn instant(at: &toml::value::Datetime) -> Result<SystemTime, String> {
     let date = at.date.ok_or("`expires` needs a date, as 2027-01-31 or 2027-01-31T12:00:00Z")?;
     let (hour, minute, second) =
         at.time.map_or((0, 0, 0), |time| (time.hour, time.minute, time.second.unwrap_or(0)));
-    let offset_minutes = match at.offset {
-        Some(toml::value::Offset::Custom { minutes }) => i64::from(minutes),
+    let minutes = match at.offset {
+        Some(toml::value::Offset::Custom { minutes }) => i32::from(minutes),
         _ => 0,
     };
-    let days = days_from_1970(i64::from(date.year), i64::from(date.month), i64::from(date.day));
-    let minutes = (days * 24 + i64::from(hour)) * 60 + i64::from(minute) - offset_minutes;
-    let seconds = u64::try_from(minutes * 60 + i64::from(second)).unwrap_or(0);
-    Ok(SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(seconds))
-}
-
-/// Days since 1970-01-01 in the Gregorian calendar, with years that begin in March, so that a leap day comes last.
-fn days_from_1970(year: i64, month: i64, day: i64) -> i64 {
-    let year = if month <= 2 { year - 1 } else { year };
-    let month = (month + 9) % 12;
-    365 * year + year.div_euclid(4) - year.div_euclid(100)
-        + year.div_euclid(400)
-        + (month * 306 + 5) / 10
-        + (day - 1)
-        - 719_468
+    let moment = || {
+        let month = Month::try_from(date.month)?;
+        let date = Date::from_calendar_date(i32::from(date.year), month, date.day)?;
+        let offset = UtcOffset::from_whole_seconds(minutes * 60)?;
+        Ok::<_, time::error::ComponentRange>(date.with_hms(hour, minute, second)?.assume_offset(offset))
+    };
+    moment().map(SystemTime::from).map_err(|error| error.to_string())
 }
 
 /// The date of a moment, in UTC, as a file of tokens has it.
 pub fn date(at: SystemTime) -> String {
-    let days = at.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs() / 86_400) as i64;
-    // The year that begins in March, of which day 0 is the first of March; four hundred years have 146,097 days.
-    let days = days + 719_468;
-    let (era, day) = (days.div_euclid(146_097), days.rem_euclid(146_097));
-    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
-    let day = day - (365 * year + year / 4 - year / 100);
-    let month = (5 * day + 2) / 153;
-    let day = day - (153 * month + 2) / 5 + 1;
-    let (year, month) = if month < 10 { (year, month + 3) } else { (year + 1, month - 9) };
-    format!("{:04}-{month:02}-{day:02}", year + 400 * era)
+    OffsetDateTime::from(at).date().to_string()
 }
 
 #[cfg(test)]
@@ -328,9 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_are_counted_as_the_calendar_does() {
-        assert_eq!(days_from_1970(1970, 1, 1), 0);
-        assert_eq!(days_from_1970(2000, 3, 1), 11_017);
+    fn dates_are_read_and_written_as_the_calendar_has_them() {
         let at = |text: &str| instant(&text.parse().unwrap()).unwrap();
         let seconds = |at: SystemTime| at.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
         assert_eq!(seconds(at("2001-09-09T01:46:40Z")), 1_000_000_000);

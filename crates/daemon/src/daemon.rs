@@ -21,11 +21,19 @@ const ROUND: Duration = Duration::from_secs(1);
 /// A daemon at work.
 pub struct Daemon {
     shared: Arc<Shared>,
-    clients: Arc<Clients>,
     tasks: JoinSet<()>,
     http: Option<Http>,
     addresses: Addresses,
     leave_patience: Duration,
+}
+
+/// Why a daemon is to end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// An operator wants it to leave.
+    ToldToLeave,
+    /// Its member cannot go on, and why.
+    Stopped(String),
 }
 
 /// Where a daemon is reached.
@@ -75,8 +83,8 @@ impl Daemon {
                 Some(Http::start(listener, front, room))
             }
         };
-        tasks.spawn(look_around(shared.clone(), clients.clone(), tls));
-        Ok(Self { shared, clients, tasks, http, addresses, leave_patience: config.leave_patience })
+        tasks.spawn(look_around(shared.clone(), clients, tls));
+        Ok(Self { shared, tasks, http, addresses, leave_patience: config.leave_patience })
     }
 
     /// Where it is reached.
@@ -89,23 +97,18 @@ impl Daemon {
         &self.shared.member
     }
 
-    /// How many clients have sessions.
-    pub fn sessions(&self) -> usize {
-        self.clients.sessions()
-    }
-
-    /// Resolves when an operator has told the daemon to leave, or when its member has stopped; says why.
-    pub async fn ends(&self) -> String {
+    /// Resolves when an operator has told the daemon to leave, or when its member has stopped.
+    pub async fn ends(&self) -> Ending {
         let mut standings = self.shared.member.standings();
         loop {
             if let Some(why) = self.shared.member.standing().stopped {
-                return why;
+                return Ending::Stopped(why);
             }
             tokio::select! {
-                () = self.shared.leave.notified() => return String::from("it was told to leave"),
+                () = self.shared.leave.notified() => return Ending::ToldToLeave,
                 changed = standings.changed() => {
                     if changed.is_err() {
-                        return String::from("its member is gone");
+                        return Ending::Stopped(String::from("its member is gone"));
                     }
                 }
             }

@@ -36,7 +36,7 @@ mod trace;
 pub use access::{Access, Denied, Permission, Principal, date, hash};
 pub use audit::{Audit, Entry};
 pub use config::{CLIENTS_PORT, ClientTls, Config, HTTP_PORT, MEMBERS_PORT};
-pub use daemon::{Addresses, Daemon};
+pub use daemon::{Addresses, Daemon, Ending};
 pub use front::Front;
 pub use http::{router, serve};
 pub use leases::{Fault, LeaseId, Leases};

@@ -1,41 +1,24 @@
 //! What people want to see of a cluster, put together from what its members tell.
 
-use lockkeeper_cluster::{Member, Node, Result, Table, Who, Why};
+use crate::leases::{At, Picture};
+use lockkeeper_cluster::{Member, Node, Result, Table, Why};
 use lockkeeper_wire::{ClusterLine, Line, LockLine, MemberLine};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 /// Who holds and waits, over all members that answer: one lock, or all, by name.
 pub async fn locks(member: &Member, only: Option<&str>) -> Result<Vec<LockLine>> {
-    Ok(lines(&member.survey().await?, only))
-}
-
-/// One lock, while it is put together; the waiters with how long they have waited.
-#[derive(Default)]
-struct Lock {
-    holders: Vec<Line>,
-    waiters: Vec<(u64, Line)>,
-}
-
-fn lines(told: &[(Node, Table)], only: Option<&str>) -> Vec<LockLine> {
-    let mut locks: BTreeMap<&str, Lock> = BTreeMap::new();
-    for (node, table) in told {
-        for row in table.iter().filter(|row| only.is_none_or(|name| *row.lock.name == *name)) {
-            let line = |who: &Who| line(node, who);
-            let lock = locks.entry(&row.lock.name).or_default();
-            lock.holders.extend(row.holders.iter().map(line));
-            lock.waiters.extend(row.waiters.iter().map(|who| (who.for_ns, line(who))));
-        }
-    }
-    let lock = |(name, mut lock): (&str, Lock)| {
-        // Stable: nobody overtakes another one at its own member.
-        lock.waiters.sort_by_key(|(for_ns, _)| std::cmp::Reverse(*for_ns));
-        let waiters = lock.waiters.into_iter().map(|(_, line)| line).collect();
-        LockLine { name: name.into(), holders: lock.holders, waiters }
+    let picture = Picture::of(member.survey().await?);
+    let locks = picture.locks().into_iter().filter(|(name, _)| only.is_none_or(|only| only == *name));
+    let lines = |all: Vec<At<'_>>| all.into_iter().map(line).collect();
+    let lock = |(name, (holders, waiters)): (&str, _)| LockLine {
+        name: name.into(),
+        holders: lines(holders),
+        waiters: lines(waiters),
     };
-    locks.into_iter().map(lock).collect()
+    Ok(locks.map(lock).collect())
 }
 
-fn line(node: &Node, who: &Who) -> Line {
+fn line((node, who): At<'_>) -> Line {
     Line {
         acquisition: who.acquisition.to_string(),
         member: node.id.0,

@@ -52,23 +52,25 @@ impl Shared {
         who
     }
 
-    /// Takes a lock away from all who hold it, or from one of them. Says from how many.
+    /// Takes a lock away from all who hold it, or from one of them. Says from whom.
     pub async fn release_by_force(
         &self,
         by: &'static str,
         who: &Principal,
         lock: &str,
         only: Option<Acquisition>,
-    ) -> Result<u32> {
+    ) -> Result<Vec<Acquisition>> {
         let told = self.member.survey().await?;
         let rows = told.iter().flat_map(|(_, table)| table).filter(|row| *row.lock.name == *lock);
-        let holders = rows.flat_map(|row| &row.holders).map(|holder| holder.acquisition);
-        let mut released = 0;
-        for acquisition in holders.filter(|held| only.is_none_or(|only| only == *held)) {
-            self.member.release_by_force(acquisition).await?;
-            let acquisition = Some(acquisition.to_string());
-            self.audit.write(&Entry { lock, acquisition, ..Entry::new("force-release", by, who.name()) });
-            released += 1;
+        let holders = rows.flat_map(|row| &row.holders);
+        let mut released = Vec::new();
+        for holder in holders.filter(|holder| only.is_none_or(|only| only == holder.acquisition)) {
+            self.member.release_by_force(holder.acquisition).await?;
+            let (acquisition, fence) =
+                (Some(holder.acquisition.to_string()), holder.fence.map(|fence| fence.number()));
+            let line = Entry::new("force-release", by, who.name());
+            self.audit.write(&Entry { lock, acquisition, fence, ..line });
+            released.push(holder.acquisition);
         }
         Ok(released)
     }

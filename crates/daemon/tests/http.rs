@@ -6,7 +6,7 @@ use lockkeeper_daemon::Limits;
 use serde_json::{Value, json};
 use std::num::NonZeroU32;
 use std::time::Duration;
-use support::{Daemons, Plan, ask, delete, get, post, request, session, soon, until, waiters};
+use support::{Daemons, Plan, TOKENS, ask, delete, get, post, request, session, soon, until, waiters};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -420,19 +420,6 @@ async fn whoever_says_nothing_or_speaks_slowly_is_cut_off() {
     let rest = String::from_utf8_lossy(&rest);
     assert!(rest.is_empty() || rest.starts_with("HTTP/1.1 431"), "{rest}");
 }
-
-const TOKENS: &str = r#"
-[[token]]
-name = "ci"
-sha256 = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b"  # of "secret"
-acquire = ["ci/"]
-[[token]]
-name = "root"
-sha256 = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"  # of "test"
-acquire = [""]
-observe = [""]
-admin = [""]
-"#;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_token_opens_its_prefix_and_no_other() {

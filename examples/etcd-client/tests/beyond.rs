@@ -7,7 +7,7 @@ use etcd_client::{CampaignResponse, Client, ConnectOptions, Error, LeaderKey, Lo
 use lockkeeper_daemon::Limits;
 use serde_json::json;
 use std::net::SocketAddr;
-use support::{Daemons, Plan, post, session, soon, until, waiters};
+use support::{Daemons, Plan, TOKENS, post, session, soon, until, waiters};
 
 const NOT_FOUND: i32 = 5;
 const PERMISSION_DENIED: i32 = 7;
@@ -189,19 +189,6 @@ async fn limits_are_named() {
     let (code, message) = refused(client.lease_grant(60, None).await);
     assert!(code == RESOURCE_EXHAUSTED && message.contains("at most 2"), "{message}");
 }
-
-const TOKENS: &str = r#"
-[[token]]
-name = "ci"
-sha256 = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b"  # of "secret"
-acquire = ["ci/"]
-[[token]]
-name = "root"
-sha256 = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"  # of "test"
-acquire = [""]
-observe = [""]
-admin = [""]
-"#;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_user_is_a_token() {

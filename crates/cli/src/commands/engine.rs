@@ -42,9 +42,13 @@ impl On {
 
 /// `$XDG_CONFIG_HOME/lockkeeper/config.toml`, or below `~/.config`.
 fn config_path() -> Option<PathBuf> {
+    Some(user_directory("XDG_CONFIG_HOME", ".config")?.join("lockkeeper/config.toml"))
+}
+
+/// The user's directory for one purpose: what the variable says, or this one at home.
+pub fn user_directory(variable: &str, at_home: &str) -> Option<PathBuf> {
     let absolute = |variable| std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
-    let config = absolute("XDG_CONFIG_HOME").or_else(|| Some(absolute("HOME")?.join(".config")))?;
-    Some(config.join("lockkeeper/config.toml"))
+    absolute(variable).or_else(|| Some(absolute("HOME")?.join(at_home)))
 }
 
 fn from_config() -> Result<Option<String>, Error> {

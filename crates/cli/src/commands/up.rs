@@ -1,8 +1,10 @@
 //! `lockkeeper up`: a daemon in the foreground. `lockkeeper join`: the same, as a further member of a cluster.
 
+use super::engine::user_directory;
 use crate::exit;
+use futures_util::future::select_all;
 use lockkeeper_cluster::{Config as MemberConfig, MemberId};
-use lockkeeper_daemon::{Config, Daemon, HTTP_PORT, MEMBERS_PORT};
+use lockkeeper_daemon::{Config, Daemon, Ending, HTTP_PORT, MEMBERS_PORT};
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -115,8 +117,7 @@ impl How {
 
 /// `$XDG_STATE_HOME/lockkeeper-daemon`, or below `~/.local/state`.
 fn state_directory() -> Result<PathBuf, String> {
-    let absolute = |variable| std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
-    let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
+    let state = user_directory("XDG_STATE_HOME", ".local/state");
     let state = state.ok_or("there is no home directory: say with --data where the daemon keeps its data")?;
     Ok(state.join("lockkeeper-daemon"))
 }
@@ -233,10 +234,7 @@ async fn serve_all(configs: Vec<Config>) -> Result<(), String> {
         introduce(&daemon, &data);
         daemons.push(daemon);
     }
-    let ends = async {
-        let all: Vec<_> = daemons.iter().map(|daemon| Box::pin(daemon.ends())).collect();
-        first_of(all).await
-    };
+    let ends: Vec<_> = daemons.iter().map(|daemon| Box::pin(daemon.ends())).collect();
     let ready = async {
         for daemon in &daemons {
             if tokio::time::timeout(Duration::from_millis(600), daemon.member().ready()).await.is_err() {
@@ -254,9 +252,8 @@ async fn serve_all(configs: Vec<Config>) -> Result<(), String> {
     };
     tokio::select! {
         () = ready => {}
-        why = ends => {
-            let told = why.contains("told to leave");
-            if !told {
+        (ending, _, _) = select_all(ends) => {
+            if let Ending::Stopped(why) = ending {
                 return Err(format!("the daemon ends: {why}"));
             }
         }
@@ -273,18 +270,6 @@ async fn serve_all(configs: Vec<Config>) -> Result<(), String> {
         _ = terminate.recv() => Err(String::from("ended at once: others wait for its lease")),
         _ = interrupt.recv() => Err(String::from("ended at once: others wait for its lease")),
     }
-}
-
-async fn first_of<F: Future + Unpin>(mut all: Vec<F>) -> F::Output {
-    std::future::poll_fn(|context| {
-        for one in &mut all {
-            if let std::task::Poll::Ready(done) = std::pin::Pin::new(one).poll(context) {
-                return std::task::Poll::Ready(done);
-            }
-        }
-        std::task::Poll::Pending
-    })
-    .await
 }
 
 fn introduce(daemon: &Daemon, data: &Path) {

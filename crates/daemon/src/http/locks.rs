@@ -5,7 +5,6 @@ use super::request::{Asked, Body, Caller, Name, session, whole};
 use super::sessions::{life, milliseconds, terms, text};
 use super::show::{LockState, Why};
 use crate::access::Permission;
-use crate::audit::Entry;
 use crate::front::Front;
 use crate::leases::{Fault, Hold, LeaseId, Op, Picture, Reply, Slot, Wanted, Which};
 use axum::Json;
@@ -260,20 +259,8 @@ pub(super) async fn force_release(
 ) -> Result<Json<ForceReleased>, Problem> {
     caller.may(Permission::Admin, &name)?;
     let only = which.acquisition.as_deref().map(acquisition).transpose()?;
-    let member = &front.shared.member;
-    let picture = Picture::of(member.survey().await?);
-    let holders = picture.locks().remove(name.as_str()).map(|(holders, _)| holders).unwrap_or_default();
-    let mut released = Vec::new();
-    for (_, who) in holders {
-        if only.is_some_and(|only| only != who.acquisition) {
-            continue;
-        }
-        member.release_by_force(who.acquisition).await?;
-        let line = Entry::new("force-release", "http", caller.who.name());
-        let (acquisition, fence) = (Some(who.acquisition.to_string()), who.fence.map(|fence| fence.number()));
-        front.shared.audit.write(&Entry { lock: &name, acquisition, fence, ..line });
-        released.push(who.acquisition.to_string());
-    }
+    let released = front.shared.release_by_force("http", &caller.who, &name, only).await?;
+    let released = released.iter().map(ToString::to_string).collect();
     Ok(Json(ForceReleased { released }))
 }
 

@@ -69,7 +69,8 @@ async fn answer(shared: &Shared, client: &Client, ask: Ask) -> Result<Answer, St
         Ask::Cluster => Answer::Cluster(listing::cluster(&shared.member)),
         Ask::ForceRelease(name) => {
             may(Permission::Admin, &name)?;
-            Answer::Released(shared.release_by_force(NATIVE, who, &name, None).await.map_err(failed)?)
+            let released = shared.release_by_force(NATIVE, who, &name, None).await.map_err(failed)?;
+            Answer::Released(released.len() as u32)
         }
         Ask::Why(name) => {
             may(Permission::Observe, &name)?;

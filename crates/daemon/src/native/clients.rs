@@ -257,11 +257,6 @@ impl Clients {
         &self.front
     }
 
-    /// How many sessions there are.
-    pub fn sessions(&self) -> usize {
-        self.sessions.load(Ordering::Relaxed)
-    }
-
     /// A client connects, for the first time or again. Gives the number of the connection, which is the newest now.
     pub(crate) fn connect(&self, number: u64, principal: Principal) -> Result<(Arc<Client>, u64), String> {
         let mut clients = self.clients.lock().unwrap_or_else(|e| e.into_inner());

@@ -21,7 +21,7 @@ pub fn main(arguments: &[String]) -> ExitCode {
         config.member.times = times();
         let daemon = Daemon::start(config).await?;
         tokio::select! {
-            why = daemon.ends() => return Err(why),
+            why = daemon.ends() => return Err(format!("{why:?}")),
             _ = terminate.recv() => {}
         }
         daemon.leave().await;

@@ -32,6 +32,20 @@ pub async fn until<F: Future<Output = bool>>(what: &str, mut is: impl FnMut() ->
     soon(what, waiting).await;
 }
 
+/// One token for the locks of a prefix, and one for everything.
+pub const TOKENS: &str = r#"
+[[token]]
+name = "ci"
+sha256 = "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b"  # of "secret"
+acquire = ["ci/"]
+[[token]]
+name = "root"
+sha256 = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"  # of "test"
+acquire = [""]
+observe = [""]
+admin = [""]
+"#;
+
 /// How daemons are started.
 #[derive(Default)]
 pub struct Plan {

@@ -2,25 +2,26 @@
 //!
 //! There is no task between a client and the machine: whoever brings an event takes the lock, steps, and carries out what the step asks
 //! for. Frames are put into the peers' buffers, questions to consensus are spawned, clients are woken. So an entry that needs
-//! no message costs no switch of tasks.
+//! no message costs no switch of tasks. What others ask of it is in `calls`.
+
+mod calls;
 
 use crate::clock::now_ns;
 use crate::consensus::Consensus;
-use crate::engine::{Asked, Engine, Hears, LEAVING, Standing};
+use crate::engine::Hears;
 use crate::error::{Error, Result};
-use crate::local::{Local, Look, Tally};
+use crate::local::{Local, Tally};
 use crate::metrics::{self, Metrics, name_of, seconds, word};
 use crate::net::Net;
 use lockkeeper_core::MutualExclusion;
 use lockkeeper_member::{
-    Acquisition, Body, Claim, Config, Event, Frame, LockName, Member, MemberId, Node, Note, Out, PortEvent,
-    PortRequest, Progress, SessionId, Table, ToClient, ToMember, Wish,
+    Body, Config, Event, Frame, LockName, Member, MemberId, Node, Note, Out, PortRequest, SessionId, Table,
+    ToClient, ToMember,
 };
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot, watch};
-use tracing::Span;
 
 type Message<P> = <P as lockkeeper_core::Protocol>::Message;
 
@@ -367,196 +368,5 @@ async fn tick<P: MutualExclusion>(driver: Weak<Driver<P>>) {
             () = tokio::time::sleep(after) => {}
             () = driver.timer.notified() => {}
         }
-    }
-}
-
-impl<P: MutualExclusion> Engine for Driver<P> {
-    fn connect(&self, net: Arc<Net>, consensus: Consensus) {
-        if self.around.set((net, consensus)).is_ok() {
-            self.timer.notify_one();
-        }
-    }
-
-    fn open(&self) -> u64 {
-        let state = &mut *self.lock();
-        let client = state.next_client;
-        state.next_client = client.wrapping_add(1);
-        state.locals.insert(client, Local::new(SessionId { client, number: 0 }, self.config.session_ns / 5));
-        self.keep_alive(state, client);
-        client
-    }
-
-    fn close(&self, client: u64) {
-        let state = &mut *self.lock();
-        if let Some(local) = state.locals.remove(&client) {
-            self.step(state, Event::Client(local.session.id(), ToMember::Close));
-        }
-    }
-
-    fn session(&self, client: u64) -> Option<SessionId> {
-        self.lock().locals.get(&client).map(|local| local.session.id())
-    }
-
-    fn acquire(&self, client: u64, wish: Wish, span: Span) -> Result<Asked> {
-        let state = &mut *self.lock();
-        if let Some(why) = &state.stopped {
-            return Err(Error::Stopped(why.clone()));
-        }
-        if state.leaving {
-            return Err(Error::Stopped(String::from(LEAVING)));
-        }
-        let local = state.locals.get_mut(&client).expect("whoever asks has opened a session");
-        let lock = wish.lock.clone();
-        let (id, number) = (local.session.id(), local.session.acquire(wish.clone()));
-        let settled = local.session.settle();
-        self.step(state, Event::Client(id, ToMember::Acquire { number, settled, wish }));
-        let now = now_ns();
-        let local = state.locals.get_mut(&client).expect("nobody closes it meanwhile");
-        match local.session.progress(number) {
-            Some(Progress::Held(fence)) if local.is_worth_holding(now, number) => {
-                let fence = *fence;
-                local.hold(now, number);
-                self.metrics.entries.inc();
-                self.metrics.wait.observe(0.0);
-                Ok(Asked::Granted(number, fence))
-            }
-            Some(Progress::Over(how)) => Ok(Asked::Ended(*how)),
-            _ => Ok(Asked::Later(number, local.wait(now, number, lock, span))),
-        }
-    }
-
-    fn leave(&self, client: u64, number: u64) -> Option<Look> {
-        let state = &mut *self.lock();
-        let local = state.locals.get_mut(&client)?;
-        let id = local.session.id();
-        let held = local.leave(now_ns(), number);
-        self.step(state, Event::Client(id, ToMember::Release { number }));
-        let (held_ns, look) = held?;
-        self.metrics.hold.observe(seconds(held_ns));
-        Some(look)
-    }
-
-    fn look(&self, client: u64, number: u64) -> Look {
-        let state = self.lock();
-        let gone = Look::Lost("its session was closed");
-        state.locals.get(&client).map_or(gone, |local| local.look(now_ns(), number))
-    }
-
-    fn changes(&self, client: u64) -> watch::Receiver<()> {
-        let state = self.lock();
-        state.locals.get(&client).map_or_else(|| watch::Sender::new(()).subscribe(), Local::changes)
-    }
-
-    fn attach(&self, client: u64, hears: Arc<dyn Hears>) -> bool {
-        let state = &mut *self.lock();
-        // Nobody outside speaks for a client of this process.
-        let stranger = !state.locals.contains_key(&client);
-        if stranger {
-            state.remotes.insert(client, hears);
-        }
-        stranger
-    }
-
-    fn detach(&self, client: u64, hears: &Arc<dyn Hears>) {
-        let state = &mut *self.lock();
-        if state.remotes.get(&client).is_some_and(|remote| Arc::ptr_eq(remote, hears)) {
-            state.remotes.remove(&client);
-        }
-    }
-
-    fn say(&self, session: SessionId, said: ToMember) {
-        let state = &mut *self.lock();
-        if !state.locals.contains_key(&session.client) {
-            self.step(state, Event::Client(session, said));
-        }
-    }
-
-    fn tables(&self) -> watch::Receiver<u64> {
-        self.tables.subscribe()
-    }
-
-    fn claimed(&self, lock: &LockName) -> Option<Claim> {
-        self.lock().member.claimed(lock)
-    }
-
-    fn table(&self) -> Table {
-        self.lock().member.table(now_ns())
-    }
-
-    fn survey(&self) -> oneshot::Receiver<Vec<(Node, Table)>> {
-        let (told, hears) = oneshot::channel();
-        let state = &mut *self.lock();
-        state.surveyors.push(told);
-        self.step(state, Event::Survey);
-        hears
-    }
-
-    fn revoke(&self, acquisition: Acquisition) {
-        tracing::warn!(member = %self.me, %acquisition, "released by force");
-        self.step(&mut self.lock(), Event::Revoke(acquisition));
-    }
-
-    fn standing(&self) -> Standing {
-        let state = self.lock();
-        Standing {
-            node: state.member.node(),
-            view: state.member.running().cloned(),
-            lease: Duration::from_nanos(state.member.lease_left_ns(now_ns())),
-            stopped: state.stopped.clone(),
-            left: state.left,
-        }
-    }
-
-    fn standings(&self) -> watch::Receiver<u64> {
-        self.standings.subscribe()
-    }
-
-    fn peers(&self, peers: Vec<MemberId>) {
-        let state = &mut *self.lock();
-        state.peers.clone_from(&peers);
-        self.step(state, Event::Peers(peers));
-    }
-
-    fn frame(&self, from: MemberId, bytes: &[u8]) -> std::result::Result<(), String> {
-        let frame: Frame<Message<P>> = postcard::from_bytes(bytes).map_err(|error| {
-            self.metrics.refused.inc();
-            format!("a frame of {from} cannot be read: {error}")
-        })?;
-        if frame.from.id != from || frame.to != self.me {
-            self.metrics.refused.inc();
-            return Err(format!("a frame of {from} says that it is from {} to {}", frame.from, frame.to));
-        }
-        let state = &mut *self.lock();
-        if let Body::Link { packet, .. } = &frame.body
-            && let Some((_, message)) = &packet.payload
-        {
-            self.trace(state, &message.lock, "receives", name_of(&message.words), from);
-        }
-        self.step(state, Event::Frame(frame));
-        Ok(())
-    }
-
-    fn connected(&self, peer: MemberId) {
-        self.step(&mut self.lock(), Event::Connected(peer));
-    }
-
-    fn port(&self, event: PortEvent) {
-        tracing::debug!(member = %self.me, ?event, "consensus says");
-        self.step(&mut self.lock(), Event::Port(event));
-    }
-
-    fn leave_cluster(&self, patience_ns: u64) {
-        let state = &mut *self.lock();
-        state.leaving = true;
-        self.step(state, Event::Leave { patience_ns });
-    }
-
-    fn stop(&self, why: &str) {
-        self.halt(&mut self.lock(), why);
-        self.timer.notify_one();
-    }
-
-    fn metrics(&self) -> &Metrics {
-        &self.metrics
     }
 }
