@@ -1,6 +1,6 @@
 //! kill -9 at random, while processes take turns. `LOCKKEEPER_TEST_KILLS=1000` is the long run.
 
-use crate::backend::{Backend, open};
+use crate::backend::{Backend, open, until};
 use crate::oracle;
 use crate::worker::Worker;
 use std::io::{Read, Seek, SeekFrom};
@@ -46,7 +46,8 @@ pub async fn random_kills_never_admit_two_and_never_block(backend: &dyn Backend)
     assert!(verdict.entries >= kills, "{verdict:?}");
     let locks = open(backend).await;
     locks.mutex("a").acquire().await.unwrap().release().await.unwrap();
-    assert_eq!(locks.list().await.unwrap(), []);
+    // Whoever died while it waited is forgotten in the end, too.
+    until(|| async { locks.list().await.unwrap().is_empty() }).await;
     println!("{kills} kills: {verdict:?}");
 }
 

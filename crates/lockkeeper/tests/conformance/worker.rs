@@ -137,13 +137,9 @@ async fn enter_often(
                 let (mut log, who) = (Log::open(log.as_ref()), format!("{}.{task}", std::process::id()));
                 for _ in 0..rounds {
                     let guard = locks.mutex(name.as_str()).ttl(ttl).acquire().await.unwrap();
-                    log.write("enter", &who, guard.fence());
-                    for _ in 0..3 {
-                        tokio::time::sleep(linger).await;
-                        log.write("inside", &who, guard.fence());
+                    if hold(&guard, linger, &mut log, &who).await {
+                        guard.release().await.unwrap();
                     }
-                    log.write("exit", &who, guard.fence());
-                    guard.release().await.unwrap();
                 }
             })
         })
@@ -151,4 +147,20 @@ async fn enter_often(
     for task in spawned {
         task.await.unwrap();
     }
+}
+
+/// Writes lines while it holds the lock, and the last one when it leaves; or, on a machine too slow to renew the hold in
+/// time, that it lost it: then the line before may have been written too late.
+async fn hold(guard: &Guard, linger: Duration, log: &mut Log, who: &str) -> bool {
+    for event in ["enter", "inside", "inside", "inside", "exit"] {
+        if event == "inside" {
+            tokio::time::sleep(linger).await;
+        }
+        log.write(event, who, guard.fence());
+        if !guard.is_valid() {
+            log.write("lost", who, guard.fence());
+            return false;
+        }
+    }
+    true
 }
