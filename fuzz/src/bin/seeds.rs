@@ -59,6 +59,7 @@ fn connection() -> Vec<Vec<u8>> {
 
 fn main() -> std::io::Result<()> {
     save("records", connection())?;
+    save("consensus", lockkeeper_fuzz::consensus::examples())?;
     let (simple, token, ring, pairs) = (
         frames::<NaimiTrehel>(),
         frames::<SuzukiKasami>(),

@@ -21,6 +21,7 @@ mod keeper;
 mod log;
 mod machine;
 mod network;
+mod state;
 mod teller;
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,6 @@
 //! What members ask each other about consensus, as bytes.
 
+use super::state::State;
 use super::types::{Place, SnapshotMeta, StoreName, Types, Vote};
 use lockkeeper_member::MemberId;
 use openraft::raft::{
@@ -125,9 +126,7 @@ impl Rpc {
                     })
             }
             Self::Vote(asked) => !asked.vote.committed && asked.vote.leader_id.voted_for.is_some(),
-            Self::Snapshot { vote, meta, state } => {
-                vote.committed && super::machine::State::received(meta, state).is_some()
-            }
+            Self::Snapshot { vote, meta, state } => vote.committed && State::received(meta, state).is_some(),
         }
     }
 }

@@ -1,0 +1,111 @@
+//! What the log leads to, as plain data.
+
+use super::types::{Entry, LogId, Membership, SnapshotMeta};
+use lockkeeper_member::View;
+use openraft::EntryPayload;
+use serde::{Deserialize, Serialize};
+
+/// The state, the same at whoever has applied the same entries.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct State {
+    pub applied: Option<LogId>,
+    pub membership: Membership,
+    pub newest: View,
+    /// The first view's epoch is above this.
+    pub epoch_above: u64,
+}
+
+impl Default for State {
+    fn default() -> Self {
+        Self { applied: None, membership: Membership::default(), newest: View::none(), epoch_above: 0 }
+    }
+}
+
+impl State {
+    /// Applies an entry. Gives the view that it decides, if it decides one.
+    pub fn apply(&mut self, entry: Entry) -> Option<View> {
+        self.applied = Some(entry.log_id);
+        match entry.payload {
+            EntryPayload::Blank => None,
+            EntryPayload::Normal(view) => self.propose(entry.log_id.leader_id.term, view),
+            EntryPayload::Membership(membership) => {
+                let wanted = membership.nodes().map(|(_, place)| place.epoch_above).max();
+                self.epoch_above = self.epoch_above.max(wanted.unwrap_or(0));
+                self.membership = Membership::new(Some(entry.log_id), membership);
+                None
+            }
+        }
+    }
+
+    /// A proposal takes effect only if its epoch is the next and it was made in the term that it names. So an epoch has one view, and a
+    /// leader of the past decides nothing.
+    fn propose(&mut self, term: u64, mut view: View) -> Option<View> {
+        if view.term != term || view.epoch != self.newest.epoch.checked_add(1)? {
+            return None;
+        }
+        // After the loss of all disks, members count from one again, and the resources do not: the first view, and only that,
+        // begins higher.
+        if self.newest.epoch == 0 {
+            view.epoch = view.epoch.max(self.epoch_above.checked_add(1)?);
+            view.since.fill(view.epoch);
+        }
+        self.newest = view.clone();
+        Some(view)
+    }
+
+    pub fn meta(&self) -> SnapshotMeta {
+        let snapshot_id = self.applied.map_or(String::new(), |applied| applied.to_string());
+        SnapshotMeta { last_log_id: self.applied, last_membership: self.membership.clone(), snapshot_id }
+    }
+
+    /// What another member sent, if it fits together.
+    pub fn received(meta: &SnapshotMeta, bytes: &[u8]) -> Option<Self> {
+        let state: Self = postcard::from_bytes(bytes).ok()?;
+        (state.applied == meta.last_log_id && state.membership == meta.last_membership).then_some(state)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::consensus::types::{Place, Types};
+    use lockkeeper_member::{MemberId, Node};
+    use openraft::CommittedLeaderId;
+
+    fn view(epoch: u64, term: u64) -> View {
+        let me = Node { id: MemberId(1), incarnation: 7 };
+        View { epoch, members: vec![me], since: vec![epoch], coordinator: me, term, missing: Vec::new() }
+    }
+
+    fn entry(term: u64, index: u64, payload: EntryPayload<Types>) -> Entry {
+        Entry { log_id: LogId::new(CommittedLeaderId::new(term, 0), index), payload }
+    }
+
+    #[test]
+    fn only_the_next_epoch_in_its_own_term_takes_effect() {
+        let mut state = State::default();
+        let mut propose =
+            |index, term, proposed| state.apply(entry(term, index, EntryPayload::Normal(proposed)));
+        assert_eq!(propose(1, 3, view(1, 3)), Some(view(1, 3)));
+        assert_eq!(propose(2, 3, view(1, 3)), None, "the epoch is taken");
+        assert_eq!(propose(3, 3, view(3, 3)), None, "an epoch is left out");
+        assert_eq!(propose(4, 4, view(2, 3)), None, "a proposal of an old term");
+        assert_eq!(propose(5, 4, view(2, 4)), Some(view(2, 4)));
+        assert_eq!(state.newest, view(2, 4));
+    }
+
+    #[test]
+    fn epochs_begin_where_the_operator_wants_and_only_once() {
+        let place = |epoch_above| Place { epoch_above, ..Default::default() };
+        let members = |above| {
+            let nodes = std::collections::BTreeMap::from([(5, place(above))]);
+            EntryPayload::Membership(openraft::Membership::new(vec![[5].into()], nodes))
+        };
+        let mut state = State::default();
+        state.apply(entry(0, 0, members(41)));
+        let first = state.apply(entry(1, 1, EntryPayload::Normal(view(1, 1)))).unwrap();
+        assert_eq!((first.epoch, first.since), (42, vec![42]));
+        state.apply(entry(1, 2, members(90)));
+        assert_eq!(state.apply(entry(1, 3, EntryPayload::Normal(view(43, 1)))).unwrap().epoch, 43);
+    }
+}
