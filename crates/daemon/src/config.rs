@@ -177,89 +177,128 @@ struct ClientTlsFile {
     client_authority: Option<PathBuf>,
 }
 
+/// What a file says, and where in it: for errors that name the line.
+struct Source<'a> {
+    text: &'a str,
+    folder: &'a Path,
+}
+
+impl Source<'_> {
+    fn line<T>(&self, value: &Spanned<T>) -> usize {
+        self.text[..value.span().start].lines().count().max(1)
+    }
+
+    fn here(&self, path: PathBuf) -> PathBuf {
+        self.folder.join(path)
+    }
+
+    /// An address to listen on: on loopback if nothing is said, nowhere if `"none"` is.
+    fn listen(&self, given: Option<Spanned<String>>, port: u16) -> Result<Option<SocketAddr>, String> {
+        let Some(given) = given else { return Ok(Some(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))) };
+        let address = given.get_ref();
+        if address == "none" {
+            return Ok(None);
+        }
+        address.parse().map(Some).map_err(|_| {
+            let line = self.line(&given);
+            format!("line {line}: `{address}` is no address to listen on; write one as \"0.0.0.0:{port}\", or \"none\"")
+        })
+    }
+
+    fn member(&self, number: &str, address: &Spanned<String>) -> Result<(MemberId, String), String> {
+        let line = self.line(address);
+        let number = number.parse().map_err(|_| {
+            format!(
+                "line {line}: `{number}` is no member's number; write for example 1 = \"a:{MEMBERS_PORT}\""
+            )
+        })?;
+        let address = address.get_ref();
+        match address.rsplit_once(':').map(|(_, port)| port.parse::<u16>()) {
+            Some(Ok(_)) => Ok((MemberId(number), address.clone())),
+            _ => Err(format!("line {line}: `{address}` has no port; write \"{address}:{MEMBERS_PORT}\"")),
+        }
+    }
+
+    fn times(&self, given: Option<&Spanned<String>>) -> Result<Times, String> {
+        let Some(given) = given else { return Ok(Times::default()) };
+        match given.get_ref().as_str() {
+            "default" => Ok(Times::default()),
+            "tuned" => Ok(Times::tuned()),
+            "slow" => Ok(Times::default().times(5)),
+            other => Err(format!(
+                "line {}: `{other}` are no times; there are \"default\", \"tuned\" (machines side by side) and \"slow\" \
+                 (slow networks)",
+                self.line(given)
+            )),
+        }
+    }
+
+    fn algorithm(&self, given: &Spanned<String>) -> Result<String, String> {
+        let name = given.get_ref();
+        match lockkeeper_core::registry::find(name) {
+            Some(_) => Ok(name.clone()),
+            None => Err(format!(
+                "line {}: there is no algorithm `{name}`; `lockkeeper algorithms` lists them",
+                self.line(given)
+            )),
+        }
+    }
+}
+
 impl File {
-    fn config(self, text: &str, folder: &Path) -> Result<Config, String> {
-        let at = |span: std::ops::Range<usize>| text[..span.start].lines().count().max(1);
-        let here = |path: PathBuf| folder.join(path);
-        let listen = |given: Option<Spanned<String>>, port: u16| {
-            match given {
-            None => Ok(Some(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))),
-            Some(none) if none.get_ref() == "none" => Ok(None),
-            Some(address) => address.get_ref().parse().map(Some).map_err(|_| {
-                let (line, given) = (at(address.span()), address.get_ref());
-                format!("line {line}: `{given}` is no address to listen on; write one as \"0.0.0.0:{port}\", or \"none\"")
-            }),
-        }
-        };
-        let members = listen(self.listen.members, MEMBERS_PORT)?;
-        let members = members.ok_or("`listen.members` cannot be \"none\": members must reach each other")?;
-        let id = MemberId(*self.member.get_ref());
-        let mut first_members = BTreeMap::new();
-        for (number, address) in self.members {
-            let line = at(address.span());
-            let number = number.parse().map_err(|_| {
-                format!("line {line}: `{number}` is no member's number; write for example 1 = \"a:{MEMBERS_PORT}\"")
-            })?;
-            let address = address.into_inner();
-            let port = address.rsplit_once(':').and_then(|(_, port)| port.parse::<u16>().ok());
-            if port.is_none() {
-                return Err(format!(
-                    "line {line}: `{address}` has no port; write \"{address}:{MEMBERS_PORT}\""
-                ));
-            }
-            first_members.insert(MemberId(number), address);
-        }
-        if !first_members.is_empty() && !first_members.contains_key(&id) {
-            let line = at(self.member.span());
+    /// With whom the cluster begins.
+    fn first_members(&self, source: &Source<'_>) -> Result<BTreeMap<MemberId, String>, String> {
+        let members = self.members.iter().map(|(number, address)| source.member(number, address));
+        let members: BTreeMap<_, _> = members.collect::<Result<_, _>>()?;
+        let me = MemberId(*self.member.get_ref());
+        if !members.is_empty() && !members.contains_key(&me) {
             return Err(format!(
-                "line {line}: member {} is not in [members]; add it there, or say whom to `join` instead",
-                id.0
+                "line {}: member {} is not in [members]; add it there, or say whom to `join` instead",
+                source.line(&self.member),
+                me.0
             ));
         }
-        if first_members.is_empty() && self.join.is_empty() {
+        if members.is_empty() && self.join.is_empty() {
             return Err(format!(
                 "say with whom the cluster begins ([members] 1 = \"host:{MEMBERS_PORT}\", …), or whom to `join`"
             ));
         }
-        let times = match self.times.as_ref().map(|times| (times.get_ref().as_str(), times.span())) {
-            None | Some(("default", _)) => Times::default(),
-            Some(("tuned", _)) => Times::tuned(),
-            Some(("slow", _)) => Times::default().times(5),
-            Some((other, span)) => {
-                return Err(format!(
-                    "line {}: `{other}` are no times; there are \"default\", \"tuned\" (machines side by side) and \"slow\" \
-                     (slow networks)",
-                    at(span)
-                ));
-            }
-        };
-        let mut member = MemberConfig::new(id, members, here(self.data));
-        if let Some(algorithm) = self.algorithm {
-            if lockkeeper_core::registry::find(algorithm.get_ref()).is_none() {
-                return Err(format!(
-                    "line {}: there is no algorithm `{}`; `lockkeeper algorithms` lists them",
-                    at(algorithm.span()),
-                    algorithm.get_ref()
-                ));
-            }
-            member.algorithm = algorithm.into_inner();
+        Ok(members)
+    }
+
+    /// What is for the member; the rest stays.
+    fn member(&mut self, source: &Source<'_>) -> Result<MemberConfig, String> {
+        let listen = source.listen(self.listen.members.take(), MEMBERS_PORT)?;
+        let listen = listen.ok_or("`listen.members` cannot be \"none\": members must reach each other")?;
+        let id = MemberId(*self.member.get_ref());
+        let mut member = MemberConfig::new(id, listen, source.here(std::mem::take(&mut self.data)));
+        member.first_members = self.first_members(source)?;
+        member.join = std::mem::take(&mut self.join);
+        member.times = source.times(self.times.as_ref())?;
+        if let Some(algorithm) = &self.algorithm {
+            member.algorithm = source.algorithm(algorithm)?;
         }
-        let pem = |path| Pem::File(here(path));
-        member.tls = self.tls.map(|tls| Tls {
+        let pem = |path| Pem::File(source.here(path));
+        member.tls = self.tls.take().map(|tls| Tls {
             authority: pem(tls.authority),
             certificate: pem(tls.certificate),
             key: pem(tls.key),
         });
-        member.cluster = self.cluster.unwrap_or(member.cluster);
-        member.advertise = self.advertise.or_else(|| first_members.get(&id).cloned());
-        (member.first_members, member.join, member.times) = (first_members, self.join, times);
-        member.settings = self.settings.into_iter().collect();
+        member.cluster = self.cluster.take().unwrap_or(member.cluster);
+        member.advertise = self.advertise.take().or_else(|| member.first_members.get(&id).cloned());
+        member.settings = std::mem::take(&mut self.settings).into_iter().collect();
         member.most_voters = self.most_voters.unwrap_or(member.most_voters);
         (member.epoch_above, member.insecure_no_tls) = (self.epoch_above, self.insecure_no_tls);
+        Ok(member)
+    }
+
+    fn config(mut self, text: &str, folder: &Path) -> Result<Config, String> {
+        let source = Source { text, folder };
+        let here = |path| source.here(path);
         Ok(Config {
-            member,
-            clients: listen(self.listen.clients, lockkeeper_wire::PORT)?,
-            http: listen(self.listen.http, HTTP_PORT)?,
+            member: self.member(&source)?,
+            clients: source.listen(self.listen.clients, lockkeeper_wire::PORT)?,
+            http: source.listen(self.listen.http, HTTP_PORT)?,
             socket: self.listen.socket.map(here),
             client_tls: self.client_tls.map(|tls| ClientTls {
                 certificate: here(tls.certificate),

@@ -12,8 +12,6 @@
 //! Beside that: `founding`, how a cluster begins and how members join it; `voters`, who has a vote; `elections`, when a voter wants to lead; `network` and `wire`, how members ask each
 //! other; `answers`, what they answer.
 
-// Until the driver uses all of it.
-
 mod answers;
 mod elections;
 mod founding;
@@ -196,6 +194,8 @@ struct Inner {
     nonsense: AtomicU64,
     /// Whether this process is about to go, and leaves leading to others.
     steps_down: AtomicBool,
+    /// Until then it asks nobody whether it leads: who is asked would hear a leader, and elect nobody.
+    silent_until: Mutex<Option<Instant>>,
     under_way: Arc<Semaphore>,
     /// Where it was started: proposals and questions may come from any thread.
     runtime: Handle,
@@ -261,6 +261,7 @@ impl Consensus {
             failure: watch::Sender::default(),
             nonsense: AtomicU64::new(0),
             steps_down: AtomicBool::new(false),
+            silent_until: Mutex::default(),
             under_way: Arc::new(Semaphore::new(MOST_UNDER_WAY as usize)),
             runtime: Handle::current(),
         });
@@ -323,13 +324,15 @@ impl Consensus {
         });
     }
 
-    /// This process is about to go: another voter is to lead, if there is one, and this one does not stand again.
+    /// This process is about to go: another voter is to lead, if there is one, and this one does not stand again. It falls silent for as long as this
+    /// is asked of it, again and again; if nobody takes over, whoever asks gives up, and it goes on leading.
     pub fn step_down(&self) {
         let inner = &self.inner;
         let metrics = inner.raft.metrics();
         let me = inner.store.name();
         if metrics.borrow().membership_config.voter_ids().any(|voter| voter != me) {
             inner.steps_down.store(true, Ordering::Relaxed);
+            *locked(&inner.silent_until) = Some(Instant::now() + inner.settings.election.1);
             inner.raft.runtime_config().heartbeat(false);
         }
     }
@@ -433,6 +436,9 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Inner {
     /// Whether a majority says, now, that this store leads in this term.
     async fn is_confirmed(&self, term: u64) -> bool {
+        if locked(&self.silent_until).is_some_and(|until| Instant::now() < until) {
+            return false;
+        }
         // Terms only rise: the same one before and after is the same one in between.
         self.leads_in().await == Some(term)
             && self.raft.ensure_linearizable().await.is_ok()

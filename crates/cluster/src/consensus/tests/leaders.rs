@@ -132,6 +132,25 @@ async fn a_new_life_of_a_member_is_told_everything_and_no_answer_of_the_old_one(
     cluster.accepted();
 }
 
+/// Members ask a leader for leases all the time, and it asks the voters whether it leads: if that went on after it stepped down, they
+/// would hear a leader, and nobody would ever elect another one.
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_steps_down_is_followed_while_it_is_still_asked_whether_it_leads() {
+    let cluster = Cluster::started(3).await;
+    cluster.decide().await;
+    let (old, term) = cluster.leader().unwrap();
+    let asked = AtomicU64::new(0);
+    cluster
+        .until("another leader", |cluster| {
+            cluster.at(old).step_down();
+            cluster.confirm(old, asked.fetch_add(1, Ordering::Relaxed), term);
+            cluster.leader().is_some_and(|(_, newer)| newer > term)
+        })
+        .await;
+    assert_ne!(cluster.led().await, old);
+    cluster.accepted();
+}
+
 /// As a driver may: the member decides under its lock, and asks consensus for something while it is told something.
 #[tokio::test(start_paused = true)]
 async fn whoever_is_told_something_may_ask_at_once() {
