@@ -18,6 +18,7 @@ use lockkeeper_member::{
 use prometheus_client::registry::Registry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
@@ -91,9 +92,7 @@ impl Visitor for Start {
     }
 }
 
-/// The state machine for the configured algorithm. Not part of an async function, which would be compiled, with all algorithms, in every
-/// crate that awaits it.
-#[inline(never)]
+/// The state machine for the configured algorithm.
 fn engine(config: &Config) -> Result<Arc<dyn Engine>> {
     let slug = &config.algorithm;
     registry::visit(slug, Start(config.id, config.member())).ok_or_else(|| {
@@ -105,33 +104,41 @@ impl Member {
     /// Starts a member. It serves once it is in a view, for which it needs the others: see [`ready`](Self::ready). Who asks for
     /// a lock before that waits.
     pub async fn start(config: Config) -> Result<Self> {
-        config.check()?;
-        let engine = engine(&config)?;
-        let host = Arc::new(Host {
-            engine: Arc::downgrade(&engine),
-            consensus: OnceLock::new(),
-            user: OnceLock::new(),
-        });
-        let net = Net::start(config.net(), host.clone()).await?;
-        let address = config.advertise.clone().unwrap_or_else(|| net.address().to_string());
-        let (tell, ask) = (Arc::downgrade(&engine), Arc::new(Voice(Arc::downgrade(&net))));
-        let tell = move |event| {
-            if let Some(engine) = tell.upgrade() {
-                engine.port(event);
-            }
-        };
-        let consensus = Consensus::start(config.consensus(address), ask, Arc::new(tell)).await?;
-        let _ = host.consensus.set(consensus.clone());
-        engine.connect(net.clone(), consensus.clone());
-        consensus.tell_again();
-        let watchers = [
-            tokio::spawn(follow(consensus.addresses(), Arc::downgrade(&engine), Arc::downgrade(&net))),
-            tokio::spawn(end_with(consensus.clone(), Arc::downgrade(&engine))),
-        ];
-        let watchers = watchers.map(|watcher| watcher.abort_handle());
-        let stopped = AtomicBool::new(false);
-        let inner = Arc::new(Inner { config, engine, net, host, consensus, watchers, stopped });
-        Ok(Self { session: new_session(&inner), inner })
+        Self::starting(config).await
+    }
+
+    /// Boxed by a function that is not async: what an async function does is compiled in every crate that awaits it, and this is
+    /// consensus, the network and all algorithms.
+    fn starting(config: Config) -> Pin<Box<dyn Future<Output = Result<Self>> + Send>> {
+        Box::pin(async move {
+            config.check()?;
+            let engine = engine(&config)?;
+            let host = Arc::new(Host {
+                engine: Arc::downgrade(&engine),
+                consensus: OnceLock::new(),
+                user: OnceLock::new(),
+            });
+            let net = Net::start(config.net(), host.clone()).await?;
+            let address = config.advertise.clone().unwrap_or_else(|| net.address().to_string());
+            let (tell, ask) = (Arc::downgrade(&engine), Arc::new(Voice(Arc::downgrade(&net))));
+            let tell = move |event| {
+                if let Some(engine) = tell.upgrade() {
+                    engine.port(event);
+                }
+            };
+            let consensus = Consensus::start(config.consensus(address), ask, Arc::new(tell)).await?;
+            let _ = host.consensus.set(consensus.clone());
+            engine.connect(net.clone(), consensus.clone());
+            consensus.tell_again();
+            let watchers = [
+                tokio::spawn(follow(consensus.addresses(), Arc::downgrade(&engine), Arc::downgrade(&net))),
+                tokio::spawn(end_with(consensus.clone(), Arc::downgrade(&engine))),
+            ];
+            let watchers = watchers.map(|watcher| watcher.abort_handle());
+            let stopped = AtomicBool::new(false);
+            let inner = Arc::new(Inner { config, engine, net, host, consensus, watchers, stopped });
+            Ok(Self { session: new_session(&inner), inner })
+        })
     }
 
     /// Which member this is.

@@ -2,8 +2,8 @@
 
 use lockkeeper_cluster::{Config, Error, Guard, Member, MemberId, Times};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tempfile::TempDir;
 
@@ -302,6 +302,22 @@ async fn members_leave_in_order_and_come_back() {
     kept.release().await.expect("never lost");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_members_either_may_leave() {
+    let mut cluster = Cluster::start(2).await;
+    cluster.all_in_view().await;
+    for place in [0, 1] {
+        let (leaves, stays) = (cluster.members[place].take().expect("it runs"), cluster.member(1 - place));
+        let kept = hold(stays, "kept").await;
+        soon("out", leaves.clone().leave(LONG)).await;
+        drop(leaves);
+        drop(soon("served", hold(stays, "another")).await);
+        kept.release().await.expect("never lost");
+        cluster.up(place).await;
+        cluster.all_in_view().await;
+    }
+}
+
 #[tokio::test]
 async fn what_happens_is_counted() {
     let directory = tempfile::tempdir().expect("a directory");
@@ -366,4 +382,38 @@ async fn a_stranger_joins_a_cluster_that_exists() {
         }
     };
     soon("three vote", votes).await;
+}
+
+/// What is logged, for a test to read.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().expect("no panic").write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn an_acquire_is_a_span_with_the_messages_that_it_cost() {
+    let log = Log::default();
+    let writer = log.clone();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_max_level(tracing::Level::DEBUG);
+    let subscriber = subscriber.with_writer(move || writer.clone()).finish();
+    // All of this test is one thread.
+    let _here = tracing::subscriber::set_default(subscriber);
+    let cluster = Cluster::start(3).await;
+    cluster.all_in_view().await;
+    for place in 0..3 {
+        hold(cluster.member(place), "traced").await.release().await.expect("held");
+    }
+    let log = String::from_utf8(log.0.lock().expect("no panic").clone()).expect("text");
+    let spans: Vec<&str> = log.lines().filter(|line| line.contains("acquire{lock=traced")).collect();
+    for words in ["sends lock=traced kind=\"REQUEST\"", "receives lock=traced kind=\"TOKEN\"", "answered"] {
+        assert!(spans.iter().any(|line| line.contains(words)), "{words}: {spans:#?}");
+    }
 }

@@ -10,6 +10,7 @@ use crate::shared::Shared;
 use lockkeeper_cluster::Member;
 use std::net::SocketAddr;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, SystemTime};
 use tokio::sync::{Semaphore, oneshot};
@@ -50,41 +51,49 @@ pub struct Addresses {
 impl Daemon {
     /// Starts everything. Clients can connect as soon as this returns; they are let in when the member [serves](Member::ready).
     pub async fn start(config: Config) -> Result<Self, String> {
-        config.check()?;
-        let access = match &config.tokens {
-            None => Access::open(),
-            Some(file) => Access::of_file(file)?,
-        };
-        let audit = match &config.audit {
-            None => Audit::none(),
-            Some(file) => Audit::to_file(config.member.id.0, file)?,
-        };
-        let tls = config.client_tls.as_ref().map(Certificates::read).transpose()?;
-        let member = Member::start(config.member.clone()).await.map_err(|error| error.to_string())?;
-        let shared = Arc::new(Shared::new(member, access, audit, config.limits.clone()));
-        let front = Front::new(shared.clone());
-        let clients = Arc::new(Clients::new(front.clone()));
-        let room = Arc::new(Semaphore::new(config.limits.connections));
-        let mut tasks = JoinSet::new();
-        let mut addresses = Addresses { members: shared.member.address(), clients: None, http: None };
-        if let Some(address) = config.clients {
-            let listener = Listener::tcp(address, tls.as_ref().map(|tls| tls.native.clone())).await?;
-            addresses.clients = listener.address();
-            tasks.spawn(serve_native(listener, clients.clone(), room.clone()));
-        }
-        if let Some(path) = &config.socket {
-            tasks.spawn(serve_native(Listener::unix(path)?, clients.clone(), room.clone()));
-        }
-        let http = match config.http {
-            None => None,
-            Some(address) => {
-                let listener = Listener::tcp(address, tls.as_ref().map(|tls| tls.http.clone())).await?;
-                addresses.http = listener.address();
-                Some(Http::start(listener, front, room))
+        Self::starting(config).await
+    }
+
+    /// Boxed by a function that is not async: what an async function does is compiled in every crate that awaits it, and this is
+    /// the whole daemon.
+    fn starting(config: Config) -> Pin<Box<dyn Future<Output = Result<Self, String>> + Send>> {
+        Box::pin(async move {
+            config.check()?;
+            let access = match &config.tokens {
+                None => Access::open(),
+                Some(file) => Access::of_file(file)?,
+            };
+            let audit = match &config.audit {
+                None => Audit::none(),
+                Some(file) => Audit::to_file(config.member.id.0, file)?,
+            };
+            let tls = config.client_tls.as_ref().map(Certificates::read).transpose()?;
+            let member = Member::start(config.member.clone()).await.map_err(|error| error.to_string())?;
+            let shared = Arc::new(Shared::new(member, access, audit, config.limits.clone()));
+            let front = Front::new(shared.clone());
+            let clients = Arc::new(Clients::new(front.clone()));
+            let room = Arc::new(Semaphore::new(config.limits.connections));
+            let mut tasks = JoinSet::new();
+            let mut addresses = Addresses { members: shared.member.address(), clients: None, http: None };
+            if let Some(address) = config.clients {
+                let listener = Listener::tcp(address, tls.as_ref().map(|tls| tls.native.clone())).await?;
+                addresses.clients = listener.address();
+                tasks.spawn(serve_native(listener, clients.clone(), room.clone()));
             }
-        };
-        tasks.spawn(look_around(shared.clone(), clients, tls));
-        Ok(Self { shared, tasks, http, addresses, leave_patience: config.leave_patience })
+            if let Some(path) = &config.socket {
+                tasks.spawn(serve_native(Listener::unix(path)?, clients.clone(), room.clone()));
+            }
+            let http = match config.http {
+                None => None,
+                Some(address) => {
+                    let listener = Listener::tcp(address, tls.as_ref().map(|tls| tls.http.clone())).await?;
+                    addresses.http = listener.address();
+                    Some(Http::start(listener, front, room))
+                }
+            };
+            tasks.spawn(look_around(shared.clone(), clients, tls));
+            Ok(Self { shared, tasks, http, addresses, leave_patience: config.leave_patience })
+        })
     }
 
     /// Where it is reached.

@@ -6,6 +6,7 @@ use super::{Inner, locked};
 use openraft::error::Fatal;
 use openraft::{ChangeMembers, ServerState};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
@@ -116,6 +117,8 @@ impl Inner {
             joiners: locked(&self.joiners).clone(),
             given_up: locked(&self.given_up).clone(),
             most_voters: self.settings.most_voters,
+            hands_vote_on: self.steps_down.load(Ordering::Relaxed)
+                && membership.voter_ids().eq([self.store.name()]),
         })
     }
 

@@ -324,16 +324,17 @@ impl Consensus {
         });
     }
 
-    /// This process is about to go: another voter is to lead, if there is one, and this one does not stand again. It falls silent for as long as this
-    /// is asked of it, again and again; if nobody takes over, whoever asks gives up, and it goes on leading.
+    /// This process is about to go: another voter is to lead, and this one does not stand again. It falls silent for as long as this is asked of
+    /// it, again and again; if nobody takes over, whoever asks gives up, and it goes on leading. An only voter hands its vote on first.
     pub fn step_down(&self) {
         let inner = &self.inner;
-        let metrics = inner.raft.metrics();
+        inner.steps_down.store(true, Ordering::Relaxed);
         let me = inner.store.name();
-        if metrics.borrow().membership_config.voter_ids().any(|voter| voter != me) {
-            inner.steps_down.store(true, Ordering::Relaxed);
+        if inner.raft.metrics().borrow().membership_config.voter_ids().any(|voter| voter != me) {
             *locked(&inner.silent_until) = Some(Instant::now() + inner.settings.election.1);
             inner.raft.runtime_config().heartbeat(false);
+        } else {
+            inner.wake.notify_one();
         }
     }
 

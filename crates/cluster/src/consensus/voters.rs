@@ -27,6 +27,8 @@ pub(crate) struct Picture {
     /// Whom an operator has given up.
     pub given_up: BTreeSet<MemberId>,
     pub most_voters: usize,
+    /// The leader is about to go and has the only vote: somebody else is to have it.
+    pub hands_vote_on: bool,
 }
 
 /// One change of the membership.
@@ -101,7 +103,13 @@ impl Picture {
         // The leader first, then voters that are here, then learners that are here, then voters that are not: nobody loses
         // its vote to an empty seat.
         let rank = |store: StoreName| match (present.contains(&store), self.can_vote(store)) {
-            _ if store == self.me => 0,
+            _ if store == self.me => {
+                if self.hands_vote_on {
+                    3
+                } else {
+                    0
+                }
+            }
             (true, _) if !self.silent.contains(&store) => 1,
             (false, true) => 2,
             (true, _) => 3,
@@ -212,6 +220,15 @@ mod tests {
         let mut three = picture(3, &[10, 20, 30]);
         three.given_up.insert(MemberId(2));
         assert_eq!(three.next(), Some(Step::Voters([10].into())));
+    }
+
+    #[test]
+    fn an_only_voter_that_goes_hands_its_vote_to_somebody_who_is_ready() {
+        let mut leaving = Picture { hands_vote_on: true, ..picture(2, &[10]) };
+        assert_eq!(leaving.next(), Some(Step::Voters([20].into())));
+        leaving.caught_up.remove(&20);
+        assert_eq!(leaving.next(), None);
+        assert_eq!(Picture { hands_vote_on: true, ..picture(1, &[10]) }.next(), None);
     }
 
     #[test]

@@ -57,7 +57,7 @@ impl<P: MutualExclusion> Engine for Driver<P> {
         let lock = wish.lock.clone();
         let (id, number) = (local.session.id(), local.session.acquire(wish.clone()));
         let settled = local.session.settle();
-        self.step(state, Event::Client(id, ToMember::Acquire { number, settled, wish }));
+        span.in_scope(|| self.step(state, Event::Client(id, ToMember::Acquire { number, settled, wish })));
         let now = now_ns();
         let local = state.locals.get_mut(&client).expect("nobody closes it meanwhile");
         match local.session.progress(number) {

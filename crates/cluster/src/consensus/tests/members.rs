@@ -80,6 +80,30 @@ async fn voters_grow_from_one_to_three_to_five_and_shrink_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn an_only_voter_that_goes_leaves_its_vote_behind() {
+    let mut cluster = Cluster::started(1).await;
+    cluster.start(2).await;
+    cluster.until("M2 is in", |cluster| cluster.at(2).status().members.len() == 2).await;
+    cluster.voters(&[1]).await;
+    let leads = |cluster: &Cluster, number| cluster.leader().is_some_and(|(leader, _)| leader == number);
+    cluster
+        .until("M2 leads", |cluster| {
+            if leads(cluster, 1) {
+                cluster.at(1).step_down();
+            }
+            leads(cluster, 2)
+        })
+        .await;
+    cluster.kill(1).await;
+    cluster.decide().await;
+    // Back again, it learns, and whoever has the vote keeps it.
+    cluster.start(1).await;
+    cluster.voters(&[2]).await;
+    cluster.decide().await;
+    cluster.accepted();
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_leader_is_not_removed_and_a_removed_member_has_no_vote() {
     let mut cluster = Cluster::started(3).await;
     let leader = cluster.led().await;
