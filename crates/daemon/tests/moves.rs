@@ -187,7 +187,9 @@ async fn a_session_too_many_is_told_so_and_not_tried_again_for_ever() {
     let first = soon("a connection", Lockkeeper::open(&url)).await.expect("it serves");
     let held = soon("a lock", first.mutex("a").acquire()).await.expect("it is free");
     let second = soon("a connection", Lockkeeper::open(&url)).await.expect("a connection is no session");
-    let refused = soon("an answer", second.mutex("b").acquire()).await.err().expect("a second session");
+    let Err(refused) = soon("an answer", second.mutex("b").acquire()).await else {
+        panic!("a second session")
+    };
     assert!(refused.to_string().contains("at most 1 sessions"), "{refused}");
     // Once the first has gone, there is room.
     held.release().await.expect("it was held");

@@ -271,3 +271,35 @@ impl Drop for Watch {
         });
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lockkeeper_cluster::{Acquisition, SessionId};
+    use lockkeeper_member::LockName;
+
+    #[test]
+    fn whoever_has_waited_longest_comes_first_whenever_its_member_told_of_it() {
+        let told = |member: u32, ago_s: u64, waits_s: u64| {
+            let session = SessionId { client: member.into(), number: 1 };
+            let waiter = Who {
+                acquisition: Acquisition { session, number: 1 },
+                claim: Claim::Alone,
+                tag: lockkeeper_member::Tag::default(),
+                fence: None,
+                for_ns: waits_s * 1_000_000_000,
+                since_ms: 0,
+            };
+            let node = Node { id: MemberId(member), incarnation: 1 };
+            let row = LockStatus { lock: LockName::new("a"), holders: Vec::new(), waiters: vec![waiter] };
+            let seen = Seen { number: 1, node, table: vec![row], holds: Vec::new() };
+            (node.id, (Instant::now() - Duration::from_secs(ago_s), Arc::new(seen)))
+        };
+        // The second one was told of long ago, and has waited for longer by now.
+        let picture = Picture([told(1, 0, 50), told(2, 100, 1)].into());
+        let locks = picture.locks();
+        let members: Vec<u32> = locks["a"].1.iter().map(|at| at.node.id.0).collect();
+        assert_eq!(members, [2, 1]);
+        assert!(locks["a"].1[0].lasts >= Duration::from_secs(101));
+    }
+}

@@ -12,7 +12,7 @@ use crate::shared::Shared;
 use crate::trace::Trace;
 use governor::DefaultDirectRateLimiter;
 use lockkeeper_cluster::{Hears, SessionId, ToClient, ToMember};
-use lockkeeper_member::{Acquisition, Ended, Fence, LockName, Wish};
+use lockkeeper_member::{Acquisition, Ended, LockName, Wish};
 use lockkeeper_wire::{FromDaemon, How, Refusal};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -212,11 +212,11 @@ impl Client {
                 {
                     let asked = std::mem::replace(&mut open.since, Instant::now());
                     let name = open.name.clone();
-                    let number_of = |fence: &Fence| fence.number();
-                    open.span.in_scope(|| tracing::debug!(fence = fence.as_ref().map(number_of), "granted"));
+                    let fence = fence.map(|fence| fence.number());
+                    open.span.in_scope(|| tracing::debug!(fence, "granted"));
                     self.front.shared.member.entered(asked.elapsed());
                     self.front.metrics.waited(&name, asked.elapsed());
-                    self.log("grant", session, *number, &name, fence.map(|fence| fence.number()), "");
+                    self.log("grant", session, *number, &name, fence, "");
                 }
             }
             ToClient::Ended { number, how } => {
