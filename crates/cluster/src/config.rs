@@ -83,6 +83,15 @@ impl Config {
         if !self.first_members.is_empty() && !self.first_members.contains_key(&self.id) {
             return bad(format!("{} is not among the first members; add it there, or `join`", self.id));
         }
+        let everywhere =
+            |address: &str| address.parse().is_ok_and(|address: SocketAddr| address.ip().is_unspecified());
+        let address = self.advertise.clone().unwrap_or_else(|| self.listen.to_string());
+        if everywhere(&address) {
+            return bad(format!(
+                "{address} is every address of this machine and no address for the others: say where they reach it \
+                 (`advertise`, --advertise HOST:PORT)"
+            ));
+        }
         if !(1..=7).contains(&self.most_voters) || self.most_voters.is_multiple_of(2) {
             let voters = self.most_voters;
             return bad(format!(
@@ -99,7 +108,7 @@ impl Config {
             cluster: self.cluster.clone(),
             listen: self.listen,
             tls: self.tls.clone(),
-            allow_plain_beyond_loopback: self.insecure_no_tls,
+            insecure_no_tls: self.insecure_no_tls,
             limits: net::Limits::default(),
         }
     }

@@ -31,6 +31,11 @@ pub(crate) enum Asked {
 pub trait Hears: Send + Sync {
     /// The member says something to a session. Called while the member works: it must not block, and not call the member.
     fn hear(&self, session: SessionId, said: ToClient);
+
+    /// What a wait of the client for this lock is called in the logs, if it waits for it. Called in the same way.
+    fn traced(&self, _lock: &LockName) -> Option<Span> {
+        None
+    }
 }
 
 /// What the API needs of a member, whatever its algorithm.
@@ -41,6 +46,7 @@ pub(crate) trait Engine: Send + Sync {
     fn acquire(&self, client: u64, wish: Wish, span: Span) -> Result<Asked>;
     fn leave(&self, client: u64, number: u64) -> Option<Look>;
     fn look(&self, client: u64, number: u64) -> Look;
+    fn promised_until_ns(&self, client: u64) -> u64;
     fn changes(&self, client: u64) -> watch::Receiver<()>;
     fn attach(&self, client: u64, hears: Arc<dyn Hears>) -> bool;
     fn detach(&self, client: u64, hears: &Arc<dyn Hears>);

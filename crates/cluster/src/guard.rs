@@ -63,6 +63,21 @@ impl Guard {
         }
     }
 
+    /// Why it is lost, if it is.
+    pub fn loss(&self) -> Option<&'static str> {
+        match self.look() {
+            Look::Until(_) => None,
+            Look::Lost(why) => Some(why),
+        }
+    }
+
+    /// For how much longer somebody who was told of [`valid_for`](Self::valid_for) before, and of nothing since, may rely on it: also once the hold was
+    /// taken back by force. Whoever tells others keeps the guard for so long.
+    pub fn promised_for(&self) -> Duration {
+        let until_ns = self.session.engine.promised_until_ns(self.session.client);
+        Duration::from_nanos(until_ns.saturating_sub(now_ns()))
+    }
+
     /// Whether the hold is safe now. A look, not a promise: only the fence protects the next step.
     pub fn is_valid(&self) -> bool {
         !self.valid_for().is_zero()

@@ -20,7 +20,7 @@ use subtle::ConstantTimeEq;
 use time::{Date, Month, OffsetDateTime, UtcOffset};
 
 /// What can be allowed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Permission {
     /// Hold locks.
     Acquire,
@@ -84,13 +84,18 @@ impl Principal {
         &self.0.name
     }
 
-    /// Whether it may do this to that lock. Every lock at once is the lock of the empty name.
-    pub fn check(&self, permission: Permission, name: &str) -> Result<(), Denied> {
-        let prefixes = match permission {
+    /// How the names of the locks begin to which it may do this.
+    pub fn prefixes(&self, permission: Permission) -> &[String] {
+        match permission {
             Permission::Acquire => &self.0.acquire,
             Permission::Observe => &self.0.observe,
             Permission::Admin => &self.0.admin,
-        };
+        }
+    }
+
+    /// Whether it may do this to that lock. Every lock at once is the lock of the empty name.
+    pub fn check(&self, permission: Permission, name: &str) -> Result<(), Denied> {
+        let prefixes = self.prefixes(permission);
         let expired = self.0.expires.is_some_and(|at| SystemTime::now() >= at);
         if expired {
             return Err(Denied::NoToken);

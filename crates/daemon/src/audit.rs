@@ -1,15 +1,20 @@
 //! The audit log: what was granted, released and refused, one JSON object on each line.
 
+use crate::access::Permission;
 use serde::Serialize;
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// So many lines may wait to be written; after that, whoever has another one waits too.
 const MOST_LINES: usize = 1 << 16;
+/// Refusals of one kind to one caller are told in one line for so long: whoever is refused again and again does not fill the disk.
+const TOGETHER: Duration = Duration::from_secs(1);
 
 /// One line.
 #[derive(Clone, Debug, Serialize)]
@@ -32,13 +37,36 @@ pub struct Entry<'a> {
     /// Why, where it is not plain.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub why: &'a str,
+    /// For how many this line stands, where it is not one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub times: Option<u64>,
 }
 
 impl<'a> Entry<'a> {
     /// A line with nothing but this.
     pub fn new(what: &'static str, by: &'static str, who: &'a str) -> Self {
-        Self { what, by, who, lock: "", acquisition: None, fence: None, why: "" }
+        Self { what, by, who, lock: "", acquisition: None, fence: None, why: "", times: None }
     }
+}
+
+/// Why somebody is refused. There are few, whatever is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Refused {
+    /// No token, or one that counts for nothing.
+    Token,
+    /// The token does not allow it.
+    Permission(Permission),
+    /// It is about somebody else's session.
+    Session,
+}
+
+/// Refusals that are told together: by which way, to whom, and why.
+type Kind = (&'static str, String, Refused);
+
+/// Since when, and how many after the first one.
+struct Refusals {
+    since: Instant,
+    more: u64,
 }
 
 #[derive(Serialize)]
@@ -53,12 +81,14 @@ struct Line<'a> {
 pub struct Audit {
     member: u32,
     writer: Option<(SyncSender<Vec<u8>>, JoinHandle<()>)>,
+    /// As many as there are tokens, ways and kinds, at most.
+    refusals: Mutex<HashMap<Kind, Refusals>>,
 }
 
 impl Audit {
     /// Nowhere.
     pub fn none() -> Self {
-        Self { member: 0, writer: None }
+        Self { member: 0, writer: None, refusals: Mutex::default() }
     }
 
     /// To the end of a file.
@@ -68,7 +98,7 @@ impl Audit {
         let (lines, arriving) = sync_channel(MOST_LINES);
         let name = String::from("audit");
         let thread = std::thread::Builder::new().name(name).spawn(move || write_all(file, &arriving));
-        Ok(Self { member, writer: Some((lines, thread.map_err(bad)?)) })
+        Ok(Self { member, writer: Some((lines, thread.map_err(bad)?)), refusals: Mutex::default() })
     }
 
     /// Whether anybody will read it.
@@ -84,11 +114,46 @@ impl Audit {
         line.push(b'\n');
         let _ = lines.send(line);
     }
+
+    /// Somebody is refused. The first time is written at once; what follows within a second is counted, and told in one line.
+    pub fn refuse(&self, why: Refused, entry: &Entry<'_>) {
+        if !self.is_kept() {
+            return;
+        }
+        self.tell_refusals(TOGETHER);
+        let kind = (entry.by, String::from(entry.who), why);
+        let mut refusals = self.refusals();
+        if let Some(before) = refusals.get_mut(&kind) {
+            before.more += 1;
+            return;
+        }
+        refusals.insert(kind, Refusals { since: Instant::now(), more: 0 });
+        drop(refusals);
+        self.write(entry);
+    }
+
+    /// Writes down what was counted for so long.
+    pub fn tell_refusals(&self, after: Duration) {
+        self.refusals().retain(|(by, who, _), refusals| {
+            let goes_on = refusals.since.elapsed() < after;
+            if !goes_on && refusals.more > 0 {
+                let line = Entry::new("refuse", by, who);
+                let why = "the same again, since the line before";
+                self.write(&Entry { why, times: Some(refusals.more), ..line });
+            }
+            goes_on
+        });
+    }
+
+    fn refusals(&self) -> MutexGuard<'_, HashMap<Kind, Refusals>> {
+        self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Drop for Audit {
     /// Every line is written before the log is closed.
     fn drop(&mut self) {
+        self.tell_refusals(Duration::ZERO);
         if let Some((lines, thread)) = self.writer.take() {
             drop(lines);
             let _ = thread.join();
@@ -112,6 +177,29 @@ fn write_all(mut file: File, arriving: &Receiver<Vec<u8>>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn whoever_is_refused_again_and_again_does_not_fill_the_log() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("audit");
+        let audit = Audit::to_file(1, &path).unwrap();
+        let acquire = Refused::Permission(Permission::Acquire);
+        let began = Instant::now();
+        for number in 0..10_000 {
+            let lock = format!("lock {number}");
+            audit.refuse(acquire, &Entry { lock: &lock, why: "no", ..Entry::new("refuse", "http", "ci") });
+        }
+        audit.refuse(Refused::Token, &Entry { why: "no token", ..Entry::new("refuse", "http", "") });
+        // A slow machine needs more seconds, and each may have its lines.
+        let most = 2 * (began.elapsed().as_secs() as usize + 1) + 1;
+        drop(audit);
+        let text = std::fs::read_to_string(path).unwrap();
+        let lines: Vec<serde_json::Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
+        assert!(lines.len() <= most, "{} lines", lines.len());
+        let times = |line: &serde_json::Value| line["times"].as_u64().unwrap_or(1);
+        assert_eq!(lines.iter().map(times).sum::<u64>(), 10_001, "none is left out");
+        assert_eq!((&lines[0]["lock"], &lines[0]["why"]), (&"lock 0".into(), &"no".into()));
+    }
 
     #[test]
     fn every_line_is_one_object() {

@@ -2,22 +2,19 @@
 
 use crate::access::Access;
 use crate::audit::Audit;
-use crate::config::{ClientTls, Config};
+use crate::config::Config;
 use crate::front::Front;
-use crate::listen::{Listener, Tls};
+use crate::listen::Listener;
 use crate::native::{self, Clients};
 use crate::shared::Shared;
+use crate::upkeep::{Certificates, look_around};
 use lockkeeper_cluster::Member;
 use std::net::SocketAddr;
-use std::path::Path;
 use std::pin::Pin;
-use std::sync::{Arc, RwLock};
-use std::time::{Duration, SystemTime};
+use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{Semaphore, oneshot};
 use tokio::task::JoinSet;
-
-/// How often files are looked at for changes, and clients that are gone are forgotten.
-const ROUND: Duration = Duration::from_secs(1);
 
 /// A daemon at work.
 pub struct Daemon {
@@ -169,7 +166,7 @@ impl Http {
     }
 }
 
-async fn serve_native(listener: Listener, clients: Arc<Clients>, room: Arc<Semaphore>) {
+async fn serve_native(mut listener: Listener, clients: Arc<Clients>, room: Arc<Semaphore>) {
     let within = clients.shared().limits.patience();
     let mut connections = JoinSet::new();
     loop {
@@ -189,69 +186,5 @@ async fn serve_native(listener: Listener, clients: Arc<Clients>, room: Arc<Semap
                 tracing::debug!(why, "a client's connection ended");
             }
         });
-    }
-}
-
-/// The TLS for clients, for each way of asking.
-struct Certificates {
-    files: ClientTls,
-    native: Tls,
-    http: Tls,
-}
-
-impl Certificates {
-    fn read(files: &ClientTls) -> Result<Self, String> {
-        let lock = |alpn| Ok::<_, String>(Arc::new(RwLock::new(crate::tls::acceptor(files, alpn)?)));
-        Ok(Self { files: files.clone(), native: lock(crate::tls::NATIVE)?, http: lock(crate::tls::HTTP)? })
-    }
-
-    fn reload(&self) -> Result<(), String> {
-        let (native, http) = (
-            crate::tls::acceptor(&self.files, crate::tls::NATIVE)?,
-            crate::tls::acceptor(&self.files, crate::tls::HTTP)?,
-        );
-        *self.native.write().unwrap_or_else(|e| e.into_inner()) = native;
-        *self.http.write().unwrap_or_else(|e| e.into_inner()) = http;
-        Ok(())
-    }
-}
-
-/// When a file was last changed, if that is known.
-fn changed(path: &Path) -> Option<SystemTime> {
-    std::fs::metadata(path).and_then(|file| file.modified()).ok()
-}
-
-/// What is done again and again: clients that are gone are forgotten, and changed files are read again.
-async fn look_around(shared: Arc<Shared>, clients: Arc<Clients>, tls: Option<Certificates>) {
-    let lease = shared.member.config().times.lease;
-    let tokens = || shared.access.file().and_then(changed);
-    let certificates = || {
-        let own =
-            tls.iter().flat_map(|tls| [&tls.files.certificate, &tls.files.key].map(|path| changed(path)));
-        own.collect::<Vec<_>>()
-    };
-    let mut seen = (tokens(), certificates());
-    loop {
-        tokio::time::sleep(ROUND).await;
-        clients.forget(lease * 3);
-        let now = (tokens(), certificates());
-        if now.0 != seen.0 {
-            report("tokens", shared.access.reload());
-        }
-        if now.1 != seen.1 {
-            report("certificates for clients", tls.as_ref().map_or(Ok(()), Certificates::reload));
-            report(
-                "certificates of members",
-                shared.member.reload_certificates().map_err(|error| error.to_string()),
-            );
-        }
-        seen = now;
-    }
-}
-
-fn report(what: &str, read: Result<(), String>) {
-    match read {
-        Ok(()) => tracing::info!(what, "read again"),
-        Err(error) => tracing::error!(what, %error, "cannot be read again: what was there before stays"),
     }
 }

@@ -10,6 +10,7 @@
 //! | `limits` | how much one client, and all of them, may ask for |
 //! | `listen` | where clients connect |
 //! | `listing` | what people want to see of a cluster |
+//! | `upkeep` | what is done again and again: changed files are read again |
 //! | `tls` | the daemon's certificate, and those of its clients |
 //! | `native` | the protocol of the Rust client |
 //! | `leases` | what clients of all other ways have: sessions that live at one daemon |
@@ -32,9 +33,10 @@ mod native;
 mod shared;
 mod tls;
 mod trace;
+mod upkeep;
 
 pub use access::{Access, Denied, Permission, Principal, date, hash};
-pub use audit::{Audit, Entry};
+pub use audit::{Audit, Entry, Refused};
 pub use config::{CLIENTS_PORT, ClientTls, Config, HTTP_PORT, MEMBERS_PORT};
 pub use daemon::{Addresses, Daemon, Ending};
 pub use front::Front;

@@ -32,7 +32,13 @@ fn notice_death(stream: &tokio::net::TcpStream) -> io::Result<()> {
 pub type Tls = Arc<RwLock<TlsAcceptor>>;
 
 /// A place where clients connect.
-pub enum Listener {
+pub struct Listener {
+    socket: Socket,
+    /// Somebody who has come, and for whom there is no room yet.
+    waits: Option<Arrived>,
+}
+
+enum Socket {
     /// TCP, with TLS if there is any.
     Tcp(TcpListener, Option<Tls>),
     /// A socket in the file system.
@@ -63,38 +69,7 @@ impl Arrived {
     }
 }
 
-impl Listener {
-    /// Listens on an address.
-    pub async fn tcp(address: SocketAddr, tls: Option<Tls>) -> Result<Self, String> {
-        let listener = TcpListener::bind(address).await;
-        let listener = listener.map_err(|error| format!("cannot listen on {address}: {error}"))?;
-        Ok(Self::Tcp(listener, tls))
-    }
-
-    /// Listens on a socket in the file system, for its owner alone. What an ended daemon has left there is removed.
-    pub fn unix(path: &Path) -> Result<Self, String> {
-        use std::os::unix::fs::PermissionsExt;
-        let bad = |error: io::Error| format!("cannot listen on {}: {error}", path.display());
-        if std::os::unix::net::UnixStream::connect(path).is_ok() {
-            return Err(format!("another daemon listens on {}", path.display()));
-        }
-        match std::fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(bad(error)),
-            _ => {}
-        }
-        let listener = UnixListener::bind(path).map_err(bad)?;
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(bad)?;
-        Ok(Self::Unix(listener))
-    }
-
-    /// The address, if it is one of the network.
-    pub fn address(&self) -> Option<SocketAddr> {
-        match self {
-            Self::Tcp(listener, _) => listener.local_addr().ok(),
-            Self::Unix(_) => None,
-        }
-    }
-
+impl Socket {
     async fn arrival(&self) -> io::Result<Arrived> {
         match self {
             Self::Tcp(listener, tls) => {
@@ -112,13 +87,45 @@ impl Listener {
             Self::Unix(listener) => Ok(Arrived::Plain(Box::new(listener.accept().await?.0))),
         }
     }
+}
 
-    /// The next connection, once there is room for one more. Others wait in the system's own queue.
-    pub async fn accept(&self, room: &Arc<Semaphore>) -> (Arrived, OwnedSemaphorePermit) {
-        loop {
-            let permit = room.clone().acquire_owned().await.expect("nobody closes it");
-            match self.arrival().await {
-                Ok(arrived) => return (arrived, permit),
+impl Listener {
+    /// Listens on an address.
+    pub async fn tcp(address: SocketAddr, tls: Option<Tls>) -> Result<Self, String> {
+        let listener = TcpListener::bind(address).await;
+        let listener = listener.map_err(|error| format!("cannot listen on {address}: {error}"))?;
+        Ok(Self { socket: Socket::Tcp(listener, tls), waits: None })
+    }
+
+    /// Listens on a socket in the file system, for its owner alone. What an ended daemon has left there is removed.
+    pub fn unix(path: &Path) -> Result<Self, String> {
+        use std::os::unix::fs::PermissionsExt;
+        let bad = |error: io::Error| format!("cannot listen on {}: {error}", path.display());
+        if std::os::unix::net::UnixStream::connect(path).is_ok() {
+            return Err(format!("another daemon listens on {}", path.display()));
+        }
+        match std::fs::remove_file(path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(bad(error)),
+            _ => {}
+        }
+        let listener = UnixListener::bind(path).map_err(bad)?;
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(bad)?;
+        Ok(Self { socket: Socket::Unix(listener), waits: None })
+    }
+
+    /// The address, if it is one of the network.
+    pub fn address(&self) -> Option<SocketAddr> {
+        match &self.socket {
+            Socket::Tcp(listener, _) => listener.local_addr().ok(),
+            Socket::Unix(_) => None,
+        }
+    }
+
+    /// The next connection, once there is room for one more. Others wait in the system's own queue. Dropping the future loses nobody.
+    pub async fn accept(&mut self, room: &Arc<Semaphore>) -> (Arrived, OwnedSemaphorePermit) {
+        while self.waits.is_none() {
+            match self.socket.arrival().await {
+                Ok(arrived) => self.waits = Some(arrived),
                 Err(error) => {
                     // Too many open files, or a connection that went away at once: neither ends the daemon.
                     tracing::warn!(%error, "a connection was not accepted");
@@ -126,5 +133,8 @@ impl Listener {
                 }
             }
         }
+        // Only now: a listener that waits for somebody takes nobody's place.
+        let permit = room.clone().acquire_owned().await.expect("nobody closes it");
+        (self.waits.take().expect("somebody has come, and nobody else takes it"), permit)
     }
 }

@@ -18,7 +18,7 @@ pub async fn locks(member: &Member, only: Option<&str>) -> Result<Vec<LockLine>>
     Ok(locks.map(lock).collect())
 }
 
-fn line((node, who): At<'_>) -> Line {
+fn line(At { node, who, .. }: At<'_>) -> Line {
     Line {
         acquisition: who.acquisition.to_string(),
         member: node.id.0,

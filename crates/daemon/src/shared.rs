@@ -1,7 +1,7 @@
 //! What every way of asking needs: the member, and who may do what.
 
 use crate::access::{Access, Denied, Permission, Principal};
-use crate::audit::{Audit, Entry};
+use crate::audit::{Audit, Entry, Refused};
 use crate::limits::Limits;
 use lockkeeper_cluster::{Acquisition, Member, Result};
 use tokio::sync::Notify;
@@ -37,7 +37,8 @@ impl Shared {
         let checked = who.check(permission, lock);
         if let Err(denied) = &checked {
             let why = denied.to_string();
-            self.audit.write(&Entry { lock, why: &why, ..Entry::new("refuse", by, who.name()) });
+            let entry = Entry { lock, why: &why, ..Entry::new("refuse", by, who.name()) };
+            self.audit.refuse(Refused::Permission(permission), &entry);
         }
         checked
     }
@@ -47,7 +48,7 @@ impl Shared {
         let who = self.access.who(token);
         if who.is_err() {
             let why = if token.is_some() { "the token is unknown or has expired" } else { "no token" };
-            self.audit.write(&Entry { why, ..Entry::new("refuse", by, "") });
+            self.audit.refuse(Refused::Token, &Entry { why, ..Entry::new("refuse", by, "") });
         }
         who
     }

@@ -1,5 +1,8 @@
 //! The id that follows an acquire through the logs of all daemons.
 
+use crate::access::hash;
+use serde::Deserialize;
+use std::borrow::Cow;
 use std::fmt::Write;
 
 /// A trace, as W3C's `traceparent` names it.
@@ -13,6 +16,33 @@ impl Trace {
     /// The caller's trace if it has one, or a new one.
     pub fn of(traceparent: Option<&str>) -> Self {
         traceparent.and_then(Self::parse).unwrap_or_else(Self::new)
+    }
+
+    /// The trace of a wish of the native protocol: what its metadata calls `traceparent`, or one made of the name that the Rust library gives
+    /// to every request. So it is the same at each daemon that is asked for it, one after the other.
+    pub fn of_tag(owner: &str, purpose: &str) -> Self {
+        #[derive(Deserialize)]
+        struct Tag<'a> {
+            #[serde(borrow)]
+            holder: Cow<'a, str>,
+            #[serde(default, borrow)]
+            metadata: Metadata<'a>,
+        }
+        #[derive(Default, Deserialize)]
+        struct Metadata<'a> {
+            #[serde(borrow)]
+            traceparent: Option<Cow<'a, str>>,
+        }
+        let Ok(tag) = serde_json::from_str::<Tag<'_>>(purpose) else { return Self::new() };
+        let given = tag.metadata.traceparent.and_then(|given| Self::parse(&given));
+        given.unwrap_or_else(|| {
+            if tag.holder != owner || owner.is_empty() {
+                return Self::new();
+            }
+            let digits = hash(owner);
+            let trace = digits.iter().take(16).fold(0, |all: u128, &byte| all << 8 | u128::from(byte));
+            Self { trace: trace.max(1), sampled: true }
+        })
     }
 
     fn new() -> Self {
@@ -74,5 +104,18 @@ mod tests {
             assert_eq!(Trace::parse(text), None, "{text}");
         }
         assert_ne!(Trace::of(None), Trace::of(None));
+    }
+
+    #[test]
+    fn a_wish_has_the_same_trace_at_every_daemon() {
+        let tag = |metadata: &str| format!(r#"{{"holder":"a/1/f.0","pid":1,"metadata":{{{metadata}}}}}"#);
+        let plain = tag("");
+        assert_eq!(Trace::of_tag("a/1/f.0", &plain), Trace::of_tag("a/1/f.0", &plain));
+        let given = tag(r#""traceparent":"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01""#);
+        assert_eq!(Trace::of_tag("a/1/f.0", &given).id(), "4bf92f3577b34da6a3ce929d0e0e4736");
+        // Nonsense, and whoever is not the library: a trace of its own each time.
+        for (owner, purpose) in [("ci", "backup"), ("ci", "{}"), ("ci", plain.as_str()), ("", "")] {
+            assert_ne!(Trace::of_tag(owner, purpose), Trace::of_tag(owner, purpose), "{owner} {purpose}");
+        }
     }
 }

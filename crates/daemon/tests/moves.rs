@@ -2,10 +2,11 @@
 
 use lockkeeper::Lockkeeper;
 use lockkeeper_cluster::Times;
-use lockkeeper_daemon::{Config, Daemon, MemberConfig, MemberId};
+use lockkeeper_daemon::{Config, Daemon, Limits, MemberConfig, MemberId};
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -15,6 +16,45 @@ const LONG: Duration = Duration::from_secs(120);
 
 async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(LONG, future).await.unwrap_or_else(|_| panic!("{what}: nothing after {LONG:?}"))
+}
+
+/// What is logged, one JSON object on each line.
+#[derive(Clone, Default)]
+struct Log(Arc<Mutex<Vec<u8>>>);
+
+impl Log {
+    /// Everything that is logged from now on. There is one log for all tests in this file.
+    fn begin() -> Self {
+        let log = Self::default();
+        let writer = log.clone();
+        let subscriber = tracing_subscriber::fmt().json().with_max_level(tracing::Level::DEBUG);
+        subscriber.with_writer(move || writer.clone()).init();
+        log
+    }
+
+    /// By which acquisitions this lock was asked for, and of which trace each is.
+    fn traces(&self, lock: &str) -> BTreeMap<String, String> {
+        let bytes = self.0.lock().expect("nobody panics with it").clone();
+        let lines = String::from_utf8(bytes).expect("text");
+        let spans = lines.lines().filter_map(|line| {
+            let line: serde_json::Value = serde_json::from_str(line).ok()?;
+            let span = line["span"].clone();
+            let text = |key: &str| span[key].as_str().map(String::from);
+            (text("lock")? == lock && text("by")? == "native")
+                .then_some((text("acquisition")?, text("trace")?))
+        });
+        spans.collect()
+    }
+}
+
+impl std::io::Write for Log {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().expect("nobody panics with it").write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 /// A way to the daemon that can be closed, and opened again.
@@ -57,6 +97,18 @@ impl Way {
     }
 }
 
+/// One daemon.
+async fn one_daemon(folder: &Path, limits: Limits) -> (Daemon, SocketAddr) {
+    let any: SocketAddr = "127.0.0.1:0".parse().expect("an address");
+    let mut config = Config { http: None, limits, clients: Some(any), ..Config::alone(folder) };
+    config.member.listen = any;
+    config.member.times = Times::default().times(10);
+    let daemon = Daemon::start(config).await.expect("it starts");
+    soon("a daemon that serves", daemon.member().ready()).await.expect("it lives");
+    let address = daemon.addresses().clients.expect("it serves clients");
+    (daemon, address)
+}
+
 /// Two daemons of one cluster.
 async fn two_daemons(folder: &Path) -> [Daemon; 2] {
     let any: SocketAddr = "127.0.0.1:0".parse().expect("an address");
@@ -82,6 +134,7 @@ async fn two_daemons(folder: &Path) -> [Daemon; 2] {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_asked_for_elsewhere_is_wanted_no_more_where_it_was_asked_for_before() {
+    let log = Log::begin();
     let folder = tempfile::tempdir().expect("a folder");
     let daemons = two_daemons(folder.path()).await;
     let [one, two] = daemons.each_ref().map(|daemon| daemon.addresses().clients.expect("it serves clients"));
@@ -113,10 +166,63 @@ async fn what_is_asked_for_elsewhere_is_wanted_no_more_where_it_was_asked_for_be
     waiting_once().await;
     in_the_way.release().await.expect("it was held");
     let wanted = soon("the wait", waits).await.expect("no panic").expect("it is free");
+    // Both daemons have logged it, as one thing: beside whoever was in the way.
+    let traces = log.traces("wanted");
+    assert_eq!(traces.len(), 3, "{traces:?}");
+    assert_eq!(traces.values().collect::<BTreeSet<_>>().len(), 2, "{traces:?}");
     wanted.release().await.expect("it was held");
     held.release().await.expect("it was held, or is lost");
     // Nobody was granted what nobody waits for, and a connection that is of no more use ends.
     let again = soon("the lock", other.mutex("wanted").acquire()).await.expect("it is free");
     again.release().await.expect("it was held");
     first.has(0).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_too_many_is_told_so_and_not_tried_again_for_ever() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let limits = Limits { sessions: 1, ..Limits::default() };
+    let (daemon, address) = one_daemon(folder.path(), limits).await;
+    let url = format!("lockkeeper://{address}");
+    let first = soon("a connection", Lockkeeper::open(&url)).await.expect("it serves");
+    let held = soon("a lock", first.mutex("a").acquire()).await.expect("it is free");
+    let second = soon("a connection", Lockkeeper::open(&url)).await.expect("a connection is no session");
+    let Err(refused) = soon("an answer", second.mutex("b").acquire()).await else {
+        panic!("a second session")
+    };
+    assert!(refused.to_string().contains("at most 1 sessions"), "{refused}");
+    // Once the first has gone, there is room.
+    held.release().await.expect("it was held");
+    drop(first);
+    let served = async {
+        loop {
+            match second.mutex("b").acquire().await {
+                Ok(guard) => return guard,
+                Err(error) => assert!(error.to_string().contains("at most 1 sessions"), "{error}"),
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    drop(soon("room for the second", served).await);
+    daemon.stop().await;
+}
+
+/// Places are for connections: listeners that wait for somebody take none.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn as_many_connect_as_the_limit_says_whatever_ports_there_are() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let any: SocketAddr = "127.0.0.1:0".parse().expect("an address");
+    let (data, socket) = (folder.path().join("data"), folder.path().join("socket"));
+    let limits = Limits { connections: 1, ..Limits::default() };
+    let mut config = Config { clients: Some(any), http: Some(any), limits, ..Config::alone(data) };
+    (config.member.listen, config.socket) = (any, Some(socket.clone()));
+    let daemon = Daemon::start(config).await.expect("it starts");
+    soon("a daemon that serves", daemon.member().ready()).await.expect("it lives");
+    let by_tcp = format!("lockkeeper://{}", daemon.addresses().clients.expect("it serves clients"));
+    // One after the other, by each way: whoever comes next has the place of the one before.
+    for url in [&by_tcp, &format!("lockkeeper://{}", socket.display()), &by_tcp] {
+        let client = soon(url, Lockkeeper::open(url)).await.expect("it serves");
+        soon(url, client.mutex("a").acquire()).await.expect("it is free").release().await.expect("held");
+    }
+    daemon.stop().await;
 }

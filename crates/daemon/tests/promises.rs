@@ -17,6 +17,38 @@ async fn no_promise_outlives_its_session() {
     assert!(alive["valid_for_ms"].as_u64() <= Some(500), "{alive}");
 }
 
+/// Until what it was told has passed, a client may be at work: whoever comes by force waits for that too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_that_is_taken_by_force_is_not_given_up_before_the_promise_ends() {
+    let daemons = Daemons::start(1).await;
+    let at = daemons.address(0);
+    let holder = session(at, 60_000).await;
+    post(at, "/v1/locks/a/acquire", json!({ "session": holder, "wait_ms": 10_000 })).await.is(200);
+    let sent = Instant::now();
+    let alive = post(at, &format!("/v1/sessions/{holder}/keep-alive"), json!({})).await.is(200);
+    let promised = sent + Duration::from_millis(alive["valid_for_ms"].as_u64().expect("a promise"));
+    let released = post(at, "/v1/locks/a/force-release", json!({})).await.is(200);
+    assert_eq!(released["released"].as_array().map(Vec::len), Some(1));
+    let alive = post(at, &format!("/v1/sessions/{holder}/keep-alive"), json!({})).await.is(200);
+    assert_eq!((alive["lost"].as_array().map(Vec::len), &alive["valid_for_ms"]), (Some(1), &json!(null)));
+    stays_until(&daemons, promised).await;
+    // But not for longer than it must.
+    post(at, "/v1/locks/a/acquire", json!({ "wait_ms": 86_400_000 })).await.is(200);
+}
+
+/// The lock `a` has a holder at the first daemon until then.
+async fn stays_until(daemons: &Daemons, promised: Instant) {
+    let member = daemons.all[0].member();
+    loop {
+        let held = member.table().iter().any(|row| *row.lock.name == *"a" && !row.holders.is_empty());
+        if Instant::now() >= promised {
+            return;
+        }
+        assert!(held, "given up {:?} too early", promised - Instant::now());
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
 /// A daemon that cannot renew its lease knows a while before the end that its clients' holds are being lost. They know only what they were
 /// told: until that has passed, the lock is nobody else's.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -27,8 +59,6 @@ async fn a_lock_that_is_being_lost_is_not_given_up_before_the_promise_ends() {
     post(at, "/v1/locks/a/acquire", json!({ "session": holder, "wait_ms": 10_000 })).await.is(200);
     daemons.kill(2).await;
     daemons.kill(1).await;
-    let member = daemons.all[0].member();
-    let is_held = || member.table().iter().any(|row| *row.lock.name == *"a" && !row.holders.is_empty());
     let mut promised = Instant::now();
     let lost = async {
         loop {
@@ -43,12 +73,5 @@ async fn a_lock_that_is_being_lost_is_not_given_up_before_the_promise_ends() {
         }
     };
     soon("the loss", lost).await;
-    loop {
-        let held = is_held();
-        if Instant::now() >= promised {
-            break;
-        }
-        assert!(held, "given up {:?} too early", promised - Instant::now());
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    stays_until(&daemons, promised).await;
 }

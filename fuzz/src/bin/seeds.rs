@@ -6,9 +6,10 @@ use lockkeeper_core::algorithms::{
     raymond::Raymond, suzuki_kasami::SuzukiKasami, token_ring_parked::TokenRingParked,
 };
 use lockkeeper_fuzz::cluster::Cluster;
-use lockkeeper_fuzz::hello::{self, Hello, Purpose, Reply};
+use lockkeeper_fuzz::hello::{self, Purpose, Reply};
 use lockkeeper_fuzz::records::{self, Kind};
-use lockkeeper_member::{LockName, MemberId, ToMember, Wish};
+use lockkeeper_member::{LockName, MemberId, SessionId, ToClient, ToMember, Wish};
+use lockkeeper_wire::{Answer, Ask, FromDaemon, Greeting, Hello, ToDaemon, Welcome};
 use std::fs;
 
 /// How many frames of one cluster make seeds.
@@ -37,7 +38,7 @@ fn save(target: &str, seeds: impl IntoIterator<Item = Vec<u8>>) -> std::io::Resu
 }
 
 fn connection() -> Vec<Vec<u8>> {
-    let hello = Hello {
+    let hello = hello::Hello {
         oldest: 1,
         newest: 1,
         cluster: "canal".into(),
@@ -57,9 +58,39 @@ fn connection() -> Vec<Vec<u8>> {
     vec![cut(hello::encode(&hello)), cut(hello::encode(&reply)), cut(talk)]
 }
 
+/// What a client and a daemon of the native protocol say, each with how it is cut and who reads it.
+fn native() -> Vec<Vec<u8>> {
+    let session = SessionId { client: 7, number: 1 };
+    let said = [
+        ToMember::KeepAlive { sent_ns: 1, first: true, settled: 1 },
+        ToMember::Acquire { number: 1, settled: 1, wish: Wish::of(LockName::new("a")) },
+        ToMember::Release { number: 1 },
+        ToMember::Close,
+    ];
+    let mut client = Vec::new();
+    for said in said {
+        lockkeeper_wire::encode(&ToDaemon::Say(session, said), &mut client);
+    }
+    for ask in [Ask::Locks(None), Ask::Watch, Ask::Cluster, Ask::ForceRelease("a".into()), Ask::Remove(3), Ask::Leave] {
+        lockkeeper_wire::encode(&ToDaemon::Ask(1, ask), &mut client);
+    }
+    let mut hello = lockkeeper_wire::opening().to_vec();
+    lockkeeper_wire::encode(&Hello { client: 7, token: Some("secret".into()), for_locks: true }, &mut hello);
+    let mut greeting = Vec::new();
+    let welcome = Welcome { member: 1, lease_ns: 1_200_000_000, moment_ns: 1_000_000, members: 3 };
+    lockkeeper_wire::encode(&Greeting::Welcome(welcome), &mut greeting);
+    let mut daemon = Vec::new();
+    lockkeeper_wire::encode(&FromDaemon::Hear(session, ToClient::NoSession), &mut daemon);
+    lockkeeper_wire::encode(&FromDaemon::Answer(1, Answer::Released(1)), &mut daemon);
+    lockkeeper_wire::encode(&FromDaemon::Changed, &mut daemon);
+    let all = [hello, greeting, daemon, client];
+    (0..).zip(all).map(|(reader, bytes)| [vec![30, reader], bytes].concat()).collect()
+}
+
 fn main() -> std::io::Result<()> {
     save("records", connection())?;
     save("consensus", lockkeeper_fuzz::consensus::examples())?;
+    save("native", native())?;
     let (simple, token, ring, pairs) = (
         frames::<NaimiTrehel>(),
         frames::<SuzukiKasami>(),

@@ -115,6 +115,11 @@ fn request(locks: &Lockkeeper, args: &Args) -> Acquire {
         (false, None) => locks.mutex(name),
     };
     let request = request.metadata("command", words::command_line(&args.command));
+    // Where whoever starts this is traced, the daemon's logs say of which trace the wait was.
+    let request = match std::env::var("TRACEPARENT") {
+        Ok(trace) => request.metadata("traceparent", trace),
+        Err(_) => request,
+    };
     match args.ttl {
         Some(ttl) => request.ttl(ttl),
         None => request,

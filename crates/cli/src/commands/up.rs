@@ -39,8 +39,13 @@ pub struct Up {
 /// Join a cluster that exists, as a further member
 ///
 /// The daemon runs in the foreground like that of `lockkeeper up`. Where members use TLS, write its configuration with
-/// `lockkeeper cluster add`, and start it with `lockkeeper up --config`.
+/// `lockkeeper cluster add`, and start it with `lockkeeper up --config`. To start it again, give the same command again.
 #[derive(clap::Args)]
+#[command(after_help = "\
+Examples:
+  lockkeeper up                                   one member on this machine, and a second one beside it:
+  lockkeeper join 127.0.0.1:7420 --member 2 --listen 127.0.0.1:7430 --clients 127.0.0.1:7431 --http 127.0.0.1:7432
+  lockkeeper join a:7420,b:7420 --member 4 --listen 0.0.0.0:7420 --advertise d:7420 --insecure-no-tls")]
 pub struct Join {
     /// Members of the cluster, as host:port, one of which must answer
     #[arg(value_name = "HOST:PORT", value_delimiter = ',', required = true)]
@@ -48,9 +53,12 @@ pub struct Join {
     /// The number of the new member, which no other has
     #[arg(long, value_name = "NUMBER")]
     member: u32,
-    /// Where the other members reach it
-    #[arg(long, value_name = "HOST:PORT")]
+    /// Where it listens for the other members; beyond loopback only with --insecure-no-tls
+    #[arg(long, value_name = "IP:PORT")]
     listen: SocketAddr,
+    /// Where the other members reach it [default: where it listens]
+    #[arg(long, value_name = "HOST:PORT")]
+    advertise: Option<String>,
     #[command(flatten)]
     how: How,
 }
@@ -158,7 +166,7 @@ impl Join {
             Err(error) => return exit::complain(exit::USAGE, &error),
         };
         let mut member = MemberConfig::new(MemberId(self.member), self.listen, data);
-        member.join = self.members;
+        (member.join, member.advertise) = (self.members, self.advertise);
         let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let mut config = Config::of(member, at(lockkeeper_daemon::CLIENTS_PORT), at(HTTP_PORT));
         self.how.apply(&mut config);
@@ -198,9 +206,9 @@ pub(super) fn dev_configs(members: u32, folder: &Path, first_port: u16) -> Vec<C
 
 fn start_log(level: &str, json: bool) {
     use tracing_subscriber::EnvFilter;
-    // What consensus warns of is its own business, unless somebody asks for it.
+    // What the library of consensus says of every lost message is told once by whoever lost it, unless somebody asks for it.
     let plain = !level.contains([',', '=']);
-    let filter = if plain { format!("{level},openraft=error") } else { level.to_owned() };
+    let filter = if plain { format!("{level},openraft=off") } else { level.to_owned() };
     let filter = EnvFilter::try_new(filter).unwrap_or_else(|error| {
         eprintln!("lockkeeper: --log {level}: {error}; logging warnings");
         EnvFilter::new("warn")
@@ -229,9 +237,9 @@ async fn serve_all(configs: Vec<Config>) -> Result<(), String> {
     let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot)?;
     let mut daemons = Vec::new();
     for config in configs {
-        let data = config.member.data.clone();
+        let given = config.clone();
         let daemon = Daemon::start(config).await?;
-        introduce(&daemon, &data);
+        introduce(&daemon, &given);
         daemons.push(daemon);
     }
     let ends: Vec<_> = daemons.iter().map(|daemon| Box::pin(daemon.ends())).collect();
@@ -272,16 +280,26 @@ async fn serve_all(configs: Vec<Config>) -> Result<(), String> {
     }
 }
 
-fn introduce(daemon: &Daemon, data: &Path) {
+fn introduce(daemon: &Daemon, config: &Config) {
     let at = daemon.addresses();
-    let id = daemon.member().id().0;
-    crate::say!("member {id} of the cluster `{}`", daemon.member().config().cluster);
+    let (member, tls) = (&config.member, config.client_tls.is_some());
+    crate::say!("member {} of the cluster `{}`", member.id.0, member.cluster);
     if let Some(clients) = at.clients {
-        crate::say!("  for clients   lockkeeper://{clients}");
+        crate::say!("  for clients   lockkeeper://{clients}{}", if tls { "?ca=…   (TLS)" } else { "" });
+    }
+    if let Some(socket) = &config.socket {
+        crate::say!("                lockkeeper://{}", absolute(socket).display());
     }
     if let Some(http) = at.http {
-        crate::say!("  for HTTP      http://{http}   (and etcd's lock API, by gRPC)");
+        let scheme = if tls { "https" } else { "http" };
+        crate::say!(
+            "  for HTTP      {scheme}://{http}   (a page for people, JSON, and etcd's lock API by gRPC)"
+        );
     }
     crate::say!("  for members   {}", at.members);
-    crate::say!("  data in       {}", data.display());
+    crate::say!("  data in       {}", member.data.display());
+}
+
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }

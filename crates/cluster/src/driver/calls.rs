@@ -90,6 +90,10 @@ impl<P: MutualExclusion> Engine for Driver<P> {
         state.locals.get(&client).map_or(gone, |local| local.look(now_ns(), number))
     }
 
+    fn promised_until_ns(&self, client: u64) -> u64 {
+        self.lock().locals.get(&client).map_or(0, |local| local.session.lease_until_ns())
+    }
+
     fn changes(&self, client: u64) -> watch::Receiver<()> {
         let state = self.lock();
         state.locals.get(&client).map_or_else(|| watch::Sender::new(()).subscribe(), Local::changes)
@@ -200,7 +204,12 @@ impl<P: MutualExclusion> Engine for Driver<P> {
     }
 
     fn stop(&self, why: &str) {
-        self.halt(&mut self.lock(), why);
+        let mut state = self.lock();
+        self.halt(&mut state, why);
+        // Whoever carries words to clients has the member, too: they would keep each other for ever. What ends with them may need the lock.
+        let remotes = std::mem::take(&mut state.remotes);
+        drop(state);
+        drop(remotes);
         self.timer.notify_one();
     }
 

@@ -213,9 +213,11 @@ impl<P: MutualExclusion> Driver<P> {
         if !tracing::enabled!(tracing::Level::DEBUG) {
             return;
         }
-        let waiting = state.locals.values().find_map(|local| local.waiting_for(lock).next());
-        match waiting {
-            Some(waiting) => tracing::debug!(parent: &waiting.span, %lock, kind, %peer, "{verb}"),
+        let here = state.locals.values().find_map(|local| local.waiting_for(lock).next());
+        let here = here.map(|waiting| waiting.span.clone());
+        let span = here.or_else(|| state.remotes.values().find_map(|remote| remote.traced(lock)));
+        match span {
+            Some(span) => tracing::debug!(parent: &span, %lock, kind, %peer, "{verb}"),
             None => tracing::debug!(%lock, kind, %peer, "{verb}"),
         }
     }

@@ -22,7 +22,7 @@ pub struct Caller {
     pub(super) me: Option<MemberId>,
     pub(super) cluster: String,
     pub(super) limits: Limits,
-    allow_plain_beyond_loopback: bool,
+    insecure_no_tls: bool,
     tls: RwLock<Option<Ready>>,
 }
 
@@ -50,7 +50,7 @@ impl Caller {
         me: Option<MemberId>,
         cluster: &str,
         tls: Option<&Tls>,
-        allow_plain_beyond_loopback: bool,
+        insecure_no_tls: bool,
         limits: Limits,
     ) -> Result<Self, Error> {
         limits.check().map_err(Error::Settings)?;
@@ -60,7 +60,7 @@ impl Caller {
         }
         let tls = tls.map(|tls| Ready::new(tls, me)).transpose().map_err(Error::Tls)?;
         let (cluster, tls) = (cluster.to_owned(), RwLock::new(tls));
-        Ok(Self { me, cluster, limits, allow_plain_beyond_loopback, tls })
+        Ok(Self { me, cluster, limits, insecure_no_tls, tls })
     }
 
     /// Says that it is `me`, whatever its certificate says, and however old that is.
@@ -69,7 +69,7 @@ impl Caller {
         let tls = Some(Ready::unchecked(tls).unwrap());
         let (cluster, tls) = (cluster.to_owned(), RwLock::new(tls));
         let limits = Limits::default();
-        Self { me: Some(me), cluster, limits, allow_plain_beyond_loopback: false, tls }
+        Self { me: Some(me), cluster, limits, insecure_no_tls: false, tls }
     }
 
     /// From now on, for new connections.
@@ -91,7 +91,7 @@ impl Caller {
 
     /// Whether bytes may go to or come from this address.
     pub(super) fn may_use(&self, address: &SocketAddr) -> bool {
-        self.allow_plain_beyond_loopback || address.ip().is_loopback() || self.tls().is_some()
+        self.insecure_no_tls || address.ip().is_loopback() || self.tls().is_some()
     }
 
     /// One question to whoever listens at an address.

@@ -54,7 +54,7 @@ pub struct Settings {
     /// Certificates. Without them only this machine is spoken to.
     pub tls: Option<Tls>,
     /// Without TLS, speak to other machines all the same: everybody who reaches this one is believed.
-    pub allow_plain_beyond_loopback: bool,
+    pub insecure_no_tls: bool,
     /// Bounds.
     pub limits: Limits,
 }
@@ -165,7 +165,7 @@ pub enum Error {
     /// Others on the network could read and forge everything.
     #[error(
         "{0} can be reached from other machines, and there is no TLS: everybody who reaches it could take every lock. Configure \
-         certificates, or listen on 127.0.0.1, or set allow_plain_beyond_loopback if the network itself is trusted"
+         certificates, or listen on 127.0.0.1, or say insecure_no_tls (--insecure-no-tls) if the network itself is trusted"
     )]
     PlainBeyondLoopback(SocketAddr),
     /// The address is not to be had.
@@ -237,7 +237,7 @@ pub struct Net {
 impl Net {
     /// Listens. Whom to connect to, [`set_addresses`](Self::set_addresses) says.
     pub async fn start(settings: Settings, handler: Arc<dyn Handler>) -> Result<Arc<Self>, Error> {
-        let Settings { me, cluster, listen, tls, allow_plain_beyond_loopback: plain, limits } = settings;
+        let Settings { me, cluster, listen, tls, insecure_no_tls: plain, limits } = settings;
         if tls.is_none() && !plain && !listen.ip().is_loopback() {
             return Err(Error::PlainBeyondLoopback(listen));
         }

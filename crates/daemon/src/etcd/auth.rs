@@ -3,7 +3,7 @@
 use super::Etcd;
 use super::pb::etcdserverpb::auth_server::Auth;
 use super::pb::etcdserverpb::{AuthenticateRequest, AuthenticateResponse};
-use crate::audit::Entry;
+use crate::audit::{Entry, Refused};
 use crate::leases::Way;
 use tonic::{Request, Response, Status};
 
@@ -23,7 +23,7 @@ impl Auth for Etcd {
         let who = self.0.who(Way::Etcd, Some(&password)).map_err(|_| wrong())?;
         if **who.name() != *name {
             let line = Entry::new("refuse", Way::Etcd.name(), who.name());
-            self.0.shared.audit.write(&Entry { why: "the token has another name", ..line });
+            self.0.shared.audit.refuse(Refused::Token, &Entry { why: "the token has another name", ..line });
             return Err(wrong());
         }
         Ok(Response::new(AuthenticateResponse { header: self.header(None), token: password }))

@@ -3,6 +3,7 @@
 use super::problem::Problem;
 use super::request::Caller;
 use super::sessions::milliseconds;
+use crate::access::Permission;
 use crate::front::Front;
 use axum::Json;
 use axum::extract::State;
@@ -59,6 +60,19 @@ pub(crate) struct Status {
     algorithm: String,
     /// Sessions that live here.
     sessions: usize,
+}
+
+/// Who asks: what its token is called, and the beginnings of the names of locks that it may do something to. An empty one is every lock.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct Whoami {
+    /// The name of the token; `anybody` where none is needed.
+    who: String,
+    /// It may hold these.
+    acquire: Vec<String>,
+    /// It may look at these.
+    observe: Vec<String>,
+    /// It may take these away from others.
+    admin: Vec<String>,
 }
 
 /// Why this member does not serve, if it does not.
@@ -125,6 +139,20 @@ pub(super) async fn status(
         algorithm: member.config().algorithm.clone(),
         sessions: front.leases.count(),
     }))
+}
+
+/// Who asks, and what it may do to which locks.
+#[utoipa::path(get, path = "/v1/whoami", tag = "cluster",
+    responses((status = 200, body = Whoami), super::openapi::Refusals))]
+pub(super) async fn whoami(caller: Caller) -> Json<Whoami> {
+    let who = caller.who.name().to_string();
+    let prefixes = |permission| caller.who.prefixes(permission).to_vec();
+    Json(Whoami {
+        who,
+        acquire: prefixes(Permission::Acquire),
+        observe: prefixes(Permission::Observe),
+        admin: prefixes(Permission::Admin),
+    })
 }
 
 /// Whether the process is there.

@@ -312,7 +312,7 @@ pub(super) async fn why(
         (None, None) => {
             let picture = Picture::of(told.clone());
             let first = |(_, waiters): &(Vec<_>, Vec<crate::leases::At<'_>>)| {
-                waiters.first().map(|(_, who)| who.acquisition.session)
+                waiters.first().map(|at| at.who.acquisition.session)
             };
             picture.locks().get(name.as_str()).and_then(first)
         }

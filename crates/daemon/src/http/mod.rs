@@ -5,11 +5,14 @@
 //! | `sessions`, `locks`, `cluster`, `watch` | what can be asked |
 //! | `request`, `problem`, `show` | what comes in, what goes wrong, what goes out |
 //! | `openapi` | the document that describes it all |
+//! | `page`, `origin` | a page for people, and what other pages may not |
 //! | `serve` | connections, with their limits; also for gRPC |
 
 mod cluster;
 mod locks;
 mod openapi;
+mod origin;
+mod page;
 mod problem;
 mod request;
 mod serve;
@@ -46,6 +49,9 @@ pub fn router(front: &Arc<Front>) -> Router {
         .route("/v1/members", get(cluster::members))
         .route("/v1/status", get(cluster::status))
         .route("/v1/watch", get(watch::watch))
+        .route("/v1/whoami", get(cluster::whoami))
+        .route("/", get(page::index))
+        .route("/page/{file}", get(page::file))
         .route("/metrics", get(cluster::metrics))
         .route("/healthz", get(cluster::healthz))
         .route("/readyz", get(cluster::readyz))
@@ -75,8 +81,15 @@ fn is_grpc(request: &Request) -> bool {
 /// What concerns every request: limits, what is not served, counters.
 async fn look_after(State(front): State<Arc<Front>>, request: Request, next: Next) -> Response {
     let grpc = is_grpc(&request);
-    let rate = request.extensions().get::<serve::Connection>();
-    let fast = rate.is_some_and(|connection| connection.rate.check().is_err());
+    let connection = request.extensions().get::<serve::Connection>();
+    let alone =
+        connection.is_some_and(|connection| connection.loopback) && !front.shared.access.needs_token();
+    if let Err(problem) = origin::check(&request, alone) {
+        front.metrics.refuse("origin");
+        front.metrics.request(if grpc { "etcd" } else { "http" }, "refused");
+        return problem.into_response();
+    }
+    let fast = connection.is_some_and(|connection| connection.rate.check().is_err());
     let place = if fast { Err(front.too_fast()) } else { front.place() };
     let response = match (place, grpc) {
         (Err(fault), true) => etcd::status(fault).into_http(),

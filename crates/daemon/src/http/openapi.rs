@@ -20,7 +20,7 @@ use utoipa::{IntoResponses, Modify, OpenApi};
     paths(
         sessions::make, sessions::keep_alive, sessions::end,
         locks::acquire, locks::release, locks::force_release, locks::list, locks::one, locks::why,
-        cluster::members, cluster::status, cluster::healthz, cluster::readyz, cluster::metrics, watch::watch,
+        cluster::members, cluster::status, cluster::whoami, cluster::healthz, cluster::readyz, cluster::metrics, watch::watch,
     ),
     components(schemas(Problem)),
     security((), ("token" = [])),
@@ -109,7 +109,7 @@ mod tests {
     fn every_path_is_there_and_every_schema_that_is_named() {
         let limits = Limits { longest_ttl_s: 7, ..Limits::default() };
         let json = document(&limits);
-        assert_eq!(json["paths"].as_object().map(serde_json::Map::len), Some(15));
+        assert_eq!(json["paths"].as_object().map(serde_json::Map::len), Some(16));
         assert_eq!(json["components"]["schemas"]["Acquire"]["properties"]["ttl_ms"]["maximum"], 7000);
         let text = json.to_string();
         let schemas = json["components"]["schemas"].as_object().unwrap();

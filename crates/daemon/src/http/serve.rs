@@ -38,16 +38,19 @@ const GRACE: Duration = Duration::from_secs(2);
 pub(super) struct Connection {
     /// How often it may ask.
     pub rate: Arc<DefaultDirectRateLimiter>,
+    /// Whether only this machine can connect.
+    pub loopback: bool,
 }
 
 /// Serves everybody who comes, until `stop` resolves; then those who are being answered are let finish, for a moment.
 pub async fn serve(
-    listener: Listener,
+    mut listener: Listener,
     front: Arc<Front>,
     room: Arc<Semaphore>,
     stop: impl Future<Output = ()>,
 ) {
     let router = super::router(&front);
+    let loopback = listener.address().is_some_and(|address| address.ip().is_loopback());
     let stopping = GracefulShutdown::new();
     // They end with this future, too.
     let mut connections = JoinSet::new();
@@ -62,7 +65,10 @@ pub async fn serve(
         connections.spawn(async move {
             let counted = front.metrics.connection();
             match arrived.ready(front.shared.limits.patience()).await {
-                Ok(stream) => converse(TokioIo::new(stream), router, &front, watcher).await,
+                Ok(stream) => {
+                    let connection = Connection { rate: Arc::new(front.new_rate()), loopback };
+                    converse(TokioIo::new(stream), router, connection, &front, watcher).await
+                }
                 Err(why) => {
                     front.metrics.refuse("handshake");
                     tracing::debug!(why, "a connection did not become ready");
@@ -76,7 +82,7 @@ pub async fn serve(
 }
 
 /// One connection, until its end.
-async fn converse<I>(stream: I, router: Router, front: &Front, watcher: Watcher)
+async fn converse<I>(stream: I, router: Router, connection: Connection, front: &Front, watcher: Watcher)
 where
     I: Read + Write + Unpin + Send + 'static,
 {
@@ -89,7 +95,6 @@ where
     http2.timer(TokioTimer::new()).max_header_list_size(HEADER_BYTES);
     http2.max_concurrent_streams(MOST_STREAMS).keep_alive_interval(PING).keep_alive_timeout(PING);
     http2.max_send_buf_size(UNSENT_BYTES);
-    let connection = Connection { rate: Arc::new(front.new_rate()) };
     let greeted = Arc::new((AtomicBool::new(false), Notify::new()));
     let service = Greeting { router, connection, greeted: greeted.clone() };
     let talk = builder.serve_connection(stream, TowerToHyperService::new(service));

@@ -4,7 +4,6 @@ use super::sessions::milliseconds;
 use crate::leases::At;
 use lockkeeper_cluster::Claim;
 use serde::Serialize;
-use std::time::Duration;
 use utoipa::ToSchema;
 
 /// A lock, and who has to do with it.
@@ -43,7 +42,7 @@ pub(crate) struct Party {
 }
 
 impl Party {
-    fn new((node, who): At<'_>) -> Self {
+    fn new(At { node, who, lasts }: At<'_>) -> Self {
         Self {
             acquisition: who.acquisition.to_string(),
             member: node.id.0,
@@ -56,7 +55,7 @@ impl Party {
             owner: who.tag.owner.clone(),
             purpose: who.tag.purpose.clone(),
             fence: who.fence.map(|fence| fence.number()),
-            for_ms: milliseconds(Duration::from_nanos(who.for_ns)),
+            for_ms: milliseconds(lasts),
         }
     }
 }

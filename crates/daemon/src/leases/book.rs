@@ -2,8 +2,9 @@
 
 use super::id::LeaseId;
 use super::lease::{Entry, Lease, Phase};
-use super::words::{Asker, Fault, Hold, Listed, Lost, Op, Outcome, Presence, Reply, Terms, Wanted, Which};
-use crate::audit::Entry as Line;
+use super::wait::Wait;
+use super::words::{Asker, Fault, Hold, Listed, Lost, Op, Presence, Reply, Terms, Wanted, Which};
+use crate::audit::{Entry as Line, Refused};
 use crate::metrics::Metrics;
 use crate::shared::Shared;
 use lockkeeper_cluster::Guard;
@@ -127,7 +128,7 @@ impl Book {
         if let Err(fault) = lease.check(asker) {
             self.metrics.refuse("permission");
             let line = Line::new("refuse", asker.by.name(), &asker.who);
-            self.shared.audit.write(&Line { why: &fault.to_string(), ..line });
+            self.shared.audit.refuse(Refused::Session, &Line { why: &fault.to_string(), ..line });
             return Err(fault);
         }
         Ok(lease)
@@ -138,6 +139,7 @@ impl Book {
         let lease = self.lease(asker, id)?;
         match op {
             Op::KeepAlive | Op::TimeToLive => {
+                self.lose_what_is_lost(&lease);
                 let mut state = lease.state();
                 if state.over {
                     return Err(Fault::NoSuchLease(id));
@@ -209,7 +211,7 @@ impl Book {
         entry.interest += 1;
         let news = entry.news.subscribe();
         drop(state);
-        Ok(Wait { book: self.me.clone(), lease, number, news, open: true })
+        Ok(Wait::new(self.me.clone(), lease, number, news))
     }
 
     fn wait(&self, lease: &Arc<Lease>, number: u64, wanted: &Wanted) -> tokio::task::AbortHandle {
@@ -299,6 +301,14 @@ impl Book {
         held.then_some(fence)
     }
 
+    /// No answer promises something about a hold that was taken away a moment ago, and that nobody has come to look after yet.
+    fn lose_what_is_lost(&self, lease: &Arc<Lease>) {
+        let lost: Vec<_> = lease.state().lost_by_now().collect();
+        for (number, why) in lost {
+            self.lose(lease, number, why);
+        }
+    }
+
     /// A hold is being lost.
     fn lose(&self, lease: &Arc<Lease>, number: u64, why: &str) {
         let mut state = lease.state();
@@ -321,7 +331,7 @@ impl Book {
     }
 
     /// Somebody wants a hold, or the wait for it, no more. It goes if nobody else does.
-    fn let_go(&self, lease: &Arc<Lease>, number: u64, change: impl FnOnce(&mut Entry)) {
+    pub fn let_go(&self, lease: &Arc<Lease>, number: u64, change: impl FnOnce(&mut Entry)) {
         let mut state = lease.state();
         let Some(entry) = state.entries.get_mut(&number) else { return };
         change(entry);
@@ -436,64 +446,6 @@ async fn watch_over(book: Weak<Book>, lease: Arc<Lease>, number: u64, losing: im
 
 /// The client counts on what it was last told, and hears of the loss later than this daemon: nobody else is let in before that has passed.
 async fn keep_promises(guard: Guard) {
-    tokio::time::sleep(guard.valid_for()).await;
+    tokio::time::sleep(guard.promised_for()).await;
     drop(guard);
-}
-
-/// Somebody waits for a lock by a lease that lives here.
-pub(super) struct Wait {
-    book: Weak<Book>,
-    lease: Arc<Lease>,
-    number: u64,
-    news: watch::Receiver<Option<Outcome>>,
-    open: bool,
-}
-
-impl Wait {
-    /// What has become of it, if that is known.
-    pub fn now(&mut self) -> Option<Outcome> {
-        let outcome = self.news.borrow_and_update().clone()?;
-        Some(self.told(outcome))
-    }
-
-    /// What becomes of it.
-    pub async fn outcome(mut self) -> Outcome {
-        let outcome = match self.news.wait_for(Option::is_some).await {
-            Ok(outcome) => outcome.clone(),
-            // The entry has gone without a word: so has the lease.
-            Err(_) => None,
-        };
-        let outcome = outcome.unwrap_or(Err(Fault::NoSuchLease(self.lease.id)));
-        self.told(outcome)
-    }
-
-    fn told(&mut self, outcome: Outcome) -> Outcome {
-        self.open = false;
-        let mut state = self.lease.state();
-        if let Some(entry) = state.entries.get_mut(&self.number) {
-            entry.interest = entry.interest.saturating_sub(1);
-            if outcome.is_ok() {
-                entry.claims += 1;
-            }
-        }
-        outcome.and_then(|hold| {
-            // What is left is told as it is now, not as it was at the grant.
-            let now = state.entries.get(&self.number).and_then(|entry| self.lease.hold(self.number, entry));
-            let left = self.lease.left(&state);
-            let now = now.map(|hold| Hold { valid_for: hold.valid_for.min(left), ..hold });
-            let lost = || Fault::LeaseOver(hold.lease, String::from("the hold was lost at once"));
-            now.ok_or_else(lost)
-        })
-    }
-}
-
-impl Drop for Wait {
-    fn drop(&mut self) {
-        if self.open
-            && let Some(book) = self.book.upgrade()
-        {
-            let gone = |entry: &mut Entry| entry.interest = entry.interest.saturating_sub(1);
-            book.let_go(&self.lease, self.number, gone);
-        }
-    }
 }

@@ -1,6 +1,7 @@
 //! Waits of other daemons' clients for locks by leases that live here. See [`waits`](super::waits).
 
-use super::book::{Book, Wait};
+use super::book::Book;
+use super::wait::Wait;
 use super::waits::{POLL, SILENCE};
 use super::words::{Asker, Asking, Fault, Hold, Op, Outcome};
 use lockkeeper_cluster::MemberId;

@@ -194,6 +194,12 @@ impl State {
         Some(entry)
     }
 
+    /// What is lost, and why, whether anybody has noticed or not.
+    pub fn lost_by_now(&self) -> impl Iterator<Item = (u64, &'static str)> {
+        let loss = |(&number, entry): (&u64, &Entry)| Some((number, entry.guard()?.loss()?));
+        self.entries.iter().filter_map(loss)
+    }
+
     pub fn remember_lost(&mut self, lost: Lost) {
         if self.lost.len() == MOST_LOST {
             self.lost.pop_front();

@@ -8,7 +8,7 @@
 //! | `id` | the numbers of leases |
 //! | `words` | what can be done to a lease, what comes of it, and what daemons ask each other |
 //! | `lease` | one lease |
-//! | `book` | the leases that live here |
+//! | `book`, `wait` | the leases that live here, and those who wait by them |
 //! | `peers` | questions to other daemons |
 //! | `waits` | waits of this daemon's clients for locks by leases that live elsewhere |
 //! | `guests` | waits of other daemons' clients for locks by leases that live here |
@@ -19,6 +19,7 @@ mod guests;
 mod id;
 mod lease;
 mod peers;
+mod wait;
 mod waits;
 mod watching;
 mod words;

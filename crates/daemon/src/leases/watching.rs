@@ -19,18 +19,24 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// So many prefixes are asked for one by one; if there are more, everything is.
 const MOST_PREFIXES: usize = 64;
 
-/// What all members are known to have said, each at some time.
+/// What all members are known to have said, and when each did.
 #[derive(Clone, Default)]
-pub(crate) struct Picture(BTreeMap<MemberId, Arc<Seen>>);
+pub(crate) struct Picture(BTreeMap<MemberId, (Instant, Arc<Seen>)>);
 
 /// Somebody at some member.
-pub(crate) type At<'a> = (Node, &'a Who);
+#[derive(Clone, Copy)]
+pub(crate) struct At<'a> {
+    pub node: Node,
+    pub who: &'a Who,
+    /// For how long it has held or waited by now: members have told of it at different times.
+    pub lasts: Duration,
+}
 
 impl Picture {
     /// What a survey told.
     pub fn of(survey: Vec<(Node, Vec<LockStatus>)>) -> Self {
         let seen = |(node, table): (Node, Vec<LockStatus>)| {
-            (node.id, Arc::new(Seen { number: 0, node, table, holds: Vec::new() }))
+            (node.id, (Instant::now(), Arc::new(Seen { number: 0, node, table, holds: Vec::new() })))
         };
         Self(survey.into_iter().map(seen).collect())
     }
@@ -38,32 +44,34 @@ impl Picture {
     /// Every lock that somebody has to do with: who holds it, and who waits for it, whoever has waited longest first.
     pub fn locks(&self) -> BTreeMap<&str, (Vec<At<'_>>, Vec<At<'_>>)> {
         let mut locks: BTreeMap<&str, (Vec<At<'_>>, Vec<At<'_>>)> = BTreeMap::new();
-        for seen in self.0.values() {
+        for (told, seen) in self.0.values() {
+            let (node, age) = (seen.node, told.elapsed());
+            let lasts = |who: &Who| Duration::from_nanos(who.for_ns) + age;
             for row in &seen.table {
                 let (holders, waiters) = locks.entry(&row.lock.name).or_default();
-                holders.extend(row.holders.iter().map(|who| (seen.node, who)));
-                waiters.extend(row.waiters.iter().map(|who| (seen.node, who)));
+                holders.extend(row.holders.iter().map(|who| At { node, who, lasts: lasts(who) }));
+                waiters.extend(row.waiters.iter().map(|who| At { node, who, lasts: lasts(who) }));
             }
         }
         for (holders, waiters) in locks.values_mut() {
             forget_the_past(holders);
-            waiters.sort_by_key(|(_, who)| std::cmp::Reverse(who.for_ns));
+            waiters.sort_by_key(|at| std::cmp::Reverse(at.lasts));
         }
         locks
     }
 
     /// The newest hold on a lock by a lease.
     pub fn leader(&self, lock: &str) -> Option<&Hold> {
-        let holds = self.0.values().flat_map(|seen| &seen.holds);
+        let holds = self.0.values().flat_map(|(_, seen)| &seen.holds);
         holds.filter(|hold| hold.lock == lock).max_by_key(|hold| (hold.fence, hold.version))
     }
 }
 
 /// Members are asked one after the other, and one may have told of a hold that another has since: whoever is alone with a fence has nobody below it.
 fn forget_the_past(holders: &mut Vec<At<'_>>) {
-    let alone = holders.iter().filter(|(_, who)| who.claim == Claim::Alone).filter_map(|(_, who)| who.fence);
+    let alone = holders.iter().filter(|at| at.who.claim == Claim::Alone).filter_map(|at| at.who.fence);
     if let Some(newest) = alone.max() {
-        holders.retain(|(_, who)| who.fence.is_none_or(|fence| fence >= newest));
+        holders.retain(|at| at.who.fence.is_none_or(|fence| fence >= newest));
     }
 }
 
@@ -169,7 +177,8 @@ impl Watching {
                     heard_at = Instant::now();
                     if news.number != seen {
                         seen = news.number;
-                        self.picture.send_modify(|picture| drop(picture.0.insert(member, Arc::new(news))));
+                        let told = (heard_at, Arc::new(news));
+                        self.picture.send_modify(|picture| drop(picture.0.insert(member, told)));
                     }
                 }
                 None => {
@@ -260,5 +269,37 @@ impl Drop for Watch {
                 }
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lockkeeper_cluster::{Acquisition, SessionId};
+    use lockkeeper_member::LockName;
+
+    #[test]
+    fn whoever_has_waited_longest_comes_first_whenever_its_member_told_of_it() {
+        let told = |member: u32, ago_s: u64, waits_s: u64| {
+            let session = SessionId { client: member.into(), number: 1 };
+            let waiter = Who {
+                acquisition: Acquisition { session, number: 1 },
+                claim: Claim::Alone,
+                tag: lockkeeper_member::Tag::default(),
+                fence: None,
+                for_ns: waits_s * 1_000_000_000,
+                since_ms: 0,
+            };
+            let node = Node { id: MemberId(member), incarnation: 1 };
+            let row = LockStatus { lock: LockName::new("a"), holders: Vec::new(), waiters: vec![waiter] };
+            let seen = Seen { number: 1, node, table: vec![row], holds: Vec::new() };
+            (node.id, (Instant::now() - Duration::from_secs(ago_s), Arc::new(seen)))
+        };
+        // The second one was told of long ago, and has waited for longer by now.
+        let picture = Picture([told(1, 0, 50), told(2, 100, 1)].into());
+        let locks = picture.locks();
+        let members: Vec<u32> = locks["a"].1.iter().map(|at| at.node.id.0).collect();
+        assert_eq!(members, [2, 1]);
+        assert!(locks["a"].1[0].lasts >= Duration::from_secs(101));
     }
 }

@@ -9,15 +9,17 @@ use crate::audit::Entry;
 use crate::front::Front;
 use crate::metrics::Counted;
 use crate::shared::Shared;
+use crate::trace::Trace;
 use governor::DefaultDirectRateLimiter;
 use lockkeeper_cluster::{Hears, SessionId, ToClient, ToMember};
-use lockkeeper_member::{Acquisition, Ended, Wish};
+use lockkeeper_member::{Acquisition, Ended, LockName, Wish};
 use lockkeeper_wire::{FromDaemon, How, Refusal};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
+use tracing::Span;
 
 /// What a client has asked for.
 struct Open {
@@ -25,6 +27,8 @@ struct Open {
     held: bool,
     /// Since when it holds, or waits.
     since: Instant,
+    /// Follows it through the logs.
+    span: Span,
 }
 
 #[derive(Default)]
@@ -138,9 +142,20 @@ impl Client {
         if state.open.len() >= most && !state.open.contains_key(&(session.number, number)) {
             return Err(format!("a client holds and waits for at most {most} locks at a time"));
         }
-        let open = Open { name: name.clone(), held: false, since: Instant::now() };
-        state.open.entry((session.number, number)).or_insert(open);
+        state.open.entry((session.number, number)).or_insert_with(|| {
+            let span = self.span(Acquisition { session, number }, wish);
+            span.in_scope(|| tracing::debug!("asked for"));
+            Open { name: name.clone(), held: false, since: Instant::now(), span }
+        });
         Ok(())
+    }
+
+    /// What the wish is called in the logs, as the same wish by way of HTTP would be.
+    fn span(&self, acquisition: Acquisition, wish: &Wish) -> Span {
+        tracing::info_span!(
+            "acquire", trace = %Trace::of_tag(&wish.tag.owner, &wish.tag.purpose).id(), lock = %wish.lock.name, %acquisition,
+            who = %self.principal.name(), by = NATIVE
+        )
     }
 
     fn admit_session(&self, session: SessionId, first: bool) -> Result<(), String> {
@@ -165,6 +180,7 @@ impl Client {
         let mut later = rest.split_off(&(session.number.saturating_add(1), 0));
         state.open.append(&mut later);
         for ((_, number), open) in rest {
+            open.span.in_scope(|| tracing::debug!(why, "over, with its session"));
             if open.held {
                 self.log(what, session, number, &open.name, None, why);
             }
@@ -196,13 +212,16 @@ impl Client {
                 {
                     let asked = std::mem::replace(&mut open.since, Instant::now());
                     let name = open.name.clone();
+                    let fence = fence.map(|fence| fence.number());
+                    open.span.in_scope(|| tracing::debug!(fence, "granted"));
                     self.front.shared.member.entered(asked.elapsed());
                     self.front.metrics.waited(&name, asked.elapsed());
-                    self.log("grant", session, *number, &name, fence.map(|fence| fence.number()), "");
+                    self.log("grant", session, *number, &name, fence, "");
                 }
             }
             ToClient::Ended { number, how } => {
                 let Some(open) = state.open.remove(&(session.number, *number)) else { return };
+                open.span.in_scope(|| tracing::debug!(?how, "over"));
                 if open.held {
                     self.front.shared.member.left(open.since.elapsed());
                     self.front.metrics.held(&open.name, open.since.elapsed());
@@ -232,6 +251,12 @@ impl Hears for Client {
         let mut state = self.lock();
         self.note(&mut state, session, &said);
         self.push(&mut state, FromDaemon::Hear(session, said));
+    }
+
+    fn traced(&self, lock: &LockName) -> Option<Span> {
+        let state = self.lock();
+        let mut waits = state.open.values().filter(|open| !open.held && open.name == lock.name);
+        waits.next().map(|open| open.span.clone())
     }
 }
 

@@ -312,8 +312,8 @@ async fn without_tls_only_this_machine_is_spoken_to_unless_asked_for_by_name() {
     let open = Settings { listen: everywhere, ..settings(A) };
     let refused = Net::start(open.clone(), handler.clone()).await.err().unwrap();
     assert!(matches!(refused, Error::PlainBeyondLoopback(_)));
-    assert!(refused.to_string().contains("allow_plain_beyond_loopback"), "{refused}");
-    let asked_for = Settings { allow_plain_beyond_loopback: true, ..open };
+    assert!(refused.to_string().contains("insecure_no_tls"), "{refused}");
+    let asked_for = Settings { insecure_no_tls: true, ..open };
     Net::start(asked_for, handler).await.unwrap().stop().await;
 
     let a = start(settings(A)).await;

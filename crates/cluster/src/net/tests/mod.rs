@@ -106,7 +106,7 @@ fn settings(me: MemberId) -> Settings {
         backoff_most: Duration::from_millis(50),
         ..Limits::default()
     };
-    Settings { me, cluster: "canal".into(), listen, tls: None, allow_plain_beyond_loopback: false, limits }
+    Settings { me, cluster: "canal".into(), listen, tls: None, insecure_no_tls: false, limits }
 }
 
 async fn start(settings: Settings) -> Node {

@@ -1,0 +1,174 @@
+// The table of locks: who holds each, and who waits for it.
+
+import { el, say, since } from "./words.js";
+
+/** So many locks are shown, and so many of those who wait for one: more than anybody reads, and few enough to draw at once. */
+const MOST_LOCKS = 200;
+const MOST_WAITERS = 100;
+/** Whoever comes after these is listed on demand; the style sheet counts on from here. */
+const WAITERS_AT_ONCE = 4;
+
+const rows = document.querySelector("#rows");
+const find = document.querySelector("#find");
+
+/** Every lock that is known, by name. */
+let locks = new Map();
+/** Locks of which somebody wants to see all who wait. */
+const opened = new Set();
+/** Why nothing is known, if nothing is. */
+let unknown = "Not known yet.";
+let may = () => false;
+let actions = {};
+
+/** `actions` has what can be done to a lock: `take(lock, holders)` and `why(lock, place)`. */
+export function begin(given) {
+  actions = given;
+  find.addEventListener("input", draw);
+}
+
+/** Whether its holders may be asked to give a lock up, by its name. */
+export function setRights(check) {
+  may = check;
+  draw();
+}
+
+/** Everything is told again from the beginning. */
+export function forget() {
+  [locks, unknown] = [new Map(), ""];
+  draw();
+}
+
+/** Nothing is told, and why. */
+export function hide(why) {
+  [locks, unknown] = [new Map(), why];
+  draw();
+}
+
+/** A lock is as the daemon says, from now on. */
+export function put(lock) {
+  const begun = (party) => ({ ...party, since: Date.now() - party.for_ms });
+  if (lock.holders.length === 0 && lock.waiters.length === 0) locks.delete(lock.name);
+  else locks.set(lock.name, { ...lock, holders: lock.holders.map(begun), waiters: lock.waiters.map(begun) });
+  if (!drawing) drawing = requestAnimationFrame(draw);
+}
+
+let drawing = 0;
+
+function draw() {
+  drawing = 0;
+  const wanted = find.value.trim().toLowerCase();
+  const names = [...locks.keys()].filter((name) => name.toLowerCase().includes(wanted)).sort();
+  const shown = names.slice(0, MOST_LOCKS);
+  const focus = focused();
+  const old = new Map([...rows.children].map((row) => [row.dataset.name, row]));
+  rows.replaceChildren(...shown.map((name) => {
+    const before = old.get(name);
+    return before?.lock === locks.get(name) && before.may === may ? before : row(locks.get(name));
+  }));
+  focus();
+  document.querySelector("#count").textContent = locks.size === 0 ? "" : `${locks.size}`;
+  const none = unknown || (locks.size === 0 ? "Nobody holds or waits for a lock that you may see." : `No lock has “${find.value}” in its name.`);
+  say(document.querySelector("#none"), shown.length === 0 ? none : "");
+  const left = names.length - shown.length;
+  say(document.querySelector("#more"), left > 0 ? `… and ${left} more: look for a part of a name.` : "");
+}
+
+/** What had the focus gets it again, although its row was drawn anew. */
+function focused() {
+  const key = document.activeElement?.dataset?.key;
+  return () => {
+    if (key && document.activeElement?.dataset?.key !== key) rows.querySelector(`[data-key="${CSS.escape(key)}"]`)?.focus();
+  };
+}
+
+function row(lock) {
+  const holders = el("ol", { "aria-label": "Holders" }, ...lock.holders.map((holder) => held(lock, holder)));
+  if (lock.holders.length > 1 && may(lock.name)) holders.append(el("li", {}, taker(lock, lock.holders, "Take away from all …")));
+  const row = el("tr", { "data-name": lock.name },
+    el("th", { scope: "row" }, lock.name),
+    el("td", {}, lock.holders.length > 0 ? holders : "nobody, at this moment"),
+    el("td", {}, ...waiting(lock)));
+  row.lock = lock;
+  row.may = may;
+  return row;
+}
+
+function held(lock, holder) {
+  const facts = el("div", { class: "facts" }, ...spaced([
+    mode(holder),
+    `member ${holder.member}`,
+    holder.fence === undefined ? "" : el("span", { class: "fence" }, `fence ${holder.fence}`),
+    since(holder.since, "for\u00a0"),
+  ]));
+  const take = may(lock.name) ? taker(lock, [holder], "Take away …") : "";
+  return el("li", {}, el("span", { class: "owner" }, name(holder)), " ", take, note(holder), facts);
+}
+
+function taker(lock, holders, text) {
+  const whose = holders.length === 1 ? holders[0].acquisition : "all";
+  const label = `Take ${lock.name} away from ${holders.map(name).join(", ")}`;
+  const key = `take ${lock.name} ${whose}`;
+  return el("button", { class: "small", "aria-label": label, "data-key": key, onclick: () => actions.take(lock, holders) }, text);
+}
+
+function waiting(lock) {
+  if (lock.waiters.length === 0) return [el("span", { class: "facts" }, "nobody")];
+  const line = (waiter) => el("li", {},
+    el("span", { class: "owner" }, name(waiter)), " ",
+    el("span", { class: "facts" }, ...spaced([mode(waiter) === "alone" ? "" : mode(waiter), `member ${waiter.member}`, since(waiter.since, "for\u00a0")])));
+  const list = el("ol", { class: "next", "aria-label": "Waiting, in order" }, ...lock.waiters.slice(0, WAITERS_AT_ONCE).map(line));
+  const parts = [list];
+  const later = lock.waiters.slice(WAITERS_AT_ONCE);
+  if (later.length > 0) {
+    const rest = el("ol", { class: "next later" }, ...later.slice(0, MOST_WAITERS).map(line));
+    if (later.length > MOST_WAITERS) rest.append(el("li", {}, `… and ${later.length - MOST_WAITERS} more`));
+    const toggled = ({ target }) => (target.open ? opened.add(lock.name) : opened.delete(lock.name));
+    const summary = el("summary", { "data-key": `later ${lock.name}` }, `${later.length} more wait`);
+    parts.push(el("details", { open: opened.has(lock.name), ontoggle: toggled }, summary, rest));
+  }
+  const place = el("div", { class: "why", role: "status" });
+  parts.push(el("button", {
+    class: "small", "data-key": `why ${lock.name}`, "aria-label": `Why is ${lock.name} waited for?`, onclick: () => actions.why(lock, place),
+  }, "Why?"), place);
+  return parts;
+}
+
+function spaced(parts) {
+  return parts.filter((part) => part !== "").flatMap((part, place) => (place === 0 ? [part] : [" · ", part]));
+}
+
+function mode(party) {
+  if (party.mode === "permit") return `one of ${party.permits} permits`;
+  return party.mode === "exclusive" ? "alone" : party.mode;
+}
+
+/** What the Rust library says of a holder is JSON. Whoever comes by another way says what it likes. */
+function tag(party) {
+  try {
+    const tag = JSON.parse(party.purpose);
+    return typeof tag === "object" && tag !== null && typeof tag.pid === "number" ? tag : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** Who it is, for people, by what the daemon calls an acquisition. */
+export function nameOf(acquisition) {
+  for (const lock of locks.values()) {
+    const party = [...lock.holders, ...lock.waiters].find((party) => party.acquisition === acquisition);
+    if (party) return name(party);
+  }
+  return acquisition;
+}
+
+/** Who it is, for people. */
+export function name(party) {
+  const said = tag(party);
+  return said ? `${said.host}, process ${said.pid}` : party.owner || party.acquisition;
+}
+
+function note(party) {
+  const said = tag(party);
+  const text = said ? said.metadata?.command ?? "" : party.purpose;
+  return text ? el("div", { class: "facts" }, text) : "";
+}

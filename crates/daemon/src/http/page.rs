@@ -1,0 +1,56 @@
+//! The operator's page: who holds what in the cluster, for people with a browser. Its files are in the binary, and it asks nobody but this daemon.
+
+use super::problem::Problem;
+use axum::extract::Path;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+
+/// Only what comes from here is run, drawn and asked, and no other page shows it inside itself.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'";
+
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+
+/// The files beside the page itself.
+const FILES: [(&str, &str, &str); 7] = [
+    ("page.css", "text/css; charset=utf-8", include_str!("../../page/page.css")),
+    ("page.js", SCRIPT, include_str!("../../page/page.js")),
+    ("api.js", SCRIPT, include_str!("../../page/api.js")),
+    ("locks.js", SCRIPT, include_str!("../../page/locks.js")),
+    ("numbers.js", SCRIPT, include_str!("../../page/numbers.js")),
+    ("words.js", SCRIPT, include_str!("../../page/words.js")),
+    ("icon.svg", "image/svg+xml", include_str!("../../page/icon.svg")),
+];
+
+/// The page.
+pub(super) async fn index() -> Response {
+    answer("text/html; charset=utf-8", include_str!("../../page/index.html"))
+}
+
+/// One of its files.
+pub(super) async fn file(Path(name): Path<String>) -> Response {
+    match FILES.iter().find(|(known, _, _)| *known == name) {
+        Some((_, kind, text)) => answer(kind, text),
+        None => {
+            let message = format!("the page has no file {name}");
+            Problem::new(StatusCode::NOT_FOUND, "no_such_path", message).into_response()
+        }
+    }
+}
+
+fn answer(kind: &'static str, text: &'static str) -> Response {
+    let headers = [
+        (header::CONTENT_TYPE, kind),
+        (header::CONTENT_SECURITY_POLICY, POLICY),
+        // Another version of the daemon has another page.
+        (header::CACHE_CONTROL, "no-cache"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::X_FRAME_OPTIONS, "DENY"),
+    ];
+    let mut response = (headers, text).into_response();
+    for name in ["cross-origin-opener-policy", "cross-origin-resource-policy"] {
+        response.headers_mut().insert(name, HeaderValue::from_static("same-origin"));
+    }
+    response
+}

@@ -1,0 +1,102 @@
+//! What is done again and again: clients that are gone are forgotten, what was counted is written down, changed files are read again.
+
+use crate::config::ClientTls;
+use crate::listen::Tls;
+use crate::native::Clients;
+use crate::shared::Shared;
+use lockkeeper_cluster::Pem;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use std::sync::{Arc, RwLock};
+use std::time::{Duration, SystemTime};
+
+/// How often.
+const ROUND: Duration = Duration::from_secs(1);
+
+/// The TLS for clients, for each way of asking.
+pub(crate) struct Certificates {
+    files: ClientTls,
+    pub native: Tls,
+    pub http: Tls,
+}
+
+impl Certificates {
+    pub fn read(files: &ClientTls) -> Result<Self, String> {
+        let lock = |alpn| Ok::<_, String>(Arc::new(RwLock::new(crate::tls::acceptor(files, alpn)?)));
+        Ok(Self { files: files.clone(), native: lock(crate::tls::NATIVE)?, http: lock(crate::tls::HTTP)? })
+    }
+
+    fn reload(&self) -> Result<(), String> {
+        let (native, http) = (
+            crate::tls::acceptor(&self.files, crate::tls::NATIVE)?,
+            crate::tls::acceptor(&self.files, crate::tls::HTTP)?,
+        );
+        *self.native.write().unwrap_or_else(|e| e.into_inner()) = native;
+        *self.http.write().unwrap_or_else(|e| e.into_inner()) = http;
+        Ok(())
+    }
+
+    fn paths(&self) -> Vec<PathBuf> {
+        let ClientTls { certificate, key, client_authority } = self.files.clone();
+        [Some(certificate), Some(key), client_authority].into_iter().flatten().collect()
+    }
+}
+
+/// Which file it is, of which length, and since when, if that is known: another one if the file has changed.
+type Mark = Option<(u64, u64, SystemTime)>;
+
+/// Files that are read again when they have changed.
+struct Watched {
+    paths: Vec<PathBuf>,
+    seen: Vec<Mark>,
+}
+
+impl Watched {
+    fn new(paths: Vec<PathBuf>) -> Self {
+        let mut watched = Self { paths, seen: Vec::new() };
+        watched.have_changed();
+        watched
+    }
+
+    /// Whether one has changed since this was asked before.
+    fn have_changed(&mut self) -> bool {
+        let mark = |path| {
+            let file = std::fs::metadata(path).ok()?;
+            Some((file.ino(), file.len(), file.modified().ok()?))
+        };
+        let now: Vec<Mark> = self.paths.iter().map(mark).collect();
+        now != std::mem::replace(&mut self.seen, now.clone())
+    }
+}
+
+/// Goes on for as long as the daemon does.
+pub(crate) async fn look_around(shared: Arc<Shared>, clients: Arc<Clients>, tls: Option<Certificates>) {
+    let config = shared.member.config();
+    let mut tokens = Watched::new(shared.access.file().map(PathBuf::from).into_iter().collect());
+    let mut for_clients = Watched::new(tls.as_ref().map(Certificates::paths).unwrap_or_default());
+    let pem = |pem: &Pem| if let Pem::File(path) = pem { Some(path.clone()) } else { None };
+    let of_member = config.tls.iter().flat_map(|tls| [&tls.authority, &tls.certificate, &tls.key]);
+    let mut for_members = Watched::new(of_member.filter_map(pem).collect());
+    loop {
+        tokio::time::sleep(ROUND).await;
+        clients.forget(config.times.lease * 3);
+        shared.audit.tell_refusals(ROUND);
+        if tokens.have_changed() {
+            report("tokens", shared.access.reload());
+        }
+        if for_clients.have_changed() {
+            report("certificates for clients", tls.as_ref().map_or(Ok(()), Certificates::reload));
+        }
+        if for_members.have_changed() {
+            let reloaded = shared.member.reload_certificates();
+            report("certificates of members", reloaded.map_err(|error| error.to_string()));
+        }
+    }
+}
+
+fn report(what: &str, read: Result<(), String>) {
+    match read {
+        Ok(()) => tracing::info!(what, "read again"),
+        Err(error) => tracing::error!(what, %error, "cannot be read again: what was there before stays"),
+    }
+}

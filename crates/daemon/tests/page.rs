@@ -1,0 +1,265 @@
+//! The operator's page in a real browser, against real members.
+//!
+//! What it looked like is kept as pictures in the folder for temporary files of the tests: `target/tmp/page`.
+
+mod support;
+
+use fantoccini::elements::Element;
+use fantoccini::{Client, ClientBuilder, Locator};
+use hyper_util::client::legacy::connect::HttpConnector;
+use serde_json::{Value, json};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::process::Stdio;
+use support::{Daemons, Plan, TOKENS, ask, get, request, soon, until};
+use tempfile::TempDir;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::{Child, Command};
+
+/// A browser, and the program that drives it.
+struct Browser {
+    page: Client,
+    _driver: Child,
+    _profile: TempDir,
+}
+
+impl Browser {
+    async fn start() -> Option<Self> {
+        let mut driver = Command::new("chromedriver");
+        driver
+            .arg("--port=0")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .kill_on_drop(true);
+        let Ok(mut driver) = driver.spawn() else {
+            eprintln!("SKIPPED: chromedriver is not installed (Debian: chromium, chromium-driver)");
+            return None;
+        };
+        let mut lines = BufReader::new(driver.stdout.take().expect("it is piped")).lines();
+        let port = async {
+            loop {
+                let line = lines.next_line().await.expect("it can be read").expect("it says its port");
+                if let Some((_, port)) = line.split_once("started successfully on port ") {
+                    return port.trim_end_matches('.').to_owned();
+                }
+            }
+        };
+        let port = soon("the driver", port).await;
+        let profile = tempfile::tempdir().expect("a folder");
+        let data = format!("--user-data-dir={}", profile.path().display());
+        let arguments = [
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--disable-quic",
+            "--no-first-run",
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+            // 1280×720 for the page; the rest is the browser's own.
+            "--window-size=1280,863",
+            &data,
+        ];
+        let wanted = json!({ "goog:chromeOptions": { "args": arguments } });
+        let mut builder = ClientBuilder::new(HttpConnector::new());
+        builder.capabilities(wanted.as_object().expect("an object").clone());
+        let url = format!("http://127.0.0.1:{port}");
+        let page = soon("the browser", builder.connect(&url)).await.expect("it starts");
+        Some(Self { page, _driver: driver, _profile: profile })
+    }
+
+    async fn find(&self, selector: &str) -> Element {
+        soon(selector, self.page.wait().for_element(Locator::Css(selector))).await.expect(selector)
+    }
+
+    /// What somebody reads there.
+    async fn text(&self, selector: &str) -> String {
+        // It may be drawn anew in the middle of the question.
+        match self.page.find(Locator::Css(selector)).await {
+            Ok(element) => element.text().await.unwrap_or_default(),
+            Err(_) => String::new(),
+        }
+    }
+
+    /// Waits until somebody reads this there.
+    async fn reads(&self, selector: &str, text: &str) {
+        let waiting = async {
+            while !self.text(selector).await.contains(text) {
+                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+            }
+        };
+        let found = tokio::time::timeout(support::LONG, waiting).await;
+        assert!(found.is_ok(), "{selector} never says `{text}`, but `{}`", self.text(selector).await);
+    }
+
+    async fn is_there(&self, selector: &str) -> bool {
+        !self.page.find_all(Locator::Css(selector)).await.expect("an answer").is_empty()
+    }
+
+    /// Clicks, again if it was drawn anew meanwhile.
+    async fn click(&self, selector: &str) {
+        until(selector, || async {
+            match self.page.find(Locator::Css(selector)).await {
+                Ok(element) => element.click().await.is_ok(),
+                Err(_) => false,
+            }
+        })
+        .await;
+    }
+
+    async fn show_token(&self, token: &str) {
+        self.find("#token").await.send_keys(token).await.expect("it can be typed");
+        self.click("#access button").await;
+    }
+
+    async fn picture(&self, name: &str) {
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("page");
+        std::fs::create_dir_all(&folder).expect("a folder");
+        let bytes = self.page.screenshot().await.expect("a picture");
+        std::fs::write(folder.join(format!("{name}.png")), bytes).expect("written");
+    }
+
+    async fn run(&self, script: &str) -> Value {
+        self.page.execute(script, Vec::new()).await.expect("it runs")
+    }
+}
+
+/// Asks for a lock, as the one who may do everything.
+async fn acquire(at: SocketAddr, path: &str, owner: &str, wait_ms: u64) -> Value {
+    let body = json!({ "owner": owner, "purpose": "to test", "wait_ms": wait_ms, "ttl_ms": 600_000 });
+    let mut wish = request("POST", &format!("/v1/locks/{path}/acquire"), Some(&body));
+    wish.headers_mut().insert("authorization", "Bearer test".parse().expect("a header"));
+    soon(path, ask(at, wish)).await.is(200)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_operator_looks_at_a_cluster_and_takes_a_lock_away() {
+    let Some(browser) = Browser::start().await else { return };
+    let plan = Plan { tokens: Some(TOKENS), ..Plan::default() };
+    let mut daemons = Daemons::start_with(3, plan).await;
+    let (at, other) = (daemons.address(0), daemons.address(1));
+    browser.page.goto(&format!("http://{at}/")).await.expect("it opens");
+
+    // Nobody sees anything without a token; a wrong one is told where it was typed.
+    browser.reads("#who", "A valid token is needed").await;
+    browser.show_token("wrong").await;
+    browser.reads("#who", "A valid token is needed").await;
+    browser.reads("#none", "to those who have a token").await;
+    browser.picture("1-no-token").await;
+
+    // One that may look, and no more.
+    acquire(at, "ci%2Fbuild", "alice", 0).await;
+    let waits = tokio::spawn(acquire(other, "ci%2Fbuild", "bob", 600_000));
+    browser.show_token("secret").await;
+    browser.reads("#who", "ci: looks on").await;
+    browser.reads("[data-name='ci/build'] td:nth-child(2)", "alice").await;
+    browser.reads("[data-name='ci/build'] td:nth-child(3)", "bob").await;
+    assert!(!browser.is_there("[data-key^='take']").await, "it may not take locks away");
+
+    // One that may do everything sees all locks, as text, whatever they are called.
+    acquire(other, "%3Cimg%20src%3Dx%20onerror%3Dalert%281%29%3E", "<b>mallory</b>", 0).await;
+    browser.show_token("test").await;
+    browser.reads("#who", "root").await;
+    browser.reads("#rows", "<img src=x onerror=alert(1)>").await;
+    browser.reads("#rows", "<b>mallory</b>").await;
+    assert!(!browser.is_there("#rows img, #rows b").await, "what clients say is text");
+    browser.reads("#members", "127.0.0.1").await;
+    browser.reads("#view", "3 of 3 members").await;
+    browser.reads("[data-number='views']", "Views started").await;
+    browser.click("[data-key='why ci/build']").await;
+    browser.reads("[data-name='ci/build'] .why", "waits for “ci/build”").await;
+    browser.picture("2-locks").await;
+    browser.click("#hide-hint").await;
+    browser.click("#theme option[value='dark']").await;
+    browser.picture("3-dark").await;
+
+    // Taken away, at the second thought.
+    let take = "[data-key^='take ci/build']";
+    browser.click(take).await;
+    browser.reads("#take", "Take “ci/build” away?").await;
+    browser.picture("4-take").await;
+    browser.click("#take-no").await;
+    browser.reads("[data-name='ci/build'] td:nth-child(2)", "alice").await;
+    browser.click(take).await;
+    browser.click("#take-yes").await;
+    browser.reads("#events", "“ci/build” was taken away from alice").await;
+    waits.await.expect("bob has it");
+    browser.reads("[data-name='ci/build'] td:nth-child(2)", "bob").await;
+
+    // With the keyboard alone: what was in focus stays in focus, and Escape is no.
+    browser.run("document.querySelector(\"[data-key^='take ci/build']\").focus()").await;
+    browser.page.active_element().await.expect("one").send_keys("\u{e007}").await.expect("Enter");
+    browser.reads("#take", "bob").await;
+    assert_eq!(browser.run("return document.activeElement.id").await, "take-no");
+    browser.page.active_element().await.expect("one").send_keys("\u{e00c}").await.expect("Escape");
+    until("the dialog is closed", || async {
+        browser.run("return !document.querySelector('#take').open").await == true
+    })
+    .await;
+
+    // A member dies.
+    daemons.kill(2).await;
+    browser.reads("[data-member='3']", "✕ no").await;
+    browser.reads("#events", "has members 1, 2").await;
+    browser.picture("5-a-member-dies").await;
+
+    // The token was in the memory of the tab, and nowhere else.
+    browser.page.refresh().await.expect("it opens again");
+    browser.reads("#who", "A valid token is needed").await;
+    assert_eq!(
+        browser.run("return localStorage.length + sessionStorage.length + document.cookie.length").await,
+        0
+    );
+
+    // The daemon itself.
+    browser.show_token("test").await;
+    browser.reads("#state", "serves").await;
+    daemons.kill(0).await;
+    browser.reads("#state", "not reached").await;
+    browser.reads("#alert", "cannot be reached").await;
+    browser.picture("6-the-daemon-dies").await;
+    let _ = browser.page.clone().close().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_page_is_whole_and_pages_of_others_cannot_ask() {
+    let daemons = Daemons::start(1).await;
+    let at = daemons.address(0);
+    let page = get(at, "/").await;
+    assert_eq!((page.status.as_u16(), page.headers["x-frame-options"].as_bytes()), (200, &b"DENY"[..]));
+    let policy = page.headers["content-security-policy"].to_str().expect("text");
+    assert!(
+        policy.starts_with("default-src 'none'; script-src 'self';") && !policy.contains("unsafe"),
+        "{policy}"
+    );
+    // Everything that it names is here, and nothing is anywhere else.
+    let scripts = ["page.js", "api.js", "locks.js", "numbers.js", "words.js"];
+    let mut all = page.text.clone();
+    for name in scripts.into_iter().chain(["page.css", "icon.svg"]) {
+        let file = get(at, &format!("/page/{name}")).await;
+        assert_eq!(file.status, 200, "{name}");
+        all += &file.text;
+    }
+    let beyond = all.split("http").skip(1).filter(|rest| rest.starts_with("://") || rest.starts_with("s://"));
+    assert!(
+        beyond.clone().all(|rest| rest.starts_with("://www.w3.org/2000/svg")),
+        "{:?}",
+        beyond.collect::<Vec<_>>()
+    );
+    get(at, "/page/none.js").await.is(404);
+    // Another page that makes a browser ask.
+    let body = json!({});
+    for (name, value, status) in [
+        ("origin", String::from("http://evil.example"), 403),
+        ("origin", String::from("null"), 403),
+        ("origin", String::from("http://localhost"), 200),
+        ("host", format!("evil.example:{}", at.port()), 421),
+        ("host", format!("127.0.0.1:{}", at.port()), 200),
+    ] {
+        let mut asked = request("POST", "/v1/locks/a/force-release", Some(&body));
+        asked.headers_mut().insert(name, value.parse().expect("a header"));
+        let told = soon("an answer", ask(at, asked)).await;
+        assert_eq!(told.status, status, "{name}: {value}: {told:?}");
+    }
+}
