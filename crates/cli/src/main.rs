@@ -49,6 +49,7 @@ enum Command {
     Choose(commands::choose::Choose),
     Quorums(commands::quorums::Quorums),
     Threads(commands::threads::Threads),
+    Lab(commands::lab::Lab),
 }
 
 fn main() -> ExitCode {
@@ -83,5 +84,6 @@ fn main() -> ExitCode {
         Command::Choose(command) => command.run(),
         Command::Quorums(command) => command.run(),
         Command::Threads(command) => command.run(),
+        Command::Lab(command) => command.run(),
     }
 }

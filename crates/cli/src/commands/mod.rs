@@ -10,6 +10,7 @@ pub mod elect;
 pub mod election;
 pub mod explain;
 pub mod generate;
+pub mod lab;
 pub mod locks;
 pub mod operate;
 pub mod properties;

@@ -364,6 +364,10 @@ impl<V: Variant> Protocol for Quorum<V> {
         fields
     }
 
+    fn quorum(&self) -> &[SiteId] {
+        &self.quorum
+    }
+
     fn waits_for(&self) -> Vec<SiteId> {
         if self.phase != Phase::Waiting {
             return Vec::new();

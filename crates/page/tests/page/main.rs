@@ -1,0 +1,3 @@
+//! The page as a person uses it: a real server, a real browser.
+
+mod gallery;
