@@ -50,6 +50,7 @@ enum Command {
     Quorums(commands::quorums::Quorums),
     Threads(commands::threads::Threads),
     Lab(commands::lab::Lab),
+    Step(commands::step::Step),
 }
 
 fn main() -> ExitCode {
@@ -85,5 +86,6 @@ fn main() -> ExitCode {
         Command::Quorums(command) => command.run(),
         Command::Threads(command) => command.run(),
         Command::Lab(command) => command.run(),
+        Command::Step(command) => command.run(),
     }
 }

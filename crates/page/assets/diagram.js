@@ -84,7 +84,9 @@ export class Diagram {
   follow(time) {
     const view = this.view(), x = timeX(view, time);
     if (x > view.width * 0.82 || x < GUTTER) {
-      this.from = Math.max(0, time - (view.width - GUTTER) * 0.35 / this.scale);
+      const room = (view.width - ORIGIN) / this.scale;
+      // Not beyond the end: there is nothing to be seen.
+      this.from = Math.max(0, Math.min(time - room * 0.35, this.film.end - room * 0.93));
     }
   }
 

@@ -26,7 +26,12 @@ export function s(name, attributes, ...children) {
 
 /** A button with a label for those who do not see its sign. */
 export function button(text, label, act, more) {
-  return h("button", { type: "button", "aria-label": label, title: label, onclick: act, ...more }, text);
+  // After a click with the mouse, the space bar is for playing again, not for this button.
+  const click = (event) => {
+    if (event.detail > 0) event.currentTarget.blur();
+    act(event);
+  };
+  return h("button", { type: "button", "aria-label": label, title: label, onclick: click, ...more }, text);
 }
 
 /** A labelled field of a form. */

@@ -1,6 +1,6 @@
 // A recorded run, and what can be asked about any of its instants.
 
-const NO_STATE = { phase: "Idle", mode: "Exclusive", up: true, paused: false, tokens: 0, timers: 0, fields: [], points_to: null, quorum: [] };
+const NO_STATE = { phase: "Idle", mode: "Exclusive", up: true, paused: false, tokens: 0, timers: 0, fields: [], points_to: null, waits_for: [], quorum: [] };
 
 /** The last place in a sorted list whose key is not larger; -1 if there is none. */
 function lastUpTo(list, key, limit) {
@@ -37,7 +37,9 @@ export class Film {
     }
     this.hasTree = this.states.some((states) => states.some(([, state]) => state.points_to !== null));
     this.hasQuorums = this.states.some((states) => states.some(([, state]) => state.quorum.length > 0));
+    // One step at each whole time: driven by hand, found by a checker, or told.
     this.byHand = /^\s*delivery:\s*by hand/m.test(scenario ?? "");
+    this.told = this.steps.at(-1).kinds.includes("ending");
     this.bars = this.states.map((states) => this.barsOf(states));
   }
 

@@ -5,6 +5,7 @@ import { kindColour } from "./colours.js";
 
 const SIZE = 240;
 const GLIDE = 0.16;
+const MOST_WAITS = 40;
 
 /** Places on a circle, S1 at the top. */
 function circle(count) {
@@ -44,10 +45,10 @@ export class SiteMap {
     this.links = s("g", { class: "links" });
     this.dots = s("g", { class: "dots" });
     this.nodes = s("g", { class: "nodes" });
-    const tip = s("marker", { id: "tip", viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 6, markerHeight: 6, orient: "auto-start-reverse" },
+    const tip = (id) => s("marker", { id, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 6, markerHeight: 6, orient: "auto-start-reverse" },
       s("path", { d: "M0 0L8 4L0 8z" }));
     this.element = s("svg", { class: "map", viewBox: `0 0 ${SIZE} ${SIZE}`, role: "group", "aria-label": "The sites" },
-      s("defs", {}, tip), this.links, this.dots, this.nodes);
+      s("defs", {}, tip("tip"), tip("tip-waits")), this.links, this.dots, this.nodes);
   }
 
   show(film) {
@@ -59,14 +60,14 @@ export class SiteMap {
       const node = s("g", { class: "node", tabindex: "0", role: "button", onclick: act,
         onkeydown: (event) => { if (event.key === "Enter") act(); } },
         s("circle", { class: "halo", r: this.radius + 4.5 }), s("circle", { class: "body", r: this.radius }),
-        s("text", { dy: "0.35em" }, this.radius < 9 ? name.slice(1) : name), s("text", { class: "token", dy: `${-this.radius - 3}px`, dx: `${this.radius}px` }, "◆"));
+        s("text", { dy: "0.35em" }, this.radius < 9 ? name.slice(1) : name), s("text", { class: "token", dy: "0.35em", dx: `${this.radius + 9}px` }, "◆"));
       return node;
     });
     this.nodes.replaceChildren(...this.circles);
   }
 
   /** Shows an instant. `quick` leaves out the gliding. */
-  at({ step, now, selected }, quick) {
+  at({ step, now, selected, chosen }, quick) {
     const film = this.film;
     const states = film.names.map((_, site) => film.stateAt(site, step));
     this.states = states;
@@ -79,7 +80,7 @@ export class SiteMap {
       const kind = !state.up ? "crashed" : state.paused ? "paused" : state.phase.toLowerCase();
       const member = quorum.includes(site);
       node.setAttribute("class", ["node", kind, site === selected ? "selected" : "", member ? "member" : "",
-        quorum.length > 0 && !member && site !== selected ? "outsider" : "", state.tokens > 0 ? "holder" : ""].join(" "));
+        chosen && quorum.length > 0 && !member && site !== selected ? "outsider" : "", state.tokens > 0 ? "holder" : ""].join(" "));
       node.setAttribute("aria-label", `${film.names[site]}, ${kind}${state.tokens ? ", has the token" : ""}`);
     });
     this.parents = parents;
@@ -105,16 +106,19 @@ export class SiteMap {
 
   draw() {
     this.circles.forEach((node, site) => node.setAttribute("transform", `translate(${this.places[site].join(" ")})`));
-    const links = this.parents.flatMap((parent, site) => (parent === null || !this.places[parent] ? [] : [this.link(site, parent)]));
+    const links = this.parents.flatMap((parent, site) => (parent === null || !this.places[parent] ? [] : [this.link(site, parent, "points")]));
+    // Who waits for whom, where the pointers do not say it already.
+    const waits = this.film.hasTree ? [] : this.states.flatMap((state, site) => state.waits_for.map((other) => this.link(site, other, "waits")));
+    if (waits.length <= MOST_WAITS) links.push(...waits);
     this.links.replaceChildren(...links);
     this.dots.replaceChildren(...this.under.map((message) => this.dot(message)));
   }
 
-  link(from, to) {
+  link(from, to, kind) {
     const [[x1, y1], [x2, y2]] = [this.places[from], this.places[to]];
     const length = Math.hypot(x2 - x1, y2 - y1) || 1, gap = this.radius + 3;
     const [ux, uy] = [(x2 - x1) / length, (y2 - y1) / length];
-    return s("line", { x1: x1 + ux * gap, y1: y1 + uy * gap, x2: x2 - ux * gap, y2: y2 - uy * gap, "marker-end": "url(#tip)" });
+    return s("line", { class: kind, x1: x1 + ux * gap, y1: y1 + uy * gap, x2: x2 - ux * gap, y2: y2 - uy * gap, "marker-end": kind === "waits" ? "url(#tip-waits)" : "url(#tip)" });
   }
 
   /** A message on its way between two sites. */

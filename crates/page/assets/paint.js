@@ -28,14 +28,14 @@ export function laneHeight(sites, height) {
 }
 
 /** A step of the scale that leaves room for its numbers. */
-function tickStep(scale) {
-  for (let step = 0.01; ; step *= 10) {
+function tickStep(scale, smallest) {
+  for (let step = smallest; ; step *= 10) {
     for (const times of [1, 2, 5]) if (step * times * scale >= 56) return step * times;
   }
 }
 
-function paintScale(pen, view, ink) {
-  const step = tickStep(view.scale);
+function paintScale(pen, view, film, ink) {
+  const step = tickStep(view.scale, film.byHand || film.told ? 1 : 0.01);
   const digits = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
   pen.textAlign = "center";
   for (let tick = Math.ceil(view.from / step); timeX(view, tick * step) < view.width; tick += 1) {
@@ -92,7 +92,7 @@ function paintBar(pen, view, bar, y, now, end, ink) {
     if (x2 < GUTTER || x1 > view.width || to < from) return;
     pen.globalAlpha = alpha;
     pen.fillStyle = colours[bar.kind];
-    const width = Math.max(2, x2 - x1);
+    const width = Math.max(bar.to === null && bar.kind === "Inside" && alpha === 1 ? 9 : 2, x2 - x1);
     if (bar.kind === "Inside" && width > 4) {
       pen.beginPath();
       pen.roundRect(x1, y - height / 2, width, height, 3);
@@ -176,6 +176,9 @@ export function arrowOf(view, film, message, step, now) {
 function paintMessages(pen, view, film, step, now, hovered) {
   const [first, last] = film.between(view.from, view.until);
   const heads = last - first < 900;
+  // Where many arrows share a pixel, each is paler, so that bars and patterns can be seen through them.
+  const dense = (last - first) / (view.width - GUTTER);
+  const alpha = Math.max(0.05, Math.min(0.95, 1.1 / Math.max(dense, 0.01)));
   const names = heads && view.scale * Math.max(0.2, Math.min(film.longest, 3)) > 90 && last - first < 160;
   const groups = film.kinds.map(() => ({ past: [], hanging: [], future: [], lost: [] }));
   for (let place = first; place <= last; place += 1) {
@@ -198,7 +201,7 @@ function paintMessages(pen, view, film, step, now, hovered) {
     pen.lineWidth = last - first > 3000 ? 0.7 : 1.4;
     strokeAll(pen, group.future, 0.13);
     pen.globalAlpha = 1;
-    strokeAll(pen, group.past, last - first > 3000 ? 0.7 : 0.95);
+    strokeAll(pen, group.past, alpha);
     pen.setLineDash([5, 4]);
     strokeAll(pen, group.hanging, 0.95);
     strokeAll(pen, group.lost, 0.95);
@@ -322,10 +325,13 @@ export function paint(pen, view, film, { step, now, selected, hovered }) {
   pen.font = FONT;
   pen.fillStyle = ink.back;
   pen.fillRect(0, 0, view.width, view.height);
-  paintScale(pen, view, ink);
+  paintScale(pen, view, film, ink);
   paintCuts(pen, view, film, ink);
-  paintLanes(pen, view, film, now, selected, ink);
+  const [first, last] = film.between(view.from, view.until);
+  const crowded = last - first > 3 * view.width;
+  if (!crowded) paintLanes(pen, view, film, now, selected, ink);
   paintMessages(pen, view, film, step, now, hovered);
+  if (crowded) paintLanes(pen, view, film, now, selected, ink);
   paintViolations(pen, view, film, now, ink);
   paintCursor(pen, view, now, ink);
   paintHere(pen, view, film, step, ink);

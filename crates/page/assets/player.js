@@ -71,7 +71,7 @@ export class Player {
     put(this.tools, tools);
     if (this.selected !== null && this.selected >= film.names.length) this.selected = null;
     this.scrub.max = String(film.last);
-    if (!driving) this.speed.value = String(SPEEDS.find((speed) => film.end / speed < 45) ?? SPEEDS.at(-1));
+    if (!driving) this.speed.value = String(SPEEDS.find((speed) => speed >= 0.5 && film.end / speed < 45) ?? SPEEDS.at(-1));
     this.diagram.show(film, keepView);
     this.map.show(film);
     this.inside.show(film);
@@ -86,7 +86,8 @@ export class Player {
       swatch.style.background = kindColour(kind);
       return h("span", {}, swatch, name);
     });
-    put(this.legend, kinds, h("span", {}, h("i", { class: "swatch inside" }), "inside"), h("span", {}, h("i", { class: "swatch waiting" }), "waiting"));
+    put(this.legend, kinds, h("span", {}, h("i", { class: "swatch inside" }), "inside"), h("span", {}, h("i", { class: "swatch waiting" }), "waiting"),
+      !this.film.hasTree && this.film.states.some((states) => states.some(([, state]) => state.waits_for.length > 0)) && h("span", { class: "waits-for" }, "⇢ waits for"));
   }
 
   /** Shows one step. */
@@ -119,7 +120,7 @@ export class Player {
   }
 
   show(quick) {
-    const film = this.film, now = { step: this.step, now: this.now, selected: this.focus() };
+    const film = this.film, now = { step: this.step, now: this.now, selected: this.focus(), chosen: this.selected !== null };
     this.diagram.follow(this.now);
     this.diagram.at({ ...now, selected: this.selected });
     this.map.at(now, quick);
@@ -171,7 +172,7 @@ export class Player {
   judge() {
     const film = this.film, shown = film.violations.filter((found) => found.at <= this.now + 1e-9 && this.step >= film.last || found.at < this.now);
     const ended = this.step === film.last;
-    const good = ended && film.violations.length === 0 && film.report ? this.summary(film.report) : null;
+    const good = ended && film.last > 0 && film.violations.length === 0 && film.report ? this.summary(film.report) : null;
     const cut = ended && film.cut_off ? "The run goes on, but no more of it is kept than this." : null;
     const ending = ended && film.ending ? film.ending : null;
     put(this.verdict,

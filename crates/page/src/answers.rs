@@ -36,9 +36,8 @@ pub async fn about() -> Json<Value> {
     let algorithms: Vec<Value> = registry::ALL
         .iter()
         .map(|entry| {
-            let shares = registry::sharing(entry.about.slug).is_some_and(|sharing| {
-                sharing.knows(lockkeeper_core::Mode::Shared)
-            });
+            let shares = registry::sharing(entry.about.slug)
+                .is_some_and(|sharing| sharing.knows(lockkeeper_core::Mode::Shared));
             json!({ "about": entry.about, "shares": shares })
         })
         .collect();
@@ -74,7 +73,8 @@ pub async fn run(State(desk): State<Desk>, asked: Asked<RunWish>) -> Result<Json
     let film = move |progress: &Progress| {
         let spec = wish.spec()?;
         let recording = recording::record(&spec, wish.seed, wishes::RUN, progress).map_err(told)?;
-        let title = format!("{}, {} sites, {} load, seed {}", spec.algorithm, spec.sites, spec.load, wish.seed);
+        let title =
+            format!("{}, {} sites, {} load, seed {}", spec.algorithm, spec.sites, spec.load, wish.seed);
         Ok(Film { title, about: String::new(), scenario: None, recording })
     };
     Ok(Json(desk.whole(wishes::RUN_TIME, film).await?))
@@ -129,7 +129,8 @@ pub async fn compare(State(desk): State<Desk>, asked: Asked<CompareWish>) -> Res
     desk.lines(wishes::COMPARE_TIME, move |teller| {
         let total = sweep.entries().saturating_add(plots::Study::entries(&sweep));
         let progress = teller.progress.clone();
-        let sofar = || json!({ "sofar": { "entries": progress.entries.load(Ordering::Relaxed), "of": total } });
+        let sofar =
+            || json!({ "sofar": { "entries": progress.entries.load(Ordering::Relaxed), "of": total } });
         teller.watch(sofar, || compared(&sweep, &teller.progress))
     })
 }
@@ -137,15 +138,17 @@ pub async fn compare(State(desk): State<Desk>, asked: Asked<CompareWish>) -> Res
 fn compared(sweep: &Sweep, progress: &Progress) -> Result<Value, String> {
     let comparison: Comparison = sweep.run(progress).map_err(told)?;
     let plots = plots::plots(sweep, &comparison, progress).map_err(told)?;
-    let plots: Vec<Value> =
-        plots.iter().map(|plot| json!({ "name": plot.name, "caption": plot.caption, "svg": plot.svg })).collect();
+    let plots: Vec<Value> = plots
+        .iter()
+        .map(|plot| json!({ "name": plot.name, "caption": plot.caption, "svg": plot.svg }))
+        .collect();
     Ok(json!({ "comparison": comparison, "csv": comparison.csv(), "plots": plots }))
 }
 
 /// One of the famous failures: its counterexample, to be looked at.
 pub async fn exhibit(State(desk): State<Desk>, Path(name): Path<String>) -> Result<Json<Value>, Refusal> {
-    let failure = famous::find(&name)
-        .ok_or_else(|| Refusal::usage(format!("there is no '{name}' in the gallery")))?;
+    let failure =
+        famous::find(&name).ok_or_else(|| Refusal::usage(format!("there is no '{name}' in the gallery")))?;
     let shown = move |progress: &Progress| {
         let film = match failure.scenario() {
             Some(text) => json!(played(&PlayWish::new(text), progress)?),

@@ -132,7 +132,8 @@ mod tests {
         let mut seen = BTreeSet::new();
         let page = lecture();
         for line in page.lines() {
-            let declared = ["const ", "function ", "class ", "let "].iter().find_map(|word| line.strip_prefix(word));
+            let declared =
+                ["const ", "function ", "class ", "let "].iter().find_map(|word| line.strip_prefix(word));
             let Some(rest) = declared else { continue };
             let name: String = rest.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect();
             assert!(name.is_empty() || seen.insert(name.clone()), "{name} is declared twice");

@@ -244,7 +244,8 @@ impl CompareWish {
     }
 }
 
-const NO_MATRIX: &str = "a matrix of delays is read from a file, which only 'lockkeeper sim' does, not its page";
+const NO_MATRIX: &str =
+    "a matrix of delays is read from a file, which only 'lockkeeper sim' does, not its page";
 
 fn delay(text: &str) -> Result<Delay, String> {
     if text.trim_start().starts_with("matrix") { Err(NO_MATRIX.into()) } else { Delay::parse(text.trim()) }

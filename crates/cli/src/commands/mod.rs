@@ -19,6 +19,7 @@ pub mod replay;
 pub mod run;
 pub mod scenarios;
 pub mod sim;
+pub mod step;
 pub mod supervise;
 pub mod threads;
 pub mod token;

@@ -107,6 +107,7 @@ impl Telling {
             timers: 0,
             fields: known.written.iter().map(|(name, value)| Field::new(name, value)).collect(),
             points_to: None,
+            waits_for: Vec::new(),
             quorum: Vec::new(),
         };
         self.recording.states[site.index()].push((now, state));
@@ -124,7 +125,10 @@ mod tests {
 
     #[test]
     fn sentences_become_lines_arrows_and_states() {
-        let steps = ["P1 writes number[1] := 2 (is through its doorway)", "M2 hears from M1.1, for epoch 1, that it holds nothing"];
+        let steps = [
+            "P1 writes number[1] := 2 (is through its doorway)",
+            "M2 hears from M1.1, for epoch 1, that it holds nothing",
+        ];
         let run = recording(&text(&steps.map(String::from), "P1 waits for ever"));
         assert_eq!(run.names, ["M1", "M2", "P1"]);
         assert_eq!(run.steps.len(), 4);

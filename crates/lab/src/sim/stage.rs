@@ -2,7 +2,7 @@
 
 use super::Sim;
 use crate::trace::{Held, SiteState, Stage};
-use lockkeeper_core::{MutualExclusion, SiteId};
+use lockkeeper_core::{MutualExclusion, Phase, SiteId};
 
 impl<P: MutualExclusion> Sim<'_, P> {
     /// Shows the sites to whoever traces the run; `false` if that has seen enough.
@@ -26,6 +26,11 @@ impl<P: MutualExclusion> Stage for Sim<'_, P> {
             timers: self.timers[site.index()].len(),
             fields: if up { protocol.fields() } else { Vec::new() },
             points_to: protocol.points_to().filter(|_| up),
+            waits_for: if up && self.world.phase(site) == Phase::Waiting {
+                protocol.waits_for()
+            } else {
+                Vec::new()
+            },
             quorum: protocol.quorum().to_vec(),
         }
     }

@@ -31,6 +31,8 @@ pub struct SiteState {
     pub fields: Vec<Field>,
     /// Where its pointer leads, where the paper draws a tree.
     pub points_to: Option<SiteId>,
+    /// Whom it cannot go on without, while it waits.
+    pub waits_for: Vec<SiteId>,
     /// Whose votes it needs, where the paper has quorums.
     pub quorum: Vec<SiteId>,
 }
