@@ -49,6 +49,8 @@ enum Command {
     Choose(commands::choose::Choose),
     Quorums(commands::quorums::Quorums),
     Threads(commands::threads::Threads),
+    Lab(commands::lab::Lab),
+    Step(commands::step::Step),
 }
 
 fn main() -> ExitCode {
@@ -83,5 +85,7 @@ fn main() -> ExitCode {
         Command::Choose(command) => command.run(),
         Command::Quorums(command) => command.run(),
         Command::Threads(command) => command.run(),
+        Command::Lab(command) => command.run(),
+        Command::Step(command) => command.run(),
     }
 }

@@ -56,6 +56,17 @@ pub trait Protocol: Clone + Debug + Eq + Hash + Send + Sync + 'static {
     /// The state in the paper's words, for people.
     fn fields(&self) -> Vec<Field>;
 
+    /// Where the site's pointer of the paper leads, for a drawing of the tree; `None` where there is no tree, and at its
+    /// root.
+    fn points_to(&self) -> Option<SiteId> {
+        None
+    }
+
+    /// Whose votes this site needs, where the paper has quorums, for a drawing of them.
+    fn quorum(&self) -> &[SiteId] {
+        &[]
+    }
+
     /// Whom this site cannot go on without, for the report of a deadlock.
     fn waits_for(&self) -> Vec<SiteId> {
         Vec::new()

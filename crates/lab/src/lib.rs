@@ -21,11 +21,13 @@
 //! | [`workload`], [`detector`] | who asks when; who suspects whom |
 //! | [`observer`], [`metrics`], [`property`] | what is measured and what must hold |
 //! | [`trace`] | the story of a run, in many forms |
+//! | [`recording`] | a run kept as a whole, with every site's state at every step, to be looked at back and forth |
 //! | [`election`] | the same for elections, and every run of a small one |
 //! | [`scenario`], [`figures`] | runs written by hand |
 //! | [`compare`], [`properties`], [`choose`], [`explain`] | tables, plots and advice for people |
 //! | [`mod@conformance`] | one call that tests an algorithm |
 //! | [`registers`] | shared memory: Dijkstra's algorithm and the bakeries, in every reachable state |
+//! | [`famous`] | famous failures, each with the shortest run to it |
 //! | [`mutants`] | wrong-on-purpose variants, which the tests must catch |
 
 pub mod causality;
@@ -40,6 +42,7 @@ pub mod detector;
 pub mod election;
 mod everyone;
 pub mod explain;
+pub mod famous;
 pub mod figures;
 pub mod metrics;
 pub mod mutants;
@@ -48,6 +51,7 @@ pub mod observer;
 pub mod properties;
 pub mod property;
 pub mod queue;
+pub mod recording;
 pub mod registers;
 pub mod report;
 pub mod rng;

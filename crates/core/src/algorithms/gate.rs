@@ -346,6 +346,14 @@ impl<P: MutualExclusion> Protocol for Gate<P> {
         fields
     }
 
+    fn points_to(&self) -> Option<SiteId> {
+        self.inner.points_to()
+    }
+
+    fn quorum(&self) -> &[SiteId] {
+        self.inner.quorum()
+    }
+
     fn waits_for(&self) -> Vec<SiteId> {
         match &self.shared {
             Some(shared) if shared.stage == Stage::Clearing => {

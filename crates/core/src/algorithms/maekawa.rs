@@ -358,17 +358,18 @@ impl<V: Variant> Protocol for Quorum<V> {
             Field::new("in line", list(&self.arbiter.waiting, "nobody")),
         ];
         if self.phase == Phase::Waiting {
-            fields.push(Field::new("votes", &self.votes));
-            fields.push(Field::new("failed", &self.failed));
+            fields.extend([Field::new("votes", &self.votes), Field::new("failed", &self.failed)]);
         }
         fields
     }
 
+    fn quorum(&self) -> &[SiteId] {
+        &self.quorum
+    }
+
     fn waits_for(&self) -> Vec<SiteId> {
-        if self.phase != Phase::Waiting {
-            return Vec::new();
-        }
-        self.quorum.iter().copied().filter(|&arbiter| !self.votes.contains(arbiter)).collect()
+        let missing = |arbiter: &SiteId| self.phase == Phase::Waiting && !self.votes.contains(*arbiter);
+        self.quorum.iter().copied().filter(missing).collect()
     }
 }
 
@@ -403,8 +404,7 @@ impl<V: Variant> MutualExclusion for Quorum<V> {
 
     fn start(me: SiteId, setup: &Setup<Options<V>>, _out: &mut Out<Self>) -> Self {
         let quorum_of = |site| setup.options.construction.quorum_of(site, setup.sites);
-        let fallback = setup.options.fallback.clone();
-        let nobody = SiteSet::none(setup.sites);
+        let (fallback, nobody) = (setup.options.fallback.clone(), SiteSet::none(setup.sites));
         // The holder has the votes of its quorum; its request is older than any other.
         let held_by = setup.holder().filter(|&holder| quorum_of(holder).contains(&me));
         let mut votes = nobody.clone();

@@ -151,6 +151,10 @@ impl Protocol for MaekawaPublished {
         ]
     }
 
+    fn quorum(&self) -> &[SiteId] {
+        &self.quorum
+    }
+
     fn waits_for(&self) -> Vec<SiteId> {
         if self.phase != Phase::Waiting {
             return Vec::new();

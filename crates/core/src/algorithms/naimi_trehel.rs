@@ -166,6 +166,10 @@ impl Protocol for NaimiTrehel {
             Field::new("NEXT", list(self.next, "nobody")),
         ]
     }
+
+    fn points_to(&self) -> Option<SiteId> {
+        self.last
+    }
 }
 
 impl MutualExclusion for NaimiTrehel {

@@ -167,6 +167,10 @@ impl Protocol for NeilsenMizuno {
             Field::new("FOLLOW", list(self.follow, "nobody")),
         ]
     }
+
+    fn points_to(&self) -> Option<SiteId> {
+        self.next
+    }
 }
 
 impl MutualExclusion for NeilsenMizuno {

@@ -149,6 +149,10 @@ impl Protocol for Raymond {
         ]
     }
 
+    fn points_to(&self) -> Option<SiteId> {
+        (self.holder != self.me).then_some(self.holder)
+    }
+
     fn waits_for(&self) -> Vec<SiteId> {
         if self.queue.is_empty() || self.holder == self.me { Vec::new() } else { vec![self.holder] }
     }

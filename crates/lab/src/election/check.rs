@@ -40,6 +40,9 @@ pub struct Bounds {
     pub initiators: u8,
     /// How many crashes at most.
     pub crashes: u8,
+    /// Whether the sites may fall apart into two groups, once and for good: messages between them are lost, and nobody
+    /// is told.
+    pub partition: bool,
     /// Whether the messages of one channel arrive in the order sent.
     pub fifo: bool,
     /// What is assumed of timeouts.
@@ -93,6 +96,8 @@ struct State<E: Election> {
     /// Who has yet to notice whose crash.
     unnoticed: Vec<(SiteId, SiteId)>,
     crashes_left: u8,
+    /// Who is cut off from the others; nobody at the start.
+    apart: Vec<SiteId>,
 }
 
 /// What happens next: one step, and what follows it at once at the same site.
@@ -103,6 +108,7 @@ enum Event<E: Election> {
     Timer(SiteId, <E as Protocol>::Timer),
     Notice(SiteId, SiteId),
     Crash(SiteId),
+    Partition(Vec<SiteId>),
 }
 
 impl<E: Election> fmt::Display for Event<E> {
@@ -110,11 +116,18 @@ impl<E: Election> fmt::Display for Event<E> {
         match self {
             Self::Campaign(site) => write!(f, "{site} misses the leader"),
             Self::Deliver((from, to, message)) => write!(f, "{to} receives {message} from {from}"),
-            Self::Timer(site, timer) => write!(f, "a timer of {site} runs out: {timer:?}"),
+            Self::Timer(site, _) => write!(f, "a timer of {site} runs out"),
             Self::Notice(site, crashed) => write!(f, "{site} notices that {crashed} has crashed"),
             Self::Crash(site) => write!(f, "{site} crashes"),
+            Self::Partition(apart) => write!(f, "{} cut off from the others", are(apart)),
         }
     }
+}
+
+/// `S1 is`, `S1 and S2 are`.
+fn are(sites: &[SiteId]) -> String {
+    let names: Vec<String> = sites.iter().map(ToString::to_string).collect();
+    format!("{} {}", names.join(" and "), if names.len() == 1 { "is" } else { "are" })
 }
 
 impl<E: Election> State<E> {
@@ -127,6 +140,7 @@ impl<E: Election> State<E> {
             initiators_left: bounds.initiators,
             unnoticed: Vec::new(),
             crashes_left: bounds.crashes,
+            apart: Vec::new(),
         }
     }
 
@@ -160,7 +174,19 @@ impl<E: Election> State<E> {
             |site, crashed| !self.under_way.iter().any(|(from, to, _)| (*from, *to) == (crashed, site));
         let noticeable = self.unnoticed.iter().filter(|(site, crashed)| heard_out(*site, *crashed));
         events.extend(noticeable.map(|&(site, crashed)| Event::Notice(site, crashed)));
+        if bounds.partition && self.apart.is_empty() {
+            // The first site stays: who is cut off from whom is the same seen from the other side.
+            let groups = (1_u32..1 << (bounds.sites - 1)).map(|bits| {
+                SiteId::all(bounds.sites).skip(1).filter(|site| bits >> (site.index() - 1) & 1 == 1).collect()
+            });
+            events.extend(groups.map(Event::Partition));
+        }
         events
+    }
+
+    /// Whether nothing gets through between two sites.
+    fn are_apart(&self, one: SiteId, other: SiteId) -> bool {
+        self.apart.contains(&one) != self.apart.contains(&other)
     }
 
     /// What may happen to one site of its own accord.
@@ -202,6 +228,14 @@ impl<E: Election> State<E> {
                 self.crash(site);
                 return (site, None);
             }
+            Event::Partition(apart) => {
+                self.apart = apart;
+                let lost: Vec<bool> =
+                    self.under_way.iter().map(|(from, to, _)| self.are_apart(*from, *to)).collect();
+                let mut lost = lost.into_iter();
+                self.under_way.retain(|_| !lost.next().unwrap_or(false));
+                return (SiteId(0), None);
+            }
         };
         let wrong = self.electorate.usurps(site, out);
         self.settle(site, fifo, out);
@@ -220,8 +254,11 @@ impl<E: Election> State<E> {
     }
 
     fn settle(&mut self, site: SiteId, fifo: bool, out: &mut Out<E>) {
-        let sends = out.sends.drain(..).filter(|(to, _)| self.electorate.is_up(*to));
-        self.under_way.extend(sends.map(|(to, message)| (site, to, message)));
+        for (to, message) in out.sends.drain(..) {
+            if self.electorate.is_up(to) && !self.are_apart(site, to) {
+                self.under_way.push((site, to, message));
+            }
+        }
         if fifo {
             self.under_way.sort_by_key(|(from, to, _)| (*from, *to));
         } else {

@@ -137,6 +137,10 @@ impl<P: MutualExclusion> Sim<'_, P> {
 
 pub(super) fn is_meant<M: Vocabulary + Display>(which: &Which, envelope: &Envelope<M>) -> bool {
     let message = &envelope.message;
-    let named = |name: &String| M::WORDS[message.word()].name == name || message.to_string() == *name;
+    // Scenarios say it in capitals or not, as people do.
+    let named = |name: &String| {
+        let told = message.to_string();
+        M::WORDS[message.word()].name == name || told == *name || told.to_uppercase() == *name
+    };
     which.from == envelope.from && which.to == envelope.to && which.name.as_ref().is_none_or(named)
 }

@@ -1,11 +1,13 @@
 //! The simulator: one run in virtual time.
 //!
 //! This file holds the run and its loop; `events` what happens at each event, `after_step` what becomes of a
-//! step's messages and entries, `script` what faults and scenarios make happen, `verdict` what is said about it.
+//! step's messages and entries, `script` what faults and scenarios make happen, `verdict` what is said about it,
+//! `stage` what can be seen of it.
 
 mod after_step;
 mod events;
 mod script;
+mod stage;
 mod verdict;
 
 pub(crate) use verdict::step_in_words;
@@ -250,9 +252,9 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         mut go_on: impl FnMut(u64) -> bool,
         mut look: impl FnMut(&World<P>),
     ) -> (Outcome, std::io::Result<()>) {
-        let mut interrupted = false;
+        let mut interrupted = !self.show();
         self.when_quiet();
-        while !self.stop && !self.is_over() {
+        while !interrupted && !self.stop && !self.is_over() {
             let Some((at, event)) = self.queue.pop() else { break };
             self.now = at;
             self.events += 1;
@@ -269,10 +271,8 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             }
             self.watch_for_stalls();
             self.when_quiet();
-            if self.events.is_multiple_of(PROGRESS_EVERY) && !go_on(self.observer.entries()) {
-                interrupted = true;
-                break;
-            }
+            let told = self.events.is_multiple_of(PROGRESS_EVERY);
+            interrupted = !self.show() || (told && !go_on(self.observer.entries()));
         }
         if !interrupted && !self.stop {
             self.check_for_deadlock();

@@ -13,10 +13,12 @@ mod jsonl;
 mod mermaid;
 mod perfetto;
 mod shiviz;
+mod stage;
 mod story;
 mod svg;
 
 pub use columns::Columns;
+pub use stage::{Held, SiteState, Stage};
 pub use story::{Story, sentence};
 
 use crate::property::{Name, Names};
@@ -148,6 +150,11 @@ pub trait Sink {
     /// Takes one event.
     fn record(&mut self, record: &Record<'_>) -> io::Result<()>;
 
+    /// Sees the sites before the first event, and after each one. Ends the run by answering `false`.
+    fn look(&mut self, _stage: &dyn Stage) -> bool {
+        true
+    }
+
     /// The run is over.
     fn finish(&mut self, end: Time) -> io::Result<()>;
 }
@@ -277,6 +284,11 @@ impl<'a> Tracer<'a> {
     /// A remark.
     pub fn say(&mut self, at: Time, text: &str) {
         self.emit(at, SiteId(0), What::Say { text }, &[], &[]);
+    }
+
+    /// Shows the sites to the sink; `false` if it has seen enough.
+    pub fn look(&mut self, stage: &dyn Stage) -> bool {
+        self.sink.look(stage)
     }
 
     /// The run is over.

@@ -11,7 +11,8 @@ use lockkeeper_lab::election::Property;
 use lockkeeper_lab::election::check::{Bounds, Timing, Verdict, check};
 
 fn explore<E: Election>(sites: usize, initiators: u8, fifo: bool, timing: Timing) -> Verdict {
-    let bounds = Bounds { sites, initiators, crashes: 1, fifo, timing, most_states: 3_000_000 };
+    let bounds =
+        Bounds { sites, initiators, crashes: 1, partition: false, fifo, timing, most_states: 3_000_000 };
     check::<E>(&bounds, &E::Options::default())
 }
 

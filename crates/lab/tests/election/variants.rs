@@ -23,6 +23,7 @@ impl Visitor for IsCaught {
             sites: 3,
             initiators: 1,
             crashes: 1,
+            partition: false,
             fifo: true,
             timing: Timing::Synchronous,
             most_states: MOST_STATES,

@@ -1,0 +1,58 @@
+//! `lockkeeper lab`: the lab's page.
+
+use crate::{exit, say};
+use clap::Args;
+use lockkeeper_page::Page;
+use std::io::ErrorKind;
+use std::process::{Command, ExitCode, Stdio};
+
+/// Serve the lab's page: see algorithms run, step through them, drive them by hand, break them
+///
+/// The page is served to this machine alone, on loopback, and needs nothing else: no network, no other files.
+#[derive(Args)]
+#[command(after_help = "\
+Examples:
+  lockkeeper lab
+  lockkeeper lab --no-open --port 0      # any free port; prints the address
+
+In a terminal instead: lockkeeper step ricart-agrawala")]
+pub struct Lab {
+    /// The port on 127.0.0.1; 0 takes any that is free.
+    #[arg(long, default_value_t = 7480)]
+    port: u16,
+    /// Only prints the address.
+    #[arg(long)]
+    no_open: bool,
+}
+
+impl Lab {
+    pub fn run(self) -> ExitCode {
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+        match runtime.and_then(|runtime| runtime.block_on(self.serve())) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) if error.kind() == ErrorKind::AddrInUse => {
+                let what = format!("port {} is taken: give another with --port, or 0 for any", self.port);
+                exit::complain(exit::IO, &what)
+            }
+            Err(error) => exit::complain(exit::IO, &format!("cannot serve the page: {error}")),
+        }
+    }
+
+    async fn serve(&self) -> std::io::Result<()> {
+        let page = Page::listen(self.port).await?;
+        let url = page.url();
+        say!("{url}");
+        if !self.no_open && !open(&url) {
+            eprintln!("no browser could be started: open the address yourself");
+        }
+        page.serve().await
+    }
+}
+
+/// Opens an address in the person's browser.
+fn open(url: &str) -> bool {
+    let program = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
+    let mut browser = Command::new(program);
+    browser.arg(url).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    browser.spawn().is_ok()
+}

@@ -1,0 +1,221 @@
+//! `lockkeeper step`: drive an algorithm by hand, with keys, for those who have no browser at hand.
+//!
+//! As on the lab's page, a run is a scenario that grows by a line with each choice and is played from its start each time:
+//! undo is to leave the last line out, and what is written is what 'replay' takes.
+
+use super::sim::{known, settings};
+use crate::{exit, say};
+use clap::Args;
+use lockkeeper_core::{Phase, SiteId};
+use lockkeeper_lab::recording::{self, Limits, Recording};
+use lockkeeper_lab::trace::SiteState;
+use lockkeeper_lab::{Error, Progress, Scenario};
+use rustix::termios::{self, LocalModes, OptionalActions, Termios};
+use std::fmt::Write as _;
+use std::io::{IsTerminal, Read, Stdin};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Step through an algorithm by hand in the terminal: who asks, which message arrives, who crashes
+#[derive(Args)]
+#[command(after_help = "\
+Each choice has a key. Beside those: u takes the last step back, f shows or hides what can go wrong, w writes the run
+as a scenario for 'lockkeeper replay', q ends.
+
+Examples:
+  lockkeeper step ricart-agrawala
+  lockkeeper step maekawa-published --sites 3 --save deadlock.scenario
+  lockkeeper step raymond --sites 7 --set tree=k-ary:2
+
+In a browser instead: lockkeeper lab")]
+pub struct Step {
+    /// The algorithm.
+    algorithm: String,
+    /// How many sites.
+    #[arg(long, short = 'n', value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=30))]
+    sites: u16,
+    /// A setting of the algorithm; may be repeated.
+    #[arg(long, value_name = "NAME=VALUE")]
+    set: Vec<String>,
+    /// Messages of one channel may overtake each other.
+    #[arg(long)]
+    non_fifo: bool,
+    /// Where w writes the run.
+    #[arg(long, value_name = "FILE", default_value = "run.scenario")]
+    save: PathBuf,
+}
+
+const LIMITS: Limits = Limits { processes: 31, steps: 20_000, messages: 60_000 };
+/// Keys for choices: those that are left over from what has a key of its own.
+const KEYS: &str = "123456789abcdeghijklmnoprstvxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
+
+impl Step {
+    pub fn run(self) -> ExitCode {
+        match self.drive() {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(Error::Trace(error)) => exit::complain(exit::IO, &error),
+            Err(error) => exit::complain(exit::USAGE, &error),
+        }
+    }
+
+    fn drive(&self) -> Result<(), Error> {
+        known(&self.algorithm).map_err(Error::Usage)?;
+        settings(&self.set).map_err(Error::Usage)?;
+        let mut drive = Drive { heads: self.heads(), acts: Vec::new(), fifo: !self.non_fifo, faults: false };
+        let mut keys = Keys::new();
+        loop {
+            let recording = drive.play()?;
+            let choices = drive.choices(&recording);
+            drive.show(&recording, &choices);
+            match keys.next() {
+                None | Some('q') => return Ok(()),
+                Some('u') => drop(drive.acts.pop()),
+                Some('f') => drive.faults = !drive.faults,
+                Some('w') => {
+                    std::fs::write(&self.save, drive.text()).map_err(Error::Trace)?;
+                    say!("written to {}\n", self.save.display());
+                }
+                Some(key) => {
+                    let chosen =
+                        KEYS.chars().position(|known| known == key).and_then(|place| choices.get(place));
+                    drive.acts.extend(chosen.cloned());
+                }
+            }
+        }
+    }
+
+    fn heads(&self) -> String {
+        let mut heads =
+            format!("title: Driven by hand\nalgorithm: {}\nsites: {}\n", self.algorithm, self.sites);
+        for pair in &self.set {
+            let _ = writeln!(heads, "set: {pair}");
+        }
+        let fifo = if self.non_fifo { "no" } else { "yes" };
+        let _ = writeln!(heads, "fifo: {fifo}\ncs: by hand\ndelivery: by hand\ntimers: by hand\n");
+        heads
+    }
+}
+
+/// A run that is driven by hand.
+struct Drive {
+    heads: String,
+    acts: Vec<String>,
+    fifo: bool,
+    faults: bool,
+}
+
+impl Drive {
+    fn text(&self) -> String {
+        let acts = (1..).zip(&self.acts).map(|(time, act): (u32, _)| format!("{time} {act}\n"));
+        format!("{}{}", self.heads, acts.collect::<String>())
+    }
+
+    fn play(&self) -> Result<Recording, Error> {
+        let scenario = Scenario::parse("run", &self.text()).map_err(Error::Usage)?;
+        recording::record(&scenario.spec, 1, LIMITS, &Progress::default())
+    }
+
+    /// What can happen next, as lines of a scenario.
+    fn choices(&self, recording: &Recording) -> Vec<String> {
+        let name = |site: SiteId| &recording.names[site.index()];
+        let mut choices = Vec::new();
+        for (place, held) in recording.held.iter().enumerate() {
+            let before = &recording.held[..place];
+            let comes_later = before.iter().any(|other| (other.from, other.to) == (held.from, held.to));
+            if !(self.fifo && comes_later) {
+                choices.push(format!("deliver {}>{} {}", name(held.from), name(held.to), held.text));
+            }
+        }
+        for (site, state) in last_states(recording) {
+            let name = name(site);
+            match state.phase {
+                Phase::Idle if state.up && site.index() < recording.sites => {
+                    choices.push(format!("{name} requests"))
+                }
+                Phase::Inside => choices.push(format!("{name} exits")),
+                _ => {}
+            }
+            choices.extend((1..=state.timers).map(|which| format!("{name} wakes {which}")));
+            if self.faults {
+                choices.push(format!("{} {name}", if state.up { "crash" } else { "recover" }));
+            }
+        }
+        if self.faults {
+            let lose = |held: &lockkeeper_lab::trace::Held| {
+                format!("lose {}>{} {}", name(held.from), name(held.to), held.text)
+            };
+            choices.extend(recording.held.iter().map(lose));
+        }
+        choices
+    }
+
+    fn show(&self, recording: &Recording, choices: &[String]) {
+        say!("── step {} {}", self.acts.len(), "─".repeat(60));
+        for (site, state) in last_states(recording) {
+            let fields = state.fields.iter().filter(|field| field.name != "state");
+            let told: Vec<String> = fields.map(|field| format!("{}: {}", field.name, field.value)).collect();
+            let stands = if state.up { state.phase.to_string() } else { "crashed".into() };
+            say!("{:>4} {stands:<8} {}", recording.names[site.index()], told.join(" · "));
+        }
+        if let Some(step) = recording.steps.last().filter(|step| !step.say.is_empty()) {
+            say!("\n{}", step.say);
+        }
+        for found in recording.report.iter().flat_map(|report| &report.violations) {
+            say!("\n{}", found.violation);
+        }
+        say!("");
+        for (key, choice) in KEYS.chars().zip(choices) {
+            say!("  {key}  {choice}");
+        }
+        if choices.len() > KEYS.len() {
+            say!("     … and {} more, for which there are no keys", choices.len() - KEYS.chars().count());
+        }
+        let faults = if self.faults { "hide" } else { "show" };
+        say!("  u undo   f {faults} faults   w write   q quit\n");
+    }
+}
+
+/// Every process as it is at the end.
+fn last_states(recording: &Recording) -> impl Iterator<Item = (SiteId, &SiteState)> {
+    let all = SiteId::all(recording.states.len()).zip(&recording.states);
+    all.filter_map(|(site, states)| Some((site, &states.last()?.1)))
+}
+
+/// Keys as they are pressed, from a terminal without waiting for the end of a line; or from a file, one letter each.
+struct Keys {
+    input: Stdin,
+    before: Option<Termios>,
+}
+
+impl Keys {
+    fn new() -> Self {
+        let input = std::io::stdin();
+        let before = if input.is_terminal() { termios::tcgetattr(&input).ok() } else { None };
+        if let Some(before) = &before {
+            let mut raw = before.clone();
+            raw.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
+            // Without it, keys come with their line: still of use.
+            let _ = termios::tcsetattr(&input, OptionalActions::Now, &raw);
+        }
+        Self { input, before }
+    }
+
+    /// The next key that is a letter or a digit; nothing at the end.
+    fn next(&mut self) -> Option<char> {
+        let mut byte = [0];
+        while self.input.lock().read(&mut byte).ok()? == 1 {
+            if byte[0].is_ascii_alphanumeric() {
+                return Some(char::from(byte[0]));
+            }
+        }
+        None
+    }
+}
+
+impl Drop for Keys {
+    fn drop(&mut self) {
+        if let Some(before) = &self.before {
+            let _ = termios::tcsetattr(&self.input, OptionalActions::Now, before);
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Famous failures: ways of being wrong that have cost somebody a lock, each with the shortest run to it that the
+//! checker of its kind finds.
+//!
+//! The runs are files beside this one, so that showing them takes no search; tests search for them again.
+
+mod telling;
+
+use crate::Error;
+use crate::check::views;
+use crate::check::{self, gallery};
+use crate::election;
+use crate::recording::Recording;
+use crate::registers;
+use lockkeeper_core::elections::bully::Bully;
+use serde::Serialize;
+
+/// A famous failure.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Failure {
+    /// Its name.
+    pub name: &'static str,
+    /// Its name for people.
+    pub title: &'static str,
+    /// What goes wrong.
+    pub story: &'static str,
+    /// Why, and what the right algorithm does instead.
+    pub why: &'static str,
+    /// The command that shows it again.
+    pub command: &'static str,
+    /// How it is found.
+    #[serde(skip)]
+    pub found_by: FoundBy,
+    /// What was found.
+    #[serde(skip)]
+    pub run: &'static str,
+}
+
+/// The checker that finds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FoundBy {
+    /// Every order of messages, for an exhibit of [`gallery`]. Its run is a scenario.
+    Messages,
+    /// Every order of reads and writes of registers. Its run is told in sentences, as those of the following.
+    Registers,
+    /// Every order of events in an election.
+    Election,
+    /// Whole members of a cluster, with one of the flaws of [`views::gallery`].
+    Cluster,
+}
+
+macro_rules! run {
+    ($name:literal) => {
+        include_str!(concat!("../../famous/", $name))
+    };
+}
+
+/// All of them.
+pub const ALL: &[Failure] = &[
+    Failure {
+        name: "maekawa-as-published",
+        title: "Maekawa's triangle",
+        story: "Three sites ask at the same time. Each has its own vote and needs one more; every other vote is given away. \
+                Nobody can go on, for ever.",
+        why: "A vote, once given, was kept until the entry. The corrected algorithm asks for votes back: INQUIRE goes to whoever \
+              has the vote when an older request comes, and a site that has FAILED elsewhere yields it.",
+        command: "lockkeeper check maekawa-published --sites 3",
+        found_by: FoundBy::Messages,
+        run: run!("maekawa-as-published.scenario"),
+    },
+    Failure {
+        name: "lamport-on-channels-that-reorder",
+        title: "Lamport without FIFO",
+        story: "A later message overtakes an earlier one on the same channel. A site believes that it has heard everything older \
+                than its request, and enters while the other is inside.",
+        why: "Lamport's rule is that a message with a larger timestamp from everybody means that nothing older can come. \
+              On a channel that reorders, something older can.",
+        command: "lockkeeper check lamport --sites 2 --non-fifo --only mutual-exclusion",
+        found_by: FoundBy::Messages,
+        run: run!("lamport-on-channels-that-reorder.scenario"),
+    },
+    Failure {
+        name: "bakery-without-choosing",
+        title: "The bakery without its doorway",
+        story: "Two processes look at each other's number at the same time and take the same one. The one that is slow to write \
+                its number down enters although the other is inside already.",
+        why: "The register 'choosing' makes others wait until a number has been written down. Without it, a process compares \
+              itself with a number that is about to change.",
+        command: "lockkeeper check bakery-without-choosing --sites 2",
+        found_by: FoundBy::Registers,
+        run: run!("bakery-without-choosing.story"),
+    },
+    Failure {
+        name: "two-tokens-after-a-hasty-regeneration",
+        title: "Two tokens",
+        story: "A site is slow, not dead. The others suspect it, find no token among themselves, and make a new one: now there \
+                are two, and two sites are inside.",
+        why: "Silence does not tell a dead site from a slow one. A token may be made anew only when the old one cannot be \
+              used any more: with a perfect detector, or with a lease that has run out, or with fences that shut the old \
+              holder out.",
+        command: "lockkeeper check token-ring-recovering --sites 3 --suspicions 1 --only mutual-exclusion",
+        found_by: FoundBy::Messages,
+        run: run!("two-tokens-after-a-hasty-regeneration.scenario"),
+    },
+    Failure {
+        name: "bully-under-partition",
+        title: "Bully under partition",
+        story: "The network falls apart. A site hears nothing from any higher one, takes that for death, and leads its side; \
+                on the other side the old leader still leads.",
+        why: "The Bully algorithm assumes that whoever does not answer in time is down. A partition breaks that: no timeout is \
+              long enough. Only a majority, which cannot be on both sides, keeps the leader alone.",
+        command: "lockkeeper sim --election bully --sites 3 --initiator 2@1 --partition '1,2|3@0..40'",
+        found_by: FoundBy::Election,
+        run: run!("bully-under-partition.story"),
+    },
+    Failure {
+        name: "lease-from-arrival",
+        title: "A lease counted from the reply",
+        story: "A member asks for a lease; the answer takes its time. The member counts its lease from the arrival, the leader \
+                counted from the question: a new view starts while the member still believes in its lease.",
+        why: "A lease must be counted from when it was asked for, which is before it was granted. Then the holder gives up \
+              first, however slow the answer was.",
+        command: "lockkeeper check --cluster --members 2 --units 5 --wishes 0 --late-leases --flaw lease-from-arrival",
+        found_by: FoundBy::Cluster,
+        run: run!("lease-from-arrival.story"),
+    },
+    Failure {
+        name: "two-coordinators",
+        title: "Two coordinators, one epoch",
+        story: "Leadership changes right after a view was decided and started. The new leader starts that same view again: \
+                one epoch has two beginnings, and they need not agree on who holds what.",
+        why: "A view is started by whoever decided it, or by nobody. A new leader decides a view of its own, with a higher \
+              number, and the old start is refused.",
+        command: "lockkeeper check --cluster --leader-changes 1 --service --flaw two-coordinators",
+        found_by: FoundBy::Cluster,
+        run: run!("two-coordinators.story"),
+    },
+];
+
+/// The failure of the given name.
+pub fn find(name: &str) -> Option<&'static Failure> {
+    ALL.iter().find(|failure| failure.name == name)
+}
+
+impl Failure {
+    /// Its run as a scenario, if it is one.
+    pub fn scenario(&self) -> Option<&'static str> {
+        (self.found_by == FoundBy::Messages).then_some(self.run)
+    }
+
+    /// Its run, made from the sentences in which it is told.
+    pub fn told(&self) -> Recording {
+        telling::recording(self.run)
+    }
+
+    /// Searches for it, and gives the run that is found.
+    pub fn search(&self) -> Result<String, Error> {
+        let nothing = || Error::Usage(format!("the checker does not find '{}'", self.name));
+        let unknown = || Error::Usage(format!("there is no exhibit '{}'", self.name));
+        match self.found_by {
+            FoundBy::Messages => {
+                let exhibit = gallery::all().into_iter().find(|exhibit| exhibit.name == self.name);
+                let answer = check::check(&exhibit.ok_or_else(unknown)?.questions[0], |_| true)?;
+                Ok(answer.counterexample.ok_or_else(nothing)?.scenario)
+            }
+            FoundBy::Registers => {
+                let outcome = registers::check(self.name, 2, false, registers::Limits::default())?;
+                let verdict = outcome.verdict(registers::Property::MutualExclusion);
+                let story = verdict.and_then(|verdict| verdict.story.as_ref()).ok_or_else(nothing)?;
+                Ok(telling::text(&story.steps, &story.ending))
+            }
+            FoundBy::Election => {
+                let found = election::check::check::<Bully>(&CUT_ELECTION, &Default::default());
+                let found = found.counterexample.ok_or_else(nothing)?;
+                Ok(telling::text(&found.story, &found.what))
+            }
+            FoundBy::Cluster => {
+                let exhibit = views::gallery::all().into_iter().find(|exhibit| exhibit.name == self.name);
+                let exhibit = exhibit.ok_or_else(unknown)?;
+                let answer = views::check(exhibit.algorithm, exhibit.bounds, exhibit.flaw(), |_| true);
+                let wrong = answer.map_err(Error::Usage)?.wrong.ok_or_else(nothing)?;
+                Ok(telling::text(&wrong.run, &wrong.what))
+            }
+        }
+    }
+}
+
+/// Three sites, timeouts as long as the paper wants them, and a network that may fall apart.
+const CUT_ELECTION: election::check::Bounds = election::check::Bounds {
+    sites: 3,
+    initiators: 1,
+    crashes: 0,
+    partition: true,
+    fifo: true,
+    timing: election::check::Timing::Synchronous,
+    most_states: 100_000,
+};

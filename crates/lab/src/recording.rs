@@ -1,0 +1,284 @@
+//! A run kept as a whole: what happened at each step, every message, and every site's state in the paper's words, so that
+//! a person can go through it back and forth.
+
+use crate::runner::{self, Error, Progress};
+use crate::spec::{Action, Spec};
+use crate::time::Time;
+use crate::trace::{Held, Record, Sink, SiteState, Stage, What, sentence};
+use crate::{Report, property::Names};
+use lockkeeper_core::SiteId;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+
+/// How much of a run is kept.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// The most processes.
+    pub processes: usize,
+    /// The most steps; a longer run is cut off there.
+    pub steps: usize,
+    /// The most messages; a run that sends more is cut off there.
+    pub messages: usize,
+}
+
+/// A run. Its JSON has these names.
+#[derive(Clone, Debug, Serialize)]
+pub struct Recording {
+    /// The command that makes this run again; empty if nothing but its scenario does.
+    pub command: String,
+    /// How many sites may ask.
+    pub sites: usize,
+    /// What the processes are called.
+    pub names: Vec<String>,
+    /// What happened. The first one is the start.
+    pub steps: Vec<Step>,
+    /// What was sent.
+    pub messages: Vec<Message>,
+    /// For each process its states, each with the step from which on it was so.
+    pub states: Vec<Vec<(usize, SiteState)>>,
+    /// Where messages could not get through.
+    pub cuts: Vec<Cut>,
+    /// What is still under way at the end and waits to be delivered by hand, oldest first.
+    pub held: Vec<Held>,
+    /// How long it took.
+    pub end: Time,
+    /// Whether there is more of it than was kept.
+    pub cut_off: bool,
+    /// What was measured, and what did not hold; nothing of a run that was cut off.
+    pub report: Option<Report>,
+}
+
+/// Something that happened, at one site and at one instant.
+#[derive(Clone, Debug, Serialize)]
+pub struct Step {
+    /// When.
+    pub at: Time,
+    /// Where; nowhere if the network has changed or there is a remark.
+    pub site: Option<SiteId>,
+    /// What, in a word each: `request`, `enter`, `exit`, `receive`, …
+    pub kinds: Vec<&'static str>,
+    /// The same in sentences.
+    pub say: String,
+}
+
+/// A message.
+#[derive(Clone, Debug, Serialize)]
+pub struct Message {
+    /// Who sent it.
+    pub from: SiteId,
+    /// To whom.
+    pub to: SiteId,
+    /// What it says.
+    pub text: String,
+    /// At which step it was sent.
+    pub sent: usize,
+    /// At which step it arrived or was lost; nothing if it is still under way.
+    pub ended: Option<usize>,
+    /// Whether it was lost.
+    pub lost: bool,
+}
+
+/// A time in which messages did not get through.
+#[derive(Clone, Debug, Serialize)]
+pub struct Cut {
+    /// On one side.
+    pub left: Vec<SiteId>,
+    /// On the other.
+    pub right: Vec<SiteId>,
+    /// Whether only messages from left to right are lost.
+    pub one_way: bool,
+    /// From when.
+    pub from: Time,
+    /// Until when; nothing if it does not heal.
+    pub to: Option<Time>,
+}
+
+/// Runs a spec once and keeps it.
+pub fn record(spec: &Spec, seed: u64, limits: Limits, progress: &Progress) -> Result<Recording, Error> {
+    let processes = runner::processes(spec)?;
+    if processes > limits.processes {
+        return Err(Error::Usage(format!(
+            "a run that is kept as a whole has at most {} processes, not {processes}",
+            limits.processes
+        )));
+    }
+    let mut recorder = Recorder::new(spec, processes, limits);
+    match runner::trace(spec, seed, &mut recorder, progress) {
+        Ok(report) => recorder.recording.report = Some(report),
+        Err(Error::Interrupted) if recorder.recording.cut_off => {}
+        Err(error) => return Err(error),
+    }
+    Ok(recorder.recording)
+}
+
+impl Recording {
+    /// A run that somebody else tells: processes by their names, and nothing that has happened yet.
+    pub fn of(names: Vec<String>) -> Self {
+        Self {
+            command: String::new(),
+            sites: names.len(),
+            steps: Vec::new(),
+            messages: Vec::new(),
+            states: vec![Vec::new(); names.len()],
+            cuts: Vec::new(),
+            held: Vec::new(),
+            end: Time::ZERO,
+            cut_off: false,
+            report: None,
+            names,
+        }
+    }
+}
+
+/// The times in which a script cuts sites off from each other.
+fn cuts(spec: &Spec) -> Vec<Cut> {
+    let mut cuts: Vec<Cut> = Vec::new();
+    for scripted in spec.whole_script() {
+        match scripted.action {
+            Action::Cut(left, right, one_way) => {
+                cuts.push(Cut { left, right, one_way, from: scripted.at, to: None });
+            }
+            Action::Heal(left, right) => {
+                let ends = |cut: &&mut Cut| cut.to.is_none() && cut.left == left && cut.right == right;
+                if let Some(cut) = cuts.iter_mut().find(ends) {
+                    cut.to = Some(scripted.at);
+                }
+            }
+            _ => {}
+        }
+    }
+    cuts
+}
+
+/// Writes a recording.
+struct Recorder {
+    recording: Recording,
+    limits: Limits,
+    by_hand: bool,
+    /// The step that is under way.
+    step: Option<Step>,
+    /// The sites whose state it may have changed; all of them if that is not known.
+    touched: BTreeSet<SiteId>,
+    all_touched: bool,
+    /// Where each message is in the list, by its number in the trace.
+    places: BTreeMap<u64, usize>,
+}
+
+impl Recorder {
+    fn new(spec: &Spec, processes: usize, limits: Limits) -> Self {
+        let names = Names { sites: spec.sites };
+        let start = Step { at: Time::ZERO, site: None, kinds: vec!["start"], say: String::new() };
+        let called = SiteId::all(processes).map(|site| names.of(site).to_string()).collect();
+        let recording = Recording { sites: spec.sites, cuts: cuts(spec), ..Recording::of(called) };
+        Self {
+            recording,
+            limits,
+            by_hand: spec.by_hand,
+            step: Some(start),
+            touched: BTreeSet::new(),
+            all_touched: true,
+            places: BTreeMap::new(),
+        }
+    }
+
+    /// The number of the step that is under way.
+    fn now(&self) -> usize {
+        self.recording.steps.len()
+    }
+
+    fn keep_messages(&mut self, record: &Record<'_>) {
+        let sent = self.now();
+        for (id, message) in (record.first_id..).zip(record.sends) {
+            self.places.insert(id, self.recording.messages.len());
+            let text = message.message.to_string();
+            let (from, to) = (record.site, message.to);
+            self.recording.messages.push(Message { from, to, text, sent, ended: None, lost: false });
+        }
+        let (What::Receive { id, .. } | What::Lost { id, .. }) = record.what else { return };
+        let Some(&place) = self.places.get(&id) else { return };
+        let lost = matches!(record.what, What::Lost { .. });
+        let message = &mut self.recording.messages[place];
+        if message.ended.is_none() {
+            (message.ended, message.lost) = (Some(sent), lost);
+        } else {
+            // One that arrives twice.
+            let again = Message { ended: Some(sent), lost, ..message.clone() };
+            self.recording.messages.push(again);
+        }
+    }
+}
+
+impl Sink for Recorder {
+    fn command(&mut self, command: &str) -> io::Result<()> {
+        self.recording.command = command.into();
+        Ok(())
+    }
+
+    fn record(&mut self, record: &Record<'_>) -> io::Result<()> {
+        self.keep_messages(record);
+        let remark = matches!(record.what, What::Say { .. });
+        self.all_touched |= remark;
+        if !remark {
+            self.touched.insert(record.site);
+        }
+        let blank = || Step { at: record.at, site: None, kinds: Vec::new(), say: String::new() };
+        let step = self.step.get_or_insert_with(blank);
+        step.site = if remark { step.site } else { Some(record.site) };
+        step.kinds.push(word(&record.what));
+        if !step.say.is_empty() {
+            step.say.push(' ');
+        }
+        step.say += &sentence(record);
+        Ok(())
+    }
+
+    fn look(&mut self, stage: &dyn Stage) -> bool {
+        let Some(step) = self.step.take() else { return true };
+        let now = self.now();
+        let all = SiteId::all(self.recording.states.len());
+        for site in all.filter(|site| self.all_touched || self.touched.contains(site)) {
+            let states = &mut self.recording.states[site.index()];
+            let state = stage.site(site);
+            if states.last().is_none_or(|(_, before)| *before != state) {
+                states.push((now, state));
+            }
+        }
+        if self.by_hand {
+            self.recording.held = stage.held();
+        }
+        self.recording.end = step.at;
+        self.recording.steps.push(step);
+        self.touched.clear();
+        self.all_touched = false;
+        let room = now + 1 < self.limits.steps && self.recording.messages.len() < self.limits.messages;
+        self.recording.cut_off |= !room;
+        room
+    }
+
+    fn finish(&mut self, end: Time) -> io::Result<()> {
+        self.recording.end = end;
+        Ok(())
+    }
+}
+
+/// What happened, in a word.
+fn word(what: &What<'_>) -> &'static str {
+    match what {
+        What::Start => "start",
+        What::Request { .. } => "request",
+        What::Enter { .. } => "enter",
+        What::Exit => "exit",
+        What::Campaign => "campaign",
+        What::Elected { .. } => "elected",
+        What::Receive { .. } => "receive",
+        What::Lost { .. } => "lost",
+        What::Crash => "crash",
+        What::Recover => "recover",
+        What::Pause => "pause",
+        What::Resume => "resume",
+        What::Suspect { .. } => "suspect",
+        What::Timer => "timer",
+        What::Say { .. } => "say",
+    }
+}

@@ -1,0 +1,50 @@
+// Questions to the server. Whatever goes wrong becomes an Error with a sentence for the person.
+
+const UNREACHABLE = "The server does not answer: is 'lockkeeper lab' still running?";
+
+async function ask(path, body, signal) {
+  const options = body === undefined ? {} : {
+    method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body),
+  };
+  let response;
+  try {
+    response = await fetch(path, { ...options, signal });
+  } catch (error) {
+    throw error.name === "AbortError" ? error : new Error(UNREACHABLE);
+  }
+  if (response.ok) return response;
+  const told = await response.text();
+  let why = told;
+  try {
+    why = JSON.parse(told).error ?? told;
+  } catch { /* a plain text */ }
+  throw new Error(why);
+}
+
+/** Asks and waits for the whole answer. */
+export async function get(path, body, signal) {
+  return (await ask(path, body, signal)).json();
+}
+
+export async function text(path) {
+  return (await ask(path)).text();
+}
+
+/** Asks for work that takes a while: `sofar` is told how far it is; the last line is the answer. */
+export async function follow(path, body, signal, sofar) {
+  const reader = (await ask(path, body, signal)).body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "", last = null;
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) break;
+    const lines = (rest + value).split("\n");
+    rest = lines.pop();
+    for (const line of lines) {
+      last = JSON.parse(line);
+      if (last.sofar) sofar(last.sofar);
+    }
+  }
+  if (last?.error) throw new Error(last.error);
+  if (!last || last.sofar) throw new Error(UNREACHABLE);
+  return last;
+}

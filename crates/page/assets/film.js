@@ -1,0 +1,90 @@
+// A recorded run, and what can be asked about any of its instants.
+
+const NO_STATE = { phase: "Idle", mode: "Exclusive", up: true, paused: false, tokens: 0, timers: 0, fields: [], points_to: null, waits_for: [], quorum: [] };
+
+/** The last place in a sorted list whose key is not larger; -1 if there is none. */
+function lastUpTo(list, key, limit) {
+  let low = 0, high = list.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (key(list[middle]) <= limit) low = middle + 1;
+    else high = middle;
+  }
+  return low - 1;
+}
+
+/** The name of a message: what stands before its first bracket or blank. */
+function nameOf(text) {
+  return text.split(/[ (\[]/, 1)[0];
+}
+
+export class Film {
+  constructor({ title, about, scenario, recording }) {
+    Object.assign(this, { title, about, scenario, recording });
+    Object.assign(this, recording);
+    this.last = this.steps.length - 1;
+    this.violations = recording.report?.violations ?? [];
+    this.messages.sort((one, other) => one.sent - other.sent);
+    this.kinds = [];
+    this.longest = 0;
+    for (const message of this.messages) {
+      message.name = nameOf(message.text);
+      if (!this.kinds.includes(message.name)) this.kinds.push(message.name);
+      message.kind = this.kinds.indexOf(message.name);
+      message.from_t = this.steps[message.sent].at;
+      message.to_t = message.ended === null ? null : this.steps[message.ended].at;
+      this.longest = Math.max(this.longest, (message.to_t ?? this.end) - message.from_t);
+    }
+    this.hasTree = this.states.some((states) => states.some(([, state]) => state.points_to !== null));
+    this.hasQuorums = this.states.some((states) => states.some(([, state]) => state.quorum.length > 0));
+    // One step at each whole time: driven by hand, found by a checker, or told.
+    this.byHand = /^\s*delivery:\s*by hand/m.test(scenario ?? "");
+    this.told = this.steps.at(-1).kinds.includes("ending");
+    this.bars = this.states.map((states) => this.barsOf(states));
+  }
+
+  /** The times in which a site waits, is inside, or is down. */
+  barsOf(states) {
+    const bars = [];
+    const kindOf = (state) => !state.up ? "down" : state.paused ? "paused" : state.phase;
+    for (const [step, state] of states) {
+      const kind = kindOf(state), before = bars.at(-1);
+      const entersAgain = before?.kind === "Inside" && kind === "Inside" && step > 0 && this.steps[step].kinds.includes("exit");
+      if (before && before.kind === kind && !entersAgain) continue;
+      if (before) before.to = this.steps[step].at;
+      bars.push({ kind, mode: state.mode, from: this.steps[step].at, to: null, step });
+    }
+    return bars.filter((bar) => bar.kind !== "Idle");
+  }
+
+  /** A site's state after so many steps. */
+  stateAt(site, step) {
+    const states = this.states[site] ?? [];
+    const place = lastUpTo(states, ([from]) => from, step);
+    return place < 0 ? NO_STATE : states[place][1];
+  }
+
+  /** The last step that has happened by this time. */
+  stepAt(time) {
+    return Math.max(0, lastUpTo(this.steps, (step) => step.at, time));
+  }
+
+  /** The messages that can be seen between two times: those sent before the end, and not all too long before the start. */
+  between(from, to) {
+    const first = lastUpTo(this.messages, (message) => message.from_t, from - this.longest - 1e-9) + 1;
+    const last = lastUpTo(this.messages, (message) => message.from_t, to);
+    return [Math.max(0, first), last];
+  }
+
+  /** The messages under way after so many steps. */
+  underWay(step) {
+    const now = this.steps[step].at;
+    const [first, last] = this.between(now, now);
+    const found = [];
+    for (let place = first; place <= last && found.length < 400; place += 1) {
+      const message = this.messages[place];
+      if (message.sent <= step && (message.ended === null || message.ended > step)) found.push(message);
+    }
+    return found;
+  }
+}

@@ -1,0 +1,254 @@
+// Goes through a run: play, pause, step, scrub; and shows every instant as a diagram, a map, states and a sentence.
+
+import { button, h, put } from "./dom.js";
+import { kindColour } from "./colours.js";
+import { Diagram } from "./diagram.js";
+import { Inside } from "./inside.js";
+import { SiteMap } from "./map.js";
+
+const SPEEDS = [0.25, 0.5, 1, 2, 5, 10, 25, 100];
+const STORY_WINDOW = 40;
+
+export class Player {
+  constructor() {
+    this.step = 0;
+    this.now = 0;
+    this.selected = null;
+    this.playing = false;
+    this.driving = null;
+    const select = (site) => this.select(site);
+    this.diagram = new Diagram({ select, go: (time) => this.go(time), message: (message) => this.driving?.message(message) });
+    this.map = new SiteMap((site) => {
+      this.select(site);
+      this.driving?.site(site);
+    });
+    this.inside = new Inside({ select });
+    this.sentence = h("p", { class: "sentence", id: "sentence", "aria-live": "polite" });
+    this.verdict = h("div", { class: "verdict", id: "verdict" });
+    this.story = h("ol", { class: "story", "aria-label": "The story so far" });
+    this.legend = h("div", { class: "legend" });
+    this.title = h("h2", {});
+    this.about = h("p", { class: "about" });
+    this.tools = h("div", { class: "tools" });
+    this.element = h("div", { class: "player" },
+      h("div", { class: "headline" }, this.title, this.tools), this.about,
+      this.diagram.element, this.controls(), this.sentence, this.verdict,
+      h("div", { class: "below" },
+        h("figure", { class: "mapbox" }, this.map.element, this.legend), this.inside.element, this.story));
+    document.addEventListener("keydown", (event) => this.key(event));
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.refresh());
+  }
+
+  controls() {
+    this.playButton = button("▶", "Play (space)", () => this.toggle(), { class: "primary", id: "play" });
+    this.scrub = h("input", { type: "range", min: 0, max: 0, value: 0, step: 1, id: "scrub", "aria-label": "Step" });
+    this.scrub.addEventListener("input", () => { this.pause(); this.to(Number(this.scrub.value)); });
+    this.counter = h("output", { class: "counter", id: "counter" });
+    this.speed = h("select", { "aria-label": "Speed", title: "Speed, in T for each second", id: "speed" },
+      SPEEDS.map((speed) => h("option", { value: String(speed), selected: speed === 1 }, `${speed} T/s`)));
+    return h("div", { class: "controls", role: "toolbar", "aria-label": "Go through the run" },
+      button("|◀", "To the start (Home)", () => this.jump(0), { id: "first" }),
+      button("◁", "One step back (←)", () => this.jump(this.step - 1), { id: "back" }), this.playButton,
+      button("▷", "One step on (→)", () => this.jump(this.step + 1), { id: "forward" }),
+      button("▶|", "To the end (End)", () => this.jump(this.film?.last ?? 0), { id: "end" }),
+      this.scrub, this.counter, this.speed,
+      button("−", "Smaller (−)", () => this.diagram.zoom(1 / 1.4), {}),
+      button("+", "Larger (+)", () => this.diagram.zoom(1.4), {}),
+      button("⤢", "All of it (0)", () => this.diagram.fitAll(), {}));
+  }
+
+  /** Shows a run, from its start or from another of its steps. */
+  load(film, { step = 0, tools = [], driving = null, keepView = false } = {}) {
+    this.pause();
+    this.film = film;
+    this.driving = driving;
+    this.inside.actions = driving ? driving.actions : null;
+    this.element.classList.toggle("driving", Boolean(driving));
+    this.element.classList.toggle("plain", film.states.every((states) => states.length === 0));
+    this.title.textContent = film.title;
+    this.about.textContent = film.about;
+    this.about.hidden = !film.about;
+    put(this.tools, tools);
+    if (this.selected !== null && this.selected >= film.names.length) this.selected = null;
+    this.scrub.max = String(film.last);
+    if (!driving) this.speed.value = String(SPEEDS.find((speed) => speed >= 0.5 && film.end / speed < 45) ?? SPEEDS.at(-1));
+    this.diagram.show(film, keepView);
+    this.map.show(film);
+    this.inside.show(film);
+    this.drawLegend();
+    this.to(step, true);
+    this.element.dataset.loaded = String(Number(this.element.dataset.loaded ?? 0) + 1);
+  }
+
+  drawLegend() {
+    const kinds = this.film.kinds.map((name, kind) => {
+      const swatch = h("i", { class: "swatch" });
+      swatch.style.background = kindColour(kind);
+      return h("span", {}, swatch, name);
+    });
+    put(this.legend, kinds, h("span", {}, h("i", { class: "swatch inside" }), "inside"), h("span", {}, h("i", { class: "swatch waiting" }), "waiting"),
+      !this.film.hasTree && this.film.states.some((states) => states.some(([, state]) => state.waits_for.length > 0)) && h("span", { class: "waits-for" }, "⇢ waits for"));
+  }
+
+  /** Shows one step. */
+  to(step, quick) {
+    this.step = Math.max(0, Math.min(this.film.last, step));
+    this.now = this.film.steps[this.step].at;
+    this.show(quick);
+  }
+
+  jump(step) {
+    if (!this.film) return;
+    this.pause();
+    this.to(step);
+  }
+
+  /** Shows a time. */
+  go(time) {
+    this.pause();
+    this.to(this.film.stepAt(time));
+  }
+
+  select(site) {
+    this.selected = this.selected === site && !this.driving ? null : site;
+    this.show();
+  }
+
+  /** The site whose state is pointed out: the selected one, or where the step happened. */
+  focus() {
+    return this.selected ?? (this.film.hasQuorums ? this.film.steps[this.step].site : null);
+  }
+
+  show(quick) {
+    const film = this.film, now = { step: this.step, now: this.now, selected: this.focus(), chosen: this.selected !== null };
+    this.diagram.follow(this.now);
+    this.diagram.at({ ...now, selected: this.selected });
+    this.map.at(now, quick);
+    this.inside.at({ step: this.step, selected: this.selected });
+    if (this.film.steps[this.step].site !== null) this.inside.reveal(this.selected ?? this.film.steps[this.step].site);
+    const said = film.steps[this.step].say;
+    const text = said || (this.step === 0 ? "Nothing has happened yet." : "");
+    if (this.sentence.textContent !== text) this.sentence.textContent = text;
+    this.scrub.value = String(this.step);
+    this.scrub.setAttribute("aria-valuetext", `step ${this.step} of ${film.last}`);
+    this.counter.textContent = `${this.step} / ${film.last}  ·  ${format(this.now)} T`;
+    const label = film.names.length + " sites, step " + this.step + ": " + text;
+    this.diagram.canvas.setAttribute("aria-label", "Space-time diagram. " + label);
+    this.tell();
+    this.judge();
+    if (!this.gliding) this.glide();
+  }
+
+  glide() {
+    this.gliding = true;
+    requestAnimationFrame(() => {
+      if (this.map.glide()) this.glide();
+      else this.gliding = false;
+    });
+  }
+
+  /** The sentences around this step. */
+  tell() {
+    const first = Math.max(1, this.step - STORY_WINDOW), last = Math.min(this.film.last, this.step + STORY_WINDOW / 2);
+    if (this.toldFilm !== this.film || first !== this.toldFirst || last !== this.toldLast) {
+      Object.assign(this, { toldFilm: this.film, toldFirst: first, toldLast: last });
+      const lines = [];
+      for (let step = first; step <= last; step += 1) {
+        const go = () => this.jump(step);
+        lines.push(h("li", { value: step, "data-step": String(step), onclick: go }, this.film.steps[step].say));
+      }
+      put(this.story, lines);
+    }
+    for (const line of this.story.children) {
+      const step = Number(line.dataset.step);
+      line.className = step === this.step ? "current" : step > this.step ? "coming" : "";
+      if (step === this.step) line.setAttribute("aria-current", "step");
+      else line.removeAttribute("aria-current");
+      if (step === this.step) this.story.scrollTop = line.offsetTop - this.story.offsetTop - this.story.clientHeight / 2;
+    }
+  }
+
+  /** What is wrong by now, and how it ends. */
+  judge() {
+    const film = this.film, shown = film.violations.filter((found) => found.at <= this.now + 1e-9 && this.step >= film.last || found.at < this.now);
+    const ended = this.step === film.last;
+    const good = ended && film.last > 0 && film.violations.length === 0 && film.report ? this.summary(film.report) : null;
+    const cut = ended && film.cut_off ? "The run goes on, but no more of it is kept than this." : null;
+    const ending = ended && film.ending ? film.ending : null;
+    put(this.verdict,
+      shown.slice(0, 3).map((found) => h("p", { class: "wrong" }, `✗ ${breach(found.property)} at ${format(found.at)} T: ${found.what}`)),
+      ending && h("p", { class: "wrong" }, `✗ ${ending}`), good && h("p", { class: "fine" }, good), cut && h("p", { class: "note" }, cut));
+  }
+
+  summary(report) {
+    const waiting = this.film.names.some((_, site) => this.film.stateAt(site, this.film.last).phase === "Waiting");
+    const entries = `${report.entries} ${report.entries === 1 ? "entry" : "entries"}, ${report.messages} messages`;
+    return waiting ? `${entries}; every property held so far.` : `✓ ${entries}; every property held.`;
+  }
+
+  toggle() {
+    if (this.playing) this.pause();
+    else this.play();
+  }
+
+  play() {
+    if (!this.film) return;
+    if (this.step === this.film.last) this.to(0, true);
+    this.playing = true;
+    this.playButton.textContent = "II";
+    this.playButton.setAttribute("aria-label", "Pause (space)");
+    let before = performance.now();
+    const frame = (at) => {
+      if (!this.playing) return;
+      const passed = Math.min(0.1, (at - before) / 1000);
+      before = at;
+      this.now = Math.min(this.film.end, this.now + Math.max(0, passed) * Number(this.speed.value));
+      this.step = Math.max(this.step, this.film.stepAt(this.now));
+      this.show();
+      if (this.step >= this.film.last) this.pause();
+      else requestAnimationFrame(frame);
+    };
+    requestAnimationFrame(frame);
+  }
+
+  pause() {
+    this.playing = false;
+    this.playButton.textContent = "▶";
+    this.playButton.setAttribute("aria-label", "Play (space)");
+  }
+
+  /** After a change of colours. */
+  refresh() {
+    if (!this.film) return;
+    this.drawLegend();
+    this.show();
+  }
+
+  key(event) {
+    const typing = event.target.closest?.("input:not([type=range]), select, textarea, [contenteditable]");
+    if (!this.film || typing || event.ctrlKey || event.metaKey || event.altKey || this.element.offsetParent === null) return;
+    const acts = {
+      " ": () => this.toggle(), ArrowRight: () => this.jump(this.step + 1), ArrowLeft: () => this.jump(this.step - 1),
+      Home: () => this.jump(0), End: () => this.jump(this.film.last), "+": () => this.diagram.zoom(1.4), "=": () => this.diagram.zoom(1.4),
+      "-": () => this.diagram.zoom(1 / 1.4), 0: () => this.diagram.fitAll(),
+      PageDown: () => this.jump(this.step + 10), PageUp: () => this.jump(this.step - 10),
+    };
+    const onButton = event.target.closest?.("button, [role=button], [role=tab]") && event.key === " ";
+    if (!acts[event.key] || onButton) return;
+    event.preventDefault();
+    acts[event.key]();
+  }
+}
+
+/** A time without digits that say nothing. */
+function format(time) {
+  return String(Math.round(time * 1000) / 1000);
+}
+
+function breach(property) {
+  return {
+    mutual_exclusion: "Mutual exclusion violated", no_deadlock: "Deadlock", no_starvation: "Starvation",
+    fence_monotone: "Fences do not rise", invariant: "The algorithm's own invariant violated",
+    timestamp_order: "Not in the order of timestamps", message_bound: "More messages than the paper says",
+  }[property] ?? property;
+}

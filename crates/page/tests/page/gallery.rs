@@ -1,0 +1,19 @@
+//! Each of the famous failures is what its checker finds today.
+
+use lockkeeper_lab::famous;
+use std::path::Path;
+
+/// `LOCKKEEPER_RECORD=1` writes them down anew, for when a checker or an algorithm has changed with a reason.
+#[test]
+fn every_famous_failure_equals_a_fresh_run_of_the_checker() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../lab/famous");
+    for failure in famous::ALL {
+        let found = failure.search().unwrap_or_else(|error| panic!("{}: {error}", failure.name));
+        if std::env::var_os("LOCKKEEPER_RECORD").is_some() {
+            let ending = if failure.scenario().is_some() { "scenario" } else { "story" };
+            std::fs::write(folder.join(format!("{}.{ending}", failure.name)), &found).unwrap();
+        } else {
+            assert_eq!(found, failure.run, "{}", failure.name);
+        }
+    }
+}

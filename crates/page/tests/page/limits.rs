@@ -1,0 +1,115 @@
+//! What the server refuses, and that work ends when nobody waits for it.
+
+use crate::browser::ask;
+use serde_json::{Value, json};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+fn get(port: u16, path: &str, headers: &str) -> (u16, String) {
+    ask(port, &format!("GET {path} HTTP/1.1\r\nConnection: close\r\n{headers}\r\n"))
+}
+
+fn post(port: u16, path: &str, headers: &str, body: &str) -> (u16, String) {
+    ask(port, &posting(path, headers, body))
+}
+
+fn posting(path: &str, headers: &str, body: &str) -> String {
+    let length = body.len();
+    format!(
+        "POST {path} HTTP/1.1\r\nConnection: close\r\nContent-Type: application/json\r\n\
+         Content-Length: {length}\r\n{headers}\r\n{body}"
+    )
+}
+
+fn host(port: u16) -> String {
+    format!("Host: 127.0.0.1:{port}\r\n")
+}
+
+fn running(port: u16) -> u64 {
+    let (_, body) = get(port, "/api/status", &host(port));
+    let status: Value = serde_json::from_str(&body).expect("JSON");
+    status["running"].as_u64().expect("a number")
+}
+
+fn wait_until(what: &str, condition: impl Fn() -> bool) {
+    let until = Instant::now() + Duration::from_secs(120);
+    while !condition() {
+        assert!(Instant::now() < until, "it did not happen that {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A search that goes on for as long as it may.
+fn endless() -> String {
+    json!({ "algorithm": "maekawa", "sites": 5, "requests": 3, "fifo": null }).to_string()
+}
+
+#[test]
+fn other_origins_get_nothing() {
+    let port = crate::serve();
+    let (host, wish) =
+        (host(port), json!({ "scenario": "algorithm: lamport\nsites: 2\n0 S1 requests\n" }).to_string());
+    assert_eq!(post(port, "/api/play", &host, &wish).0, 200);
+    let own = format!("{host}Origin: http://127.0.0.1:{port}\r\n");
+    assert_eq!(post(port, "/api/play", &own, &wish).0, 200);
+    assert_eq!(post(port, "/api/play", &format!("{host}Origin: http://other.example\r\n"), &wish).0, 403);
+    assert_eq!(post(port, "/api/play", "Host: other.example\r\n", &wish).0, 403);
+    assert_eq!(get(port, "/", "Host: other.example\r\n").0, 403);
+    assert_eq!(get(port, "/api/about", &format!("{host}Sec-Fetch-Site: cross-site\r\n")).0, 403);
+    // A form of another page can send no JSON without asking first, and nobody answers that.
+    let plain = wish.len();
+    let form = format!(
+        "POST /api/play HTTP/1.1\r\nConnection: close\r\n{host}Content-Type: text/plain\r\nContent-Length: {plain}\r\n\r\n{wish}"
+    );
+    assert_eq!(ask(port, &form).0, 400);
+}
+
+#[test]
+fn too_much_is_refused_with_a_sentence() {
+    let port = crate::serve();
+    let asks = |path: &str, wish: Value| post(port, path, &host(port), &wish.to_string());
+    let (status, told) =
+        asks("/api/play", json!({ "scenario": "algorithm: lamport\nsites: 5000\n0 S1 requests\n" }));
+    assert_eq!((status, told.contains("1 to 60 sites")), (400, true), "{told}");
+    let (status, told) = asks(
+        "/api/compare",
+        json!({ "algorithms": ["lamport"], "sites": [1000], "loads": ["low"], "seeds": 1, "cs": "1" }),
+    );
+    assert_eq!((status, told.contains("at most 127 sites")), (400, true), "{told}");
+    let (status, told) =
+        asks("/api/check", json!({ "algorithm": "nothing", "sites": 2, "requests": 1, "fifo": null }));
+    assert_eq!((status, told.contains("there is no algorithm 'nothing'")), (400, true), "{told}");
+    let (status, _) = asks("/api/play", json!({ "scenario": "# ".repeat(200_000) }));
+    assert_eq!(status, 400);
+    assert_eq!(get(port, "/../Cargo.toml", &host(port)).0, 404);
+}
+
+#[test]
+fn a_closed_tab_stops_its_run() {
+    let port = crate::serve();
+    let mut tab = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    tab.write_all(posting("/api/check", &host(port), &endless()).as_bytes()).unwrap();
+    // It has begun to tell how far it is.
+    let mut first = [0; 16];
+    tab.read_exact(&mut first).unwrap();
+    wait_until("the search runs", || running(port) == 1);
+    drop(tab);
+    wait_until("the search has stopped", || running(port) == 0);
+}
+
+#[test]
+fn only_so_much_is_worked_on_at_once() {
+    let port = crate::serve();
+    let begin = || {
+        let mut tab = TcpStream::connect(("127.0.0.1", port)).unwrap();
+        tab.write_all(posting("/api/check", &host(port), &endless()).as_bytes()).unwrap();
+        tab
+    };
+    let tabs: Vec<TcpStream> = (0..4).map(|_| begin()).collect();
+    wait_until("four searches run", || running(port) == 4);
+    let (status, told) = post(port, "/api/check", &host(port), &endless());
+    assert_eq!((status, told.contains("close its tab")), (429, true), "{told}");
+    drop(tabs);
+    wait_until("all have stopped", || running(port) == 0);
+}

@@ -1,0 +1,24 @@
+//! The page as a person uses it: a real server, a real browser.
+
+mod browser;
+mod gallery;
+mod limits;
+mod recordings;
+mod visits;
+
+use lockkeeper_page::Page;
+
+/// Serves the page from a thread of its own, for as long as the tests run; its port.
+fn serve() -> u16 {
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+        runtime.block_on(async {
+            let page = Page::listen(0).await.expect("a free port");
+            tell.send(page.url()).expect("the test waits for it");
+            page.serve().await
+        })
+    });
+    let url = told.recv().expect("it listens");
+    url.trim_end_matches('/').rsplit(':').next().and_then(|port| port.parse().ok()).expect("a port")
+}

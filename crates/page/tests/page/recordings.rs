@@ -1,0 +1,102 @@
+//! What the page is shown of runs.
+
+use lockkeeper_core::mutex::Family;
+use lockkeeper_core::{Phase, registry};
+use lockkeeper_lab::recording::{Limits, Recording, record};
+use lockkeeper_lab::{Progress, Scenario, Spec, famous};
+
+const LIMITS: Limits = Limits { processes: 64, steps: 20_000, messages: 60_000 };
+
+fn recorded(spec: &Spec) -> Recording {
+    record(spec, 1, LIMITS, &Progress::default())
+        .unwrap_or_else(|error| panic!("{}: {error}", spec.algorithm))
+}
+
+#[test]
+fn every_algorithm_tells_its_states_in_words() {
+    for entry in registry::ALL {
+        let slug = entry.about.slug;
+        let mut spec = Spec::new(slug, 7);
+        (spec.entries, spec.warmup) = (20, Some(0));
+        let run = recorded(&spec);
+        for (name, states) in run.names.iter().zip(&run.states) {
+            assert_eq!(states[0].0, 0, "{slug}: {name} has a state at the start");
+            for (_, state) in states {
+                assert!(!state.fields.is_empty(), "{slug}: {name} says nothing");
+                for field in &state.fields {
+                    let printed =
+                        ["{", "}", "Some(", "None", "::"].iter().any(|sign| field.value.contains(sign));
+                    assert!(!printed, "{slug}: {name} says {}: {}", field.name, field.value);
+                }
+            }
+        }
+        let waited = run.states.iter().flatten().any(|(_, state)| state.phase == Phase::Waiting);
+        assert!(waited, "{slug}: somebody waits");
+        check_messages(&run, slug);
+        let quorums = run.states.iter().take(7).all(|states| !states[0].1.quorum.is_empty());
+        assert_eq!(quorums, entry.about.family == Family::Quorum, "{slug}");
+    }
+}
+
+fn check_messages(run: &Recording, slug: &str) {
+    assert!(!run.messages.is_empty(), "{slug}");
+    for message in &run.messages {
+        assert!(message.sent < run.steps.len(), "{slug}");
+        if let Some(ended) = message.ended {
+            assert!(message.sent < ended, "{slug}: nothing arrives before it is sent");
+            assert!(message.lost || run.steps[ended].site == Some(message.to), "{slug}");
+            assert!(message.lost || run.steps[ended].say.contains(&message.text), "{slug}");
+        }
+    }
+}
+
+/// The tree that a person sees turns: when nothing is under way, all pointers lead to the token.
+#[test]
+fn pointers_lead_to_the_token() {
+    for slug in ["raymond", "naimi-trehel", "neilsen-mizuno", "gate"] {
+        let mut spec = Spec::new(slug, 7);
+        (spec.entries, spec.warmup, spec.load) = (20, Some(0), lockkeeper_lab::spec::LoadSpec::Low);
+        let run = recorded(&spec);
+        let at_end: Vec<_> = run.states.iter().map(|states| &states.last().expect("a state").1).collect();
+        for start in 0..7 {
+            let mut at = start;
+            for _ in 0..7 {
+                at = at_end[at].points_to.map_or(at, |next| next.index());
+            }
+            assert_eq!(at_end[at].tokens, 1, "{slug}: from S{} one comes to the token", start + 1);
+        }
+    }
+}
+
+#[test]
+fn famous_failures_end_in_what_they_are_famous_for() {
+    for failure in famous::ALL {
+        let run = match failure.scenario() {
+            Some(text) => recorded(&Scenario::parse(failure.name, text).unwrap().spec),
+            None => failure.told(),
+        };
+        assert!(run.steps.len() > 3 && run.names.len() >= 2, "{}", failure.name);
+        let violated = run.report.as_ref().is_some_and(|report| !report.held());
+        assert_eq!(violated, failure.scenario().is_some(), "{}", failure.name);
+        let two_inside = run
+            .states
+            .iter()
+            .filter(|states| states.last().is_some_and(|(_, state)| state.phase == Phase::Inside));
+        let expected = match failure.name {
+            "lamport-on-channels-that-reorder"
+            | "bakery-without-choosing"
+            | "two-tokens-after-a-hasty-regeneration" => 2,
+            _ => 0,
+        };
+        assert_eq!(two_inside.count(), expected, "{}", failure.name);
+    }
+}
+
+#[test]
+fn a_long_run_is_cut_off_and_says_so() {
+    let spec = Spec { entries: 1_000_000, ..Spec::new("lamport", 9) };
+    let run = record(&spec, 1, Limits { steps: 500, ..LIMITS }, &Progress::default()).unwrap();
+    assert!(run.cut_off && run.steps.len() == 500 && run.report.is_none());
+    let many = record(&Spec::new("lamport", 100), 1, LIMITS, &Progress::default()).unwrap_err();
+    assert!(many.to_string().contains("at most 64 processes"), "{many}");
+}
