@@ -45,7 +45,7 @@ fn read<T: Serialize + DeserializeOwned + Debug>(
                 }
             }
         }
-        assert!(frames.arrived.capacity() <= 4 * fed + (2 * LONGEST_TO_DAEMON));
+        assert!(frames.arrived.capacity() <= 4 * fed + (16 << 10));
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::access::Permission;
 use serde::Serialize;
 use std::collections::HashMap;
+use std::fmt;
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
@@ -58,6 +59,16 @@ pub enum Refused {
     Permission(Permission),
     /// It is about somebody else's session.
     Session,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Token => f.write_str("there was no valid token"),
+            Self::Permission(permission) => write!(f, "`{permission}` was not allowed"),
+            Self::Session => f.write_str("the session was another's"),
+        }
+    }
 }
 
 /// Refusals that are told together: by which way, to whom, and why.
@@ -134,12 +145,12 @@ impl Audit {
 
     /// Writes down what was counted for so long.
     pub fn tell_refusals(&self, after: Duration) {
-        self.refusals().retain(|(by, who, _), refusals| {
+        self.refusals().retain(|(by, who, kind), refusals| {
             let goes_on = refusals.since.elapsed() < after;
             if !goes_on && refusals.more > 0 {
                 let line = Entry::new("refuse", by, who);
-                let why = "the same again, since the line before";
-                self.write(&Entry { why, times: Some(refusals.more), ..line });
+                let why = format!("{kind}, as in an earlier line");
+                self.write(&Entry { why: &why, times: Some(refusals.more), ..line });
             }
             goes_on
         });
@@ -199,6 +210,8 @@ mod tests {
         let times = |line: &serde_json::Value| line["times"].as_u64().unwrap_or(1);
         assert_eq!(lines.iter().map(times).sum::<u64>(), 10_001, "none is left out");
         assert_eq!((&lines[0]["lock"], &lines[0]["why"]), (&"lock 0".into(), &"no".into()));
+        let counted = lines.iter().find(|line| !line["times"].is_null()).expect("most are counted");
+        assert_eq!(counted["why"], "`acquire` was not allowed, as in an earlier line");
     }
 
     #[test]

@@ -163,7 +163,8 @@ async fn whoever_waits_by_way_of_a_daemon_that_dies_leaves_the_queue() {
     let waiting = tokio::spawn(async move {
         // The connection ends with its daemon.
         let mut stream = TcpStream::connect(at).await.unwrap();
-        let head = "POST /v1/locks/a/acquire HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\n";
+        let head =
+            "POST /v1/locks/a/acquire HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
         let wish = wish.to_string();
         let asked = format!("{head}content-length: {}\r\n\r\n{wish}", wish.len());
         stream.write_all(asked.as_bytes()).await.unwrap();
@@ -359,9 +360,9 @@ async fn whoever_asks_too_often_is_told_so() {
     let daemons = Daemons::start_with(1, Plan { limits, ..Plan::default() }).await;
     let mut stream = TcpStream::connect(daemons.address(0)).await.unwrap();
     // More on one connection than even a slow machine lets through in the time that this takes.
-    let one = "GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n";
+    let one = "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n";
     stream.write_all(one.repeat(50).as_bytes()).await.unwrap();
-    stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await.unwrap();
     let mut answers = String::new();
     soon("the answers", stream.read_to_string(&mut answers)).await.unwrap();
     assert!(answers.contains("HTTP/1.1 200 OK") && answers.contains("HTTP/1.1 429"), "{answers}");
@@ -373,9 +374,13 @@ async fn whoever_says_nothing_or_speaks_slowly_is_cut_off() {
     let limits = Limits { patience_ms: 300, connections: 4, ..Limits::default() };
     let daemons = Daemons::start_with(1, Plan { limits, ..Plan::default() }).await;
     let at = daemons.address(0);
-    for beginning in
-        ["", "P", "PRI * HTTP/2.0\r\n\r\n", "GET /healthz HTTP/1.1\r\nhost: x\r\nx-slow", "\x16\x03\x01"]
-    {
+    for beginning in [
+        "",
+        "P",
+        "PRI * HTTP/2.0\r\n\r\n",
+        "GET /healthz HTTP/1.1\r\nhost: localhost\r\nx-slow",
+        "\x16\x03\x01",
+    ] {
         let mut stream = TcpStream::connect(at).await.unwrap();
         stream.write_all(beginning.as_bytes()).await.unwrap();
         let mut rest = Vec::new();
@@ -383,7 +388,7 @@ async fn whoever_says_nothing_or_speaks_slowly_is_cut_off() {
     }
     // A body that does not come.
     let mut stream = TcpStream::connect(at).await.unwrap();
-    let head = "POST /v1/sessions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{";
+    let head = "POST /v1/sessions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{";
     stream.write_all(head.as_bytes()).await.unwrap();
     let mut rest = String::new();
     soon("an answer", stream.read_to_string(&mut rest)).await.unwrap();
@@ -392,13 +397,13 @@ async fn whoever_says_nothing_or_speaks_slowly_is_cut_off() {
     let mut open = Vec::new();
     for _ in 0..4 {
         let mut stream = TcpStream::connect(at).await.unwrap();
-        stream.write_all(b"GET /v1/watch HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+        stream.write_all(b"GET /v1/watch HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
         let mut first = [0; 12];
         soon("an answer", stream.read_exact(&mut first)).await.unwrap();
         open.push(stream);
     }
     let mut fifth = TcpStream::connect(at).await.unwrap();
-    fifth.write_all(b"GET /healthz HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n").await.unwrap();
+    fifth.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await.unwrap();
     let mut answer = String::new();
     let early = tokio::time::timeout(Duration::from_millis(300), fifth.read_to_string(&mut answer)).await;
     assert!(early.is_err(), "there was room for a fifth: {answer}");
@@ -409,7 +414,7 @@ async fn whoever_says_nothing_or_speaks_slowly_is_cut_off() {
     assert!(metrics.contains("refused_total{reason=\"slow\"}"), "{metrics}");
     // Headers that never end.
     let mut stream = TcpStream::connect(at).await.unwrap();
-    let _ = stream.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n").await;
+    let _ = stream.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\n").await;
     for number in 0..2000 {
         if stream.write_all(format!("x-{number}: {}\r\n", "y".repeat(100)).as_bytes()).await.is_err() {
             break;
@@ -457,7 +462,7 @@ async fn a_token_opens_its_prefix_and_no_other() {
 async fn changes_in_the_whole_cluster_are_told_as_they_happen() {
     let daemons = Daemons::start(3).await;
     let mut stream = TcpStream::connect(daemons.address(0)).await.unwrap();
-    stream.write_all(b"GET /v1/watch?prefix=jobs/ HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    stream.write_all(b"GET /v1/watch?prefix=jobs/ HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
     let mut told = String::new();
     let mut shows = async |what: &str, is: &dyn Fn(&Value) -> bool| loop {
         let mut states = told.lines().filter_map(|line| line.strip_prefix("data: "));

@@ -1,8 +1,10 @@
 //! Frames: a length of four bytes, and a value.
 
-use bytes::BytesMut;
+use bytes::{Buf, BytesMut};
 use serde::{Serialize, de::DeserializeOwned};
-use tokio_util::codec::{Decoder, LengthDelimitedCodec};
+
+/// What is announced and has not come takes at most so much memory at a time: an announcement costs whoever makes it nothing.
+const AHEAD: usize = 4096;
 
 /// What arrived is no frame of this protocol.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -28,7 +30,6 @@ pub fn encode(value: &impl Serialize, buffer: &mut Vec<u8>) {
 /// Takes frames out of what arrives.
 #[derive(Debug)]
 pub struct Frames {
-    codec: LengthDelimitedCodec,
     limit: usize,
     /// What has arrived: whoever reads appends to it.
     pub arrived: BytesMut,
@@ -37,20 +38,28 @@ pub struct Frames {
 impl Frames {
     /// None longer than this many bytes.
     pub fn new(limit: usize) -> Self {
-        let codec = LengthDelimitedCodec::builder().max_frame_length(limit).new_codec();
-        Self { codec, limit, arrived: BytesMut::new() }
+        Self { limit, arrived: BytesMut::new() }
     }
 
     /// From now on, longer or shorter ones.
     pub fn set_limit(&mut self, limit: usize) {
-        self.codec.set_max_frame_length(limit);
         self.limit = limit;
     }
 
     /// The value of the next frame, if all of it has arrived.
     pub fn take<T: DeserializeOwned>(&mut self) -> Result<Option<T>, Malformed> {
-        let frame = self.codec.decode(&mut self.arrived).map_err(|_| Malformed::TooLong(self.limit))?;
-        let Some(frame) = frame else { return Ok(None) };
+        let Some(&head) = self.arrived.first_chunk() else { return Ok(None) };
+        let length = u32::from_be_bytes(head) as usize;
+        if length > self.limit {
+            return Err(Malformed::TooLong(self.limit));
+        }
+        let missing = (head.len() + length).saturating_sub(self.arrived.len());
+        if missing > 0 {
+            self.arrived.reserve(missing.min(AHEAD));
+            return Ok(None);
+        }
+        self.arrived.advance(head.len());
+        let frame = self.arrived.split_to(length);
         match postcard::take_from_bytes(&frame) {
             Ok((value, [])) => Ok(Some(value)),
             Ok(_) => Err(Malformed::Unreadable(String::from("there is more in it than its value"))),
@@ -88,6 +97,14 @@ mod tests {
         frames.arrived.extend_from_slice(&(1_u32 << 30).to_be_bytes());
         assert_eq!(frames.take::<u32>(), Err(Malformed::TooLong(1000)));
         assert!(frames.arrived.capacity() < 10_000);
+    }
+
+    #[test]
+    fn what_is_announced_takes_no_memory_before_it_comes() {
+        let mut frames = Frames::new(1 << 20);
+        frames.arrived.extend_from_slice(&(1_u32 << 20).to_be_bytes());
+        assert_eq!(frames.take::<u32>(), Ok(None));
+        assert!(frames.arrived.capacity() < 2 * AHEAD, "{}", frames.arrived.capacity());
     }
 
     #[test]

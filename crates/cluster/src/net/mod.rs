@@ -315,6 +315,10 @@ impl Net {
         question: Vec<u8>,
         within: Duration,
     ) -> Result<Vec<u8>, Unreachable> {
+        // Others may say so: a member that comes back hears that it leads, from those who have not noticed that it was gone.
+        if to == self.shared.me {
+            return Err(Unreachable(format!("{to} is this member itself")));
+        }
         let known = self.shared.peer(to);
         let peer = known.unwrap_or_else(|| {
             let mut peers = self.shared.peers.write().unwrap_or_else(PoisonError::into_inner);

@@ -80,6 +80,14 @@ async fn a_member_without_an_address_is_asked_at_the_one_given() {
 }
 
 #[tokio::test]
+async fn nobody_asks_itself() {
+    let a = start(settings(A)).await;
+    let refused = a.net.ask(A, &a.address(), b"why".to_vec(), PATIENCE).await.unwrap_err();
+    assert!(refused.to_string().contains("this member itself"), "{refused}");
+    assert!(a.net.shared.peer(A).is_none(), "and nobody goes on calling it");
+}
+
+#[tokio::test]
 async fn whoever_listens_at_an_address_can_be_asked() {
     let (a, b) = (start(settings(A)).await, start(settings(B)).await);
     let answer = a.net.ask_address(&b.address(), b"hello".to_vec(), PATIENCE).await;
