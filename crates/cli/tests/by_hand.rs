@@ -48,7 +48,12 @@ fn the_page_is_served_at_the_address_that_is_printed() {
     let mut lab = command.args(["lab", "--no-open", "--port", "0"]).stdout(Stdio::piped()).spawn().unwrap();
     let mut url = String::new();
     BufReader::new(lab.stdout.take().unwrap()).read_line(&mut url).unwrap();
-    let host = url.trim().strip_prefix("http://").and_then(|rest| rest.strip_suffix('/')).expect("an address").to_string();
+    let host = url
+        .trim()
+        .strip_prefix("http://")
+        .and_then(|rest| rest.strip_suffix('/'))
+        .expect("an address")
+        .to_string();
     let mut page = TcpStream::connect(&host).unwrap();
     write!(page, "GET / HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();

@@ -99,12 +99,12 @@ export class DriveTab {
     this.shown = false;
   }
 
-  async act(...lines) {
-    this.undone = [];
-    this.acts.push(...lines);
-    if (!await this.play()) {
-      this.acts.splice(this.acts.length - lines.length);
-    }
+  /** Does something next. Whoever has stepped back goes on from there, and what came after is left out. */
+  async act(line) {
+    const before = [this.acts, this.undone];
+    const happened = this.player.step < this.film.last ? Math.floor(this.player.now) : this.acts.length;
+    [this.acts, this.undone] = [[...this.acts.slice(0, happened), line], []];
+    if (!await this.play()) [this.acts, this.undone] = before;
   }
 
   undo() {
@@ -141,7 +141,8 @@ export class DriveTab {
     if (!this.shown) return;
     const film = this.film, hash = () => `#drive=${packed(this.text())}`;
     history.replaceState(null, "", this.acts.length > 0 ? hash() : "#drive");
-    const driving = { actions: (site, state) => this.actions(site, state), site: (site) => this.main(site), message: (message) => this.deliver(message) };
+    const driving = { actions: (site, state) => this.actions(site, state), site: (site) => this.main(site),
+      message: (message) => this.deliver(message), stepped: () => this.listFlights() };
     film.about = film.about || "Click a site to ask or to leave, a message to let it arrive.";
     this.player.load(film, { step: film.last, driving, keepView, tools: sharing(film, hash(), (told) => { this.note.textContent = told; }) });
     this.undoButton.disabled = this.acts.length === 0;
@@ -153,7 +154,6 @@ export class DriveTab {
   /** What can be done with a site. */
   actions(site, state) {
     const name = this.film.names[site], asks = site < this.film.sites;
-    if (this.player.step !== this.film.last) return [];
     const act = (label, line, more) => h("button", { type: "button", "data-act": line, ...more,
       onclick: (event) => { event.stopPropagation(); this.act(line); } }, label);
     if (!state.up) return [act("recover", `recover ${name}`)];
@@ -169,7 +169,7 @@ export class DriveTab {
 
   /** What a click on a site does. */
   main(site) {
-    const state = this.film.stateAt(site, this.film.last), name = this.film.names[site];
+    const state = this.film.stateAt(site, this.player.step), name = this.film.names[site];
     if (!state.up) this.act(`recover ${name}`);
     else if (state.phase === "Inside") this.act(`${name} exits`);
     else if (state.phase === "Idle" && site < this.film.sites) this.act(`${name} requests`);
@@ -180,30 +180,36 @@ export class DriveTab {
   }
 
   /** Whether an earlier message of the same channel has to come first. */
-  waits(place) {
+  waits(held, place) {
     if (headingOf(this.heads, "fifo")[0] === "no") return false;
-    const { from, to } = this.film.held[place];
-    return this.film.held.slice(0, place).some((other) => other.from === from && other.to === to);
+    const { from, to } = held[place];
+    return held.slice(0, place).some((other) => other.from === from && other.to === to);
+  }
+
+  /** What is under way at the step that is shown. */
+  held() {
+    return this.player.step < this.film.last ? this.film.underWay(this.player.step) : this.film.held;
   }
 
   deliver(message) {
-    const place = this.film.held.findIndex(({ from, to, text }) => from === message.from && to === message.to && text === message.text);
+    const held = this.held();
+    const place = held.findIndex(({ from, to, text }) => from === message.from && to === message.to && text === message.text);
     if (place < 0) return;
-    if (this.waits(place)) this.error.textContent = "An earlier message of this channel comes first: channels keep their order here.";
+    if (this.waits(held, place)) this.error.textContent = "An earlier message of this channel comes first: channels keep their order here.";
     else this.act(`deliver ${this.which(message)}`);
   }
 
   listFlights() {
-    const { film } = this;
-    put(this.flights, film.held.map((message, place) => {
-      const waits = this.waits(place), which = this.which(message);
+    const { film } = this, held = this.held();
+    put(this.flights, held.map((message, place) => {
+      const waits = this.waits(held, place), which = this.which(message);
       const why = waits ? "an earlier message of this channel comes first" : `Let ${message.text} arrive`;
       return h("li", {},
         h("button", { type: "button", class: "deliver", disabled: waits, title: why, "data-act": `deliver ${which}`,
           "aria-label": `Deliver ${message.text} from ${film.names[message.from]} to ${film.names[message.to]}`, onclick: () => this.act(`deliver ${which}`) },
           h("b", {}, message.text), ` ${film.names[message.from]} → ${film.names[message.to]}`),
         button("✕", `Lose ${message.text} from ${film.names[message.from]} to ${film.names[message.to]}`, () => this.act(`lose ${which}`), { "data-act": `lose ${which}`, class: "quiet" }));
-    }), film.held.length === 0 && h("li", { class: "none" }, "nothing"));
+    }), held.length === 0 && h("li", { class: "none" }, "nothing"));
   }
 
   /** What can be done to a pair of sites: cut, heal, suspect. */

@@ -24,11 +24,13 @@ export class Film {
     Object.assign(this, recording);
     this.last = this.steps.length - 1;
     this.violations = recording.report?.violations ?? [];
+    this.told = this.steps.at(-1).kinds.includes("ending");
+    this.ending = this.told ? this.steps.at(-1).say : null;
     this.messages.sort((one, other) => one.sent - other.sent);
     this.kinds = [];
     this.longest = 0;
     for (const message of this.messages) {
-      message.name = nameOf(message.text);
+      message.name = this.told ? "message" : nameOf(message.text);
       if (!this.kinds.includes(message.name)) this.kinds.push(message.name);
       message.kind = this.kinds.indexOf(message.name);
       message.from_t = this.steps[message.sent].at;
@@ -39,7 +41,8 @@ export class Film {
     this.hasQuorums = this.states.some((states) => states.some(([, state]) => state.quorum.length > 0));
     // One step at each whole time: driven by hand, found by a checker, or told.
     this.byHand = /^\s*delivery:\s*by hand/m.test(scenario ?? "");
-    this.told = this.steps.at(-1).kinds.includes("ending");
+    const says = ([, state]) => state.fields.length > 0 || state.phase !== "Idle" || !state.up;
+    this.plain = this.told && !this.states.some((states) => states.some(says));
     this.bars = this.states.map((states) => this.barsOf(states));
   }
 

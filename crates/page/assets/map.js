@@ -9,7 +9,7 @@ const MOST_WAITS = 40;
 
 /** Places on a circle, S1 at the top. */
 function circle(count) {
-  const radius = count > 1 ? SIZE * 0.4 : 0;
+  const radius = count > 1 ? SIZE * 0.37 : 0;
   return Array.from({ length: count }, (_, site) => {
     const angle = (2 * Math.PI * site) / count - Math.PI / 2;
     return [SIZE / 2 + radius * Math.cos(angle), SIZE / 2 + radius * Math.sin(angle)];

@@ -6,6 +6,8 @@ export const GUTTER = 52;
 /** Where time 0 is when nothing is scrolled away. */
 export const ORIGIN = GUTTER + 14;
 const TOP = 24;
+/** No more arrows than this are drawn at once: where there are more, many share a pixel, and some stand for all. */
+const MOST_ARROWS = 5000;
 const FONT = "12px system-ui, sans-serif";
 
 /** Where a site's line runs. */
@@ -180,8 +182,9 @@ function paintMessages(pen, view, film, step, now, hovered) {
   const dense = (last - first) / (view.width - GUTTER);
   const alpha = Math.max(0.05, Math.min(0.95, 1.1 / Math.max(dense, 0.01)));
   const names = heads && view.scale * Math.max(0.2, Math.min(film.longest, 3)) > 90 && last - first < 160;
+  const stride = Math.ceil((last - first + 1) / MOST_ARROWS);
   const groups = film.kinds.map(() => ({ past: [], hanging: [], future: [], lost: [] }));
-  for (let place = first; place <= last; place += 1) {
+  for (let place = first - (first % stride); place <= last; place += stride) {
     const message = film.messages[place];
     if (message.to_t !== null && message.to_t < view.from) continue;
     const group = groups[message.kind];
@@ -291,6 +294,19 @@ function paintCursor(pen, view, now, ink) {
   pen.lineWidth = 1;
 }
 
+/** A dot for each step of a short run. */
+function paintSteps(pen, view, film, step, ink) {
+  if (film.last > 80) return;
+  pen.fillStyle = ink.text;
+  for (let at = 1; at <= step; at += 1) {
+    const { site, at: time } = film.steps[at];
+    if (site === null || time < view.from) continue;
+    pen.beginPath();
+    pen.arc(timeX(view, time), laneY(view, site), 2.6, 0, 7);
+    pen.fill();
+  }
+}
+
 /** Where the current step happened. */
 function paintHere(pen, view, film, step, ink) {
   const { site, at } = film.steps[step];
@@ -308,7 +324,7 @@ function paintNames(pen, view, film, step, selected, ink) {
   pen.fillRect(0, 0, GUTTER, view.height);
   pen.textAlign = "right";
   pen.fillStyle = ink.faint;
-  pen.fillText("T", GUTTER - 14, 12);
+  pen.fillText(film.told ? "step" : "T", GUTTER - 12, 12);
   film.names.forEach((name, site) => {
     const state = film.stateAt(site, step);
     pen.font = site === selected ? "700 13px system-ui, sans-serif" : "600 13px system-ui, sans-serif";
@@ -332,6 +348,7 @@ export function paint(pen, view, film, { step, now, selected, hovered }) {
   if (!crowded) paintLanes(pen, view, film, now, selected, ink);
   paintMessages(pen, view, film, step, now, hovered);
   if (crowded) paintLanes(pen, view, film, now, selected, ink);
+  paintSteps(pen, view, film, step, ink);
   paintViolations(pen, view, film, now, ink);
   paintCursor(pen, view, now, ink);
   paintHere(pen, view, film, step, ink);

@@ -64,7 +64,7 @@ export class Player {
     this.driving = driving;
     this.inside.actions = driving ? driving.actions : null;
     this.element.classList.toggle("driving", Boolean(driving));
-    this.element.classList.toggle("plain", film.states.every((states) => states.length === 0));
+    this.element.classList.toggle("plain", film.plain);
     this.title.textContent = film.title;
     this.about.textContent = film.about;
     this.about.hidden = !film.about;
@@ -86,7 +86,8 @@ export class Player {
       swatch.style.background = kindColour(kind);
       return h("span", {}, swatch, name);
     });
-    put(this.legend, kinds, h("span", {}, h("i", { class: "swatch inside" }), "inside"), h("span", {}, h("i", { class: "swatch waiting" }), "waiting"),
+    const phases = ["inside", "waiting"].map((phase) => h("span", {}, h("i", { class: `swatch ${phase}` }), phase));
+    put(this.legend, kinds, this.film.plain ? [] : phases,
       !this.film.hasTree && this.film.states.some((states) => states.some(([, state]) => state.waits_for.length > 0)) && h("span", { class: "waits-for" }, "⇢ waits for"));
   }
 
@@ -126,17 +127,24 @@ export class Player {
     this.map.at(now, quick);
     this.inside.at({ step: this.step, selected: this.selected });
     if (this.film.steps[this.step].site !== null) this.inside.reveal(this.selected ?? this.film.steps[this.step].site);
-    const said = film.steps[this.step].say;
+    // How a told run ends is told by its verdict.
+    const said = film.told && this.step === film.last ? "" : film.steps[this.step].say;
     const text = said || (this.step === 0 ? "Nothing has happened yet." : "");
     if (this.sentence.textContent !== text) this.sentence.textContent = text;
     this.scrub.value = String(this.step);
     this.scrub.setAttribute("aria-valuetext", `step ${this.step} of ${film.last}`);
-    this.counter.textContent = `${this.step} / ${film.last}  ·  ${format(this.now)} T`;
+    this.counter.textContent = `${this.step} / ${film.last}` + (film.told ? "" : `  ·  ${format(this.now)} T`);
     const label = film.names.length + " sites, step " + this.step + ": " + text;
     this.diagram.canvas.setAttribute("aria-label", "Space-time diagram. " + label);
-    this.tell();
+    // While it plays, nobody reads the story faster than that.
+    if (!this.playing || performance.now() - (this.toldAt ?? 0) > 120) {
+      this.toldAt = performance.now();
+      this.tell();
+    }
     this.judge();
     if (!this.gliding) this.glide();
+    if (this.shownStep !== this.step || this.shownFilm !== film) this.driving?.stepped();
+    [this.shownStep, this.shownFilm] = [this.step, film];
   }
 
   glide() {
@@ -177,7 +185,7 @@ export class Player {
     const ending = ended && film.ending ? film.ending : null;
     put(this.verdict,
       shown.slice(0, 3).map((found) => h("p", { class: "wrong" }, `✗ ${breach(found.property)} at ${format(found.at)} T: ${found.what}`)),
-      ending && h("p", { class: "wrong" }, `✗ ${ending}`), good && h("p", { class: "fine" }, good), cut && h("p", { class: "note" }, cut));
+      ending && h("p", { class: "wrong" }, `✗ ${ending}`), good && h("p", { class: good.startsWith("✓") ? "fine" : "note" }, good), cut && h("p", { class: "note" }, cut));
   }
 
   summary(report) {
@@ -212,6 +220,7 @@ export class Player {
   }
 
   pause() {
+    if (this.playing) this.tell();
     this.playing = false;
     this.playButton.textContent = "▶";
     this.playButton.setAttribute("aria-label", "Play (space)");

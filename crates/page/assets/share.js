@@ -37,7 +37,7 @@ async function lecture(film) {
   const page = await text("/lecture.html");
   const { title, about, scenario, recording } = film;
   // Inside a script element nothing may look like its end.
-  const run = JSON.stringify({ title, about, scenario, recording, ending: film.ending }).replaceAll("<", "\\u003c");
+  const run = JSON.stringify({ title, about, scenario, recording }).replaceAll("<", "\\u003c");
   const safe = title.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
   return page.replace("TITLE_OF_THE_RUN", () => safe).replace("THE_RUN_ITSELF", () => run);
 }

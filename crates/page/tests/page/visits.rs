@@ -116,7 +116,9 @@ impl Visit {
                 "{slug}: {}",
                 self.verdict()
             );
-            self.browser.picture(&format!("run-{slug}"));
+            if ["maekawa", "suzuki-kasami", "raymond", "readers-writers"].contains(&slug) {
+                self.browser.picture(&format!("run-{slug}"));
+            }
         }
     }
 
@@ -144,6 +146,12 @@ impl Visit {
             "it has played to its end",
             &format!("document.querySelector('#counter').textContent === {}", json!(last)),
         );
+        // The link holds all that the run depends on.
+        self.browser.click("#link");
+        self.browser.wait("the link is in the address", "location.hash.startsWith('#run=')");
+        self.go(&self.browser.text("return location.hash"));
+        self.browser.press(END);
+        assert_eq!(self.counter(), last);
         // A site that is pointed at is marked everywhere.
         self.browser.click(".card[data-site=S2]");
         self.browser
@@ -256,6 +264,12 @@ impl Visit {
         self.act("recover S2");
         self.and_wait(|| self.browser.click("#cut"));
         assert!(self.sentence().contains("is cut"), "{}", self.sentence());
+        // Whoever steps back goes on from there.
+        for _ in 0..4 {
+            self.browser.press(LEFT);
+        }
+        self.act("deliver S1>S2 REQUEST");
+        assert!(self.counter().starts_with("2 / 2"), "{}", self.counter());
         // A click on a site in the picture asks or leaves.
         self.and_wait(|| self.browser.click(".node:nth-child(3)"));
         assert!(self.sentence().contains("S3 wants to enter"), "{}", self.sentence());
@@ -289,9 +303,7 @@ impl Visit {
             assert!(
                 self.browser.text("return document.querySelector('.why').textContent").contains(failure.why)
             );
-            let told = if failure.scenario().is_some() { self.verdict() } else { self.sentence() };
-            assert!(told.len() > 10, "{}: {told}", failure.name);
-            assert!(failure.scenario().is_none() || told.contains('✗'), "{}: {told}", failure.name);
+            assert!(self.verdict().contains('✗'), "{}: {}", failure.name, self.verdict());
             self.browser.picture(&format!("break-{}", failure.name));
         }
         // One goes on by hand where the checker stopped.
