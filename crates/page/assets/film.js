@@ -23,7 +23,6 @@ export class Film {
     Object.assign(this, { title, about, scenario, recording });
     Object.assign(this, recording);
     this.last = this.steps.length - 1;
-    this.violations = recording.report?.violations ?? [];
     this.told = this.steps.at(-1).kinds.includes("ending");
     this.ending = this.told ? this.steps.at(-1).say : null;
     this.messages.sort((one, other) => one.sent - other.sent);

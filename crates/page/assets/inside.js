@@ -4,9 +4,10 @@ import { h, put } from "./dom.js";
 
 const PHASES = { Idle: "idle", Waiting: "waiting", Inside: "inside" };
 
-function badge(state) {
+function badge(state, election) {
   if (!state.up) return h("span", { class: "badge crashed" }, "crashed");
   if (state.paused) return h("span", { class: "badge paused" }, "paused");
+  if (election) return state.phase === "Inside" ? h("span", { class: "badge inside" }, "leads") : null;
   const how = state.mode === "Shared" && state.phase !== "Idle" ? ", shared" : "";
   return h("span", { class: `badge ${PHASES[state.phase]}` }, PHASES[state.phase] + how);
 }
@@ -44,9 +45,9 @@ export class Inside {
   fill(parts, site, state, before) {
     Object.assign(parts, { state, before });
     const token = state.tokens > 0 ? h("span", { class: "token", title: "has the token" }, "◆ token") : null;
-    put(parts.head, h("strong", {}, this.film.names[site]), badge(state), token);
+    put(parts.head, h("strong", {}, this.film.names[site]), badge(state, this.film.election), token);
     const old = new Map(before.fields.map((field) => [field.name, field.value]));
-    const rows = state.fields.filter((field) => field.name !== "state").flatMap(({ name, value }) => {
+    const rows = state.fields.filter((field) => field.name !== "state" || this.film.election).flatMap(({ name, value }) => {
       const changed = before !== state && old.get(name) !== value;
       return [h("dt", {}, name), h("dd", { class: changed ? "changed" : null }, value === "" ? "–" : value)];
     });

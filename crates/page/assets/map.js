@@ -16,23 +16,41 @@ function circle(count) {
   });
 }
 
+/**
+ * The same pointers without circles. While a token is under way, its sender and its receiver may point at each other:
+ * then one of them counts as the root, and stays it if it was.
+ */
+function withoutCircles(parents, rootBefore) {
+  const up = [...parents];
+  parents.forEach((_, start) => {
+    const way = [];
+    for (let at = start; at !== null && at !== undefined; at = up[at]) {
+      const place = way.indexOf(at);
+      if (place >= 0) {
+        const circle = way.slice(place);
+        up[circle.includes(rootBefore) ? rootBefore : Math.min(...circle)] = null;
+        break;
+      }
+      way.push(at);
+    }
+  });
+  return up;
+}
+
 /** Places in a tree: whoever points nowhere at the top, everybody else below whom it points to. */
-function tree(parents) {
-  const depth = (site) => {
-    let steps = 0;
-    for (let at = site; parents[at] !== null && parents[at] !== undefined && steps < parents.length; at = parents[at]) steps += 1;
-    return steps;
-  };
-  const depths = parents.map((_, site) => depth(site));
-  const deepest = Math.max(1, ...depths);
-  const order = (site) => (parents[site] === null ? [site] : [...order0(parents[site]), site]);
-  const order0 = (site, seen = 0) => (seen > parents.length || parents[site] === null ? [site] : [...order0(parents[site], seen + 1), site]);
+function tree(up) {
+  const ways = up.map((_, site) => {
+    const way = [site];
+    while (up[way[0]] !== null && up[way[0]] !== undefined) way.unshift(up[way[0]]);
+    return way;
+  });
+  const deepest = Math.max(2, ...ways.map((way) => way.length)) - 1;
   const places = [];
   for (let level = 0; level <= deepest; level += 1) {
-    const here = parents.map((_, site) => site).filter((site) => depths[site] === level);
-    here.sort((a, b) => String(order(a)).localeCompare(String(order(b)), undefined, { numeric: true }));
-    here.forEach((site, index) => {
-      places[site] = [SIZE * ((index + 1) / (here.length + 1)), 26 + (SIZE - 52) * (level / deepest)];
+    const here = ways.filter((way) => way.length === level + 1);
+    here.sort((one, other) => one.join(".").localeCompare(other.join("."), undefined, { numeric: true }));
+    here.forEach((way, index) => {
+      places[way.at(-1)] = [SIZE * ((index + 1) / (here.length + 1)), 26 + (SIZE - 52) * (level / deepest)];
     });
   }
   return places;
@@ -72,7 +90,9 @@ export class SiteMap {
     const states = film.names.map((_, site) => film.stateAt(site, step));
     this.states = states;
     const parents = states.map((state) => state.points_to);
-    this.goal = film.hasTree ? tree(parents) : circle(film.names.length);
+    const up = film.hasTree ? withoutCircles(parents, this.root) : [];
+    this.root = up.indexOf(null);
+    this.goal = film.hasTree ? tree(up) : circle(film.names.length);
     if (!this.places || quick) this.places = this.goal.map(([x, y]) => [x, y]);
     const quorum = selected === null ? [] : states[selected].quorum;
     this.circles.forEach((node, site) => {

@@ -260,7 +260,7 @@ function paintName(pen, message, { x1, y1, x2, y2 }) {
 
 /** Where the algorithm breaks its promise. */
 function paintViolations(pen, view, film, now, ink) {
-  for (const found of film.violations) {
+  for (const found of film.wrong) {
     if (found.at > now + 1e-9) continue;
     const x = timeX(view, found.at);
     if (x < GUTTER || x > view.width) continue;

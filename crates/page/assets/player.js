@@ -86,7 +86,8 @@ export class Player {
       swatch.style.background = kindColour(kind);
       return h("span", {}, swatch, name);
     });
-    const phases = ["inside", "waiting"].map((phase) => h("span", {}, h("i", { class: `swatch ${phase}` }), phase));
+    const leads = this.film.election ? h("span", {}, h("i", { class: "swatch inside" }), "leads") : null;
+    const phases = leads ?? ["inside", "waiting"].map((phase) => h("span", {}, h("i", { class: `swatch ${phase}` }), phase));
     put(this.legend, kinds, this.film.plain ? [] : phases,
       !this.film.hasTree && this.film.states.some((states) => states.some(([, state]) => state.waits_for.length > 0)) && h("span", { class: "waits-for" }, "⇢ waits for"));
   }
@@ -178,20 +179,19 @@ export class Player {
 
   /** What is wrong by now, and how it ends. */
   judge() {
-    const film = this.film, shown = film.violations.filter((found) => found.at <= this.now + 1e-9 && this.step >= film.last || found.at < this.now);
+    const film = this.film, shown = film.wrong.filter((found) => found.at <= this.now + 1e-9 && this.step >= film.last || found.at < this.now);
     const ended = this.step === film.last;
-    const good = ended && film.last > 0 && film.violations.length === 0 && film.report ? this.summary(film.report) : null;
+    const good = ended && film.last > 0 && film.wrong.length === 0 && film.summary ? this.summary() : null;
     const cut = ended && film.cut_off ? "The run goes on, but no more of it is kept than this." : null;
     const ending = ended && film.ending ? film.ending : null;
     put(this.verdict,
-      shown.slice(0, 3).map((found) => h("p", { class: "wrong" }, `✗ ${breach(found.property)} at ${format(found.at)} T: ${found.what}`)),
+      shown.slice(0, 3).map((found) => h("p", { class: "wrong" }, `✗ ${capital(found.breach)} at ${format(found.at)} T: ${found.what}`)),
       ending && h("p", { class: "wrong" }, `✗ ${ending}`), good && h("p", { class: good.startsWith("✓") ? "fine" : "note" }, good), cut && h("p", { class: "note" }, cut));
   }
 
-  summary(report) {
+  summary() {
     const waiting = this.film.names.some((_, site) => this.film.stateAt(site, this.film.last).phase === "Waiting");
-    const entries = `${report.entries} ${report.entries === 1 ? "entry" : "entries"}, ${report.messages} messages`;
-    return waiting ? `${entries}; every property held so far.` : `✓ ${entries}; every property held.`;
+    return waiting ? `${this.film.summary}; every property held so far.` : `✓ ${this.film.summary}; every property held.`;
   }
 
   toggle() {
@@ -254,10 +254,6 @@ function format(time) {
   return String(Math.round(time * 1000) / 1000);
 }
 
-function breach(property) {
-  return {
-    mutual_exclusion: "Mutual exclusion violated", no_deadlock: "Deadlock", no_starvation: "Starvation",
-    fence_monotone: "Fences do not rise", invariant: "The algorithm's own invariant violated",
-    timestamp_order: "Not in the order of timestamps", message_bound: "More messages than the paper says",
-  }[property] ?? property;
+function capital(text) {
+  return text.charAt(0).toUpperCase() + text.slice(1);
 }

@@ -160,8 +160,8 @@ impl Drive {
         if let Some(step) = recording.steps.last().filter(|step| !step.say.is_empty()) {
             say!("\n{}", step.say);
         }
-        for found in recording.report.iter().flat_map(|report| &report.violations) {
-            say!("\n{}", found.violation);
+        for wrong in &recording.wrong {
+            say!("\n{wrong}");
         }
         say!("");
         for (key, choice) in KEYS.chars().zip(choices) {

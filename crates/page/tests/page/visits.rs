@@ -22,6 +22,7 @@ fn a_person_visits_the_page() {
         ("open", Visit::open as fn(&Visit)),
         ("run each algorithm", Visit::run_each_algorithm),
         ("step", Visit::step),
+        ("elections", Visit::elections),
         ("see faults", Visit::faults),
         ("ten thousand events", Visit::ten_thousand_events),
         ("drive", Visit::drive_into_the_deadlock),
@@ -158,6 +159,21 @@ impl Visit {
             .wait("S2 is marked", "document.querySelector('.node.selected')?.textContent.includes('S2')");
     }
 
+    fn elections(&self) {
+        self.go("#run");
+        let fill = "const f = document.querySelector('#run-form'); f.elements.algorithm.value = 'bully'; f.elements.sites.value = 5; \
+            f.elements.crash.value = '5@1'; f.elements.initiators.value = '1; 2';";
+        self.browser.run(fill);
+        self.and_wait(|| {
+            self.browser.run("document.querySelector('#run-form').requestSubmit()");
+        });
+        self.browser.press(END);
+        assert!(self.verdict().contains("S4 leads"), "{}", self.verdict());
+        self.browser
+            .wait("S4 is shown as the leader", "document.querySelector('.card[data-site=S4] .badge.inside')");
+        self.browser.picture("13-election");
+    }
+
     fn faults(&self) {
         self.go("#run");
         let fill = "const f = document.querySelector('#run-form'); f.querySelector('details').open = true; \
@@ -283,6 +299,12 @@ impl Visit {
             assert!(!self.counter().starts_with("0 /"), "{}: {}", figure.name, self.counter());
         }
         self.go("#figure=raymond-tree");
+        // The tree is one at every step, also while the privilege is under way and two sites point at each other.
+        let heights = "return new Set([...document.querySelectorAll('.node')].map(n => n.getAttribute('transform').split(' ')[1])).size";
+        for step in 0..16 {
+            assert!(self.browser.run(heights).as_u64() > Some(2), "step {step}");
+            self.browser.press(RIGHT);
+        }
         self.browser.press(END);
         self.browser.picture("7-figure");
         self.go("#figure=maekawa-seven");
