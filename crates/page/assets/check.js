@@ -80,7 +80,7 @@ export class CheckTab {
     const order = answer.fifo ? "FIFO channels" : "channels that may reorder";
     this.live.textContent = `${grouped(answer.distinct)} states, ${grouped(answer.generated)} steps, ${answer.depth} deep; ${order}`;
     const rows = Object.entries(answer.properties).map(([property, verdict]) =>
-      h("tr", { class: verdict }, h("th", { scope: "row" }, PROPERTIES[property] ?? property), h("td", {}, VERDICTS[verdict] ?? verdict)));
+      h("tr", { class: verdict }, h("th", { scope: "row" }, PROPERTIES[property] ?? property), h("td", {}, verdict === "unknown" && answer.wrong ? "–" : VERDICTS[verdict] ?? verdict)));
     const complete = answer.complete ? null : h("p", { class: "note" }, "The limit was reached: what lies deeper was not seen.");
     const bypass = answer.scenario ? null : h("p", {}, answer.max_bypass === null
       ? "There is no bound on how many others enter while one waits." : `While one waited, at most ${answer.max_bypass} others entered.`);

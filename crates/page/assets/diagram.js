@@ -83,6 +83,7 @@ export class Diagram {
   /** Moves what is in view so that the present is. */
   follow(time) {
     const view = this.view(), x = timeX(view, time);
+    if (this.from === 0 && timeX(view, this.film.end) < view.width - 8) return;
     if (x > view.width * 0.82 || x < GUTTER) {
       const room = (view.width - ORIGIN) / this.scale;
       // Not beyond the end: there is nothing to be seen.

@@ -181,8 +181,9 @@ function paintMessages(pen, view, film, step, now, hovered) {
   // Where many arrows share a pixel, each is paler, so that bars and patterns can be seen through them.
   const dense = (last - first) / (view.width - GUTTER);
   const alpha = Math.max(0.05, Math.min(0.95, 1.1 / Math.max(dense, 0.01)));
-  const names = heads && view.scale * Math.max(0.2, Math.min(film.longest, 3)) > 90 && last - first < 160;
-  const stride = Math.ceil((last - first + 1) / MOST_ARROWS);
+  const names = heads && !film.told && view.scale * Math.max(0.2, Math.min(film.longest, 3)) > 90 && last - first < 160;
+  // Odd, so that of a broadcast to an even number of sites not always the same ones are left out.
+  const stride = Math.ceil((last - first + 1) / MOST_ARROWS) | 1;
   const groups = film.kinds.map(() => ({ past: [], hanging: [], future: [], lost: [] }));
   for (let place = first - (first % stride); place <= last; place += stride) {
     const message = film.messages[place];

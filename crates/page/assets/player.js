@@ -95,7 +95,7 @@ export class Player {
   /** Shows one step. */
   to(step, quick) {
     this.step = Math.max(0, Math.min(this.film.last, step));
-    this.now = this.film.steps[this.step].at;
+    this.now = this.step === this.film.last ? this.film.end : this.film.steps[this.step].at;
     this.show(quick);
   }
 
@@ -130,7 +130,7 @@ export class Player {
     if (this.film.steps[this.step].site !== null) this.inside.reveal(this.selected ?? this.film.steps[this.step].site);
     // How a told run ends is told by its verdict.
     const said = film.told && this.step === film.last ? "" : film.steps[this.step].say;
-    const text = said || (this.step === 0 ? "Nothing has happened yet." : "");
+    const text = capital(said) || (this.step === 0 ? "Nothing has happened yet." : "");
     if (this.sentence.textContent !== text) this.sentence.textContent = text;
     this.scrub.value = String(this.step);
     this.scrub.setAttribute("aria-valuetext", `step ${this.step} of ${film.last}`);
@@ -164,7 +164,7 @@ export class Player {
       const lines = [];
       for (let step = first; step <= last; step += 1) {
         const go = () => this.jump(step);
-        lines.push(h("li", { value: step, "data-step": String(step), onclick: go }, this.film.steps[step].say));
+        lines.push(h("li", { value: step, "data-step": String(step), onclick: go }, capital(this.film.steps[step].say)));
       }
       put(this.story, lines);
     }
