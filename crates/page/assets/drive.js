@@ -59,7 +59,7 @@ export class DriveTab {
   }
 
   headsOf({ algorithm, sites, settings, fifo, holder }) {
-    return ["title: Driven by hand", `algorithm: ${algorithm}`, `sites: ${sites}`, ...settings.map((pair) => `set: ${pair}`),
+    return [`title: ${algorithm}, driven by hand`, `algorithm: ${algorithm}`, `sites: ${sites}`, ...settings.map((pair) => `set: ${pair}`),
       `fifo: ${fifo ? "yes" : "no"}`, "cs: by hand", "delivery: by hand", "timers: by hand", ...(holder ? [`holder: ${holder}`] : [])];
   }
 

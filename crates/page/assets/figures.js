@@ -14,7 +14,8 @@ export function picks(items, chosen, act) {
 
 /** A button that takes a run over where it is and goes on by hand; only for runs whose messages are delivered by hand. */
 export function takeOver(film, player) {
-  if (!film.byHand) return [];
+  // Elsewhere exits and deliveries go by time, and lines at other times would mean something else.
+  if (!film.byHand || !/^\s*cs:\s*by hand/m.test(film.scenario)) return [];
   const drive = () => {
     const until = player.now;
     const lines = film.scenario.split("\n").filter((line) => {
