@@ -61,7 +61,7 @@ export class Inside {
     if (!card) return;
     const box = this.element;
     if (card.offsetTop < box.scrollTop || card.offsetTop + card.offsetHeight > box.scrollTop + box.clientHeight) {
-      box.scrollTop = card.offsetTop - box.offsetTop - 4;
+      box.scrollTop = card.offsetTop - 4;
     }
   }
 }

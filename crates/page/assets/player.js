@@ -173,7 +173,7 @@ export class Player {
       line.className = step === this.step ? "current" : step > this.step ? "coming" : "";
       if (step === this.step) line.setAttribute("aria-current", "step");
       else line.removeAttribute("aria-current");
-      if (step === this.step) this.story.scrollTop = line.offsetTop - this.story.offsetTop - this.story.clientHeight / 2;
+      if (step === this.step) this.story.scrollTop = line.offsetTop - this.story.clientHeight / 2;
     }
   }
 
