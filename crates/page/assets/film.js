@@ -1,10 +1,22 @@
 // A recorded run, and what can be asked about any of its instants.
 
-const NO_STATE = { phase: "Idle", mode: "Exclusive", up: true, paused: false, tokens: 0, timers: 0, fields: [], points_to: null, waits_for: [], quorum: [] };
+const NO_STATE = {
+  phase: "Idle",
+  mode: "Exclusive",
+  up: true,
+  paused: false,
+  tokens: 0,
+  timers: 0,
+  fields: [],
+  points_to: null,
+  waits_for: [],
+  quorum: [],
+};
 
 /** The last place in a sorted list whose key is not larger; -1 if there is none. */
 function lastUpTo(list, key, limit) {
-  let low = 0, high = list.length;
+  let low = 0,
+    high = list.length;
   while (low < high) {
     const middle = (low + high) >> 1;
     if (key(list[middle]) <= limit) low = middle + 1;
@@ -48,10 +60,12 @@ export class Film {
   /** The times in which a site waits, is inside, or is down. */
   barsOf(states) {
     const bars = [];
-    const kindOf = (state) => !state.up ? "down" : state.paused ? "paused" : state.phase;
+    const kindOf = (state) => (!state.up ? "down" : state.paused ? "paused" : state.phase);
     for (const [step, state] of states) {
-      const kind = kindOf(state), before = bars.at(-1);
-      const entersAgain = before?.kind === "Inside" && kind === "Inside" && step > 0 && this.steps[step].kinds.includes("exit");
+      const kind = kindOf(state),
+        before = bars.at(-1);
+      const entersAgain =
+        before?.kind === "Inside" && kind === "Inside" && step > 0 && this.steps[step].kinds.includes("exit");
       if (before && before.kind === kind && !entersAgain) continue;
       if (before) before.to = this.steps[step].at;
       bars.push({ kind, mode: state.mode, from: this.steps[step].at, to: null, step });
@@ -68,7 +82,10 @@ export class Film {
 
   /** The last step that has happened by this time. */
   stepAt(time) {
-    return Math.max(0, lastUpTo(this.steps, (step) => step.at, time));
+    return Math.max(
+      0,
+      lastUpTo(this.steps, (step) => step.at, time),
+    );
   }
 
   /** The messages that can be seen between two times: those sent before the end, and not all too long before the start. */

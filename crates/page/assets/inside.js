@@ -23,16 +23,28 @@ export class Inside {
   show(film) {
     this.film = film;
     this.cards = film.names.map((name, site) => {
-      const body = h("dl", {}), head = h("header", {}), foot = h("footer", {});
-      const card = h("article", { class: "card", role: "listitem", "data-site": name, onclick: () => this.told.select(site) }, head, body, foot);
+      const body = h("dl", {}),
+        head = h("header", {}),
+        foot = h("footer", {});
+      const card = h(
+        "article",
+        { class: "card", role: "listitem", "data-site": name, onclick: () => this.told.select(site) },
+        head,
+        body,
+        foot,
+      );
       return { card, head, body, foot, state: null };
     });
-    put(this.element, this.cards.map(({ card }) => card));
+    put(
+      this.element,
+      this.cards.map(({ card }) => card),
+    );
     this.element.classList.toggle("many", film.names.length > 12);
   }
 
   at({ step, selected }) {
-    const film = this.film, here = film.steps[step].site;
+    const film = this.film,
+      here = film.steps[step].site;
     this.cards.forEach((parts, site) => {
       const state = film.stateAt(site, step);
       const before = step > 0 ? film.stateAt(site, step - 1) : state;
@@ -47,10 +59,12 @@ export class Inside {
     const token = state.tokens > 0 ? h("span", { class: "token", title: "has the token" }, "◆ token") : null;
     put(parts.head, h("strong", {}, this.film.names[site]), badge(state, this.film.election), token);
     const old = new Map(before.fields.map((field) => [field.name, field.value]));
-    const rows = state.fields.filter((field) => field.name !== "state" || this.film.election).flatMap(({ name, value }) => {
-      const changed = before !== state && old.get(name) !== value;
-      return [h("dt", {}, name), h("dd", { class: changed ? "changed" : null }, value === "" ? "–" : value)];
-    });
+    const rows = state.fields
+      .filter((field) => field.name !== "state" || this.film.election)
+      .flatMap(({ name, value }) => {
+        const changed = before !== state && old.get(name) !== value;
+        return [h("dt", {}, name), h("dd", { class: changed ? "changed" : null }, value === "" ? "–" : value)];
+      });
     put(parts.body, rows);
     put(parts.foot, this.actions ? this.actions(site, state) : []);
   }

@@ -90,7 +90,8 @@ function paintBar(pen, view, bar, y, now, end, ink) {
   const colours = { Inside: ink.inside, Waiting: ink.waiting, down: ink.wrong, paused: ink.faint };
   const height = heights[bar.kind];
   const part = (from, to, alpha) => {
-    const x1 = Math.max(GUTTER, timeX(view, from)), x2 = Math.min(view.width, timeX(view, to));
+    const x1 = Math.max(GUTTER, timeX(view, from)),
+      x2 = Math.min(view.width, timeX(view, to));
     if (x2 < GUTTER || x1 > view.width || to < from) return;
     pen.globalAlpha = alpha;
     pen.fillStyle = colours[bar.kind];
@@ -156,7 +157,8 @@ function paintCross(pen, x, y, size, colour) {
 
 /** The two ends of a message's arrow, as far as it has come. */
 export function arrowOf(view, film, message, step, now) {
-  const x1 = timeX(view, message.from_t), y1 = laneY(view, message.from);
+  const x1 = timeX(view, message.from_t),
+    y1 = laneY(view, message.from);
   const arrived = message.ended !== null && message.ended <= step;
   let way = 1;
   let x2 = timeX(view, message.to_t ?? now);
@@ -238,7 +240,8 @@ function strokeAll(pen, arrows, alpha) {
 }
 
 function paintHead(pen, { x1, y1, x2, y2 }) {
-  const angle = Math.atan2(y2 - y1, x2 - x1), size = 7;
+  const angle = Math.atan2(y2 - y1, x2 - x1),
+    size = 7;
   pen.beginPath();
   pen.moveTo(x2, y2);
   pen.lineTo(x2 - size * Math.cos(angle - 0.38), y2 - size * Math.sin(angle - 0.38));

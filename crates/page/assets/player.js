@@ -17,7 +17,11 @@ export class Player {
     this.playing = false;
     this.driving = null;
     const select = (site) => this.select(site);
-    this.diagram = new Diagram({ select, go: (time) => this.go(time), message: (message) => this.driving?.message(message) });
+    this.diagram = new Diagram({
+      select,
+      go: (time) => this.go(time),
+      message: (message) => this.driving?.message(message),
+    });
     this.map = new SiteMap((site) => {
       this.select(site);
       this.driving?.site(site);
@@ -30,11 +34,23 @@ export class Player {
     this.title = h("h2", {});
     this.about = h("p", { class: "about" });
     this.tools = h("div", { class: "tools" });
-    this.element = h("div", { class: "player" },
-      h("div", { class: "headline" }, this.title, this.tools), this.about,
-      this.diagram.element, this.controls(), this.sentence, this.verdict,
-      h("div", { class: "below" },
-        h("figure", { class: "mapbox" }, this.map.element, this.legend), this.inside.element, this.story));
+    this.element = h(
+      "div",
+      { class: "player" },
+      h("div", { class: "headline" }, this.title, this.tools),
+      this.about,
+      this.diagram.element,
+      this.controls(),
+      this.sentence,
+      this.verdict,
+      h(
+        "div",
+        { class: "below" },
+        h("figure", { class: "mapbox" }, this.map.element, this.legend),
+        this.inside.element,
+        this.story,
+      ),
+    );
     document.addEventListener("keydown", (event) => this.key(event));
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.refresh());
   }
@@ -42,19 +58,31 @@ export class Player {
   controls() {
     this.playButton = button("▶", "Play (space)", () => this.toggle(), { class: "primary", id: "play" });
     this.scrub = h("input", { type: "range", min: 0, max: 0, value: 0, step: 1, id: "scrub", "aria-label": "Step" });
-    this.scrub.addEventListener("input", () => { this.pause(); this.to(Number(this.scrub.value)); });
+    this.scrub.addEventListener("input", () => {
+      this.pause();
+      this.to(Number(this.scrub.value));
+    });
     this.counter = h("output", { class: "counter", id: "counter" });
-    this.speed = h("select", { "aria-label": "Speed", title: "Speed, in T for each second", id: "speed" },
-      SPEEDS.map((speed) => h("option", { value: String(speed), selected: speed === 1 }, `${speed} T/s`)));
-    return h("div", { class: "controls", role: "toolbar", "aria-label": "Go through the run" },
+    this.speed = h(
+      "select",
+      { "aria-label": "Speed", title: "Speed, in T for each second", id: "speed" },
+      SPEEDS.map((speed) => h("option", { value: String(speed), selected: speed === 1 }, `${speed} T/s`)),
+    );
+    return h(
+      "div",
+      { class: "controls", role: "toolbar", "aria-label": "Go through the run" },
       button("|◀", "To the start (Home)", () => this.jump(0), { id: "first" }),
-      button("◁", "One step back (←)", () => this.jump(this.step - 1), { id: "back" }), this.playButton,
+      button("◁", "One step back (←)", () => this.jump(this.step - 1), { id: "back" }),
+      this.playButton,
       button("▷", "One step on (→)", () => this.jump(this.step + 1), { id: "forward" }),
       button("▶|", "To the end (End)", () => this.jump(this.film?.last ?? 0), { id: "end" }),
-      this.scrub, this.counter, this.speed,
+      this.scrub,
+      this.counter,
+      this.speed,
       button("−", "Smaller (−)", () => this.diagram.zoom(1 / 1.4), {}),
       button("+", "Larger (+)", () => this.diagram.zoom(1.4), {}),
-      button("⤢", "All of it (0)", () => this.diagram.fitAll(), {}));
+      button("⤢", "All of it (0)", () => this.diagram.fitAll(), {}),
+    );
   }
 
   /** Shows a run, from its start or from another of its steps. */
@@ -71,7 +99,8 @@ export class Player {
     put(this.tools, tools);
     if (this.selected !== null && this.selected >= film.names.length) this.selected = null;
     this.scrub.max = String(film.last);
-    if (!driving) this.speed.value = String(SPEEDS.find((speed) => speed >= 0.5 && film.end / speed < 45) ?? SPEEDS.at(-1));
+    if (!driving)
+      this.speed.value = String(SPEEDS.find((speed) => speed >= 0.5 && film.end / speed < 45) ?? SPEEDS.at(-1));
     this.diagram.show(film, keepView);
     this.map.show(film);
     this.inside.show(film);
@@ -87,9 +116,16 @@ export class Player {
       return h("span", {}, swatch, name);
     });
     const leads = this.film.election ? h("span", {}, h("i", { class: "swatch inside" }), "leads") : null;
-    const phases = leads ?? ["inside", "waiting"].map((phase) => h("span", {}, h("i", { class: `swatch ${phase}` }), phase));
-    put(this.legend, kinds, this.film.plain ? [] : phases,
-      !this.film.hasTree && this.film.states.some((states) => states.some(([, state]) => state.waits_for.length > 0)) && h("span", { class: "waits-for" }, "⇢ waits for"));
+    const phases =
+      leads ?? ["inside", "waiting"].map((phase) => h("span", {}, h("i", { class: `swatch ${phase}` }), phase));
+    put(
+      this.legend,
+      kinds,
+      this.film.plain ? [] : phases,
+      !this.film.hasTree &&
+        this.film.states.some((states) => states.some(([, state]) => state.waits_for.length > 0)) &&
+        h("span", { class: "waits-for" }, "⇢ waits for"),
+    );
   }
 
   /** Shows one step. */
@@ -122,7 +158,8 @@ export class Player {
   }
 
   show(quick) {
-    const film = this.film, now = { step: this.step, now: this.now, selected: this.focus(), chosen: this.selected !== null };
+    const film = this.film,
+      now = { step: this.step, now: this.now, selected: this.focus(), chosen: this.selected !== null };
     this.diagram.follow(this.now);
     this.diagram.at({ ...now, selected: this.selected });
     this.map.at(now, quick);
@@ -158,13 +195,16 @@ export class Player {
 
   /** The sentences around this step. */
   tell() {
-    const first = Math.max(1, this.step - STORY_WINDOW), last = Math.min(this.film.last, this.step + STORY_WINDOW / 2);
+    const first = Math.max(1, this.step - STORY_WINDOW),
+      last = Math.min(this.film.last, this.step + STORY_WINDOW / 2);
     if (this.toldFilm !== this.film || first !== this.toldFirst || last !== this.toldLast) {
       Object.assign(this, { toldFilm: this.film, toldFirst: first, toldLast: last });
       const lines = [];
       for (let step = first; step <= last; step += 1) {
         const go = () => this.jump(step);
-        lines.push(h("li", { value: step, "data-step": String(step), onclick: go }, capital(this.film.steps[step].say)));
+        lines.push(
+          h("li", { value: step, "data-step": String(step), onclick: go }, capital(this.film.steps[step].say)),
+        );
       }
       put(this.story, lines);
     }
@@ -179,19 +219,32 @@ export class Player {
 
   /** What is wrong by now, and how it ends. */
   judge() {
-    const film = this.film, shown = film.wrong.filter((found) => found.at <= this.now + 1e-9 && this.step >= film.last || found.at < this.now);
+    const film = this.film,
+      shown = film.wrong.filter(
+        (found) => (found.at <= this.now + 1e-9 && this.step >= film.last) || found.at < this.now,
+      );
     const ended = this.step === film.last;
     const good = ended && film.last > 0 && film.wrong.length === 0 && film.summary ? this.summary() : null;
     const cut = ended && film.cut_off ? "The run goes on, but no more of it is kept than this." : null;
     const ending = ended && film.ending ? film.ending : null;
-    put(this.verdict,
-      shown.slice(0, 3).map((found) => h("p", { class: "wrong" }, `✗ ${capital(found.breach)} at ${format(found.at)} T: ${found.what}`)),
-      ending && h("p", { class: "wrong" }, `✗ ${ending}`), good && h("p", { class: good.startsWith("✓") ? "fine" : "note" }, good), cut && h("p", { class: "note" }, cut));
+    put(
+      this.verdict,
+      shown
+        .slice(0, 3)
+        .map((found) =>
+          h("p", { class: "wrong" }, `✗ ${capital(found.breach)} at ${format(found.at)} T: ${found.what}`),
+        ),
+      ending && h("p", { class: "wrong" }, `✗ ${ending}`),
+      good && h("p", { class: good.startsWith("✓") ? "fine" : "note" }, good),
+      cut && h("p", { class: "note" }, cut),
+    );
   }
 
   summary() {
     const waiting = this.film.names.some((_, site) => this.film.stateAt(site, this.film.last).phase === "Waiting");
-    return waiting ? `${this.film.summary}; every property held so far.` : `✓ ${this.film.summary}; every property held.`;
+    return waiting
+      ? `${this.film.summary}; every property held so far.`
+      : `✓ ${this.film.summary}; every property held.`;
   }
 
   toggle() {
@@ -235,12 +288,20 @@ export class Player {
 
   key(event) {
     const typing = event.target.closest?.("input:not([type=range]), select, textarea, [contenteditable]");
-    if (!this.film || typing || event.ctrlKey || event.metaKey || event.altKey || this.element.offsetParent === null) return;
+    if (!this.film || typing || event.ctrlKey || event.metaKey || event.altKey || this.element.offsetParent === null)
+      return;
     const acts = {
-      " ": () => this.toggle(), ArrowRight: () => this.jump(this.step + 1), ArrowLeft: () => this.jump(this.step - 1),
-      Home: () => this.jump(0), End: () => this.jump(this.film.last), "+": () => this.diagram.zoom(1.4), "=": () => this.diagram.zoom(1.4),
-      "-": () => this.diagram.zoom(1 / 1.4), 0: () => this.diagram.fitAll(),
-      PageDown: () => this.jump(this.step + 10), PageUp: () => this.jump(this.step - 10),
+      " ": () => this.toggle(),
+      ArrowRight: () => this.jump(this.step + 1),
+      ArrowLeft: () => this.jump(this.step - 1),
+      Home: () => this.jump(0),
+      End: () => this.jump(this.film.last),
+      "+": () => this.diagram.zoom(1.4),
+      "=": () => this.diagram.zoom(1.4),
+      "-": () => this.diagram.zoom(1 / 1.4),
+      0: () => this.diagram.fitAll(),
+      PageDown: () => this.jump(this.step + 10),
+      PageUp: () => this.jump(this.step - 10),
     };
     const onButton = event.target.closest?.("button, [role=button], [role=tab]") && event.key === " ";
     if (!acts[event.key] || onButton) return;
