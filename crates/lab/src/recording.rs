@@ -1,6 +1,7 @@
 //! A run kept as a whole: what happened at each step, every message, and every site's state in the paper's words, so that
 //! a person can go through it back and forth.
 
+use crate::election::{self, ElectionSpec};
 use crate::runner::{self, Error, Progress};
 use crate::spec::{Action, Spec};
 use crate::time::Time;
@@ -45,8 +46,29 @@ pub struct Recording {
     pub end: Time,
     /// Whether there is more of it than was kept.
     pub cut_off: bool,
-    /// What was measured, and what did not hold; nothing of a run that was cut off.
-    pub report: Option<Report>,
+    /// Whether a leader is elected: then those are inside who take themselves for it.
+    pub election: bool,
+    /// What did not hold; nothing of a run that was cut off.
+    pub wrong: Vec<Wrong>,
+    /// What came of it, in a few words.
+    pub summary: String,
+}
+
+/// A property that did not hold.
+#[derive(Clone, Debug, Serialize)]
+pub struct Wrong {
+    /// When it broke.
+    pub at: Time,
+    /// What is wrong: `deadlock`.
+    pub breach: String,
+    /// What happened.
+    pub what: String,
+}
+
+impl std::fmt::Display for Wrong {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} at {} T: {}", self.breach, self.at, self.what)
+    }
 }
 
 /// Something that happened, at one site and at one instant.
@@ -96,20 +118,35 @@ pub struct Cut {
 
 /// Runs a spec once and keeps it.
 pub fn record(spec: &Spec, seed: u64, limits: Limits, progress: &Progress) -> Result<Recording, Error> {
-    let processes = runner::processes(spec)?;
-    if processes > limits.processes {
-        return Err(Error::Usage(format!(
-            "a run that is kept as a whole has at most {} processes, not {processes}",
-            limits.processes
-        )));
-    }
-    let mut recorder = Recorder::new(spec, processes, limits);
+    let mut recorder = Recorder::new(spec, runner::processes(spec)?, limits)?;
     match runner::trace(spec, seed, &mut recorder, progress) {
-        Ok(report) => recorder.recording.report = Some(report),
+        Ok(report) => recorder.recording.judge(&report),
         Err(Error::Interrupted) if recorder.recording.cut_off => {}
         Err(error) => return Err(error),
     }
     Ok(recorder.recording)
+}
+
+/// Runs an election once and keeps it.
+pub fn record_election(spec: &ElectionSpec, seed: u64, limits: Limits) -> Result<Recording, Error> {
+    let mut recorder = Recorder::new(&spec.system, spec.system.sites, limits)?;
+    let report = election::trace(spec, seed, &mut recorder)?;
+    let mut recording = recorder.recording;
+    (recording.election, recording.command) = (true, spec.command(seed));
+    if !recording.cut_off {
+        let wrong = report.violations.iter().map(|found| &found.breach);
+        recording.wrong = wrong
+            .map(|breach| Wrong {
+                at: breach.at,
+                breach: breach.property.to_string(),
+                what: breach.what.clone(),
+            })
+            .collect();
+        let leader =
+            report.leaders.keys().next().map_or("nobody leads".into(), |leader| format!("{leader} leads"));
+        recording.summary = format!("{leader}; {} messages", report.messages);
+    }
+    Ok(recording)
 }
 
 impl Recording {
@@ -125,9 +162,24 @@ impl Recording {
             held: Vec::new(),
             end: Time::ZERO,
             cut_off: false,
-            report: None,
+            election: false,
+            wrong: Vec::new(),
+            summary: String::new(),
             names,
         }
+    }
+
+    fn judge(&mut self, report: &Report) {
+        let wrong = report.violations.iter().map(|found| &found.violation);
+        self.wrong = wrong
+            .map(|found| Wrong {
+                at: found.at,
+                breach: found.property.breach().into(),
+                what: found.what.clone(),
+            })
+            .collect();
+        let entries = if report.entries == 1 { "entry" } else { "entries" };
+        self.summary = format!("{} {entries}, {} messages", report.entries, report.messages);
     }
 }
 
@@ -166,12 +218,18 @@ struct Recorder {
 }
 
 impl Recorder {
-    fn new(spec: &Spec, processes: usize, limits: Limits) -> Self {
+    fn new(spec: &Spec, processes: usize, limits: Limits) -> Result<Self, Error> {
+        if processes > limits.processes {
+            return Err(Error::Usage(format!(
+                "a run that is kept as a whole has at most {} processes, not {processes}",
+                limits.processes
+            )));
+        }
         let names = Names { sites: spec.sites };
         let start = Step { at: Time::ZERO, site: None, kinds: vec!["start"], say: String::new() };
         let called = SiteId::all(processes).map(|site| names.of(site).to_string()).collect();
         let recording = Recording { sites: spec.sites, cuts: cuts(spec), ..Recording::of(called) };
-        Self {
+        Ok(Self {
             recording,
             limits,
             by_hand: spec.by_hand,
@@ -179,7 +237,7 @@ impl Recorder {
             touched: BTreeSet::new(),
             all_touched: true,
             places: BTreeMap::new(),
-        }
+        })
     }
 
     /// The number of the step that is under way.

@@ -3,9 +3,14 @@
 const UNREACHABLE = "The server does not answer: is 'lockkeeper lab' still running?";
 
 async function ask(path, body, signal) {
-  const options = body === undefined ? {} : {
-    method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body),
-  };
+  const options =
+    body === undefined
+      ? {}
+      : {
+          method: "POST",
+          headers: { "content-type": "application/json" },
+          body: JSON.stringify(body),
+        };
   let response;
   try {
     response = await fetch(path, { ...options, signal });
@@ -17,7 +22,9 @@ async function ask(path, body, signal) {
   let why = told;
   try {
     why = JSON.parse(told).error ?? told;
-  } catch { /* a plain text */ }
+  } catch {
+    /* a plain text */
+  }
   throw new Error(why);
 }
 
@@ -33,7 +40,8 @@ export async function text(path) {
 /** Asks for work that takes a while: `sofar` is told how far it is; the last line is the answer. */
 export async function follow(path, body, signal, sofar) {
   const reader = (await ask(path, body, signal)).body.pipeThrough(new TextDecoderStream()).getReader();
-  let rest = "", last = null;
+  let rest = "",
+    last = null;
   for (;;) {
     const { value, done } = await reader.read();
     if (done) break;

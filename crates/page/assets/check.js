@@ -8,11 +8,23 @@ import { algorithmChoice, readSettings, settingFields } from "./run.js";
 import { packed, sharing } from "./share.js";
 
 const PROPERTIES = {
-  mutual_exclusion: "mutual exclusion", no_deadlock: "no deadlock", no_starvation: "no starvation", fence_monotone: "rising fences",
-  invariant: "own invariants", timestamp_order: "timestamp order", message_bound: "message bound",
+  mutual_exclusion: "mutual exclusion",
+  no_deadlock: "no deadlock",
+  no_starvation: "no starvation",
+  fence_monotone: "rising fences",
+  invariant: "own invariants",
+  timestamp_order: "timestamp order",
+  message_bound: "message bound",
 };
 const VERDICTS = { holds: "✓ holds", violated: "✗ violated", unknown: "– not known" };
-const FAULTS = [["crashes", "Crashes"], ["restarts", "Restarts"], ["losses", "Losses"], ["duplicates", "Duplicates"], ["forgets", "Forgets"], ["suspicions", "Suspicions"]];
+const FAULTS = [
+  ["crashes", "Crashes"],
+  ["restarts", "Restarts"],
+  ["losses", "Losses"],
+  ["duplicates", "Duplicates"],
+  ["forgets", "Forgets"],
+  ["suspicions", "Suspicions"],
+];
 
 const grouped = (number) => number.toLocaleString("en");
 
@@ -23,31 +35,91 @@ export class CheckTab {
     this.note = h("p", { class: "note" });
     this.live = h("p", { class: "live", id: "live", "aria-live": "polite" });
     this.result = h("div", { class: "result", id: "check-result" });
-    this.form = h("form", { class: "form", id: "check-form", onsubmit: (event) => { event.preventDefault(); this.check(); } });
+    this.form = h("form", {
+      class: "form",
+      id: "check-form",
+      onsubmit: (event) => {
+        event.preventDefault();
+        this.check();
+      },
+    });
     this.element = h("div", {}, this.form, this.live, this.error, this.result, this.note);
     this.fill();
   }
 
   fill() {
     const algorithm = algorithmChoice(this.known, "lamport");
-    algorithm.append(h("optgroup", { label: "wrong on purpose" }, this.known.variants.map((one) => h("option", { value: one.name, title: one.story }, one.name))));
+    algorithm.append(
+      h(
+        "optgroup",
+        { label: "wrong on purpose" },
+        this.known.variants.map((one) => h("option", { value: one.name, title: one.story }, one.name)),
+      ),
+    );
     const settings = h("div", { class: "settings" });
     algorithm.addEventListener("change", () => put(settings, settingFields(this.known, algorithm.value, [])));
     const number = (name, value, min, max) => h("input", { name, type: "number", value, min, max });
     this.start = h("button", { class: "primary", type: "submit", id: "check" }, "Check");
     this.stop = button("Stop", "Stop the search", () => this.asking?.abort(), { hidden: true, id: "stop" });
-    put(this.form, h("p", { class: "idea" }, "Every order of messages, in a small system."), field("Algorithm", algorithm), settings,
-      h("div", { class: "two" }, field("Sites", number("sites", 2, 1, 9)),
-        field("Requests of each", choice("requests", [["1", "1"], ["2", "2"], ["3", "3"], ["", "for ever"]], "1"))),
-      field("Channels", choice("fifo", [["", "as the algorithm assumes"], ["yes", "keep order"], ["no", "may reorder"]], "no")),
-      h("details", {}, h("summary", {}, "Faults"), h("div", { class: "two" }, FAULTS.map(([name, label]) => field(label, number(name, 0, 0, 3))))),
-      h("div", { class: "row" }, this.start, this.stop));
+    put(
+      this.form,
+      h("p", { class: "idea" }, "Every order of messages, in a small system."),
+      field("Algorithm", algorithm),
+      settings,
+      h(
+        "div",
+        { class: "two" },
+        field("Sites", number("sites", 2, 1, 9)),
+        field(
+          "Requests of each",
+          choice(
+            "requests",
+            [
+              ["1", "1"],
+              ["2", "2"],
+              ["3", "3"],
+              ["", "for ever"],
+            ],
+            "1",
+          ),
+        ),
+      ),
+      field(
+        "Channels",
+        choice(
+          "fifo",
+          [
+            ["", "as the algorithm assumes"],
+            ["yes", "keep order"],
+            ["no", "may reorder"],
+          ],
+          "no",
+        ),
+      ),
+      h(
+        "details",
+        {},
+        h("summary", {}, "Faults"),
+        h(
+          "div",
+          { class: "two" },
+          FAULTS.map(([name, label]) => field(label, number(name, 0, 0, 3))),
+        ),
+      ),
+      h("div", { class: "row" }, this.start, this.stop),
+    );
   }
 
   read() {
-    const data = new FormData(this.form), text = (name) => String(data.get(name) ?? "");
-    const wish = { algorithm: text("algorithm"), sites: Number(text("sites")), settings: readSettings(this.form),
-      requests: text("requests") === "" ? null : Number(text("requests")), fifo: text("fifo") === "" ? null : text("fifo") === "yes" };
+    const data = new FormData(this.form),
+      text = (name) => String(data.get(name) ?? "");
+    const wish = {
+      algorithm: text("algorithm"),
+      sites: Number(text("sites")),
+      settings: readSettings(this.form),
+      requests: text("requests") === "" ? null : Number(text("requests")),
+      fifo: text("fifo") === "" ? null : text("fifo") === "yes",
+    };
     for (const [name] of FAULTS) wish[name] = Number(text(name) || 0);
     return wish;
   }
@@ -59,7 +131,7 @@ export class CheckTab {
 
   async check() {
     this.asking?.abort();
-    const asking = this.asking = new AbortController();
+    const asking = (this.asking = new AbortController());
     this.error.textContent = this.note.textContent = this.live.textContent = "";
     put(this.result);
     this.stop.hidden = false;
@@ -80,13 +152,37 @@ export class CheckTab {
     const order = answer.fifo ? "FIFO channels" : "channels that may reorder";
     this.live.textContent = `${grouped(answer.distinct)} states, ${grouped(answer.generated)} steps, ${answer.depth} deep; ${order}`;
     const rows = Object.entries(answer.properties).map(([property, verdict]) =>
-      h("tr", { class: verdict }, h("th", { scope: "row" }, PROPERTIES[property] ?? property), h("td", {}, VERDICTS[verdict] ?? verdict)));
-    const complete = answer.complete ? null : h("p", { class: "note" }, "The limit was reached: what lies deeper was not seen.");
-    const bypass = answer.scenario ? null : h("p", {}, answer.max_bypass === null
-      ? "There is no bound on how many others enter while one waits." : `While one waited, at most ${answer.max_bypass} others entered.`);
-    const wrong = answer.wrong ? h("p", { class: "wrong" }, `✗ ${answer.wrong}. The shortest run to it is on the right.`) : null;
-    put(this.result, h("table", { class: "verdicts" }, h("tbody", {}, rows)), complete, wrong, bypass,
-      answer.never_fired.length > 0 && h("p", { class: "note" }, `It never happened that: ${answer.never_fired.join("; ")}`));
+      h(
+        "tr",
+        { class: verdict },
+        h("th", { scope: "row" }, PROPERTIES[property] ?? property),
+        h("td", {}, verdict === "unknown" && answer.wrong ? "–" : (VERDICTS[verdict] ?? verdict)),
+      ),
+    );
+    const complete = answer.complete
+      ? null
+      : h("p", { class: "note" }, "The limit was reached: what lies deeper was not seen.");
+    const bypass = answer.scenario
+      ? null
+      : h(
+          "p",
+          {},
+          answer.max_bypass === null
+            ? "There is no bound on how many others enter while one waits."
+            : `While one waited, at most ${answer.max_bypass} others entered.`,
+        );
+    const wrong = answer.wrong
+      ? h("p", { class: "wrong" }, `✗ ${answer.wrong}. The shortest run to it is on the right.`)
+      : null;
+    put(
+      this.result,
+      h("table", { class: "verdicts" }, h("tbody", {}, rows)),
+      complete,
+      wrong,
+      bypass,
+      answer.never_fired.length > 0 &&
+        h("p", { class: "note" }, `It never happened that: ${answer.never_fired.join("; ")}`),
+    );
     this.result.dataset.done = String(Number(this.result.dataset.done ?? 0) + 1);
     if (answer.scenario) this.play(answer.scenario);
   }
@@ -95,8 +191,12 @@ export class CheckTab {
     try {
       this.scenario = scenario;
       this.film = new Film(await get("/api/play", { scenario }));
-      const told = (text) => { this.note.textContent = text; };
-      this.player.load(this.film, { tools: [...takeOver(this.film, this.player), ...sharing(this.film, `#drive=${packed(scenario)}`, told)] });
+      const told = (text) => {
+        this.note.textContent = text;
+      };
+      this.player.load(this.film, {
+        tools: [...takeOver(this.film, this.player), ...sharing(this.film, `#drive=${packed(scenario)}`, told)],
+      });
     } catch (error) {
       this.error.textContent = error.message;
     }

@@ -25,7 +25,14 @@ export function themeColour(name) {
 export function inks() {
   const ink = (name) => themeColour(name);
   return {
-    text: ink("--text"), faint: ink("--faint"), line: ink("--line"), accent: ink("--accent"), back: ink("--back"),
-    inside: ink("--inside"), waiting: ink("--waiting"), wrong: ink("--wrong"), panel: ink("--panel"),
+    text: ink("--text"),
+    faint: ink("--faint"),
+    line: ink("--line"),
+    accent: ink("--accent"),
+    back: ink("--back"),
+    inside: ink("--inside"),
+    waiting: ink("--waiting"),
+    wrong: ink("--wrong"),
+    panel: ink("--panel"),
   };
 }

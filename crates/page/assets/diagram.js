@@ -37,7 +37,8 @@ export class Diagram {
 
   /** All of it if that can be read, or else the beginning. */
   fit() {
-    const room = this.width() - GUTTER - 40, whole = Math.max(this.film.end, 1);
+    const room = this.width() - GUTTER - 40,
+      whole = Math.max(this.film.end, 1);
     const readable = Math.max(14, room / 60);
     this.from = 0;
     this.scale = Math.max(readable, Math.min(160, room / whole));
@@ -82,7 +83,9 @@ export class Diagram {
 
   /** Moves what is in view so that the present is. */
   follow(time) {
-    const view = this.view(), x = timeX(view, time);
+    const view = this.view(),
+      x = timeX(view, time);
+    if (this.from === 0 && timeX(view, this.film.end) < view.width - 8) return;
     if (x > view.width * 0.82 || x < GUTTER) {
       const room = (view.width - ORIGIN) / this.scale;
       // Not beyond the end: there is nothing to be seen.
@@ -123,13 +126,17 @@ export class Diagram {
       const box = this.canvas.getBoundingClientRect();
       return [event.clientX - box.left, event.clientY - box.top];
     };
-    this.canvas.addEventListener("wheel", (event) => {
-      if (!this.film) return;
-      event.preventDefault();
-      const [x] = place(event);
-      if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) this.pan(event.deltaX || event.deltaY);
-      else this.zoom(Math.exp(-event.deltaY * 0.0018), Math.max(GUTTER, x));
-    }, { passive: false });
+    this.canvas.addEventListener(
+      "wheel",
+      (event) => {
+        if (!this.film) return;
+        event.preventDefault();
+        const [x] = place(event);
+        if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) this.pan(event.deltaX || event.deltaY);
+        else this.zoom(Math.exp(-event.deltaY * 0.0018), Math.max(GUTTER, x));
+      },
+      { passive: false },
+    );
     let held = null;
     this.canvas.addEventListener("pointerdown", (event) => {
       held = { x: event.clientX, moved: false };
@@ -157,7 +164,8 @@ export class Diagram {
   }
 
   click(x, y) {
-    const message = this.messageAt(x, y), site = this.siteAt(y);
+    const message = this.messageAt(x, y),
+      site = this.siteAt(y);
     if (message) this.told.message?.(message);
     if (site !== null) this.told.select(site);
     if (x > GUTTER && !message) this.told.go(this.from + (x - ORIGIN) / this.scale);
@@ -171,9 +179,11 @@ export class Diagram {
 
   /** The nearest message that has been sent. */
   messageAt(x, y) {
-    const view = this.view(), { step, now } = this.now;
+    const view = this.view(),
+      { step, now } = this.now;
     const [first, last] = this.film.between(view.from, view.until);
-    let best = null, nearest = NEAR;
+    let best = null,
+      nearest = NEAR;
     for (let place = first; place <= last; place += 1) {
       const message = this.film.messages[place];
       if (message.sent > step) break;
@@ -193,8 +203,13 @@ export class Diagram {
     this.now.hovered = message;
     this.tip.hidden = !message;
     if (message) {
-      const names = this.film.names, fate = message.ended === null ? "under way"
-        : message.lost ? `lost at ${message.to_t}` : `${message.from_t} → ${message.to_t} T`;
+      const names = this.film.names,
+        fate =
+          message.ended === null
+            ? "under way"
+            : message.lost
+              ? `lost at ${message.to_t}`
+              : `${message.from_t} → ${message.to_t} T`;
       this.tip.textContent = `${message.text}  ${names[message.from]} → ${names[message.to]}, ${fate}`;
       const left = Math.min(x + 14, this.width() - this.tip.offsetWidth - 8);
       this.tip.style.transform = `translate(${Math.max(0, left)}px, ${y - this.scroller.scrollTop + 16}px)`;

@@ -48,7 +48,9 @@ export function choice(name, pairs, chosen) {
 
 /** Replaces what an element holds. */
 export function put(element, ...children) {
-  element.replaceChildren(...children.flat().filter((child) => child !== null && child !== undefined && child !== false));
+  element.replaceChildren(
+    ...children.flat().filter((child) => child !== null && child !== undefined && child !== false),
+  );
 }
 
 /** Hands a text to the person as a file. */

@@ -10,7 +10,8 @@ const PLAIN = { algorithm: "maekawa-published", sites: 3, settings: [], fifo: tr
 
 /** A scenario taken apart: its headings as they are, and its events without their times. */
 function parse(text) {
-  const heads = [], acts = [];
+  const heads = [],
+    acts = [];
   for (const line of text.split("\n")) {
     const plain = line.split("#")[0].trim();
     const event = /^[0-9.]+\s+(.*)$/.exec(plain);
@@ -33,11 +34,33 @@ export class DriveTab {
     this.pair = h("div", { class: "pair" });
     this.undoButton = button("Undo", "Take the last step back (Ctrl+Z)", () => this.undo(), { id: "undo" });
     this.redoButton = button("Redo", "Take it again (Ctrl+Y)", () => this.redo(), { id: "redo" });
-    this.form = h("form", { class: "form", id: "drive-form", onsubmit: (event) => { event.preventDefault(); this.begin(); } });
+    this.form = h("form", {
+      class: "form",
+      id: "drive-form",
+      onsubmit: (event) => {
+        event.preventDefault();
+        this.begin();
+      },
+    });
     this.setup = h("details", { class: "setup" }, h("summary", {}, "System"), this.form);
-    this.element = h("div", {}, this.setup,
-      h("div", { class: "row" }, this.undoButton, this.redoButton, button("Start over", "Back to the start", () => this.startOver(), { id: "start-over" })),
-      this.error, h("h3", {}, "Under way"), this.flights, h("h3", {}, "Between two sites"), this.pair, this.note);
+    this.element = h(
+      "div",
+      {},
+      this.setup,
+      h(
+        "div",
+        { class: "row" },
+        this.undoButton,
+        this.redoButton,
+        button("Start over", "Back to the start", () => this.startOver(), { id: "start-over" }),
+      ),
+      this.error,
+      h("h3", {}, "Under way"),
+      this.flights,
+      h("h3", {}, "Between two sites"),
+      this.pair,
+      this.note,
+    );
     document.addEventListener("keydown", (event) => {
       if (!this.shown || !(event.ctrlKey || event.metaKey)) return;
       if (event.key === "z") this.undo();
@@ -51,26 +74,55 @@ export class DriveTab {
     const algorithm = algorithmChoice(this.known, given.algorithm);
     const settings = h("div", { class: "settings" }, settingFields(this.known, given.algorithm, given.settings));
     algorithm.addEventListener("change", () => put(settings, settingFields(this.known, algorithm.value, [])));
-    put(this.form, field("Algorithm", algorithm),
-      h("div", { class: "two" }, field("Sites", h("input", { name: "sites", type: "number", value: given.sites, min: 1, max: 60 })),
-        field("Inside at the start", h("input", { name: "holder", value: given.holder, placeholder: "nobody" }))),
-      settings, h("label", { class: "check" }, h("input", { type: "checkbox", name: "non_fifo", checked: !given.fifo }), " messages may overtake"),
-      h("button", { class: "primary", type: "submit", id: "begin" }, "Start"));
+    put(
+      this.form,
+      field("Algorithm", algorithm),
+      h(
+        "div",
+        { class: "two" },
+        field("Sites", h("input", { name: "sites", type: "number", value: given.sites, min: 1, max: 60 })),
+        field("Inside at the start", h("input", { name: "holder", value: given.holder, placeholder: "nobody" })),
+      ),
+      settings,
+      h(
+        "label",
+        { class: "check" },
+        h("input", { type: "checkbox", name: "non_fifo", checked: !given.fifo }),
+        " messages may overtake",
+      ),
+      h("button", { class: "primary", type: "submit", id: "begin" }, "Start"),
+    );
   }
 
   headsOf({ algorithm, sites, settings, fifo, holder }) {
-    return ["title: Driven by hand", `algorithm: ${algorithm}`, `sites: ${sites}`, ...settings.map((pair) => `set: ${pair}`),
-      `fifo: ${fifo ? "yes" : "no"}`, "cs: by hand", "delivery: by hand", "timers: by hand", ...(holder ? [`holder: ${holder}`] : [])];
+    return [
+      `title: ${algorithm}, driven by hand`,
+      `algorithm: ${algorithm}`,
+      `sites: ${sites}`,
+      ...settings.map((pair) => `set: ${pair}`),
+      `fifo: ${fifo ? "yes" : "no"}`,
+      "cs: by hand",
+      "delivery: by hand",
+      "timers: by hand",
+      ...(holder ? [`holder: ${holder}`] : []),
+    ];
   }
 
   /** Starts anew with what the form says. */
   begin() {
     const data = new FormData(this.form);
-    const system = { algorithm: String(data.get("algorithm")), sites: Number(data.get("sites")), settings: readSettings(this.form),
-      fifo: data.get("non_fifo") === null, holder: String(data.get("holder")).trim() };
+    const system = {
+      algorithm: String(data.get("algorithm")),
+      sites: Number(data.get("sites")),
+      settings: readSettings(this.form),
+      fifo: data.get("non_fifo") === null,
+      holder: String(data.get("holder")).trim(),
+    };
     const before = [this.heads, this.acts, this.undone];
     [this.heads, this.acts, this.undone] = [this.headsOf(system), [], []];
-    this.play().then((fine) => { if (!fine) [this.heads, this.acts, this.undone] = before; });
+    this.play().then((fine) => {
+      if (!fine) [this.heads, this.acts, this.undone] = before;
+    });
   }
 
   startOver() {
@@ -88,8 +140,13 @@ export class DriveTab {
     if (link) {
       const { heads, acts } = parse(unpacked(link));
       Object.assign(this, { heads, acts, undone: [] });
-      this.fill({ algorithm: headingOf(heads, "algorithm")[0], sites: headingOf(heads, "sites")[0], settings: headingOf(heads, "set"),
-        fifo: headingOf(heads, "fifo")[0] !== "no", holder: headingOf(heads, "holder")[0] ?? "" });
+      this.fill({
+        algorithm: headingOf(heads, "algorithm")[0],
+        sites: headingOf(heads, "sites")[0],
+        settings: headingOf(heads, "set"),
+        fifo: headingOf(heads, "fifo")[0] !== "no",
+        holder: headingOf(heads, "holder")[0] ?? "",
+      });
     }
     this.shown = true;
     await this.play();
@@ -99,12 +156,12 @@ export class DriveTab {
     this.shown = false;
   }
 
-  async act(...lines) {
-    this.undone = [];
-    this.acts.push(...lines);
-    if (!await this.play()) {
-      this.acts.splice(this.acts.length - lines.length);
-    }
+  /** Does something next. Whoever has stepped back goes on from there, and what came after is left out. */
+  async act(line) {
+    const before = [this.acts, this.undone];
+    const happened = this.player.step < this.film.last ? Math.floor(this.player.now) : this.acts.length;
+    [this.acts, this.undone] = [[...this.acts.slice(0, happened), line], []];
+    if (!(await this.play())) [this.acts, this.undone] = before;
   }
 
   undo() {
@@ -139,11 +196,24 @@ export class DriveTab {
 
   show(keepView) {
     if (!this.shown) return;
-    const film = this.film, hash = () => `#drive=${packed(this.text())}`;
+    const film = this.film,
+      hash = () => `#drive=${packed(this.text())}`;
     history.replaceState(null, "", this.acts.length > 0 ? hash() : "#drive");
-    const driving = { actions: (site, state) => this.actions(site, state), site: (site) => this.main(site), message: (message) => this.deliver(message) };
+    const driving = {
+      actions: (site, state) => this.actions(site, state),
+      site: (site) => this.main(site),
+      message: (message) => this.deliver(message),
+      stepped: () => this.listFlights(),
+    };
     film.about = film.about || "Click a site to ask or to leave, a message to let it arrive.";
-    this.player.load(film, { step: film.last, driving, keepView, tools: sharing(film, hash(), (told) => { this.note.textContent = told; }) });
+    this.player.load(film, {
+      step: film.last,
+      driving,
+      keepView,
+      tools: sharing(film, hash(), (told) => {
+        this.note.textContent = told;
+      }),
+    });
     this.undoButton.disabled = this.acts.length === 0;
     this.redoButton.disabled = this.undone.length === 0;
     this.listFlights();
@@ -152,12 +222,26 @@ export class DriveTab {
 
   /** What can be done with a site. */
   actions(site, state) {
-    const name = this.film.names[site], asks = site < this.film.sites;
-    if (this.player.step !== this.film.last) return [];
-    const act = (label, line, more) => h("button", { type: "button", "data-act": line, ...more,
-      onclick: (event) => { event.stopPropagation(); this.act(line); } }, label);
+    const name = this.film.names[site],
+      asks = site < this.film.sites;
+    const act = (label, line, more) =>
+      h(
+        "button",
+        {
+          type: "button",
+          "data-act": line,
+          ...more,
+          onclick: (event) => {
+            event.stopPropagation();
+            this.act(line);
+          },
+        },
+        label,
+      );
     if (!state.up) return [act("recover", `recover ${name}`)];
-    const shares = this.known.algorithms.find(({ about }) => about.slug === headingOf(this.heads, "algorithm")[0])?.shares;
+    const shares = this.known.algorithms.find(
+      ({ about }) => about.slug === headingOf(this.heads, "algorithm")[0],
+    )?.shares;
     return [
       asks && state.phase === "Idle" && act("request", `${name} requests`, { class: "primary" }),
       asks && state.phase === "Idle" && shares && act("request shared", `${name} requests shared`),
@@ -169,7 +253,8 @@ export class DriveTab {
 
   /** What a click on a site does. */
   main(site) {
-    const state = this.film.stateAt(site, this.film.last), name = this.film.names[site];
+    const state = this.film.stateAt(site, this.player.step),
+      name = this.film.names[site];
     if (!state.up) this.act(`recover ${name}`);
     else if (state.phase === "Inside") this.act(`${name} exits`);
     else if (state.phase === "Idle" && site < this.film.sites) this.act(`${name} requests`);
@@ -180,30 +265,64 @@ export class DriveTab {
   }
 
   /** Whether an earlier message of the same channel has to come first. */
-  waits(place) {
+  waits(held, place) {
     if (headingOf(this.heads, "fifo")[0] === "no") return false;
-    const { from, to } = this.film.held[place];
-    return this.film.held.slice(0, place).some((other) => other.from === from && other.to === to);
+    const { from, to } = held[place];
+    return held.slice(0, place).some((other) => other.from === from && other.to === to);
+  }
+
+  /** What is under way at the step that is shown. */
+  held() {
+    return this.player.step < this.film.last ? this.film.underWay(this.player.step) : this.film.held;
   }
 
   deliver(message) {
-    const place = this.film.held.findIndex(({ from, to, text }) => from === message.from && to === message.to && text === message.text);
+    const held = this.held();
+    const place = held.findIndex(
+      ({ from, to, text }) => from === message.from && to === message.to && text === message.text,
+    );
     if (place < 0) return;
-    if (this.waits(place)) this.error.textContent = "An earlier message of this channel comes first: channels keep their order here.";
+    if (this.waits(held, place))
+      this.error.textContent = "An earlier message of this channel comes first: channels keep their order here.";
     else this.act(`deliver ${this.which(message)}`);
   }
 
   listFlights() {
-    const { film } = this;
-    put(this.flights, film.held.map((message, place) => {
-      const waits = this.waits(place), which = this.which(message);
-      const why = waits ? "an earlier message of this channel comes first" : `Let ${message.text} arrive`;
-      return h("li", {},
-        h("button", { type: "button", class: "deliver", disabled: waits, title: why, "data-act": `deliver ${which}`,
-          "aria-label": `Deliver ${message.text} from ${film.names[message.from]} to ${film.names[message.to]}`, onclick: () => this.act(`deliver ${which}`) },
-          h("b", {}, message.text), ` ${film.names[message.from]} → ${film.names[message.to]}`),
-        button("✕", `Lose ${message.text} from ${film.names[message.from]} to ${film.names[message.to]}`, () => this.act(`lose ${which}`), { "data-act": `lose ${which}`, class: "quiet" }));
-    }), film.held.length === 0 && h("li", { class: "none" }, "nothing"));
+    const { film } = this,
+      held = this.held();
+    put(
+      this.flights,
+      held.map((message, place) => {
+        const waits = this.waits(held, place),
+          which = this.which(message);
+        const why = waits ? "an earlier message of this channel comes first" : `Let ${message.text} arrive`;
+        return h(
+          "li",
+          {},
+          h(
+            "button",
+            {
+              type: "button",
+              class: "deliver",
+              disabled: waits,
+              title: why,
+              "data-act": `deliver ${which}`,
+              "aria-label": `Deliver ${message.text} from ${film.names[message.from]} to ${film.names[message.to]}`,
+              onclick: () => this.act(`deliver ${which}`),
+            },
+            h("b", {}, message.text),
+            ` ${film.names[message.from]} → ${film.names[message.to]}`,
+          ),
+          button(
+            "✕",
+            `Lose ${message.text} from ${film.names[message.from]} to ${film.names[message.to]}`,
+            () => this.act(`lose ${which}`),
+            { "data-act": `lose ${which}`, class: "quiet" },
+          ),
+        );
+      }),
+      held.length === 0 && h("li", { class: "none" }, "nothing"),
+    );
   }
 
   /** What can be done to a pair of sites: cut, heal, suspect. */
@@ -216,10 +335,31 @@ export class DriveTab {
       else this.act(line(a.value, b.value));
     };
     const name = (number) => this.film.names[Number(number) - 1];
-    put(this.pair, h("div", { class: "row" }, a, b),
-      h("div", { class: "row" },
-        button("cut", "Cut the link between them", both((x, y) => `cut ${x}|${y}`), { id: "cut" }),
-        button("heal", "Heal the link", both((x, y) => `heal ${x}|${y}`), { id: "heal" }),
-        button("suspect", "The first suspects the second", both((x, y) => `${name(x)} suspects ${name(y)}`), { id: "suspect" })));
+    put(
+      this.pair,
+      h("div", { class: "row" }, a, b),
+      h(
+        "div",
+        { class: "row" },
+        button(
+          "cut",
+          "Cut the link between them",
+          both((x, y) => `cut ${x}|${y}`),
+          { id: "cut" },
+        ),
+        button(
+          "heal",
+          "Heal the link",
+          both((x, y) => `heal ${x}|${y}`),
+          { id: "heal" },
+        ),
+        button(
+          "suspect",
+          "The first suspects the second",
+          both((x, y) => `${name(x)} suspects ${name(y)}`),
+          { id: "suspect" },
+        ),
+      ),
+    );
   }
 }

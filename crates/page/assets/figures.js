@@ -7,14 +7,34 @@ import { packed, sharing } from "./share.js";
 
 /** A list to choose from, with the chosen one marked. */
 export function picks(items, chosen, act) {
-  return h("ul", { class: "picks" }, items.map((item) => h("li", {},
-    h("button", { type: "button", class: item.name === chosen ? "chosen" : "", "data-name": item.name,
-      "aria-pressed": String(item.name === chosen), onclick: () => act(item.name) }, h("strong", {}, item.title), h("small", {}, item.name)))));
+  return h(
+    "ul",
+    { class: "picks" },
+    items.map((item) =>
+      h(
+        "li",
+        {},
+        h(
+          "button",
+          {
+            type: "button",
+            class: item.name === chosen ? "chosen" : "",
+            "data-name": item.name,
+            "aria-pressed": String(item.name === chosen),
+            onclick: () => act(item.name),
+          },
+          h("strong", {}, item.title),
+          h("small", {}, item.name),
+        ),
+      ),
+    ),
+  );
 }
 
 /** A button that takes a run over where it is and goes on by hand; only for runs whose messages are delivered by hand. */
 export function takeOver(film, player) {
-  if (!film.byHand) return [];
+  // Elsewhere exits and deliveries go by time, and lines at other times would mean something else.
+  if (!film.byHand || !/^\s*cs:\s*by hand/m.test(film.scenario)) return [];
   const drive = () => {
     const until = player.now;
     const lines = film.scenario.split("\n").filter((line) => {
@@ -32,13 +52,25 @@ export class FiguresTab {
     this.error = h("p", { class: "error", role: "alert" });
     this.note = h("p", { class: "note" });
     this.list = h("div", {});
-    this.element = h("div", {}, h("p", { class: "idea" }, "The figures of the textbooks, as scenarios."), this.error, this.note, this.list);
+    this.element = h(
+      "div",
+      {},
+      h("p", { class: "idea" }, "The figures of the textbooks, as scenarios."),
+      this.error,
+      this.note,
+      this.list,
+    );
   }
 
   async open(name) {
     this.chosen = name || this.chosen || this.known.figures[0].name;
     const figure = this.known.figures.find((one) => one.name === this.chosen);
-    put(this.list, picks(this.known.figures, this.chosen, (other) => { location.hash = `#figure=${other}`; }));
+    put(
+      this.list,
+      picks(this.known.figures, this.chosen, (other) => {
+        location.hash = `#figure=${other}`;
+      }),
+    );
     this.error.textContent = this.note.textContent = "";
     if (!figure) {
       this.error.textContent = `There is no figure '${this.chosen}'.`;
@@ -46,8 +78,12 @@ export class FiguresTab {
     }
     try {
       const film = new Film(await get("/api/play", { scenario: figure.text }));
-      const told = (text) => { this.note.textContent = text; };
-      this.player.load(film, { tools: [...takeOver(film, this.player), ...sharing(film, `#figure=${figure.name}`, told)] });
+      const told = (text) => {
+        this.note.textContent = text;
+      };
+      this.player.load(film, {
+        tools: [...takeOver(film, this.player), ...sharing(film, `#figure=${figure.name}`, told)],
+      });
     } catch (error) {
       this.error.textContent = error.message;
     }

@@ -1,10 +1,22 @@
 // A recorded run, and what can be asked about any of its instants.
 
-const NO_STATE = { phase: "Idle", mode: "Exclusive", up: true, paused: false, tokens: 0, timers: 0, fields: [], points_to: null, waits_for: [], quorum: [] };
+const NO_STATE = {
+  phase: "Idle",
+  mode: "Exclusive",
+  up: true,
+  paused: false,
+  tokens: 0,
+  timers: 0,
+  fields: [],
+  points_to: null,
+  waits_for: [],
+  quorum: [],
+};
 
 /** The last place in a sorted list whose key is not larger; -1 if there is none. */
 function lastUpTo(list, key, limit) {
-  let low = 0, high = list.length;
+  let low = 0,
+    high = list.length;
   while (low < high) {
     const middle = (low + high) >> 1;
     if (key(list[middle]) <= limit) low = middle + 1;
@@ -23,12 +35,13 @@ export class Film {
     Object.assign(this, { title, about, scenario, recording });
     Object.assign(this, recording);
     this.last = this.steps.length - 1;
-    this.violations = recording.report?.violations ?? [];
+    this.told = this.steps.at(-1).kinds.includes("ending");
+    this.ending = this.told ? this.steps.at(-1).say : null;
     this.messages.sort((one, other) => one.sent - other.sent);
     this.kinds = [];
     this.longest = 0;
     for (const message of this.messages) {
-      message.name = nameOf(message.text);
+      message.name = this.told ? "message" : nameOf(message.text);
       if (!this.kinds.includes(message.name)) this.kinds.push(message.name);
       message.kind = this.kinds.indexOf(message.name);
       message.from_t = this.steps[message.sent].at;
@@ -39,17 +52,20 @@ export class Film {
     this.hasQuorums = this.states.some((states) => states.some(([, state]) => state.quorum.length > 0));
     // One step at each whole time: driven by hand, found by a checker, or told.
     this.byHand = /^\s*delivery:\s*by hand/m.test(scenario ?? "");
-    this.told = this.steps.at(-1).kinds.includes("ending");
+    const says = ([, state]) => state.fields.length > 0 || state.phase !== "Idle" || !state.up;
+    this.plain = this.told && !this.states.some((states) => states.some(says));
     this.bars = this.states.map((states) => this.barsOf(states));
   }
 
   /** The times in which a site waits, is inside, or is down. */
   barsOf(states) {
     const bars = [];
-    const kindOf = (state) => !state.up ? "down" : state.paused ? "paused" : state.phase;
+    const kindOf = (state) => (!state.up ? "down" : state.paused ? "paused" : state.phase);
     for (const [step, state] of states) {
-      const kind = kindOf(state), before = bars.at(-1);
-      const entersAgain = before?.kind === "Inside" && kind === "Inside" && step > 0 && this.steps[step].kinds.includes("exit");
+      const kind = kindOf(state),
+        before = bars.at(-1);
+      const entersAgain =
+        before?.kind === "Inside" && kind === "Inside" && step > 0 && this.steps[step].kinds.includes("exit");
       if (before && before.kind === kind && !entersAgain) continue;
       if (before) before.to = this.steps[step].at;
       bars.push({ kind, mode: state.mode, from: this.steps[step].at, to: null, step });
@@ -66,7 +82,10 @@ export class Film {
 
   /** The last step that has happened by this time. */
   stepAt(time) {
-    return Math.max(0, lastUpTo(this.steps, (step) => step.at, time));
+    return Math.max(
+      0,
+      lastUpTo(this.steps, (step) => step.at, time),
+    );
   }
 
   /** The messages that can be seen between two times: those sent before the end, and not all too long before the start. */

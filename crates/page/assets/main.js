@@ -11,7 +11,14 @@ import { GalleryTab } from "./gallery.js";
 import { Player } from "./player.js";
 import { RunTab } from "./run.js";
 
-const TABS = [["run", "Run"], ["drive", "Drive by hand"], ["figure", "Figures"], ["break", "Break it"], ["compare", "Compare"], ["check", "Check"]];
+const TABS = [
+  ["run", "Run"],
+  ["drive", "Drive by hand"],
+  ["figure", "Figures"],
+  ["break", "Break it"],
+  ["compare", "Compare"],
+  ["check", "Check"],
+];
 const HINT = [
   "Press space to play, ← and → to step; scroll to zoom, drag to pan. Every site's state is below the diagram.",
   "Drive by hand: click a site to let it ask or leave, a message to let it arrive. Undo as you like; the link holds the whole run.",
@@ -26,7 +33,15 @@ function showHint() {
     localStorage.setItem("hint", "seen");
     byId("hint").hidden = true;
   };
-  put(byId("hint"), h("div", {}, HINT.map((line) => h("p", {}, line))), h("button", { type: "button", class: "quiet", onclick: close, "aria-label": "Close the hint" }, "✕"));
+  put(
+    byId("hint"),
+    h(
+      "div",
+      {},
+      HINT.map((line) => h("p", {}, line)),
+    ),
+    h("button", { type: "button", class: "quiet", onclick: close, "aria-label": "Close the hint" }, "✕"),
+  );
   byId("hint").hidden = false;
 }
 
@@ -45,11 +60,28 @@ class Page {
   constructor(known, player) {
     this.player = player;
     this.tabs = {
-      run: new RunTab(known, player), drive: new DriveTab(known, player), figure: new FiguresTab(known, player),
-      break: new GalleryTab(known, player), compare: new CompareTab(known, byId("wide")), check: new CheckTab(known, player),
+      run: new RunTab(known, player),
+      drive: new DriveTab(known, player),
+      figure: new FiguresTab(known, player),
+      break: new GalleryTab(known, player),
+      compare: new CompareTab(known, byId("wide")),
+      check: new CheckTab(known, player),
     };
-    this.buttons = TABS.map(([name, title]) => h("button", { type: "button", role: "tab", id: `tab-${name}`, "aria-controls": "panel",
-      onclick: () => { location.hash = `#${name}`; } }, title));
+    this.buttons = TABS.map(([name, title]) =>
+      h(
+        "button",
+        {
+          type: "button",
+          role: "tab",
+          id: `tab-${name}`,
+          "aria-controls": "panel",
+          onclick: () => {
+            location.hash = `#${name}`;
+          },
+        },
+        title,
+      ),
+    );
     put(byId("tabs"), this.buttons);
     byId("tabs").addEventListener("keydown", (event) => this.arrows(event));
     addEventListener("hashchange", () => this.open());

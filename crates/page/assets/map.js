@@ -9,30 +9,48 @@ const MOST_WAITS = 40;
 
 /** Places on a circle, S1 at the top. */
 function circle(count) {
-  const radius = count > 1 ? SIZE * 0.4 : 0;
+  const radius = count > 1 ? SIZE * 0.37 : 0;
   return Array.from({ length: count }, (_, site) => {
     const angle = (2 * Math.PI * site) / count - Math.PI / 2;
     return [SIZE / 2 + radius * Math.cos(angle), SIZE / 2 + radius * Math.sin(angle)];
   });
 }
 
+/**
+ * The same pointers without circles. While a token is under way, its sender and its receiver may point at each other:
+ * then one of them counts as the root, and stays it if it was.
+ */
+function withoutCircles(parents, rootBefore) {
+  const up = [...parents];
+  parents.forEach((_, start) => {
+    const way = [];
+    for (let at = start; at !== null && at !== undefined; at = up[at]) {
+      const place = way.indexOf(at);
+      if (place >= 0) {
+        const circle = way.slice(place);
+        up[circle.includes(rootBefore) ? rootBefore : Math.min(...circle)] = null;
+        break;
+      }
+      way.push(at);
+    }
+  });
+  return up;
+}
+
 /** Places in a tree: whoever points nowhere at the top, everybody else below whom it points to. */
-function tree(parents) {
-  const depth = (site) => {
-    let steps = 0;
-    for (let at = site; parents[at] !== null && parents[at] !== undefined && steps < parents.length; at = parents[at]) steps += 1;
-    return steps;
-  };
-  const depths = parents.map((_, site) => depth(site));
-  const deepest = Math.max(1, ...depths);
-  const order = (site) => (parents[site] === null ? [site] : [...order0(parents[site]), site]);
-  const order0 = (site, seen = 0) => (seen > parents.length || parents[site] === null ? [site] : [...order0(parents[site], seen + 1), site]);
+function tree(up) {
+  const ways = up.map((_, site) => {
+    const way = [site];
+    while (up[way[0]] !== null && up[way[0]] !== undefined) way.unshift(up[way[0]]);
+    return way;
+  });
+  const deepest = Math.max(2, ...ways.map((way) => way.length)) - 1;
   const places = [];
   for (let level = 0; level <= deepest; level += 1) {
-    const here = parents.map((_, site) => site).filter((site) => depths[site] === level);
-    here.sort((a, b) => String(order(a)).localeCompare(String(order(b)), undefined, { numeric: true }));
-    here.forEach((site, index) => {
-      places[site] = [SIZE * ((index + 1) / (here.length + 1)), 26 + (SIZE - 52) * (level / deepest)];
+    const here = ways.filter((way) => way.length === level + 1);
+    here.sort((one, other) => one.join(".").localeCompare(other.join("."), undefined, { numeric: true }));
+    here.forEach((way, index) => {
+      places[way.at(-1)] = [SIZE * ((index + 1) / (here.length + 1)), 26 + (SIZE - 52) * (level / deepest)];
     });
   }
   return places;
@@ -45,10 +63,20 @@ export class SiteMap {
     this.links = s("g", { class: "links" });
     this.dots = s("g", { class: "dots" });
     this.nodes = s("g", { class: "nodes" });
-    const tip = (id) => s("marker", { id, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 6, markerHeight: 6, orient: "auto-start-reverse" },
-      s("path", { d: "M0 0L8 4L0 8z" }));
-    this.element = s("svg", { class: "map", viewBox: `0 0 ${SIZE} ${SIZE}`, role: "group", "aria-label": "The sites" },
-      s("defs", {}, tip("tip"), tip("tip-waits")), this.links, this.dots, this.nodes);
+    const tip = (id) =>
+      s(
+        "marker",
+        { id, viewBox: "0 0 8 8", refX: 7, refY: 4, markerWidth: 6, markerHeight: 6, orient: "auto-start-reverse" },
+        s("path", { d: "M0 0L8 4L0 8z" }),
+      );
+    this.element = s(
+      "svg",
+      { class: "map", viewBox: `0 0 ${SIZE} ${SIZE}`, role: "group", "aria-label": "The sites" },
+      s("defs", {}, tip("tip"), tip("tip-waits")),
+      this.links,
+      this.dots,
+      this.nodes,
+    );
   }
 
   show(film) {
@@ -57,10 +85,22 @@ export class SiteMap {
     this.radius = Math.max(7, Math.min(17, 130 / film.names.length));
     this.circles = film.names.map((name, site) => {
       const act = () => this.chosen(site);
-      const node = s("g", { class: "node", tabindex: "0", role: "button", onclick: act,
-        onkeydown: (event) => { if (event.key === "Enter") act(); } },
-        s("circle", { class: "halo", r: this.radius + 4.5 }), s("circle", { class: "body", r: this.radius }),
-        s("text", { dy: "0.35em" }, this.radius < 9 ? name.slice(1) : name), s("text", { class: "token", dy: "0.35em", dx: `${this.radius + 9}px` }, "◆"));
+      const node = s(
+        "g",
+        {
+          class: "node",
+          tabindex: "0",
+          role: "button",
+          onclick: act,
+          onkeydown: (event) => {
+            if (event.key === "Enter") act();
+          },
+        },
+        s("circle", { class: "halo", r: this.radius + 4.5 }),
+        s("circle", { class: "body", r: this.radius }),
+        s("text", { dy: "0.35em" }, this.radius < 9 ? name.slice(1) : name),
+        s("text", { class: "token", dy: "0.35em", dx: `${this.radius + 9}px` }, "◆"),
+      );
       return node;
     });
     this.nodes.replaceChildren(...this.circles);
@@ -72,15 +112,26 @@ export class SiteMap {
     const states = film.names.map((_, site) => film.stateAt(site, step));
     this.states = states;
     const parents = states.map((state) => state.points_to);
-    this.goal = film.hasTree ? tree(parents) : circle(film.names.length);
+    const up = film.hasTree ? withoutCircles(parents, this.root) : [];
+    this.root = up.indexOf(null);
+    this.goal = film.hasTree ? tree(up) : circle(film.names.length);
     if (!this.places || quick) this.places = this.goal.map(([x, y]) => [x, y]);
     const quorum = selected === null ? [] : states[selected].quorum;
     this.circles.forEach((node, site) => {
       const state = states[site];
       const kind = !state.up ? "crashed" : state.paused ? "paused" : state.phase.toLowerCase();
       const member = quorum.includes(site);
-      node.setAttribute("class", ["node", kind, site === selected ? "selected" : "", member ? "member" : "",
-        chosen && quorum.length > 0 && !member && site !== selected ? "outsider" : "", state.tokens > 0 ? "holder" : ""].join(" "));
+      node.setAttribute(
+        "class",
+        [
+          "node",
+          kind,
+          site === selected ? "selected" : "",
+          member ? "member" : "",
+          chosen && quorum.length > 0 && !member && site !== selected ? "outsider" : "",
+          state.tokens > 0 ? "holder" : "",
+        ].join(" "),
+      );
       node.setAttribute("aria-label", `${film.names[site]}, ${kind}${state.tokens ? ", has the token" : ""}`);
     });
     this.parents = parents;
@@ -106,9 +157,13 @@ export class SiteMap {
 
   draw() {
     this.circles.forEach((node, site) => node.setAttribute("transform", `translate(${this.places[site].join(" ")})`));
-    const links = this.parents.flatMap((parent, site) => (parent === null || !this.places[parent] ? [] : [this.link(site, parent, "points")]));
+    const links = this.parents.flatMap((parent, site) =>
+      parent === null || !this.places[parent] ? [] : [this.link(site, parent, "points")],
+    );
     // Who waits for whom, where the pointers do not say it already.
-    const waits = this.film.hasTree ? [] : this.states.flatMap((state, site) => state.waits_for.map((other) => this.link(site, other, "waits")));
+    const waits = this.film.hasTree
+      ? []
+      : this.states.flatMap((state, site) => state.waits_for.map((other) => this.link(site, other, "waits")));
     if (waits.length <= MOST_WAITS) links.push(...waits);
     this.links.replaceChildren(...links);
     this.dots.replaceChildren(...this.under.map((message) => this.dot(message)));
@@ -116,22 +171,39 @@ export class SiteMap {
 
   link(from, to, kind) {
     const [[x1, y1], [x2, y2]] = [this.places[from], this.places[to]];
-    const length = Math.hypot(x2 - x1, y2 - y1) || 1, gap = this.radius + 3;
+    const length = Math.hypot(x2 - x1, y2 - y1) || 1,
+      gap = this.radius + 3;
     const [ux, uy] = [(x2 - x1) / length, (y2 - y1) / length];
-    return s("line", { class: kind, x1: x1 + ux * gap, y1: y1 + uy * gap, x2: x2 - ux * gap, y2: y2 - uy * gap, "marker-end": kind === "waits" ? "url(#tip-waits)" : "url(#tip)" });
+    return s("line", {
+      class: kind,
+      x1: x1 + ux * gap,
+      y1: y1 + uy * gap,
+      x2: x2 - ux * gap,
+      y2: y2 - uy * gap,
+      "marker-end": kind === "waits" ? "url(#tip-waits)" : "url(#tip)",
+    });
   }
 
   /** A message on its way between two sites. */
   dot(message) {
     const [[x1, y1], [x2, y2]] = [this.places[message.from], this.places[message.to]];
     const span = (message.to_t ?? 0) - message.from_t;
-    const way = message.to_t === null ? 0.62 : span > 0 ? Math.max(0.05, Math.min(0.95, (this.now - message.from_t) / span)) : 0.5;
+    const way =
+      message.to_t === null
+        ? 0.62
+        : span > 0
+          ? Math.max(0.05, Math.min(0.95, (this.now - message.from_t) / span))
+          : 0.5;
     // Beside the line, on the right of its way, so that two that meet can be told apart.
     const length = Math.hypot(x2 - x1, y2 - y1) || 1;
-    const [nx, ny] = [-(y2 - y1) / length * 4, (x2 - x1) / length * 4];
+    const [nx, ny] = [(-(y2 - y1) / length) * 4, ((x2 - x1) / length) * 4];
     const at = { cx: x1 + (x2 - x1) * way + nx, cy: y1 + (y2 - y1) * way + ny };
     const colour = kindColour(message.kind);
-    return s("g", {}, s("line", { class: "trail", stroke: colour, x1: x1 + nx, y1: y1 + ny, x2: at.cx, y2: at.cy }),
-      s("circle", { ...at, r: 4.2, fill: colour }, s("title", {}, message.text)));
+    return s(
+      "g",
+      {},
+      s("line", { class: "trail", stroke: colour, x1: x1 + nx, y1: y1 + ny, x2: at.cx, y2: at.cy }),
+      s("circle", { ...at, r: 4.2, fill: colour }, s("title", {}, message.text)),
+    );
   }
 }

@@ -6,6 +6,8 @@ export const GUTTER = 52;
 /** Where time 0 is when nothing is scrolled away. */
 export const ORIGIN = GUTTER + 14;
 const TOP = 24;
+/** No more arrows than this are drawn at once: where there are more, many share a pixel, and some stand for all. */
+const MOST_ARROWS = 5000;
 const FONT = "12px system-ui, sans-serif";
 
 /** Where a site's line runs. */
@@ -88,7 +90,8 @@ function paintBar(pen, view, bar, y, now, end, ink) {
   const colours = { Inside: ink.inside, Waiting: ink.waiting, down: ink.wrong, paused: ink.faint };
   const height = heights[bar.kind];
   const part = (from, to, alpha) => {
-    const x1 = Math.max(GUTTER, timeX(view, from)), x2 = Math.min(view.width, timeX(view, to));
+    const x1 = Math.max(GUTTER, timeX(view, from)),
+      x2 = Math.min(view.width, timeX(view, to));
     if (x2 < GUTTER || x1 > view.width || to < from) return;
     pen.globalAlpha = alpha;
     pen.fillStyle = colours[bar.kind];
@@ -154,7 +157,8 @@ function paintCross(pen, x, y, size, colour) {
 
 /** The two ends of a message's arrow, as far as it has come. */
 export function arrowOf(view, film, message, step, now) {
-  const x1 = timeX(view, message.from_t), y1 = laneY(view, message.from);
+  const x1 = timeX(view, message.from_t),
+    y1 = laneY(view, message.from);
   const arrived = message.ended !== null && message.ended <= step;
   let way = 1;
   let x2 = timeX(view, message.to_t ?? now);
@@ -179,9 +183,11 @@ function paintMessages(pen, view, film, step, now, hovered) {
   // Where many arrows share a pixel, each is paler, so that bars and patterns can be seen through them.
   const dense = (last - first) / (view.width - GUTTER);
   const alpha = Math.max(0.05, Math.min(0.95, 1.1 / Math.max(dense, 0.01)));
-  const names = heads && view.scale * Math.max(0.2, Math.min(film.longest, 3)) > 90 && last - first < 160;
+  const names = heads && !film.told && view.scale * Math.max(0.2, Math.min(film.longest, 3)) > 90 && last - first < 160;
+  // Odd, so that of a broadcast to an even number of sites not always the same ones are left out.
+  const stride = Math.ceil((last - first + 1) / MOST_ARROWS) | 1;
   const groups = film.kinds.map(() => ({ past: [], hanging: [], future: [], lost: [] }));
-  for (let place = first; place <= last; place += 1) {
+  for (let place = first - (first % stride); place <= last; place += stride) {
     const message = film.messages[place];
     if (message.to_t !== null && message.to_t < view.from) continue;
     const group = groups[message.kind];
@@ -234,7 +240,8 @@ function strokeAll(pen, arrows, alpha) {
 }
 
 function paintHead(pen, { x1, y1, x2, y2 }) {
-  const angle = Math.atan2(y2 - y1, x2 - x1), size = 7;
+  const angle = Math.atan2(y2 - y1, x2 - x1),
+    size = 7;
   pen.beginPath();
   pen.moveTo(x2, y2);
   pen.lineTo(x2 - size * Math.cos(angle - 0.38), y2 - size * Math.sin(angle - 0.38));
@@ -257,7 +264,7 @@ function paintName(pen, message, { x1, y1, x2, y2 }) {
 
 /** Where the algorithm breaks its promise. */
 function paintViolations(pen, view, film, now, ink) {
-  for (const found of film.violations) {
+  for (const found of film.wrong) {
     if (found.at > now + 1e-9) continue;
     const x = timeX(view, found.at);
     if (x < GUTTER || x > view.width) continue;
@@ -291,6 +298,19 @@ function paintCursor(pen, view, now, ink) {
   pen.lineWidth = 1;
 }
 
+/** A dot for each step of a short run. */
+function paintSteps(pen, view, film, step, ink) {
+  if (film.last > 80) return;
+  pen.fillStyle = ink.text;
+  for (let at = 1; at <= step; at += 1) {
+    const { site, at: time } = film.steps[at];
+    if (site === null || time < view.from) continue;
+    pen.beginPath();
+    pen.arc(timeX(view, time), laneY(view, site), 2.6, 0, 7);
+    pen.fill();
+  }
+}
+
 /** Where the current step happened. */
 function paintHere(pen, view, film, step, ink) {
   const { site, at } = film.steps[step];
@@ -308,7 +328,7 @@ function paintNames(pen, view, film, step, selected, ink) {
   pen.fillRect(0, 0, GUTTER, view.height);
   pen.textAlign = "right";
   pen.fillStyle = ink.faint;
-  pen.fillText("T", GUTTER - 14, 12);
+  pen.fillText(film.told ? "step" : "T", GUTTER - 12, 12);
   film.names.forEach((name, site) => {
     const state = film.stateAt(site, step);
     pen.font = site === selected ? "700 13px system-ui, sans-serif" : "600 13px system-ui, sans-serif";
@@ -332,6 +352,7 @@ export function paint(pen, view, film, { step, now, selected, hovered }) {
   if (!crowded) paintLanes(pen, view, film, now, selected, ink);
   paintMessages(pen, view, film, step, now, hovered);
   if (crowded) paintLanes(pen, view, film, now, selected, ink);
+  paintSteps(pen, view, film, step, ink);
   paintViolations(pen, view, film, now, ink);
   paintCursor(pen, view, now, ink);
   paintHere(pen, view, film, step, ink);

@@ -17,7 +17,11 @@ export class Player {
     this.playing = false;
     this.driving = null;
     const select = (site) => this.select(site);
-    this.diagram = new Diagram({ select, go: (time) => this.go(time), message: (message) => this.driving?.message(message) });
+    this.diagram = new Diagram({
+      select,
+      go: (time) => this.go(time),
+      message: (message) => this.driving?.message(message),
+    });
     this.map = new SiteMap((site) => {
       this.select(site);
       this.driving?.site(site);
@@ -30,11 +34,23 @@ export class Player {
     this.title = h("h2", {});
     this.about = h("p", { class: "about" });
     this.tools = h("div", { class: "tools" });
-    this.element = h("div", { class: "player" },
-      h("div", { class: "headline" }, this.title, this.tools), this.about,
-      this.diagram.element, this.controls(), this.sentence, this.verdict,
-      h("div", { class: "below" },
-        h("figure", { class: "mapbox" }, this.map.element, this.legend), this.inside.element, this.story));
+    this.element = h(
+      "div",
+      { class: "player" },
+      h("div", { class: "headline" }, this.title, this.tools),
+      this.about,
+      this.diagram.element,
+      this.controls(),
+      this.sentence,
+      this.verdict,
+      h(
+        "div",
+        { class: "below" },
+        h("figure", { class: "mapbox" }, this.map.element, this.legend),
+        this.inside.element,
+        this.story,
+      ),
+    );
     document.addEventListener("keydown", (event) => this.key(event));
     matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => this.refresh());
   }
@@ -42,19 +58,31 @@ export class Player {
   controls() {
     this.playButton = button("▶", "Play (space)", () => this.toggle(), { class: "primary", id: "play" });
     this.scrub = h("input", { type: "range", min: 0, max: 0, value: 0, step: 1, id: "scrub", "aria-label": "Step" });
-    this.scrub.addEventListener("input", () => { this.pause(); this.to(Number(this.scrub.value)); });
+    this.scrub.addEventListener("input", () => {
+      this.pause();
+      this.to(Number(this.scrub.value));
+    });
     this.counter = h("output", { class: "counter", id: "counter" });
-    this.speed = h("select", { "aria-label": "Speed", title: "Speed, in T for each second", id: "speed" },
-      SPEEDS.map((speed) => h("option", { value: String(speed), selected: speed === 1 }, `${speed} T/s`)));
-    return h("div", { class: "controls", role: "toolbar", "aria-label": "Go through the run" },
+    this.speed = h(
+      "select",
+      { "aria-label": "Speed", title: "Speed, in T for each second", id: "speed" },
+      SPEEDS.map((speed) => h("option", { value: String(speed), selected: speed === 1 }, `${speed} T/s`)),
+    );
+    return h(
+      "div",
+      { class: "controls", role: "toolbar", "aria-label": "Go through the run" },
       button("|◀", "To the start (Home)", () => this.jump(0), { id: "first" }),
-      button("◁", "One step back (←)", () => this.jump(this.step - 1), { id: "back" }), this.playButton,
+      button("◁", "One step back (←)", () => this.jump(this.step - 1), { id: "back" }),
+      this.playButton,
       button("▷", "One step on (→)", () => this.jump(this.step + 1), { id: "forward" }),
       button("▶|", "To the end (End)", () => this.jump(this.film?.last ?? 0), { id: "end" }),
-      this.scrub, this.counter, this.speed,
+      this.scrub,
+      this.counter,
+      this.speed,
       button("−", "Smaller (−)", () => this.diagram.zoom(1 / 1.4), {}),
       button("+", "Larger (+)", () => this.diagram.zoom(1.4), {}),
-      button("⤢", "All of it (0)", () => this.diagram.fitAll(), {}));
+      button("⤢", "All of it (0)", () => this.diagram.fitAll(), {}),
+    );
   }
 
   /** Shows a run, from its start or from another of its steps. */
@@ -64,14 +92,15 @@ export class Player {
     this.driving = driving;
     this.inside.actions = driving ? driving.actions : null;
     this.element.classList.toggle("driving", Boolean(driving));
-    this.element.classList.toggle("plain", film.states.every((states) => states.length === 0));
+    this.element.classList.toggle("plain", film.plain);
     this.title.textContent = film.title;
     this.about.textContent = film.about;
     this.about.hidden = !film.about;
     put(this.tools, tools);
     if (this.selected !== null && this.selected >= film.names.length) this.selected = null;
     this.scrub.max = String(film.last);
-    if (!driving) this.speed.value = String(SPEEDS.find((speed) => speed >= 0.5 && film.end / speed < 45) ?? SPEEDS.at(-1));
+    if (!driving)
+      this.speed.value = String(SPEEDS.find((speed) => speed >= 0.5 && film.end / speed < 45) ?? SPEEDS.at(-1));
     this.diagram.show(film, keepView);
     this.map.show(film);
     this.inside.show(film);
@@ -86,14 +115,23 @@ export class Player {
       swatch.style.background = kindColour(kind);
       return h("span", {}, swatch, name);
     });
-    put(this.legend, kinds, h("span", {}, h("i", { class: "swatch inside" }), "inside"), h("span", {}, h("i", { class: "swatch waiting" }), "waiting"),
-      !this.film.hasTree && this.film.states.some((states) => states.some(([, state]) => state.waits_for.length > 0)) && h("span", { class: "waits-for" }, "⇢ waits for"));
+    const leads = this.film.election ? h("span", {}, h("i", { class: "swatch inside" }), "leads") : null;
+    const phases =
+      leads ?? ["inside", "waiting"].map((phase) => h("span", {}, h("i", { class: `swatch ${phase}` }), phase));
+    put(
+      this.legend,
+      kinds,
+      this.film.plain ? [] : phases,
+      !this.film.hasTree &&
+        this.film.states.some((states) => states.some(([, state]) => state.waits_for.length > 0)) &&
+        h("span", { class: "waits-for" }, "⇢ waits for"),
+    );
   }
 
   /** Shows one step. */
   to(step, quick) {
     this.step = Math.max(0, Math.min(this.film.last, step));
-    this.now = this.film.steps[this.step].at;
+    this.now = this.step === this.film.last ? this.film.end : this.film.steps[this.step].at;
     this.show(quick);
   }
 
@@ -120,23 +158,31 @@ export class Player {
   }
 
   show(quick) {
-    const film = this.film, now = { step: this.step, now: this.now, selected: this.focus(), chosen: this.selected !== null };
+    const film = this.film,
+      now = { step: this.step, now: this.now, selected: this.focus(), chosen: this.selected !== null };
     this.diagram.follow(this.now);
     this.diagram.at({ ...now, selected: this.selected });
     this.map.at(now, quick);
     this.inside.at({ step: this.step, selected: this.selected });
     if (this.film.steps[this.step].site !== null) this.inside.reveal(this.selected ?? this.film.steps[this.step].site);
-    const said = film.steps[this.step].say;
-    const text = said || (this.step === 0 ? "Nothing has happened yet." : "");
+    // How a told run ends is told by its verdict.
+    const said = film.told && this.step === film.last ? "" : film.steps[this.step].say;
+    const text = capital(said) || (this.step === 0 ? "Nothing has happened yet." : "");
     if (this.sentence.textContent !== text) this.sentence.textContent = text;
     this.scrub.value = String(this.step);
     this.scrub.setAttribute("aria-valuetext", `step ${this.step} of ${film.last}`);
-    this.counter.textContent = `${this.step} / ${film.last}  ·  ${format(this.now)} T`;
+    this.counter.textContent = `${this.step} / ${film.last}` + (film.told ? "" : `  ·  ${format(this.now)} T`);
     const label = film.names.length + " sites, step " + this.step + ": " + text;
     this.diagram.canvas.setAttribute("aria-label", "Space-time diagram. " + label);
-    this.tell();
+    // While it plays, nobody reads the story faster than that.
+    if (!this.playing || performance.now() - (this.toldAt ?? 0) > 120) {
+      this.toldAt = performance.now();
+      this.tell();
+    }
     this.judge();
     if (!this.gliding) this.glide();
+    if (this.shownStep !== this.step || this.shownFilm !== film) this.driving?.stepped();
+    [this.shownStep, this.shownFilm] = [this.step, film];
   }
 
   glide() {
@@ -149,13 +195,16 @@ export class Player {
 
   /** The sentences around this step. */
   tell() {
-    const first = Math.max(1, this.step - STORY_WINDOW), last = Math.min(this.film.last, this.step + STORY_WINDOW / 2);
+    const first = Math.max(1, this.step - STORY_WINDOW),
+      last = Math.min(this.film.last, this.step + STORY_WINDOW / 2);
     if (this.toldFilm !== this.film || first !== this.toldFirst || last !== this.toldLast) {
       Object.assign(this, { toldFilm: this.film, toldFirst: first, toldLast: last });
       const lines = [];
       for (let step = first; step <= last; step += 1) {
         const go = () => this.jump(step);
-        lines.push(h("li", { value: step, "data-step": String(step), onclick: go }, this.film.steps[step].say));
+        lines.push(
+          h("li", { value: step, "data-step": String(step), onclick: go }, capital(this.film.steps[step].say)),
+        );
       }
       put(this.story, lines);
     }
@@ -164,26 +213,38 @@ export class Player {
       line.className = step === this.step ? "current" : step > this.step ? "coming" : "";
       if (step === this.step) line.setAttribute("aria-current", "step");
       else line.removeAttribute("aria-current");
-      if (step === this.step) this.story.scrollTop = line.offsetTop - this.story.offsetTop - this.story.clientHeight / 2;
+      if (step === this.step) this.story.scrollTop = line.offsetTop - this.story.clientHeight / 2;
     }
   }
 
   /** What is wrong by now, and how it ends. */
   judge() {
-    const film = this.film, shown = film.violations.filter((found) => found.at <= this.now + 1e-9 && this.step >= film.last || found.at < this.now);
+    const film = this.film,
+      shown = film.wrong.filter(
+        (found) => (found.at <= this.now + 1e-9 && this.step >= film.last) || found.at < this.now,
+      );
     const ended = this.step === film.last;
-    const good = ended && film.last > 0 && film.violations.length === 0 && film.report ? this.summary(film.report) : null;
+    const good = ended && film.last > 0 && film.wrong.length === 0 && film.summary ? this.summary() : null;
     const cut = ended && film.cut_off ? "The run goes on, but no more of it is kept than this." : null;
     const ending = ended && film.ending ? film.ending : null;
-    put(this.verdict,
-      shown.slice(0, 3).map((found) => h("p", { class: "wrong" }, `✗ ${breach(found.property)} at ${format(found.at)} T: ${found.what}`)),
-      ending && h("p", { class: "wrong" }, `✗ ${ending}`), good && h("p", { class: "fine" }, good), cut && h("p", { class: "note" }, cut));
+    put(
+      this.verdict,
+      shown
+        .slice(0, 3)
+        .map((found) =>
+          h("p", { class: "wrong" }, `✗ ${capital(found.breach)} at ${format(found.at)} T: ${found.what}`),
+        ),
+      ending && h("p", { class: "wrong" }, `✗ ${ending}`),
+      good && h("p", { class: good.startsWith("✓") ? "fine" : "note" }, good),
+      cut && h("p", { class: "note" }, cut),
+    );
   }
 
-  summary(report) {
+  summary() {
     const waiting = this.film.names.some((_, site) => this.film.stateAt(site, this.film.last).phase === "Waiting");
-    const entries = `${report.entries} ${report.entries === 1 ? "entry" : "entries"}, ${report.messages} messages`;
-    return waiting ? `${entries}; every property held so far.` : `✓ ${entries}; every property held.`;
+    return waiting
+      ? `${this.film.summary}; every property held so far.`
+      : `✓ ${this.film.summary}; every property held.`;
   }
 
   toggle() {
@@ -212,6 +273,7 @@ export class Player {
   }
 
   pause() {
+    if (this.playing) this.tell();
     this.playing = false;
     this.playButton.textContent = "▶";
     this.playButton.setAttribute("aria-label", "Play (space)");
@@ -226,12 +288,20 @@ export class Player {
 
   key(event) {
     const typing = event.target.closest?.("input:not([type=range]), select, textarea, [contenteditable]");
-    if (!this.film || typing || event.ctrlKey || event.metaKey || event.altKey || this.element.offsetParent === null) return;
+    if (!this.film || typing || event.ctrlKey || event.metaKey || event.altKey || this.element.offsetParent === null)
+      return;
     const acts = {
-      " ": () => this.toggle(), ArrowRight: () => this.jump(this.step + 1), ArrowLeft: () => this.jump(this.step - 1),
-      Home: () => this.jump(0), End: () => this.jump(this.film.last), "+": () => this.diagram.zoom(1.4), "=": () => this.diagram.zoom(1.4),
-      "-": () => this.diagram.zoom(1 / 1.4), 0: () => this.diagram.fitAll(),
-      PageDown: () => this.jump(this.step + 10), PageUp: () => this.jump(this.step - 10),
+      " ": () => this.toggle(),
+      ArrowRight: () => this.jump(this.step + 1),
+      ArrowLeft: () => this.jump(this.step - 1),
+      Home: () => this.jump(0),
+      End: () => this.jump(this.film.last),
+      "+": () => this.diagram.zoom(1.4),
+      "=": () => this.diagram.zoom(1.4),
+      "-": () => this.diagram.zoom(1 / 1.4),
+      0: () => this.diagram.fitAll(),
+      PageDown: () => this.jump(this.step + 10),
+      PageUp: () => this.jump(this.step - 10),
     };
     const onButton = event.target.closest?.("button, [role=button], [role=tab]") && event.key === " ";
     if (!acts[event.key] || onButton) return;
@@ -245,10 +315,6 @@ function format(time) {
   return String(Math.round(time * 1000) / 1000);
 }
 
-function breach(property) {
-  return {
-    mutual_exclusion: "Mutual exclusion violated", no_deadlock: "Deadlock", no_starvation: "Starvation",
-    fence_monotone: "Fences do not rise", invariant: "The algorithm's own invariant violated",
-    timestamp_order: "Not in the order of timestamps", message_bound: "More messages than the paper says",
-  }[property] ?? property;
+function capital(text) {
+  return text.charAt(0).toUpperCase() + text.slice(1);
 }

@@ -1,13 +1,30 @@
 // Run: an algorithm with its flags, in the simulator.
 
 import { get } from "./api.js";
-import { choice, field, h, put } from "./dom.js";
+import { field, h, put } from "./dom.js";
 import { Film } from "./film.js";
 import { packed, sharing, unpacked } from "./share.js";
 
 export const PLAIN = {
-  algorithm: "ricart-agrawala", sites: 4, settings: [], load: "high", entries: 12, delay: "constant:1", cs: "1", fifo: true,
-  loss: "", duplicate: "", crash: [], recover: [], pause: [], partition: [], detector: "none", holder: "", readers: "", seed: 1,
+  algorithm: "ricart-agrawala",
+  sites: 4,
+  settings: [],
+  load: "high",
+  entries: 12,
+  delay: "constant:1",
+  cs: "1",
+  fifo: true,
+  loss: "",
+  duplicate: "",
+  crash: [],
+  recover: [],
+  pause: [],
+  partition: [],
+  detector: "none",
+  holder: "",
+  readers: "",
+  initiators: ["1"],
+  seed: 1,
 };
 
 /** The algorithms by family, to choose from. */
@@ -15,15 +32,26 @@ export function algorithmChoice(known, chosen) {
   const select = h("select", { name: "algorithm", "aria-label": "Algorithm" });
   for (const family of ["coordinator", "permission", "token", "quorum"]) {
     const members = known.algorithms.filter(({ about }) => about.family === family);
-    select.append(h("optgroup", { label: family }, members.map(({ about }) =>
-      h("option", { value: about.slug, selected: about.slug === chosen }, about.title))));
+    select.append(
+      h(
+        "optgroup",
+        { label: family },
+        members.map(({ about }) => h("option", { value: about.slug, selected: about.slug === chosen }, about.title)),
+      ),
+    );
   }
   return select;
 }
 
+function aboutOf(known, slug) {
+  return (
+    known.algorithms.find((one) => one.about.slug === slug)?.about ?? known.elections.find((one) => one.slug === slug)
+  );
+}
+
 /** Fields for the settings that an algorithm takes: quorums, trees, k. */
 export function settingFields(known, slug, given) {
-  const about = known.algorithms.find((one) => one.about.slug === slug)?.about;
+  const about = aboutOf(known, slug);
   return (about?.settings ?? []).map((setting) => {
     const value = given.find((pair) => pair.startsWith(`${setting.name}=`))?.slice(setting.name.length + 1) ?? "";
     const input = h("input", { name: `set:${setting.name}`, placeholder: setting.default, value });
@@ -44,7 +72,14 @@ export class RunTab {
     this.error = h("p", { class: "error", role: "alert" });
     this.note = h("p", { class: "note" });
     this.command = h("code", { class: "command" });
-    this.form = h("form", { class: "form", id: "run-form", onsubmit: (event) => { event.preventDefault(); this.run(); } });
+    this.form = h("form", {
+      class: "form",
+      id: "run-form",
+      onsubmit: (event) => {
+        event.preventDefault();
+        this.run();
+      },
+    });
     this.element = h("div", {}, this.form, this.error, this.note, this.command);
     this.fill();
   }
@@ -54,11 +89,24 @@ export class RunTab {
     const text = (name, value, more) => h("input", { name, value, ...more });
     const number = (name, value, min, max) => h("input", { name, type: "number", value, min, max, required: true });
     const algorithm = algorithmChoice(this.known, wish.algorithm);
+    algorithm.append(
+      h(
+        "optgroup",
+        { label: "elections" },
+        this.known.elections.map(({ slug, title }) =>
+          h("option", { value: slug, selected: slug === wish.algorithm }, title),
+        ),
+      ),
+    );
     const settings = h("div", { class: "settings" }, settingFields(this.known, wish.algorithm, wish.settings));
     const idea = h("p", { class: "idea" });
     const tell = () => {
-      const { about, shares } = this.known.algorithms.find((one) => one.about.slug === algorithm.value);
-      idea.textContent = about.idea;
+      const about = aboutOf(this.known, algorithm.value);
+      const shares = this.known.algorithms.find((one) => one.about.slug === algorithm.value)?.shares;
+      const election = this.known.elections.includes(about);
+      for (const part of this.form.querySelectorAll(".of-locks")) part.hidden = election;
+      for (const part of this.form.querySelectorAll(".of-elections")) part.hidden = !election;
+      put(idea, about.idea, h("small", { class: "paper" }, about.paper));
       readers.hidden = !shares;
     };
     const readers = field("Share of readers", text("readers", wish.readers, { placeholder: "0" }));
@@ -67,45 +115,112 @@ export class RunTab {
       tell();
       this.run();
     });
-    put(this.form,
-      field("Algorithm", algorithm), idea,
-      h("div", { class: "two" }, field("Sites", number("sites", wish.sites, 1, 60)), field("Seed", number("seed", wish.seed, 0, 1e9))),
+    put(
+      this.form,
+      field("Algorithm", algorithm),
+      idea,
+      h(
+        "div",
+        { class: "two" },
+        field("Sites", number("sites", wish.sites, 1, 60)),
+        field("Seed", number("seed", wish.seed, 0, 1e9)),
+      ),
       settings,
-      h("div", { class: "two" },
+      h(
+        "div",
+        { class: "two of-locks" },
         field("Load", h("input", { name: "load", value: wish.load, list: "loads" })),
-        field("Entries", number("entries", wish.entries, 1, 20000))),
-      h("div", { class: "two" },
-        field("Delay", h("input", { name: "delay", value: wish.delay, list: "delays" })), field("Time inside", text("cs", wish.cs))),
+        field("Entries", number("entries", wish.entries, 1, 20000)),
+      ),
+      h(
+        "div",
+        { class: "two" },
+        field("Delay", h("input", { name: "delay", value: wish.delay, list: "delays" })),
+        h("div", { class: "of-locks" }, field("Time inside", text("cs", wish.cs))),
+        h(
+          "div",
+          { class: "of-elections" },
+          field("Misses the leader", text("initiators", wish.initiators.join("; "), { placeholder: "1; 2@3" })),
+        ),
+      ),
       readers,
       h("button", { class: "primary", type: "submit", id: "run" }, "Run"),
-      h("details", { open: this.hasFaults() }, h("summary", {}, "Faults"),
-        h("label", { class: "check" }, h("input", { type: "checkbox", name: "non_fifo", checked: !wish.fifo }), " messages may overtake"),
-        h("div", { class: "two" }, field("Loss", text("loss", wish.loss, { placeholder: "0" })), field("Duplicates", text("duplicate", wish.duplicate, { placeholder: "0" }))),
+      h(
+        "details",
+        { open: this.hasFaults() },
+        h("summary", {}, "Faults"),
+        h(
+          "label",
+          { class: "check" },
+          h("input", { type: "checkbox", name: "non_fifo", checked: !wish.fifo }),
+          " messages may overtake",
+        ),
+        h(
+          "div",
+          { class: "two" },
+          field("Loss", text("loss", wish.loss, { placeholder: "0" })),
+          field("Duplicates", text("duplicate", wish.duplicate, { placeholder: "0" })),
+        ),
         field("Crashes", text("crash", wish.crash.join("; "), { placeholder: "2@5" }), "SITE@TIME; …"),
         field("Recoveries", text("recover", wish.recover.join("; "), { placeholder: "2@12" })),
         field("Pauses", text("pause", wish.pause.join("; "), { placeholder: "3@4..9" })),
         field("Partitions", text("partition", wish.partition.join("; "), { placeholder: "1,2|3@5..15" })),
         field("Failure detector", h("input", { name: "detector", value: wish.detector, list: "detectors" })),
-        field("Inside at the start", text("holder", wish.holder, { placeholder: "nobody" }))),
-      h("datalist", { id: "loads" }, ["low", "high", "burst", "pairs", "poisson:0.1"].map((value) => h("option", { value }))),
-      h("datalist", { id: "delays" }, ["constant:1", "uniform:0.5..1.5", "exponential:1", "lognormal:1,0.5"].map((value) => h("option", { value }))),
-      h("datalist", { id: "detectors" }, ["none", "perfect", "timeout:4", "false:0.05"].map((value) => h("option", { value }))));
+        h(
+          "div",
+          { class: "of-locks" },
+          field("Inside at the start", text("holder", wish.holder, { placeholder: "nobody" })),
+        ),
+      ),
+      h(
+        "datalist",
+        { id: "loads" },
+        ["low", "high", "burst", "pairs", "poisson:0.1"].map((value) => h("option", { value })),
+      ),
+      h(
+        "datalist",
+        { id: "delays" },
+        ["constant:1", "uniform:0.5..1.5", "exponential:1", "lognormal:1,0.5"].map((value) => h("option", { value })),
+      ),
+      h(
+        "datalist",
+        { id: "detectors" },
+        ["none", "perfect", "timeout:4", "false:0.05"].map((value) => h("option", { value })),
+      ),
+    );
     tell();
   }
 
   hasFaults() {
     const { crash, recover, pause, partition, loss, duplicate, fifo } = this.wish;
-    return [crash, recover, pause, partition].some((list) => list.length > 0) || loss !== "" || duplicate !== "" || !fifo;
+    return (
+      [crash, recover, pause, partition].some((list) => list.length > 0) || loss !== "" || duplicate !== "" || !fifo
+    );
   }
 
   read() {
-    const data = new FormData(this.form), text = (name) => String(data.get(name) ?? "").trim();
+    const data = new FormData(this.form),
+      text = (name) => String(data.get(name) ?? "").trim();
     return {
-      algorithm: text("algorithm"), sites: Number(text("sites")), settings: readSettings(this.form), load: text("load"),
-      entries: Number(text("entries")), delay: text("delay"), cs: text("cs"), fifo: data.get("non_fifo") === null,
-      loss: text("loss"), duplicate: text("duplicate"), crash: listOf(text("crash")), recover: listOf(text("recover")),
-      pause: listOf(text("pause")), partition: listOf(text("partition")), detector: text("detector"),
-      holder: text("holder"), readers: this.form.querySelector("[name=readers]").closest("label").hidden ? "" : text("readers"), seed: Number(text("seed")),
+      algorithm: text("algorithm"),
+      sites: Number(text("sites")),
+      settings: readSettings(this.form),
+      load: text("load"),
+      entries: Number(text("entries")),
+      delay: text("delay"),
+      cs: text("cs"),
+      fifo: data.get("non_fifo") === null,
+      loss: text("loss"),
+      duplicate: text("duplicate"),
+      crash: listOf(text("crash")),
+      recover: listOf(text("recover")),
+      initiators: listOf(text("initiators")),
+      pause: listOf(text("pause")),
+      partition: listOf(text("partition")),
+      detector: text("detector"),
+      holder: text("holder"),
+      readers: this.form.querySelector("[name=readers]").closest("label").hidden ? "" : text("readers"),
+      seed: Number(text("seed")),
     };
   }
 
@@ -139,6 +254,10 @@ export class RunTab {
     const hash = `#run=${packed(JSON.stringify(this.wish))}`;
     this.command.textContent = this.film.command;
     this.note.textContent = "";
-    this.player.load(this.film, { tools: sharing(this.film, hash, (told) => { this.note.textContent = told; }) });
+    this.player.load(this.film, {
+      tools: sharing(this.film, hash, (told) => {
+        this.note.textContent = told;
+      }),
+    });
   }
 }

@@ -28,7 +28,11 @@ async function offer(hash, told) {
 }
 
 function fileName(film, ending) {
-  const plain = film.title.toLowerCase().replaceAll(/[^a-z0-9]+/g, "-").replaceAll(/^-|-$/g, "").slice(0, 60);
+  const plain = film.title
+    .toLowerCase()
+    .replaceAll(/[^a-z0-9]+/g, "-")
+    .replaceAll(/^-|-$/g, "")
+    .slice(0, 60);
   return `${plain || "run"}.${ending}`;
 }
 
@@ -37,7 +41,7 @@ async function lecture(film) {
   const page = await text("/lecture.html");
   const { title, about, scenario, recording } = film;
   // Inside a script element nothing may look like its end.
-  const run = JSON.stringify({ title, about, scenario, recording, ending: film.ending }).replaceAll("<", "\\u003c");
+  const run = JSON.stringify({ title, about, scenario, recording }).replaceAll("<", "\\u003c");
   const safe = title.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
   return page.replace("TITLE_OF_THE_RUN", () => safe).replace("THE_RUN_ITSELF", () => run);
 }
@@ -47,7 +51,9 @@ export function sharing(film, hash, told) {
   const tools = [button("Link", "Copy a link to this run", () => offer(hash, told), { id: "link" })];
   if (film.scenario) {
     const save = () => download(fileName(film, "scenario"), "text/plain", film.scenario);
-    tools.push(button("Scenario", "Save it for 'lockkeeper sim --scenario' and 'lockkeeper replay'", save, { id: "export" }));
+    tools.push(
+      button("Scenario", "Save it for 'lockkeeper sim --scenario' and 'lockkeeper replay'", save, { id: "export" }),
+    );
   }
   const page = async () => {
     try {

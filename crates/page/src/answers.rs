@@ -55,6 +55,7 @@ pub async fn about() -> Json<Value> {
         .collect();
     Json(json!({
         "algorithms": algorithms,
+        "elections": registry::ELECTIONS.iter().map(|entry| entry.about).collect::<Vec<_>>(),
         "figures": figures,
         "variants": variants,
         "gallery": famous::ALL,
@@ -71,6 +72,11 @@ pub async fn status(State(desk): State<Desk>) -> Json<Value> {
 pub async fn run(State(desk): State<Desk>, asked: Asked<RunWish>) -> Result<Json<Film>, Refusal> {
     let wish = wish(asked)?;
     let film = move |progress: &Progress| {
+        if let Some(spec) = wish.election()? {
+            let recording = recording::record_election(&spec, wish.seed, wishes::RUN).map_err(told)?;
+            let title = format!("{}, {} sites, seed {}", spec.system.algorithm, spec.system.sites, wish.seed);
+            return Ok(Film { title, about: String::new(), scenario: None, recording });
+        }
         let spec = wish.spec()?;
         let recording = recording::record(&spec, wish.seed, wishes::RUN, progress).map_err(told)?;
         let title =

@@ -1,9 +1,11 @@
 //! What a page may ask for, and the limits on it.
 
-use lockkeeper_core::registry;
+use lockkeeper_core::mutex::parse_site;
+use lockkeeper_core::{SiteId, registry};
 use lockkeeper_lab::check::{Fault, Faults, Question};
 use lockkeeper_lab::compare::Sweep;
 use lockkeeper_lab::delay::Delay;
+use lockkeeper_lab::election::ElectionSpec;
 use lockkeeper_lab::network::{Partition, parse_probability};
 use lockkeeper_lab::recording::Limits;
 use lockkeeper_lab::spec::{
@@ -58,10 +60,32 @@ pub struct RunWish {
     holder: String,
     #[serde(default)]
     readers: String,
+    /// Who misses the leader, in an election.
+    #[serde(default)]
+    initiators: Vec<String>,
     pub seed: u64,
 }
 
 impl RunWish {
+    /// What is to be run, if it is an election.
+    pub fn election(&self) -> Result<Option<ElectionSpec>, String> {
+        if registry::find_election(&self.algorithm).is_none() {
+            return Ok(None);
+        }
+        few_sites(self.sites)?;
+        let mut spec = ElectionSpec::new(&self.algorithm, self.sites);
+        spec.system.settings = settings(&self.settings)?;
+        self.network_and_faults(&mut spec.system, self.sites)?;
+        let at_first = spec.first_crash();
+        for text in &self.initiators {
+            spec.initiators.push(match text.contains('@') {
+                true => parse_site_at(text, self.sites)?,
+                false => (site(text, self.sites)?, at_first),
+            });
+        }
+        Ok(Some(spec))
+    }
+
     /// What is to be run.
     pub fn spec(&self) -> Result<Spec, String> {
         known(&self.algorithm)?;
@@ -76,20 +100,25 @@ impl RunWish {
         spec.entries = self.entries;
         spec.warmup = Some(0);
         spec.cs = Some(delay(&self.cs)?);
+        spec.readers = probability("the share of readers", &self.readers)?;
+        if !self.holder.is_empty() {
+            spec.holders = parse_holders(&self.holder, spec.sites)?;
+        }
+        self.network_and_faults(&mut spec, processes)?;
+        Ok(spec)
+    }
+
+    fn network_and_faults(&self, spec: &mut Spec, processes: usize) -> Result<(), String> {
         spec.network.delay = delay(&self.delay)?;
         spec.network.fifo = self.fifo;
         spec.network.loss = probability("the loss", &self.loss)?;
         spec.network.duplicate = probability("the duplication", &self.duplicate)?;
-        spec.readers = probability("the share of readers", &self.readers)?;
         spec.detector = DetectorSpec::parse(&self.detector)?;
-        if !self.holder.is_empty() {
-            spec.holders = parse_holders(&self.holder, spec.sites)?;
-        }
         for text in &self.partition {
             spec.network.partitions.push(Partition::parse(text, processes)?);
         }
         spec.script = self.faults(processes)?;
-        Ok(spec)
+        Ok(())
     }
 
     fn faults(&self, processes: usize) -> Result<Vec<Scripted>, String> {
@@ -253,6 +282,11 @@ fn delay(text: &str) -> Result<Delay, String> {
 
 fn probability(what: &str, text: &str) -> Result<f64, String> {
     if text.trim().is_empty() { Ok(0.0) } else { parse_probability(what, text.trim()) }
+}
+
+fn site(text: &str, sites: usize) -> Result<SiteId, String> {
+    let wrong = || format!("there is no site '{text}': sites are numbered from 1 to {sites}");
+    parse_site(text, sites).ok_or_else(wrong)
 }
 
 fn few_sites(sites: usize) -> Result<(), String> {

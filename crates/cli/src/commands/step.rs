@@ -6,7 +6,7 @@
 use super::sim::{known, settings};
 use crate::{exit, say};
 use clap::Args;
-use lockkeeper_core::{Phase, SiteId};
+use lockkeeper_core::{Mode, Phase, SiteId, registry};
 use lockkeeper_lab::recording::{self, Limits, Recording};
 use lockkeeper_lab::trace::SiteState;
 use lockkeeper_lab::{Error, Progress, Scenario};
@@ -61,7 +61,9 @@ impl Step {
     fn drive(&self) -> Result<(), Error> {
         known(&self.algorithm).map_err(Error::Usage)?;
         settings(&self.set).map_err(Error::Usage)?;
-        let mut drive = Drive { heads: self.heads(), acts: Vec::new(), fifo: !self.non_fifo, faults: false };
+        let shares = registry::sharing(&self.algorithm).is_some_and(|sharing| sharing.knows(Mode::Shared));
+        let (heads, fifo) = (self.heads(), !self.non_fifo);
+        let mut drive = Drive { heads, acts: Vec::new(), fifo, shares, faults: false };
         let mut keys = Keys::new();
         loop {
             let recording = drive.play()?;
@@ -86,7 +88,7 @@ impl Step {
 
     fn heads(&self) -> String {
         let mut heads =
-            format!("title: Driven by hand\nalgorithm: {}\nsites: {}\n", self.algorithm, self.sites);
+            format!("title: {0}, driven by hand\nalgorithm: {0}\nsites: {1}\n", self.algorithm, self.sites);
         for pair in &self.set {
             let _ = writeln!(heads, "set: {pair}");
         }
@@ -101,6 +103,8 @@ struct Drive {
     heads: String,
     acts: Vec<String>,
     fifo: bool,
+    /// Whether readers may share.
+    shares: bool,
     faults: bool,
 }
 
@@ -127,25 +131,25 @@ impl Drive {
             }
         }
         for (site, state) in last_states(recording) {
-            let name = name(site);
-            match state.phase {
-                Phase::Idle if state.up && site.index() < recording.sites => {
-                    choices.push(format!("{name} requests"))
-                }
-                Phase::Inside => choices.push(format!("{name} exits")),
-                _ => {}
-            }
-            choices.extend((1..=state.timers).map(|which| format!("{name} wakes {which}")));
-            if self.faults {
-                choices.push(format!("{} {name}", if state.up { "crash" } else { "recover" }));
-            }
+            choices.extend(self.own_choices(name(site), state, site.index() < recording.sites));
         }
         if self.faults {
-            let lose = |held: &lockkeeper_lab::trace::Held| {
-                format!("lose {}>{} {}", name(held.from), name(held.to), held.text)
-            };
-            choices.extend(recording.held.iter().map(lose));
+            choices.extend(faults(recording));
         }
+        choices
+    }
+
+    /// What a site can do of its own accord.
+    fn own_choices(&self, name: &str, state: &SiteState, asks: bool) -> Vec<String> {
+        let mut choices = Vec::new();
+        if state.up && asks && state.phase == Phase::Idle {
+            choices.push(format!("{name} requests"));
+            choices.extend(self.shares.then(|| format!("{name} requests shared")));
+        }
+        if state.phase == Phase::Inside {
+            choices.push(format!("{name} exits"));
+        }
+        choices.extend((1..=state.timers).map(|which| format!("{name} wakes {which}")));
         choices
     }
 
@@ -160,8 +164,8 @@ impl Drive {
         if let Some(step) = recording.steps.last().filter(|step| !step.say.is_empty()) {
             say!("\n{}", step.say);
         }
-        for found in recording.report.iter().flat_map(|report| &report.violations) {
-            say!("\n{}", found.violation);
+        for wrong in &recording.wrong {
+            say!("\n{wrong}");
         }
         say!("");
         for (key, choice) in KEYS.chars().zip(choices) {
@@ -173,6 +177,23 @@ impl Drive {
         let faults = if self.faults { "hide" } else { "show" };
         say!("  u undo   f {faults} faults   w write   q quit\n");
     }
+}
+
+/// What can go wrong: crashes, losses, and suspicions, right or wrong.
+fn faults(recording: &Recording) -> Vec<String> {
+    let name = |site: SiteId| &recording.names[site.index()];
+    let mut faults = Vec::new();
+    for held in &recording.held {
+        faults.push(format!("lose {}>{} {}", name(held.from), name(held.to), held.text));
+    }
+    for (site, state) in last_states(recording) {
+        faults.push(format!("{} {}", if state.up { "crash" } else { "recover" }, name(site)));
+    }
+    for (site, _) in last_states(recording).filter(|(_, state)| state.up) {
+        let others = last_states(recording).map(|(other, _)| other).filter(|other| *other != site);
+        faults.extend(others.map(|other| format!("{} suspects {}", name(site), name(other))));
+    }
+    faults
 }
 
 /// Every process as it is at the end.

@@ -12,9 +12,9 @@ use crate::queue::Queue;
 use crate::sim::step_in_words;
 use crate::spec::{Action, Scripted};
 use crate::time::Time;
-use crate::trace::{Arrival, Stamp, Tracer, What};
+use crate::trace::{Arrival, Held, SiteState, Stage, Stamp, Tracer, What};
 use lockkeeper_core::protocol::TimerChange;
-use lockkeeper_core::{Elected, Election, Out, Protocol, SiteId, Vocabulary};
+use lockkeeper_core::{Elected, Election, Mode, Out, Phase, Protocol, SiteId, Vocabulary};
 use slab::Slab;
 use smallvec::SmallVec;
 
@@ -130,7 +130,8 @@ impl<'a, E: Election> Sim<'a, E> {
     /// Runs to the end.
     pub fn run(mut self) -> (Run, std::io::Result<()>) {
         let most = MOST_EVENTS_PER_PAIR * (self.electorate.len() as u64 + 1).pow(2);
-        while self.foreground > 0 || self.now < self.last_foreground + self.detector.patience() {
+        let mut goes_on = self.show();
+        while goes_on && (self.foreground > 0 || self.now < self.last_foreground + self.detector.patience()) {
             let Some((at, event)) = self.queue.pop() else { break };
             self.now = at;
             self.run.events += 1;
@@ -139,6 +140,7 @@ impl<'a, E: Election> Sim<'a, E> {
                 self.last_foreground = at;
             }
             self.handle(event);
+            goes_on = self.show();
             if self.run.events > most {
                 let what = format!("after {most} events messages still go round");
                 self.breach(Property::Termination, what);
@@ -149,6 +151,14 @@ impl<'a, E: Election> Sim<'a, E> {
         let traced = self.tracer.take().map_or(Ok(()), |tracer| tracer.finish(self.now));
         self.run.end = self.now;
         (self.run, traced)
+    }
+
+    /// Shows the sites to whoever traces the run; `false` if that has seen enough.
+    fn show(&mut self) -> bool {
+        let Some(mut tracer) = self.tracer.take() else { return true };
+        let goes_on = tracer.look(self);
+        self.tracer = Some(tracer);
+        goes_on
     }
 
     fn judge(&mut self) {
@@ -421,5 +431,29 @@ impl<'a, E: Election> Sim<'a, E> {
         if let Some(tracer) = &mut self.tracer {
             tracer.say(self.now, text);
         }
+    }
+}
+
+impl<E: Election> Stage for Sim<'_, E> {
+    /// Whoever takes itself for the leader counts as inside; the others point to their leader.
+    fn site(&self, site: SiteId) -> SiteState {
+        let (protocol, up) = (self.electorate.protocol(site), self.electorate.is_up(site));
+        let leader = self.electorate.leader_at(site).filter(|_| up);
+        SiteState {
+            phase: if leader == Some(site) { Phase::Inside } else { Phase::Idle },
+            mode: Mode::Exclusive,
+            up,
+            paused: self.paused[site.index()].is_some(),
+            tokens: 0,
+            timers: self.timers[site.index()].len(),
+            fields: if up { protocol.fields() } else { Vec::new() },
+            points_to: leader.filter(|leader| *leader != site),
+            waits_for: Vec::new(),
+            quorum: Vec::new(),
+        }
+    }
+
+    fn held(&self) -> Vec<Held> {
+        Vec::new()
     }
 }

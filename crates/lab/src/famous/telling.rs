@@ -1,7 +1,7 @@
 //! A run that is told in sentences, as something that can be drawn: who acts is the first name in a sentence, and where
 //! it says `by` or `from` whom, something has come from there.
 
-use crate::recording::{Message, Recording, Step};
+use crate::recording::{Cut, Message, Recording, Step};
 use crate::time::Time;
 use crate::trace::SiteState;
 use lockkeeper_core::{Field, Mode, Phase, SiteId};
@@ -69,7 +69,11 @@ impl Telling {
         let site = words.iter().find_map(|word| name(word)).and_then(|name| self.site(name));
         if let Some(to) = site {
             self.message(&words, line, to, now);
-            self.state(&words, line, to, now);
+            if line.ends_with("cut off from the others") {
+                self.cut(&words, at);
+            } else {
+                self.state(&words, line, to, now);
+            }
         }
         let say = format!("{}.", capital(line));
         self.recording.steps.push(Step { at, site, kinds: vec!["told"], say });
@@ -83,6 +87,15 @@ impl Telling {
         let text = line.to_string();
         let (sent, ended) = (now.saturating_sub(1), Some(now));
         self.recording.messages.push(Message { from, to, text, sent, ended, lost: false });
+    }
+
+    /// Those who are named hear nothing from the others any more.
+    fn cut(&mut self, words: &[&str], from: Time) {
+        let left: Vec<SiteId> =
+            words.iter().filter_map(|word| name(word)).filter_map(|name| self.site(name)).collect();
+        let all = SiteId::all(self.recording.names.len());
+        let right = all.filter(|site| !left.contains(site)).collect();
+        self.recording.cuts.push(Cut { left, right, one_way: false, from, to: None });
     }
 
     /// What a process has written down, and where it stands.

@@ -6,7 +6,11 @@ use lockkeeper_core::{MutualExclusion, Phase, SiteId};
 
 impl<P: MutualExclusion> Sim<'_, P> {
     /// Shows the sites to whoever traces the run; `false` if that has seen enough.
+    #[inline]
     pub(super) fn show(&mut self) -> bool {
+        if self.tracer.is_none() {
+            return true;
+        }
         let Some(mut tracer) = self.tracer.take() else { return true };
         let goes_on = tracer.look(self);
         self.tracer = Some(tracer);

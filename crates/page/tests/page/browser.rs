@@ -99,6 +99,8 @@ impl Browser {
             "--disable-background-networking".into(),
             "--disable-component-update".into(),
             "--disable-sync".into(),
+            // Containers have little of it.
+            "--disable-dev-shm-usage".into(),
             "--hide-scrollbars".into(),
             format!("--user-data-dir={}", self._profile.0.display()),
         ];

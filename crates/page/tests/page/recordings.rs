@@ -1,9 +1,11 @@
 //! What the page is shown of runs.
 
 use lockkeeper_core::mutex::Family;
-use lockkeeper_core::{Phase, registry};
-use lockkeeper_lab::recording::{Limits, Recording, record};
-use lockkeeper_lab::{Progress, Scenario, Spec, famous};
+use lockkeeper_core::{Phase, SiteId, registry};
+use lockkeeper_lab::election::ElectionSpec;
+use lockkeeper_lab::recording::{Limits, Recording, record, record_election};
+use lockkeeper_lab::spec::{Action, Scripted};
+use lockkeeper_lab::{Progress, Scenario, Spec, Time, famous};
 
 const LIMITS: Limits = Limits { processes: 64, steps: 20_000, messages: 60_000 };
 
@@ -76,7 +78,7 @@ fn famous_failures_end_in_what_they_are_famous_for() {
             None => failure.told(),
         };
         assert!(run.steps.len() > 3 && run.names.len() >= 2, "{}", failure.name);
-        let violated = run.report.as_ref().is_some_and(|report| !report.held());
+        let violated = !run.wrong.is_empty();
         assert_eq!(violated, failure.scenario().is_some(), "{}", failure.name);
         let two_inside = run
             .states
@@ -96,7 +98,26 @@ fn famous_failures_end_in_what_they_are_famous_for() {
 fn a_long_run_is_cut_off_and_says_so() {
     let spec = Spec { entries: 1_000_000, ..Spec::new("lamport", 9) };
     let run = record(&spec, 1, Limits { steps: 500, ..LIMITS }, &Progress::default()).unwrap();
-    assert!(run.cut_off && run.steps.len() == 500 && run.report.is_none());
+    assert!(run.cut_off && run.steps.len() == 500 && run.wrong.is_empty() && run.summary.is_empty());
     let many = record(&Spec::new("lamport", 100), 1, LIMITS, &Progress::default()).unwrap_err();
     assert!(many.to_string().contains("at most 64 processes"), "{many}");
+}
+
+/// Everybody points to whom it takes for the leader: after the crash of the highest, to the next one.
+#[test]
+fn an_election_ends_with_everybody_pointing_to_the_leader() {
+    for entry in registry::ELECTIONS {
+        let mut spec = ElectionSpec::new(entry.about.slug, 5);
+        spec.system.script = vec![Scripted { at: Time::UNIT, action: Action::Crash(SiteId(4)) }];
+        spec.initiators = vec![(SiteId(0), Time::UNIT)];
+        let run = record_election(&spec, 1, LIMITS).unwrap();
+        assert!(
+            run.election && run.wrong.is_empty() && run.summary.starts_with("S4 leads"),
+            "{}",
+            run.summary
+        );
+        let last = |site: usize| &run.states[site].last().expect("a state").1;
+        assert!((0..3).all(|site| last(site).points_to == Some(SiteId(3))), "{}", entry.about.slug);
+        assert!(last(3).points_to.is_none() && last(3).phase == Phase::Inside && !last(4).up);
+    }
 }

@@ -22,6 +22,7 @@ fn a_person_visits_the_page() {
         ("open", Visit::open as fn(&Visit)),
         ("run each algorithm", Visit::run_each_algorithm),
         ("step", Visit::step),
+        ("elections", Visit::elections),
         ("see faults", Visit::faults),
         ("ten thousand events", Visit::ten_thousand_events),
         ("drive", Visit::drive_into_the_deadlock),
@@ -116,7 +117,9 @@ impl Visit {
                 "{slug}: {}",
                 self.verdict()
             );
-            self.browser.picture(&format!("run-{slug}"));
+            if ["maekawa", "suzuki-kasami", "raymond", "readers-writers"].contains(&slug) {
+                self.browser.picture(&format!("run-{slug}"));
+            }
         }
     }
 
@@ -144,10 +147,31 @@ impl Visit {
             "it has played to its end",
             &format!("document.querySelector('#counter').textContent === {}", json!(last)),
         );
+        // The link holds all that the run depends on.
+        self.browser.click("#link");
+        self.browser.wait("the link is in the address", "location.hash.startsWith('#run=')");
+        self.go(&self.browser.text("return location.hash"));
+        self.browser.press(END);
+        assert_eq!(self.counter(), last);
         // A site that is pointed at is marked everywhere.
         self.browser.click(".card[data-site=S2]");
         self.browser
             .wait("S2 is marked", "document.querySelector('.node.selected')?.textContent.includes('S2')");
+    }
+
+    fn elections(&self) {
+        self.go("#run");
+        let fill = "const f = document.querySelector('#run-form'); f.elements.algorithm.value = 'bully'; f.elements.sites.value = 5; \
+            f.elements.crash.value = '5@1'; f.elements.initiators.value = '1; 2';";
+        self.browser.run(fill);
+        self.and_wait(|| {
+            self.browser.run("document.querySelector('#run-form').requestSubmit()");
+        });
+        self.browser.press(END);
+        assert!(self.verdict().contains("S4 leads"), "{}", self.verdict());
+        self.browser
+            .wait("S4 is shown as the leader", "document.querySelector('.card[data-site=S4] .badge.inside')");
+        self.browser.picture("13-election");
     }
 
     fn faults(&self) {
@@ -256,6 +280,12 @@ impl Visit {
         self.act("recover S2");
         self.and_wait(|| self.browser.click("#cut"));
         assert!(self.sentence().contains("is cut"), "{}", self.sentence());
+        // Whoever steps back goes on from there.
+        for _ in 0..4 {
+            self.browser.press(LEFT);
+        }
+        self.act("deliver S1>S2 REQUEST");
+        assert!(self.counter().starts_with("2 / 2"), "{}", self.counter());
         // A click on a site in the picture asks or leaves.
         self.and_wait(|| self.browser.click(".node:nth-child(3)"));
         assert!(self.sentence().contains("S3 wants to enter"), "{}", self.sentence());
@@ -269,6 +299,12 @@ impl Visit {
             assert!(!self.counter().starts_with("0 /"), "{}: {}", figure.name, self.counter());
         }
         self.go("#figure=raymond-tree");
+        // The tree is one at every step, also while the privilege is under way and two sites point at each other.
+        let heights = "return new Set([...document.querySelectorAll('.node')].map(n => n.getAttribute('transform').split(' ')[1])).size";
+        for step in 0..16 {
+            assert!(self.browser.run(heights).as_u64() > Some(2), "step {step}");
+            self.browser.press(RIGHT);
+        }
         self.browser.press(END);
         self.browser.picture("7-figure");
         self.go("#figure=maekawa-seven");
@@ -289,9 +325,7 @@ impl Visit {
             assert!(
                 self.browser.text("return document.querySelector('.why').textContent").contains(failure.why)
             );
-            let told = if failure.scenario().is_some() { self.verdict() } else { self.sentence() };
-            assert!(told.len() > 10, "{}: {told}", failure.name);
-            assert!(failure.scenario().is_none() || told.contains('✗'), "{}: {told}", failure.name);
+            assert!(self.verdict().contains('✗'), "{}: {}", failure.name, self.verdict());
             self.browser.picture(&format!("break-{}", failure.name));
         }
         // One goes on by hand where the checker stopped.
