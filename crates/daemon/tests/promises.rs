@@ -2,9 +2,9 @@
 
 mod support;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use std::time::{Duration, Instant};
-use support::{Daemons, post, session, soon};
+use support::{Daemons, post, session, soon, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_promise_outlives_its_session() {
@@ -15,6 +15,29 @@ async fn no_promise_outlives_its_session() {
     assert!(held["valid_for_ms"].as_u64() <= Some(500), "{held}");
     let alive = post(at, &format!("/v1/sessions/{short}/keep-alive"), json!({})).await.is(200);
     assert!(alive["valid_for_ms"].as_u64() <= Some(500), "{alive}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_is_taken_away_by_force() {
+    let daemons = Daemons::start(3).await;
+    let (at, other) = (daemons.address(0), daemons.address(1));
+    let id = session(at, 60_000).await;
+    let held = post(at, "/v1/locks/a/acquire", json!({ "session": id })).await.is(200);
+    let kept = post(at, "/v1/locks/b/acquire", json!({ "session": id })).await.is(200);
+    let nobody = post(other, "/v1/locks/a/force-release", json!({ "acquisition": "C1#0/1" })).await.is(200);
+    assert_eq!(nobody["released"], json!([]));
+    let released = post(other, "/v1/locks/a/force-release", json!({})).await.is(200);
+    assert_eq!(released["released"].as_array().map(Vec::len), Some(1));
+    post(other, "/v1/locks/a/acquire", json!({ "wait_ms": 100_000 })).await.is(200);
+    let alive = post(at, &format!("/v1/sessions/{id}/keep-alive"), json!({})).await.is(200);
+    assert_eq!(alive["lost"][0]["hold"], held["hold"]);
+    assert!(alive["lost"][0]["reason"].as_str().unwrap().contains("force"), "{alive}");
+    let release = |hold: &Value| json!({ "hold": hold });
+    assert_eq!(post(at, "/v1/locks/a/release", release(&held["hold"])).await.is(200)["released"], false);
+    assert_eq!(post(at, "/v1/locks/b/release", release(&kept["hold"])).await.is(200)["released"], true);
+    for what in ["grant", "release", "lost", "force-release"] {
+        until(what, || async { daemons.audit().iter().any(|line| line["what"] == what) }).await;
+    }
 }
 
 /// Until what it was told has passed, a client may be at work: whoever comes by force waits for that too.
