@@ -45,7 +45,7 @@ fn locks_shows_holders_waiters_and_why() {
     assert_eq!(stdout(&home, &["locks", "--json"]).trim(), "[]");
     assert!(stdout(&home, &["locks", "why", "a"]).contains("`a` is free"));
     let holder = start(&home, &["run", "a", "--", "cat"]);
-    until(|| stdout(&home, &["locks"]).contains("held"));
+    until(|| stdout(&home, &["locks"]).contains(&holder.id().to_string()));
     let waiter = start(&home, &["run", "a", "--", "cat", "-"]);
     until(|| stdout(&home, &["locks"]).contains("waits 1"));
 
