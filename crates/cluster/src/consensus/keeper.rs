@@ -117,8 +117,7 @@ impl Inner {
             joiners: locked(&self.joiners).clone(),
             given_up: locked(&self.given_up).clone(),
             most_voters: self.settings.most_voters,
-            hands_vote_on: self.steps_down.load(Ordering::Relaxed)
-                && membership.voter_ids().eq([self.store.name()]),
+            hands_vote_on: self.steps_down.load(Ordering::Relaxed) && membership.voter_ids().count() == 1,
         })
     }
 

@@ -27,7 +27,7 @@ pub(crate) struct Picture {
     /// Whom an operator has given up.
     pub given_up: BTreeSet<MemberId>,
     pub most_voters: usize,
-    /// The leader is about to go and has the only vote: somebody else is to have it.
+    /// The leader is about to go, and there is only one vote: somebody else is to have it, and to keep it.
     pub hands_vote_on: bool,
 }
 
@@ -226,6 +226,9 @@ mod tests {
     fn an_only_voter_that_goes_hands_its_vote_to_somebody_who_is_ready() {
         let mut leaving = Picture { hands_vote_on: true, ..picture(2, &[10]) };
         assert_eq!(leaving.next(), Some(Step::Voters([20].into())));
+        leaving.voters = vec![[20].into()];
+        assert_eq!(leaving.next(), None, "it is not taken back");
+        leaving.voters = vec![[10].into()];
         leaving.caught_up.remove(&20);
         assert_eq!(leaving.next(), None);
         assert_eq!(Picture { hands_vote_on: true, ..picture(1, &[10]) }.next(), None);
