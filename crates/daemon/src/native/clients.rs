@@ -35,6 +35,8 @@ struct Open {
 struct State {
     /// Counts the client's connections; only the newest one is served.
     connection: u64,
+    /// Tells that one, and no other, that there is something to say, or that it is not the newest any more.
+    wake: Arc<Notify>,
     connected: bool,
     gone_at: Option<Instant>,
     /// Lagging behind in its reading by more than the limit.
@@ -51,8 +53,13 @@ pub(crate) struct Client {
     rate: DefaultDirectRateLimiter,
     sessions: Arc<AtomicUsize>,
     state: Mutex<State>,
-    /// Tells the connection that there is something to say, or that it is not the newest any more.
-    pub wake: Notify,
+}
+
+/// A connection that has just been made.
+pub(crate) struct Newest {
+    pub client: Arc<Client>,
+    pub connection: u64,
+    pub wake: Arc<Notify>,
 }
 
 impl Client {
@@ -93,7 +100,7 @@ impl Client {
         } else {
             state.unread.push(said);
         }
-        self.wake.notify_one();
+        state.wake.notify_one();
     }
 
     /// The client says something to the member. What it may not say, the member does not hear.
@@ -282,8 +289,8 @@ impl Clients {
         &self.front
     }
 
-    /// A client connects, for the first time or again. Gives the number of the connection, which is the newest now.
-    pub(crate) fn connect(&self, number: u64, principal: Principal) -> Result<(Arc<Client>, u64), String> {
+    /// A client connects, for the first time or again. Its connection is the newest now.
+    pub(crate) fn connect(&self, number: u64, principal: Principal) -> Result<Newest, String> {
         let mut clients = self.clients.lock().unwrap_or_else(|e| e.into_inner());
         let client = match clients.get(&number) {
             Some(client) if client.principal.name() != principal.name() => {
@@ -297,7 +304,6 @@ impl Clients {
                     rate: self.front.new_rate(),
                     sessions: self.sessions.clone(),
                     state: Mutex::default(),
-                    wake: Notify::new(),
                 });
                 if !self.front.shared.member.attach(number, client.clone()) {
                     return Err(String::from(
@@ -312,10 +318,10 @@ impl Clients {
         state.connection += 1;
         (state.connected, state.gone_at, state.overrun) = (true, None, false);
         state.unread.clear();
-        let connection = state.connection;
+        std::mem::take(&mut state.wake).notify_one();
+        let (connection, wake) = (state.connection, state.wake.clone());
         drop(state);
-        client.wake.notify_one();
-        Ok((client, connection))
+        Ok(Newest { client, connection, wake })
     }
 
     /// A connection of a client has ended. That proves nothing: what the client holds is waited out. But if it has asked for nothing, there is

@@ -2,12 +2,13 @@
 
 use super::NATIVE;
 use super::answers::Answers;
-use super::clients::{Client, Clients};
+use super::clients::{Client, Clients, Newest};
 use crate::listen::Stream;
 use lockkeeper_wire::{Frames, FromDaemon, Greeting, Hello, LONGEST_GREETING, ToDaemon, Welcome};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::Notify;
 use tokio::time::timeout;
 
 /// Serves a connection until it ends; says why it did, unless the client just went away.
@@ -42,13 +43,14 @@ pub(crate) async fn serve(clients: Arc<Clients>, mut stream: Box<dyn Stream>) ->
     let mut bytes = Vec::new();
     lockkeeper_wire::encode(&greeting, &mut bytes);
     write(&mut stream, &bytes, patience).await?;
-    let (client, connection) = admitted?;
+    let Newest { client, connection, wake } = admitted?;
     frames.set_limit(shared.limits.request_bytes);
     let mut served = Connection {
         number: hello.client,
         clients: clients.clone(),
         client,
         connection,
+        wake,
         answers: Answers::new(),
         bytes,
     };
@@ -96,6 +98,7 @@ struct Connection {
     clients: Arc<Clients>,
     client: Arc<Client>,
     connection: u64,
+    wake: Arc<Notify>,
     answers: Answers,
     bytes: Vec<u8>,
 }
@@ -113,7 +116,7 @@ impl Connection {
                 self.say(&mut stream, &unread, patience).await?;
             }
             tokio::select! {
-                () = self.client.wake.notified() => {}
+                () = self.wake.notified() => {}
                 read = stream.read_buf(&mut frames.arrived) => {
                     if read.map_err(|error| format!("it went away: {error}"))? == 0 {
                         return Ok(());
