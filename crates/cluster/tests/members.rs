@@ -1,90 +1,13 @@
 //! Members of one cluster in one process, over real sockets and real disks.
 
-use lockkeeper_cluster::{Config, Error, Guard, Member, MemberId, Times};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+mod support;
+
+use lockkeeper_cluster::{Config, Error, Member, MemberId, Times};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use tempfile::TempDir;
-
-/// Far longer than anything takes, so that only what never happens is a failure.
-const LONG: Duration = Duration::from_secs(120);
-
-async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    tokio::time::timeout(LONG, future).await.unwrap_or_else(|_| panic!("{what}: nothing after {LONG:?}"))
-}
-
-struct Cluster {
-    configs: Vec<Config>,
-    members: Vec<Option<Member>>,
-    _directory: TempDir,
-}
-
-impl Cluster {
-    async fn start(count: u32) -> Self {
-        Self::start_with(count, |_| {}).await
-    }
-
-    async fn start_with(count: u32, change: impl Fn(&mut Config)) -> Self {
-        let directory = tempfile::tempdir().expect("a directory");
-        // All ports are chosen before any is used, so that no two are the same.
-        let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let sockets: Vec<TcpListener> =
-            (0..count).map(|_| TcpListener::bind(any).expect("a free port")).collect();
-        let addresses: Vec<SocketAddr> =
-            sockets.iter().map(|socket| socket.local_addr().expect("bound")).collect();
-        drop(sockets);
-        let everybody = (1..).map(MemberId).zip(addresses.iter().map(ToString::to_string)).collect();
-        let config = |(number, &listen): (usize, &SocketAddr)| {
-            let data = directory.path().join(number.to_string());
-            let mut config = Config::new(MemberId(number as u32 + 1), listen, data);
-            config.first_members = Clone::clone(&everybody);
-            // On a loaded machine a process may pause for long: nothing here is about speed.
-            config.times = Times::default().times(4);
-            change(&mut config);
-            config
-        };
-        let configs: Vec<Config> = addresses.iter().enumerate().map(config).collect();
-        let mut cluster = Self { members: vec![None; configs.len()], configs, _directory: directory };
-        for place in 0..cluster.configs.len() {
-            cluster.up(place).await;
-        }
-        for place in 0..cluster.configs.len() {
-            soon("ready", cluster.member(place).ready()).await.expect("it serves");
-        }
-        cluster
-    }
-
-    async fn up(&mut self, place: usize) {
-        let member = Member::start(self.configs[place].clone()).await.expect("it starts");
-        self.members[place] = Some(member);
-    }
-
-    async fn down(&mut self, place: usize) {
-        self.members[place].take().expect("it runs").stop().await;
-    }
-
-    fn member(&self, place: usize) -> &Member {
-        self.members[place].as_ref().expect("it runs")
-    }
-
-    async fn all_in_view(&self) {
-        let count = self.members.iter().flatten().count();
-        for member in self.members.iter().flatten() {
-            let mut changes = member.standings();
-            let joined = async {
-                while member.standing().view.is_none_or(|view| view.members.len() != count) {
-                    changes.changed().await.expect("it lives");
-                }
-            };
-            soon("everybody in the view", joined).await;
-        }
-    }
-}
-
-async fn hold(member: &Member, name: &str) -> Guard {
-    soon(name, member.mutex(name).acquire()).await.expect("granted")
-}
+use support::{Cluster, LONG, hold, soon};
 
 #[tokio::test]
 async fn one_member_alone() {
@@ -382,38 +305,4 @@ async fn a_stranger_joins_a_cluster_that_exists() {
         }
     };
     soon("three vote", votes).await;
-}
-
-/// What is logged, for a test to read.
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl std::io::Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().expect("no panic").write(bytes)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
-#[tokio::test]
-async fn an_acquire_is_a_span_with_the_messages_that_it_cost() {
-    let log = Log::default();
-    let writer = log.clone();
-    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_max_level(tracing::Level::DEBUG);
-    let subscriber = subscriber.with_writer(move || writer.clone()).finish();
-    // All of this test is one thread.
-    let _here = tracing::subscriber::set_default(subscriber);
-    let cluster = Cluster::start(3).await;
-    cluster.all_in_view().await;
-    for place in 0..3 {
-        hold(cluster.member(place), "traced").await.release().await.expect("held");
-    }
-    let log = String::from_utf8(log.0.lock().expect("no panic").clone()).expect("text");
-    let spans: Vec<&str> = log.lines().filter(|line| line.contains("acquire{lock=traced")).collect();
-    for words in ["sends lock=traced kind=\"REQUEST\"", "receives lock=traced kind=\"TOKEN\"", "answered"] {
-        assert!(spans.iter().any(|line| line.contains(words)), "{words}: {spans:#?}");
-    }
 }
