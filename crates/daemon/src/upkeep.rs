@@ -100,3 +100,29 @@ fn report(what: &str, read: Result<(), String>) {
         Err(error) => tracing::error!(what, %error, "cannot be read again: what was there before stays"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lockkeeper_cluster::{Authority, MemberId};
+
+    #[test]
+    fn certificates_that_cannot_be_used_change_nothing() {
+        let data = tempfile::tempdir().unwrap();
+        let renew = || {
+            let issued = Authority::create(1).unwrap().issue(MemberId(1), &["localhost".into()], 1);
+            issued.unwrap().save(data.path(), MemberId(1)).unwrap()
+        };
+        let (certificate, key) = renew();
+        let files = ClientTls { certificate: certificate.clone(), key, client_authority: None };
+        let certificates = Certificates::read(&files).unwrap();
+        let used = || certificates.native.read().unwrap().config().clone();
+        let first = used();
+        std::fs::write(&certificate, "no certificate").unwrap();
+        assert!(certificates.reload().is_err());
+        assert!(Arc::ptr_eq(&first, &used()));
+        renew();
+        assert_eq!(certificates.reload(), Ok(()));
+        assert!(!Arc::ptr_eq(&first, &used()));
+    }
+}
