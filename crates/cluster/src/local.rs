@@ -80,9 +80,10 @@ impl Local {
     pub fn hear(&mut self, now: u64, said: ToClient, tally: &mut Tally) {
         let number = match &said {
             ToClient::Granted { number, .. } | ToClient::Ended { number, .. } => Some(*number),
-            ToClient::Alive { .. } | ToClient::NoSession => None,
+            ToClient::Alive { .. } | ToClient::Wanted { .. } | ToClient::NoSession => None,
         };
-        self.session.hear(now, said);
+        // Nothing is kept here, so there is nothing to be said to it: whoever is in this process asks without a message.
+        let _ = self.session.hear(now, said);
         match number {
             Some(number) => self.settle(now, number, tally),
             None => self.settle_all(now, tally),

@@ -51,6 +51,12 @@ impl<P: Protocol> Site<P> {
         self.fence
     }
 
+    /// Sets so many stamps aside that follow the last one: whoever is inside may use them for further entries of its own, and nobody
+    /// else ever gets one of them or a lower one.
+    pub fn set_aside(&mut self, stamps: u64) {
+        self.fence += stamps;
+    }
+
     /// The application asks for something.
     pub fn input(&mut self, input: P::Input, out: &mut Out<P>) {
         self.step(out, |protocol, out| protocol.input(input, out));

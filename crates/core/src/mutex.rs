@@ -146,6 +146,12 @@ pub trait MutualExclusion: Protocol<Input = Ask, Output = Entered> {
         true
     }
 
+    /// Whether this site, inside, knows of another one that waits for it. A site that cannot know, as where others ask a coordinator,
+    /// says no: a driver must not keep others waiting for ever because of that.
+    fn is_wanted(&self) -> bool {
+        false
+    }
+
     /// What must hold of this site's state after every step. Cheap: every run checks it at every step.
     fn invariant(&self) -> Result<(), &'static str> {
         Ok(())

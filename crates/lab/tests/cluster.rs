@@ -127,6 +127,8 @@ const CASES: &[Case] = &[
     case(Flaw::IdleInstanceDropped, "none", SAFETY, 1),
     case(Flaw::NoDrift, "all", SAFETY, 1),
     case(Flaw::LeavesInUse, "leave", SAFETY, 1),
+    case(Flaw::NothingSetAside, "none", &[Promise::Fences], 1),
+    case(Flaw::KeptForEver, "none", &[Promise::Service], 1),
     Case {
         flaw: None,
         ..case(Flaw::NoWait, "restart-all,crash", &[Promise::OneStart, Promise::Fences, Promise::Wedge], 1)

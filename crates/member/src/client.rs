@@ -1,8 +1,13 @@
 //! The client's half of a session: when it may use what it holds.
 
-use crate::{Birth, Ended, Fence, SessionId, ToClient, ToMember, Wish};
+use crate::kept::Kept;
+use crate::{Birth, Ended, Fence, Flaw, SessionId, ToClient, ToMember, Wish};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+
+/// For how long after it was granted a client may keep what it does not use. Whoever else wants it is heard earlier, unless the lock's
+/// algorithm cannot tell: so this bounds how long others wait for nothing.
+pub const KEPT_NS: u64 = 10_000_000;
 
 /// Where an acquisition stands, as its client sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,6 +16,8 @@ pub enum Progress {
     Waiting(Wish),
     /// Held, with this fence; usable only while the session's lease runs.
     Held(Option<Fence>),
+    /// Held still, with this fence used last, and used by nobody.
+    Kept(Option<Fence>),
     /// Given back, or given up, and not answered yet.
     Leaving,
     /// Over.
@@ -30,8 +37,12 @@ pub struct ClientSession {
     lost: bool,
     acquisitions: BTreeMap<u64, Progress>,
     next: u64,
-    /// Wrong on purpose, for the lab: counts the lease from the answer's arrival.
-    pub from_arrival: bool,
+    /// What the member lets this client enter again by itself.
+    kept: BTreeMap<u64, Kept>,
+    /// For how long: [`KEPT_NS`], but the lab has its own idea of time.
+    pub kept_ns: u64,
+    /// Wrong on purpose, for the lab.
+    pub flaw: Option<Flaw>,
 }
 
 impl ClientSession {
@@ -45,7 +56,9 @@ impl ClientSession {
             lost: false,
             acquisitions: BTreeMap::new(),
             next: 0,
-            from_arrival: false,
+            kept: BTreeMap::new(),
+            kept_ns: KEPT_NS,
+            flaw: None,
         }
     }
 
@@ -55,7 +68,7 @@ impl ClientSession {
         let waiting =
             self.acquisitions.iter().filter(|(_, progress)| matches!(progress, Progress::Waiting(_)));
         let acquisitions = waiting.map(|(&number, progress)| (number, progress.clone())).collect();
-        Self { acquisitions, next: self.next, from_arrival: self.from_arrival, ..Self::new(id) }
+        Self { acquisitions, next: self.next, kept_ns: self.kept_ns, flaw: self.flaw, ..Self::new(id) }
     }
 
     /// What is waited for, in the order of asking.
@@ -108,10 +121,75 @@ impl ClientSession {
 
     /// Uses it no more, or does not want it any more.
     pub fn release(&mut self, number: u64) {
-        if let Some(progress @ (Progress::Waiting(_) | Progress::Held(_))) =
+        self.kept.remove(&number);
+        if let Some(progress @ (Progress::Waiting(_) | Progress::Held(_) | Progress::Kept(_))) =
             self.acquisitions.get_mut(&number)
         {
             *progress = Progress::Leaving;
+        }
+    }
+
+    /// Uses it no more, for the moment: where the member lets the client, it keeps it, and there is nothing to be said. Otherwise it is
+    /// to be [released](Self::release).
+    pub fn put_down(&mut self, now: u64, number: u64) -> bool {
+        let Some(kept) = self.kept.get(&number) else { return false };
+        let Some(progress) = self.acquisitions.get_mut(&number) else { return false };
+        let Progress::Held(fence) = *progress else { return false };
+        let keeps = kept.may_go_on(now) && !self.lost && now < self.lease_until_ns;
+        if keeps {
+            *progress = Progress::Kept(fence);
+        }
+        keeps
+    }
+
+    /// Enters again what is kept and nobody uses, without a word to the member: gives the number of the acquisition, which is
+    /// [held](Progress::Held) again, with the fence that follows. `None` if such a wish has to be asked for.
+    pub fn enter_again(&mut self, now: u64, wish: &Wish) -> Option<u64> {
+        if self.kept.is_empty() || self.lost || now >= self.lease_until_ns {
+            return None;
+        }
+        let (&number, kept) = self.kept.iter_mut().find(|(number, kept)| {
+            kept.is_for(wish) && matches!(self.acquisitions.get(number), Some(Progress::Kept(_)))
+        })?;
+        let progress = self.acquisitions.get_mut(&number)?;
+        let Progress::Kept(fence) = *progress else { return None };
+        let fence = kept.enter(now, fence, &wish.tag)?;
+        *progress = Progress::Held(fence);
+        Some(number)
+    }
+
+    /// How many more entries a grant allowed, and how many of them were made by now.
+    pub fn entries(&self, number: u64) -> (u32, u32) {
+        self.kept.get(&number).map_or((0, 0), Kept::entries)
+    }
+
+    /// When to [stop keeping](Self::stop_keeping) the next of what is kept.
+    pub fn keeps_until_ns(&self) -> Option<u64> {
+        self.kept.values().map(|kept| kept.until_ns).min()
+    }
+
+    /// Keeps nothing any more whose time is over; nothing at all at [`u64::MAX`]. Gives what is to be said.
+    pub fn stop_keeping(&mut self, now: u64) -> Vec<ToMember> {
+        if self.kept.is_empty() {
+            return Vec::new();
+        }
+        let over = self.kept.iter().filter(|(_, kept)| now >= kept.until_ns).map(|(&number, _)| number);
+        let over: Vec<u64> = over.collect();
+        over.into_iter().filter_map(|number| self.keep_no_more(number)).collect()
+    }
+
+    /// Gives it back if nobody uses it; otherwise whoever does is the last one.
+    fn keep_no_more(&mut self, number: u64) -> Option<ToMember> {
+        match *self.acquisitions.get(&number)? {
+            Progress::Kept(_) => {
+                self.release(number);
+                Some(ToMember::Release { number })
+            }
+            Progress::Held(fence) => {
+                let tag = self.kept.remove(&number).map(Kept::into_tag).unwrap_or_default();
+                Some(ToMember::InUse { number, fence, tag })
+            }
+            _ => None,
         }
     }
 
@@ -138,22 +216,22 @@ impl ClientSession {
         said.extend(self.acquisitions.iter().filter_map(|(&number, progress)| match progress {
             Progress::Waiting(wish) => Some(ToMember::Acquire { number, settled, wish: wish.clone() }),
             Progress::Leaving => Some(ToMember::Release { number }),
-            Progress::Held(_) | Progress::Over(_) => None,
+            Progress::Held(_) | Progress::Kept(_) | Progress::Over(_) => None,
         }));
         said
     }
 
-    /// The member answers. A grant is worth nothing unless the lease runs when it arrives.
-    pub fn hear(&mut self, now: u64, said: ToClient) {
+    /// The member answers. A grant is worth nothing unless the lease runs when it arrives. Gives what is to be said to that at once.
+    pub fn hear(&mut self, now: u64, said: ToClient) -> Option<ToMember> {
         if self.is_lost(now) {
-            return;
+            return None;
         }
         // Another birth knows nothing of what this one was granted.
         if let ToClient::Alive { birth, .. } | ToClient::Granted { birth, .. } = said
             && *self.birth.get_or_insert(birth) != birth
         {
             self.lost = true;
-            return;
+            return None;
         }
         match said {
             ToClient::Alive { sent_ns, duration_ns, revoked, .. } => {
@@ -161,25 +239,42 @@ impl ClientSession {
                 for number in revoked {
                     self.release(number);
                 }
-                let from = if self.from_arrival { now } else { sent_ns.min(now) };
+                let from_arrival = self.flaw == Some(Flaw::ClientLeaseFromArrival);
+                let from = if from_arrival { now } else { sent_ns.min(now) };
                 self.lease_until_ns = self.lease_until_ns.max(from.saturating_add(duration_ns));
             }
-            ToClient::Granted { number, fence, .. } => {
+            ToClient::Granted { number, fence, more, .. } => {
                 if let Some(progress @ Progress::Waiting(_)) = self.acquisitions.get_mut(&number) {
-                    *progress = Progress::Held(fence);
+                    let granted = core::mem::replace(progress, Progress::Held(fence));
+                    if let (Progress::Waiting(wish), 1..) = (granted, more) {
+                        let for_ever = self.flaw == Some(Flaw::KeptForEver);
+                        let kept_ns = if for_ever { u64::MAX } else { self.kept_ns };
+                        self.kept.insert(number, Kept::new(wish, more, now.saturating_add(kept_ns)));
+                    }
                 }
             }
-            ToClient::Ended { number, how: Ended::Revoked } => match self.acquisitions.get_mut(&number) {
-                Some(progress @ (Progress::Held(_) | Progress::Waiting(_))) => *progress = Progress::Leaving,
-                Some(progress) => *progress = Progress::Over(Ended::Revoked),
+            ToClient::Wanted { number } => return self.is_wanted(number),
+            ToClient::Ended { number, how: Ended::Revoked } => match self.acquisitions.get(&number) {
+                Some(Progress::Held(_) | Progress::Kept(_) | Progress::Waiting(_)) => self.release(number),
+                Some(_) => self.over(number, Ended::Revoked),
                 None => {}
             },
-            ToClient::Ended { number, how } => {
-                if let Some(progress) = self.acquisitions.get_mut(&number) {
-                    *progress = Progress::Over(how);
-                }
-            }
+            ToClient::Ended { number, how } => self.over(number, how),
             ToClient::NoSession => self.lost |= self.alive,
         }
+        None
+    }
+
+    fn over(&mut self, number: u64, how: Ended) {
+        self.kept.remove(&number);
+        if let Some(progress) = self.acquisitions.get_mut(&number) {
+            *progress = Progress::Over(how);
+        }
+    }
+
+    /// Somebody else waits for what this client may keep.
+    fn is_wanted(&mut self, number: u64) -> Option<ToMember> {
+        let keeps = self.flaw == Some(Flaw::KeptForEver) || !self.kept.contains_key(&number);
+        if keeps { None } else { self.keep_no_more(number) }
     }
 }

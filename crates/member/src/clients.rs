@@ -4,7 +4,7 @@ use crate::lock::Waiter;
 use crate::member::{Due, Member, Message};
 use crate::session::{Session, Stage};
 use crate::table::LockId;
-use crate::{Acquisition, Birth, Claim, Ended, Flaw, Out, SessionId, ToClient, ToMember, Wish};
+use crate::{Acquisition, Birth, Claim, Ended, Fence, Flaw, Out, SessionId, Tag, ToClient, ToMember, Wish};
 use alloc::vec::Vec;
 use lockkeeper_core::MutualExclusion;
 
@@ -50,6 +50,9 @@ impl<P: MutualExclusion> Member<P> {
                 self.acquire(now, Acquisition { session: id, number }, wish, out)
             }
             ToMember::Release { number } => self.give_back(now, Acquisition { session: id, number }, out),
+            ToMember::InUse { number, fence, tag } => {
+                self.in_use(now, Acquisition { session: id, number }, (fence, tag), out);
+            }
             ToMember::Close => self.end_session(now, id, out),
         }
     }
@@ -84,22 +87,29 @@ impl<P: MutualExclusion> Member<P> {
             return;
         }
         let id = self.locks.entry(&wish.lock);
-        let active = &self.locks.get(id).active;
-        let waits = active.as_ref().is_some_and(|active| active.is_in_the_way_of(wish.claim));
-        if wish.patience_ns == Some(0) && waits {
+        let tries = wish.patience_ns == Some(0);
+        let active = self.locks.get(id).active.as_ref();
+        let in_the_way = active.filter(|active| active.is_in_the_way_of(wish.claim));
+        let asks_back = tries && in_the_way.is_some_and(|active| active.is_perhaps_unused());
+        if tries && in_the_way.is_some() && !asks_back {
             return self.over(acquisition, Ended::Busy, out);
         }
-        if wish.patience_ns == Some(0) && self.running().is_none() {
+        if tries && self.running().is_none() {
             return self.over(acquisition, Ended::TimedOut, out);
         }
         self.order += 1;
-        let patience_until_ns = wish.patience_ns.map(|patience| now.saturating_add(patience));
+        // Whoever may be keeping the lock unused is asked, and a try waits for the answer.
+        let patience_ns = if asks_back { Some(self.config.round_trip_ns) } else { wish.patience_ns };
+        let patience_until_ns = patience_ns.map(|patience| now.saturating_add(patience));
+        let keeps = wish.claim == Claim::Alone && wish.longest_hold_ns.is_none() && !wish.reentrant;
         self.set(acquisition, Stage::Waiting(id));
         self.locks.activate(id).queue.push_back(Waiter {
             acquisition,
             claim: wish.claim,
             patience_until_ns,
             longest_hold_ns: wish.longest_hold_ns,
+            more: if keeps { wish.more } else { 0 },
+            tries,
             tag: wish.tag,
             order: self.order,
             since_ns: now,
@@ -120,7 +130,7 @@ impl<P: MutualExclusion> Member<P> {
                 let active = self.locks.get(*id).active.as_ref();
                 let hold = active.and_then(|active| active.holds.iter().find(|hold| hold.is_of(acquisition)));
                 let Some(hold) = hold.filter(|hold| hold.revoked_until_ns.is_none()) else { return };
-                ToClient::Granted { birth: self.birth(session), number, fence: hold.fence }
+                ToClient::Granted { birth: self.birth(session), number, fence: hold.fence, more: hold.more }
             }
         };
         out.clients.push((session, answer));
@@ -133,15 +143,41 @@ impl<P: MutualExclusion> Member<P> {
         let Some(active) = &mut self.locks.get_mut(id).active else { return false };
         let hold = active.holds.iter_mut().find(|hold| {
             let own = hold.acquisitions().any(|held| held.session == session);
-            own && hold.revoked_until_ns.is_none() && [Claim::Alone, wish.claim].contains(&hold.claim)
+            // What a client may be keeping unused is given back first: its fence may be used up.
+            let free = hold.revoked_until_ns.is_none() && !hold.was_kept;
+            own && free && [Claim::Alone, wish.claim].contains(&hold.claim)
         });
         let Some(hold) = hold else { return false };
         hold.again.push(acquisition);
         let fence = hold.fence;
         self.set(acquisition, Stage::Held(id));
         let (birth, number) = (self.birth(session), acquisition.number);
-        out.clients.push((session, ToClient::Granted { birth, number, fence }));
+        out.clients.push((session, ToClient::Granted { birth, number, fence, more: 0 }));
         true
+    }
+
+    /// Somebody is inside at the client: whoever only tries need not wait for it.
+    fn in_use(
+        &mut self,
+        now: u64,
+        acquisition: Acquisition,
+        (fence, tag): (Option<Fence>, Tag),
+        out: &mut Out<Message<P>>,
+    ) {
+        let Some(&Stage::Held(id)) = self.stage(acquisition) else { return };
+        let Some(active) = &mut self.locks.get_mut(id).active else { return };
+        let Some(hold) = active.hold_mut(acquisition) else { return };
+        if !hold.was_kept || tag.is_too_long() {
+            return;
+        }
+        hold.more = 0;
+        hold.tag = tag;
+        hold.fence =
+            hold.fence.max(fence.filter(|fence| hold.fence.is_some_and(|f| f.epoch() == fence.epoch())));
+        let trying = active.queue.iter().filter(|waiter| waiter.tries).map(|waiter| waiter.acquisition);
+        for trying in trying.collect::<Vec<_>>() {
+            self.cancel(now, trying, Ended::Busy, out);
+        }
     }
 
     /// A client gives back what it has, or gives up what it waits for.

@@ -34,6 +34,8 @@ pub struct Config {
     pub settle_ns: u64,
     /// How many local entries in a row keep remote waiters waiting at most.
     pub local_in_a_row: u32,
+    /// How many more times a client may enter at most before it gives a lock back that nobody else wants.
+    pub most_more: u32,
     /// About how many bytes of a report or a start go into one frame.
     pub part_bytes: usize,
     /// The largest clock of a fence; at this, the lock waits for a new view.
@@ -64,6 +66,7 @@ impl Config {
             session_ns: 1_200 * MS,
             settle_ns: 500 * MS,
             local_in_a_row: 16,
+            most_more: 1024,
             part_bytes: 64 * 1024,
             largest_clock: Fence::LARGEST_CLOCK,
             most_locks: 1 << 22,

@@ -48,6 +48,10 @@ pub enum Flaw {
     NoDrift,
     /// A member that leaves says farewell while its clients hold locks.
     LeavesInUse,
+    /// The fences that a client may use for further entries are not set aside.
+    NothingSetAside,
+    /// A client goes on keeping what somebody else waits for.
+    KeptForEver,
 }
 
 impl Flaw {
@@ -75,5 +79,7 @@ impl Flaw {
         ("idle-instance-dropped", Self::IdleInstanceDropped),
         ("no-drift", Self::NoDrift),
         ("leaves-in-use", Self::LeavesInUse),
+        ("nothing-set-aside", Self::NothingSetAside),
+        ("kept-for-ever", Self::KeptForEver),
     ];
 }

@@ -106,6 +106,16 @@ impl<P: MutualExclusion> Instance<P> {
         self.0.stamp()
     }
 
+    /// Sets so many stamps aside for whoever is inside.
+    pub fn set_aside(&mut self, stamps: u64) {
+        self.0.set_aside(stamps);
+    }
+
+    /// Whether another member is known to wait for this one.
+    pub fn is_wanted(&self) -> bool {
+        self.0.protocol().is_wanted()
+    }
+
     /// Takes out what a step did: an entry gets its stamp BEFORE messages get their clocks.
     fn collect(&mut self, play: &mut Play<P>, wants: &mut Wants<P::Message>) {
         let out = &mut play.out;

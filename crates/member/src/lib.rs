@@ -38,6 +38,7 @@ mod guard;
 pub mod history;
 mod ids;
 mod instance;
+mod kept;
 mod leader;
 mod leave;
 mod link;
@@ -52,7 +53,7 @@ mod table;
 pub mod view;
 mod views;
 
-pub use client::{ClientSession, Progress};
+pub use client::{ClientSession, KEPT_NS, Progress};
 pub use config::Config;
 pub use fence::Fence;
 pub use flaws::Flaw;

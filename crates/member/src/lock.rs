@@ -14,6 +14,10 @@ pub(crate) struct Waiter {
     pub claim: Claim,
     pub patience_until_ns: Option<u64>,
     pub longest_hold_ns: Option<u64>,
+    /// How many more entries it would like to make.
+    pub more: u32,
+    /// Whether it only tries: it waits for no more than an answer from whoever may be keeping the lock unused.
+    pub tries: bool,
     pub tag: Tag,
     /// Orders waiters over all locks of the member.
     pub order: u64,
@@ -29,6 +33,10 @@ pub(crate) struct Hold {
     pub again: Vec<Acquisition>,
     pub claim: Claim,
     pub fence: Option<Fence>,
+    /// How many more entries its client may make by itself; none once it was told that somebody waits.
+    pub more: u32,
+    /// Whether it ever might.
+    pub was_kept: bool,
     pub tag: Tag,
     pub since_ns: u64,
     /// When it is taken back because it lasts too long.
@@ -61,6 +69,7 @@ impl Hold {
 pub(crate) struct Grant {
     pub acquisition: Acquisition,
     pub fence: Option<Fence>,
+    pub more: u32,
     pub patience_until_ns: Option<u64>,
     pub longest_until_ns: Option<u64>,
 }
@@ -69,6 +78,8 @@ pub(crate) struct Grant {
 #[derive(Clone, Debug)]
 pub(crate) struct Wants<M> {
     pub grants: Vec<Grant>,
+    /// Whose clients are to give back what they may be keeping.
+    pub wanted: Vec<Acquisition>,
     pub sends: Vec<Sent<Words<M>>>,
     /// The algorithm has let this member in; the stamp of the entry.
     pub entered: Option<u64>,
@@ -80,7 +91,14 @@ pub(crate) struct Wants<M> {
 
 impl<M> Default for Wants<M> {
     fn default() -> Self {
-        Self { grants: Vec::new(), sends: Vec::new(), entered: None, parked: false, clock_full: false }
+        Self {
+            grants: Vec::new(),
+            wanted: Vec::new(),
+            sends: Vec::new(),
+            entered: None,
+            parked: false,
+            clock_full: false,
+        }
     }
 }
 
@@ -92,6 +110,9 @@ pub(crate) struct Rules {
     pub lease_runs: bool,
     pub local_in_a_row: u32,
     pub largest_clock: u64,
+    pub most_more: u32,
+    /// Wrong on purpose.
+    pub sets_nothing_aside: bool,
 }
 
 /// A lock at one member. A member knows millions: what most of them do not need is elsewhere.
@@ -135,6 +156,12 @@ impl Active {
     /// Whether such a claim would have to wait for somebody here.
     pub fn is_in_the_way_of(&self, claim: Claim) -> bool {
         !self.queue.is_empty() || self.holds.iter().any(|hold| hold.claim.conflicts(claim))
+    }
+
+    /// Whether nothing is in the way but what a client may be keeping unused.
+    pub fn is_perhaps_unused(&self) -> bool {
+        self.queue.is_empty()
+            && self.holds.iter().all(|hold| hold.more > 0 && hold.revoked_until_ns.is_none())
     }
 
     /// What this lock adds to the report: how, and how many. Those who are inside together are so in the same way.
@@ -212,6 +239,19 @@ impl<P: MutualExclusion> Lock<P> {
     /// Lets in whoever can be let in, leaves where nobody is left, asks for whoever waits: until there is nothing to do.
     pub fn look_after(&mut self, rules: Rules, play: &mut Play<P>, wants: &mut Wants<P::Message>) {
         while self.go_on(rules, play, wants) {}
+        self.ask_back(wants);
+    }
+
+    /// Somebody waits: whoever may be keeping the lock is to give it back.
+    fn ask_back(&mut self, wants: &mut Wants<P::Message>) {
+        let (Some(active), Some(instance)) = (&mut self.active, &self.instance) else { return };
+        if active.queue.is_empty() && !instance.is_wanted() {
+            return;
+        }
+        for hold in active.holds.iter_mut().filter(|hold| hold.more > 0) {
+            hold.more = 0;
+            wants.wanted.extend(hold.acquisition);
+        }
     }
 
     /// One of these; tells whether something was to be done.
@@ -257,16 +297,24 @@ impl<P: MutualExclusion> Lock<P> {
         let Some(waiter) = active.queue.pop_front() else { return false };
         active.fresh = None;
         active.in_a_row = active.in_a_row.saturating_add(1);
+        let others_wait = !active.queue.is_empty() || instance.is_wanted();
+        let more = if others_wait { 0 } else { waiter.more.min(rules.most_more) };
+        let more = if clock + u64::from(more) <= rules.largest_clock { more } else { 0 };
+        if !rules.sets_nothing_aside {
+            instance.set_aside(more.into());
+        }
         let fence = waiter.claim.has_fence().then_some(fence);
         let acquisition = waiter.acquisition;
         let longest_until_ns = waiter.longest_hold_ns.map(|longest| rules.now.saturating_add(longest));
         let patience_until_ns = waiter.patience_until_ns;
-        wants.grants.push(Grant { acquisition, fence, patience_until_ns, longest_until_ns });
+        wants.grants.push(Grant { acquisition, fence, more, patience_until_ns, longest_until_ns });
         active.holds.push(Hold {
             acquisition: Some(acquisition),
             again: Vec::new(),
             claim: waiter.claim,
             fence,
+            more,
+            was_kept: more > 0,
             tag: waiter.tag,
             since_ns: rules.now,
             longest_until_ns,

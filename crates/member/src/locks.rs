@@ -56,6 +56,8 @@ impl<P: MutualExclusion> Member<P> {
             lease_runs: now < self.lease_until_ns || self.config.has(Flaw::GrantsWithoutLease),
             local_in_a_row: self.config.local_in_a_row,
             largest_clock: self.config.largest_clock,
+            most_more: self.config.most_more,
+            sets_nothing_aside: self.config.has(Flaw::NothingSetAside),
         };
         let Some(play) = &mut self.play else { return };
         let lock = self.locks.get_mut(id);
@@ -117,7 +119,11 @@ impl<P: MutualExclusion> Member<P> {
             if let Some(at) = grant.longest_until_ns {
                 self.due.insert((at, Due::LongestHold(grant.acquisition)));
             }
-            out.clients.push((session, ToClient::Granted { birth, number, fence: grant.fence }));
+            let (fence, more) = (grant.fence, grant.more);
+            out.clients.push((session, ToClient::Granted { birth, number, fence, more }));
+        }
+        for wanted in wants.wanted.drain(..) {
+            out.clients.push((wanted.session, ToClient::Wanted { number: wanted.number }));
         }
         if core::mem::take(&mut wants.parked) {
             self.parked.insert(id);

@@ -200,6 +200,9 @@ pub struct Wish {
     pub longest_hold_ns: Option<u64>,
     /// Whether a session that holds the lock may have it once more.
     pub reentrant: bool,
+    /// How many more times the client would like to enter before it gives the lock back: see [`ToClient::Granted`]. For a lock alone,
+    /// without a longest hold.
+    pub more: u32,
     /// For people.
     pub tag: Tag,
 }
@@ -208,7 +211,7 @@ impl Wish {
     /// For one lock, alone, for as long as it takes.
     pub fn of(lock: LockName) -> Self {
         let (claim, tag) = (Claim::Alone, Tag::default());
-        Self { lock, claim, patience_ns: None, longest_hold_ns: None, reentrant: false, tag }
+        Self { lock, claim, patience_ns: None, longest_hold_ns: None, reentrant: false, more: 0, tag }
     }
 }
 
@@ -237,6 +240,16 @@ pub enum ToMember {
     Release {
         /// The number of the acquisition.
         number: u64,
+    },
+    /// Somebody is inside what the client might have kept, and it is given back when that one leaves: the answer to
+    /// [`ToClient::Wanted`], and what is said by itself when the time for keeping is over.
+    InUse {
+        /// The number of the acquisition.
+        number: u64,
+        /// The fence of the entry, for people.
+        fence: Option<Fence>,
+        /// Who is inside, for people.
+        tag: Tag,
     },
     /// The client leaves in order, and uses nothing any more.
     Close,
@@ -274,6 +287,14 @@ pub enum ToClient {
         number: u64,
         /// For the resource; none for one of several permits, which says nothing about the others.
         fence: Option<Fence>,
+        /// So many more times the client may enter by itself, one after the other, with the fences that follow this one: until it
+        /// hears that somebody waits, and for [`KEPT_NS`](crate::KEPT_NS) at most.
+        more: u32,
+    },
+    /// Somebody else waits for what the client may keep: no more entries. It is given back at once, or as soon as nobody is inside.
+    Wanted {
+        /// The number of the acquisition.
+        number: u64,
     },
     /// The acquisition is over.
     Ended {

@@ -275,11 +275,13 @@ impl<P: MutualExclusion> Hostile<P> {
             patience_ns: [None, Some(0), Some(u64::MAX), Some(MS)][self.random.below(4)],
             longest_hold_ns: [None, Some(0), Some(u64::MAX), Some(MS)][self.random.below(4)],
             reentrant: self.random.below(2) == 0,
+            more: [0, 3, u32::MAX][self.random.below(3)],
             tag: Tag::default(),
             ..Wish::of(LockName::new(name))
         };
         let number = number + self.now / (500 * MS) * 4;
-        let said = match self.random.below(8) {
+        let said = match self.random.below(9) {
+            8 => ToMember::InUse { number, fence: None, tag: Tag::default() },
             0 => ToMember::Close,
             1 | 2 => ToMember::Release { number },
             3 => ToMember::KeepAlive { sent_ns: u64::MAX, first: false, settled: number },

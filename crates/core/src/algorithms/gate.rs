@@ -482,6 +482,10 @@ impl<P: MutualExclusion> MutualExclusion for Gate<P> {
         if let Words::Inner(message) = &message.words { self.inner.awaits(from, message) } else { true }
     }
 
+    fn is_wanted(&self) -> bool {
+        self.inner.is_wanted()
+    }
+
     fn invariant(&self) -> Result<(), &'static str> {
         self.inner.invariant()?;
         let Some(shared) = &self.shared else { return Ok(()) };

@@ -299,6 +299,10 @@ impl<V: Variant> MutualExclusion for Queueing<V> {
         !matches!(message, Message::Request(_)) || self.queue.iter().all(|queued| queued.site != from)
     }
 
+    fn is_wanted(&self) -> bool {
+        self.queue.len() > 1
+    }
+
     fn invariant(&self) -> Result<(), &'static str> {
         if self.phase == Phase::Inside && self.queue.front().map(|request| request.site) != Some(self.me) {
             return Err("inside, and yet its own request is not first in its queue");

@@ -304,6 +304,10 @@ impl MutualExclusion for LodhaKshemkalyani {
         known && time <= LARGEST_NUMBER
     }
 
+    fn is_wanted(&self) -> bool {
+        !self.deferred.is_empty()
+    }
+
     fn invariant(&self) -> Result<(), &'static str> {
         if self.phase == Phase::Inside && !self.missing.is_empty() {
             return Err("inside without everybody's permission");

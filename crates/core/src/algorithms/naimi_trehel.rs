@@ -237,6 +237,10 @@ impl MutualExclusion for NaimiTrehel {
         *message != Message::Request(self.me)
     }
 
+    fn is_wanted(&self) -> bool {
+        self.next.is_some()
+    }
+
     fn invariant(&self) -> Result<(), &'static str> {
         match self.phase {
             Phase::Inside if !self.has_token => Err("inside without the token"),

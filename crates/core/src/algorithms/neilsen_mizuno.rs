@@ -250,6 +250,10 @@ impl MutualExclusion for NeilsenMizuno {
         *message != Message::Request(self.me)
     }
 
+    fn is_wanted(&self) -> bool {
+        self.follow.is_some()
+    }
+
     fn invariant(&self) -> Result<(), &'static str> {
         match self.phase {
             Phase::Idle if self.follow.is_some() => Err("somebody follows a site that does not wait"),

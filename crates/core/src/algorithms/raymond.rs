@@ -230,6 +230,10 @@ impl MutualExclusion for Raymond {
         *message != Message::Request || !self.queue.contains(&from)
     }
 
+    fn is_wanted(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
     fn invariant(&self) -> Result<(), &'static str> {
         if self.phase == Phase::Inside && self.holder != self.me {
             return Err("inside without the privilege");

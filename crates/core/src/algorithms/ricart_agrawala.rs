@@ -305,6 +305,10 @@ impl MutualExclusion for RicartAgrawala {
         !matches!(message, Message::Request(time) if *time > LARGEST_NUMBER)
     }
 
+    fn is_wanted(&self) -> bool {
+        !self.deferred.is_empty()
+    }
+
     fn invariant(&self) -> Result<(), &'static str> {
         if self.phase == Phase::Inside && !self.missing.is_empty() {
             return Err("inside without everybody's permission");

@@ -268,6 +268,10 @@ impl MutualExclusion for RoucairolCarvalho {
         !matches!(message, Message::Request(time) if *time > LARGEST_NUMBER)
     }
 
+    fn is_wanted(&self) -> bool {
+        !self.deferred.is_empty()
+    }
+
     fn invariant(&self) -> Result<(), &'static str> {
         match self.phase {
             Phase::Inside if !self.missing.is_empty() => Err("inside without everybody's permission"),

@@ -279,6 +279,12 @@ impl MutualExclusion for SuzukiKasami {
         !matches!(message, Message::Token(token) if token.served.len() != self.requested.len())
     }
 
+    fn is_wanted(&self) -> bool {
+        let Some(token) = &self.token else { return false };
+        let mut others = (0..self.requested.len()).filter(|&site| site != self.me.index());
+        !token.queue.is_empty() || others.any(|site| self.requested[site] > token.served[site])
+    }
+
     fn invariant(&self) -> Result<(), &'static str> {
         match (&self.token, self.phase) {
             (None, Phase::Inside) => Err("inside without the token"),

@@ -227,6 +227,10 @@ impl MutualExclusion for TokenRingParked {
         }
     }
 
+    fn is_wanted(&self) -> bool {
+        self.token.as_ref().is_some_and(|wanted| !wanted.is_empty())
+    }
+
     fn invariant(&self) -> Result<(), &'static str> {
         match (&self.token, self.phase) {
             (None, Phase::Inside) => Err("inside without the token"),

@@ -129,7 +129,7 @@ impl Client {
                     _ => Ok(()),
                 }
             }
-            ToMember::Release { .. } => Ok(()),
+            ToMember::Release { .. } | ToMember::InUse { .. } => Ok(()),
             ToMember::Close => {
                 self.end_session(&mut self.lock(), session, "release", "");
                 Ok(())
@@ -212,7 +212,7 @@ impl Client {
 
     fn note(&self, state: &mut State, session: SessionId, said: &ToClient) {
         match said {
-            ToClient::Alive { .. } => {}
+            ToClient::Alive { .. } | ToClient::Wanted { .. } => {}
             ToClient::Granted { number, fence, .. } => {
                 if let Some(open) = state.open.get_mut(&(session.number, *number))
                     && !std::mem::replace(&mut open.held, true)

@@ -2,7 +2,7 @@
 
 use super::spec::{ClusterSpec, MS};
 use crate::rng::Rng;
-use lockkeeper_member::{Claim, ClientSession, LockName, Progress, SessionId, Wish};
+use lockkeeper_member::{Claim, ClientSession, Flaw, LockName, Progress, SessionId, Wish};
 
 /// What a client does with its wish.
 #[derive(Clone, Debug)]
@@ -36,9 +36,14 @@ pub struct Client {
     pub wake_ns: u64,
     number: u64,
     sessions: u64,
-    from_arrival: bool,
+    /// What it wanted last: often it wants the same again.
+    last: Option<Wish>,
+    flaw: Option<Flaw>,
     rng: Rng,
 }
+
+/// For how long clients keep what they do not use: as long as they take between two wishes, so that they often enter again.
+const KEPT_NS: u64 = 300 * MS;
 
 /// What a client's look at its own affairs came to.
 #[derive(Debug, PartialEq, Eq)]
@@ -57,13 +62,11 @@ pub enum Step {
 
 impl Client {
     /// A client at some member.
-    pub fn new(number: u64, spec: &ClusterSpec, mut rng: Rng, from_arrival: bool) -> Self {
+    pub fn new(number: u64, spec: &ClusterSpec, mut rng: Rng, flaw: Option<Flaw>) -> Self {
         let member = rng.below(spec.members);
         let next_wish_ns = 500 * MS + rng.below(1_500 * MS as usize) as u64;
-        let mut session = ClientSession::new(SessionId { client: number, number: 0 });
-        session.from_arrival = from_arrival;
         Self {
-            session,
+            session: session(number, 0, flaw),
             member,
             errand: None,
             next_wish_ns,
@@ -71,7 +74,8 @@ impl Client {
             wake_ns: 0,
             number,
             sessions: 0,
-            from_arrival,
+            last: None,
+            flaw,
             rng,
         }
     }
@@ -79,8 +83,7 @@ impl Client {
     /// Begins another session, at this member or another.
     pub fn new_session(&mut self, now: u64, members: usize) {
         self.sessions += 1;
-        self.session = ClientSession::new(SessionId { client: self.number, number: self.sessions });
-        self.session.from_arrival = self.from_arrival;
+        self.session = session(self.number, self.sessions, self.flaw);
         if self.rng.chance(0.7) {
             self.member = self.rng.below(members);
         }
@@ -97,16 +100,22 @@ impl Client {
         if self.session.is_lost(clock) || now > self.heard_ns + 2_000 * MS {
             return Step::LosesSession { held };
         }
+        // What is given back is said until it is answered; who is inside only matters to people.
+        if !self.session.stop_keeping(clock).is_empty() {
+            return Step::Speaks;
+        }
         let Some(errand) = &mut self.errand else {
             if now < self.next_wish_ns {
                 return Step::Waits;
             }
-            self.errand = Some(self.wish(now, spec));
+            self.errand = Some(self.errand(now, clock, spec));
             return Step::Speaks;
         };
         match (self.session.progress(errand.number), errand.inside) {
             (Some(Progress::Held(_)), Some((_, until))) if now >= until => {
-                self.session.release(errand.number);
+                if !self.session.put_down(clock, errand.number) {
+                    self.session.release(errand.number);
+                }
                 self.done(now);
                 Step::Leaves
             }
@@ -136,7 +145,17 @@ impl Client {
         self.next_wish_ns = now + self.rng.exponential(150.0 * MS as f64) as u64;
     }
 
-    fn wish(&mut self, now: u64, spec: &ClusterSpec) -> Errand {
+    fn errand(&mut self, now: u64, clock: u64, spec: &ClusterSpec) -> Errand {
+        let again = self.last.take().filter(|_| self.rng.chance(0.4));
+        let wish = again.unwrap_or_else(|| self.wish(spec));
+        self.last = Some(wish.clone());
+        let gives_up_ns = self.rng.chance(0.05).then(|| now + self.rng.below(600 * MS as usize) as u64);
+        let kept = self.session.enter_again(clock, &wish);
+        let number = kept.unwrap_or_else(|| self.session.acquire(wish.clone()));
+        Errand { wish, since_ns: now, number, inside: None, gives_up_ns }
+    }
+
+    fn wish(&mut self, spec: &ClusterSpec) -> Wish {
         let rng = &mut self.rng;
         let place = rng.below(spec.mutexes + 2);
         // One name is one lock: each of them is wanted in every way, mostly in one.
@@ -159,9 +178,10 @@ impl Client {
             2 => wish.longest_hold_ns = Some(rng.below(100 * MS as usize) as u64),
             _ => {}
         }
-        let gives_up_ns = rng.chance(0.05).then(|| now + rng.below(600 * MS as usize) as u64);
-        let number = self.session.acquire(wish.clone());
-        Errand { wish, since_ns: now, number, inside: None, gives_up_ns }
+        if rng.chance(0.5) {
+            wish.more = 1 + rng.below(4) as u32;
+        }
+        wish
     }
 
     /// When to look again.
@@ -176,4 +196,11 @@ impl Client {
             },
         }
     }
+}
+
+fn session(client: u64, number: u64, flaw: Option<Flaw>) -> ClientSession {
+    let mut session = ClientSession::new(SessionId { client, number });
+    session.kept_ns = KEPT_NS;
+    session.flaw = flaw;
+    session
 }

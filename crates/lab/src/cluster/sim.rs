@@ -12,8 +12,7 @@ use crate::rng::{Purpose, Rng};
 use crate::time::Time;
 use lockkeeper_core::{MutualExclusion, Protocol};
 use lockkeeper_member::{
-    Event, Flaw, Frame, Member, MemberId, Node, Note, Out, PortEvent, Progress, SessionId, ToClient,
-    ToMember, View,
+    Event, Frame, Member, MemberId, Node, Note, Out, PortEvent, Progress, SessionId, ToClient, ToMember, View,
 };
 
 pub(super) type Message<P> = <P as Protocol>::Message;
@@ -81,11 +80,10 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         let clock =
             |rng: &mut Rng| if drifts { Clock::draw(ClusterSpec::DRIFT_PPM, rng) } else { Clock::right() };
         let machines: Vec<Machine> = (0..machines).map(|_| Machine::new(clock(&mut rng))).collect();
-        let from_arrival = spec.flaw == Some(Flaw::ClientLeaseFromArrival);
         let mut workload = Rng::new(seed, Purpose::Workload);
         let client = |number: usize| {
             let rng = Rng::new(workload.below(usize::MAX) as u64, Purpose::Workload);
-            Client::new(number as u64, spec, rng, from_arrival)
+            Client::new(number as u64, spec, rng, spec.flaw)
         };
         let mut consensus = Consensus::new(spec.members, Rng::new(seed, Purpose::Consensus));
         consensus.late = !spec.spares_survivors();
@@ -296,7 +294,10 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         let client = &mut self.clients[index];
         if client.session.id() == session {
             client.heard_ns = self.now;
-            client.session.hear(state.clock.read(self.now), said);
+            let answer = client.session.hear(state.clock.read(self.now), said);
+            if let Some(said) = answer {
+                self.client_sends(index, said);
+            }
             self.client_steps(index);
         }
     }
@@ -382,15 +383,17 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
     }
 
     fn client_says(&mut self, index: usize) {
-        let machine = self.spec.members + index;
-        let clock = self.machines[machine].clock.read(self.now);
-        let client = &mut self.clients[index];
-        let (session, member) = (client.session.id(), client.member);
-        for said in client.session.say(clock) {
-            let copies = self.net.send(self.now, machine, member);
-            for delay in copies.into_iter().flatten() {
-                self.after(delay, What::ToMember { member, session, said: said.clone() });
-            }
+        let clock = self.machines[self.spec.members + index].clock.read(self.now);
+        for said in self.clients[index].session.say(clock) {
+            self.client_sends(index, said);
+        }
+    }
+
+    fn client_sends(&mut self, index: usize, said: ToMember) {
+        let (session, member) = (self.clients[index].session.id(), self.clients[index].member);
+        let copies = self.net.send(self.now, self.spec.members + index, member);
+        for delay in copies.into_iter().flatten() {
+            self.after(delay, What::ToMember { member, session, said: said.clone() });
         }
     }
 

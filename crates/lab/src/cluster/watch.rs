@@ -182,7 +182,7 @@ impl Watch {
 
     /// A member says something to a client; it has a lease for so much longer.
     pub fn says(&mut self, now: u64, node: Node, session: SessionId, said: &ToClient, lease_left_ns: u64) {
-        let ToClient::Granted { number, fence, birth } = said else { return };
+        let ToClient::Granted { number, fence, birth, .. } = said else { return };
         if !self.granted.insert((session, *birth, *number)) {
             return;
         }

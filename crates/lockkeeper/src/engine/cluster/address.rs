@@ -21,6 +21,8 @@ pub(super) struct Daemons {
     pub token: Option<String>,
     /// Whether the first is preferred; otherwise clients spread over all.
     pub in_order: bool,
+    /// Whether a lock that nobody else wants may be kept for a moment after its release.
+    pub keep: bool,
 }
 
 /// One daemon.
@@ -71,7 +73,8 @@ impl Daemons {
         let rest = rest.strip_prefix("//").unwrap_or(rest);
         if rest.starts_with('/') {
             let addresses = vec![Address::Unix(rest.into())];
-            return Ok(Daemons { addresses, token: options.token(None)?, in_order: true });
+            let token = options.token(None)?;
+            return Ok(Daemons { addresses, token, in_order: true, keep: !options.keeps_nothing });
         }
         let host = if rest.is_empty() { "lockkeeper://127.0.0.1" } else { address };
         let servers = Servers::parse(host, lockkeeper_wire::PORT)?;
@@ -98,7 +101,7 @@ impl Daemons {
         };
         let addresses = servers.hosts.into_iter().map(address).collect::<Result<_>>()?;
         let token = options.token(servers.user.map(|(_, secret)| secret))?;
-        Ok(Daemons { addresses, token, in_order: options.in_order })
+        Ok(Daemons { addresses, token, in_order: options.in_order, keep: !options.keeps_nothing })
     }
 }
 
@@ -110,6 +113,7 @@ struct Options {
     key: Option<PathBuf>,
     token_file: Option<PathBuf>,
     in_order: bool,
+    keeps_nothing: bool,
 }
 
 impl Options {
@@ -126,8 +130,16 @@ impl Options {
                     options.in_order = true;
                     continue;
                 }
+                "keep" => {
+                    options.keeps_nothing = match value {
+                        "no" => true,
+                        "yes" => false,
+                        _ => return Err(bad_url(url, "keep is yes or no")),
+                    };
+                    continue;
+                }
                 _ => {
-                    let known = "ca, cert, key, token-file and in-order";
+                    let known = "ca, cert, key, token-file, in-order and keep";
                     return Err(bad_url(url, &format!("there is no option `{name}`; there are {known}")));
                 }
             };
@@ -204,6 +216,7 @@ mod tests {
         for (url, part) in [
             ("lockkeeper://a/b", "a path has no meaning"),
             ("lockkeeper://a?x=1", "there is no option `x`"),
+            ("lockkeeper://a?keep=maybe", "keep is yes or no"),
             ("lockkeeper://a?cert=c", "cert and key go together"),
             ("lockkeeper://a?ca=/nowhere", "/nowhere"),
             ("lockkeeper://a?token-file=/nowhere", "/nowhere"),

@@ -43,7 +43,7 @@ impl Client {
         // Clients spread over the daemons, unless told otherwise.
         let spread = (number % daemons.addresses.len() as u64) as usize;
         let address = if daemons.in_order { 0 } else { spread };
-        let link = Link::new(SessionId { client: number, number: 1 });
+        let link = Link::new(SessionId { client: number, number: 1 }, daemons.keep);
         let current = Current { link: link.clone(), sessions: 1, address, watches: false };
         let (current, changes) = (Mutex::new(current), watch::Sender::new(0));
         let client = Arc::new(Client { daemons, who: Who { client: number, for_locks }, current, changes });
@@ -104,7 +104,8 @@ impl Client {
 
     fn renew(self: &Arc<Client>, current: &mut Current) {
         current.sessions += 1;
-        current.link = Link::new(SessionId { client: self.who.client, number: current.sessions });
+        let id = SessionId { client: self.who.client, number: current.sessions };
+        current.link = Link::new(id, self.daemons.keep);
         if current.watches {
             current.link.question(Asked { ask: Ask::Watch, told: oneshot::channel().0 });
         }
@@ -258,6 +259,7 @@ async fn talk(client: &Weak<Client>, link: &Arc<Link>, connected: Connected, add
     keep_alive.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut bytes = Vec::new();
     loop {
+        let keeps_for = link.look_after_kept();
         link.take_unsent(&mut bytes);
         if !bytes.is_empty() {
             let written = async {
@@ -277,6 +279,7 @@ async fn talk(client: &Weak<Client>, link: &Arc<Link>, connected: Connected, add
         }
         tokio::select! {
             () = link.wake.notified() => {}
+            () = tokio::time::sleep(keeps_for.unwrap_or_default()), if keeps_for.is_some() => {}
             _ = keep_alive.tick() => {
                 if !link.keep_alive() {
                     return Broken::Over(String::from("its lease ran out unrenewed"));

@@ -4,8 +4,11 @@
 //! a connection, again if the connection breaks, and tells those who wait and hold what becomes of it.
 
 use super::clock::now_ns;
+use super::habits::Habits;
 use crate::lease::{self, Lease};
-use lockkeeper_member::{ClientSession, Ended, Fence, Progress, SessionId, ToClient, ToMember, Wish};
+use lockkeeper_member::{
+    ClientSession, Ended, Fence, LockName, Progress, SessionId, ToClient, ToMember, Wish,
+};
 use lockkeeper_wire::{Answer, Ask, FromDaemon, Refusal, ToDaemon, Welcome};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -55,7 +58,11 @@ impl Place {
 struct State {
     session: ClientSession,
     wishing: BTreeMap<u64, Wishing>,
-    held: BTreeMap<u64, Lease>,
+    held: BTreeMap<u64, Held>,
+    /// Which locks to keep for a while; `None` if none.
+    habits: Option<Habits>,
+    /// Whether the connection looks after what is kept.
+    keeps: bool,
     releasing: BTreeMap<u64, oneshot::Sender<()>>,
     asked: BTreeMap<u64, Asked>,
     next_question: u64,
@@ -67,6 +74,12 @@ struct State {
     over: bool,
 }
 
+/// What somebody holds.
+struct Held {
+    lease: Lease,
+    lock: LockName,
+}
+
 /// A session with one daemon.
 pub(super) struct Link {
     state: Mutex<State>,
@@ -75,11 +88,14 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub fn new(id: SessionId) -> Arc<Link> {
+    /// A new session, which keeps locks for a while or does not.
+    pub fn new(id: SessionId, keeps: bool) -> Arc<Link> {
         let state = State {
             session: ClientSession::new(id),
             wishing: BTreeMap::new(),
             held: BTreeMap::new(),
+            habits: keeps.then(Habits::default),
+            keeps: false,
             releasing: BTreeMap::new(),
             asked: BTreeMap::new(),
             next_question: 0,
@@ -105,7 +121,16 @@ impl Link {
         if place.given_up {
             return None;
         }
-        let wish = wishing.wish.clone();
+        let now = now_ns();
+        if let Some(number) = state.session.enter_again(now, &wishing.wish) {
+            (place.link, place.number) = (self.clone(), number);
+            drop(place);
+            state.wishing.insert(number, wishing);
+            settle(&mut state, now, number);
+            return None;
+        }
+        let mut wish = wishing.wish.clone();
+        wish.more = state.habits.as_ref().map_or(0, |habits| habits.more(now, &wish.lock));
         let number = state.session.acquire(wish.clone());
         (place.link, place.number) = (self.clone(), number);
         drop(place);
@@ -118,16 +143,48 @@ impl Link {
     /// Gives back what is held, or up what is waited for. Resolves when the daemon has said so, or nothing is left to be said.
     fn release(&self, number: u64) -> Option<oneshot::Receiver<()>> {
         let mut state = self.lock();
+        let state = &mut *state;
         state.wishing.remove(&number);
-        state.held.remove(&number);
+        let held = state.held.remove(&number);
         if state.over || state.session.progress(number).is_none() {
             return None;
+        }
+        if let (Some(held), Some(habits)) = (held, &mut state.habits) {
+            let now = now_ns();
+            let (allowed, made) = state.session.entries(number);
+            habits.left(now, &held.lock, allowed, made);
+            if !state.retired && state.session.put_down(now, number) {
+                if !std::mem::replace(&mut state.keeps, true) {
+                    self.wake.notify_one();
+                }
+                return None;
+            }
         }
         let (told, hears) = oneshot::channel();
         state.releasing.insert(number, told);
         state.session.release(number);
-        self.say(&mut state, ToMember::Release { number });
+        self.say(state, ToMember::Release { number });
         Some(hears)
+    }
+
+    /// In how long something that is kept is to be looked after again, if anything is; what is over by now is given back.
+    pub fn look_after_kept(&self) -> Option<Duration> {
+        let mut state = self.lock();
+        if !state.keeps {
+            return None;
+        }
+        let now = now_ns();
+        self.stop_keeping(&mut state, now);
+        let until = state.session.keeps_until_ns();
+        state.keeps = until.is_some();
+        until.map(|until| Duration::from_nanos(until.saturating_sub(now)))
+    }
+
+    /// Keeps nothing any more whose time is over; nothing at all at [`u64::MAX`].
+    fn stop_keeping(&self, state: &mut State, now: u64) {
+        for said in state.session.stop_keeping(now) {
+            self.say(state, said);
+        }
     }
 
     /// Asks the daemon something; gives the question back if the link is over.
@@ -136,6 +193,8 @@ impl Link {
         if state.over {
             return Some(asked);
         }
+        // Whoever looks sees what is used, and nothing that is only kept.
+        self.stop_keeping(&mut state, u64::MAX);
         state.next_question += 1;
         let number = state.next_question;
         if state.welcome.is_some() {
@@ -211,7 +270,7 @@ impl Link {
             }
             FromDaemon::Hear(..) => Ok(()),
             FromDaemon::Refuse { session, number, why } if session == state.session.id() => {
-                state.session.hear(now_ns(), ToClient::Ended { number, how: Ended::Refused });
+                let _ = state.session.hear(now_ns(), ToClient::Ended { number, how: Ended::Refused });
                 if number == 0 {
                     return Err(NoMore::Refused(why));
                 }
@@ -233,11 +292,15 @@ impl Link {
     fn hear_member(&self, state: &mut State, said: ToClient) -> Result<(), NoMore> {
         let now = now_ns();
         let answered = match &said {
-            ToClient::Granted { number, .. } | ToClient::Ended { number, .. } => Some(*number),
+            ToClient::Granted { number, .. }
+            | ToClient::Wanted { number }
+            | ToClient::Ended { number, .. } => Some(*number),
             ToClient::Alive { .. } | ToClient::NoSession => None,
         };
         let leaving = matches!(said, ToClient::Ended { how: Ended::Leaving, .. });
-        state.session.hear(now, said);
+        if let Some(answer) = state.session.hear(now, said) {
+            self.say(state, answer);
+        }
         if state.session.is_lost(now) {
             return Err(NoMore::Lost(String::from("the daemon does not know the session any more")));
         }
@@ -251,10 +314,10 @@ impl Link {
                 }
                 let left = Duration::from_nanos(state.session.lease_until_ns().saturating_sub(now));
                 let sent = lease::now();
-                state.held.retain(|&number, lease| match state.session.may_use(now, number) {
-                    true => lease.renewed(sent, left),
+                state.held.retain(|&number, held| match state.session.may_use(now, number) {
+                    true => held.lease.renewed(sent, left),
                     false => {
-                        lease.lose(TAKEN_BACK);
+                        held.lease.lose(TAKEN_BACK);
                         false
                     }
                 });
@@ -268,6 +331,7 @@ impl Link {
     pub fn retire(&self) -> Vec<Wishing> {
         let mut state = self.lock();
         state.retired = true;
+        self.stop_keeping(&mut state, u64::MAX);
         let wishing = std::mem::take(&mut state.wishing);
         for &number in wishing.keys() {
             state.session.release(number);
@@ -291,8 +355,8 @@ impl Link {
     pub fn end(&self, why: &str) {
         let mut state = self.lock();
         state.over = true;
-        for (_, lease) in std::mem::take(&mut state.held) {
-            lease.lose(why);
+        for (_, held) in std::mem::take(&mut state.held) {
+            held.lease.lose(why);
         }
         state.releasing.clear();
         self.wake.notify_one();
@@ -329,23 +393,22 @@ fn settle(state: &mut State, now: u64, number: u64) {
     let outcome = match state.session.progress(number) {
         Some(Progress::Held(fence)) if state.session.may_use(now, number) => {
             let lease = Lease::expiring(lease::now(), left);
-            if !lease.is_valid() || !state.wishing.contains_key(&number) {
-                return;
-            }
-            state.held.insert(number, lease.clone());
+            let Some(wishing) = state.wishing.get(&number).filter(|_| lease.is_valid()) else { return };
+            let lock = wishing.wish.lock.clone();
+            state.held.insert(number, Held { lease: lease.clone(), lock });
             Outcome::Granted(*fence, lease)
         }
         Some(Progress::Leaving) => {
-            if let Some(lease) = state.held.remove(&number) {
-                lease.lose(TAKEN_BACK);
+            if let Some(held) = state.held.remove(&number) {
+                held.lease.lose(TAKEN_BACK);
             }
             return;
         }
         Some(Progress::Over(how)) => {
             let how = *how;
             state.releasing.remove(&number);
-            if let Some(lease) = state.held.remove(&number) {
-                lease.lose(TAKEN_BACK);
+            if let Some(held) = state.held.remove(&number) {
+                held.lease.lose(TAKEN_BACK);
             }
             Outcome::Ended(how)
         }

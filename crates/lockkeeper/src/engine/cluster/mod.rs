@@ -13,6 +13,7 @@
 mod address;
 mod client;
 mod clock;
+mod habits;
 mod link;
 mod stream;
 
