@@ -1,6 +1,7 @@
 //! One module per command.
 
 pub mod algorithms;
+pub mod bench;
 pub mod check;
 pub mod choose;
 pub mod cluster;
@@ -25,6 +26,7 @@ pub mod threads;
 pub mod token;
 pub mod up;
 
+mod bench_locks;
 mod check_cluster;
 mod check_many;
 mod check_registers;

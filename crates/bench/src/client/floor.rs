@@ -1,0 +1,77 @@
+//! The yardstick: a request and its reply, with as many bytes as an acquire and a release of lockkeeper's.
+
+use super::{Client, Lock};
+use lockkeeper_member::{LockName, SessionId, ToMember, Wish};
+use lockkeeper_wire::ToDaemon;
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+/// A client whose requests come back as they are.
+pub(super) struct Floor {
+    stream: tokio::net::TcpStream,
+    acquire: Vec<u8>,
+    release: Vec<u8>,
+    reply: Vec<u8>,
+}
+
+impl Floor {
+    /// Connected to the process that sends everything back.
+    pub async fn open(servers: &[String]) -> Result<Floor, String> {
+        let cannot = |error: std::io::Error| format!("cannot reach the floor's process: {error}");
+        let stream = tokio::net::TcpStream::connect(&servers[0]).await.map_err(cannot)?;
+        stream.set_nodelay(true).map_err(cannot)?;
+        let session = SessionId { client: u64::MAX, number: 1 };
+        // Numbers as they are after some ten thousand turns.
+        let wish = Wish::of(LockName::new("bench/0"));
+        let acquire = bytes(session, ToMember::Acquire { number: 20_000, settled: 20_000, wish });
+        let release = bytes(session, ToMember::Release { number: 20_000 });
+        Ok(Floor { stream, acquire, release, reply: Vec::new() })
+    }
+}
+
+fn bytes(session: SessionId, said: ToMember) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    lockkeeper_wire::encode(&ToDaemon::Say(session, said), &mut bytes);
+    bytes
+}
+
+async fn ask(stream: &mut tokio::net::TcpStream, request: &[u8], reply: &mut Vec<u8>) -> Result<(), String> {
+    reply.resize(request.len(), 0);
+    let exchange = async {
+        stream.write_all(request).await?;
+        stream.read_exact(reply).await.map(drop)
+    };
+    exchange.await.map_err(|error: std::io::Error| format!("the floor's process is gone: {error}"))
+}
+
+impl Client for Floor {
+    async fn acquire(&mut self, _lock: Lock<'_>) -> Result<Option<u64>, String> {
+        ask(&mut self.stream, &self.acquire, &mut self.reply).await.map(|()| None)
+    }
+
+    async fn release(&mut self) -> Result<(), String> {
+        ask(&mut self.stream, &self.release, &mut self.reply).await
+    }
+}
+
+/// The process that sends everything back: as lean as it gets, with a thread that blocks for each connection.
+pub fn serve(port: u16) -> std::io::Result<()> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
+    for stream in listener.incoming() {
+        let stream = stream?;
+        std::thread::spawn(move || echo(stream));
+    }
+    Ok(())
+}
+
+fn echo(mut stream: TcpStream) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    let mut buffer = [0; 4096];
+    loop {
+        match stream.read(&mut buffer)? {
+            0 => return Ok(()),
+            read => stream.write_all(&buffer[..read])?,
+        }
+    }
+}

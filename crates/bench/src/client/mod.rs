@@ -1,0 +1,284 @@
+//! A process of clients: the same loop for all engines.
+
+mod file;
+pub mod floor;
+mod member;
+mod native;
+
+#[cfg(feature = "etcd")]
+mod etcd;
+#[cfg(feature = "postgres")]
+mod postgres;
+#[cfg(feature = "redis")]
+mod redis;
+#[cfg(feature = "redis")]
+mod redlock;
+#[cfg(feature = "zookeeper")]
+mod zookeeper;
+
+use crate::engine::Client as Kind;
+use crate::job::{Figures, Go, Job, Said, now_ns};
+use crate::oracle::{Oracle, Violation};
+use crate::workload::{Choice, Workload};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use hdrhistogram::Histogram;
+use rustix::time::{ClockId, clock_gettime};
+use std::io::{BufRead, Write};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+/// Three digits of every latency up to a minute; what is longer counts as a minute.
+const LONGEST_NS: u64 = 60_000_000_000;
+
+/// How often a client lets the other tasks of its process run, whatever its engine: one that never waits would keep leases from being renewed.
+const TURNS_IN_A_ROW: u64 = 64;
+
+/// A client of an engine: all that the loop knows of it.
+pub(crate) trait Client {
+    /// Waits for a lock; its fence, if it has one.
+    async fn acquire(&mut self, lock: Lock<'_>) -> Result<Option<u64>, String>;
+
+    /// Gives up the lock that was acquired last.
+    async fn release(&mut self) -> Result<(), String>;
+}
+
+/// A lock: its number, and its name.
+#[derive(Clone, Copy)]
+pub(crate) struct Lock<'a> {
+    #[cfg_attr(not(feature = "postgres"), allow(dead_code, reason = "PostgreSQL's locks have numbers"))]
+    pub number: usize,
+    pub name: &'a str,
+}
+
+/// Why a process cannot go on.
+enum Trouble {
+    Failed(String),
+    Violated(Violation),
+}
+
+impl From<String> for Trouble {
+    fn from(why: String) -> Self {
+        Trouble::Failed(why)
+    }
+}
+
+impl From<Violation> for Trouble {
+    fn from(violation: Violation) -> Self {
+        Trouble::Violated(violation)
+    }
+}
+
+/// Does the job that comes on standard input.
+pub fn run() -> ExitCode {
+    let done = read().and_then(|job: Job| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| format!("cannot start: {error}"))?;
+        runtime.block_on(serve(job))
+    });
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(trouble) => {
+            let (why, violation) = match trouble {
+                Trouble::Failed(why) => (why, false),
+                Trouble::Violated(violation) => (violation.0, true),
+            };
+            say(&Said::Failed { why, violation });
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn read<T: serde::de::DeserializeOwned>() -> Result<T, Trouble> {
+    let mut line = String::new();
+    let read = std::io::stdin().lock().read_line(&mut line);
+    read.map_err(|error| format!("cannot read what to do: {error}"))?;
+    let parsed = serde_json::from_str(&line);
+    parsed
+        .map_err(|error| Trouble::Failed(format!("this process is for `lockkeeper bench` to start: {error}")))
+}
+
+fn say(said: &Said) {
+    let mut out = std::io::stdout().lock();
+    // Nobody listens any more: then there is nothing left to do, and the end of the input says so too.
+    let _ = writeln!(out, "{}", serde_json::to_string(said).expect("plain data")).and_then(|()| out.flush());
+}
+
+async fn serve(job: Job) -> Result<(), Trouble> {
+    let host = match &job.member {
+        Some(member) => Some(member::Host::start(member).await?),
+        None => None,
+    };
+    let host = host.as_ref();
+    match job.client {
+        Kind::Native => measure(&job, host, |_| native::Native::open(&job.servers, true)).await,
+        Kind::NativeAsync => measure(&job, host, |_| native::Native::open(&job.servers, false)).await,
+        Kind::Member => measure(&job, host, |_| member::InProcess::open(host)).await,
+        Kind::File => measure(&job, host, |_| file::File::open(&job.servers)).await,
+        Kind::Floor => measure(&job, host, |_| floor::Floor::open(&job.servers)).await,
+        #[cfg(feature = "etcd")]
+        Kind::Etcd => measure(&job, host, |_| etcd::Etcd::open(&job.servers)).await,
+        #[cfg(feature = "redis")]
+        Kind::Redis => measure(&job, host, |_| redis::Redis::open(&job.servers[0])).await,
+        #[cfg(feature = "redis")]
+        Kind::Redlock => measure(&job, host, |client| redlock::Redlock::open(&job.servers, client)).await,
+        #[cfg(feature = "zookeeper")]
+        Kind::ZooKeeper => measure(&job, host, |_| zookeeper::ZooKeeper::open(&job.servers[0])).await,
+        #[cfg(feature = "postgres")]
+        Kind::Postgres => measure(&job, host, |_| postgres::Postgres::open(&job.servers[0])).await,
+        #[allow(unreachable_patterns, reason = "whatever is not built in")]
+        other => Err(Trouble::Failed(format!("this build has no client for {other:?}"))),
+    }
+}
+
+/// Connects all clients of this process, warms up, waits for the others, measures.
+async fn measure<C: Client, F: Future<Output = Result<C, String>>>(
+    job: &Job,
+    host: Option<&member::Host>,
+    open: impl Fn(usize) -> F,
+) -> Result<(), Trouble> {
+    let oracle = Oracle::new(job.oracle.as_deref(), job.workload.locks());
+    let names: Vec<String> = (0..job.workload.locks()).map(|number| format!("bench/{number}")).collect();
+    let mut clients = Vec::new();
+    for &number in &job.clients {
+        let (choice, client) = (Choice::new(job.workload, number), open(number).await?);
+        clients.push(Looping { client, choice, oracle: &oracle, names: &names, job, ledger: Ledger::new()? });
+    }
+    let warm = now_ns() + (job.warm_up_s * 1e9) as u64;
+    all(&mut clients, warm).await?;
+    say(&Said::Ready);
+
+    let go: Go = next_line().await??;
+    let until = go.at_ns + (job.seconds * 1e9) as u64;
+    let before = host.map(member::Host::messages);
+    tokio::time::sleep(Duration::from_nanos(go.at_ns.saturating_sub(now_ns()))).await;
+    clients.iter_mut().try_for_each(|client| Ledger::new().map(|new| client.ledger = new))?;
+    let cpu = cpu_s();
+    all(&mut clients, until).await?;
+    // A process without clients, which is only a member, measures as long as the others.
+    tokio::time::sleep(Duration::from_nanos(until.saturating_sub(now_ns()))).await;
+    let messages = host.zip(before).map(|(host, before)| host.messages() - before);
+    let cpu_s = cpu_s() - cpu;
+
+    let mut figures = Figures { cpu_s, checked: oracle.checked(), messages, ..Figures::default() };
+    let mut sum = Ledger::new()?;
+    for client in &clients {
+        figures.turns.push(client.ledger.turns);
+        sum.add(&client.ledger)?;
+    }
+    let all_of = |histogram: &Histogram<u64>| {
+        histogram.iter_recorded().map(|step| (step.value_iterated_to(), step.count_at_value())).collect()
+    };
+    (figures.acquire, figures.release) = (all_of(&sum.acquire), all_of(&sum.release));
+    say(&Said::Done(Box::new(figures)));
+    // Others still measure, and servers are still looked at: stay connected until told.
+    let _ = next_line::<Go>().await?;
+    Ok(())
+}
+
+async fn next_line<T: serde::de::DeserializeOwned + Send + 'static>() -> Result<Result<T, Trouble>, Trouble> {
+    let reading = tokio::task::spawn_blocking(|| {
+        read::<T>().map_err(|trouble| match trouble {
+            Trouble::Failed(why) => why,
+            Trouble::Violated(violation) => violation.0,
+        })
+    });
+    let read = reading.await.map_err(|error| Trouble::Failed(error.to_string()))?;
+    Ok(read.map_err(Trouble::Failed))
+}
+
+fn cpu_s() -> f64 {
+    let used = clock_gettime(ClockId::ProcessCPUTime);
+    used.tv_sec as f64 + used.tv_nsec as f64 * 1e-9
+}
+
+/// Lets all clients run until then. One alone needs nobody to choose between clients.
+async fn all<C: Client>(clients: &mut [Looping<'_, C>], until_ns: u64) -> Result<(), Trouble> {
+    if let [one] = clients {
+        return one.run(until_ns).await;
+    }
+    let mut running: FuturesUnordered<_> = clients.iter_mut().map(|client| client.run(until_ns)).collect();
+    while let Some(ended) = running.next().await {
+        ended?;
+    }
+    Ok(())
+}
+
+/// What one client has measured.
+struct Ledger {
+    turns: u64,
+    acquire: Histogram<u64>,
+    release: Histogram<u64>,
+}
+
+impl Ledger {
+    fn new() -> Result<Ledger, String> {
+        let histogram = || Histogram::new_with_bounds(1, LONGEST_NS, 3).map_err(|error| error.to_string());
+        Ok(Ledger { turns: 0, acquire: histogram()?, release: histogram()? })
+    }
+
+    fn turn(&mut self, acquire: Duration, release: Duration) {
+        self.turns += 1;
+        self.acquire.saturating_record(acquire.as_nanos() as u64);
+        self.release.saturating_record(release.as_nanos() as u64);
+    }
+
+    fn add(&mut self, other: &Ledger) -> Result<(), String> {
+        let cannot = |error: hdrhistogram::errors::AdditionError| error.to_string();
+        self.turns += other.turns;
+        self.acquire.add(&other.acquire).map_err(cannot)?;
+        self.release.add(&other.release).map_err(cannot)
+    }
+}
+
+/// A client, and what it goes round with.
+struct Looping<'a, C> {
+    client: C,
+    choice: Choice,
+    oracle: &'a Oracle,
+    names: &'a [String],
+    job: &'a Job,
+    ledger: Ledger,
+}
+
+impl<C: Client> Looping<'_, C> {
+    /// Turn after turn. The one that is not over in time does not count.
+    async fn run(&mut self, until_ns: u64) -> Result<(), Trouble> {
+        let began = Instant::now();
+        let end = Duration::from_nanos(until_ns.saturating_sub(now_ns()));
+        for turn in 1_u64.. {
+            let (acquire, release) = self.turn().await?;
+            if began.elapsed() >= end {
+                break;
+            }
+            self.ledger.turn(acquire, release);
+            if turn % TURNS_IN_A_ROW == 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn turn(&mut self) -> Result<(Duration, Duration), Trouble> {
+        let number = self.choice.next_lock();
+        let asked = Instant::now();
+        let fence = self.client.acquire(Lock { number, name: &self.names[number] }).await?;
+        let acquire = asked.elapsed();
+        let is_lock = self.job.client != Kind::Floor;
+        if is_lock {
+            if self.job.fenced && fence.is_none() {
+                return Err(Trouble::Failed(String::from("an entry came without its fence")));
+            }
+            self.oracle.enter(number, fence)?;
+        }
+        if self.job.workload == Workload::W4 {
+            tokio::time::sleep(self.job.workload.hold()).await;
+        }
+        if is_lock {
+            self.oracle.exit(number)?;
+        }
+        let leaving = Instant::now();
+        self.client.release().await?;
+        Ok((acquire, leaving.elapsed()))
+    }
+}

@@ -1,0 +1,90 @@
+//! One Redis server, by the recipe of its documentation.
+
+use super::{Client, Lock};
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Cmd, Value, cmd};
+
+/// Deletes a lock that has our value.
+const RELEASE: &str =
+    "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) else return 0 end";
+
+/// How long a lock lasts that nobody frees: far longer than any turn, so that nothing needs to be renewed.
+const TTL_MS: u64 = 10_000;
+
+/// One server: a connection, and the script's number there.
+pub(super) struct Server {
+    connection: MultiplexedConnection,
+    release: String,
+}
+
+impl Server {
+    /// Connected, with the script loaded.
+    pub async fn open(address: &str) -> Result<Server, String> {
+        let client = redis::Client::open(format!("redis://{address}")).map_err(|error| error.to_string())?;
+        // A timer for each request would cost Redis something that others do not pay.
+        let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+        let connecting = client.get_multiplexed_async_connection_with_config(&config);
+        let mut connection = connecting.await.map_err(|error| error.to_string())?;
+        let loading = cmd("SCRIPT").arg("LOAD").arg(RELEASE).query_async(&mut connection).await;
+        Ok(Server { connection, release: loading.map_err(|error| error.to_string())? })
+    }
+
+    /// Takes the lock if it is free.
+    pub async fn take(&mut self, lock: &str, value: u64) -> Result<bool, String> {
+        let mut set = Cmd::new();
+        set.arg("SET").arg(lock).arg(value).arg("NX").arg("PX").arg(TTL_MS);
+        match self.connection.send_packed_command(&set).await {
+            Ok(Value::Okay) => Ok(true),
+            Ok(Value::Nil) => Ok(false),
+            Ok(other) => Err(format!("Redis answers {other:?}")),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// Frees the lock if it is ours; says whether it was.
+    pub async fn free(&mut self, lock: &str, value: u64) -> Result<bool, String> {
+        let mut run = Cmd::new();
+        run.arg("EVALSHA").arg(&self.release).arg(1).arg(lock).arg(value);
+        match self.connection.send_packed_command(&run).await {
+            Ok(Value::Int(deleted)) => Ok(deleted == 1),
+            Ok(other) => Err(format!("Redis answers {other:?}")),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+/// A value that no other acquisition has.
+pub(super) fn random() -> Result<u64, String> {
+    getrandom::u64().map_err(|error| format!("the system gives no random numbers: {error}"))
+}
+
+/// A client of one server.
+pub(super) struct Redis {
+    server: Server,
+    held: Option<(String, u64)>,
+}
+
+impl Redis {
+    /// Connected.
+    pub async fn open(address: &str) -> Result<Redis, String> {
+        Ok(Redis { server: Server::open(address).await?, held: None })
+    }
+}
+
+impl Client for Redis {
+    async fn acquire(&mut self, lock: Lock<'_>) -> Result<Option<u64>, String> {
+        let value = random()?;
+        // At once: a pause would have to be shorter than a request to gain anything, and timers count in milliseconds.
+        while !self.server.take(lock.name, value).await? {}
+        self.held = Some((lock.name.to_owned(), value));
+        Ok(None)
+    }
+
+    async fn release(&mut self) -> Result<(), String> {
+        let Some((lock, value)) = self.held.take() else { return Ok(()) };
+        match self.server.free(&lock, value).await? {
+            true => Ok(()),
+            false => Err(format!("Redis had given {lock} to somebody else")),
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! ZooKeeper's recipe: an ephemeral node with a number, and a watch on the one before.
+
+use super::{Client, Lock};
+use std::collections::HashSet;
+use std::time::Duration;
+use zookeeper_client::{Acls, Client as Session, CreateMode, CreateOptions, Error, EventType};
+
+/// A client with a session of its own.
+pub(super) struct ZooKeeper {
+    session: Session,
+    /// Locks whose node is known to be there.
+    made: HashSet<usize>,
+    held: Option<String>,
+}
+
+const OPEN: Acls<'static> = Acls::anyone_all();
+
+impl ZooKeeper {
+    /// Connected.
+    pub async fn open(server: &str) -> Result<ZooKeeper, String> {
+        let connector = Session::connector().with_session_timeout(Duration::from_secs(10));
+        let session = connector.connect(server).await.map_err(|error| error.to_string())?;
+        Ok(ZooKeeper { session, made: HashSet::new(), held: None })
+    }
+
+    async fn make(&mut self, lock: Lock<'_>) -> Result<(), Error> {
+        if self.made.insert(lock.number) {
+            let options: CreateOptions<'_> = CreateMode::Persistent.with_acls(OPEN);
+            self.session.mkdir(&format!("/{}", lock.name), &options).await?;
+        }
+        Ok(())
+    }
+
+    /// The whole recipe. The fence is the number of the change that made our node: nodes enter in the order of these.
+    async fn enter(&mut self, lock: Lock<'_>) -> Result<u64, Error> {
+        self.make(lock).await?;
+        let folder = format!("/{}", lock.name);
+        let options = CreateMode::EphemeralSequential.with_acls(OPEN);
+        let (stat, number) = self.session.create(&format!("{folder}/n-"), &[], &options).await?;
+        let own = format!("n-{number}");
+        self.held = Some(format!("{folder}/{own}"));
+        loop {
+            let children = self.session.list_children(&folder).await?;
+            // Numbers have leading zeros: their order is that of the text.
+            let Some(before) = children.into_iter().filter(|child| *child < own).max() else {
+                return Ok(stat.czxid.unsigned_abs());
+            };
+            let (there, watcher) = self.session.check_and_watch_stat(&format!("{folder}/{before}")).await?;
+            if there.is_some() && watcher.changed().await.event_type == EventType::Session {
+                return Err(Error::SessionExpired);
+            }
+        }
+    }
+}
+
+impl Client for ZooKeeper {
+    async fn acquire(&mut self, lock: Lock<'_>) -> Result<Option<u64>, String> {
+        self.enter(lock).await.map(Some).map_err(|error| error.to_string())
+    }
+
+    async fn release(&mut self) -> Result<(), String> {
+        let Some(node) = self.held.take() else { return Ok(()) };
+        self.session.delete(&node, None).await.map_err(|error| error.to_string())
+    }
+}

@@ -1,0 +1,252 @@
+//! What can be measured: which servers are started for it, and how a client of it works.
+
+use serde::{Deserialize, Serialize};
+
+/// The servers behind an engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Servers {
+    /// Nothing.
+    None,
+    /// So many daemons of lockkeeper.
+    Daemons(usize),
+    /// So many members of lockkeeper, inside of the clients' processes.
+    Members(usize),
+    /// So many nodes of one etcd.
+    Etcd(usize),
+    /// So many Redis servers that know nothing of each other.
+    Redis(usize),
+    /// So many nodes of one ZooKeeper.
+    ZooKeeper(usize),
+    /// One PostgreSQL.
+    Postgres,
+    /// A process that sends back what it gets.
+    Floor,
+}
+
+/// How a client takes and frees a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Client {
+    /// The library's own client; each release is waited for.
+    Native,
+    /// The same; a release is sent, and not waited for.
+    NativeAsync,
+    /// A member inside the client's process.
+    Member,
+    /// The library's engine for files.
+    File,
+    /// etcd's lock API.
+    Etcd,
+    /// `SET NX PX`, and a script that compares and deletes.
+    Redis,
+    /// The same at several servers at once; a majority decides.
+    Redlock,
+    /// The recipe: an ephemeral node with a number, and a watch on the one before.
+    ZooKeeper,
+    /// Advisory locks of a session.
+    Postgres,
+    /// A request and its reply: no lock at all.
+    Floor,
+}
+
+/// One engine: a row of the tables.
+#[derive(Debug)]
+pub struct Engine {
+    /// As on the command line.
+    pub name: &'static str,
+    /// What is started for it.
+    pub servers: Servers,
+    /// What its clients do.
+    pub client: Client,
+    /// Whether each entry has a fence, which must rise.
+    pub fenced: bool,
+    /// How its clients work, in words.
+    pub how: &'static str,
+    /// What survives what, with the settings that it is measured with.
+    pub durability: &'static str,
+}
+
+const OURS: &str = "a grant is kept in the memory of the members; views and epochs are synced to the disks of a majority when they change; \
+                    a crash costs the lease, and fences rise on";
+const ETCD: &str = "default: every change is synced to the disks of a majority";
+const ZOOKEEPER: &str = "default: every change is synced to the disks of a majority (forceSync=yes)";
+const REDIS: &str = "default: snapshots now and then (RDB), no append-only file; nothing is replicated; what was granted since the last \
+                     snapshot is forgotten by a crash";
+const NATIVE: &str = "the library's client (crate lockkeeper, lockkeeper://), one connection for each client; a handoff is pushed";
+const IN_PROCESS: &str = "lockkeeper_cluster::Member in the clients' process; clients are tasks there, each with a session of its own";
+const V3LOCK: &str = "etcd-client: Lock and Unlock of v3lock, one connection and one lease for each client, kept alive; waiting is the server's";
+const SET_NX: &str = "redis: SET NX PX with a random value, EVALSHA of a script that compares and deletes, one connection for each client; \
+                      waiters ask again at once";
+const REDLOCK: &str = "redis: the same at five servers at once, in once three agree; who fails gives back and pauses for 0 to 2 ms";
+const RECIPE: &str = "zookeeper-client: an ephemeral sequential node, the children, a watch on the one before; one session for each client";
+const ADVISORY: &str =
+    "tokio-postgres: pg_advisory_lock and pg_advisory_unlock, prepared; one connection for each client";
+
+/// All engines, in the order of the tables.
+pub static ENGINES: [Engine; 15] = [
+    Engine {
+        name: "lockkeeper3",
+        servers: Servers::Daemons(3),
+        client: Client::Native,
+        fenced: true,
+        how: NATIVE,
+        durability: OURS,
+    },
+    Engine {
+        name: "lockkeeper3-async",
+        servers: Servers::Daemons(3),
+        client: Client::NativeAsync,
+        fenced: true,
+        how: "as lockkeeper3, but the release is not waited for: the guard is dropped",
+        durability: OURS,
+    },
+    Engine {
+        name: "lockkeeper3-etcd",
+        servers: Servers::Daemons(3),
+        client: Client::Etcd,
+        fenced: true,
+        how: V3LOCK,
+        durability: OURS,
+    },
+    Engine {
+        name: "lockkeeper1",
+        servers: Servers::Daemons(1),
+        client: Client::Native,
+        fenced: true,
+        how: NATIVE,
+        durability: OURS,
+    },
+    Engine {
+        name: "member3",
+        servers: Servers::Members(3),
+        client: Client::Member,
+        fenced: true,
+        how: IN_PROCESS,
+        durability: OURS,
+    },
+    Engine {
+        name: "member1",
+        servers: Servers::Members(1),
+        client: Client::Member,
+        fenced: true,
+        how: IN_PROCESS,
+        durability: OURS,
+    },
+    Engine {
+        name: "file",
+        servers: Servers::None,
+        client: Client::File,
+        fenced: true,
+        how: "the library's engine for one machine (file:), flock(2) and FIFOs",
+        durability: "one machine; the kernel frees what a dead process held",
+    },
+    Engine {
+        name: "etcd3",
+        servers: Servers::Etcd(3),
+        client: Client::Etcd,
+        fenced: true,
+        how: V3LOCK,
+        durability: ETCD,
+    },
+    Engine {
+        name: "etcd1",
+        servers: Servers::Etcd(1),
+        client: Client::Etcd,
+        fenced: true,
+        how: V3LOCK,
+        durability: "default: every change is synced to one disk",
+    },
+    Engine {
+        name: "redis1",
+        servers: Servers::Redis(1),
+        client: Client::Redis,
+        fenced: false,
+        how: SET_NX,
+        durability: REDIS,
+    },
+    Engine {
+        name: "redlock5",
+        servers: Servers::Redis(5),
+        client: Client::Redlock,
+        fenced: false,
+        how: REDLOCK,
+        durability: REDIS,
+    },
+    Engine {
+        name: "zookeeper1",
+        servers: Servers::ZooKeeper(1),
+        client: Client::ZooKeeper,
+        fenced: true,
+        how: RECIPE,
+        durability: "default: every change is synced to one disk (forceSync=yes)",
+    },
+    Engine {
+        name: "zookeeper3",
+        servers: Servers::ZooKeeper(3),
+        client: Client::ZooKeeper,
+        fenced: true,
+        how: RECIPE,
+        durability: ZOOKEEPER,
+    },
+    Engine {
+        name: "postgres",
+        servers: Servers::Postgres,
+        client: Client::Postgres,
+        fenced: false,
+        how: ADVISORY,
+        durability: "default settings; advisory locks are in the server's memory alone, and end with the connection",
+    },
+    Engine {
+        name: "floor",
+        servers: Servers::Floor,
+        client: Client::Floor,
+        fenced: false,
+        how: "no lock: a request and a reply over loopback TCP in place of each acquire and each release, with as many bytes as lockkeeper's",
+        durability: "nothing is kept",
+    },
+];
+
+impl Engine {
+    /// Reads one name.
+    pub fn parse(name: &str) -> Result<&'static Engine, String> {
+        let names: Vec<&str> = ENGINES.iter().map(|engine| engine.name).collect();
+        let known = ENGINES.iter().find(|engine| engine.name == name);
+        known.ok_or_else(|| format!("there is no engine `{name}` to measure: there are {}", names.join(", ")))
+    }
+
+    /// Whether it is a lock: all but the yardstick are.
+    pub fn is_lock(&self) -> bool {
+        self.client != Client::Floor
+    }
+
+    /// Why this build cannot measure it, if it cannot.
+    pub fn not_built(&self) -> Option<String> {
+        let (feature, built) = match self.client {
+            Client::Etcd => ("etcd", cfg!(feature = "etcd")),
+            Client::Redis | Client::Redlock => ("redis", cfg!(feature = "redis")),
+            Client::ZooKeeper => ("zookeeper", cfg!(feature = "zookeeper")),
+            Client::Postgres => ("postgres", cfg!(feature = "postgres")),
+            _ => return None,
+        };
+        let needs = if feature == "etcd" { " (it needs protoc: Debian's protobuf-compiler)" } else { "" };
+        (!built).then(|| {
+            format!(
+                "{} needs a build with the client of {feature}: cargo build --release -p lockkeeper-cli --features {feature}{needs}",
+                self.name
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_and_mistakes_told() {
+        for engine in &ENGINES {
+            assert_eq!(Engine::parse(engine.name).unwrap().name, engine.name);
+        }
+        assert!(Engine::parse("consul").unwrap_err().contains("lockkeeper3, "));
+    }
+}

@@ -1,0 +1,30 @@
+//! Lockkeeper and what people would use instead, measured side by side: on the same machine, in one run, with the same workload and the
+//! same client loop. `lockkeeper bench` is the command around it; `docs/benchmarks.md` says what is measured and what is fair.
+//!
+//! ```text
+//!   locks ── for each repeat, engine, workload ──┐
+//!     │ servers   started on loopback, ended     │ worker   processes of clients: `lockkeeper bench client`
+//!     ▼                                          ▼
+//!   etcd, redis-server, `lockkeeper up`, …  ◀──  client   one loop over `trait Client`, watched by the oracle
+//!                                                │
+//!   run: figures, medians  ◀── JSON lines ───────┘
+//! ```
+
+pub mod client;
+pub mod engine;
+pub mod locks;
+pub mod machine;
+pub mod oracle;
+pub mod process;
+pub mod report;
+pub mod run;
+pub mod servers;
+pub mod workload;
+
+mod job;
+mod metrics;
+mod page;
+mod trouble;
+mod worker;
+
+pub use trouble::{Missing, Trouble};

@@ -1,0 +1,190 @@
+//! `bench locks`: engines side by side.
+//!
+//! For each repeat, for each engine: start its servers, run all workloads, end the servers. So whatever else the machine does hits all
+//! engines alike, and no engine runs beside the servers of another.
+
+use crate::engine::{Engine, Servers};
+use crate::job::{Go, Job, MemberJob, now_ns};
+use crate::process::Tether;
+use crate::run::Run;
+use crate::servers::{self, Ground, Running};
+use crate::trouble::Trouble;
+use crate::worker::Worker;
+use crate::workload::Workload;
+use futures_util::future::try_join_all;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// From the last client's readiness until all begin: enough for the word to reach all of them.
+const RUN_UP: Duration = Duration::from_millis(100);
+/// The longest warm-up.
+const WARM_UP_S: f64 = 0.5;
+
+/// What is to be measured.
+pub struct Plan {
+    /// By these engines,
+    pub engines: Vec<&'static Engine>,
+    /// under these workloads,
+    pub workloads: Vec<Workload>,
+    /// for so long each,
+    pub seconds: f64,
+    /// and so often.
+    pub repeat: usize,
+}
+
+/// How to start the processes.
+pub struct Program {
+    /// The file of the command.
+    pub path: PathBuf,
+    /// How to start what must not outlive us.
+    pub tether: Tether,
+}
+
+impl Plan {
+    /// How many runs that is.
+    pub fn runs(&self) -> usize {
+        self.engines.len() * self.workloads.len() * self.repeat
+    }
+
+    /// Refuses what this build or this machine cannot measure, before anything is started.
+    pub fn check(&self) -> Result<(), Trouble> {
+        let not_built: Vec<String> = self.engines.iter().filter_map(|engine| engine.not_built()).collect();
+        if !not_built.is_empty() {
+            return Err(Trouble::Failed(not_built.join("; ")));
+        }
+        let missing: Vec<_> = self.engines.iter().flat_map(|engine| servers::missing(engine)).collect();
+        if missing.is_empty() { Ok(()) } else { Err(Trouble::Missing(missing)) }
+    }
+}
+
+/// All runs of a plan, and what each engine's servers say of their version. `tell` hears what comes next.
+pub async fn run(
+    plan: &Plan,
+    program: &Program,
+    tell: &dyn Fn(&str),
+) -> Result<(Vec<Run>, Vec<(&'static str, String)>), Trouble> {
+    plan.check()?;
+    let (mut runs, mut versions) = (Vec::new(), Vec::new());
+    for repeat in 1..=plan.repeat {
+        for engine in &plan.engines {
+            let folder = tempfile::Builder::new().prefix("lockkeeper-bench-").tempdir();
+            let folder = folder.map_err(|error| format!("cannot make a folder for servers: {error}"))?;
+            let ground = Ground { folder: folder.path(), program: &program.path, tether: &program.tether };
+            let mut servers = None;
+            for &workload in &plan.workloads {
+                tell(&format!("{} {} ({repeat} of {})", engine.name, workload.name(), plan.repeat));
+                if servers.is_none() {
+                    let started = servers::start(engine, &ground).await?;
+                    if repeat == 1 {
+                        versions.push((engine.name, started.version.clone()));
+                    }
+                    servers = Some(started);
+                }
+                let Some(running) = &mut servers else { continue };
+                let one =
+                    One { engine, workload, repeat, seconds: plan.seconds, program, folder: folder.path() };
+                runs.push(one.run(running).await.map_err(|trouble| one.of_this(trouble))?);
+            }
+        }
+    }
+    Ok((runs, versions))
+}
+
+/// One run: one engine, one workload.
+struct One<'a> {
+    engine: &'static Engine,
+    workload: Workload,
+    repeat: usize,
+    seconds: f64,
+    program: &'a Program,
+    folder: &'a Path,
+}
+
+impl One<'_> {
+    /// Says whose trouble it is.
+    fn of_this(&self, trouble: Trouble) -> Trouble {
+        let (name, in_words) = (self.engine.name, self.workload.name());
+        match trouble {
+            Trouble::Violated { what, .. } => {
+                Trouble::Violated { engine: name.into(), workload: in_words.into(), what }
+            }
+            Trouble::Failed(why) => Trouble::Failed(format!("{name}, {in_words}: {why}")),
+            other => other,
+        }
+    }
+
+    async fn run(&self, servers: &mut Running) -> Result<Run, Trouble> {
+        let jobs = self.jobs(&servers.addresses)?;
+        let mut workers = Vec::new();
+        for job in &jobs {
+            workers.push(Worker::start(&self.program.path, &self.program.tether, job).await?);
+        }
+        try_join_all(workers.iter_mut().map(Worker::ready)).await?;
+        let counted = servers.counted().await?;
+        let go = Go { at_ns: now_ns() + RUN_UP.as_nanos() as u64 };
+        for worker in &mut workers {
+            worker.go(&go).await?;
+        }
+        until(go.at_ns).await;
+        let used = servers.used();
+        until(go.at_ns + (self.seconds * 1e9) as u64).await;
+        let used_after = servers.used();
+        let counted_after = servers.counted().await?;
+        let figures = try_join_all(workers.iter_mut().map(|worker| worker.done(self.seconds))).await?;
+        servers.live()?;
+        for worker in workers {
+            worker.end().await;
+        }
+        let servers = (used, used_after, counted, counted_after);
+        Ok(Run::new(self.engine, self.workload, self.repeat, self.seconds, &figures, servers))
+    }
+
+    /// What each process of clients is to do.
+    fn jobs(&self, addresses: &[String]) -> Result<Vec<Job>, String> {
+        let (members, processes) = match self.engine.servers {
+            Servers::Members(count) => (self.members(count)?, count),
+            _ => (Vec::new(), self.workload.processes()),
+        };
+        let several = processes.min(self.workload.clients()) > 1;
+        let oracle = several.then(|| self.made(&format!("oracle-{}", self.workload.name()))).transpose()?;
+        let job = |process: usize| {
+            let mut servers = addresses.to_vec();
+            if !servers.is_empty() {
+                servers.rotate_left(process % addresses.len());
+            }
+            let data = self.folder.join(format!("{}-member-{}", self.workload.name(), process + 1));
+            let member = MemberJob { id: process as u32 + 1, members: members.clone(), data };
+            Job {
+                client: self.engine.client,
+                servers,
+                workload: self.workload,
+                clients: (0..self.workload.clients())
+                    .filter(|client| client % processes == process)
+                    .collect(),
+                warm_up_s: WARM_UP_S.min(self.seconds / 4.0),
+                seconds: self.seconds,
+                oracle: oracle.clone(),
+                fenced: self.engine.fenced,
+                member: (!members.is_empty()).then_some(member),
+            }
+        };
+        Ok((0..processes).map(job).collect())
+    }
+
+    fn members(&self, count: usize) -> Result<Vec<SocketAddr>, String> {
+        let ports = servers::free_ports(count)?;
+        Ok(ports.into_iter().map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port))).collect())
+    }
+
+    fn made(&self, name: &str) -> Result<PathBuf, String> {
+        let folder = self.folder.join(name);
+        std::fs::create_dir_all(&folder)
+            .map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
+        Ok(folder)
+    }
+}
+
+async fn until(at_ns: u64) {
+    tokio::time::sleep(Duration::from_nanos(at_ns.saturating_sub(now_ns()))).await;
+}

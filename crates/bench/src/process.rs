@@ -1,0 +1,169 @@
+//! Processes that the bench starts, and ends: whatever happens to it.
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::collections::HashMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long a server may take to end in order.
+const GRACE: Duration = Duration::from_secs(5);
+/// Processor time in /proc is counted in hundredths of a second, on every Linux.
+const TICKS_PER_S: f64 = 100.0;
+
+/// How to start a process that the kernel ends with this one: the words before its own.
+#[derive(Clone, Debug)]
+pub struct Tether(pub Vec<String>);
+
+/// A server. It is told to end when it is dropped, and killed if it does not.
+#[derive(Debug)]
+pub struct Server {
+    child: Child,
+    ends_by: Signal,
+    log: PathBuf,
+}
+
+impl Server {
+    /// Starts a command whose output goes to a file of its own.
+    pub fn start(mut command: Command, ends_by: Signal, log: PathBuf) -> Result<Server, String> {
+        use std::os::unix::process::CommandExt;
+        let cannot = |error: std::io::Error| format!("cannot start {command:?}: {error}");
+        let out = File::create(&log).map_err(cannot)?;
+        let err = out.try_clone().map_err(cannot)?;
+        // A group of its own: Ctrl-C is for us, who then end it in order.
+        let child = command.stdin(Stdio::null()).stdout(out).stderr(err).process_group(0).spawn();
+        let child = child.map_err(|error| format!("cannot start {command:?}: {error}"))?;
+        Ok(Server { child, ends_by, log })
+    }
+
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// An error, with the last that it said, if it has ended.
+    pub fn lives(&mut self) -> Result<(), String> {
+        match self.child.try_wait() {
+            Ok(None) => Ok(()),
+            Ok(Some(status)) => Err(format!("it ended ({status}): {}", last_lines(&self.log))),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+fn last_lines(log: &Path) -> String {
+    let text = std::fs::read(log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text[text.len().saturating_sub(2000)..]).into_owned();
+    let lines: Vec<&str> = text.lines().rev().take(5).collect();
+    lines.into_iter().rev().collect::<Vec<_>>().join(" / ")
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(pid) = Pid::from_raw(self.child.id().cast_signed()) {
+            // Not waited for yet, so that the number is still its own.
+            let _ = kill_process(pid, self.ends_by);
+        }
+        let began = Instant::now();
+        while began.elapsed() < GRACE {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Where a program is: in one of these folders, on the PATH, or where Debian keeps daemons.
+pub fn find(program: &str, folders: &[&str]) -> Option<PathBuf> {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let everywhere = folders.iter().copied().chain(path.split(':').filter(|folder| !folder.is_empty()));
+    everywhere.map(|folder| Path::new(folder).join(program)).find(|path| path.is_file())
+}
+
+/// What processes and their descendants have used of the machine so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Used {
+    /// Processor time, in seconds.
+    pub cpu_s: f64,
+    /// What went to disks, in bytes; `None` where the kernel does not tell.
+    pub disk_bytes: Option<f64>,
+}
+
+/// What these processes and their descendants have used.
+pub fn used(pids: &[u32]) -> Used {
+    let mut parents = HashMap::new();
+    let mut times = HashMap::new();
+    for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else {
+            continue;
+        };
+        let Ok(stat) = std::fs::read_to_string(entry.path().join("stat")) else { continue };
+        if let Some((parent, ticks)) = parse_stat(&stat) {
+            parents.insert(pid, parent);
+            times.insert(pid, ticks);
+        }
+    }
+    let belongs = |mut pid: u32| {
+        while !pids.contains(&pid) {
+            match parents.get(&pid) {
+                Some(&parent) if parent > 1 => pid = parent,
+                _ => return false,
+            }
+        }
+        true
+    };
+    let ours: Vec<u32> = times.keys().copied().filter(|pid| belongs(*pid)).collect();
+    let ticks: u64 = ours.iter().map(|pid| times[pid]).sum();
+    let disk_bytes = ours.iter().map(|pid| disk_bytes(*pid)).sum();
+    Used { cpu_s: ticks as f64 / TICKS_PER_S, disk_bytes }
+}
+
+/// The parent, and processor time with that of children that ended: fields 4 and 14 to 17, counted after the name, which may hold anything.
+fn parse_stat(stat: &str) -> Option<(u32, u64)> {
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
+    let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
+    let ticks = [14, 15, 16, 17].into_iter().map(number).sum::<Option<u64>>()?;
+    Some((number(4)? as u32, ticks))
+}
+
+fn disk_bytes(pid: u32) -> Option<f64> {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("write_bytes: ")?.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processor_time_is_read_whatever_the_name_is() {
+        let stat = "42 (a) b) S 7 42 42 0 -1 4194560 1 2 3 4 100 20 3 4 20 0 1 0 5 6 7";
+        assert_eq!(parse_stat(stat), Some((7, 127)));
+        assert_eq!(parse_stat("nonsense"), None);
+    }
+
+    #[test]
+    fn what_is_missing_is_not_found() {
+        assert!(find("sh", &[]).is_some());
+        assert_eq!(find("no-such-program-anywhere", &["/usr/bin"]), None);
+    }
+
+    #[test]
+    fn a_server_that_ends_says_why() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo the disk is full >&2; exit 3"]);
+        let mut server = Server::start(command, Signal::TERM, folder.path().join("log")).unwrap();
+        let why = loop {
+            match server.lives() {
+                Ok(()) => std::thread::sleep(Duration::from_millis(1)),
+                Err(why) => break why,
+            }
+        };
+        assert!(why.contains("the disk is full"), "{why}");
+    }
+}

@@ -1,0 +1,41 @@
+//! Lockkeeper's own daemons: processes of the same file, as `lockkeeper up` starts them.
+
+use super::{Counts, Ground, Running, net, until};
+use crate::process::Server;
+use rustix::process::Signal;
+use std::fmt::Write;
+
+/// So many members of one cluster, for clients of its own protocol or of etcd's.
+pub async fn start(count: usize, for_etcd: bool, ground: &Ground<'_>) -> Result<Running, String> {
+    let at = |port: &u16| format!("127.0.0.1:{port}");
+    let [members, clients, http] =
+        [net::free_ports(count)?, net::free_ports(count)?, net::free_ports(count)?];
+    let mut all = String::new();
+    for (place, port) in members.iter().enumerate() {
+        let _ = writeln!(all, "{} = \"{}\"", place + 1, at(port));
+    }
+    let mut processes = Vec::new();
+    for place in 0..count {
+        let folder = ground.folder(&format!("member-{}", place + 1))?;
+        let file = folder.join("lockkeeper.toml");
+        let config = format!(
+            "member = {}\ndata = \"data\"\n\n[members]\n{all}\n[listen]\nmembers = \"{}\"\nclients = \"{}\"\nhttp = \"{}\"\n",
+            place + 1,
+            at(&members[place]),
+            at(&clients[place]),
+            at(&http[place])
+        );
+        std::fs::write(&file, config).map_err(|error| format!("cannot write {}: {error}", file.display()))?;
+        let mut command = ground.command(ground.program);
+        command.arg("up").arg("--config").arg(&file);
+        // What it would wait for when told to end in order is of no use to anybody.
+        processes.push(Server::start(command, Signal::KILL, folder.join("log"))?);
+    }
+    let http: Vec<String> = http.iter().map(at).collect();
+    for address in &http {
+        until(&mut processes, || async { net::get(address, "/readyz").await.is_ok() }).await?;
+    }
+    let addresses = if for_etcd { http.clone() } else { clients.iter().map(at).collect() };
+    let version = format!("lockkeeper {}", env!("CARGO_PKG_VERSION"));
+    Ok(Running { processes, addresses, metrics: http, counts: Counts::Daemons, version })
+}

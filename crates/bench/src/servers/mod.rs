@@ -1,0 +1,209 @@
+//! The servers of an engine: started on free ports of loopback with data in a folder that goes with them, and ended with the value that
+//! stands for them.
+
+mod daemons;
+mod etcd;
+mod net;
+mod postgres;
+mod redis;
+mod zookeeper;
+
+pub use net::free_ports;
+
+use crate::engine::{Client, Engine, Servers as Kind};
+use crate::process::{Server, Tether, Used, find, used};
+use crate::trouble::{Missing, Trouble};
+use rustix::process::Signal;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+/// Only a server that never starts reaches it.
+const PATIENCE: Duration = Duration::from_secs(90);
+/// Between two looks whether it serves.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// What it takes to start servers.
+pub struct Ground<'a> {
+    /// A folder for their data.
+    pub folder: &'a Path,
+    /// The program that this is: its daemons are processes of the same file.
+    pub program: &'a Path,
+    /// How to start what must not outlive us.
+    pub tether: &'a Tether,
+}
+
+impl Ground<'_> {
+    /// A command that ends with us, even if we are killed.
+    fn command(&self, program: &Path) -> Command {
+        let mut words = self.tether.0.iter();
+        match words.next() {
+            None => Command::new(program),
+            Some(first) => {
+                let mut command = Command::new(first);
+                command.args(words).arg(program);
+                command
+            }
+        }
+    }
+
+    /// A folder of its own.
+    fn folder(&self, name: &str) -> Result<PathBuf, String> {
+        let folder = self.folder.join(name);
+        std::fs::create_dir_all(&folder)
+            .map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
+        Ok(folder)
+    }
+}
+
+/// Servers that serve.
+pub struct Running {
+    processes: Vec<Server>,
+    /// Where clients find them, the best one for a client alone first.
+    pub addresses: Vec<String>,
+    /// Where they tell what they count.
+    metrics: Vec<String>,
+    counts: Counts,
+    /// What they say of themselves.
+    pub version: String,
+}
+
+/// What is known of messages and syncs.
+#[derive(Clone, Copy, Debug)]
+enum Counts {
+    /// Nothing.
+    Nothing,
+    /// None of either: by its configuration there is nobody to send to, and nothing to wait for.
+    None,
+    /// As lockkeeper's daemons count.
+    Daemons,
+    /// As etcd counts.
+    Etcd,
+}
+
+/// What servers have counted since they started.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counted {
+    /// Messages between servers.
+    pub messages: Option<f64>,
+    /// Syncs of disks.
+    pub syncs: Option<f64>,
+}
+
+impl Running {
+    /// No servers at all.
+    fn nobody(addresses: Vec<String>) -> Running {
+        let version = format!("lockkeeper {}", env!("CARGO_PKG_VERSION"));
+        Running { processes: Vec::new(), addresses, metrics: Vec::new(), counts: Counts::Nothing, version }
+    }
+
+    /// Processor time and writes so far.
+    pub fn used(&self) -> Used {
+        let pids: Vec<u32> = self.processes.iter().map(Server::pid).collect();
+        used(&pids)
+    }
+
+    /// What they have counted so far.
+    pub async fn counted(&self) -> Result<Counted, String> {
+        match self.counts {
+            Counts::Nothing => return Ok(Counted::default()),
+            Counts::None => return Ok(Counted { messages: Some(0.0), syncs: Some(0.0) }),
+            Counts::Daemons | Counts::Etcd => {}
+        }
+        let mut counted = Counted::default();
+        let mut add = |place: fn(&mut Counted) -> &mut Option<f64>, value: f64| {
+            *place(&mut counted).get_or_insert(0.0) += value;
+        };
+        for address in &self.metrics {
+            let text = net::get(address, "/metrics").await?;
+            if let Counts::Daemons = self.counts {
+                add(|counted| &mut counted.messages, crate::metrics::sum(&text, "lockkeeper_messages_total"));
+            } else {
+                let syncs = crate::metrics::sum(&text, "etcd_disk_wal_fsync_duration_seconds_count")
+                    + crate::metrics::sum(&text, "etcd_disk_backend_commit_duration_seconds_count");
+                add(|counted| &mut counted.syncs, syncs);
+            }
+        }
+        Ok(counted)
+    }
+
+    /// An error if one of them has ended.
+    pub fn live(&mut self) -> Result<(), String> {
+        self.processes.iter_mut().try_for_each(Server::lives)
+    }
+}
+
+/// Which programs an engine lacks on this machine.
+pub fn missing(engine: &Engine) -> Vec<Missing> {
+    let needed: &[(&str, &[&str], &'static str)] = match engine.servers {
+        Kind::None | Kind::Daemons(_) | Kind::Members(_) | Kind::Floor => &[],
+        Kind::Etcd(_) => &etcd::NEEDS,
+        Kind::Redis(_) => &redis::NEEDS,
+        Kind::ZooKeeper(_) => &zookeeper::NEEDS,
+        Kind::Postgres => &postgres::NEEDS,
+    };
+    let lacks = needed.iter().filter(|(program, folders, _)| find(program, folders).is_none());
+    lacks
+        .map(|(program, _, package)| Missing {
+            engine: engine.name.into(),
+            program: (*program).into(),
+            package,
+        })
+        .collect()
+}
+
+/// Starts the servers of an engine; returns when they serve.
+pub async fn start(engine: &Engine, ground: &Ground<'_>) -> Result<Running, Trouble> {
+    let lacks = missing(engine);
+    if !lacks.is_empty() {
+        return Err(Trouble::Missing(lacks));
+    }
+    let started = match engine.servers {
+        Kind::None => {
+            ground.folder("locks").map(|folder| Running::nobody(vec![folder.display().to_string()]))
+        }
+        Kind::Members(_) => Ok(Running::nobody(Vec::new())),
+        Kind::Daemons(count) => daemons::start(count, engine.client == Client::Etcd, ground).await,
+        Kind::Etcd(count) => etcd::start(count, ground).await,
+        Kind::Redis(count) => redis::start(count, ground).await,
+        Kind::ZooKeeper(count) => zookeeper::start(count, ground).await,
+        Kind::Postgres => postgres::start(ground).await,
+        Kind::Floor => floor(ground).await,
+    };
+    started.map_err(|why| Trouble::Failed(format!("{} does not start: {why}", engine.name)))
+}
+
+async fn floor(ground: &Ground<'_>) -> Result<Running, String> {
+    let port = net::free_port()?;
+    let mut command = ground.command(ground.program);
+    command.args(["bench", "floor", &port.to_string()]);
+    let server = Server::start(command, Signal::KILL, ground.folder("floor")?.join("log"))?;
+    let address = format!("127.0.0.1:{port}");
+    let mut running = Running::nobody(vec![address.clone()]);
+    running.processes.push(server);
+    until(&mut running.processes, || net::accepts(&address)).await?;
+    Ok(running)
+}
+
+/// Waits until something is so, while the processes live.
+async fn until<F: Future<Output = bool>>(
+    processes: &mut [Server],
+    mut condition: impl FnMut() -> F,
+) -> Result<(), String> {
+    let began = Instant::now();
+    while !condition().await {
+        processes.iter_mut().try_for_each(Server::lives)?;
+        if began.elapsed() > PATIENCE {
+            return Err(format!("it does not serve after {} s", PATIENCE.as_secs()));
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    Ok(())
+}
+
+/// What a program says when it is asked for its version: the first line.
+fn version_of(program: &Path, argument: &str) -> String {
+    let output = Command::new(program).arg(argument).output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    text.lines().next().unwrap_or("unknown").trim().to_owned()
+}

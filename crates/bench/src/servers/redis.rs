@@ -1,0 +1,31 @@
+//! Redis servers, with default settings.
+
+use super::{Counts, Ground, Running, net, until, version_of};
+use crate::process::{Server, find};
+use rustix::process::Signal;
+
+/// What must be on the machine: program, folders, package.
+pub const NEEDS: [(&str, &[&str], &str); 1] = [("redis-server", &[], "redis-server")];
+
+pub async fn start(count: usize, ground: &Ground<'_>) -> Result<Running, String> {
+    let program = find(NEEDS[0].0, NEEDS[0].1).ok_or("redis-server is missing")?;
+    let (mut processes, mut addresses) = (Vec::new(), Vec::new());
+    for port in net::free_ports(count)? {
+        let folder = ground.folder(&format!("redis-{port}"))?;
+        let mut command = ground.command(&program);
+        command.args(["--bind", "127.0.0.1", "--port", &port.to_string()]).arg("--dir").arg(&folder);
+        // Its data goes anyway: no snapshot at the end.
+        processes.push(Server::start(command, Signal::KILL, folder.join("log"))?);
+        addresses.push(format!("127.0.0.1:{port}"));
+    }
+    for address in &addresses {
+        until(&mut processes, || async {
+            net::ask(address, "PING\r\n", "\n").await.is_ok_and(|answer| answer.starts_with("+PONG"))
+        })
+        .await?;
+    }
+    let version = version_of(&program, "--version");
+    let number = version.split_whitespace().find_map(|word| word.strip_prefix("v=")).unwrap_or(&version);
+    let version = format!("Redis {number}");
+    Ok(Running { processes, addresses, metrics: Vec::new(), counts: Counts::None, version })
+}

@@ -1,0 +1,67 @@
+//! Nodes of one ZooKeeper, with default settings.
+
+use super::{Counts, Ground, Running, net, until};
+use crate::process::{Server, find};
+use rustix::process::Signal;
+use std::fmt::Write;
+
+/// As Debian lays it out; the jar names what else it needs.
+const JAR: &str = "zookeeper.jar";
+const JARS: &[&str] = &["/usr/share/java"];
+
+/// What must be on the machine: program, folders, package.
+pub const NEEDS: [(&str, &[&str], &str); 2] =
+    [("java", &[], "default-jre-headless"), (JAR, JARS, "zookeeper")];
+
+pub async fn start(count: usize, ground: &Ground<'_>) -> Result<Running, String> {
+    let java = find("java", &[]).ok_or("java is missing")?;
+    let jar = find(JAR, JARS).ok_or("zookeeper.jar is missing")?;
+    let [peers, elections, clients] =
+        [net::free_ports(count)?, net::free_ports(count)?, net::free_ports(count)?];
+    let mut ensemble = String::new();
+    for n in 0..count {
+        let _ = writeln!(ensemble, "server.{}=127.0.0.1:{}:{}", n + 1, peers[n], elections[n]);
+    }
+    let mut processes = Vec::new();
+    for n in 0..count {
+        let folder = ground.folder(&format!("zookeeper-{}", n + 1))?;
+        let data = ground.folder(&format!("zookeeper-{}/data", n + 1))?;
+        // The sample configuration's times. Every client of one machine is one address: no limit on those.
+        let mut config = format!(
+            "tickTime=2000\ninitLimit=10\nsyncLimit=5\ndataDir={}\nclientPortAddress=127.0.0.1\nclientPort={}\n\
+             admin.enableServer=false\nmaxClientCnxns=0\n4lw.commands.whitelist=srvr\n",
+            data.display(),
+            clients[n]
+        );
+        if count > 1 {
+            config.push_str(&ensemble);
+        }
+        let written = std::fs::write(folder.join("zoo.cfg"), config)
+            .and_then(|()| std::fs::write(data.join("myid"), (n + 1).to_string()));
+        written.map_err(|error| format!("cannot write ZooKeeper's configuration: {error}"))?;
+        let mut command = ground.command(&java);
+        command.args(["-Xmx512m", "-cp"]).arg(&jar);
+        command.arg("org.apache.zookeeper.server.quorum.QuorumPeerMain").arg(folder.join("zoo.cfg"));
+        processes.push(Server::start(command, Signal::KILL, folder.join("log"))?);
+    }
+    let mut addresses: Vec<String> = clients.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+    let mut version = String::from("ZooKeeper");
+    let mut leader = 0;
+    for (n, address) in addresses.iter().enumerate() {
+        until(&mut processes, || async { state(address).await.contains("Mode: ") }).await?;
+        let state = state(address).await;
+        if state.contains("Mode: leader") {
+            leader = n;
+        }
+        let said = state.lines().find_map(|line| line.strip_prefix("Zookeeper version: "));
+        version = format!("ZooKeeper {}", said.and_then(|said| said.split(['-', ',']).next()).unwrap_or("?"));
+    }
+    // A client alone talks to the leader, which answers soonest.
+    addresses.rotate_left(leader);
+    Ok(Running { processes, addresses, metrics: Vec::new(), counts: Counts::Nothing, version })
+}
+
+/// What a node says of itself.
+async fn state(address: &str) -> String {
+    net::ask(address, "srvr", "").await.unwrap_or_default()
+}

@@ -1,0 +1,161 @@
+//! What clients do: how many there are, which lock each wants next, and for how long it stays inside.
+
+use serde::{Deserialize, Serialize};
+use std::time::Duration;
+
+/// One workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Workload {
+    /// One client, one lock.
+    W1,
+    /// Eight clients, one lock.
+    W2,
+    /// Eight clients, a lock each.
+    W3,
+    /// 64 clients, 1,000 locks of which few are wanted by many, 1 ms inside.
+    W4,
+}
+
+impl Workload {
+    /// All of them, in order.
+    pub const ALL: [Workload; 4] = [Workload::W1, Workload::W2, Workload::W3, Workload::W4];
+
+    /// As on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Workload::W1 => "w1",
+            Workload::W2 => "w2",
+            Workload::W3 => "w3",
+            Workload::W4 => "w4",
+        }
+    }
+
+    /// In words.
+    pub fn what(self) -> &'static str {
+        match self {
+            Workload::W1 => "one client, one lock",
+            Workload::W2 => "eight clients, one lock",
+            Workload::W3 => "eight clients, a lock each",
+            Workload::W4 => "64 clients (8 processes of 8), 1,000 locks by Zipf's law, 1 ms inside",
+        }
+    }
+
+    /// Reads one name.
+    pub fn parse(name: &str) -> Result<Workload, String> {
+        let known = Workload::ALL.into_iter().find(|workload| workload.name() == name);
+        known.ok_or_else(|| format!("there is no workload `{name}`: there are w1, w2, w3 and w4"))
+    }
+
+    /// How many clients there are.
+    pub fn clients(self) -> usize {
+        match self {
+            Workload::W1 => 1,
+            Workload::W2 | Workload::W3 => 8,
+            Workload::W4 => 64,
+        }
+    }
+
+    /// How many locks there are.
+    pub fn locks(self) -> usize {
+        match self {
+            Workload::W1 | Workload::W2 => 1,
+            Workload::W3 => 8,
+            Workload::W4 => 1000,
+        }
+    }
+
+    /// How long a client stays inside.
+    pub fn hold(self) -> Duration {
+        match self {
+            Workload::W4 => Duration::from_millis(1),
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// How many processes the clients are, where they are not inside of a member.
+    pub fn processes(self) -> usize {
+        self.clients().min(8)
+    }
+}
+
+/// Which lock a client wants next: the same sequence for all engines and all repeats.
+pub struct Choice {
+    workload: Workload,
+    client: usize,
+    /// The chance of one of the first so many locks, for each lock; empty where nothing is drawn.
+    cumulative: Vec<f64>,
+    random: u64,
+}
+
+impl Choice {
+    /// The choice of one client.
+    pub fn new(workload: Workload, client: usize) -> Choice {
+        let mut cumulative = Vec::new();
+        if workload == Workload::W4 {
+            let mut sum = 0.0;
+            cumulative.extend((1..=workload.locks()).map(|rank| {
+                sum += 1.0 / rank as f64;
+                sum
+            }));
+            cumulative.iter_mut().for_each(|chance| *chance /= sum);
+        }
+        // Any odd number will do as a seed, if it differs between clients.
+        let random = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(2 * client as u64 + 1);
+        Choice { workload, client, cumulative, random }
+    }
+
+    /// The next lock.
+    pub fn next_lock(&mut self) -> usize {
+        match self.workload {
+            Workload::W1 | Workload::W2 => 0,
+            Workload::W3 => self.client,
+            Workload::W4 => {
+                let drawn = self.unit();
+                self.cumulative.partition_point(|chance| *chance < drawn).min(self.workload.locks() - 1)
+            }
+        }
+    }
+
+    /// A number from 0 to 1: xorshift, whose quality is ample for this.
+    fn unit(&mut self) -> f64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_and_mistakes_told() {
+        for workload in Workload::ALL {
+            assert_eq!(Workload::parse(workload.name()), Ok(workload));
+        }
+        assert!(Workload::parse("w5").unwrap_err().contains("w1, w2, w3 and w4"));
+    }
+
+    #[test]
+    fn choices_are_by_zipfs_law() {
+        let mut counts = vec![0_u32; 1000];
+        let mut choice = Choice::new(Workload::W4, 3);
+        for _ in 0..100_000 {
+            counts[choice.next_lock()] += 1;
+        }
+        // The first is wanted twice as often as the second, and by 1 in H(1000) = 7.485.
+        let share = f64::from(counts[0]) / 100_000.0;
+        assert!((0.12..0.147).contains(&share), "{share}");
+        let ratio = f64::from(counts[0]) / f64::from(counts[1]);
+        assert!((1.8..2.2).contains(&ratio), "{ratio}");
+        assert!(counts[999] > 0);
+    }
+
+    #[test]
+    fn disjoint_locks_are_disjoint() {
+        let locks: Vec<usize> = (0..8).map(|client| Choice::new(Workload::W3, client).next_lock()).collect();
+        assert_eq!(locks, [0, 1, 2, 3, 4, 5, 6, 7]);
+    }
+}

@@ -1,0 +1,80 @@
+//! `lockkeeper bench`: Lockkeeper and its peers side by side, and the lab's own speed.
+
+use super::bench_locks::Locks;
+use crate::exit;
+use lockkeeper_bench::Trouble;
+use lockkeeper_bench::locks::Program;
+use lockkeeper_bench::process::Tether;
+use std::process::ExitCode;
+
+/// Measure Lockkeeper and what people would use instead, side by side on this machine
+#[derive(clap::Args)]
+pub struct Bench {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(clap::Subcommand)]
+enum What {
+    Locks(Locks),
+    /// A process of clients, started by `bench locks`
+    #[command(hide = true)]
+    Client,
+    /// A process that sends back what it gets, started by `bench locks`
+    #[command(hide = true)]
+    Floor {
+        /// Where it listens, on loopback
+        port: u16,
+    },
+}
+
+impl Bench {
+    /// Runs the command.
+    pub fn run(self) -> ExitCode {
+        match self.what {
+            What::Locks(command) => command.run(),
+            What::Client => lockkeeper_bench::client::run(),
+            What::Floor { port } => match lockkeeper_bench::client::floor::serve(port) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => exit::complain(exit::CANNOT_RUN, &error),
+            },
+        }
+    }
+}
+
+/// This program, and how it starts what must not outlive it.
+pub(super) fn program() -> Result<Program, String> {
+    let path = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
+    let words = [
+        path.display().to_string(),
+        super::supervise::DIE_WITH_PARENT.into(),
+        std::process::id().to_string(),
+    ];
+    let tether = Tether(words.into_iter().chain([String::from("--")]).collect());
+    Ok(Program { path, tether })
+}
+
+/// Says what went wrong, and picks the exit code.
+pub(super) fn failed(trouble: &Trouble) -> ExitCode {
+    let code = match trouble {
+        Trouble::Violated { .. } => exit::VIOLATED,
+        Trouble::Missing(_) | Trouble::Failed(_) => exit::CANNOT_RUN,
+    };
+    exit::complain(code, trouble)
+}
+
+/// Runs work until it is done, or until somebody ends the command: then whatever it has started ends with it.
+pub(super) fn until_interrupted<T>(work: impl Future<Output = Result<T, Trouble>>) -> Result<T, ExitCode> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let cannot = |error: std::io::Error| exit::complain(exit::CANNOT_RUN, &format!("cannot start: {error}"));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(cannot)?;
+    runtime.block_on(async {
+        let mut interrupt = signal(SignalKind::interrupt()).map_err(cannot)?;
+        let mut terminate = signal(SignalKind::terminate()).map_err(cannot)?;
+        tokio::select! {
+            done = work => done.map_err(|trouble| failed(&trouble)),
+            _ = interrupt.recv() => Err(exit::complain(exit::INTERRUPTED, &"stopped; what was started has ended")),
+            _ = terminate.recv() => Err(exit::complain(exit::INTERRUPTED, &"stopped; what was started has ended")),
+        }
+    })
+}

@@ -1,0 +1,206 @@
+//! `lockkeeper bench locks`: engines side by side.
+
+use super::bench::{failed, program, until_interrupted};
+use crate::{exit, say};
+use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table, presets};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use lockkeeper_bench::engine::{ENGINES, Engine};
+use lockkeeper_bench::locks::{self, Plan};
+use lockkeeper_bench::report::Report;
+use lockkeeper_bench::run::Run;
+use lockkeeper_bench::servers;
+use lockkeeper_bench::workload::Workload;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Measure locks: engines side by side, with the same clients and the same workload
+///
+/// Servers are started on free ports of loopback with their default durability, and ended, with their data, when the bench ends.
+/// Clients are processes of their own, which connect, warm up, and start at the same moment. While they measure, they watch that nobody is
+/// inside beside somebody else and that fences rise: if not, the bench ends with exit code 2.
+#[derive(clap::Args)]
+#[command(after_help = "\
+Engines:
+  lockkeeper3, lockkeeper1   a cluster of three daemons, or one, with the native client
+  lockkeeper3-async          the same three; a release is sent and not waited for
+  lockkeeper3-etcd           the same three through etcd's lock API, with the same client code as etcd3
+  member3, member1           members inside the clients' processes
+  file                       this machine alone, no server
+  etcd3, etcd1, zookeeper3, zookeeper1, redis1, redlock5, postgres
+  floor                      no lock: a bare request and reply over loopback, the yardstick
+
+Workloads:
+  w1   one client, one lock                 w3   eight clients, a lock each
+  w2   eight clients, one lock              w4   64 clients, 1,000 locks by Zipf's law, 1 ms inside
+
+How to read it:
+  per second       acquires, each with its release
+  × etcd3, redis1  how many times as many as that one in the same run
+  fair             the most turns of one client divided by the fewest; – if one had none
+  CPU              processor time for one acquire and release, of clients and of servers
+  messages, syncs  between servers, and of their disks, for one acquire; – where it is not known
+
+Examples:
+  lockkeeper bench locks --engines lockkeeper3,etcd3,redis1,floor
+  lockkeeper bench locks --engines lockkeeper3,redis1 --workloads w2 --seconds 10 --repeat 5
+  lockkeeper bench locks --json figures.json --report report      all engines whose servers are installed
+
+Exit codes: 0 measured; 2 an engine let two in, or its fences did not rise; 64 wrong usage; 69 a server is missing or fails.")]
+pub struct Locks {
+    /// The engines, separated by commas [default: all that this build has and whose servers are installed]
+    #[arg(long, value_delimiter = ',', value_name = "NAMES")]
+    engines: Vec<String>,
+    /// The workloads, separated by commas
+    #[arg(long, value_delimiter = ',', value_name = "NAMES", default_value = "w1,w2,w3,w4")]
+    workloads: Vec<String>,
+    /// How long each is measured, from 0.05 to 3600
+    #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = seconds)]
+    seconds: f64,
+    /// How often, with medians in the tables; engines take turns
+    #[arg(long, value_name = "TIMES", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    repeat: u16,
+    /// Write every single run into this file
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write a page with plots, and the figures, into this folder
+    #[arg(long, value_name = "FOLDER")]
+    report: Option<PathBuf>,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| String::from("this is not a number of seconds"))?;
+    if (0.05..=3600.0).contains(&seconds) {
+        Ok(seconds)
+    } else {
+        Err(String::from("from 0.05 to 3600 seconds"))
+    }
+}
+
+impl Locks {
+    /// Runs the command.
+    pub fn run(self) -> ExitCode {
+        let plan = match self.plan() {
+            Ok(plan) => plan,
+            Err(what) => return exit::complain(exit::USAGE, &what),
+        };
+        if let Err(trouble) = plan.check() {
+            return failed(&trouble);
+        }
+        let report = match measure(&plan) {
+            Ok(report) => report,
+            Err(code) => return code,
+        };
+        print(&report, &plan);
+        let written = self.json.iter().map(|file| report.write_json(file));
+        match written.chain(self.report.iter().map(|folder| report.write_page(folder))).find_map(Result::err)
+        {
+            None => ExitCode::SUCCESS,
+            Some(why) => exit::complain(exit::IO, &why),
+        }
+    }
+
+    fn plan(&self) -> Result<Plan, String> {
+        let engines: Vec<&'static Engine> = if self.engines.is_empty() {
+            available()
+        } else {
+            self.engines.iter().map(|name| Engine::parse(name)).collect::<Result<_, _>>()?
+        };
+        let workloads = self.workloads.iter().map(|name| Workload::parse(name)).collect::<Result<_, _>>()?;
+        Ok(Plan { engines, workloads, seconds: self.seconds, repeat: self.repeat.into() })
+    }
+}
+
+/// All engines that can be measured here; says which cannot, and why.
+fn available() -> Vec<&'static Engine> {
+    let can = |engine: &&Engine| {
+        let missing = servers::missing(engine).iter().map(ToString::to_string).collect::<Vec<_>>();
+        let why = engine.not_built().or_else(|| (!missing.is_empty()).then(|| missing.join("; ")));
+        if let Some(why) = &why {
+            eprintln!("lockkeeper: left out: {why}");
+        }
+        why.is_none()
+    };
+    ENGINES.iter().filter(can).collect()
+}
+
+fn measure(plan: &Plan) -> Result<Report, ExitCode> {
+    let program = program().map_err(|error| exit::complain(exit::CANNOT_RUN, &error))?;
+    let bar = ProgressBar::with_draw_target(Some(plan.runs() as u64), ProgressDrawTarget::stderr());
+    let style = ProgressStyle::with_template("{bar:40} {pos} of {len} runs, {eta} left: {msg}");
+    bar.set_style(style.expect("the template is tested by every run"));
+    let mut begun = false;
+    let tell = std::cell::RefCell::new(|what: &str| {
+        if std::mem::replace(&mut begun, true) {
+            bar.inc(1);
+        }
+        bar.set_message(what.to_owned());
+    });
+    let measured = until_interrupted(locks::run(plan, &program, &|what| (tell.borrow_mut())(what)));
+    bar.finish_and_clear();
+    let (runs, versions) = measured?;
+    Ok(Report::new(plan, runs, &versions, std::env::args().collect()))
+}
+
+fn print(report: &Report, plan: &Plan) {
+    let machine = &report.machine;
+    say!("{} cores, {}, {}; {}", machine.cores, machine.cpu, machine.kernel, report.date);
+    for workload in &plan.workloads {
+        say!("\n{}: {}; medians of {}\n", workload.name(), workload.what(), plan.repeat);
+        let rows: Vec<&Run> = report.medians.iter().filter(|run| run.workload == workload.name()).collect();
+        say!("{}", table(&rows).trim_fmt());
+    }
+    say!("");
+    for engine in &report.engines {
+        say!("{}: {}; {}", engine.name, engine.version, engine.durability);
+    }
+}
+
+/// Whom the others are compared with.
+const PEERS: [&str; 2] = ["etcd3", "redis1"];
+
+fn table(rows: &[&Run]) -> Table {
+    let peers: Vec<(&str, f64)> = PEERS
+        .iter()
+        .filter_map(|peer| Some((*peer, rows.iter().find(|run| run.engine == *peer)?.per_second?)))
+        .collect();
+    let mut header = vec![String::new(), "per second".into()];
+    header.extend(peers.iter().map(|(peer, _)| format!("× {peer}")));
+    header.extend(
+        ["acquire p50", "p99", "max", "release p50", "fair", "client CPU", "server CPU", "messages", "syncs"]
+            .map(String::from),
+    );
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(header.iter().map(|text| Cell::new(text).add_attribute(Attribute::Bold)));
+    for column in 1..header.len() {
+        if let Some(column) = table.column_mut(column) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    for run in rows {
+        let mut cells = vec![run.engine.clone(), number(run.per_second, 0)];
+        cells.extend(peers.iter().map(|(_, peer)| number(run.per_second.map(|own| own / peer), 2)));
+        cells.extend(
+            [run.acquire_p50_us, run.acquire_p99_us, run.acquire_max_us, run.release_p50_us].map(time),
+        );
+        cells.push(number(run.fairness, 2));
+        cells.extend([run.client_cpu_us, run.server_cpu_us].map(time));
+        cells.extend([run.messages, run.syncs].map(|count| number(count, 2)));
+        table.add_row(cells);
+    }
+    table
+}
+
+/// Microseconds, or milliseconds where that is shorter.
+fn time(us: Option<f64>) -> String {
+    match us {
+        None => "–".into(),
+        Some(us) if us < 10.0 => format!("{us:.1} µs"),
+        Some(us) if us < 10_000.0 => format!("{us:.0} µs"),
+        Some(us) => format!("{:.0} ms", us / 1000.0),
+    }
+}
+
+fn number(value: Option<f64>, digits: usize) -> String {
+    value.map_or("–".into(), |value| format!("{value:.digits$}"))
+}
