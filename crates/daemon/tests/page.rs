@@ -11,10 +11,11 @@ use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Stdio;
-use support::{Daemons, Plan, TOKENS, ask, get, request, soon, until};
+use support::{Daemons, LONG, Plan, TOKENS, ask, get, request, soon, until};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
+use tokio::time::timeout;
 
 /// A browser, and the program that drives it.
 struct Browser {
@@ -57,6 +58,8 @@ impl Browser {
             "--disable-background-networking",
             "--disable-component-update",
             "--disable-sync",
+            // Containers have little of it.
+            "--disable-dev-shm-usage",
             // 1280×720 for the page; the rest is the browser's own.
             "--window-size=1280,863",
             &data,
@@ -89,7 +92,7 @@ impl Browser {
                 tokio::time::sleep(std::time::Duration::from_millis(50)).await;
             }
         };
-        let found = tokio::time::timeout(support::LONG, waiting).await;
+        let found = timeout(LONG, waiting).await;
         assert!(found.is_ok(), "{selector} never says `{text}`, but `{}`", self.text(selector).await);
     }
 
@@ -135,6 +138,11 @@ async fn acquire(at: SocketAddr, path: &str, owner: &str, wait_ms: u64) -> Value
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operator_looks_at_a_cluster_and_takes_a_lock_away() {
+    // A browser that hangs answers nothing, for ever.
+    timeout(5 * LONG, visit()).await.expect("the browser answers");
+}
+
+async fn visit() {
     let Some(browser) = Browser::start().await else { return };
     let plan = Plan { tokens: Some(TOKENS), ..Plan::default() };
     let mut daemons = Daemons::start_with(3, plan).await;

@@ -7,7 +7,7 @@ mod support;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
-use support::{Daemons, get, until};
+use support::{Daemons, LONG, get, until};
 use tokio::net::TcpStream;
 use tokio::process::Command;
 
@@ -15,9 +15,10 @@ fn folder(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// Runs a program to its end, which may take as long as it likes.
+/// Runs a program to its end, which may take a while; one that hangs is ended.
 async fn run(program: &mut Command) {
-    let done = program.stdin(Stdio::null()).kill_on_drop(true).output().await.expect("it starts");
+    let running = program.stdin(Stdio::null()).kill_on_drop(true).output();
+    let done = tokio::time::timeout(5 * LONG, running).await.expect("it ends").expect("it starts");
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     println!("{}{}", text(&done.stdout), text(&done.stderr));
     assert!(done.status.success(), "{program:?} failed");
