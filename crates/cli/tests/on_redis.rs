@@ -1,7 +1,7 @@
 //! `lockkeeper run` on a Redis server, which can lose a lock.
 #![cfg(feature = "redis")]
 
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -27,7 +27,7 @@ impl Redis {
         }
         let place = tempfile::tempdir().unwrap();
         loop {
-            let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+            let port = lockkeeper_testbed::ports::free();
             let mut child = Command::new("redis-server")
                 .args(["--bind", "127.0.0.1", "--save", "", "--port", &port.to_string()])
                 .current_dir(place.path())

@@ -32,8 +32,9 @@ pub struct Config {
     pub session_ns: u64,
     /// For how long a view runs before somebody may join it.
     pub settle_ns: u64,
-    /// How many local entries in a row keep remote waiters waiting at most.
-    pub local_in_a_row: u32,
+    /// How often each client that waits here when a lock comes to this member is let in, about, before it goes on to other members:
+    /// the same for each client, at however many members they are.
+    pub rounds: u32,
     /// How many more times a client may enter at most before it gives a lock back that nobody else wants.
     pub most_more: u32,
     /// About how many bytes of a report or a start go into one frame.
@@ -65,7 +66,7 @@ impl Config {
             drift_ppm: 500,
             session_ns: 1_200 * MS,
             settle_ns: 500 * MS,
-            local_in_a_row: 16,
+            rounds: 4,
             most_more: 1024,
             part_bytes: 64 * 1024,
             largest_clock: Fence::LARGEST_CLOCK,

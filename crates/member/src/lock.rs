@@ -108,7 +108,7 @@ pub(crate) struct Rules {
     pub now: u64,
     pub epoch: u64,
     pub lease_runs: bool,
-    pub local_in_a_row: u32,
+    pub rounds: u32,
     pub largest_clock: u64,
     pub most_more: u32,
     /// Wrong on purpose.
@@ -138,6 +138,8 @@ pub(crate) struct Active {
     pub holds: Vec<Hold>,
     /// Local entries since the last one that came from the algorithm.
     in_a_row: u32,
+    /// How many waited here when that one came.
+    waited: u32,
     /// Where the table lists this lock among those that are not at rest.
     pub place: usize,
 }
@@ -196,6 +198,7 @@ impl<P: MutualExclusion> Lock<P> {
         active.inside = None;
         active.fresh = None;
         active.in_a_row = 0;
+        active.waited = 0;
     }
 
     /// Begins the instance of a view, with this member inside so often.
@@ -233,6 +236,7 @@ impl<P: MutualExclusion> Lock<P> {
             active.inside = Some((claim, active.inside.map_or(1, |(_, count)| count + 1)));
             active.fresh = entered;
             active.in_a_row = 0;
+            active.waited = active.queue.len() as u32;
         }
     }
 
@@ -259,8 +263,9 @@ impl<P: MutualExclusion> Lock<P> {
         let (Some(active), Some(instance)) = (&mut self.active, &mut self.instance) else { return false };
         let first = active.queue.front().map(|waiter| waiter.claim);
         if let Some((claim, count)) = active.unused() {
-            // Alone, one can follow another without the algorithm, for a while: others cannot know that they wait.
-            let follows = claim == Claim::Alone && active.in_a_row < rules.local_in_a_row;
+            // Alone, one can follow another without the algorithm, for a while: others may wait elsewhere.
+            let turn = active.waited.saturating_mul(rules.rounds);
+            let follows = claim == Claim::Alone && active.in_a_row < turn;
             if first == Some(claim) && (active.fresh.is_some() || follows) {
                 return self.let_in(rules, wants);
             }

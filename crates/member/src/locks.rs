@@ -54,7 +54,7 @@ impl<P: MutualExclusion> Member<P> {
             now,
             epoch,
             lease_runs: now < self.lease_until_ns || self.config.has(Flaw::GrantsWithoutLease),
-            local_in_a_row: self.config.local_in_a_row,
+            rounds: self.config.rounds,
             largest_clock: self.config.largest_clock,
             most_more: self.config.most_more,
             sets_nothing_aside: self.config.has(Flaw::NothingSetAside),

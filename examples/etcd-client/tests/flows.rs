@@ -18,8 +18,7 @@ async fn flows(addresses: &[SocketAddr]) {
 }
 
 fn free() -> SocketAddr {
-    let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-    socket.local_addr().expect("bound")
+    SocketAddr::from(([127, 0, 0, 1], lockkeeper_testbed::ports::free()))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

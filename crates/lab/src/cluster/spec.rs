@@ -64,7 +64,7 @@ impl ClusterSpec {
     pub fn config(&self) -> Config {
         let mut config = Config::new((1..=self.members as u32).map(MemberId));
         config.drift_ppm = Self::DRIFT_PPM;
-        config.local_in_a_row = 4;
+        config.rounds = 2;
         // Every list has several parts, so that parts are lost and reordered too.
         config.part_bytes = 40;
         config.flaw = self.flaw;

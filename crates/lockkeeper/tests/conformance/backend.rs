@@ -3,7 +3,7 @@
 //! To add an engine: write `tests/conformance/ENGINE.rs` with a `Backend` that starts its server on a free loopback port
 //! (once per test binary, or per test), and `crate::conformance! { EngineBackend::start() }`.
 
-use lockkeeper::{Acquire, Guard, Lockkeeper};
+use lockkeeper::{Acquire, Error, Guard, Lockkeeper};
 use std::time::Duration;
 
 /// Long enough for any machine: only a stuck test reaches it.
@@ -38,7 +38,18 @@ pub trait Server: Sync {
 }
 
 pub async fn open(backend: &dyn Backend) -> Lockkeeper {
-    Lockkeeper::open(&backend.url()).await.expect("the backend opens")
+    open_url(&backend.url()).await
+}
+
+/// Opens a backend that may still be about to serve: on a busy machine that takes longer than a client's patience.
+pub async fn open_url(url: &str) -> Lockkeeper {
+    loop {
+        match Lockkeeper::open(url).await {
+            Ok(locks) => return locks,
+            Err(Error::Unavailable { reason, .. }) => eprintln!("not yet: {reason}"),
+            Err(error) => panic!("the backend does not open: {error}"),
+        }
+    }
 }
 
 /// Polls a condition without assuming how fast the machine is.

@@ -1,9 +1,10 @@
 //! The suite on a cluster of lockkeeper's own daemons, and what only that engine promises.
 
-use crate::backend::{Backend, Server, acquire, until, until_waiting};
-use crate::local_server::{Daemon, free_port};
+use crate::backend::{Backend, Server, acquire, open_url, until, until_waiting};
+use crate::local_server::Daemon;
 use lockkeeper::Lockkeeper;
 use lockkeeper_daemon::{Config, MemberConfig, MemberId};
+use lockkeeper_testbed::ports;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
@@ -60,7 +61,7 @@ impl Cluster {
     /// live is to be renewed in time.
     pub fn of(members: u32) -> Cluster {
         let data = Arc::new(tempfile::tempdir().unwrap());
-        let ports: Vec<u16> = (0..members).map(|_| free_port()).collect();
+        let ports: Vec<u16> = (0..members).map(|_| ports::free()).collect();
         let start = |id: u32| {
             let (folder, ports) = (data.path().join(id.to_string()), ports.clone());
             Daemon::start(move |port| daemon(&folder, id, port, &ports))
@@ -74,7 +75,7 @@ impl Cluster {
     async fn open(&self, places: &[usize]) -> Lockkeeper {
         let hosts: Vec<String> =
             places.iter().map(|place| format!("127.0.0.1:{}", self.daemons[*place].port())).collect();
-        Lockkeeper::open(&format!("lockkeeper://{}?in-order", hosts.join(","))).await.unwrap()
+        open_url(&format!("lockkeeper://{}?in-order", hosts.join(","))).await
     }
 }
 

@@ -1,14 +1,14 @@
 //! Real servers, started by the tests on free loopback ports and killed with them.
 
-use std::collections::BTreeSet;
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use lockkeeper_testbed::ports;
+use std::net::{Ipv4Addr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// Only a server that never starts reaches it.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A server process. Killed -9 and waited for when dropped, also when the test panics.
 pub struct Daemon {
@@ -21,12 +21,14 @@ impl Daemon {
     /// Starts `command(port)` on a free port, and returns when it accepts connections.
     pub fn start(command: impl Fn(u16) -> Command + Send + Sync + 'static) -> Daemon {
         let command = Box::new(command);
+        let start = Instant::now();
         loop {
-            let port = free_port();
+            let port = ports::free();
             // Somebody else may take the port first; then the server ends, and the next port is tried.
             if let Some(child) = running(command(port), port) {
                 return Daemon { port, command, child: Mutex::new(Some(child)) };
             }
+            assert!(start.elapsed() < PATIENCE, "the server does not start");
         }
     }
 
@@ -68,18 +70,6 @@ impl crate::backend::Server for Daemon {
 impl Drop for Daemon {
     fn drop(&mut self) {
         crate::backend::Server::stop(self);
-    }
-}
-
-/// A port that nobody uses, and that no other test of this process was given: its server may not have got round to
-/// listening yet, and the two tests would share one server.
-pub fn free_port() -> u16 {
-    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
-    loop {
-        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
-        if GIVEN.lock().unwrap().insert(port) {
-            return port;
-        }
     }
 }
 

@@ -7,7 +7,7 @@ use lockkeeper::{Error, Lockkeeper, fence};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, LazyLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio_postgres::NoTls;
 
 /// Where Debian keeps the server's programs.
@@ -119,7 +119,9 @@ fn wait_until_ready(isready: &Path, port: u16) {
         let port = port.to_string();
         Command::new(isready).args(["-q", "-h", "127.0.0.1", "-p", &port]).status().unwrap().success()
     };
+    let start = Instant::now();
     while !ready() {
+        assert!(start.elapsed() < local_server::PATIENCE, "the server does not serve");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

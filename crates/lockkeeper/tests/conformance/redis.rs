@@ -61,7 +61,9 @@ impl Redis {
     /// Runs one command of redis-cli.
     pub fn cli(&self, args: &[&str]) -> String {
         let port = self.daemon.port().to_string();
-        let output = Command::new("redis-cli").args(["-p", &port]).args(args).output().unwrap();
+        // A server that hangs would be waited for, for ever.
+        let mut limited = Command::new("timeout");
+        let output = limited.args(["20", "redis-cli", "-p", &port]).args(args).output().unwrap();
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
 }
