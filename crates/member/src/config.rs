@@ -66,7 +66,7 @@ impl Config {
             drift_ppm: 500,
             session_ns: 1_200 * MS,
             settle_ns: 500 * MS,
-            rounds: 4,
+            rounds: 1,
             most_more: 1024,
             part_bytes: 64 * 1024,
             largest_clock: Fence::LARGEST_CLOCK,
