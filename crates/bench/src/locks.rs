@@ -31,6 +31,8 @@ pub struct Plan {
     pub seconds: f64,
     /// and so often.
     pub repeat: usize,
+    /// Waiters of Redis, which has no queue, pause so long before they ask again; 0 for not at all.
+    pub pause_ms: u64,
 }
 
 /// How to start the processes.
@@ -82,8 +84,7 @@ pub async fn run(
                     servers = Some(started);
                 }
                 let Some(running) = &mut servers else { continue };
-                let one =
-                    One { engine, workload, repeat, seconds: plan.seconds, program, folder: folder.path() };
+                let one = One { engine, workload, repeat, plan, program, folder: folder.path() };
                 runs.push(one.run(running).await.map_err(|trouble| one.of_this(trouble))?);
             }
         }
@@ -96,7 +97,7 @@ struct One<'a> {
     engine: &'static Engine,
     workload: Workload,
     repeat: usize,
-    seconds: f64,
+    plan: &'a Plan,
     program: &'a Program,
     folder: &'a Path,
 }
@@ -128,16 +129,16 @@ impl One<'_> {
         }
         until(go.at_ns).await;
         let used = servers.used();
-        until(go.at_ns + (self.seconds * 1e9) as u64).await;
+        until(go.at_ns + (self.plan.seconds * 1e9) as u64).await;
         let used_after = servers.used();
         let counted_after = servers.counted().await?;
-        let figures = try_join_all(workers.iter_mut().map(|worker| worker.done(self.seconds))).await?;
+        let figures = try_join_all(workers.iter_mut().map(|worker| worker.done(self.plan.seconds))).await?;
         servers.live()?;
         for worker in workers {
             worker.end().await;
         }
         let servers = (used, used_after, counted, counted_after);
-        Ok(Run::new(self.engine, self.workload, self.repeat, self.seconds, &figures, servers))
+        Ok(Run::new(self.engine, self.workload, self.repeat, self.plan.seconds, &figures, servers))
     }
 
     /// What each process of clients is to do.
@@ -162,8 +163,9 @@ impl One<'_> {
                 clients: (0..self.workload.clients())
                     .filter(|client| client % processes == process)
                     .collect(),
-                warm_up_s: WARM_UP_S.min(self.seconds / 4.0),
-                seconds: self.seconds,
+                warm_up_s: WARM_UP_S.min(self.plan.seconds / 4.0),
+                seconds: self.plan.seconds,
+                pause_ms: self.plan.pause_ms,
                 oracle: oracle.clone(),
                 fenced: self.engine.fenced,
                 member: (!members.is_empty()).then_some(member),

@@ -78,6 +78,7 @@ impl Report {
         std::fs::create_dir_all(folder)
             .map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
         self.write_json(&folder.join("figures.json"))?;
+        write(&folder.join("figures.csv"), &crate::page::csv(&self.medians))?;
         write(&folder.join("index.html"), &crate::page::page(self))
     }
 }

@@ -119,9 +119,11 @@ async fn serve(job: Job) -> Result<(), Trouble> {
         #[cfg(feature = "etcd")]
         Kind::Etcd => measure(&job, host, |_| etcd::Etcd::open(&job.servers)).await,
         #[cfg(feature = "redis")]
-        Kind::Redis => measure(&job, host, |_| redis::Redis::open(&job.servers[0])).await,
+        Kind::Redis => measure(&job, host, |_| redis::Redis::open(&job.servers[0], job.pause_ms)).await,
         #[cfg(feature = "redis")]
-        Kind::Redlock => measure(&job, host, |client| redlock::Redlock::open(&job.servers, client)).await,
+        Kind::Redlock => {
+            measure(&job, host, |client| redlock::Redlock::open(&job.servers, client, job.pause_ms)).await
+        }
         #[cfg(feature = "zookeeper")]
         Kind::ZooKeeper => measure(&job, host, |_| zookeeper::ZooKeeper::open(&job.servers[0])).await,
         #[cfg(feature = "postgres")]
