@@ -81,7 +81,7 @@ fn draw(title: &str, below: &str, bars: &[Bar], digits: usize) -> String {
     if bars.is_empty() {
         return canvas.finish();
     }
-    let scale = Scale::log(ten_below(least), most.max(1e-3));
+    let scale = Scale::log(ten_below(least), ten_above(most));
     let tens = scale.ticks().into_iter().filter(|tick| tick.log10().fract().abs() < 1e-9);
     FRAME.horizontal_axis(&mut canvas, scale, &tens.collect::<Vec<_>>(), "");
     let step = (FRAME.bottom - FRAME.top) / bars.len() as f64;
@@ -103,6 +103,11 @@ fn draw(title: &str, below: &str, bars: &[Bar], digits: usize) -> String {
 /// The power of ten at or below a number.
 fn ten_below(value: f64) -> f64 {
     10_f64.powf(value.max(1e-3).log10().floor())
+}
+
+/// The power of ten at or above a number.
+fn ten_above(value: f64) -> f64 {
+    10_f64.powf(value.max(1e-3).log10().ceil())
 }
 
 /// The colours of the lab's plots: one for ours, one for the others, one for the yardstick.

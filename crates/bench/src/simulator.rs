@@ -18,6 +18,9 @@ const CASES: [(&str, usize, &str, u64); 6] = [
     ("token-ring", 10_000, "constant:1", 1_000_000),
 ];
 
+/// What is run once more, with a trace.
+const TRACED: &str = "ricart-agrawala";
+
 /// One line of the result.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Speed {
@@ -29,20 +32,28 @@ pub struct Speed {
     pub trace_bytes: Option<f64>,
 }
 
-/// All cases, each the median of three runs, and one with a trace; with so much of the usual number of entries.
-pub fn speeds(part: f64, tell: &(dyn Fn(&str) + Sync)) -> Result<Vec<Speed>, String> {
+/// All cases, or those of one algorithm, each the median of three runs; and one with a trace. With so much of the usual number of entries.
+pub fn speeds(part: f64, only: Option<&str>, tell: &(dyn Fn(&str) + Sync)) -> Result<Vec<Speed>, String> {
     // One core, whatever the machine has.
     let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().map_err(|error| error.to_string())?;
     pool.install(|| {
         let mut speeds = Vec::new();
-        for (algorithm, sites, delay, entries) in CASES {
+        let wanted = |algorithm: &str| only.is_none_or(|only| only == algorithm);
+        for (algorithm, sites, delay, entries) in CASES.into_iter().filter(|case| wanted(case.0)) {
             let what = format!("{algorithm}, {sites} sites, delay {delay}");
             tell(&what);
             let spec = spec(algorithm, sites, delay, (entries as f64 * part).max(10.0) as u64)?;
             speeds.push(Speed { what, messages_per_second: rate(&spec)?, trace_bytes: None });
         }
-        tell("with a trace");
-        speeds.push(traced((20_000.0 * part).max(10.0) as u64)?);
+        if wanted(TRACED) {
+            tell("with a trace");
+            speeds.push(traced((20_000.0 * part).max(10.0) as u64)?);
+        }
+        if speeds.is_empty() {
+            let mut all = CASES.map(|case| case.0).to_vec();
+            all.dedup();
+            return Err(format!("there is nothing to measure of that name; there are {}", all.join(", ")));
+        }
         Ok(speeds)
     })
 }
@@ -73,7 +84,7 @@ fn rate(spec: &Spec) -> Result<f64, String> {
 }
 
 fn traced(entries: u64) -> Result<Speed, String> {
-    let spec = spec("ricart-agrawala", 32, "constant:1", entries)?;
+    let spec = spec(TRACED, 32, "constant:1", entries)?;
     let path = std::env::temp_dir().join(format!("lockkeeper-bench-{}.jsonl", std::process::id()));
     let started = Instant::now();
     let file = File::create(&path).map_err(|error| format!("cannot write {}: {error}", path.display()))?;
@@ -88,7 +99,7 @@ fn traced(entries: u64) -> Result<Speed, String> {
     let _ = std::fs::remove_file(&path);
     let messages = report?.messages as f64;
     Ok(Speed {
-        what: String::from("ricart-agrawala, 32 sites, JSON lines to a file"),
+        what: format!("{TRACED}, 32 sites, JSON lines to a file"),
         messages_per_second: messages / seconds,
         trace_bytes: Some(bytes as f64 / messages),
     })

@@ -15,7 +15,7 @@ use lockkeeper_lab::{Progress, simulate};
 fn main() {
     memory();
     println!("\nmessages delivered per second, one core, all metrics on; median of three runs");
-    for speed in simulator::speeds(1.0, &|_| ()).expect("all runs end well") {
+    for speed in simulator::speeds(1.0, None, &|_| ()).expect("all runs end well") {
         let bytes = speed.trace_bytes.map_or(String::new(), |bytes| format!(", {bytes:.0} bytes a message"));
         println!("  {:48} {:6.2} million/s{bytes}", speed.what, speed.messages_per_second / 1e6);
     }

@@ -21,6 +21,9 @@ pub struct Sim {
     /// Which part of the usual number of entries is run, from 0.001 to 10
     #[arg(long, value_name = "PART", default_value_t = 1.0, value_parser = part)]
     part: f64,
+    /// Only the runs of this algorithm
+    #[arg(long, value_name = "NAME")]
+    only: Option<String>,
     /// Prints one JSON object
     #[arg(long)]
     json: bool,
@@ -35,11 +38,12 @@ impl Sim {
     /// Runs the command.
     pub fn run(self) -> ExitCode {
         let spinner = spinner();
-        let measured = simulator::speeds(self.part, &|what| spinner.set_message(what.to_owned()));
+        let measured =
+            simulator::speeds(self.part, self.only.as_deref(), &|what| spinner.set_message(what.to_owned()));
         spinner.finish_and_clear();
         let speeds = match measured {
             Ok(speeds) => speeds,
-            Err(why) => return exit::complain(exit::CANNOT_RUN, &why),
+            Err(why) => return exit::complain(exit::USAGE, &why),
         };
         if self.json {
             say!("{}", serde_json::to_string(&speeds).expect("numbers are plain data"));
