@@ -37,6 +37,9 @@ pub fn page(report: &Report) -> String {
         }
         table(&mut html, &rows);
     }
+    for failure in &report.failures {
+        let _ = writeln!(html, "<p class=\"bad\">not measured: {}</p>", escape(failure));
+    }
     engines(&mut html, report);
     html.push_str("</html>\n");
     html
@@ -202,7 +205,7 @@ pub fn csv(runs: &[Run]) -> String {
 mod tests {
     use super::*;
     use crate::engine::Engine;
-    use crate::locks::Plan;
+    use crate::locks::{Measured, Plan};
     use crate::process::Used;
     use crate::servers::Counted;
 
@@ -225,11 +228,23 @@ mod tests {
             pause_ms: 1,
         };
         let command = vec![String::from("/somewhere/lockkeeper"), String::from("<b>")];
-        let report = Report::new(&plan, vec![run], &[("redis1", String::from("Redis 0"))], command);
+        let measured = Measured {
+            runs: vec![run],
+            versions: vec![("redis1", String::from("Redis 0"))],
+            failures: vec![String::from("redis1, w2: it fell asleep")],
+        };
+        let report = Report::new(&plan, measured, command);
         let page = page(&report);
-        for part in
-            ["redis1", "Redis 0", "SET NX PX", "<svg", "w1: one client", "lockkeeper &lt;b&gt;", "<td>80"]
-        {
+        for part in [
+            "redis1",
+            "Redis 0",
+            "SET NX PX",
+            "<svg",
+            "w1: one client",
+            "lockkeeper &lt;b&gt;",
+            "<td>80",
+            "it fell asleep",
+        ] {
             assert!(page.contains(part), "{part}");
         }
         assert!(!page.contains("/somewhere"));

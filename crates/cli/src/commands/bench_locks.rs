@@ -46,7 +46,8 @@ Examples:
   lockkeeper bench locks --engines lockkeeper3,redis1 --workloads w2 --seconds 10 --repeat 5
   lockkeeper bench locks --json figures.json --report report      all engines whose servers are installed
 
-Exit codes: 0 measured; 2 an engine let two in, or its fences did not rise; 64 wrong usage; 69 a server is missing or fails.")]
+Exit codes: 0 measured; 2 an engine let two in, or its fences did not rise; 64 wrong usage; 69 a server is missing,
+or some runs failed (the others are told).")]
 pub struct Locks {
     /// The engines, separated by commas [default: all that this build has and whose servers are installed]
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
@@ -61,7 +62,7 @@ pub struct Locks {
     #[arg(long, value_name = "TIMES", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
     repeat: u16,
     /// How long waiters of Redis, which has no queue, pause before they ask again; 0 for not at all
-    #[arg(long, value_name = "MS", default_value_t = 1, value_parser = clap::value_parser!(u64).range(0..=1000))]
+    #[arg(long, value_name = "MS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(0..=1000))]
     redis_pause_ms: u64,
     /// Write every single run into this file
     #[arg(long, value_name = "FILE")]
@@ -89,8 +90,11 @@ impl Locks {
         let written = self.json.iter().map(|file| report.write_json(file));
         match written.chain(self.report.iter().map(|folder| report.write_page(folder))).find_map(Result::err)
         {
-            None => ExitCode::SUCCESS,
             Some(why) => exit::complain(exit::IO, &why),
+            None if report.failures.is_empty() => ExitCode::SUCCESS,
+            None => {
+                exit::complain(exit::CANNOT_RUN, &format!("not measured: {}", report.failures.join("; ")))
+            }
         }
     }
 
@@ -138,8 +142,7 @@ fn measure(plan: &Plan) -> Result<Report, ExitCode> {
     });
     let measured = until_interrupted(locks::run(plan, &program, &|what| (tell.borrow_mut())(what)));
     bar.finish_and_clear();
-    let (runs, versions) = measured?;
-    Ok(Report::new(plan, runs, &versions, std::env::args().collect()))
+    Ok(Report::new(plan, measured?, std::env::args().collect()))
 }
 
 fn print(report: &Report, plan: &Plan) {
