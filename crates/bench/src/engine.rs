@@ -76,8 +76,8 @@ const NATIVE: &str = "the library's client (crate lockkeeper, lockkeeper://), on
 const IN_PROCESS: &str = "lockkeeper_cluster::Member in the clients' process; clients are tasks there, each with a session of its own";
 const V3LOCK: &str = "etcd-client: Lock and Unlock of v3lock, one connection and one lease for each client, kept alive; waiting is the server's";
 const SET_NX: &str = "redis: SET NX PX with a random value, EVALSHA of a script that compares and deletes, one connection for each client; \
-                      waiters ask again at once";
-const REDLOCK: &str = "redis: the same at five servers at once, in once three agree; who fails gives back and pauses for 0 to 2 ms";
+                      waiters ask again after a pause (--redis-pause-ms)";
+const REDLOCK: &str = "redis: the same at five servers at once, in once three agree; who fails gives back and pauses by lot for up to twice as long as one of redis1";
 const RECIPE: &str = "zookeeper-client: an ephemeral sequential node, the children, a watch on the one before; one session for each client";
 const ADVISORY: &str =
     "tokio-postgres: pg_advisory_lock and pg_advisory_unlock, prepared; one connection for each client";

@@ -29,6 +29,8 @@ pub struct Job {
     pub warm_up_s: f64,
     /// How long it is measured.
     pub seconds: f64,
+    /// How long waiters of Redis pause before they ask again.
+    pub pause_ms: u64,
     /// Where processes see each other inside; without it there is one process.
     pub oracle: Option<PathBuf>,
     /// Whether entries have fences.

@@ -10,8 +10,10 @@
 //!   run: figures, medians  ◀── JSON lines ───────┘
 //! ```
 
+pub mod checker;
 pub mod client;
 pub mod engine;
+pub mod growth;
 pub mod locks;
 pub mod machine;
 pub mod oracle;
@@ -19,6 +21,7 @@ pub mod process;
 pub mod report;
 pub mod run;
 pub mod servers;
+pub mod simulator;
 pub mod workload;
 
 mod job;
@@ -26,5 +29,13 @@ mod metrics;
 mod page;
 mod trouble;
 mod worker;
+
+// The model of the lab's own tests, for the same searches.
+#[allow(dead_code, reason = "some of it only the tests use")]
+#[path = "../../lab/tests/checker/lamport_mutex.rs"]
+mod lamport_mutex;
+#[cfg(feature = "stateright")]
+#[path = "../../lab/tests/checker/stateright_model.rs"]
+mod stateright_model;
 
 pub use trouble::{Missing, Trouble};

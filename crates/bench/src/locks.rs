@@ -31,6 +31,8 @@ pub struct Plan {
     pub seconds: f64,
     /// and so often.
     pub repeat: usize,
+    /// Waiters of Redis, which has no queue, pause so long before they ask again; 0 for not at all.
+    pub pause_ms: u64,
 }
 
 /// How to start the processes.
@@ -58,37 +60,61 @@ impl Plan {
     }
 }
 
-/// All runs of a plan, and what each engine's servers say of their version. `tell` hears what comes next.
-pub async fn run(
-    plan: &Plan,
-    program: &Program,
-    tell: &dyn Fn(&str),
-) -> Result<(Vec<Run>, Vec<(&'static str, String)>), Trouble> {
+/// What came of a plan.
+#[derive(Debug, Default)]
+pub struct Measured {
+    /// Every run.
+    pub runs: Vec<Run>,
+    /// What each engine's servers say of their version.
+    pub versions: Vec<(&'static str, String)>,
+    /// What could not be measured, and why: a sentence each.
+    pub failures: Vec<String>,
+}
+
+/// Servers, and the folder that goes after them.
+struct Stage {
+    running: Running,
+    folder: tempfile::TempDir,
+}
+
+impl Stage {
+    async fn set(engine: &Engine, program: &Program) -> Result<Stage, Trouble> {
+        let folder = tempfile::Builder::new().prefix("lockkeeper-bench-").tempdir();
+        let folder = folder.map_err(|error| format!("cannot make a folder for servers: {error}"))?;
+        let ground = Ground { folder: folder.path(), program: &program.path, tether: &program.tether };
+        Ok(Stage { running: servers::start(engine, &ground).await?, folder })
+    }
+}
+
+/// All runs of a plan. One that fails is told in the end, and the others go on; one that violates exclusivity ends everything. `tell`
+/// hears what comes next.
+pub async fn run(plan: &Plan, program: &Program, tell: &dyn Fn(&str)) -> Result<Measured, Trouble> {
     plan.check()?;
-    let (mut runs, mut versions) = (Vec::new(), Vec::new());
+    let mut measured = Measured::default();
     for repeat in 1..=plan.repeat {
-        for engine in &plan.engines {
-            let folder = tempfile::Builder::new().prefix("lockkeeper-bench-").tempdir();
-            let folder = folder.map_err(|error| format!("cannot make a folder for servers: {error}"))?;
-            let ground = Ground { folder: folder.path(), program: &program.path, tether: &program.tether };
-            let mut servers = None;
+        for &engine in &plan.engines {
+            let mut stage = None;
             for &workload in &plan.workloads {
                 tell(&format!("{} {} ({repeat} of {})", engine.name, workload.name(), plan.repeat));
-                if servers.is_none() {
-                    let started = servers::start(engine, &ground).await?;
-                    if repeat == 1 {
-                        versions.push((engine.name, started.version.clone()));
+                let one = One { engine, workload, repeat, plan, program };
+                match one.on(&mut stage).await.map_err(|trouble| one.of_this(trouble)) {
+                    Ok(run) => measured.runs.push(run),
+                    Err(Trouble::Failed(why)) => {
+                        measured.failures.push(why);
+                        // The next one begins with servers of its own.
+                        stage = None;
                     }
-                    servers = Some(started);
+                    Err(trouble) => return Err(trouble),
                 }
-                let Some(running) = &mut servers else { continue };
-                let one =
-                    One { engine, workload, repeat, seconds: plan.seconds, program, folder: folder.path() };
-                runs.push(one.run(running).await.map_err(|trouble| one.of_this(trouble))?);
+                if let Some(stage) = &stage
+                    && !measured.versions.iter().any(|(name, _)| *name == engine.name)
+                {
+                    measured.versions.push((engine.name, stage.running.version.clone()));
+                }
             }
         }
     }
-    Ok((runs, versions))
+    Ok(measured)
 }
 
 /// One run: one engine, one workload.
@@ -96,12 +122,20 @@ struct One<'a> {
     engine: &'static Engine,
     workload: Workload,
     repeat: usize,
-    seconds: f64,
+    plan: &'a Plan,
     program: &'a Program,
-    folder: &'a Path,
 }
 
 impl One<'_> {
+    /// Runs it, on servers that are started if there are none.
+    async fn on(&self, stage: &mut Option<Stage>) -> Result<Run, Trouble> {
+        let stage = match stage {
+            Some(stage) => stage,
+            None => stage.insert(Stage::set(self.engine, self.program).await?),
+        };
+        self.run(&mut stage.running, stage.folder.path()).await
+    }
+
     /// Says whose trouble it is.
     fn of_this(&self, trouble: Trouble) -> Trouble {
         let (name, in_words) = (self.engine.name, self.workload.name());
@@ -114,8 +148,8 @@ impl One<'_> {
         }
     }
 
-    async fn run(&self, servers: &mut Running) -> Result<Run, Trouble> {
-        let jobs = self.jobs(&servers.addresses)?;
+    async fn run(&self, servers: &mut Running, folder: &Path) -> Result<Run, Trouble> {
+        let jobs = self.jobs(&servers.addresses, folder)?;
         let mut workers = Vec::new();
         for job in &jobs {
             workers.push(Worker::start(&self.program.path, &self.program.tether, job).await?);
@@ -128,32 +162,33 @@ impl One<'_> {
         }
         until(go.at_ns).await;
         let used = servers.used();
-        until(go.at_ns + (self.seconds * 1e9) as u64).await;
+        until(go.at_ns + (self.plan.seconds * 1e9) as u64).await;
         let used_after = servers.used();
         let counted_after = servers.counted().await?;
-        let figures = try_join_all(workers.iter_mut().map(|worker| worker.done(self.seconds))).await?;
+        let figures = try_join_all(workers.iter_mut().map(|worker| worker.done(self.plan.seconds))).await?;
         servers.live()?;
         for worker in workers {
             worker.end().await;
         }
         let servers = (used, used_after, counted, counted_after);
-        Ok(Run::new(self.engine, self.workload, self.repeat, self.seconds, &figures, servers))
+        Ok(Run::new(self.engine, self.workload, self.repeat, self.plan.seconds, &figures, servers))
     }
 
     /// What each process of clients is to do.
-    fn jobs(&self, addresses: &[String]) -> Result<Vec<Job>, String> {
+    fn jobs(&self, addresses: &[String], folder: &Path) -> Result<Vec<Job>, String> {
         let (members, processes) = match self.engine.servers {
-            Servers::Members(count) => (self.members(count)?, count),
+            Servers::Members(count) => (members(count)?, count),
             _ => (Vec::new(), self.workload.processes()),
         };
         let several = processes.min(self.workload.clients()) > 1;
-        let oracle = several.then(|| self.made(&format!("oracle-{}", self.workload.name()))).transpose()?;
+        let oracle =
+            several.then(|| made(folder.join(format!("oracle-{}", self.workload.name())))).transpose()?;
         let job = |process: usize| {
             let mut servers = addresses.to_vec();
             if !servers.is_empty() {
                 servers.rotate_left(process % addresses.len());
             }
-            let data = self.folder.join(format!("{}-member-{}", self.workload.name(), process + 1));
+            let data = folder.join(format!("{}-member-{}", self.workload.name(), process + 1));
             let member = MemberJob { id: process as u32 + 1, members: members.clone(), data };
             Job {
                 client: self.engine.client,
@@ -162,8 +197,9 @@ impl One<'_> {
                 clients: (0..self.workload.clients())
                     .filter(|client| client % processes == process)
                     .collect(),
-                warm_up_s: WARM_UP_S.min(self.seconds / 4.0),
-                seconds: self.seconds,
+                warm_up_s: WARM_UP_S.min(self.plan.seconds / 4.0),
+                seconds: self.plan.seconds,
+                pause_ms: self.plan.pause_ms,
                 oracle: oracle.clone(),
                 fenced: self.engine.fenced,
                 member: (!members.is_empty()).then_some(member),
@@ -171,18 +207,17 @@ impl One<'_> {
         };
         Ok((0..processes).map(job).collect())
     }
+}
 
-    fn members(&self, count: usize) -> Result<Vec<SocketAddr>, String> {
-        let ports = servers::free_ports(count)?;
-        Ok(ports.into_iter().map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port))).collect())
-    }
+/// Where so many members listen.
+fn members(count: usize) -> Result<Vec<SocketAddr>, String> {
+    let ports = servers::free_ports(count)?;
+    Ok(ports.into_iter().map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port))).collect())
+}
 
-    fn made(&self, name: &str) -> Result<PathBuf, String> {
-        let folder = self.folder.join(name);
-        std::fs::create_dir_all(&folder)
-            .map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
-        Ok(folder)
-    }
+fn made(folder: PathBuf) -> Result<PathBuf, String> {
+    std::fs::create_dir_all(&folder).map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
+    Ok(folder)
 }
 
 async fn until(at_ns: u64) {

@@ -1,6 +1,6 @@
 //! What is written about a bench: every run as JSON, the medians as CSV, a page for people.
 
-use crate::locks::Plan;
+use crate::locks::{Measured, Plan};
 use crate::machine::Machine;
 use crate::run::{Run, medians};
 use serde::Serialize;
@@ -23,6 +23,8 @@ pub struct Report {
     pub runs: Vec<Run>,
     /// For each engine and workload, the medians of its runs.
     pub medians: Vec<Run>,
+    /// What could not be measured, and why.
+    pub failures: Vec<String>,
 }
 
 /// What is to be said of an engine.
@@ -40,12 +42,8 @@ pub struct About {
 
 impl Report {
     /// Puts everything together.
-    pub fn new(
-        plan: &Plan,
-        runs: Vec<Run>,
-        versions: &[(&'static str, String)],
-        command: Vec<String>,
-    ) -> Report {
+    pub fn new(plan: &Plan, measured: Measured, command: Vec<String>) -> Report {
+        let Measured { runs, versions, failures } = measured;
         let about = |engine: &&'static crate::engine::Engine| {
             let version = versions.iter().find(|(name, _)| *name == engine.name);
             About {
@@ -64,6 +62,7 @@ impl Report {
             engines: plan.engines.iter().map(about).collect(),
             medians: medians(&runs),
             runs,
+            failures,
         }
     }
 
@@ -78,6 +77,7 @@ impl Report {
         std::fs::create_dir_all(folder)
             .map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
         self.write_json(&folder.join("figures.json"))?;
+        write(&folder.join("figures.csv"), &crate::page::csv(&self.medians))?;
         write(&folder.join("index.html"), &crate::page::page(self))
     }
 }

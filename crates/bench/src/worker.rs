@@ -107,3 +107,38 @@ impl Drop for Worker {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Client;
+    use crate::workload::Workload;
+
+    /// A process that says this and ends.
+    async fn says(what: &str) -> Trouble {
+        let tether = Tether(vec!["sh".into(), "-c".into(), format!("echo '{what}'")]);
+        let job = Job {
+            client: Client::File,
+            servers: Vec::new(),
+            workload: Workload::W1,
+            clients: vec![0],
+            warm_up_s: 0.0,
+            seconds: 0.0,
+            pause_ms: 0,
+            oracle: None,
+            fenced: false,
+            member: None,
+        };
+        let mut worker = Worker::start(Path::new("client"), &tether, &job).await.unwrap();
+        worker.ready().await.unwrap_err()
+    }
+
+    #[tokio::test]
+    async fn what_a_client_saw_is_told_apart() {
+        let violation = says(r#"{"failed":{"why":"two were inside","violation":true}}"#).await;
+        assert!(matches!(violation, Trouble::Violated { what, .. } if what == "two were inside"));
+        let failure = says(r#"{"failed":{"why":"the server is gone","violation":false}}"#).await;
+        assert!(matches!(failure, Trouble::Failed(why) if why == "the server is gone"));
+        assert!(says("hello").await.to_string().contains("makes no sense"));
+    }
+}

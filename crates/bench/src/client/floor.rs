@@ -23,11 +23,21 @@ impl Floor {
         stream.set_nodelay(true).map_err(cannot)?;
         let session = SessionId { client: u64::MAX, number: 1 };
         // Numbers as they are after some ten thousand turns.
-        let wish = Wish::of(LockName::new("bench/0"));
+        let mut wish = Wish::of(LockName::new("bench/0"));
+        (wish.tag.owner, wish.tag.purpose) = tag();
         let acquire = bytes(session, ToMember::Acquire { number: 20_000, settled: 20_000, wish });
         let release = bytes(session, ToMember::Release { number: 20_000 });
         Ok(Floor { stream, acquire, release, reply: Vec::new() })
     }
+}
+
+/// What the library tells of whoever asks: a name of the acquisition, and the same with more as JSON.
+fn tag() -> (String, String) {
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let (pid, since_ms) = (std::process::id(), 1_800_000_000_000_u64);
+    let holder = format!("{host}/{pid}/{:x}.20000", since_ms * 1_000_000);
+    let told = serde_json::json!({ "holder": holder, "host": host, "pid": pid, "since_ms": since_ms, "metadata": {} });
+    (holder, told.to_string())
 }
 
 fn bytes(session: SessionId, said: ToMember) -> Vec<u8> {

@@ -1,9 +1,8 @@
 //! A process of clients: the same loop for all engines.
 
-mod file;
 pub mod floor;
+mod library;
 mod member;
-mod native;
 
 #[cfg(feature = "etcd")]
 mod etcd;
@@ -111,17 +110,19 @@ async fn serve(job: Job) -> Result<(), Trouble> {
     };
     let host = host.as_ref();
     match job.client {
-        Kind::Native => measure(&job, host, |_| native::Native::open(&job.servers, true)).await,
-        Kind::NativeAsync => measure(&job, host, |_| native::Native::open(&job.servers, false)).await,
+        Kind::Native => measure(&job, host, |_| library::Library::daemons(&job.servers, true)).await,
+        Kind::NativeAsync => measure(&job, host, |_| library::Library::daemons(&job.servers, false)).await,
         Kind::Member => measure(&job, host, |_| member::InProcess::open(host)).await,
-        Kind::File => measure(&job, host, |_| file::File::open(&job.servers)).await,
+        Kind::File => measure(&job, host, |_| library::Library::file(&job.servers)).await,
         Kind::Floor => measure(&job, host, |_| floor::Floor::open(&job.servers)).await,
         #[cfg(feature = "etcd")]
         Kind::Etcd => measure(&job, host, |_| etcd::Etcd::open(&job.servers)).await,
         #[cfg(feature = "redis")]
-        Kind::Redis => measure(&job, host, |_| redis::Redis::open(&job.servers[0])).await,
+        Kind::Redis => measure(&job, host, |_| redis::Redis::open(&job.servers[0], job.pause_ms)).await,
         #[cfg(feature = "redis")]
-        Kind::Redlock => measure(&job, host, |client| redlock::Redlock::open(&job.servers, client)).await,
+        Kind::Redlock => {
+            measure(&job, host, |client| redlock::Redlock::open(&job.servers, client, job.pause_ms)).await
+        }
         #[cfg(feature = "zookeeper")]
         Kind::ZooKeeper => measure(&job, host, |_| zookeeper::ZooKeeper::open(&job.servers[0])).await,
         #[cfg(feature = "postgres")]
@@ -148,7 +149,7 @@ async fn measure<C: Client, F: Future<Output = Result<C, String>>>(
     all(&mut clients, warm).await?;
     say(&Said::Ready);
 
-    let go: Go = next_line().await??;
+    let go: Go = next_line().await?;
     let until = go.at_ns + (job.seconds * 1e9) as u64;
     let before = host.map(member::Host::messages);
     tokio::time::sleep(Duration::from_nanos(go.at_ns.saturating_sub(now_ns()))).await;
@@ -172,19 +173,14 @@ async fn measure<C: Client, F: Future<Output = Result<C, String>>>(
     (figures.acquire, figures.release) = (all_of(&sum.acquire), all_of(&sum.release));
     say(&Said::Done(Box::new(figures)));
     // Others still measure, and servers are still looked at: stay connected until told.
-    let _ = next_line::<Go>().await?;
+    let _ = next_line::<Go>().await;
     Ok(())
 }
 
-async fn next_line<T: serde::de::DeserializeOwned + Send + 'static>() -> Result<Result<T, Trouble>, Trouble> {
-    let reading = tokio::task::spawn_blocking(|| {
-        read::<T>().map_err(|trouble| match trouble {
-            Trouble::Failed(why) => why,
-            Trouble::Violated(violation) => violation.0,
-        })
-    });
-    let read = reading.await.map_err(|error| Trouble::Failed(error.to_string()))?;
-    Ok(read.map_err(Trouble::Failed))
+/// The next line of standard input, while the runtime goes on.
+async fn next_line<T: serde::de::DeserializeOwned + Send + 'static>() -> Result<T, Trouble> {
+    let reading = tokio::task::spawn_blocking(read::<T>);
+    reading.await.unwrap_or_else(|error| Err(Trouble::Failed(error.to_string())))
 }
 
 fn cpu_s() -> f64 {

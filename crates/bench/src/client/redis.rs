@@ -3,6 +3,7 @@
 use super::{Client, Lock};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Cmd, Value, cmd};
+use std::time::Duration;
 
 /// Deletes a lock that has our value.
 const RELEASE: &str =
@@ -62,20 +63,25 @@ pub(super) fn random() -> Result<u64, String> {
 pub(super) struct Redis {
     server: Server,
     held: Option<(String, u64)>,
+    pause: Duration,
 }
 
 impl Redis {
-    /// Connected.
-    pub async fn open(address: &str) -> Result<Redis, String> {
-        Ok(Redis { server: Server::open(address).await?, held: None })
+    /// Connected; whoever waits pauses so long before it asks again.
+    pub async fn open(address: &str, pause_ms: u64) -> Result<Redis, String> {
+        let pause = Duration::from_millis(pause_ms);
+        Ok(Redis { server: Server::open(address).await?, held: None, pause })
     }
 }
 
 impl Client for Redis {
     async fn acquire(&mut self, lock: Lock<'_>) -> Result<Option<u64>, String> {
         let value = random()?;
-        // At once: a pause would have to be shorter than a request to gain anything, and timers count in milliseconds.
-        while !self.server.take(lock.name, value).await? {}
+        while !self.server.take(lock.name, value).await? {
+            if !self.pause.is_zero() {
+                tokio::time::sleep(self.pause).await;
+            }
+        }
         self.held = Some((lock.name.to_owned(), value));
         Ok(None)
     }

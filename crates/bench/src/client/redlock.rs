@@ -12,14 +12,15 @@ pub(super) struct Redlock {
     servers: Vec<Server>,
     held: Option<(String, u64)>,
     random: u64,
+    pause_ms: u64,
 }
 
 impl Redlock {
     /// Connected to all of them.
-    pub async fn open(addresses: &[String], client: usize) -> Result<Redlock, String> {
+    pub async fn open(addresses: &[String], client: usize, pause_ms: u64) -> Result<Redlock, String> {
         let opened = join_all(addresses.iter().map(|address| Server::open(address))).await;
         let servers = opened.into_iter().collect::<Result<_, _>>()?;
-        Ok(Redlock { servers, held: None, random: client as u64 })
+        Ok(Redlock { servers, held: None, random: client as u64, pause_ms })
     }
 
     fn majority(&self) -> usize {
@@ -57,11 +58,11 @@ impl Redlock {
         Ok(freed)
     }
 
-    /// From 0 to 2 ms, so that those who met do not meet again.
+    /// By lot up to twice the pause, so that those who met do not meet again.
     async fn pause(&mut self) {
         self.random =
             self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        match (self.random >> 33) % 3 {
+        match (self.random >> 33) % (2 * self.pause_ms + 1) {
             0 => tokio::task::yield_now().await,
             pause_ms => tokio::time::sleep(Duration::from_millis(pause_ms)).await,
         }

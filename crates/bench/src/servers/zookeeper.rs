@@ -23,7 +23,7 @@ pub async fn start(count: usize, ground: &Ground<'_>) -> Result<Running, String>
         let _ = writeln!(ensemble, "server.{}=127.0.0.1:{}:{}", n + 1, peers[n], elections[n]);
     }
     let mut processes = Vec::new();
-    for n in 0..count {
+    for (n, client_port) in clients.iter().enumerate() {
         let folder = ground.folder(&format!("zookeeper-{}", n + 1))?;
         let data = ground.folder(&format!("zookeeper-{}/data", n + 1))?;
         // The sample configuration's times. Every client of one machine is one address: no limit on those.
@@ -31,7 +31,7 @@ pub async fn start(count: usize, ground: &Ground<'_>) -> Result<Running, String>
             "tickTime=2000\ninitLimit=10\nsyncLimit=5\ndataDir={}\nclientPortAddress=127.0.0.1\nclientPort={}\n\
              admin.enableServer=false\nmaxClientCnxns=0\n4lw.commands.whitelist=srvr\n",
             data.display(),
-            clients[n]
+            client_port
         );
         if count > 1 {
             config.push_str(&ensemble);

@@ -1,5 +1,6 @@
 //! `lockkeeper bench`: Lockkeeper and its peers side by side, and the lab's own speed.
 
+use super::bench_lab::{Check, Growth, Sim, search_here};
 use super::bench_locks::Locks;
 use crate::exit;
 use lockkeeper_bench::Trouble;
@@ -17,6 +18,17 @@ pub struct Bench {
 #[derive(clap::Subcommand)]
 enum What {
     Locks(Locks),
+    Growth(Growth),
+    Sim(Sim),
+    Check(Check),
+    /// One search, started by `bench check`
+    #[command(hide = true)]
+    Search {
+        /// Who searches
+        by: String,
+        /// How far clocks go
+        max_clock: u8,
+    },
     /// A process of clients, started by `bench locks`
     #[command(hide = true)]
     Client,
@@ -33,12 +45,26 @@ impl Bench {
     pub fn run(self) -> ExitCode {
         match self.what {
             What::Locks(command) => command.run(),
+            What::Growth(command) => command.run(),
+            What::Sim(command) => command.run(),
+            What::Check(command) => command.run(),
+            What::Search { by, max_clock } => search_here(&by, max_clock),
             What::Client => lockkeeper_bench::client::run(),
             What::Floor { port } => match lockkeeper_bench::client::floor::serve(port) {
                 Ok(()) => ExitCode::SUCCESS,
                 Err(error) => exit::complain(exit::CANNOT_RUN, &error),
             },
         }
+    }
+}
+
+/// Reads how long to measure.
+pub(super) fn seconds(text: &str) -> Result<f64, String> {
+    let seconds: f64 = text.parse().map_err(|_| String::from("this is not a number of seconds"))?;
+    if (0.05..=3600.0).contains(&seconds) {
+        Ok(seconds)
+    } else {
+        Err(String::from("from 0.05 to 3600 seconds"))
     }
 }
 

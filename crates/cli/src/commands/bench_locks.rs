@@ -1,6 +1,6 @@
 //! `lockkeeper bench locks`: engines side by side.
 
-use super::bench::{failed, program, until_interrupted};
+use super::bench::{failed, program, seconds, until_interrupted};
 use crate::{exit, say};
 use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table, presets};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -36,6 +36,7 @@ Workloads:
 How to read it:
   per second       acquires, each with its release
   × etcd3, redis1  how many times as many as that one in the same run
+  p50 / floor      the median of its acquires, divided by that of a bare request and reply in the same run
   fair             the most turns of one client divided by the fewest; – if one had none
   CPU              processor time for one acquire and release, of clients and of servers
   messages, syncs  between servers, and of their disks, for one acquire; – where it is not known
@@ -45,7 +46,8 @@ Examples:
   lockkeeper bench locks --engines lockkeeper3,redis1 --workloads w2 --seconds 10 --repeat 5
   lockkeeper bench locks --json figures.json --report report      all engines whose servers are installed
 
-Exit codes: 0 measured; 2 an engine let two in, or its fences did not rise; 64 wrong usage; 69 a server is missing or fails.")]
+Exit codes: 0 measured; 2 an engine let two in, or its fences did not rise; 64 wrong usage; 69 a server is missing,
+or some runs failed (the others are told).")]
 pub struct Locks {
     /// The engines, separated by commas [default: all that this build has and whose servers are installed]
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
@@ -59,21 +61,15 @@ pub struct Locks {
     /// How often, with medians in the tables; engines take turns
     #[arg(long, value_name = "TIMES", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
     repeat: u16,
+    /// How long waiters of Redis, which has no queue, pause before they ask again; 0 for not at all
+    #[arg(long, value_name = "MS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(0..=1000))]
+    redis_pause_ms: u64,
     /// Write every single run into this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Write a page with plots, and the figures, into this folder
     #[arg(long, value_name = "FOLDER")]
     report: Option<PathBuf>,
-}
-
-fn seconds(text: &str) -> Result<f64, String> {
-    let seconds: f64 = text.parse().map_err(|_| String::from("this is not a number of seconds"))?;
-    if (0.05..=3600.0).contains(&seconds) {
-        Ok(seconds)
-    } else {
-        Err(String::from("from 0.05 to 3600 seconds"))
-    }
 }
 
 impl Locks {
@@ -94,8 +90,11 @@ impl Locks {
         let written = self.json.iter().map(|file| report.write_json(file));
         match written.chain(self.report.iter().map(|folder| report.write_page(folder))).find_map(Result::err)
         {
-            None => ExitCode::SUCCESS,
             Some(why) => exit::complain(exit::IO, &why),
+            None if report.failures.is_empty() => ExitCode::SUCCESS,
+            None => {
+                exit::complain(exit::CANNOT_RUN, &format!("not measured: {}", report.failures.join("; ")))
+            }
         }
     }
 
@@ -106,7 +105,13 @@ impl Locks {
             self.engines.iter().map(|name| Engine::parse(name)).collect::<Result<_, _>>()?
         };
         let workloads = self.workloads.iter().map(|name| Workload::parse(name)).collect::<Result<_, _>>()?;
-        Ok(Plan { engines, workloads, seconds: self.seconds, repeat: self.repeat.into() })
+        Ok(Plan {
+            engines,
+            workloads,
+            seconds: self.seconds,
+            repeat: self.repeat.into(),
+            pause_ms: self.redis_pause_ms,
+        })
     }
 }
 
@@ -137,8 +142,7 @@ fn measure(plan: &Plan) -> Result<Report, ExitCode> {
     });
     let measured = until_interrupted(locks::run(plan, &program, &|what| (tell.borrow_mut())(what)));
     bar.finish_and_clear();
-    let (runs, versions) = measured?;
-    Ok(Report::new(plan, runs, &versions, std::env::args().collect()))
+    Ok(Report::new(plan, measured?, std::env::args().collect()))
 }
 
 fn print(report: &Report, plan: &Plan) {
@@ -158,13 +162,18 @@ fn print(report: &Report, plan: &Plan) {
 /// Whom the others are compared with.
 const PEERS: [&str; 2] = ["etcd3", "redis1"];
 
+/// Whom the medians of acquires are compared with.
+const FLOOR: &str = "floor";
+
 fn table(rows: &[&Run]) -> Table {
     let peers: Vec<(&str, f64)> = PEERS
         .iter()
         .filter_map(|peer| Some((*peer, rows.iter().find(|run| run.engine == *peer)?.per_second?)))
         .collect();
+    let floor = rows.iter().find(|run| run.engine == FLOOR).and_then(|run| run.acquire_p50_us);
     let mut header = vec![String::new(), "per second".into()];
     header.extend(peers.iter().map(|(peer, _)| format!("× {peer}")));
+    header.extend(floor.map(|_| format!("p50 / {FLOOR}")));
     header.extend(
         ["acquire p50", "p99", "max", "release p50", "fair", "client CPU", "server CPU", "messages", "syncs"]
             .map(String::from),
@@ -180,6 +189,7 @@ fn table(rows: &[&Run]) -> Table {
     for run in rows {
         let mut cells = vec![run.engine.clone(), number(run.per_second, 0)];
         cells.extend(peers.iter().map(|(_, peer)| number(run.per_second.map(|own| own / peer), 2)));
+        cells.extend(floor.map(|floor| number(run.acquire_p50_us.map(|own| own / floor), 2)));
         cells.extend(
             [run.acquire_p50_us, run.acquire_p99_us, run.acquire_max_us, run.release_p50_us].map(time),
         );

@@ -26,6 +26,7 @@ pub mod threads;
 pub mod token;
 pub mod up;
 
+mod bench_lab;
 mod bench_locks;
 mod check_cluster;
 mod check_many;

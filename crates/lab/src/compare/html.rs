@@ -5,7 +5,8 @@ use super::{Comparison, Row, Verdict, fifo_word, number};
 use lockkeeper_core::registry;
 use std::fmt::Write as _;
 
-const STYLE: &str = "\
+/// How our pages look.
+pub const STYLE: &str = "\
 :root{color-scheme:light dark;--ink:#1b1f24;--soft:#57606a;--paper:#fff;--line:#d8dee4;--band:#f6f8fa;\
 --good:#00684b;--near:#005a8d;--bad:#a33b00}\
 @media(prefers-color-scheme:dark){:root{--ink:#e6edf3;--soft:#9da7b3;--paper:#0d1117;--line:#30363d;--band:#161b22;\

@@ -11,7 +11,7 @@ mod row;
 mod state;
 
 pub use footnotes::{Footnote, footnotes};
-pub use html::page;
+pub use html::{STYLE, page};
 pub use row::{Row, Trouble, Verdict};
 pub use state::{StateSize, measure};
 

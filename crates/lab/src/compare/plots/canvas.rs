@@ -285,6 +285,7 @@ fn apart(wanted: &[f64], top: f64, bottom: f64) -> Vec<f64> {
     places
 }
 
+/// Text that may stand in SVG and HTML.
 pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

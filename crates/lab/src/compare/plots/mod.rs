@@ -1,6 +1,6 @@
 //! Plots for slides: messages per entry over N, throughput over load, response times, fairness.
 
-pub(super) mod canvas;
+pub mod canvas;
 mod messages;
 mod strips;
 mod study;

@@ -1,26 +1,34 @@
-//! The library's own client.
+//! The library: its client for daemons, and its engine for files.
 
 use super::{Client, Lock};
 use lockkeeper::{Guard, Lockkeeper};
 
-/// A client of lockkeeper's daemons.
-pub(super) struct Native {
+/// A client of whatever engine its URL names.
+pub(super) struct Library {
     locks: Lockkeeper,
     held: Option<Guard>,
     /// Whether a release is waited for.
     waits: bool,
 }
 
-impl Native {
+impl Library {
     /// Connected to the first of these daemons; the others are for when that one goes away.
-    pub async fn open(daemons: &[String], waits: bool) -> Result<Native, String> {
-        let url = format!("lockkeeper://{}?in-order", daemons.join(","));
-        let locks = Lockkeeper::open(&url).await.map_err(|error| error.to_string())?;
-        Ok(Native { locks, held: None, waits })
+    pub async fn daemons(daemons: &[String], waits: bool) -> Result<Library, String> {
+        Library::open(&format!("lockkeeper://{}?in-order", daemons.join(",")), waits).await
+    }
+
+    /// The locks in the one folder that is named.
+    pub async fn file(folder: &[String]) -> Result<Library, String> {
+        Library::open(&format!("file://{}", folder.concat()), true).await
+    }
+
+    async fn open(url: &str, waits: bool) -> Result<Library, String> {
+        let locks = Lockkeeper::open(url).await.map_err(|error| error.to_string())?;
+        Ok(Library { locks, held: None, waits })
     }
 }
 
-impl Client for Native {
+impl Client for Library {
     async fn acquire(&mut self, lock: Lock<'_>) -> Result<Option<u64>, String> {
         let guard = self.locks.mutex(lock.name).acquire().await.map_err(|error| error.to_string())?;
         let fence = guard.fence();

@@ -1,0 +1,119 @@
+//! How fast the checker is and how much memory it takes, beside stateright on the same model: Lamport's algorithm as specified in TLA+.
+//!
+//! Each search is a process of its own, so that its memory is its own: what counts is by how much the largest resident memory exceeds
+//! that before the search. (The lab's benchmark of this name counts allocations instead.)
+
+use crate::lamport_mutex::LamportMutex;
+use lockkeeper_lab::check::net::Net;
+use lockkeeper_lab::check::search::Search;
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+use std::time::Instant;
+
+/// Who searches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Searcher {
+    /// Our checker.
+    Lockkeeper,
+    /// The crate `stateright`.
+    Stateright,
+}
+
+impl Searcher {
+    /// As on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Searcher::Lockkeeper => "lockkeeper",
+            Searcher::Stateright => "stateright",
+        }
+    }
+
+    /// Those that this build has.
+    pub fn built() -> &'static [Searcher] {
+        if cfg!(feature = "stateright") {
+            &[Searcher::Lockkeeper, Searcher::Stateright]
+        } else {
+            &[Searcher::Lockkeeper]
+        }
+    }
+}
+
+/// What a search took.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Searched {
+    /// Who searched.
+    pub by: Searcher,
+    /// Distinct states.
+    pub states: u64,
+    /// Time by the clock.
+    pub seconds: f64,
+    /// Processor time, which says something on a busy machine too.
+    pub cpu_s: f64,
+    /// Memory beyond that before, in bytes.
+    pub bytes: f64,
+}
+
+/// Searches, in this process. `max_clock` 6 is the published size: 724,274 distinct states.
+pub fn search(by: Searcher, max_clock: u8) -> Result<Searched, String> {
+    let spec = LamportMutex { processes: 3, max_clock };
+    let before = memory("VmRSS:")?;
+    let (started, cpu) = (Instant::now(), cpu_s());
+    let states = match by {
+        Searcher::Lockkeeper => lockkeeper(spec),
+        #[cfg(feature = "stateright")]
+        Searcher::Stateright => stateright(spec),
+        #[cfg(not(feature = "stateright"))]
+        Searcher::Stateright => {
+            return Err(String::from(
+                "this build has no stateright: cargo build --release -p lockkeeper-cli --features stateright",
+            ));
+        }
+    };
+    let (seconds, cpu_s) = (started.elapsed().as_secs_f64(), cpu_s() - cpu);
+    Ok(Searched { by, states, seconds, cpu_s, bytes: (memory("VmHWM:")? - before).max(0.0) })
+}
+
+fn lockkeeper(spec: LamportMutex) -> u64 {
+    let net = Net::new(spec);
+    let mut search = Search::new(&net, 1);
+    let _ = search.run(u64::MAX, |_| true);
+    search.sofar().distinct
+}
+
+#[cfg(feature = "stateright")]
+fn stateright(spec: LamportMutex) -> u64 {
+    use ::stateright::{Checker, Model};
+    crate::stateright_model::Spec(spec).checker().threads(1).spawn_bfs().join().unique_state_count() as u64
+}
+
+fn cpu_s() -> f64 {
+    let used = clock_gettime(ClockId::ProcessCPUTime);
+    used.tv_sec as f64 + used.tv_nsec as f64 * 1e-9
+}
+
+/// A line of /proc/self/status, in bytes.
+fn memory(what: &str) -> Result<f64, String> {
+    let status = std::fs::read_to_string("/proc/self/status").map_err(|error| error.to_string())?;
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix(what)?.trim().split(' ').next()?.parse::<f64>().ok());
+    line.map(|kib| kib * 1024.0).ok_or_else(|| format!("the kernel does not tell {what}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_see_the_same_states() {
+        let ours = search(Searcher::Lockkeeper, 2).unwrap().states;
+        assert!(ours > 10);
+        match search(Searcher::Stateright, 2) {
+            Ok(theirs) => assert_eq!(theirs.states, ours),
+            Err(why) => {
+                assert!(!cfg!(feature = "stateright") && why.contains("--features stateright"), "{why}")
+            }
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! `bench growth`: what an acquire costs as locks and members become more.
+//!
+//! Locks: a member alone, inside this process, so that nothing but the member's own work is in the figure; so many other locks are held
+//! while one more is acquired and released. Members: clusters on loopback in this process, whose members count their messages, beside
+//! the simulator's count and the algorithm's formula.
+
+use crate::metrics::sum;
+use crate::servers::free_ports;
+use crate::trouble::Trouble;
+use futures_util::future::try_join_all;
+use lockkeeper_cluster::{Config, Error, Guard, Member, MemberId, Times};
+use lockkeeper_lab::spec::LoadSpec;
+use lockkeeper_lab::{Progress, Spec, simulate};
+use prometheus_client::registry::Registry;
+use serde::Serialize;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How many times a cost is measured; the median counts.
+const ROUNDS: usize = 7;
+/// Turns before others of the same thread have theirs, or no lease is renewed.
+const TURNS_IN_A_ROW: usize = 64;
+/// Entries of the simulator beside those of a real cluster.
+const SIMULATED: u64 = 20_000;
+/// Counters that do not change for so long have settled.
+const SETTLED: Duration = Duration::from_millis(100);
+
+/// What an acquire costs beside so many locks that are held.
+#[derive(Clone, Debug, Serialize)]
+pub struct Beside {
+    /// How many others are held.
+    pub locks: u64,
+    /// One acquire and release, in nanoseconds.
+    pub cost_ns: f64,
+}
+
+/// How many messages an entry takes in a cluster of so many.
+#[derive(Clone, Debug, Serialize)]
+pub struct Among {
+    /// How many members.
+    pub members: usize,
+    /// Whether all ask at once, or one after the other, drawn by lot.
+    pub load: &'static str,
+    /// Counted by the members.
+    pub messages: f64,
+    /// Counted by the simulator.
+    pub simulated: Option<f64>,
+    /// By the algorithm's formula.
+    pub formula: Option<f64>,
+}
+
+fn failed(error: &Error) -> Trouble {
+    Trouble::Failed(error.to_string())
+}
+
+/// The cost beside each of these numbers of locks, smallest first.
+pub async fn beside(numbers: &[u64], seconds: f64, tell: &dyn Fn(&str)) -> Result<Vec<Beside>, Trouble> {
+    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let member = Member::start(Config::alone(folder.path())).await.map_err(|error| failed(&error))?;
+    member.ready().await.map_err(|error| failed(&error))?;
+    let mut numbers = numbers.to_vec();
+    numbers.sort_unstable();
+    let (holder, asker) = (member.new_owner(), member.new_owner());
+    let (mut held, mut costs): (Vec<Guard>, Vec<Beside>) = (Vec::new(), Vec::new());
+    for locks in numbers {
+        tell(&format!("beside {locks} locks"));
+        while (held.len() as u64) < locks {
+            let name = format!("held/{}", held.len());
+            held.push(holder.mutex(name).acquire().await.map_err(|error| failed(&error))?);
+            if held.len().is_multiple_of(TURNS_IN_A_ROW) {
+                tokio::task::yield_now().await;
+            }
+        }
+        let mut rounds = Vec::new();
+        for _ in 0..ROUNDS {
+            rounds.push(cost(&asker, seconds / ROUNDS as f64).await?);
+        }
+        rounds.sort_by(f64::total_cmp);
+        if held.iter().any(|guard| !guard.is_valid()) {
+            return Err(Trouble::Failed(String::from("a lock that was held was lost meanwhile")));
+        }
+        costs.push(Beside { locks, cost_ns: rounds[ROUNDS / 2] });
+    }
+    drop(held);
+    member.stop().await;
+    Ok(costs)
+}
+
+async fn cost(member: &Member, seconds: f64) -> Result<f64, Trouble> {
+    let (began, mut turns) = (Instant::now(), 0);
+    while began.elapsed().as_secs_f64() < seconds {
+        for _ in 0..TURNS_IN_A_ROW {
+            let guard = member.mutex("wanted").acquire().await.map_err(|error| failed(&error))?;
+            guard.release().await.map_err(|error| failed(&error))?;
+            turns += 1;
+        }
+        tokio::task::yield_now().await;
+    }
+    Ok(began.elapsed().as_nanos() as f64 / f64::from(turns))
+}
+
+/// Messages for each entry in a cluster of so many members, under a low and a high load.
+pub async fn among(algorithm: &str, members: usize, entries: usize) -> Result<Vec<Among>, Trouble> {
+    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let cluster = start(algorithm, members, folder.path()).await?;
+    let mut rows = Vec::new();
+    for (load, name) in [(LoadSpec::Low, "one after the other"), (LoadSpec::High, "all at once")] {
+        let before = sent(&cluster);
+        match load {
+            LoadSpec::Low => one_after_the_other(&cluster, entries).await?,
+            _ => all_at_once(&cluster, entries).await?,
+        }
+        let after = settled(&cluster).await;
+        let mut spec = Spec::new(algorithm, members);
+        (spec.load, spec.entries) = (load, SIMULATED);
+        let report = simulate(&spec, 1, 1, &Progress::default()).map_err(|error| error.to_string())?;
+        rows.push(Among {
+            members,
+            load: name,
+            messages: (after - before) / entries as f64,
+            simulated: report.messages_per_entry,
+            formula: report.expected.messages_per_entry,
+        });
+    }
+    for member in cluster {
+        member.stop().await;
+    }
+    Ok(rows)
+}
+
+async fn start(algorithm: &str, count: usize, folder: &Path) -> Result<Vec<Member>, Trouble> {
+    let at = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let ports = free_ports(count)?;
+    let mut members = Vec::new();
+    for (id, &port) in (1..).zip(&ports) {
+        let mut config = Config::new(MemberId(id), at(port), folder.join(id.to_string()));
+        config.first_members =
+            (1..).map(MemberId).zip(ports.iter().map(|port| at(*port).to_string())).collect();
+        config.algorithm = algorithm.into();
+        // Many members share few cores here: nobody is to be taken for dead.
+        config.times = Times::default().times(4);
+        members.push(Member::start(config).await.map_err(|error| failed(&error))?);
+    }
+    for member in &members {
+        let mut changes = member.standings();
+        while member.standing().view.is_none_or(|view| view.members.len() != count) {
+            changes.changed().await.map_err(|_| String::from("a member stopped"))?;
+        }
+        member.ready().await.map_err(|error| failed(&error))?;
+    }
+    Ok(members)
+}
+
+async fn turn(member: &Member) -> Result<(), Trouble> {
+    let guard = member.mutex("wanted").acquire().await.map_err(|error| failed(&error))?;
+    guard.release().await.map_err(|error| failed(&error))
+}
+
+/// Whose turn it is is drawn by lot, as the formulas for a low load have it.
+async fn one_after_the_other(members: &[Member], entries: usize) -> Result<(), Trouble> {
+    let mut random = 0x2545_f491_4f6c_dd1d_u64;
+    for _ in 0..entries {
+        random ^= random << 13;
+        random ^= random >> 7;
+        random ^= random << 17;
+        turn(&members[(random % members.len() as u64) as usize]).await?;
+    }
+    Ok(())
+}
+
+/// Everybody asks again as soon as it has left.
+async fn all_at_once(members: &[Member], entries: usize) -> Result<(), Trouble> {
+    let each = |place: usize| entries / members.len() + usize::from(place < entries % members.len());
+    let clients = members.iter().enumerate().map(|(place, member)| async move {
+        for _ in 0..each(place) {
+            turn(member).await?;
+            // Those who wait elsewhere are to be heard.
+            tokio::task::yield_now().await;
+        }
+        Ok::<_, Trouble>(())
+    });
+    try_join_all(clients).await.map(drop)
+}
+
+fn sent(members: &[Member]) -> f64 {
+    let of = |member: &Member| {
+        let (mut registry, mut text) = (Registry::default(), String::new());
+        member.register_metrics(&mut registry);
+        prometheus_client::encoding::text::encode(&mut text, &registry)
+            .map_or(0.0, |()| sum(&text, "lockkeeper_messages_total"))
+    };
+    members.iter().map(of).sum()
+}
+
+/// What is under way is counted too.
+async fn settled(members: &[Member]) -> f64 {
+    loop {
+        let before = sent(members);
+        tokio::time::sleep(SETTLED).await;
+        if sent(members) == before {
+            return before;
+        }
+    }
+}

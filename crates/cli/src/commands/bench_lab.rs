@@ -1,0 +1,263 @@
+//! `lockkeeper bench sim`, `bench check` and `bench growth`: the lab's own speed, and what growth costs.
+
+use super::bench::until_interrupted;
+use crate::{exit, say};
+use indicatif::{ProgressBar, ProgressDrawTarget};
+use lockkeeper_bench::checker::{Searched, Searcher, search};
+use lockkeeper_bench::{Trouble, growth, simulator};
+use lockkeeper_core::registry;
+use std::process::{Command, ExitCode};
+use std::time::Duration;
+
+/// Measure the simulator: messages delivered per second on one core, with all metrics on
+#[derive(clap::Args)]
+#[command(after_help = "\
+Each figure is the median of three runs. The last one writes a trace of every message to a file.
+
+Examples:
+  lockkeeper bench sim
+  lockkeeper bench sim --part 0.1 --json      a tenth of the usual entries")]
+pub struct Sim {
+    /// Which part of the usual number of entries is run, from 0.001 to 10
+    #[arg(long, value_name = "PART", default_value_t = 1.0, value_parser = part)]
+    part: f64,
+    /// Only the runs of this algorithm
+    #[arg(long, value_name = "NAME")]
+    only: Option<String>,
+    /// Prints one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+fn part(text: &str) -> Result<f64, String> {
+    let part: f64 = text.parse().map_err(|_| String::from("this is not a number"))?;
+    if (0.001..=10.0).contains(&part) { Ok(part) } else { Err(String::from("from 0.001 to 10")) }
+}
+
+impl Sim {
+    /// Runs the command.
+    pub fn run(self) -> ExitCode {
+        let spinner = spinner();
+        let measured =
+            simulator::speeds(self.part, self.only.as_deref(), &|what| spinner.set_message(what.to_owned()));
+        spinner.finish_and_clear();
+        let speeds = match measured {
+            Ok(speeds) => speeds,
+            Err(why) => return exit::complain(exit::USAGE, &why),
+        };
+        if self.json {
+            say!("{}", serde_json::to_string(&speeds).expect("numbers are plain data"));
+            return ExitCode::SUCCESS;
+        }
+        say!("messages delivered per second, one core, all metrics on; medians of three");
+        for speed in speeds {
+            let bytes =
+                speed.trace_bytes.map_or(String::new(), |bytes| format!(", {bytes:.0} bytes a message"));
+            say!("  {:48} {:6.2} million/s{bytes}", speed.what, speed.messages_per_second / 1e6);
+        }
+        ExitCode::SUCCESS
+    }
+}
+
+/// Measure the checker: states per second and bytes per state, beside stateright
+///
+/// Both search the same model on one thread: Lamport's algorithm as it is specified in TLA+, three processes. Each search is a process
+/// of its own; the one with the least processor time of several counts, since whatever else the machine does only makes it longer.
+#[derive(clap::Args)]
+#[command(after_help = "\
+stateright takes part in builds with the feature of that name:
+  cargo build --release -p lockkeeper-cli --features stateright
+
+Examples:
+  lockkeeper bench check
+  lockkeeper bench check --max-clock 4 --repeat 1 --json")]
+pub struct Check {
+    /// How far the model's clocks go; 6 has 724,274 distinct states
+    #[arg(long, value_name = "CLOCK", default_value_t = 6, value_parser = clap::value_parser!(u8).range(1..=8))]
+    max_clock: u8,
+    /// How often
+    #[arg(long, value_name = "TIMES", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=100))]
+    repeat: u16,
+    /// Prints one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Check {
+    /// Runs the command.
+    pub fn run(self) -> ExitCode {
+        let spinner = spinner();
+        let searched = self.search_all(&spinner);
+        spinner.finish_and_clear();
+        let searched = match searched {
+            Ok(searched) => searched,
+            Err(why) => return exit::complain(exit::CANNOT_RUN, &why),
+        };
+        if self.json {
+            say!("{}", serde_json::to_string(&searched).expect("numbers are plain data"));
+            return ExitCode::SUCCESS;
+        }
+        say!(
+            "Lamport's algorithm as specified in TLA+, 3 processes, clocks up to {}, one thread, best of {}",
+            self.max_clock,
+            self.repeat
+        );
+        for one in &searched {
+            say!(
+                "  {:<12} {:>10.0} distinct states per second of processor time ({:.0} per second), {:.1} bytes of memory for each",
+                one.by.name(),
+                one.states as f64 / one.cpu_s,
+                one.states as f64 / one.seconds,
+                one.bytes / one.states as f64
+            );
+        }
+        match &searched[..] {
+            [ours, theirs] => {
+                let (faster, memory) = (theirs.cpu_s / ours.cpu_s, ours.bytes / theirs.bytes);
+                say!("  ratios       {faster:>10.1} times as fast, {memory:.2} of the memory");
+            }
+            _ => say!("  without stateright: cargo build --release -p lockkeeper-cli --features stateright"),
+        }
+        ExitCode::SUCCESS
+    }
+
+    /// The best of each, in turns.
+    fn search_all(&self, spinner: &ProgressBar) -> Result<Vec<Searched>, String> {
+        let program = std::env::current_exe().map_err(|error| error.to_string())?;
+        let mut best: Vec<Searched> = Vec::new();
+        for turn in 1..=self.repeat {
+            for by in Searcher::built() {
+                spinner.set_message(format!("{} ({turn} of {})", by.name(), self.repeat));
+                let mut command = Command::new(&program);
+                command.args(["bench", "search", by.name(), &self.max_clock.to_string()]);
+                let output = command.output().map_err(|error| format!("cannot start a search: {error}"))?;
+                let one: Searched = serde_json::from_slice(&output.stdout)
+                    .map_err(|_| String::from_utf8_lossy(&output.stderr).trim().to_owned())?;
+                match best.iter_mut().find(|known| known.by == *by) {
+                    Some(known) if known.states != one.states => {
+                        return Err(format!("{} found another number of states the second time", by.name()));
+                    }
+                    Some(known) if known.cpu_s <= one.cpu_s => {}
+                    Some(known) => *known = one,
+                    None => best.push(one),
+                }
+            }
+        }
+        match &best[..] {
+            [ours, theirs] if ours.states != theirs.states => {
+                Err(format!("the two disagree: {} and {} distinct states", ours.states, theirs.states))
+            }
+            _ => Ok(best),
+        }
+    }
+}
+
+/// One search, in this process.
+pub fn search_here(by: &str, max_clock: u8) -> ExitCode {
+    let known = [Searcher::Lockkeeper, Searcher::Stateright].into_iter().find(|known| known.name() == by);
+    let Some(known) = known else { return exit::complain(exit::USAGE, &"lockkeeper or stateright?") };
+    match search(known, max_clock) {
+        Ok(searched) => {
+            say!("{}", serde_json::to_string(&searched).expect("numbers are plain data"));
+            ExitCode::SUCCESS
+        }
+        Err(why) => exit::complain(exit::CANNOT_RUN, &why),
+    }
+}
+
+/// Measure how costs grow: with the number of locks, and with the number of members
+///
+/// The cost of an acquire and release at a member inside this process, while so many other locks are held there; and the messages
+/// between members for one entry, counted in real clusters on loopback, beside the simulator's count and the algorithm's formula.
+#[derive(clap::Args)]
+#[command(after_help = "\
+How to read it:
+  one after the other   whose turn it is is drawn by lot: the low load of the formulas
+  all at once           every member asks again as soon as it has left: the high load
+  the formula is the paper's, for messages of constant delay; `lockkeeper explain NAME` has it
+
+Examples:
+  lockkeeper bench growth
+  lockkeeper bench growth --locks 1,1000 --members 3,5 --algorithm ricart-agrawala")]
+pub struct Growth {
+    /// How many other locks are held, separated by commas
+    #[arg(long, value_name = "NUMBERS", value_delimiter = ',', default_value = "1,1000,1000000",
+          value_parser = clap::value_parser!(u64).range(0..=10_000_000))]
+    locks: Vec<u64>,
+    /// How many members the clusters have, separated by commas
+    #[arg(long, value_name = "NUMBERS", value_delimiter = ',', default_value = "3,5,9,15",
+          value_parser = clap::value_parser!(u64).range(2..=31))]
+    members: Vec<u64>,
+    /// The algorithm; `lockkeeper algorithms` lists them
+    #[arg(long, value_name = "NAME", default_value = "naimi-trehel")]
+    algorithm: String,
+    /// How many entries of each cluster are counted
+    #[arg(long, value_name = "NUMBER", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(10..=1_000_000))]
+    entries: u32,
+    /// How long each cost is measured
+    #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = super::bench::seconds)]
+    seconds: f64,
+    /// Prints one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+impl Growth {
+    /// Runs the command.
+    pub fn run(self) -> ExitCode {
+        if registry::find(&self.algorithm).is_none() {
+            let what =
+                format!("there is no algorithm `{}`; `lockkeeper algorithms` lists them", self.algorithm);
+            return exit::complain(exit::USAGE, &what);
+        }
+        let spinner = spinner();
+        let measured = until_interrupted(self.measure(&spinner));
+        spinner.finish_and_clear();
+        let (beside, among) = match measured {
+            Ok(measured) => measured,
+            Err(code) => return code,
+        };
+        if self.json {
+            say!("{}", serde_json::json!({ "locks": beside, "algorithm": self.algorithm, "members": among }));
+            return ExitCode::SUCCESS;
+        }
+        say!("one acquire and release at a member inside this process, beside locks that are held:");
+        for row in &beside {
+            let ratio = row.cost_ns / beside[0].cost_ns;
+            say!("  {:>9} locks  {:>8.2} µs  {ratio:.2} times the first", row.locks, row.cost_ns / 1e3);
+        }
+        say!("\nmessages for one entry, {}:", self.algorithm);
+        for row in &among {
+            let number = |value: Option<f64>| value.map_or("–".into(), |value| format!("{value:.3}"));
+            let (simulated, formula) = (number(row.simulated), number(row.formula));
+            say!(
+                "  {:>2} members, {:<19}  {:.3}; simulated {simulated}, formula {formula}",
+                row.members,
+                row.load,
+                row.messages
+            );
+        }
+        ExitCode::SUCCESS
+    }
+
+    async fn measure(
+        &self,
+        spinner: &ProgressBar,
+    ) -> Result<(Vec<growth::Beside>, Vec<growth::Among>), Trouble> {
+        let beside =
+            growth::beside(&self.locks, self.seconds, &|what| spinner.set_message(what.to_owned())).await?;
+        let mut among = Vec::new();
+        for &members in &self.members {
+            spinner.set_message(format!("{members} members"));
+            among.extend(growth::among(&self.algorithm, members as usize, self.entries as usize).await?);
+        }
+        Ok((beside, among))
+    }
+}
+
+/// A sign of life on a terminal, for work whose length nobody knows.
+fn spinner() -> ProgressBar {
+    let spinner = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    spinner.enable_steady_tick(Duration::from_millis(200));
+    spinner
+}
