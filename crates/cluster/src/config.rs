@@ -146,6 +146,7 @@ impl Config {
             election_ns: ns(times.election),
             round_trip_ns: ns(times.round_trip),
             resend_ns: ns(times.resend),
+            acknowledge_ns: ns(times.resend / 4),
             session_ns: ns(times.lease),
             settle_ns: ns(times.settle),
             drift_ppm: times.drift_ppm,

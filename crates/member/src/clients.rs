@@ -299,6 +299,7 @@ impl<P: MutualExclusion> Member<P> {
                 }
             }
             Due::Session(id) => self.session_due(now, id, out),
+            Due::Acknowledge(node) => self.acknowledge(node, out),
             Due::Survey(question) => self.end_survey(question, out),
         }
     }

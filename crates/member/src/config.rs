@@ -24,6 +24,8 @@ pub struct Config {
     pub round_trip_ns: u64,
     /// After how long an unacknowledged frame is sent again.
     pub resend_ns: u64,
+    /// For how long an acknowledgement waits for something else to be said, which carries it: well below `resend_ns`; 0 is not at all.
+    pub acknowledge_ns: u64,
     /// Added to every wait for somebody else's clock.
     pub margin_ns: u64,
     /// ρ: by how much any clock may run fast or slow, in millionths.
@@ -62,6 +64,7 @@ impl Config {
             election_ns: 400 * MS,
             round_trip_ns: 100 * MS,
             resend_ns: 50 * MS,
+            acknowledge_ns: 12 * MS,
             margin_ns: 10 * MS,
             drift_ppm: 500,
             session_ns: 1_200 * MS,

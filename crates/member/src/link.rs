@@ -15,6 +15,17 @@ pub struct Packet<T> {
     pub payload: Option<(u64, T)>,
 }
 
+/// Whether what arrived is to be acknowledged. The next payload in the other direction does it, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// It is not, or somebody will do it.
+    None,
+    /// After a while, unless something else is said before.
+    Soon,
+    /// It came twice: the other end waits for it. Or there are many.
+    AtOnce,
+}
+
 /// Both halves of a link, as one end keeps them.
 #[derive(Clone, Debug)]
 pub(crate) struct Link<T> {
@@ -24,6 +35,8 @@ pub(crate) struct Link<T> {
     next_to_deliver: u64,
     /// Arrived ahead of their turn.
     early: BTreeMap<u64, T>,
+    /// How many payloads have arrived since the other end was told last.
+    owed: u32,
     last_sent_ns: u64,
     /// When the other end last made progress, or had nothing to make progress with.
     progress_ns: u64,
@@ -33,6 +46,8 @@ impl<T: Clone> Link<T> {
     /// How far ahead of its turn a payload may arrive: a limit on what a broken peer can make us keep. What is left out was not
     /// acknowledged, and comes again.
     const MOST_EARLY: u64 = 1 << 12;
+    /// So many payloads are not acknowledged together.
+    const MOST_OWED: u32 = 64;
 
     pub fn new(now: u64) -> Self {
         Self {
@@ -40,6 +55,7 @@ impl<T: Clone> Link<T> {
             next_to_send: 0,
             next_to_deliver: 0,
             early: BTreeMap::new(),
+            owed: 0,
             last_sent_ns: now,
             progress_ns: now,
         }
@@ -54,20 +70,22 @@ impl<T: Clone> Link<T> {
             self.last_sent_ns = now;
         }
         self.unacknowledged.push_back((number, payload.clone()));
+        self.owed = 0;
         Packet { acknowledged: self.next_to_deliver, payload: Some((number, payload)) }
     }
 
     /// Takes a packet in; gives what may be delivered now, in order, and whether an acknowledgement is due.
-    pub fn receive(&mut self, now: u64, packet: Packet<T>, deliver: &mut VecDeque<T>) -> bool {
+    pub fn receive(&mut self, now: u64, packet: Packet<T>, deliver: &mut VecDeque<T>) -> Answer {
         // Nobody can have what was not sent.
         if packet.acknowledged > self.next_to_send {
-            return false;
+            return Answer::None;
         }
         while self.unacknowledged.front().is_some_and(|&(number, _)| number < packet.acknowledged) {
             self.unacknowledged.pop_front();
             self.progress_ns = now;
         }
-        let Some((number, payload)) = packet.payload else { return false };
+        let Some((number, payload)) = packet.payload else { return Answer::None };
+        let repeated = number < self.next_to_deliver;
         let window = self.next_to_deliver..self.next_to_deliver + Self::MOST_EARLY;
         if window.contains(&number) {
             self.early.insert(number, payload);
@@ -76,7 +94,18 @@ impl<T: Clone> Link<T> {
                 deliver.push_back(payload);
             }
         }
-        true
+        self.owed += 1;
+        match self.owed {
+            _ if repeated => Answer::AtOnce,
+            1 => Answer::Soon,
+            Self::MOST_OWED.. => Answer::AtOnce,
+            _ => Answer::None,
+        }
+    }
+
+    /// Whether the other end waits for an acknowledgement.
+    pub fn owes(&self) -> bool {
+        self.owed > 0
     }
 
     /// Takes a packet for delivered that was dropped: the flaw of that name.
@@ -86,7 +115,8 @@ impl<T: Clone> Link<T> {
         }
     }
 
-    pub fn acknowledgement(&self) -> Packet<T> {
+    pub fn acknowledgement(&mut self) -> Packet<T> {
+        self.owed = 0;
         Packet { acknowledged: self.next_to_deliver, payload: None }
     }
 
@@ -95,6 +125,9 @@ impl<T: Clone> Link<T> {
         let due = !self.unacknowledged.is_empty() && now >= self.last_sent_ns + after_ns;
         if due {
             self.last_sent_ns = now;
+        }
+        if due {
+            self.owed = 0;
         }
         let acknowledged = self.next_to_deliver;
         let again = if due { self.unacknowledged.len() } else { 0 };
@@ -120,6 +153,24 @@ mod tests {
         let mut delivered = VecDeque::new();
         link.receive(0, packet, &mut delivered);
         delivered.into()
+    }
+
+    #[test]
+    fn what_is_said_anyway_acknowledges() {
+        let (mut a, mut b) = (Link::new(0), Link::new(0));
+        let first = a.send(0, 10);
+        assert_eq!(b.receive(0, first.clone(), &mut VecDeque::new()), Answer::Soon);
+        assert!(b.owes());
+        assert_eq!(b.receive(0, first, &mut VecDeque::new()), Answer::AtOnce, "it came twice");
+        let reply = b.send(0, 1);
+        assert!(!b.owes());
+        assert_eq!(a.receive(0, reply, &mut VecDeque::new()), Answer::Soon);
+        assert_eq!(a.resend(5, 5).count(), 0, "what was sent is acknowledged");
+        let many = (0..Link::<u32>::MOST_OWED).map(|n| a.send(0, n)).collect::<Vec<_>>();
+        let answers: Vec<_> =
+            many.into_iter().map(|packet| b.receive(0, packet, &mut VecDeque::new())).collect();
+        assert_eq!(answers.iter().filter(|answer| **answer == Answer::Soon).count(), 1);
+        assert_eq!(answers.last(), Some(&Answer::AtOnce));
     }
 
     #[test]

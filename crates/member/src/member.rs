@@ -47,6 +47,7 @@ pub(crate) enum Due {
     LongestHold(Acquisition),
     Revoked(Acquisition),
     Session(SessionId),
+    Acknowledge(Node),
     Survey(u64),
 }
 

@@ -2,9 +2,9 @@
 
 use crate::gather::Gather;
 use crate::instance::Play;
-use crate::link::Link;
+use crate::link::{Answer, Link};
 use crate::lock::Hold;
-use crate::member::{Frozen, Member, Message, Standing};
+use crate::member::{Due, Frozen, Member, Message, Standing};
 use crate::parts::{Arriving, Parted};
 use crate::session::Stage;
 use crate::table::LockId;
@@ -315,13 +315,25 @@ impl<P: MutualExclusion> Member<P> {
         }
         let mut delivered = VecDeque::new();
         let link = self.links.entry(from).or_insert_with(|| Link::new(now));
-        if link.receive(now, packet, &mut delivered) {
-            let packet = link.acknowledgement();
-            self.send(from, Body::Link { epoch, packet }, out);
+        let wait_ns = self.config.acknowledge_ns;
+        match link.receive(now, packet, &mut delivered) {
+            Answer::None => {}
+            Answer::Soon if wait_ns > 0 => {
+                self.due.insert((now + wait_ns, Due::Acknowledge(from)));
+            }
+            Answer::Soon | Answer::AtOnce => self.acknowledge(from, out),
         }
         for message in delivered {
             self.lock_message(now, from, message, out);
         }
+    }
+
+    /// Says what has arrived from there, unless something was said since that did.
+    pub(crate) fn acknowledge(&mut self, to: Node, out: &mut Out<Message<P>>) {
+        let Some(epoch) = self.running().map(|view| view.epoch) else { return };
+        let Some(link) = self.links.get_mut(&to).filter(|link| link.owes()) else { return };
+        let packet = link.acknowledgement();
+        self.send(to, Body::Link { epoch, packet }, out);
     }
 
     /// Sends again what has waited for so long for its acknowledgement: to everybody, or to one member.

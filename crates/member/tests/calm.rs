@@ -578,16 +578,21 @@ fn what_is_kept_is_given_back_when_somebody_waits() {
         assert_eq!(calm.granted(b, 1), None, "it is held, as far as the member knows");
         a.hear(&mut calm, 0);
         assert!(calm.granted(b, 1).is_some(), "it was given back unused");
-        // While somebody waits, nobody is allowed more.
-        let number = a.session.acquire(kept("m", 100));
-        a.say(&mut calm, 0);
-        let c = calm.session(2, 3);
-        calm.acquire(2, c, 1, &mutex("m"));
-        calm.release(member, b, 1);
-        a.hear(&mut calm, 0);
-        assert!(matches!(a.session.progress(number), Some(Progress::Held(_))));
-        assert!(!a.session.put_down(calm.now, number));
     }
+}
+
+#[test]
+fn nobody_is_allowed_more_while_somebody_waits() {
+    let mut calm = Calm::new(3, |_| {});
+    let (mut a, b, c) = (Keeper::new(&mut calm, 0, 1), calm.session(1, 2), calm.session(2, 3));
+    calm.acquire(1, b, 1, &mutex("m"));
+    let number = a.session.acquire(kept("m", 100));
+    a.say(&mut calm, 0);
+    calm.acquire(2, c, 1, &mutex("m"));
+    calm.release(1, b, 1);
+    a.hear(&mut calm, 0);
+    assert!(matches!(a.session.progress(number), Some(Progress::Held(_))));
+    assert!(!a.session.put_down(calm.now, number));
 }
 
 #[test]

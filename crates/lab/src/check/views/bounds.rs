@@ -92,6 +92,8 @@ impl Bounds {
             election_ns: 0,
             round_trip_ns: 0,
             resend_ns: tick_ns,
+            // One frame less to be late.
+            acknowledge_ns: 0,
             margin_ns: 0,
             drift_ppm: if self.fast.is_some() { 1_000_000 * DRIFT_NS / UNIT_NS } else { 0 },
             // Clients do not fall silent here.
