@@ -27,9 +27,11 @@ pub enum Servers {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Client {
-    /// The library's own client; each release is waited for.
+    /// The library's own client, as it is by default: what nobody else wants is kept for moments.
     Native,
-    /// The same; a release is sent, and not waited for.
+    /// The same, which keeps nothing: each release goes to the daemon, and its answer is waited for.
+    NativeAck,
+    /// The same, which keeps nothing; a release is sent, and not waited for.
     NativeAsync,
     /// A member inside the client's process.
     Member,
@@ -72,7 +74,8 @@ const ETCD: &str = "default: every change is synced to the disks of a majority";
 const ZOOKEEPER: &str = "default: every change is synced to the disks of a majority (forceSync=yes)";
 const REDIS: &str = "default: snapshots now and then (RDB), no append-only file; nothing is replicated; what was granted since the last \
                      snapshot is forgotten by a crash";
-const NATIVE: &str = "the library's client (crate lockkeeper, lockkeeper://), one connection for each client; a handoff is pushed";
+const NATIVE: &str = "the library's client (crate lockkeeper, lockkeeper://), one connection for each client; a handoff is pushed; \
+                      what nobody else wants is kept by the client for moments";
 const IN_PROCESS: &str = "lockkeeper_cluster::Member in the clients' process; clients are tasks there, each with a session of its own";
 const V3LOCK: &str = "etcd-client: Lock and Unlock of v3lock, one connection and one lease for each client, kept alive; waiting is the server's";
 const SET_NX: &str = "redis: SET NX PX with a random value, EVALSHA of a script that compares and deletes, one connection for each client; \
@@ -83,7 +86,7 @@ const ADVISORY: &str =
     "tokio-postgres: pg_advisory_lock and pg_advisory_unlock, prepared; one connection for each client";
 
 /// All engines, in the order of the tables.
-pub static ENGINES: [Engine; 15] = [
+pub static ENGINES: [Engine; 16] = [
     Engine {
         name: "lockkeeper3",
         servers: Servers::Daemons(3),
@@ -93,11 +96,19 @@ pub static ENGINES: [Engine; 15] = [
         durability: OURS,
     },
     Engine {
+        name: "lockkeeper3-ack",
+        servers: Servers::Daemons(3),
+        client: Client::NativeAck,
+        fenced: true,
+        how: "as lockkeeper3, but nothing is kept (?keep=no): each acquire and each release waits for the daemon's answer",
+        durability: OURS,
+    },
+    Engine {
         name: "lockkeeper3-async",
         servers: Servers::Daemons(3),
         client: Client::NativeAsync,
         fenced: true,
-        how: "as lockkeeper3, but the release is not waited for: the guard is dropped",
+        how: "as lockkeeper3-ack, but the release is not waited for: the guard is dropped",
         durability: OURS,
     },
     Engine {

@@ -13,8 +13,8 @@ pub(super) struct Library {
 
 impl Library {
     /// Connected to the first of these daemons; the others are for when that one goes away.
-    pub async fn daemons(daemons: &[String], waits: bool) -> Result<Library, String> {
-        Library::open(&format!("lockkeeper://{}?in-order", daemons.join(",")), waits).await
+    pub async fn daemons(daemons: &[String], keep: &str, waits: bool) -> Result<Library, String> {
+        Library::open(&format!("lockkeeper://{}?in-order&keep={keep}", daemons.join(",")), waits).await
     }
 
     /// The locks in the one folder that is named.

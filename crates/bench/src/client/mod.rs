@@ -110,8 +110,11 @@ async fn serve(job: Job) -> Result<(), Trouble> {
     };
     let host = host.as_ref();
     match job.client {
-        Kind::Native => measure(&job, host, |_| library::Library::daemons(&job.servers, true)).await,
-        Kind::NativeAsync => measure(&job, host, |_| library::Library::daemons(&job.servers, false)).await,
+        Kind::Native => measure(&job, host, |_| library::Library::daemons(&job.servers, "yes", true)).await,
+        Kind::NativeAck => measure(&job, host, |_| library::Library::daemons(&job.servers, "no", true)).await,
+        Kind::NativeAsync => {
+            measure(&job, host, |_| library::Library::daemons(&job.servers, "no", false)).await
+        }
         Kind::Member => measure(&job, host, |_| member::InProcess::open(host)).await,
         Kind::File => measure(&job, host, |_| library::Library::file(&job.servers)).await,
         Kind::Floor => measure(&job, host, |_| floor::Floor::open(&job.servers)).await,

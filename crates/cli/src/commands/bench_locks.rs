@@ -22,7 +22,8 @@ use std::process::ExitCode;
 #[command(after_help = "\
 Engines:
   lockkeeper3, lockkeeper1   a cluster of three daemons, or one, with the native client
-  lockkeeper3-async          the same three; a release is sent and not waited for
+  lockkeeper3-ack            the same three; nothing is kept, and every release waits for the daemon's answer
+  lockkeeper3-async          the same; a release is sent and not waited for
   lockkeeper3-etcd           the same three through etcd's lock API, with the same client code as etcd3
   member3, member1           members inside the clients' processes
   file                       this machine alone, no server

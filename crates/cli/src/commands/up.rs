@@ -92,6 +92,10 @@ struct How {
     /// Serve clients beyond loopback who show neither a token nor a certificate
     #[arg(long)]
     insecure_no_auth: bool,
+    /// On how many threads to serve [default: half as many as there are cores]: serving costs little but waking threads, and more of them
+    /// wake each other more often
+    #[arg(long, value_name = "THREADS", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
     /// What to log: error, warn, info, debug, trace, or `crate=level,…`
     #[arg(long, value_name = "LEVEL", default_value = "warn")]
     log: String,
@@ -134,6 +138,7 @@ impl Up {
     /// Runs the command.
     pub fn run(self) -> ExitCode {
         start_log(&self.how.log, self.how.log_json);
+        let threads = self.how.threads;
         let configured = match (&self.config, self.dev) {
             (Some(file), _) => Config::read(file).map(|mut config| {
                 self.how.apply(&mut config);
@@ -147,7 +152,7 @@ impl Up {
             }),
         };
         match configured {
-            Ok(configs) => serve(configs),
+            Ok(configs) => serve(configs, threads),
             Err(error) => exit::complain(exit::USAGE, &error),
         }
     }
@@ -169,8 +174,9 @@ impl Join {
         (member.join, member.advertise) = (self.members, self.advertise);
         let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let mut config = Config::of(member, at(lockkeeper_daemon::CLIENTS_PORT), at(HTTP_PORT));
+        let threads = self.how.threads;
         self.how.apply(&mut config);
-        serve(vec![config])
+        serve(vec![config], threads)
     }
 }
 
@@ -187,7 +193,7 @@ fn dev(members: u32, how: How) -> ExitCode {
         config.member.algorithm = how.algorithm.clone().unwrap_or_else(|| config.member.algorithm.clone());
         (config.tokens, config.audit) = (how.tokens.clone(), how.audit.clone());
     }
-    serve(configs)
+    serve(configs, how.threads)
 }
 
 /// Members on loopback: ports in tens from this one.
@@ -220,8 +226,11 @@ fn start_log(level: &str, json: bool) {
     let _ = if json { log.json().try_init() } else { log.try_init() };
 }
 
-fn serve(configs: Vec<Config>) -> ExitCode {
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+fn serve(configs: Vec<Config>, threads: Option<u16>) -> ExitCode {
+    let half = || std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2));
+    let threads = threads.map_or_else(half, usize::from);
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build();
+    let runtime = match runtime {
         Ok(runtime) => runtime,
         Err(error) => return exit::complain(exit::CANNOT_RUN, &format!("cannot start: {error}")),
     };
