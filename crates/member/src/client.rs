@@ -36,6 +36,8 @@ pub struct ClientSession {
     lease_until_ns: u64,
     lost: bool,
     acquisitions: BTreeMap<u64, Progress>,
+    /// How many of them have ended since the last keep-alive.
+    ended: u64,
     next: u64,
     /// What the member lets this client enter again by itself.
     kept: BTreeMap<u64, Kept>,
@@ -55,6 +57,7 @@ impl ClientSession {
             lease_until_ns: 0,
             lost: false,
             acquisitions: BTreeMap::new(),
+            ended: 0,
             next: 0,
             kept: BTreeMap::new(),
             kept_ns: KEPT_NS,
@@ -129,8 +132,9 @@ impl ClientSession {
         }
     }
 
-    /// Uses it no more, for the moment: where the member lets the client, it keeps it, and there is nothing to be said. Otherwise it is
-    /// to be [released](Self::release).
+    /// Uses it no more, for the moment: where the member lets the client, it keeps it, and there is nothing to be said now; the driver
+    /// [stops keeping](Self::stop_keeping) it, at once if somebody waits and nobody has entered again. Otherwise it is to be
+    /// [released](Self::release).
     pub fn put_down(&mut self, now: u64, number: u64) -> bool {
         let Some(kept) = self.kept.get(&number) else { return false };
         let Some(progress) = self.acquisitions.get_mut(&number) else { return false };
@@ -163,6 +167,11 @@ impl ClientSession {
         self.kept.get(&number).map_or((0, 0), Kept::entries)
     }
 
+    /// Whether somebody waits for what is kept.
+    pub fn is_brief(&self, number: u64) -> bool {
+        self.kept.get(&number).is_some_and(|kept| kept.brief)
+    }
+
     /// When to [stop keeping](Self::stop_keeping) the next of what is kept.
     pub fn keeps_until_ns(&self) -> Option<u64> {
         self.kept.values().map(|kept| kept.until_ns).min()
@@ -173,8 +182,9 @@ impl ClientSession {
         if self.kept.is_empty() {
             return Vec::new();
         }
-        let over = self.kept.iter().filter(|(_, kept)| now >= kept.until_ns).map(|(&number, _)| number);
-        let over: Vec<u64> = over.collect();
+        let unused = |number: &u64| matches!(self.acquisitions.get(number), Some(Progress::Kept(_)));
+        let over = |(number, kept): &(&u64, &Kept)| now >= kept.until_ns || (kept.brief && unused(number));
+        let over: Vec<u64> = self.kept.iter().filter(over).map(|(&number, _)| number).collect();
         over.into_iter().filter_map(|number| self.keep_no_more(number)).collect()
     }
 
@@ -205,7 +215,10 @@ impl ClientSession {
 
     /// The keep-alive to send now.
     pub fn keep_alive(&mut self, now: u64) -> ToMember {
-        self.acquisitions.retain(|_, progress| !matches!(progress, Progress::Over(_)));
+        // A client may hold a million locks, and says this often.
+        if core::mem::take(&mut self.ended) > 0 {
+            self.acquisitions.retain(|_, progress| !matches!(progress, Progress::Over(_)));
+        }
         ToMember::KeepAlive { sent_ns: now, first: !self.alive, settled: self.settle() }
     }
 
@@ -243,13 +256,13 @@ impl ClientSession {
                 let from = if from_arrival { now } else { sent_ns.min(now) };
                 self.lease_until_ns = self.lease_until_ns.max(from.saturating_add(duration_ns));
             }
-            ToClient::Granted { number, fence, more, .. } => {
+            ToClient::Granted { number, fence, more, brief, .. } => {
                 if let Some(progress @ Progress::Waiting(_)) = self.acquisitions.get_mut(&number) {
                     let granted = core::mem::replace(progress, Progress::Held(fence));
                     if let (Progress::Waiting(wish), 1..) = (granted, more) {
                         let for_ever = self.flaw == Some(Flaw::KeptForEver);
                         let kept_ns = if for_ever { u64::MAX } else { self.kept_ns };
-                        self.kept.insert(number, Kept::new(wish, more, now.saturating_add(kept_ns)));
+                        self.kept.insert(number, Kept::new(wish, more, brief, now.saturating_add(kept_ns)));
                     }
                 }
             }
@@ -269,6 +282,7 @@ impl ClientSession {
         self.kept.remove(&number);
         if let Some(progress) = self.acquisitions.get_mut(&number) {
             *progress = Progress::Over(how);
+            self.ended += 1;
         }
     }
 

@@ -130,7 +130,8 @@ impl<P: MutualExclusion> Member<P> {
                 let active = self.locks.get(*id).active.as_ref();
                 let hold = active.and_then(|active| active.holds.iter().find(|hold| hold.is_of(acquisition)));
                 let Some(hold) = hold.filter(|hold| hold.revoked_until_ns.is_none()) else { return };
-                ToClient::Granted { birth: self.birth(session), number, fence: hold.fence, more: hold.more }
+                let (birth, fence, more) = (self.birth(session), hold.fence, hold.more);
+                ToClient::Granted { birth, number, fence, more, brief: false }
             }
         };
         out.clients.push((session, answer));
@@ -152,7 +153,7 @@ impl<P: MutualExclusion> Member<P> {
         let fence = hold.fence;
         self.set(acquisition, Stage::Held(id));
         let (birth, number) = (self.birth(session), acquisition.number);
-        out.clients.push((session, ToClient::Granted { birth, number, fence, more: 0 }));
+        out.clients.push((session, ToClient::Granted { birth, number, fence, more: 0, brief: false }));
         true
     }
 

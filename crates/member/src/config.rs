@@ -39,6 +39,8 @@ pub struct Config {
     pub rounds: u32,
     /// How many more times a client may enter at most before it gives a lock back that nobody else wants.
     pub most_more: u32,
+    /// The same while others wait, where the cluster has several members: a client that enters again at once saves them a handoff.
+    pub most_brief: u32,
     /// About how many bytes of a report or a start go into one frame.
     pub part_bytes: usize,
     /// The largest clock of a fence; at this, the lock waits for a new view.
@@ -71,6 +73,7 @@ impl Config {
             settle_ns: 500 * MS,
             rounds: 1,
             most_more: 1024,
+            most_brief: 3,
             part_bytes: 64 * 1024,
             largest_clock: Fence::LARGEST_CLOCK,
             most_locks: 1 << 22,

@@ -15,11 +15,13 @@ pub(crate) struct Kept {
     left: u32,
     /// Until then, on the client's clock.
     pub until_ns: u64,
+    /// Somebody waits: unused, it is given back at once.
+    pub brief: bool,
 }
 
 impl Kept {
-    pub fn new(wish: Wish, more: u32, until_ns: u64) -> Self {
-        Self { wish, allowed: more, left: more, until_ns }
+    pub fn new(wish: Wish, more: u32, brief: bool, until_ns: u64) -> Self {
+        Self { wish, allowed: more, left: more, until_ns, brief }
     }
 
     /// Whether one more entry is allowed at this time.

@@ -33,7 +33,7 @@ pub(crate) struct Hold {
     pub again: Vec<Acquisition>,
     pub claim: Claim,
     pub fence: Option<Fence>,
-    /// How many more entries its client may make by itself; none once it was told that somebody waits.
+    /// How many more entries its client may make by itself; none once it knows that somebody waits.
     pub more: u32,
     /// Whether it ever might.
     pub was_kept: bool,
@@ -70,6 +70,7 @@ pub(crate) struct Grant {
     pub acquisition: Acquisition,
     pub fence: Option<Fence>,
     pub more: u32,
+    pub brief: bool,
     pub patience_until_ns: Option<u64>,
     pub longest_until_ns: Option<u64>,
 }
@@ -111,6 +112,7 @@ pub(crate) struct Rules {
     pub rounds: u32,
     pub largest_clock: u64,
     pub most_more: u32,
+    pub most_brief: u32,
     /// Wrong on purpose.
     pub sets_nothing_aside: bool,
 }
@@ -303,7 +305,7 @@ impl<P: MutualExclusion> Lock<P> {
         active.fresh = None;
         active.in_a_row = active.in_a_row.saturating_add(1);
         let others_wait = !active.queue.is_empty() || instance.is_wanted();
-        let more = if others_wait { 0 } else { waiter.more.min(rules.most_more) };
+        let more = waiter.more.min(if others_wait { rules.most_brief } else { rules.most_more });
         let more = if clock + u64::from(more) <= rules.largest_clock { more } else { 0 };
         if !rules.sets_nothing_aside {
             instance.set_aside(more.into());
@@ -312,13 +314,20 @@ impl<P: MutualExclusion> Lock<P> {
         let acquisition = waiter.acquisition;
         let longest_until_ns = waiter.longest_hold_ns.map(|longest| rules.now.saturating_add(longest));
         let patience_until_ns = waiter.patience_until_ns;
-        wants.grants.push(Grant { acquisition, fence, more, patience_until_ns, longest_until_ns });
+        wants.grants.push(Grant {
+            acquisition,
+            fence,
+            more,
+            brief: others_wait,
+            patience_until_ns,
+            longest_until_ns,
+        });
         active.holds.push(Hold {
             acquisition: Some(acquisition),
             again: Vec::new(),
             claim: waiter.claim,
             fence,
-            more,
+            more: if others_wait { 0 } else { more },
             was_kept: more > 0,
             tag: waiter.tag,
             since_ns: rules.now,

@@ -46,7 +46,9 @@ impl<P: MutualExclusion> Member<P> {
 
     /// Lets in whoever can be let in, and asks for whoever waits.
     pub(crate) fn look_after(&mut self, now: u64, id: LockId, out: &mut Out<Message<P>>) {
-        let Some(epoch) = self.running().map(|view| view.epoch) else { return };
+        let Some((epoch, members)) = self.running().map(|view| (view.epoch, view.members.len())) else {
+            return;
+        };
         if self.locks.get(id).is_busy() {
             self.ensure_instance(id, true);
         }
@@ -57,6 +59,8 @@ impl<P: MutualExclusion> Member<P> {
             rounds: self.config.rounds,
             largest_clock: self.config.largest_clock,
             most_more: self.config.most_more,
+            // One member serves strictly in order.
+            most_brief: if members > 1 { self.config.most_brief } else { 0 },
             sets_nothing_aside: self.config.has(Flaw::NothingSetAside),
         };
         let Some(play) = &mut self.play else { return };
@@ -119,8 +123,8 @@ impl<P: MutualExclusion> Member<P> {
             if let Some(at) = grant.longest_until_ns {
                 self.due.insert((at, Due::LongestHold(grant.acquisition)));
             }
-            let (fence, more) = (grant.fence, grant.more);
-            out.clients.push((session, ToClient::Granted { birth, number, fence, more }));
+            let (fence, more, brief) = (grant.fence, grant.more, grant.brief);
+            out.clients.push((session, ToClient::Granted { birth, number, fence, more, brief }));
         }
         for wanted in wants.wanted.drain(..) {
             out.clients.push((wanted.session, ToClient::Wanted { number: wanted.number }));

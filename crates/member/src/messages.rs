@@ -290,6 +290,8 @@ pub enum ToClient {
         /// So many more times the client may enter by itself, one after the other, with the fences that follow this one: until it
         /// hears that somebody waits, and for [`KEPT_NS`](crate::KEPT_NS) at most.
         more: u32,
+        /// Somebody waits already: the client may go on only where it does so at once.
+        brief: bool,
     },
     /// Somebody else waits for what the client may keep: no more entries. It is given back at once, or as soon as nobody is inside.
     Wanted {

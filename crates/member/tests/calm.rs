@@ -582,7 +582,7 @@ fn what_is_kept_is_given_back_when_somebody_waits() {
 }
 
 #[test]
-fn nobody_is_allowed_more_while_somebody_waits() {
+fn while_somebody_waits_only_whoever_enters_again_at_once_may() {
     let mut calm = Calm::new(3, |_| {});
     let (mut a, b, c) = (Keeper::new(&mut calm, 0, 1), calm.session(1, 2), calm.session(2, 3));
     calm.acquire(1, b, 1, &mutex("m"));
@@ -591,7 +591,42 @@ fn nobody_is_allowed_more_while_somebody_waits() {
     calm.acquire(2, c, 1, &mutex("m"));
     calm.release(1, b, 1);
     a.hear(&mut calm, 0);
-    assert!(matches!(a.session.progress(number), Some(Progress::Held(_))));
+    let first = a.fence(number);
+    let most = Config::new([]).most_brief;
+    for _ in 0..most {
+        assert!(a.session.put_down(calm.now, number));
+        assert_eq!(a.session.enter_again(calm.now, &mutex("m")), Some(number));
+        assert_eq!(a.session.stop_keeping(calm.now), [], "somebody is inside");
+    }
+    assert_eq!(a.fence(number).clock(), first.clock() + u64::from(most));
+    assert!(!a.session.put_down(calm.now, number), "the others have waited for long enough");
+    let last = a.fence(number);
+    a.session.release(number);
+    a.say(&mut calm, 0);
+    assert!(calm.granted(c, 1).expect("granted").expect("a fence") > last);
+}
+
+#[test]
+fn what_somebody_waits_for_is_not_kept_unused() {
+    let mut calm = Calm::new(3, |_| {});
+    let (mut a, b, c) = (Keeper::new(&mut calm, 0, 1), calm.session(1, 2), calm.session(2, 3));
+    calm.acquire(1, b, 1, &mutex("m"));
+    let number = a.session.acquire(kept("m", 100));
+    a.say(&mut calm, 0);
+    calm.acquire(2, c, 1, &mutex("m"));
+    calm.release(1, b, 1);
+    a.hear(&mut calm, 0);
+    assert!(a.session.put_down(calm.now, number));
+    assert_eq!(a.session.stop_keeping(calm.now), [ToMember::Release { number }]);
+    // A member alone serves strictly in order.
+    let mut calm = Calm::new(1, |_| {});
+    let (mut a, b) = (Keeper::new(&mut calm, 0, 1), calm.session(0, 2));
+    calm.acquire(0, b, 1, &mutex("m"));
+    let number = a.session.acquire(kept("m", 100));
+    a.say(&mut calm, 0);
+    calm.acquire(0, b, 2, &mutex("m"));
+    calm.release(0, b, 1);
+    a.hear(&mut calm, 0);
     assert!(!a.session.put_down(calm.now, number));
 }
 

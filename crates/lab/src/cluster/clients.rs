@@ -100,17 +100,15 @@ impl Client {
         if self.session.is_lost(clock) || now > self.heard_ns + 2_000 * MS {
             return Step::LosesSession { held };
         }
+        if self.errand.is_none() && now >= self.next_wish_ns {
+            self.errand = Some(self.errand(now, clock, spec));
+            return Step::Speaks;
+        }
         // What is given back is said until it is answered; who is inside only matters to people.
         if !self.session.stop_keeping(clock).is_empty() {
             return Step::Speaks;
         }
-        let Some(errand) = &mut self.errand else {
-            if now < self.next_wish_ns {
-                return Step::Waits;
-            }
-            self.errand = Some(self.errand(now, clock, spec));
-            return Step::Speaks;
-        };
+        let Some(errand) = &mut self.errand else { return Step::Waits };
         match (self.session.progress(errand.number), errand.inside) {
             (Some(Progress::Held(_)), Some((_, until))) if now >= until => {
                 if !self.session.put_down(clock, errand.number) {
@@ -142,7 +140,9 @@ impl Client {
 
     fn done(&mut self, now: u64) {
         self.errand = None;
-        self.next_wish_ns = now + self.rng.exponential(150.0 * MS as f64) as u64;
+        // Some want more at once, which is when they may enter again while others wait.
+        let at_once = self.rng.chance(0.2);
+        self.next_wish_ns = if at_once { now } else { now + self.rng.exponential(150.0 * MS as f64) as u64 };
     }
 
     fn errand(&mut self, now: u64, clock: u64, spec: &ClusterSpec) -> Errand {

@@ -154,7 +154,8 @@ impl Link {
             let (allowed, made) = state.session.entries(number);
             habits.left(now, &held.lock, allowed, made);
             if !state.retired && state.session.put_down(now, number) {
-                if !std::mem::replace(&mut state.keeps, true) {
+                // Whoever waits is not kept waiting: unless somebody enters again before the connection's turn, it goes back.
+                if !std::mem::replace(&mut state.keeps, true) || state.session.is_brief(number) {
                     self.wake.notify_one();
                 }
                 return None;
