@@ -8,6 +8,7 @@ use crate::metrics::sum;
 use crate::servers::free_ports;
 use crate::trouble::Trouble;
 use futures_util::future::try_join_all;
+use hdrhistogram::Histogram;
 use lockkeeper_cluster::{Config, Error, Guard, Member, MemberId, Times};
 use lockkeeper_lab::spec::LoadSpec;
 use lockkeeper_lab::{Progress, Spec, simulate};
@@ -23,6 +24,8 @@ const ROUNDS: usize = 7;
 const TURNS_IN_A_ROW: usize = 64;
 /// Entries of the simulator beside those of a real cluster.
 const SIMULATED: u64 = 20_000;
+/// The longest turn that is told apart.
+const LONGEST_NS: u64 = 60_000_000_000;
 /// Counters that do not change for so long have settled.
 const SETTLED: Duration = Duration::from_millis(100);
 
@@ -31,8 +34,12 @@ const SETTLED: Duration = Duration::from_millis(100);
 pub struct Beside {
     /// How many others are held.
     pub locks: u64,
-    /// One acquire and release, in nanoseconds.
+    /// One acquire and release, in nanoseconds: all the time divided by all turns, the median of the rounds.
     pub cost_ns: f64,
+    /// The median turn, which what is done now and then does not show in.
+    pub p50_ns: u64,
+    /// The longest turn, which it does.
+    pub max_ns: u64,
 }
 
 /// How many messages an entry takes in a cluster of so many.
@@ -72,27 +79,30 @@ pub async fn beside(numbers: &[u64], seconds: f64, tell: &dyn Fn(&str)) -> Resul
                 tokio::task::yield_now().await;
             }
         }
-        let mut rounds = Vec::new();
+        let (mut rounds, mut turns) =
+            (Vec::new(), Histogram::new_with_bounds(1, LONGEST_NS, 3).map_err(|error| error.to_string())?);
         for _ in 0..ROUNDS {
-            rounds.push(cost(&asker, seconds / ROUNDS as f64).await?);
+            rounds.push(cost(&asker, seconds / ROUNDS as f64, &mut turns).await?);
         }
         rounds.sort_by(f64::total_cmp);
         if held.iter().any(|guard| !guard.is_valid()) {
             return Err(Trouble::Failed(String::from("a lock that was held was lost meanwhile")));
         }
-        costs.push(Beside { locks, cost_ns: rounds[ROUNDS / 2] });
+        let (p50_ns, max_ns) = (turns.value_at_quantile(0.5), turns.max());
+        costs.push(Beside { locks, cost_ns: rounds[ROUNDS / 2], p50_ns, max_ns });
     }
     drop(held);
     member.stop().await;
     Ok(costs)
 }
 
-async fn cost(member: &Member, seconds: f64) -> Result<f64, Trouble> {
+async fn cost(member: &Member, seconds: f64, each: &mut Histogram<u64>) -> Result<f64, Trouble> {
     let (began, mut turns) = (Instant::now(), 0);
     while began.elapsed().as_secs_f64() < seconds {
         for _ in 0..TURNS_IN_A_ROW {
-            let guard = member.mutex("wanted").acquire().await.map_err(|error| failed(&error))?;
-            guard.release().await.map_err(|error| failed(&error))?;
+            let asked = Instant::now();
+            turn(member).await?;
+            each.saturating_record(asked.elapsed().as_nanos() as u64);
             turns += 1;
         }
         tokio::task::yield_now().await;

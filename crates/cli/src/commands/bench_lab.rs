@@ -224,7 +224,13 @@ impl Growth {
         say!("one acquire and release at a member inside this process, beside locks that are held:");
         for row in &beside {
             let ratio = row.cost_ns / beside[0].cost_ns;
-            say!("  {:>9} locks  {:>8.2} µs  {ratio:.2} times the first", row.locks, row.cost_ns / 1e3);
+            say!(
+                "  {:>9} locks  {:>8.2} µs  {ratio:.2} times the first; median turn {:.2} µs, longest {:.0} µs",
+                row.locks,
+                row.cost_ns / 1e3,
+                row.p50_ns as f64 / 1e3,
+                row.max_ns as f64 / 1e3
+            );
         }
         say!("\nmessages for one entry, {}:", self.algorithm);
         for row in &among {
