@@ -82,21 +82,23 @@ impl Local {
             ToClient::Granted { number, .. } | ToClient::Ended { number, .. } => Some(*number),
             ToClient::Alive { .. } | ToClient::Wanted { .. } | ToClient::NoSession => None,
         };
+        // There may be a million holds, and most promises take none of them away.
+        let takes_nothing = matches!(&said, ToClient::Alive { revoked, .. } if revoked.is_empty());
         // Nothing is kept here, so there is nothing to be said to it: whoever is in this process asks without a message.
         let _ = self.session.hear(now, said);
         match number {
             Some(number) => self.settle(now, number, tally),
-            None => self.settle_all(now, tally),
+            None => self.settle_all(now, !takes_nothing, tally),
         }
     }
 
-    fn settle_all(&mut self, now: u64, tally: &mut Tally) {
+    fn settle_all(&mut self, now: u64, look_at_held: bool, tally: &mut Tally) {
         let waiting: Vec<u64> = self.waiting.keys().copied().collect();
         for number in waiting {
             self.settle(now, number, tally);
         }
         let gone = |number: &u64| !matches!(self.session.progress(*number), Some(Progress::Held(_)));
-        if self.held.keys().any(gone) {
+        if look_at_held && self.held.keys().any(gone) {
             self.changes.send_replace(());
         }
     }
