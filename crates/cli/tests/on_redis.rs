@@ -27,7 +27,7 @@ impl Redis {
         }
         let place = tempfile::tempdir().unwrap();
         loop {
-            let port = lockkeeper_testbed::ports::free();
+            let port = lockkeeper_testbed::ports::free().unwrap();
             let mut child = Command::new("redis-server")
                 .args(["--bind", "127.0.0.1", "--save", "", "--port", &port.to_string()])
                 .current_dir(place.path())

@@ -70,7 +70,7 @@ async fn a_client_made_with_grpcio() {
     flows(&[three.address(0), three.address(2)]).await;
     // And against etcd, so that it is etcd's behaviour that is tested.
     let directory = tempfile::tempdir().expect("a directory");
-    let free = || SocketAddr::from(([127, 0, 0, 1], lockkeeper_testbed::ports::free()));
+    let free = || SocketAddr::from(([127, 0, 0, 1], lockkeeper_testbed::ports::free().expect("a port")));
     let (client, peer) = (free(), free());
     let (client_url, peer_url) = (format!("http://{client}"), format!("http://{peer}"));
     let mut etcd = Command::new("etcd");

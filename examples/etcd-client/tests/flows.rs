@@ -18,7 +18,7 @@ async fn flows(addresses: &[SocketAddr]) {
 }
 
 fn free() -> SocketAddr {
-    SocketAddr::from(([127, 0, 0, 1], lockkeeper_testbed::ports::free()))
+    SocketAddr::from(([127, 0, 0, 1], lockkeeper_testbed::ports::free().expect("a port")))
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,8 +1,6 @@
 //! Just enough of a network client to look at servers.
 
-use std::collections::BTreeSet;
-use std::net::{Ipv4Addr, TcpListener};
-use std::sync::Mutex;
+use lockkeeper_testbed::ports;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -12,21 +10,15 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// The longest answer that is read.
 const LONGEST: u64 = 16 << 20;
 
-/// A port that nobody uses, and that was not given before: its server may not listen yet.
-pub fn free_port() -> Result<u16, String> {
-    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
-    loop {
-        let bound = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|socket| socket.local_addr());
-        let port = bound.map_err(|error| format!("no port of loopback is free: {error}"))?.port();
-        if GIVEN.lock().unwrap_or_else(|error| error.into_inner()).insert(port) {
-            return Ok(port);
-        }
-    }
+/// So many ports that nobody uses, and nobody else gets while their servers start.
+pub fn free_ports(count: usize) -> Result<Vec<u16>, String> {
+    let free = || ports::free().map_err(|error| format!("no port of loopback is free: {error}"));
+    (0..count).map(|_| free()).collect()
 }
 
-/// So many of them.
-pub fn free_ports(count: usize) -> Result<Vec<u16>, String> {
-    (0..count).map(|_| free_port()).collect()
+/// One of them.
+pub fn free_port() -> Result<u16, String> {
+    Ok(free_ports(1)?.remove(0))
 }
 
 /// Whether somebody listens there.

@@ -5,7 +5,7 @@ use lockkeeper::{Guard, Lockkeeper};
 use lockkeeper_core::algorithms::naimi_trehel::NaimiTrehel;
 use lockkeeper_core::{Load, MutualExclusion};
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::sync::{Arc, Mutex};
@@ -217,7 +217,7 @@ fn deposit(bank: &Mutex<Bank>, guard: &Guard) -> bool {
 /// Three daemons, once all of them serve.
 fn start(folder: &Path) -> Result<Vec<Daemon>, String> {
     let program = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
-    let ports = free_ports(9)?;
+    let ports = lockkeeper_bench::servers::free_ports(9)?;
     let at = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let members: Vec<String> = (0..3).map(|n| format!("{} = \"{}\"", n + 1, at(ports[3 * n]))).collect();
     let mut daemons = Vec::new();
@@ -244,16 +244,6 @@ fn start(folder: &Path) -> Result<Vec<Daemon>, String> {
         daemons.push(Daemon { child, clients, http });
     }
     Ok(daemons)
-}
-
-/// Ports that nobody uses now.
-fn free_ports(count: usize) -> Result<Vec<u16>, String> {
-    let free = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
-    let held: Vec<TcpListener> = (0..count)
-        .map(|_| free())
-        .collect::<Result<_, _>>()
-        .map_err(|error| format!("no free port: {error}"))?;
-    Ok(held.iter().filter_map(|listener| Some(listener.local_addr().ok()?.port())).collect())
 }
 
 async fn open(daemons: &[&Daemon]) -> Result<Lockkeeper, String> {

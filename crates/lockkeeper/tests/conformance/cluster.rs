@@ -61,7 +61,7 @@ impl Cluster {
     /// live is to be renewed in time.
     pub fn of(members: u32) -> Cluster {
         let data = Arc::new(tempfile::tempdir().unwrap());
-        let ports: Vec<u16> = (0..members).map(|_| ports::free()).collect();
+        let ports: Vec<u16> = (0..members).map(|_| ports::free().unwrap()).collect();
         let start = |id: u32| {
             let (folder, ports) = (data.path().join(id.to_string()), ports.clone());
             Daemon::start(move |port| daemon(&folder, id, port, &ports))

@@ -23,7 +23,7 @@ impl Daemon {
         let command = Box::new(command);
         let start = Instant::now();
         loop {
-            let port = ports::free();
+            let port = ports::free().unwrap();
             // Somebody else may take the port first; then the server ends, and the next port is tried.
             if let Some(child) = running(command(port), port) {
                 return Daemon { port, command, child: Mutex::new(Some(child)) };
