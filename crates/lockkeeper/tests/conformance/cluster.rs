@@ -1,6 +1,6 @@
 //! The suite on a cluster of lockkeeper's own daemons, and what only that engine promises.
 
-use crate::backend::{Backend, Server, acquire, open_url, until, until_waiting};
+use crate::backend::{Backend, PATIENCE, Server, acquire, open_url, until, until_waiting};
 use crate::local_server::Daemon;
 use lockkeeper::Lockkeeper;
 use lockkeeper_daemon::{Config, MemberConfig, MemberId};
@@ -10,6 +10,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::timeout;
 
 /// How much longer all times of these clusters are than by default.
 const SLOWER: u32 = 4;
@@ -118,6 +119,10 @@ mod three {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn when_its_daemon_dies_a_client_is_told_and_what_waits_is_asked_for_elsewhere_in_order() {
+    timeout(PATIENCE, its_daemon_dies()).await.expect("the test is stuck");
+}
+
+async fn its_daemon_dies() {
     let cluster = Cluster::of(3);
     let (holder, client) = (cluster.open(&[2]).await, cluster.open(&[0, 1]).await);
     let busy = holder.mutex("busy").acquire().await.unwrap();
@@ -147,6 +152,10 @@ async fn when_its_daemon_dies_a_client_is_told_and_what_waits_is_asked_for_elsew
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn when_its_daemon_leaves_a_client_keeps_what_it_holds_and_asks_elsewhere() {
+    timeout(PATIENCE, its_daemon_leaves()).await.expect("the test is stuck");
+}
+
+async fn its_daemon_leaves() {
     let cluster = Cluster::of(3);
     let (other, client) = (cluster.open(&[2]).await, cluster.open(&[0, 1]).await);
     let mine = client.mutex("mine").acquire().await.unwrap();

@@ -5,6 +5,7 @@ use super::link::{Asked, Link, NoMore, Outcome, Wishing};
 use super::stream::{Connected, NotConnected, Who, connect};
 use lockkeeper_member::SessionId;
 use lockkeeper_wire::{Answer, Ask, FromDaemon, Refusal, Welcome};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -13,8 +14,10 @@ use tokio::time::Instant;
 
 /// How long a daemon may take to answer a connection.
 const CONNECT: Duration = Duration::from_secs(2);
-/// For how long daemons are tried before those who wait are told that there is none.
+/// For how long daemons are tried before those who wait are told that there is none: at least so long, and so many leases. After the
+/// crash of a member nobody is let in until its lease is over and the others have agreed on a view without it.
 const PATIENCE: Duration = Duration::from_secs(6);
+const PATIENCE_IN_LEASES: u32 = 5;
 /// Between two rounds of trying all daemons.
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -24,6 +27,8 @@ pub(super) struct Client {
     /// The same over all connections.
     who: Who,
     current: Mutex<Current>,
+    /// How long a lease is, in nanoseconds, as the last daemon said.
+    lease_ns: AtomicU64,
     /// Counts what the daemon tells of changes, and the moments in which some may have been missed.
     pub changes: watch::Sender<u64>,
 }
@@ -46,7 +51,8 @@ impl Client {
         let link = Link::new(SessionId { client: number, number: 1 }, daemons.keep);
         let current = Current { link: link.clone(), sessions: 1, address, watches: false };
         let (current, changes) = (Mutex::new(current), watch::Sender::new(0));
-        let client = Arc::new(Client { daemons, who: Who { client: number, for_locks }, current, changes });
+        let (who, lease_ns) = (Who { client: number, for_locks }, AtomicU64::new(0));
+        let client = Arc::new(Client { daemons, who, current, lease_ns, changes });
         match client.reach(address).await {
             Ok((connected, address)) => {
                 client.lock().address = address;
@@ -71,12 +77,16 @@ impl Client {
                 let index = (first + n) % count;
                 let address = &self.daemons.addresses[index];
                 match connect(&self.daemons, address, self.who, CONNECT).await {
-                    Ok(connected) => return Ok((connected, index)),
+                    Ok(connected) => {
+                        self.lease_ns.store(connected.welcome.lease_ns, Ordering::Relaxed);
+                        return Ok((connected, index));
+                    }
                     Err(NotConnected::Refused(why)) => return Err(why),
                     Err(NotConnected::Unreachable(why)) => whys.push(why),
                 }
             }
-            if began.elapsed() > PATIENCE {
+            let lease = Duration::from_nanos(self.lease_ns.load(Ordering::Relaxed));
+            if began.elapsed() > PATIENCE.max(lease.saturating_mul(PATIENCE_IN_LEASES)) {
                 return Err(format!("no daemon can be reached: {}", whys.join("; ")));
             }
             tokio::time::sleep(PAUSE).await;
