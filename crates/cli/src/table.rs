@@ -35,10 +35,11 @@ pub fn print(report: &Report, wall: Duration) {
     );
 }
 
-fn table(header: &[&str]) -> Table {
+/// A table with these columns, the first for names and the others for figures.
+pub fn table<T: AsRef<str>>(header: &[T]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(header.iter().map(|text| Cell::new(text).add_attribute(Attribute::Bold)));
+    table.set_header(header.iter().map(|text| Cell::new(text.as_ref()).add_attribute(Attribute::Bold)));
     for column in 1..header.len() {
         if let Some(column) = table.column_mut(column) {
             column.set_cell_alignment(CellAlignment::Right);

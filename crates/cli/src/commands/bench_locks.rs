@@ -1,8 +1,9 @@
 //! `lockkeeper bench locks`: engines side by side.
 
 use super::bench::{failed, program, seconds, until_interrupted};
+use crate::table;
 use crate::{exit, say};
-use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::Table;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lockkeeper_bench::engine::{ENGINES, Engine};
 use lockkeeper_bench::locks::{self, Plan};
@@ -179,14 +180,7 @@ fn table(rows: &[&Run]) -> Table {
         ["acquire p50", "p99", "max", "release p50", "fair", "client CPU", "server CPU", "messages", "syncs"]
             .map(String::from),
     );
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(header.iter().map(|text| Cell::new(text).add_attribute(Attribute::Bold)));
-    for column in 1..header.len() {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
+    let mut table = table::table(&header);
     for run in rows {
         let mut cells = vec![run.engine.clone(), number(run.per_second, 0)];
         cells.extend(peers.iter().map(|(_, peer)| number(run.per_second.map(|own| own / peer), 2)));

@@ -1,7 +1,8 @@
 //! Elections in words: the report of `lockkeeper sim --election`, the table of `lockkeeper compare --elections`.
 
+use crate::table::table;
 use crate::{exit, say};
-use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table, presets};
+use comfy_table::Table;
 use lockkeeper_lab::Error;
 use lockkeeper_lab::compare::number;
 use lockkeeper_lab::election::Report;
@@ -116,16 +117,4 @@ pub fn compare(sizes: &[usize], json: bool) -> Result<(), Error> {
 fn by_name(row: &CostRow) -> String {
     let told: Vec<String> = row.measured.iter().map(|(name, count)| format!("{count} {name}")).collect();
     told.join(" + ")
-}
-
-fn table(header: &[&str]) -> Table {
-    let mut table = Table::new();
-    table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(header.iter().map(|text| Cell::new(text).add_attribute(Attribute::Bold)));
-    for column in 1..header.len() {
-        if let Some(column) = table.column_mut(column) {
-            column.set_cell_alignment(CellAlignment::Right);
-        }
-    }
-    table
 }

@@ -1,0 +1,204 @@
+//! What a client may enter again by itself.
+
+use crate::support::{Calm, mutex, shared};
+use lockkeeper_member::{
+    ClientSession, Config, Ended, Event, Fence, KEPT_NS, Progress, SessionId, Tag, ToMember, Wish,
+};
+
+/// A client that asks to enter more often, and what its member said to it.
+struct Keeper {
+    session: ClientSession,
+    heard: usize,
+}
+
+impl Keeper {
+    fn new(calm: &mut Calm, member: usize, client: u64) -> Self {
+        let mut keeper = Self { session: ClientSession::new(SessionId { client, number: 0 }), heard: 0 };
+        keeper.say(calm, member);
+        keeper
+    }
+
+    fn say(&mut self, calm: &mut Calm, member: usize) {
+        for said in self.session.say(calm.now) {
+            calm.say(member, self.session.id(), said);
+        }
+        self.hear(calm, member);
+    }
+
+    fn hear(&mut self, calm: &mut Calm, member: usize) {
+        while let Some((to, said)) = calm.said.get(self.heard).cloned() {
+            self.heard += 1;
+            if to == self.session.id()
+                && let Some(answer) = self.session.hear(calm.now, said)
+            {
+                calm.say(member, to, answer);
+            }
+        }
+    }
+
+    /// Asks, and is let in.
+    fn acquire(&mut self, calm: &mut Calm, member: usize, wish: &Wish) -> (u64, Fence) {
+        let number = self.session.acquire(wish.clone());
+        self.say(calm, member);
+        (number, self.fence(number))
+    }
+
+    /// One at the first member that is let in, with leave to enter again, while another one waits at the third: both, and the number.
+    fn inside_while_another_waits(calm: &mut Calm) -> (Self, u64, SessionId) {
+        let (mut keeper, before, after) = (Self::new(calm, 0, 1), calm.session(1, 2), calm.session(2, 3));
+        calm.acquire(1, before, 1, &mutex("m"));
+        let number = keeper.session.acquire(kept("m", 100));
+        keeper.say(calm, 0);
+        calm.acquire(2, after, 1, &mutex("m"));
+        calm.release(1, before, 1);
+        keeper.hear(calm, 0);
+        (keeper, number, after)
+    }
+
+    fn fence(&self, number: u64) -> Fence {
+        let Some(Progress::Held(Some(fence))) = self.session.progress(number) else { panic!("not held") };
+        *fence
+    }
+}
+
+fn kept(name: &str, more: u32) -> Wish {
+    Wish { more, ..mutex(name) }
+}
+
+#[test]
+fn what_nobody_else_wants_is_entered_again_without_a_word_and_with_rising_fences() {
+    let mut calm = Calm::new(3, |_| {});
+    let mut a = Keeper::new(&mut calm, 0, 1);
+    let (number, first) = a.acquire(&mut calm, 0, &kept("m", 2));
+    let said = calm.said.len();
+    let mut last = first;
+    for _ in 0..2 {
+        assert!(a.session.put_down(calm.now, number));
+        assert!(!a.session.may_use(calm.now, number), "nobody is inside");
+        assert_eq!(a.session.enter_again(calm.now, &mutex("other")), None);
+        assert_eq!(a.session.enter_again(calm.now, &shared("m")), None);
+        assert_eq!(a.session.enter_again(calm.now, &mutex("m")), Some(number));
+        assert!(a.session.may_use(calm.now, number));
+        assert!(a.fence(number) > last);
+        last = a.fence(number);
+    }
+    assert_eq!(calm.said.len(), said, "without a word");
+    assert!(!a.session.put_down(calm.now, number), "two more were allowed");
+    a.session.release(number);
+    a.say(&mut calm, 0);
+    // Whoever comes next, at another member, has a higher fence than all of them.
+    let b = calm.session(1, 2);
+    calm.acquire(1, b, 1, &mutex("m"));
+    assert!(calm.granted(b, 1).unwrap().unwrap() > last);
+}
+
+#[test]
+fn what_is_kept_is_given_back_when_somebody_waits() {
+    for member in [0, 1] {
+        let mut calm = Calm::new(3, |_| {});
+        let mut a = Keeper::new(&mut calm, 0, 1);
+        let (number, _) = a.acquire(&mut calm, 0, &kept("m", 100));
+        assert!(a.session.put_down(calm.now, number));
+        let b = calm.session(member, 2);
+        calm.acquire(member, b, 1, &mutex("m"));
+        assert_eq!(calm.granted(b, 1), None, "it is held, as far as the member knows");
+        a.hear(&mut calm, 0);
+        assert!(calm.granted(b, 1).is_some(), "it was given back unused");
+    }
+}
+
+#[test]
+fn while_somebody_waits_only_whoever_enters_again_at_once_may() {
+    let mut calm = Calm::new(3, |_| {});
+    let (mut a, number, c) = Keeper::inside_while_another_waits(&mut calm);
+    let first = a.fence(number);
+    let most = Config::new([]).most_brief;
+    for _ in 0..most {
+        assert!(a.session.put_down(calm.now, number));
+        assert_eq!(a.session.enter_again(calm.now, &mutex("m")), Some(number));
+        assert_eq!(a.session.stop_keeping(calm.now), [], "somebody is inside");
+    }
+    assert_eq!(a.fence(number).clock(), first.clock() + u64::from(most));
+    assert!(!a.session.put_down(calm.now, number), "the others have waited for long enough");
+    let last = a.fence(number);
+    a.session.release(number);
+    a.say(&mut calm, 0);
+    assert!(calm.granted(c, 1).expect("granted").expect("a fence") > last);
+}
+
+#[test]
+fn what_somebody_waits_for_is_not_kept_unused() {
+    let mut calm = Calm::new(3, |_| {});
+    let (mut a, number, _) = Keeper::inside_while_another_waits(&mut calm);
+    assert!(a.session.put_down(calm.now, number));
+    assert_eq!(a.session.stop_keeping(calm.now), [ToMember::Release { number }]);
+    // A member alone serves strictly in order.
+    let mut calm = Calm::new(1, |_| {});
+    let (mut a, b) = (Keeper::new(&mut calm, 0, 1), calm.session(0, 2));
+    calm.acquire(0, b, 1, &mutex("m"));
+    let number = a.session.acquire(kept("m", 100));
+    a.say(&mut calm, 0);
+    calm.acquire(0, b, 2, &mutex("m"));
+    calm.release(0, b, 1);
+    a.hear(&mut calm, 0);
+    assert!(!a.session.put_down(calm.now, number));
+}
+
+#[test]
+fn what_is_kept_and_in_use_is_given_back_by_whoever_is_inside() {
+    let mut calm = Calm::new(3, |_| {});
+    let mut a = Keeper::new(&mut calm, 0, 1);
+    let (number, _) = a.acquire(&mut calm, 0, &kept("m", 100));
+    assert!(a.session.put_down(calm.now, number));
+    let tag = Tag { owner: "the second".into(), purpose: String::new() };
+    assert!(a.session.enter_again(calm.now, &Wish { tag: tag.clone(), ..mutex("m") }).is_some());
+    let b = calm.session(1, 2);
+    calm.acquire(1, b, 1, &mutex("m"));
+    a.hear(&mut calm, 0);
+    assert_eq!(calm.granted(b, 1), None);
+    assert!(!a.session.put_down(calm.now, number), "somebody waits");
+    // People see who is inside now, and with which fence.
+    calm.happens(2, Event::Survey);
+    let tables = calm.surveys.last().expect("an answer");
+    let holders: Vec<_> = tables.iter().flat_map(|(_, table)| table).flat_map(|lock| &lock.holders).collect();
+    assert_eq!((holders[0].tag.clone(), holders[0].fence), (tag, Some(a.fence(number))));
+    a.session.release(number);
+    a.say(&mut calm, 0);
+    assert!(calm.granted(b, 1).is_some());
+}
+
+#[test]
+fn whoever_tries_gets_what_is_kept_and_not_what_is_used() {
+    let mut calm = Calm::new(1, |_| {});
+    let (mut a, b) = (Keeper::new(&mut calm, 0, 1), calm.session(0, 2));
+    let try_it = Wish { patience_ns: Some(0), ..mutex("m") };
+    let (number, _) = a.acquire(&mut calm, 0, &kept("m", 100));
+    calm.acquire(0, b, 1, &try_it);
+    assert_eq!(calm.ended(b, 1), None, "its holder is asked");
+    a.hear(&mut calm, 0);
+    assert_eq!(calm.ended(b, 1), Some(Ended::Busy));
+    a.session.release(number);
+    let (number, _) = a.acquire(&mut calm, 0, &kept("m", 100));
+    assert!(a.session.put_down(calm.now, number));
+    calm.acquire(0, b, 2, &try_it);
+    a.hear(&mut calm, 0);
+    assert!(calm.granted(b, 2).is_some());
+}
+
+#[test]
+fn nothing_is_kept_for_long_nor_without_a_lease() {
+    let mut calm = Calm::new(1, |_| {});
+    let mut a = Keeper::new(&mut calm, 0, 1);
+    let (number, _) = a.acquire(&mut calm, 0, &kept("m", 100));
+    assert!(a.session.put_down(calm.now, number));
+    assert_eq!(a.session.keeps_until_ns(), Some(calm.now + KEPT_NS));
+    assert_eq!(a.session.stop_keeping(calm.now + KEPT_NS - 1), []);
+    assert_eq!(a.session.enter_again(calm.now + KEPT_NS, &mutex("m")), None);
+    assert_eq!(a.session.stop_keeping(calm.now + KEPT_NS), [ToMember::Release { number }]);
+    a.session.kept_ns = u64::MAX;
+    let (number, _) = a.acquire(&mut calm, 0, &kept("m", 100));
+    let until = a.session.lease_until_ns();
+    assert!(!a.session.put_down(until, number));
+    assert!(a.session.put_down(until - 1, number));
+    assert_eq!(a.session.enter_again(until, &mutex("m")), None);
+}

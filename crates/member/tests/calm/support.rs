@@ -1,0 +1,151 @@
+//! The cluster, and what its clients want.
+
+use lockkeeper_core::algorithms::naimi_trehel::NaimiTrehel;
+use lockkeeper_member::{
+    Claim, Config, Ended, Event, Fence, LockName, Member, MemberId, Node, Note, Out, PortEvent, PortRequest,
+    SessionId, Table, ToClient, ToMember, View, Wish,
+};
+use std::collections::VecDeque;
+
+type Happening = Event<<NaimiTrehel as lockkeeper_core::Protocol>::Message>;
+
+pub const MS: u64 = 1_000_000;
+
+pub struct Calm {
+    pub now: u64,
+    pub members: Vec<Member<NaimiTrehel>>,
+    pub said: Vec<(SessionId, ToClient)>,
+    pub surveys: Vec<Vec<(Node, Table)>>,
+    pub views: u64,
+    pub frames: u64,
+    pub left: Vec<usize>,
+    pub steps_down: bool,
+    pub decided: Option<View>,
+}
+
+impl Calm {
+    pub fn new(members: u32, change: impl Fn(&mut Config)) -> Self {
+        let mut config = Config::new((1..=members).map(MemberId));
+        change(&mut config);
+        let member = |id| {
+            Member::new(Node { id: MemberId(id), incarnation: 1 }, config.clone(), 0).expect("good settings")
+        };
+        let members: Vec<_> = (1..=members).map(member).collect();
+        let mut calm = Self {
+            now: 0,
+            members,
+            said: vec![],
+            surveys: vec![],
+            views: 0,
+            frames: 0,
+            left: vec![],
+            steps_down: false,
+            decided: None,
+        };
+        calm.wait(10);
+        calm.happens(0, Event::Port(PortEvent::Leading { term: 1 }));
+        for member in 0..calm.members.len() {
+            calm.happens(member, Event::Port(PortEvent::Leader(Some(MemberId(1)))));
+        }
+        calm.wait(2_000);
+        calm
+    }
+
+    pub fn happens(&mut self, member: usize, event: Happening) {
+        let mut todo = VecDeque::from([(member, event)]);
+        let mut out = Out::default();
+        while let Some((member, event)) = todo.pop_front() {
+            self.members[member].handle(self.now, event, &mut out);
+            self.frames += out.frames.len() as u64;
+            todo.extend(out.frames.drain(..).map(|frame| (frame.to.0 as usize - 1, Event::Frame(frame))));
+            self.said.append(&mut out.clients);
+            for request in out.port.drain(..) {
+                match request {
+                    PortRequest::Propose(view) => {
+                        self.decided = Some(view.clone());
+                        let all = 0..self.members.len();
+                        todo.extend(
+                            all.map(|member| (member, Event::Port(PortEvent::Decided(view.clone())))),
+                        );
+                    }
+                    PortRequest::StepDown { .. } => self.steps_down = true,
+                    PortRequest::Confirm { question, .. } => {
+                        todo.push_back((member, Event::Port(PortEvent::Confirmed { question })));
+                    }
+                }
+            }
+            for note in out.notes.drain(..) {
+                match note {
+                    Note::Started { .. } => self.views += 1,
+                    Note::Left => self.left.push(member),
+                    Note::Survey(tables) => self.surveys.push(tables),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// Time passes; whoever has a session keeps it.
+    pub fn wait(&mut self, ms: u64) {
+        for _ in 0..ms / 10 {
+            self.now += 10 * MS;
+            for member in 0..self.members.len() {
+                self.happens(member, Event::Tick);
+                for session in self.members[member].sessions() {
+                    self.say(
+                        member,
+                        session,
+                        ToMember::KeepAlive { sent_ns: self.now, first: false, settled: 0 },
+                    );
+                }
+            }
+        }
+    }
+
+    pub fn say(&mut self, member: usize, session: SessionId, said: ToMember) {
+        self.happens(member, Event::Client(session, said));
+    }
+
+    pub fn session(&mut self, member: usize, client: u64) -> SessionId {
+        let session = SessionId { client, number: 0 };
+        self.say(member, session, ToMember::KeepAlive { sent_ns: self.now, first: true, settled: 0 });
+        session
+    }
+
+    pub fn acquire(&mut self, member: usize, session: SessionId, number: u64, wish: &Wish) {
+        self.say(member, session, ToMember::Acquire { number, settled: 0, wish: wish.clone() });
+    }
+
+    pub fn release(&mut self, member: usize, session: SessionId, number: u64) {
+        self.say(member, session, ToMember::Release { number });
+    }
+
+    /// The fence of a grant, if there was one; `None` inside for a permit.
+    pub fn granted(&self, session: SessionId, number: u64) -> Option<Option<Fence>> {
+        self.said.iter().find_map(|(to, said)| match said {
+            ToClient::Granted { number: granted, fence, .. } if *to == session && *granted == number => {
+                Some(*fence)
+            }
+            _ => None,
+        })
+    }
+
+    pub fn ended(&self, session: SessionId, number: u64) -> Option<Ended> {
+        self.said.iter().rev().find_map(|(to, said)| match said {
+            ToClient::Ended { number: ended, how } if *to == session && *ended == number => Some(*how),
+            _ => None,
+        })
+    }
+}
+
+pub fn mutex(name: &str) -> Wish {
+    Wish::of(LockName::new(name))
+}
+
+pub fn shared(name: &str) -> Wish {
+    Wish { claim: Claim::Shared, ..mutex(name) }
+}
+
+pub fn permit(name: &str, permits: u32) -> Wish {
+    Wish { claim: Claim::Permit(permits), ..mutex(name) }
+}
