@@ -35,6 +35,9 @@ pub struct Entry<'a> {
     /// With which fence.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fence: Option<u64>,
+    /// How many more times it may enter by itself, with the fences that follow; none where it may not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub more: Option<u32>,
     /// Why, where it is not plain.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub why: &'a str,
@@ -46,7 +49,7 @@ pub struct Entry<'a> {
 impl<'a> Entry<'a> {
     /// A line with nothing but this.
     pub fn new(what: &'static str, by: &'static str, who: &'a str) -> Self {
-        Self { what, by, who, lock: "", acquisition: None, fence: None, why: "", times: None }
+        Self { what, by, who, lock: "", acquisition: None, fence: None, more: None, why: "", times: None }
     }
 }
 

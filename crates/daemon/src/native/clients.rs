@@ -189,31 +189,27 @@ impl Client {
         for ((_, number), open) in rest {
             open.span.in_scope(|| tracing::debug!(why, "over, with its session"));
             if open.held {
-                self.log(what, session, number, &open.name, None, why);
+                self.log(session, number, Entry { lock: &open.name, why, ..self.line(what) });
             }
         }
     }
 
-    fn log(
-        &self,
-        what: &'static str,
-        session: SessionId,
-        number: u64,
-        lock: &str,
-        fence: Option<u64>,
-        why: &str,
-    ) {
+    /// A line for the audit log: what happened to this client.
+    fn line(&self, what: &'static str) -> Entry<'_> {
+        Entry::new(what, NATIVE, self.principal.name())
+    }
+
+    fn log(&self, session: SessionId, number: u64, line: Entry<'_>) {
         if self.front.shared.audit.is_kept() {
             let acquisition = Some(Acquisition { session, number }.to_string());
-            let entry = Entry::new(what, NATIVE, self.principal.name());
-            self.front.shared.audit.write(&Entry { lock, acquisition, fence, why, ..entry });
+            self.front.shared.audit.write(&Entry { acquisition, ..line });
         }
     }
 
     fn note(&self, state: &mut State, session: SessionId, said: &ToClient) {
         match said {
             ToClient::Alive { .. } | ToClient::Wanted { .. } => {}
-            ToClient::Granted { number, fence, .. } => {
+            ToClient::Granted { number, fence, more, .. } => {
                 if let Some(open) = state.open.get_mut(&(session.number, *number))
                     && !std::mem::replace(&mut open.held, true)
                 {
@@ -223,7 +219,8 @@ impl Client {
                     open.span.in_scope(|| tracing::debug!(fence, "granted"));
                     self.front.shared.member.entered(asked.elapsed());
                     self.front.metrics.waited(&name, asked.elapsed());
-                    self.log("grant", session, *number, &name, fence, "");
+                    let more = (*more > 0).then_some(*more);
+                    self.log(session, *number, Entry { lock: &name, fence, more, ..self.line("grant") });
                 }
             }
             ToClient::Ended { number, how } => {
@@ -235,16 +232,12 @@ impl Client {
                 }
                 match how {
                     Ended::Revoked if open.held => {
-                        self.log(
-                            "lost",
-                            session,
-                            *number,
-                            &open.name,
-                            None,
-                            "taken back by force, or held for too long",
-                        );
+                        let why = "taken back by force, or held for too long";
+                        self.log(session, *number, Entry { lock: &open.name, why, ..self.line("lost") });
                     }
-                    _ if open.held => self.log("release", session, *number, &open.name, None, ""),
+                    _ if open.held => {
+                        self.log(session, *number, Entry { lock: &open.name, ..self.line("release") });
+                    }
                     _ => {}
                 }
             }

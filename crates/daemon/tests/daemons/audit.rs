@@ -14,6 +14,9 @@ struct Entry {
     #[serde(default)]
     lock: String,
     fence: Option<u64>,
+    /// How many of the fences that follow go with it.
+    #[serde(default)]
+    more: u64,
     #[serde(default)]
     why: String,
 }
@@ -28,6 +31,10 @@ pub struct Audit {
     logs: Vec<(PathBuf, Tail)>,
     /// To whom each fence of each lock was given: to one, unless they share the lock.
     grants: BTreeMap<(String, u64), Vec<String>>,
+    /// How many grants had a fence.
+    pub fenced: u64,
+    /// And how many of them allowed more than one entry.
+    pub kept: u64,
     /// How many grants each log has.
     pub served: Vec<u64>,
     /// How often each client was given a permit of each lock.
@@ -51,11 +58,6 @@ impl Audit {
         self.kills_ns.push(at_ns);
     }
 
-    /// How many grants with a fence there are.
-    pub fn grants(&self) -> usize {
-        self.grants.len()
-    }
-
     /// Reads on.
     pub fn read(&mut self) {
         let mut logs = std::mem::take(&mut self.logs);
@@ -72,12 +74,18 @@ impl Audit {
     }
 
     fn hear(&mut self, entry: Entry, place: usize) {
-        let Entry { what, who, lock, fence, why } = entry;
+        let Entry { what, who, lock, fence, more, why } = entry;
         if what == "grant" {
             self.served[place] += 1;
         }
         match (what.as_str(), fence) {
-            ("grant", Some(fence)) if fence > 0 => self.grants.entry((lock, fence)).or_default().push(who),
+            ("grant", Some(fence)) if fence > 0 => {
+                self.fenced += 1;
+                self.kept += u64::from(more > 0);
+                for fence in fence..=fence + more {
+                    self.grants.entry((lock.clone(), fence)).or_default().push(who.clone());
+                }
+            }
             ("grant", _) => *self.permits.entry((lock, who)).or_default() += 1,
             ("refuse", _) => {
                 if why.is_empty() {
@@ -159,6 +167,14 @@ pub fn the_judge_sees_forgeries(directory: &Path) {
     assert_eq!(judged(&[granted], &[alone("a", 6)], None), 1, "never granted");
     assert_eq!(judged(&[granted], &[alone("b", 5)], None), 1, "granted to somebody else");
     assert_eq!(judged(&[granted, granted], &[], None), 1, "one fence twice");
+    let kept = r#"{"what":"grant","by":"native","who":"b","lock":"l","fence":3,"more":1}"#;
+    assert_eq!(judged(&[kept, granted], &[alone("b", 3), alone("b", 4), alone("a", 5)], None), 0);
+    assert_eq!(judged(&[kept], &[alone("b", 5)], None), 1, "one more, and not two");
+    assert_eq!(
+        judged(&[&kept.replace("1}", "2}"), granted], &[], None),
+        1,
+        "set aside, and given to another"
+    );
     let reads = hold("a", How::Shared, 5);
     assert_eq!(judged(&[granted, granted], &[reads.clone(), reads.clone()], None), 0, "readers have one");
     assert_eq!(judged(&[granted, granted], &[reads, alone("a", 5)], None), 1, "a writer has another");

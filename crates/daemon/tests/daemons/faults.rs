@@ -281,9 +281,8 @@ impl Run {
             *by_kind.entry(kind.name()).or_default() += self.story.entries.get(&client.name).unwrap_or(&0);
         }
         println!(
-            "{} faults survived: entries {by_kind:?}, nobody inside who must not be, fences rising; {lost} holds lost and told so; {} fenced grants in the audit logs",
-            self.faults,
-            self.audit.grants()
+            "{} faults survived: entries {by_kind:?}, nobody inside who must not be, fences rising; {lost} holds lost and told so; {} fenced grants in the audit logs, {} of them for several entries",
+            self.faults, self.audit.fenced, self.audit.kept
         );
     }
 }

@@ -148,6 +148,24 @@ impl Told<'_> {
     }
 }
 
+/// One turn, so long.
+async fn take_turn<A: Asks>(
+    asks: &mut A,
+    pen: &Pen,
+    lock: &str,
+    how: How,
+    inside: Duration,
+) -> Result<(), String> {
+    let held = asks.acquire(lock, how).await?;
+    let mut told = pen.begin(lock, how, A::fence(&held));
+    let mut sure = told.claim(asks, &held).await;
+    tokio::time::sleep(inside).await;
+    sure = sure && told.claim(asks, &held).await;
+    told.tell(now_ns(), if sure { What::Leaves } else { What::Lost });
+    asks.release(held).await;
+    Ok(())
+}
+
 /// Takes turns on the shared locks.
 async fn take_turns<A: Asks>(mut asks: A, pen: &Pen, mut random: Random) {
     loop {
@@ -160,16 +178,15 @@ async fn take_turns<A: Asks>(mut asks: A, pen: &Pen, mut random: Random) {
         if !asks.can(how) {
             continue;
         }
-        let Ok(held) = asks.acquire(&lock, how).await else {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-            continue;
-        };
-        let mut told = pen.begin(&lock, how, A::fence(&held));
-        let mut sure = told.claim(&mut asks, &held).await;
-        tokio::time::sleep(Duration::from_millis(random.below(12) as u64)).await;
-        sure = sure && told.claim(&mut asks, &held).await;
-        told.tell(now_ns(), if sure { What::Leaves } else { What::Lost });
-        asks.release(held).await;
+        // Whoever wants a lock again and again may keep it between its turns.
+        let (turns, longest_ms) = if random.below(4) == 0 { (8, 2) } else { (1, 12) };
+        for _ in 0..turns {
+            let inside = Duration::from_millis(random.below(longest_ms) as u64);
+            if take_turn(&mut asks, pen, &lock, how, inside).await.is_err() {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                break;
+            }
+        }
         // Long enough that locks are free at times, on a slow machine too: whoever waits for too long begins again at the end of the line.
         tokio::time::sleep(Duration::from_millis(random.below(200) as u64)).await;
         if random.below(WANDER) == 0 {
