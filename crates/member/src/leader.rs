@@ -200,8 +200,9 @@ impl Leader {
             others().filter(|&node| silent_for(node) > config.silence_ns).collect();
         let lively = |node: Node| silent_for(node) <= 2 * config.renewal_ns;
         for one in applied.members.iter().copied().filter(|&node| lively(node)) {
-            let unreachable = self.heard.get(&one).map_or(&[][..], |(_, renewal)| &renewal.unreachable);
-            for &other in unreachable.iter().filter(|&&other| lively(other) && applied.has(other)) {
+            for &other in
+                self.unreachable(one, applied).iter().filter(|&&other| lively(other) && applied.has(other))
+            {
                 if gone.contains(&one) || gone.contains(&other) {
                     continue;
                 }
@@ -217,6 +218,13 @@ impl Leader {
             }
         }
         gone
+    }
+
+    /// Whom a member cannot reach in this view. What it said before it was in it is of links that are no more: such a link may have been
+    /// silent because the other end was in this view already.
+    fn unreachable(&self, node: Node, applied: &View) -> &[Node] {
+        let told = self.heard.get(&node).map(|(_, renewal)| renewal);
+        told.filter(|renewal| renewal.installed == applied.epoch).map_or(&[], |renewal| &renewal.unreachable)
     }
 
     /// Whether the view must be followed by another one with the same members.
@@ -276,5 +284,41 @@ impl Leader {
         let mut joining: Vec<Node> = lately.filter(welcome).collect();
         joining.dedup_by_key(|node| node.id);
         joining
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    fn node(id: u32) -> Node {
+        Node { id: MemberId(id), incarnation: 1 }
+    }
+
+    #[test]
+    fn a_complaint_about_links_of_an_older_view_excludes_nobody() {
+        let config = Config::new([1, 2, 3].map(MemberId));
+        let (me, mut leader) = (node(1), Leader::new(1, 0));
+        let view = View::none().next([1, 2, 3].map(node).to_vec(), &BTreeSet::new(), me, 1, false);
+        let older = view.epoch - 1;
+        leader.applied(0, &view);
+        let mut proposed_after = |installed: u64| {
+            for (node, unreachable) in [(me, vec![node(2), node(3)]), (node(2), vec![]), (node(3), vec![])] {
+                let renewal = Renewal {
+                    epoch: view.epoch,
+                    sent_ns: 0,
+                    installed,
+                    unreachable,
+                    joiners: Vec::new(),
+                    clock_full: false,
+                    farewell: false,
+                };
+                leader.renewal(0, node, renewal, 1, &config);
+            }
+            leader.proposal(0, me, &view, &BTreeMap::new(), &config).map(|view| view.members)
+        };
+        assert_eq!(proposed_after(older), None);
+        assert_eq!(proposed_after(view.epoch), Some(vec![me]));
     }
 }
