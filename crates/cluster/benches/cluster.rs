@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 fn main() {
@@ -21,14 +21,33 @@ fn main() {
     let two = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let two = two.expect("a runtime");
     two.block_on(async {
-        let bare = bare_request_reply().await;
-        println!("bare request and reply between two tasks: half takes {:.1} us", bare * 1e6);
-        handoffs("without TLS", bare, false).await;
-        handoffs("with TLS", bare, true).await;
+        let mut bare = Vec::new();
+        for hold in HOLDS {
+            let half = bare_request_reply(hold).await;
+            println!(
+                "bare request and reply between two tasks, answered after {hold:?}: half takes {:.1} us",
+                half * 1e6
+            );
+            bare.push((hold, half));
+        }
+        handoffs("without TLS", &bare, false).await;
+        handoffs("with TLS", &bare, true).await;
         for (name, times) in [("default", Times::default()), ("tuned", Times::tuned())] {
             after_a_crash(name, times).await;
         }
     });
+}
+
+/// For how long a lock is held, and left alone before it is wanted again, and a question is considered before it is answered: not at all, so that
+/// the processors never rest, and whoever leaves asks again at once; and so long that a processor rests, and must be woken.
+const HOLDS: [Duration; 2] = [Duration::ZERO, Duration::from_micros(50)];
+
+/// Does nothing for so long, and lets others.
+async fn pause(time: Duration) {
+    let began = Instant::now();
+    while began.elapsed() < time {
+        tokio::task::yield_now().await;
+    }
 }
 
 /// One member of three has the token, and keeps it.
@@ -42,13 +61,9 @@ async fn at_home() {
     let mut best = 0.0_f64;
     for _ in 0..5 {
         let began = Instant::now();
-        for turn in 0..ENTRIES {
+        for _ in 0..ENTRIES {
             let guard = member.mutex("orders/42").acquire().await.expect("free");
             guard.release().await.expect("held");
-            // Others must have their turn on this one thread, or no lease is renewed.
-            if turn % 64 == 0 {
-                tokio::task::yield_now().await;
-            }
         }
         best = best.max(f64::from(ENTRIES) / began.elapsed().as_secs_f64());
     }
@@ -59,90 +74,109 @@ async fn at_home() {
     }
 }
 
-/// What half of a question and its answer take, on a connection of one's own.
-async fn bare_request_reply() -> f64 {
+/// What half of a question and its answer take, on a connection of one's own, beside the pauses before each.
+async fn bare_request_reply(hold: Duration) -> f64 {
     const TURNS: u32 = 20_000;
     let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
     let address = listener.local_addr().expect("bound");
     let echo = tokio::spawn(async move {
         let (mut socket, _) = listener.accept().await.expect("a connection");
         socket.set_nodelay(true).expect("a socket");
-        let mut buffer = [0; 64];
+        let (mut buffer, mut paused) = ([0; 64], Vec::new());
         while socket.read_exact(&mut buffer).await.is_ok() {
+            let began = Instant::now();
+            pause(hold).await;
+            paused.push(began.elapsed().as_secs_f64());
             socket.write_all(&buffer).await.expect("the other end lives");
         }
+        paused
     });
     let mut socket = tokio::net::TcpStream::connect(address).await.expect("it listens");
     socket.set_nodelay(true).expect("a socket");
     let asked = tokio::spawn(async move {
         let (mut buffer, mut times) = ([0; 64], Vec::new());
         for _ in 0..TURNS {
+            pause(hold).await;
             let began = Instant::now();
             socket.write_all(&buffer).await.expect("the other end lives");
             socket.read_exact(&mut buffer).await.expect("the other end lives");
-            times.push(began.elapsed().as_secs_f64() / 2.0);
+            times.push(began.elapsed().as_secs_f64());
         }
         times
     });
     let times = asked.await.expect("no panic");
-    echo.await.expect("no panic");
-    median(times)
+    let paused = echo.await.expect("no panic");
+    median(times.into_iter().zip(paused).map(|(time, paused)| (time - paused) / 2.0).collect())
 }
 
-/// Three members, one client each, all after one lock.
-async fn handoffs(name: &str, bare: f64, tls: bool) {
-    const ENTRIES: usize = 10_000;
+/// Who had each entry, and how many nanoseconds after the release before it.
+type Entries = Arc<Mutex<Vec<(usize, u64)>>>;
+
+/// Three members, one client each, all after one lock: how long it takes from one's release to another's entry.
+async fn handoffs(name: &str, bare: &[(Duration, f64)], tls: bool) {
     let directory = tempfile::tempdir().expect("a directory");
     let members = cluster(directory.path(), 3, tls, Times::default()).await;
-    let began = Instant::now();
-    let released = Arc::new(AtomicU64::new(0));
-    let turns: Arc<Mutex<Vec<usize>>> = Arc::default();
-    let sent = |members: &[Member]| -> f64 {
-        members.iter().map(|member| count(member, "lockkeeper_messages_total")).sum()
-    };
-    let before = sent(&members);
-    let clients: Vec<_> = members
-        .iter()
-        .enumerate()
-        .map(|(place, member)| {
-            let (member, released, turns) = (member.clone(), released.clone(), turns.clone());
-            tokio::spawn(async move {
-                let mut times = Vec::new();
-                for _ in 0..ENTRIES {
-                    let guard = member.mutex("contended").acquire().await.expect("served");
-                    let now = began.elapsed().as_nanos() as u64;
-                    let since = released.load(Ordering::SeqCst);
-                    if since > 0 {
-                        times.push((now - since) as f64 / 1e9);
-                    }
-                    turns.lock().expect("nobody panics with it").push(place);
-                    released.store(began.elapsed().as_nanos() as u64, Ordering::SeqCst);
-                    drop(guard);
-                }
-                times
-            })
-        })
-        .collect();
-    let mut times = Vec::new();
-    for client in clients {
-        times.extend(client.await.expect("no panic"));
+    for &(hold, bare) in bare {
+        let began = Instant::now();
+        let (entries, messages) = contend(&members, 30_000, hold).await;
+        let per_second = entries.len() as f64 / began.elapsed().as_secs_f64();
+        let changes = entries.windows(2).filter(|pair| pair[0].0 != pair[1].0);
+        let times: Vec<f64> = changes.map(|pair| pair[1].1 as f64 / 1e9).collect();
+        let (handed_over, handoff) = (times.len(), median(times));
+        println!(
+            "handoff {name}, held for {hold:?}: {:.1} us, {:.2} times half of a bare request and reply; {messages:.3} messages per entry; \
+             {per_second:.0} entries per second, {handed_over} of {} after another member's; turns of the three members: {:?}",
+            handoff * 1e6,
+            handoff / bare,
+            entries.len(),
+            turns(&entries),
+        );
     }
-    let messages = (sent(&members) - before) / (3.0 * ENTRIES as f64);
-    let handoff = median(times);
-    // While all three want in, each has every third turn.
-    let turns = std::mem::take(&mut *turns.lock().expect("nobody panics with it"));
-    let contended = &turns[..turns.len() / 2];
-    let mut shares = [0, 1, 2].map(|place| contended.iter().filter(|&&turn| turn == place).count());
-    shares.sort_unstable();
-    println!(
-        "handoff {name}: {:.1} us, {:.2} times half of a bare request and reply; {messages:.3} messages per entry; \
-         turns of the three members: {shares:?}",
-        handoff * 1e6,
-        handoff / bare
-    );
     for member in members {
         member.stop().await;
     }
+}
+
+/// A client at each member, until together they have had so many entries. Gives the entries and the messages for each.
+async fn contend(members: &[Member], count: usize, hold: Duration) -> (Vec<(usize, u64)>, f64) {
+    let began = Instant::now();
+    let released = Arc::new(AtomicU64::new(0));
+    let entries: Entries = Arc::default();
+    let sent = || members.iter().map(|member| self::count(member, "lockkeeper_messages_total")).sum::<f64>();
+    let before = sent();
+    let clients = members.iter().cloned().enumerate().map(|(place, member)| {
+        let (released, entries) = (released.clone(), entries.clone());
+        tokio::spawn(async move {
+            loop {
+                let guard = member.mutex("contended").acquire().await.expect("served");
+                let since = began.elapsed().as_nanos() as u64 - released.load(Ordering::SeqCst);
+                {
+                    let mut entries = entries.lock().expect("nobody panics with it");
+                    if entries.len() == count {
+                        return;
+                    }
+                    entries.push((place, since));
+                }
+                pause(hold).await;
+                released.store(began.elapsed().as_nanos() as u64, Ordering::SeqCst);
+                drop(guard);
+                // One of the others waits, and the third one is back before it leaves.
+                pause(hold).await;
+            }
+        })
+    });
+    for client in clients.collect::<Vec<_>>() {
+        client.await.expect("no panic");
+    }
+    let entries = std::mem::take(&mut *entries.lock().expect("nobody panics with it"));
+    (entries, (sent() - before) / count as f64)
+}
+
+/// How many entries each of the three had, sorted.
+fn turns(entries: &[(usize, u64)]) -> [usize; 3] {
+    let mut turns = [0, 1, 2].map(|place| entries.iter().filter(|entry| entry.0 == place).count());
+    turns.sort_unstable();
+    turns
 }
 
 /// A member that holds a lock is gone: how long until another one has it.

@@ -93,6 +93,8 @@ impl Acquire {
 
     async fn ask(mut self, patience: Option<Duration>) -> Result<Result<Guard, Ended>> {
         check(&self.wish)?;
+        // Whoever enters again and again without ever waiting lets the runtime's other tasks have their turns.
+        tokio::task::coop::consume_budget().await;
         self.wish.patience_ns = patience.map(nanoseconds);
         let span = tracing::debug_span!("acquire", lock = %self.wish.lock, claim = %self.wish.claim);
         let name = self.wish.lock.name.clone();
@@ -103,14 +105,16 @@ impl Acquire {
             Asked::Later(number, hears) => (number, hears),
         };
         let outcome = Waiter { session: &session, number, hears: Some(hears) }.outcome();
-        // The member keeps the time; but if it loses its place in the cluster meanwhile, it asks anew.
-        let longest = patience.map_or(Duration::MAX, |patience| patience.saturating_add(moment));
-        match tokio::time::timeout(longest, outcome).await {
-            Err(_) => Ok(Err(Ended::TimedOut)),
-            Ok(outcome) => match outcome? {
-                Ok(fence) => Ok(Ok(Guard::new(session, number, fence, name))),
-                Err(how) => refuse(how, &name),
-            },
+        let outcome = match patience {
+            None => outcome.await,
+            // The member keeps the time; but if it loses its place in the cluster meanwhile, it asks anew.
+            Some(patience) => tokio::time::timeout(patience.saturating_add(moment), outcome)
+                .await
+                .unwrap_or(Ok(Err(Ended::TimedOut))),
+        };
+        match outcome? {
+            Ok(fence) => Ok(Ok(Guard::new(session, number, fence, name))),
+            Err(how) => refuse(how, &name),
         }
     }
 }

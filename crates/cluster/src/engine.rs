@@ -59,7 +59,9 @@ pub(crate) trait Engine: Send + Sync {
     fn standing(&self) -> Standing;
     fn standings(&self) -> watch::Receiver<u64>;
     fn peers(&self, peers: Vec<MemberId>);
+    /// What it sends in answer leaves with `batch_done`.
     fn frame(&self, from: MemberId, bytes: &[u8]) -> std::result::Result<(), String>;
+    fn batch_done(&self);
     fn connected(&self, peer: MemberId);
     fn port(&self, event: PortEvent);
     fn leave_cluster(&self, patience_ns: u64);

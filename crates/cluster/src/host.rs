@@ -47,6 +47,12 @@ impl net::Handler for Host {
         }
     }
 
+    fn batch_done(&self) {
+        if let Some(engine) = self.engine.upgrade() {
+            engine.batch_done();
+        }
+    }
+
     fn question(&self, from: Option<MemberId>, bytes: Vec<u8>) -> BoxFuture<Vec<u8>> {
         let consensus = self.consensus.get().cloned();
         let engine = self.engine.upgrade();

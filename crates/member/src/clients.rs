@@ -300,7 +300,7 @@ impl<P: MutualExclusion> Member<P> {
                 }
             }
             Due::Session(id) => self.session_due(now, id, out),
-            Due::Acknowledge(node) => self.acknowledge(node, out),
+            Due::LookAtLink(node) => self.look_at_link(now, node, out),
             Due::Survey(question) => self.end_survey(question, out),
         }
     }

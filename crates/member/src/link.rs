@@ -35,8 +35,11 @@ pub(crate) struct Link<T> {
     next_to_deliver: u64,
     /// Arrived ahead of their turn.
     early: BTreeMap<u64, T>,
-    /// How many payloads have arrived since the other end was told last.
+    /// How many payloads have arrived since the other end was told last, and when the first of them did.
     owed: u32,
+    owed_since_ns: u64,
+    /// Somebody will look whether something is owed.
+    looked_after: bool,
     last_sent_ns: u64,
     /// When the other end last made progress, or had nothing to make progress with.
     progress_ns: u64,
@@ -56,6 +59,8 @@ impl<T: Clone> Link<T> {
             next_to_deliver: 0,
             early: BTreeMap::new(),
             owed: 0,
+            owed_since_ns: now,
+            looked_after: false,
             last_sent_ns: now,
             progress_ns: now,
         }
@@ -94,13 +99,22 @@ impl<T: Clone> Link<T> {
                 deliver.push_back(payload);
             }
         }
-        self.owed += 1;
-        match self.owed {
-            _ if repeated => Answer::AtOnce,
-            1 => Answer::Soon,
-            Self::MOST_OWED.. => Answer::AtOnce,
-            _ => Answer::None,
+        if self.owed == 0 {
+            self.owed_since_ns = now;
         }
+        self.owed += 1;
+        if repeated || self.owed >= Self::MOST_OWED {
+            return Answer::AtOnce;
+        }
+        // Where much is said, one look for many payloads is enough.
+        if core::mem::replace(&mut self.looked_after, true) { Answer::None } else { Answer::Soon }
+    }
+
+    /// Somebody looks whether something is owed: gives when it has waited for long enough. Before that, somebody must look again then.
+    pub fn acknowledges_at(&mut self, now: u64, wait_ns: u64) -> Option<u64> {
+        let at = self.owed_since_ns + wait_ns;
+        self.looked_after = self.owed > 0 && at > now;
+        (self.owed > 0).then_some(at)
     }
 
     /// Whether the other end waits for an acknowledgement.
@@ -169,8 +183,24 @@ mod tests {
         let many = (0..Link::<u32>::MOST_OWED).map(|n| a.send(0, n)).collect::<Vec<_>>();
         let answers: Vec<_> =
             many.into_iter().map(|packet| b.receive(0, packet, &mut VecDeque::new())).collect();
-        assert_eq!(answers.iter().filter(|answer| **answer == Answer::Soon).count(), 1);
+        assert_eq!(answers.iter().filter(|answer| **answer != Answer::None).count(), 1);
         assert_eq!(answers.last(), Some(&Answer::AtOnce));
+    }
+
+    #[test]
+    fn one_look_is_enough_for_many_payloads() {
+        let (mut a, mut b) = (Link::new(0), Link::new(0));
+        let mut receive = |b: &mut Link<u32>, now| b.receive(now, a.send(now, 1), &mut VecDeque::new());
+        assert_eq!(receive(&mut b, 0), Answer::Soon);
+        b.send(1, 2);
+        assert_eq!(receive(&mut b, 3), Answer::None, "somebody looks anyway");
+        assert_eq!(b.acknowledges_at(12, 12), Some(15), "it has not waited for long");
+        assert_eq!(receive(&mut b, 14), Answer::None);
+        assert_eq!(b.acknowledges_at(15, 12), Some(15));
+        b.acknowledgement();
+        assert_eq!(receive(&mut b, 16), Answer::Soon, "nobody looked any more");
+        b.send(17, 2);
+        assert_eq!(b.acknowledges_at(28, 12), None);
     }
 
     #[test]

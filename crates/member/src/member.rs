@@ -47,7 +47,7 @@ pub(crate) enum Due {
     LongestHold(Acquisition),
     Revoked(Acquisition),
     Session(SessionId),
-    Acknowledge(Node),
+    LookAtLink(Node),
     Survey(u64),
 }
 

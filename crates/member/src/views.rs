@@ -319,12 +319,25 @@ impl<P: MutualExclusion> Member<P> {
         match link.receive(now, packet, &mut delivered) {
             Answer::None => {}
             Answer::Soon if wait_ns > 0 => {
-                self.due.insert((now + wait_ns, Due::Acknowledge(from)));
+                self.due.insert((now + wait_ns, Due::LookAtLink(from)));
             }
             Answer::Soon | Answer::AtOnce => self.acknowledge(from, out),
         }
         for message in delivered {
             self.lock_message(now, from, message, out);
+        }
+    }
+
+    /// Looks whether something that arrived from there has waited for so long that it must be acknowledged.
+    pub(crate) fn look_at_link(&mut self, now: u64, from: Node, out: &mut Out<Message<P>>) {
+        let wait_ns = self.config.acknowledge_ns;
+        let link = self.links.get_mut(&from);
+        match link.and_then(|link| link.acknowledges_at(now, wait_ns)) {
+            Some(at) if at > now => {
+                self.due.insert((at, Due::LookAtLink(from)));
+            }
+            Some(_) => self.acknowledge(from, out),
+            None => {}
         }
     }
 

@@ -26,7 +26,7 @@ impl<P: MutualExclusion> Engine for Driver<P> {
     }
 
     fn open(&self) -> u64 {
-        let state = &mut *self.lock();
+        let state = &mut *self.turn();
         let client = state.next_client;
         state.next_client = client.wrapping_add(1);
         state.locals.insert(client, Local::new(SessionId { client, number: 0 }, self.config.session_ns / 5));
@@ -35,7 +35,7 @@ impl<P: MutualExclusion> Engine for Driver<P> {
     }
 
     fn close(&self, client: u64) {
-        let state = &mut *self.lock();
+        let state = &mut *self.turn();
         if let Some(local) = state.locals.remove(&client) {
             self.step(state, Event::Client(local.session.id(), ToMember::Close));
         }
@@ -46,7 +46,7 @@ impl<P: MutualExclusion> Engine for Driver<P> {
     }
 
     fn acquire(&self, client: u64, wish: Wish, span: Span) -> Result<Asked> {
-        let state = &mut *self.lock();
+        let state = &mut *self.turn();
         if let Some(why) = &state.stopped {
             return Err(Error::Stopped(why.clone()));
         }
@@ -74,7 +74,7 @@ impl<P: MutualExclusion> Engine for Driver<P> {
     }
 
     fn leave(&self, client: u64, number: u64) -> Option<Look> {
-        let state = &mut *self.lock();
+        let state = &mut *self.turn();
         let local = state.locals.get_mut(&client)?;
         let id = local.session.id();
         let held = local.leave(now_ns(), number);
@@ -117,7 +117,7 @@ impl<P: MutualExclusion> Engine for Driver<P> {
     }
 
     fn say(&self, session: SessionId, said: ToMember) {
-        let state = &mut *self.lock();
+        let state = &mut *self.turn();
         if !state.locals.contains_key(&session.client) {
             self.step(state, Event::Client(session, said));
         }
@@ -137,7 +137,7 @@ impl<P: MutualExclusion> Engine for Driver<P> {
 
     fn survey(&self) -> oneshot::Receiver<Vec<(Node, Table)>> {
         let (told, hears) = oneshot::channel();
-        let state = &mut *self.lock();
+        let state = &mut *self.turn();
         state.surveyors.push(told);
         self.step(state, Event::Survey);
         hears
@@ -145,7 +145,7 @@ impl<P: MutualExclusion> Engine for Driver<P> {
 
     fn revoke(&self, acquisition: Acquisition) {
         tracing::warn!(member = %self.me, %acquisition, "released by force");
-        self.step(&mut self.lock(), Event::Revoke(acquisition));
+        self.step(&mut self.turn(), Event::Revoke(acquisition));
     }
 
     fn standing(&self) -> Standing {
@@ -164,7 +164,7 @@ impl<P: MutualExclusion> Engine for Driver<P> {
     }
 
     fn peers(&self, peers: Vec<MemberId>) {
-        let state = &mut *self.lock();
+        let state = &mut *self.turn();
         state.peers.clone_from(&peers);
         self.step(state, Event::Peers(peers));
     }
@@ -188,17 +188,21 @@ impl<P: MutualExclusion> Engine for Driver<P> {
         Ok(())
     }
 
+    fn batch_done(&self) {
+        self.flush();
+    }
+
     fn connected(&self, peer: MemberId) {
-        self.step(&mut self.lock(), Event::Connected(peer));
+        self.step(&mut self.turn(), Event::Connected(peer));
     }
 
     fn port(&self, event: PortEvent) {
         tracing::debug!(member = %self.me, ?event, "consensus says");
-        self.step(&mut self.lock(), Event::Port(event));
+        self.step(&mut self.turn(), Event::Port(event));
     }
 
     fn leave_cluster(&self, patience_ns: u64) {
-        let state = &mut *self.lock();
+        let state = &mut *self.turn();
         state.leaving = true;
         self.step(state, Event::Leave { patience_ns });
     }

@@ -1,8 +1,9 @@
 //! Runs the state machine: one event at a time, and everything that it asks for.
 //!
-//! There is no task between a client and the machine: whoever brings an event takes the lock, steps, and carries out what the step asks
-//! for. Frames are put into the peers' buffers, questions to consensus are spawned, clients are woken. So an entry that needs
-//! no message costs no switch of tasks. What others ask of it is in `calls`.
+//! There is no task between a client and the machine, nor between the machine and the network: whoever brings an event takes the lock, steps,
+//! and carries out what the step asks for. Frames are put into the peers' buffers, questions to consensus are spawned, clients are woken; and
+//! once others may have the machine, the buffers are written. So an entry that needs no message costs no switch of tasks, and one that does
+//! costs those of whoever receives it. What others ask of it is in `calls`.
 
 mod calls;
 
@@ -19,6 +20,7 @@ use lockkeeper_member::{
     ToClient, ToMember,
 };
 use std::collections::{BTreeMap, HashMap};
+use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot, watch};
@@ -102,6 +104,18 @@ impl<P: MutualExclusion> Driver<P> {
     fn lock(&self) -> MutexGuard<'_, State<P>> {
         // A step that panicked has left the machine in a state that nobody has thought about: better none than that.
         self.state.lock().expect("the member's state machine panicked; this process must be restarted")
+    }
+
+    /// The machine, for a turn: at its end, others have theirs, and what was sent is written.
+    fn turn(&self) -> Turn<'_, P> {
+        Turn { driver: self, state: Some(self.lock()) }
+    }
+
+    /// Writes what was sent, with the machine free for others meanwhile.
+    fn flush(&self) {
+        if let Some((net, _)) = self.around.get() {
+            net.flush();
+        }
     }
 
     /// One event, and all that comes of it.
@@ -346,7 +360,7 @@ impl<P: MutualExclusion> Driver<P> {
 
     /// What needs only time; gives when to come again.
     fn ticks(&self) -> Option<Duration> {
-        let state = &mut *self.lock();
+        let state = &mut *self.turn();
         if state.stopped.is_some() {
             return None;
         }
@@ -358,6 +372,34 @@ impl<P: MutualExclusion> Driver<P> {
         }
         state.armed_ns = state.member.wake_ns().min(state.next_keep_alive_ns);
         Some(Duration::from_nanos(state.armed_ns.saturating_sub(now_ns())))
+    }
+}
+
+/// A turn at the machine.
+struct Turn<'a, P: MutualExclusion> {
+    driver: &'a Driver<P>,
+    /// There until the end.
+    state: Option<MutexGuard<'a, State<P>>>,
+}
+
+impl<P: MutualExclusion> Deref for Turn<'_, P> {
+    type Target = State<P>;
+
+    fn deref(&self) -> &State<P> {
+        self.state.as_ref().expect("the turn is not over")
+    }
+}
+
+impl<P: MutualExclusion> DerefMut for Turn<'_, P> {
+    fn deref_mut(&mut self) -> &mut State<P> {
+        self.state.as_mut().expect("the turn is not over")
+    }
+}
+
+impl<P: MutualExclusion> Drop for Turn<'_, P> {
+    fn drop(&mut self) {
+        self.state = None;
+        self.driver.flush();
     }
 }
 

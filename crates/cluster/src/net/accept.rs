@@ -1,6 +1,6 @@
 //! Connections that come: who may, and what is done with what they say.
 
-use super::connection::{self, Connection, End, Pulse};
+use super::connection::{self, Connection, End};
 use super::counters::Refusal;
 use super::hello::{self, Hello, Purpose, Reply, Unintelligible, Why};
 use super::outbox::{NotTaken, Outbox};
@@ -9,6 +9,7 @@ use super::{Limits, Shared};
 use lockkeeper_member::MemberId;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
@@ -233,12 +234,14 @@ async fn converse(shared: &Arc<Shared>, connection: Connection, hello: Hello, ad
         answers: Arc::new(Outbox::new(limits.queue_bytes)),
         permits: Arc::new(Semaphore::new(limits.questions)),
     };
-    let (pulse, mut incoming, mut complained) = (Pulse::default(), Incoming::new(limits.frame_bytes), false);
+    let (heard, mut incoming, mut complained) =
+        (AtomicBool::default(), Incoming::new(limits.frame_bytes), false);
+    let _connected = said.answers.connect(connection.writer, limits.queue_bytes, 0);
     let batch = |incoming: &mut Incoming| gate.pass(|| said.take(incoming, &mut complained));
     let end = tokio::select! {
-        end = connection::read(connection.reader, &mut incoming, &pulse, counters, batch) => end,
-        end = connection::write(connection.writer, &said.answers, &pulse, counters) => end,
-        end = connection::keep_alive(&said.answers, &pulse, limits) => end,
+        end = connection::read(connection.reader, &mut incoming, &heard, counters, batch) => end,
+        end = connection::write(&said.answers, counters) => end,
+        end = connection::keep_alive(&said.answers, &heard, limits) => end,
         () = gate.told.notified() => End::Replaced,
     };
     end.count(counters);

@@ -2,7 +2,7 @@
 
 use super::Limits;
 use super::counters::{Counters, Refusal};
-use super::outbox::Outbox;
+use super::outbox::{Outbox, Pen};
 use super::records::{Incoming, Kind, Malformed};
 use super::tls::member_of;
 use lockkeeper_member::MemberId;
@@ -10,14 +10,14 @@ use rustls::pki_types::CertificateDer;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
 
 /// Both halves of a connection, with or without TLS.
 pub(super) struct Connection {
     pub reader: Box<dyn AsyncRead + Send + Unpin>,
-    pub writer: Box<dyn AsyncWrite + Send + Unpin>,
+    pub writer: Pen,
     /// What the other side has shown. `None` without TLS.
     certificate: Option<CertificateDer<'static>>,
 }
@@ -86,18 +86,11 @@ impl fmt::Display for End {
     }
 }
 
-/// Whether anything was heard and said lately.
-#[derive(Debug, Default)]
-pub(super) struct Pulse {
-    heard: AtomicBool,
-    said: AtomicBool,
-}
-
 /// Reads for ever, and has every batch of bytes used up.
 pub(super) async fn read(
     mut reader: impl AsyncRead + Unpin,
     incoming: &mut Incoming,
-    pulse: &Pulse,
+    heard: &AtomicBool,
     counters: &Counters,
     mut batch: impl FnMut(&mut Incoming) -> Result<(), End>,
 ) -> End {
@@ -107,49 +100,44 @@ pub(super) async fn read(
             Ok(bytes) => counters.bytes_in.add(bytes),
             Err(error) => return End::Broken(error),
         }
-        pulse.heard.store(true, Relaxed);
+        heard.store(true, Relaxed);
         if let Err(end) = batch(incoming) {
             return end;
         }
     }
 }
 
-/// Writes for ever: all that is ready, at once.
-pub(super) async fn write(
-    mut writer: impl AsyncWrite + Unpin,
-    outbox: &Outbox,
-    pulse: &Pulse,
-    counters: &Counters,
-) -> End {
-    let mut bytes = Vec::new();
+/// Writes for ever: all that is ready, at once, where whoever said it has not written it.
+pub(super) async fn write(outbox: &Outbox, counters: &Counters) -> End {
     loop {
-        outbox.take(&mut bytes).await;
+        let mut taken = outbox.taken().await;
         let written = async {
-            writer.write_all(&bytes).await?;
-            writer.flush().await
+            taken.pen.write_all(&taken.bytes).await?;
+            taken.pen.flush().await
         };
         if let Err(error) = written.await {
             return End::Broken(error);
         }
-        pulse.said.store(true, Relaxed);
         counters.writes.count();
-        counters.bytes_out.add(bytes.len());
+        counters.bytes_out.add(taken.bytes.len());
+        taken.bytes.clear();
+        outbox.give_back(taken, true);
     }
 }
 
 /// Says something small where nothing else is said, so that the other side knows; ends when the other side does not.
 ///
 /// Time is counted in turns of this loop: a process that was stopped for a while does not blame the others for it.
-pub(super) async fn keep_alive(outbox: &Outbox, pulse: &Pulse, limits: &Limits) -> End {
+pub(super) async fn keep_alive(outbox: &Outbox, heard: &AtomicBool, limits: &Limits) -> End {
     let turn = limits.ping_every / 2;
     let mut silence = Duration::ZERO;
     loop {
         tokio::time::sleep(turn).await;
-        if !pulse.said.swap(false, Relaxed) {
+        if !outbox.has_said() {
             // Where there is no room for it, something else is being said.
             let _ = outbox.append(Kind::Ping, 0, |_| ());
         }
-        if pulse.heard.swap(false, Relaxed) {
+        if heard.swap(false, Relaxed) {
             silence = Duration::ZERO;
             continue;
         }

@@ -1,6 +1,6 @@
 //! Making a connection to another member: address, TLS, greeting.
 
-use super::connection::{self, Connection, Pulse};
+use super::connection::{self, Connection};
 use super::counters::{Counters, Refusal};
 use super::hello::{self, Hello, Purpose, Reply, VERSIONS};
 use super::outbox::Outbox;
@@ -11,6 +11,7 @@ use lockkeeper_member::MemberId;
 use rustls::pki_types::ServerName;
 use std::net::SocketAddr;
 use std::sync::RwLock;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -115,7 +116,8 @@ impl Caller {
         let failed = |why: &str| Unreachable(format!("cannot ask {address}: {why}"));
         let dialled = self.dial(address, None, Purpose::Questions).await;
         let Connection { reader, writer, .. } = dialled.map_err(|error| failed(&error.why))?;
-        let (outbox, pulse) = (Outbox::new(self.limits.queue_bytes), Pulse::default());
+        let (outbox, heard) = (Outbox::new(self.limits.queue_bytes), AtomicBool::default());
+        let _connected = outbox.connect(writer, self.limits.queue_bytes, 0);
         outbox
             .append(Kind::Question(0), self.limits.frame_bytes, |out| out.extend(question))
             .map_err(|_| failed("the question is too long"))?;
@@ -134,8 +136,8 @@ impl Caller {
             Ok(())
         };
         let end = tokio::select! {
-            end = connection::read(reader, &mut incoming, &pulse, counters, take) => end,
-            end = connection::write(writer, &outbox, &pulse, counters) => end,
+            end = connection::read(reader, &mut incoming, &heard, counters, take) => end,
+            end = connection::write(&outbox, counters) => end,
         };
         answer.unwrap_or_else(|| Err(failed(&end.to_string())))
     }

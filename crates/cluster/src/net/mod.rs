@@ -7,7 +7,7 @@
 //! |---|---|
 //! | [`hello`] | the greeting: who, which cluster, which version |
 //! | [`records`] | frames, questions and answers as bytes |
-//! | [`outbox`] | what is ready leaves in one write |
+//! | [`outbox`] | what is ready leaves in one write, by whoever said it |
 //! | `connection` | reading, writing, and noticing silence |
 //! | [`dial`], `peer` | connections to others, made again when they break |
 //! | `accept` | connections from others, and who may |
@@ -36,6 +36,7 @@ use peer::Peer;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 use tls::Tls;
@@ -231,6 +232,8 @@ impl Tasks {
 /// The connections of one member to all others. Dropping it ends them.
 pub struct Net {
     shared: Arc<Shared>,
+    /// Whether a frame was sent since the last flush.
+    unsaid: AtomicBool,
     address: SocketAddr,
 }
 
@@ -256,7 +259,7 @@ impl Net {
             tasks: Tasks { runtime: tokio::runtime::Handle::current(), running },
         });
         shared.tasks.spawn(accept::accept(shared.clone(), listener));
-        Ok(Arc::new(Self { shared, address }))
+        Ok(Arc::new(Self { shared, unsaid: AtomicBool::default(), address }))
     }
 
     /// Where it listens.
@@ -298,13 +301,23 @@ impl Net {
     }
 
     /// Appends one frame to what is under way to a member; `write` appends its bytes. Never waits: beyond the limit, and to
-    /// somebody without an address, the frame is dropped and counted.
+    /// somebody without an address, the frame is dropped and counted. It leaves with the next [`flush`](Self::flush).
     pub fn send(&self, to: MemberId, write: impl FnOnce(&mut Vec<u8>)) {
         let (shared, longest) = (&self.shared, self.shared.caller.limits.frame_bytes);
         let peers = shared.peers.read().unwrap_or_else(PoisonError::into_inner);
         let sent = peers.get(&to).is_some_and(|kept| kept.peer.send(longest, write).is_ok());
         let counter = if sent { &shared.counters.frames_out } else { &shared.counters.dropped };
         counter.count();
+        self.unsaid.store(true, Ordering::Release);
+    }
+
+    /// Writes what was sent since the last time, to whomever.
+    pub fn flush(&self) {
+        if !self.unsaid.swap(false, Ordering::AcqRel) {
+            return;
+        }
+        let peers = self.shared.peers.read().unwrap_or_else(PoisonError::into_inner);
+        peers.values().for_each(|kept| kept.peer.flush(&self.shared.counters));
     }
 
     /// Asks a member, over the connection to it. If it has no address yet, this one is used.

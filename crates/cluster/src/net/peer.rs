@@ -1,13 +1,14 @@
 //! Another member, as this one reaches it: one connection that is made again whenever it breaks, and what is under way to it.
 
-use super::connection::{self, End, Pulse};
+use super::connection::{self, End};
+use super::counters::Counters;
 use super::hello::Purpose;
 use super::outbox::{NotTaken, Outbox};
 use super::records::{Incoming, Kind, Record};
 use super::{Shared, Unreachable};
 use lockkeeper_member::MemberId;
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot, watch};
@@ -72,8 +73,13 @@ impl Peer {
         self.outbox.under_way()
     }
 
+    /// What is sent here leaves with [`flush`](Self::flush).
     pub fn send(&self, longest: usize, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), NotTaken> {
-        self.outbox.append(Kind::Frame, longest, write)
+        self.outbox.append_unsaid(Kind::Frame, longest, write)
+    }
+
+    pub fn flush(&self, counters: &Counters) {
+        self.outbox.flush(counters);
     }
 
     /// Asks over the connection, once there is one. An attempt to connect that fails meanwhile is an answer too.
@@ -113,13 +119,6 @@ impl Peer {
         }
     }
 
-    /// The connection is gone, and what was under way with it: the members' links know what was not acknowledged.
-    fn lost(&self, why: String, waiting_bytes: usize) {
-        self.outbox.clear();
-        self.outbox.set_limit(waiting_bytes);
-        self.down(why);
-    }
-
     /// It cannot be reached. What waits for a connection goes on waiting, within its bound; whoever asked has an answer.
     pub fn down(&self, why: String) {
         self.reach.send_replace(Reach::Down(why));
@@ -154,7 +153,7 @@ pub(super) async fn keep_connected(shared: Arc<Shared>, peer: Arc<Peer>) {
                 told.clear();
                 let end = stay_connected(&shared, &peer, connection, &mut address).await;
                 info!(peer = %peer.id, address = target, "connection lost: {end}");
-                peer.lost(end.to_string(), limits.waiting_bytes);
+                peer.down(end.to_string());
             }
             Err(failed) => {
                 shared.counters.connects_failed.count();
@@ -189,17 +188,18 @@ async fn stay_connected(
     connection: connection::Connection,
     address: &mut watch::Receiver<String>,
 ) -> End {
-    let (limits, counters, pulse) = (&shared.caller.limits, &shared.counters, Pulse::default());
+    let (limits, counters, heard) = (&shared.caller.limits, &shared.counters, AtomicBool::default());
     counters.connects.count();
-    peer.outbox.set_limit(limits.queue_bytes);
+    // What is under way at the end is lost: the members' links know what was not acknowledged.
+    let _connected = peer.outbox.connect(connection.writer, limits.queue_bytes, limits.waiting_bytes);
     peer.reach.send_replace(Reach::Up);
     shared.handler.connected(peer.id);
     let answers = |incoming: &mut Incoming| take_answers(peer, incoming);
     let mut incoming = Incoming::new(limits.frame_bytes);
     let end = tokio::select! {
-        end = connection::read(connection.reader, &mut incoming, &pulse, counters, answers) => end,
-        end = connection::write(connection.writer, &peer.outbox, &pulse, counters) => end,
-        end = connection::keep_alive(&peer.outbox, &pulse, limits) => end,
+        end = connection::read(connection.reader, &mut incoming, &heard, counters, answers) => end,
+        end = connection::write(&peer.outbox, counters) => end,
+        end = connection::keep_alive(&peer.outbox, &heard, limits) => end,
         _ = address.changed() => End::Moved,
     };
     end.count(counters);

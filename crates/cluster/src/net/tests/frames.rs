@@ -44,14 +44,14 @@ async fn what_waits_for_a_connection_is_bounded() {
     assert_eq!((sent, dropped), (9, 91));
 }
 
-/// The writer has no turn while frames are appended, as on a machine where it waits for the network: they leave together.
-#[tokio::test(flavor = "current_thread")]
+#[tokio::test]
 async fn what_is_ready_together_leaves_in_one_write() {
     let (a, b) = pair(|settings| settings.limits.ping_every = PATIENCE / 2).await;
     let before = (a.net.counters().writes.get(), b.seen.batches.load(SeqCst));
     for number in 0..500 {
-        a.send(B, &number.to_string());
+        a.net.send(B, |out| out.extend(number.to_string().as_bytes()));
     }
+    a.net.flush();
     until("all frames", || b.seen.frames().len() == 500).await;
     assert_eq!(a.net.counters().writes.get() - before.0, 1);
     assert!(b.seen.batches.load(SeqCst) - before.1 < 500, "what comes together is handed over together");

@@ -2,6 +2,7 @@
 
 mod frames;
 mod hostile;
+mod outbox;
 mod tls;
 
 use super::authority::Authority;
@@ -85,6 +86,7 @@ impl Node {
 
     fn send(&self, to: MemberId, text: &str) {
         self.net.send(to, |out| out.extend(text.as_bytes()));
+        self.net.flush();
     }
 
     fn dial(&self, to: MemberId, address: impl ToString) {

@@ -1,0 +1,108 @@
+//! Several who speak, one connection.
+
+use super::PATIENCE;
+use crate::net::connection;
+use crate::net::counters::Counters;
+use crate::net::outbox::Outbox;
+use crate::net::records::{Incoming, Kind, Record};
+use std::sync::Arc;
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::time::timeout;
+
+const LONGEST: usize = 1000;
+
+/// Reads so many frames.
+async fn frames(mut from: impl AsyncRead + Unpin, count: usize) -> Vec<Vec<u8>> {
+    let (mut incoming, mut frames) = (Incoming::new(LONGEST), Vec::new());
+    let reading = async {
+        while frames.len() < count {
+            from.read_buf(incoming.room()).await.expect("a pipe in memory");
+            while let Some(record) = incoming.next().expect("records, one after the other") {
+                let Record::Frame(bytes) = record else { panic!("something else was said") };
+                frames.push(bytes.to_vec());
+            }
+        }
+    };
+    timeout(PATIENCE, reading).await.expect("the frames arrive");
+    frames
+}
+
+fn say(outbox: &Outbox, bytes: &[u8]) {
+    outbox.append_unsaid(Kind::Frame, LONGEST, |out| out.extend(bytes)).expect("there is room");
+}
+
+#[tokio::test]
+async fn whoever_speaks_writes_what_goes_and_the_writer_the_rest() {
+    let (near, mut far) = tokio::io::duplex(64);
+    let (outbox, counters) = (Outbox::new(1 << 20), Counters::default());
+    let _connected = outbox.connect(Box::new(near), 1 << 20, 0);
+    say(&outbox, b"short");
+    assert_eq!(counters.writes.get(), 0);
+    outbox.flush(&counters);
+    assert_eq!((counters.writes.get(), outbox.under_way()), (1, 0));
+    assert_eq!(frames(&mut far, 1).await, [b"short"]);
+    // Longer than the pipe: nobody reads yet, so the rest has to wait.
+    say(&outbox, &[7; 500]);
+    outbox.flush(&counters);
+    assert!((1..500).contains(&outbox.under_way()));
+    say(&outbox, b"after it");
+    outbox.flush(&counters);
+    let read = tokio::select! {
+        _ = connection::write(&outbox, &counters) => panic!("the pipe is sound"),
+        read = frames(&mut far, 2) => read,
+    };
+    assert_eq!(read, [&[7; 500][..], b"after it"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_many_say_at_once_arrives_whole_and_in_order() {
+    const SPEAKERS: usize = 4;
+    const EACH: usize = 2_000;
+    let (near, far) = tokio::io::duplex(300);
+    let outbox = Arc::new(Outbox::new(1 << 24));
+    let said: Vec<_> = (0..SPEAKERS)
+        .map(|speaker| {
+            let outbox = outbox.clone();
+            move || {
+                for number in 0..EACH {
+                    say(&outbox, format!("{speaker} {number}").as_bytes());
+                    outbox.flush(&Counters::default());
+                }
+            }
+        })
+        .map(std::thread::spawn)
+        .collect();
+    let counters = Counters::default();
+    let _connected = outbox.connect(Box::new(near), 1 << 24, 0);
+    let read = tokio::select! {
+        _ = connection::write(&outbox, &counters) => panic!("the pipe is sound"),
+        read = frames(far, SPEAKERS * EACH) => read,
+    };
+    said.into_iter().for_each(|speaker| speaker.join().expect("no panic"));
+    let mut next = [0; SPEAKERS];
+    for frame in read {
+        let text = String::from_utf8(frame).expect("text");
+        let (speaker, number) = text.split_once(' ').expect("two words");
+        let next = &mut next[speaker.parse::<usize>().expect("a number")];
+        assert_eq!(number.parse(), Ok(*next));
+        *next += 1;
+    }
+    assert_eq!(next, [EACH; SPEAKERS]);
+}
+
+#[tokio::test]
+async fn what_was_taken_for_one_connection_is_not_written_to_the_next() {
+    let (outbox, counters) = (Outbox::new(1 << 20), Counters::default());
+    let (first, _lost) = tokio::io::duplex(64);
+    let connected = outbox.connect(Box::new(first), 1 << 20, 1 << 20);
+    say(&outbox, &[7; 500]);
+    outbox.flush(&counters);
+    let taken = outbox.taken().await;
+    drop(connected);
+    let (second, far) = tokio::io::duplex(64);
+    let _connected = outbox.connect(Box::new(second), 1 << 20, 0);
+    outbox.give_back(taken, false);
+    say(&outbox, b"new");
+    outbox.flush(&counters);
+    assert_eq!(frames(far, 1).await, [b"new"]);
+}
