@@ -41,11 +41,17 @@ fn allowed(expression: &str) -> bool {
     plain.split(" AND ").all(|part| part.split(" OR ").any(|licence| LICENCES.contains(&licence.trim())))
 }
 
-/// Whether our packages need another one for their tests, and for nothing else.
+/// Whether our packages need another one for their tests, and for nothing else: by themselves, or by way of one that is for tests.
 fn is_of_tests(packages: &[Value], name: &str) -> bool {
     let ours = packages.iter().filter(|package| package["source"].is_null());
-    let mut needs = ours.flat_map(|package| package["dependencies"].as_array().into_iter().flatten());
-    needs.all(|needed| needed["name"] != name || needed["kind"] == "dev")
+    let mut needs = ours
+        .flat_map(|package| {
+            let needs = package["dependencies"].as_array().into_iter().flatten();
+            needs.map(|needed| (package["name"].as_str().unwrap_or_default(), needed))
+        })
+        .filter(|(_, needed)| needed["name"] == name)
+        .peekable();
+    needs.peek().is_some() && needs.all(|(by, needed)| needed["kind"] == "dev" || is_of_tests(packages, by))
 }
 
 #[test]

@@ -4,128 +4,16 @@
 
 mod support;
 
-use fantoccini::elements::Element;
-use fantoccini::{Client, ClientBuilder, Locator};
-use hyper_util::client::legacy::connect::HttpConnector;
+use lockkeeper_browser::Browser;
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::Stdio;
-use support::{Daemons, LONG, Plan, TOKENS, ask, get, request, soon, until};
-use tempfile::TempDir;
-use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, Command};
+use support::{Daemons, LONG, Plan, TOKENS, ask, get, request, soon};
 use tokio::time::timeout;
 
-/// A browser, and the program that drives it.
-struct Browser {
-    page: Client,
-    _driver: Child,
-    _profile: TempDir,
-}
-
-impl Browser {
-    async fn start() -> Option<Self> {
-        let mut driver = Command::new("chromedriver");
-        driver
-            .arg("--port=0")
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .kill_on_drop(true);
-        let Ok(mut driver) = driver.spawn() else {
-            eprintln!("SKIPPED: chromedriver is not installed (Debian: chromium, chromium-driver)");
-            return None;
-        };
-        let mut lines = BufReader::new(driver.stdout.take().expect("it is piped")).lines();
-        let port = async {
-            loop {
-                let line = lines.next_line().await.expect("it can be read").expect("it says its port");
-                if let Some((_, port)) = line.split_once("started successfully on port ") {
-                    return port.trim_end_matches('.').to_owned();
-                }
-            }
-        };
-        let port = soon("the driver", port).await;
-        let profile = tempfile::tempdir().expect("a folder");
-        let data = format!("--user-data-dir={}", profile.path().display());
-        let arguments = [
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            "--disable-quic",
-            "--no-first-run",
-            "--disable-background-networking",
-            "--disable-component-update",
-            "--disable-sync",
-            // Containers have little of it.
-            "--disable-dev-shm-usage",
-            // 1280×720 for the page; the rest is the browser's own.
-            "--window-size=1280,863",
-            &data,
-        ];
-        let wanted = json!({ "goog:chromeOptions": { "args": arguments } });
-        let mut builder = ClientBuilder::new(HttpConnector::new());
-        builder.capabilities(wanted.as_object().expect("an object").clone());
-        let url = format!("http://127.0.0.1:{port}");
-        let page = soon("the browser", builder.connect(&url)).await.expect("it starts");
-        Some(Self { page, _driver: driver, _profile: profile })
-    }
-
-    async fn find(&self, selector: &str) -> Element {
-        soon(selector, self.page.wait().for_element(Locator::Css(selector))).await.expect(selector)
-    }
-
-    /// What somebody reads there.
-    async fn text(&self, selector: &str) -> String {
-        // It may be drawn anew in the middle of the question.
-        match self.page.find(Locator::Css(selector)).await {
-            Ok(element) => element.text().await.unwrap_or_default(),
-            Err(_) => String::new(),
-        }
-    }
-
-    /// Waits until somebody reads this there.
-    async fn reads(&self, selector: &str, text: &str) {
-        let waiting = async {
-            while !self.text(selector).await.contains(text) {
-                tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-            }
-        };
-        let found = timeout(LONG, waiting).await;
-        assert!(found.is_ok(), "{selector} never says `{text}`, but `{}`", self.text(selector).await);
-    }
-
-    async fn is_there(&self, selector: &str) -> bool {
-        !self.page.find_all(Locator::Css(selector)).await.expect("an answer").is_empty()
-    }
-
-    /// Clicks, again if it was drawn anew meanwhile.
-    async fn click(&self, selector: &str) {
-        until(selector, || async {
-            match self.page.find(Locator::Css(selector)).await {
-                Ok(element) => element.click().await.is_ok(),
-                Err(_) => false,
-            }
-        })
-        .await;
-    }
-
-    async fn show_token(&self, token: &str) {
-        self.find("#token").await.send_keys(token).await.expect("it can be typed");
-        self.click("#access button").await;
-    }
-
-    async fn picture(&self, name: &str) {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("page");
-        std::fs::create_dir_all(&folder).expect("a folder");
-        let bytes = self.page.screenshot().await.expect("a picture");
-        std::fs::write(folder.join(format!("{name}.png")), bytes).expect("written");
-    }
-
-    async fn run(&self, script: &str) -> Value {
-        self.page.execute(script, Vec::new()).await.expect("it runs")
-    }
+async fn show_token(browser: &Browser, token: &str) {
+    browser.type_into("#token", token).await;
+    browser.click("#access button").await;
 }
 
 /// Asks for a lock, as the one who may do everything.
@@ -143,15 +31,16 @@ async fn an_operator_looks_at_a_cluster_and_takes_a_lock_away() {
 }
 
 async fn visit() {
-    let Some(browser) = Browser::start().await else { return };
+    let pictures = Path::new(env!("CARGO_TARGET_TMPDIR")).join("page");
+    let Some(browser) = Browser::start(pictures).await else { return };
     let plan = Plan { tokens: Some(TOKENS), ..Plan::default() };
     let mut daemons = Daemons::start_with(3, plan).await;
     let (at, other) = (daemons.address(0), daemons.address(1));
-    browser.page.goto(&format!("http://{at}/")).await.expect("it opens");
+    browser.go(&format!("http://{at}/")).await;
 
     // Nobody sees anything without a token; a wrong one is told where it was typed.
     browser.reads("#who", "A valid token is needed").await;
-    browser.show_token("wrong").await;
+    show_token(&browser, "wrong").await;
     browser.reads("#who", "A valid token is needed").await;
     browser.reads("#none", "to those who have a token").await;
     browser.picture("1-no-token").await;
@@ -159,7 +48,7 @@ async fn visit() {
     // One that may look, and no more.
     acquire(at, "ci%2Fbuild", "alice", 0).await;
     let waits = tokio::spawn(acquire(other, "ci%2Fbuild", "bob", 600_000));
-    browser.show_token("secret").await;
+    show_token(&browser, "secret").await;
     browser.reads("#who", "ci: looks on").await;
     browser.reads("[data-name='ci/build'] td:nth-child(2)", "alice").await;
     browser.reads("[data-name='ci/build'] td:nth-child(3)", "bob").await;
@@ -167,7 +56,7 @@ async fn visit() {
 
     // One that may do everything sees all locks, as text, whatever they are called.
     acquire(other, "%3Cimg%20src%3Dx%20onerror%3Dalert%281%29%3E", "<b>mallory</b>", 0).await;
-    browser.show_token("test").await;
+    show_token(&browser, "test").await;
     browser.reads("#who", "root").await;
     browser.reads("#rows", "<img src=x onerror=alert(1)>").await;
     browser.reads("#rows", "<b>mallory</b>").await;
@@ -197,14 +86,11 @@ async fn visit() {
 
     // With the keyboard alone: what was in focus stays in focus, and Escape is no.
     browser.run("document.querySelector(\"[data-key^='take ci/build']\").focus()").await;
-    browser.page.active_element().await.expect("one").send_keys("\u{e007}").await.expect("Enter");
+    browser.press('\u{e007}').await;
     browser.reads("#take", "bob").await;
     assert_eq!(browser.run("return document.activeElement.id").await, "take-no");
-    browser.page.active_element().await.expect("one").send_keys("\u{e00c}").await.expect("Escape");
-    until("the dialog is closed", || async {
-        browser.run("return !document.querySelector('#take').open").await == true
-    })
-    .await;
+    browser.press('\u{e00c}').await;
+    browser.wait("the dialog is closed", "!document.querySelector('#take').open").await;
 
     // A member dies.
     daemons.kill(2).await;
@@ -213,7 +99,7 @@ async fn visit() {
     browser.picture("5-a-member-dies").await;
 
     // The token was in the memory of the tab, and nowhere else.
-    browser.page.refresh().await.expect("it opens again");
+    browser.refresh().await;
     browser.reads("#who", "A valid token is needed").await;
     assert_eq!(
         browser.run("return localStorage.length + sessionStorage.length + document.cookie.length").await,
@@ -221,13 +107,12 @@ async fn visit() {
     );
 
     // The daemon itself.
-    browser.show_token("test").await;
+    show_token(&browser, "test").await;
     browser.reads("#state", "serves").await;
     daemons.kill(0).await;
     browser.reads("#state", "not reached").await;
     browser.reads("#alert", "cannot be reached").await;
     browser.picture("6-the-daemon-dies").await;
-    let _ = browser.page.clone().close().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

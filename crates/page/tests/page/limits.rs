@@ -1,10 +1,42 @@
 //! What the server refuses, and that work ends when nobody waits for it.
 
-use crate::browser::ask;
 use serde_json::{Value, json};
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
+
+/// How long anything may take before the tests give up; nothing is measured with it.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A question over HTTP, byte by byte as it is written here; the answer's status and body.
+fn ask(port: u16, request: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("somebody listens");
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut reader = BufReader::new(stream);
+    let mut line = String::new();
+    reader.read_line(&mut line).unwrap();
+    let status = line.split_whitespace().nth(1).and_then(|code| code.parse().ok()).expect("a status");
+    let mut length = None;
+    loop {
+        line.clear();
+        reader.read_line(&mut line).unwrap();
+        if line.trim().is_empty() {
+            break;
+        }
+        if let Some((name, value)) = line.split_once(':')
+            && name.eq_ignore_ascii_case("content-length")
+        {
+            length = value.trim().parse().ok();
+        }
+    }
+    let mut body = Vec::new();
+    match length {
+        Some(length) => reader.take(length).read_to_end(&mut body).unwrap(),
+        None => reader.read_to_end(&mut body).unwrap(),
+    };
+    (status, String::from_utf8_lossy(&body).into_owned())
+}
 
 fn get(port: u16, path: &str, headers: &str) -> (u16, String) {
     ask(port, &format!("GET {path} HTTP/1.1\r\nConnection: close\r\n{headers}\r\n"))

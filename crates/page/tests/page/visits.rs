@@ -5,10 +5,10 @@ use lockkeeper_core::registry;
 use lockkeeper_lab::{Scenario, famous, figures};
 use serde_json::json;
 
-const END: &str = "\u{e010}";
-const HOME: &str = "\u{e011}";
-const LEFT: &str = "\u{e012}";
-const RIGHT: &str = "\u{e014}";
+const END: char = '\u{e010}';
+const HOME: char = '\u{e011}';
+const LEFT: char = '\u{e012}';
+const RIGHT: char = '\u{e014}';
 
 /// Everything that every site knows, as it stands on the page.
 const STATES: &str = "return [...document.querySelectorAll('.card')].map(card => card.innerText.replace(/\\n(request|exit|crash|recover|timer).*/gs, '')).join('\\n')";
@@ -142,7 +142,7 @@ impl Visit {
         self.browser.press(HOME);
         assert!(self.counter().starts_with("0 /"));
         self.browser.run("const s = document.querySelector('#speed'); s.value = '25'");
-        self.browser.press(" ");
+        self.browser.press(' ');
         self.browser.wait(
             "it has played to its end",
             &format!("document.querySelector('#counter').textContent === {}", json!(last)),
@@ -204,7 +204,7 @@ impl Visit {
         assert!(steps > 10_000, "{steps}");
         self.browser.press(END);
         assert!(self.counter().starts_with(&format!("{steps} / {steps}")), "{}", self.counter());
-        self.browser.press("0");
+        self.browser.press('0');
         self.browser.picture("3-ten-thousand-events");
     }
 
