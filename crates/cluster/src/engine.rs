@@ -50,6 +50,7 @@ pub(crate) trait Engine: Send + Sync {
     fn changes(&self, client: u64) -> watch::Receiver<()>;
     fn attach(&self, client: u64, hears: Arc<dyn Hears>) -> bool;
     fn detach(&self, client: u64, hears: &Arc<dyn Hears>);
+    /// What it sends to other members for that leaves with `flush`.
     fn say(&self, session: SessionId, said: ToMember);
     fn tables(&self) -> watch::Receiver<u64>;
     fn table(&self) -> Table;
@@ -59,9 +60,9 @@ pub(crate) trait Engine: Send + Sync {
     fn standing(&self) -> Standing;
     fn standings(&self) -> watch::Receiver<u64>;
     fn peers(&self, peers: Vec<MemberId>);
-    /// What it sends in answer leaves with `batch_done`.
+    /// What it sends in answer leaves with `flush`.
     fn frame(&self, from: MemberId, bytes: &[u8]) -> std::result::Result<(), String>;
-    fn batch_done(&self);
+    fn flush(&self);
     fn connected(&self, peer: MemberId);
     fn port(&self, event: PortEvent);
     fn leave_cluster(&self, patience_ns: u64);

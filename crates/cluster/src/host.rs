@@ -49,7 +49,7 @@ impl net::Handler for Host {
 
     fn batch_done(&self) {
         if let Some(engine) = self.engine.upgrade() {
-            engine.batch_done();
+            engine.flush();
         }
     }
 

@@ -288,9 +288,14 @@ impl Member {
         self.inner.engine.detach(client, hears);
     }
 
-    /// A client outside of this process says something.
+    /// A client outside of this process says something. What other members have to hear of it leaves with [`flush`](Self::flush).
     pub fn say(&self, session: SessionId, said: ToMember) {
         self.inner.engine.say(session, said);
+    }
+
+    /// Sends what other members have to hear: in one write, however much was said.
+    pub fn flush(&self) {
+        self.inner.engine.flush();
     }
 
     /// Counts an entry of a client outside of this process, which waited for so long.

@@ -117,7 +117,7 @@ impl<P: MutualExclusion> Engine for Driver<P> {
     }
 
     fn say(&self, session: SessionId, said: ToMember) {
-        let state = &mut *self.turn();
+        let state = &mut *self.lock();
         if !state.locals.contains_key(&session.client) {
             self.step(state, Event::Client(session, said));
         }
@@ -188,8 +188,8 @@ impl<P: MutualExclusion> Engine for Driver<P> {
         Ok(())
     }
 
-    fn batch_done(&self) {
-        self.flush();
+    fn flush(&self) {
+        self.write();
     }
 
     fn connected(&self, peer: MemberId) {

@@ -112,7 +112,7 @@ impl<P: MutualExclusion> Driver<P> {
     }
 
     /// Writes what was sent, with the machine free for others meanwhile.
-    fn flush(&self) {
+    fn write(&self) {
         if let Some((net, _)) = self.around.get() {
             net.flush();
         }
@@ -399,7 +399,7 @@ impl<P: MutualExclusion> DerefMut for Turn<'_, P> {
 impl<P: MutualExclusion> Drop for Turn<'_, P> {
     fn drop(&mut self) {
         self.state = None;
-        self.driver.flush();
+        self.driver.write();
     }
 }
 

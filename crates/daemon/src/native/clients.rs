@@ -332,6 +332,7 @@ impl Clients {
             self.sessions.fetch_sub(1, Ordering::Relaxed);
             self.front.shared.member.say(SessionId { client: number, number: session }, ToMember::Close);
         }
+        self.front.shared.member.flush();
     }
 
     /// Forgets whoever has been away for so long: its sessions are over.

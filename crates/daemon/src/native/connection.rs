@@ -121,9 +121,9 @@ impl Connection {
                     if read.map_err(|error| format!("it went away: {error}"))? == 0 {
                         return Ok(());
                     }
-                    while let Some(said) = frames.take().map_err(|error| error.to_string())? {
-                        self.hear(said)?;
-                    }
+                    let heard = self.hear_all(&mut frames);
+                    self.clients.front().shared.member.flush();
+                    heard?;
                 }
             }
         }
@@ -142,6 +142,13 @@ impl Connection {
         write(stream, &self.bytes, patience).await?;
         // A long answer leaves no large buffer behind.
         self.bytes.shrink_to(16 << 10);
+        Ok(())
+    }
+
+    fn hear_all(&mut self, frames: &mut Frames) -> Result<(), String> {
+        while let Some(said) = frames.take().map_err(|error| error.to_string())? {
+            self.hear(said)?;
+        }
         Ok(())
     }
 
