@@ -315,13 +315,10 @@ impl<P: MutualExclusion> Member<P> {
         }
         let mut delivered = VecDeque::new();
         let link = self.links.entry(from).or_insert_with(|| Link::new(now));
-        let wait_ns = self.config.acknowledge_ns;
         match link.receive(now, packet, &mut delivered) {
             Answer::None => {}
-            Answer::Soon if wait_ns > 0 => {
-                self.due.insert((now + wait_ns, Due::LookAtLink(from)));
-            }
-            Answer::Soon | Answer::AtOnce => self.acknowledge(from, out),
+            Answer::Soon => self.look_at_link(now, from, out),
+            Answer::AtOnce => self.acknowledge(from, out),
         }
         for message in delivered {
             self.lock_message(now, from, message, out);

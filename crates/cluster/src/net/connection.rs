@@ -110,7 +110,10 @@ pub(super) async fn read(
 /// Writes for ever: all that is ready, at once, where whoever said it has not written it.
 pub(super) async fn write(outbox: &Outbox, counters: &Counters) -> End {
     loop {
-        let mut taken = outbox.taken().await;
+        let mut taken = match outbox.taken().await {
+            Ok(taken) => taken,
+            Err(error) => return End::Broken(error),
+        };
         let written = async {
             taken.pen.write_all(&taken.bytes).await?;
             taken.pen.flush().await

@@ -6,6 +6,7 @@
 
 use super::counters::Counters;
 use super::records::{self, Kind};
+use std::io;
 use std::pin::Pin;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,6 +41,8 @@ struct State {
     in_flight: usize,
     /// Something was written that the connection has not passed on.
     unflushed: bool,
+    /// Why nothing more can be written to the connection.
+    broken: Option<io::Error>,
     pen: Option<Pen>,
     /// Counts the connections: what was taken for one is not for the next.
     connection: u64,
@@ -121,7 +124,10 @@ impl Outbox {
             return;
         }
         while let Some(mut taken) = self.take() {
-            let (written, flushed) = taken.write_now();
+            let (written, flushed) = match taken.write_now() {
+                Ok(written) => written,
+                Err(error) => return self.broke(taken, error),
+            };
             counters.bytes_out.add(written);
             counters.writes.count();
             taken.bytes.drain(..written);
@@ -132,12 +138,24 @@ impl Outbox {
     }
 
     /// Waits until something is ready and nobody else writes, and takes all of it.
-    pub async fn taken(&self) -> Taken {
+    pub async fn taken(&self) -> io::Result<Taken> {
         loop {
+            if let Some(error) = self.lock().broken.take() {
+                return Err(error);
+            }
             match self.take() {
-                Some(taken) => return taken,
+                Some(taken) => return Ok(taken),
                 None => self.ready.notified().await,
             }
+        }
+    }
+
+    /// The connection cannot be written to, and how much of it was is not known: its task has to end it.
+    fn broke(&self, taken: Taken, error: io::Error) {
+        let mut state = self.lock();
+        if state.connection == taken.connection {
+            state.broken = Some(error);
+            self.ready.notify_one();
         }
     }
 
@@ -179,10 +197,10 @@ impl Outbox {
         self.said.swap(false, Ordering::Relaxed)
     }
 
-    /// How many bytes are not written.
+    /// How many bytes are not written, and one if others are not passed on.
     pub fn under_way(&self) -> usize {
         let state = self.lock();
-        state.bytes.len() + state.in_flight
+        state.bytes.len() + state.in_flight + usize::from(state.unflushed)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
@@ -193,18 +211,19 @@ impl Outbox {
 
 impl Taken {
     /// Writes as much as goes without waiting; gives how much, and whether the connection has passed everything on.
-    fn write_now(&mut self) -> (usize, bool) {
+    fn write_now(&mut self) -> io::Result<(usize, bool)> {
         // Whatever has to wait, the writer waits for: it asks again.
         let mut nobody = Context::from_waker(Waker::noop());
         let mut written = 0;
         while written < self.bytes.len() {
-            match Pin::new(&mut self.pen).poll_write(&mut nobody, &self.bytes[written..]) {
-                Poll::Ready(Ok(more)) if more > 0 => written += more,
-                // The writer is going to find out what is wrong.
-                _ => return (written, false),
+            match Pin::new(&mut self.pen).poll_write(&mut nobody, &self.bytes[written..])? {
+                Poll::Ready(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Poll::Ready(more) => written += more,
+                Poll::Pending => return Ok((written, false)),
             }
         }
-        (written, matches!(Pin::new(&mut self.pen).poll_flush(&mut nobody), Poll::Ready(Ok(()))))
+        let flushed = Pin::new(&mut self.pen).poll_flush(&mut nobody)?;
+        Ok((written, flushed.is_ready()))
     }
 }
 

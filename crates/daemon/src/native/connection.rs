@@ -42,7 +42,7 @@ pub(crate) async fn serve(clients: Arc<Clients>, mut stream: Box<dyn Stream>) ->
     };
     let mut bytes = Vec::new();
     lockkeeper_wire::encode(&greeting, &mut bytes);
-    write(&mut stream, &bytes, patience).await?;
+    let greeted = write(&mut stream, &bytes, patience).await;
     let Newest { client, connection, wake } = admitted?;
     frames.set_limit(shared.limits.request_bytes);
     let mut served = Connection {
@@ -54,7 +54,11 @@ pub(crate) async fn serve(clients: Arc<Clients>, mut stream: Box<dyn Stream>) ->
         answers: Answers::new(),
         bytes,
     };
-    let result = served.run(stream, frames, patience).await;
+    let result = match greeted {
+        Ok(()) => served.run(stream, frames, patience).await,
+        // It has gone already, and was let in all the same.
+        Err(why) => Err(why),
+    };
     clients.disconnect(hello.client, &served.client, connection);
     result
 }

@@ -97,7 +97,7 @@ async fn what_was_taken_for_one_connection_is_not_written_to_the_next() {
     let connected = outbox.connect(Box::new(first), 1 << 20, 1 << 20);
     say(&outbox, &[7; 500]);
     outbox.flush(&counters);
-    let taken = outbox.taken().await;
+    let taken = outbox.taken().await.expect("the pipe is sound");
     drop(connected);
     let (second, far) = tokio::io::duplex(64);
     let _connected = outbox.connect(Box::new(second), 1 << 20, 0);
@@ -105,4 +105,16 @@ async fn what_was_taken_for_one_connection_is_not_written_to_the_next() {
     say(&outbox, b"new");
     outbox.flush(&counters);
     assert_eq!(frames(far, 1).await, [b"new"]);
+}
+
+#[tokio::test]
+async fn a_connection_that_breaks_under_whoever_speaks_is_ended_by_its_task() {
+    let (near, far) = tokio::io::duplex(64);
+    let (outbox, counters) = (Outbox::new(1 << 20), Counters::default());
+    let _connected = outbox.connect(Box::new(near), 1 << 20, 0);
+    drop(far);
+    say(&outbox, b"to nobody");
+    outbox.flush(&counters);
+    let ended = timeout(PATIENCE, connection::write(&outbox, &counters)).await.expect("it ends");
+    assert!(ended.to_string().contains("broken pipe"), "{ended}");
 }
