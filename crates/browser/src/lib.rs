@@ -22,9 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// What is seen of a page, without the window's own bars.
 const VIEW: (u64, u64) = (1280, 720);
 /// Flags with which the browser sees nothing but the page, and runs where there is little memory to be shared, as in containers.
-const FLAGS: [&str; 10] = [
+const FLAGS: [&str; 9] = [
     "--headless",
-    "--window-size=1280,863",
     "--hide-scrollbars",
     "--disable-gpu",
     "--disable-quic",

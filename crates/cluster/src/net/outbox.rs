@@ -27,8 +27,6 @@ pub struct Outbox {
     ready: Notify,
     /// Whether something was written lately.
     said: AtomicBool,
-    /// Whether something was put down that nobody was called for.
-    unsaid: AtomicBool,
 }
 
 #[derive(Default)]
@@ -91,20 +89,13 @@ impl Outbox {
         Ok(())
     }
 
-    /// Appends a record that [`flush`](Self::flush) is going to write.
-    pub fn append_unsaid(
+    /// Appends a record that [`flush`](Self::flush) is going to write. Gives whether nothing was there before.
+    pub fn put(
         &self,
         kind: Kind,
         longest: usize,
         write: impl FnOnce(&mut Vec<u8>),
-    ) -> Result<(), NotTaken> {
-        self.put(kind, longest, write)?;
-        self.unsaid.store(true, Ordering::Release);
-        Ok(())
-    }
-
-    /// Gives whether nothing was there before.
-    fn put(&self, kind: Kind, longest: usize, write: impl FnOnce(&mut Vec<u8>)) -> Result<bool, NotTaken> {
+    ) -> Result<bool, NotTaken> {
         let mut state = self.lock();
         let before = state.bytes.len();
         if before + state.in_flight >= state.limit {
@@ -120,9 +111,6 @@ impl Outbox {
 
     /// Writes what was put down, as far as the connection takes it at once; the writer is called for the rest.
     pub fn flush(&self, counters: &Counters) {
-        if !self.unsaid.swap(false, Ordering::AcqRel) {
-            return;
-        }
         while let Some(mut taken) = self.take() {
             let (written, flushed) = match taken.write_now() {
                 Ok(written) => written,

@@ -75,7 +75,7 @@ impl Peer {
 
     /// What is sent here leaves with [`flush`](Self::flush).
     pub fn send(&self, longest: usize, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), NotTaken> {
-        self.outbox.append_unsaid(Kind::Frame, longest, write)
+        self.outbox.put(Kind::Frame, longest, write).map(drop)
     }
 
     pub fn flush(&self, counters: &Counters) {

@@ -28,7 +28,7 @@ async fn frames(mut from: impl AsyncRead + Unpin, count: usize) -> Vec<Vec<u8>> 
 }
 
 fn say(outbox: &Outbox, bytes: &[u8]) {
-    outbox.append_unsaid(Kind::Frame, LONGEST, |out| out.extend(bytes)).expect("there is room");
+    outbox.put(Kind::Frame, LONGEST, |out| out.extend(bytes)).expect("there is room");
 }
 
 #[tokio::test]
