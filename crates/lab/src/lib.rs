@@ -17,7 +17,6 @@
 //! | [`world`] | the sites and their steps, without time |
 //! | [`sim`] | the simulator: virtual time, faults, scripts |
 //! | [`network`], [`delay`] | what happens to messages |
-//! | [`mod@cluster`] | whole clusters of `lockkeeper-member`, with everything that can go wrong |
 //! | [`workload`], [`detector`] | who asks when; who suspects whom |
 //! | [`observer`], [`metrics`], [`property`] | what is measured and what must hold |
 //! | [`trace`] | the story of a run, in many forms |
@@ -33,7 +32,6 @@
 pub mod causality;
 pub mod check;
 pub mod choose;
-pub mod cluster;
 mod command;
 pub mod compare;
 pub mod conformance;

@@ -3,7 +3,7 @@
 use super::check::{Budget, Stopwatch, Took, grouped, seconds};
 use crate::{exit, say};
 use clap::Args;
-use lockkeeper_lab::check::views::{self, Answer, Bounds};
+use lockkeeper_cluster_lab::views::{self, Answer, Bounds};
 use lockkeeper_member::Flaw;
 use serde_json::json;
 use std::process::ExitCode;

@@ -3,8 +3,8 @@
 use super::sim::known;
 use crate::{exit, progress, say};
 use clap::Args;
+use lockkeeper_cluster_lab::{self as cluster, ClusterReport, ClusterSpec, Fault};
 use lockkeeper_lab::Error;
-use lockkeeper_lab::cluster::{self, ClusterReport, ClusterSpec, Fault};
 use lockkeeper_member::Flaw;
 use std::fs::File;
 use std::io::{BufWriter, Write};

@@ -22,7 +22,6 @@
 //! | [`mutex`] | mutual exclusion algorithms as machines |
 //! | [`counterexample`] | a run, told and drawn |
 //! | [`gallery`] | what must be caught |
-//! | [`views`] | whole members of a cluster while their view changes |
 
 mod answer;
 pub mod counterexample;
@@ -41,7 +40,6 @@ pub mod search;
 pub mod seen;
 pub mod shift;
 pub mod store;
-pub mod views;
 
 use answer::Promised;
 pub use answer::{Answer, Verdict};

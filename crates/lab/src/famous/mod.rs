@@ -5,8 +5,9 @@
 
 mod telling;
 
+pub use telling::text as story;
+
 use crate::Error;
-use crate::check::views;
 use crate::check::{self, gallery};
 use crate::election;
 use crate::recording::Recording;
@@ -44,7 +45,7 @@ pub enum FoundBy {
     Registers,
     /// Every order of events in an election.
     Election,
-    /// Whole members of a cluster, with one of the flaws of [`views::gallery`].
+    /// Whole members of a cluster, searched by `lockkeeper-cluster-lab`.
     Cluster,
 }
 
@@ -152,7 +153,7 @@ impl Failure {
         telling::recording(self.run)
     }
 
-    /// Searches for it, and gives the run that is found.
+    /// Searches for it with the lab's own checkers, and returns the run that it finds.
     pub fn search(&self) -> Result<String, Error> {
         let nothing = || Error::Usage(format!("the checker does not find '{}'", self.name));
         let unknown = || Error::Usage(format!("there is no exhibit '{}'", self.name));
@@ -173,13 +174,10 @@ impl Failure {
                 let found = found.counterexample.ok_or_else(nothing)?;
                 Ok(telling::text(&found.story, &found.what))
             }
-            FoundBy::Cluster => {
-                let exhibit = views::gallery::all().into_iter().find(|exhibit| exhibit.name == self.name);
-                let exhibit = exhibit.ok_or_else(unknown)?;
-                let answer = views::check(exhibit.algorithm, exhibit.bounds, exhibit.flaw(), |_| true);
-                let wrong = answer.map_err(Error::Usage)?.wrong.ok_or_else(nothing)?;
-                Ok(telling::text(&wrong.run, &wrong.what))
-            }
+            FoundBy::Cluster => Err(Error::Usage(format!(
+                "'{}' is a failure of whole clusters: lockkeeper-cluster-lab searches for it",
+                self.name
+            ))),
         }
     }
 }

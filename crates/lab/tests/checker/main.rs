@@ -7,4 +7,3 @@ mod reduction;
 mod same_counts;
 mod stateright_model;
 mod tlc;
-mod views;

@@ -7,10 +7,10 @@ use super::machine::{Clock, Machine};
 use super::net::Net;
 use super::spec::{ClusterSpec, MS};
 use super::watch::{Inside, Outcome, Promise, Watch};
-use crate::queue::Queue;
-use crate::rng::{Purpose, Rng};
-use crate::time::Time;
 use lockkeeper_core::{MutualExclusion, Protocol};
+use lockkeeper_lab::queue::Queue;
+use lockkeeper_lab::rng::{Purpose, Rng};
+use lockkeeper_lab::time::Time;
 use lockkeeper_member::{
     Event, Frame, Member, MemberId, Node, Note, Out, PortEvent, Progress, SessionId, ToClient, ToMember, View,
 };

@@ -56,3 +56,12 @@ pub fn all() -> Vec<Exhibit> {
         find("no-drift", NAIMI_TREHEL, drifting),
     ]
 }
+
+/// Searches for the exhibit of this name, and returns the run that the search finds, one sentence in each line.
+pub fn search(name: &str) -> Result<String, String> {
+    let exhibit = all().into_iter().find(|exhibit| exhibit.name == name);
+    let exhibit = exhibit.ok_or_else(|| format!("there is no exhibit '{name}'"))?;
+    let answer = super::check(exhibit.algorithm, exhibit.bounds, exhibit.flaw(), |_| true)?;
+    let wrong = answer.wrong.ok_or_else(|| format!("the search does not find '{name}'"))?;
+    Ok(lockkeeper_lab::famous::story(&wrong.run, &wrong.what))
+}

@@ -1,6 +1,6 @@
 //! How much may happen in a cluster that is searched.
 
-use lockkeeper_member::{Config, Flaw, MemberId};
+use lockkeeper_member::{ClusterSettings, Config, Flaw, MemberId};
 
 /// The most members: with more, even the smallest bounds leave too much to search.
 const MOST_MEMBERS: usize = 5;
@@ -86,19 +86,22 @@ impl Bounds {
         let tick_ns = if self.fast.is_some() { UNIT_NS - DRIFT_NS } else { UNIT_NS };
         let standard = Config::new((1..=self.members as u32).map(MemberId));
         Config {
-            lease_ns: 4 * UNIT_NS,
-            renewal_ns: tick_ns,
-            silence_ns: 2 * UNIT_NS,
+            cluster: ClusterSettings {
+                lease_ns: 4 * UNIT_NS,
+                renewal_ns: tick_ns,
+                silence_ns: 2 * UNIT_NS,
+                settle_ns: UNIT_NS,
+                drift_ppm: if self.fast.is_some() { 1_000_000 * DRIFT_NS / UNIT_NS } else { 0 },
+                ..ClusterSettings::default()
+            },
             election_ns: 0,
             round_trip_ns: 0,
             resend_ns: tick_ns,
             // One frame less to be late.
             acknowledge_ns: 0,
             margin_ns: 0,
-            drift_ppm: if self.fast.is_some() { 1_000_000 * DRIFT_NS / UNIT_NS } else { 0 },
             // Clients do not fall silent here.
-            session_ns: 1 << 20,
-            settle_ns: UNIT_NS,
+            session_ns: Some(1 << 20),
             largest_clock: self.largest_clock.unwrap_or(standard.largest_clock),
             flaw,
             ..standard

@@ -1,10 +1,8 @@
 //! The view change and the leases of whole members, in every order of what can happen within small bounds. Members with one
 //! guard left out are caught, in a pinned number of steps; the unchanged member passes the same systems.
 
-use lockkeeper_lab::check::views::{Bounds, check, gallery};
-use lockkeeper_lab::cluster::Promise::{
-    self, Exclusion, Fences, Lease, LeasesOver, OneStart, Service, Wedge,
-};
+use lockkeeper_cluster_lab::Promise::{self, Exclusion, Fences, Lease, LeasesOver, OneStart, Service, Wedge};
+use lockkeeper_cluster_lab::views::{Bounds, check, gallery};
 use lockkeeper_member::Flaw;
 
 /// The flaw, what it breaks, and the steps of the shortest run.

@@ -1,8 +1,8 @@
 //! Whole clusters with everything that can go wrong. `LOCKKEEPER_RUNS=1000` makes that many runs of each kind,
 //! `LOCKKEEPER_SEED=5000` begins with other seeds.
 
+use lockkeeper_cluster_lab::{ClusterReport, ClusterSpec, Fault, Promise, algorithms, run, run_traced};
 use lockkeeper_lab::Progress;
-use lockkeeper_lab::cluster::{ClusterReport, ClusterSpec, Fault, Promise, algorithms, run, run_traced};
 use lockkeeper_member::Flaw;
 
 fn number(variable: &str, default: u64) -> u64 {

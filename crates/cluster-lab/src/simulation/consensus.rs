@@ -2,7 +2,7 @@
 //! loses its leader, lets old leaders believe in themselves, forgets proposals, and tells members late.
 
 use super::spec::MS;
-use crate::rng::Rng;
+use lockkeeper_lab::rng::Rng;
 use lockkeeper_member::{PortEvent, PortRequest, View};
 
 /// Who lacks more views than this is told of the newest only. Real ones keep more, so this is the unhelpful number.

@@ -1,7 +1,7 @@
 //! Clients: each wants one lock after another, holds it for a while, and uses it only while its lease runs.
 
 use super::spec::{ClusterSpec, MS};
-use crate::rng::Rng;
+use lockkeeper_lab::rng::Rng;
 use lockkeeper_member::{Claim, ClientSession, Flaw, LockName, Progress, SessionId, Wish};
 
 /// What a client does with its wish.

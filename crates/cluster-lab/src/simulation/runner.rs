@@ -3,10 +3,8 @@
 use super::sim::{Sim, Trace};
 use super::spec::ClusterSpec;
 use super::watch::{Outcome, Promise};
-use crate::everyone;
-use crate::runner::{Error, Progress};
-use lockkeeper_core::registry::{self, Visitor};
-use lockkeeper_core::{MutualExclusion, Sharing};
+use lockkeeper_core::any::{self, AnySite};
+use lockkeeper_lab::{Error, Progress};
 use lockkeeper_member::Flaw;
 use rayon::prelude::*;
 use serde::Serialize;
@@ -56,7 +54,17 @@ pub struct ClusterReport {
 
 /// Runs a cluster with successive seeds, on all cores. The report does not depend on how many.
 pub fn run(spec: &ClusterSpec, seed: u64, seeds: u64, progress: &Progress) -> Result<ClusterReport, Error> {
-    let outcomes = visit(spec, Many { spec, seed, seeds, progress })??;
+    check(spec)?;
+    let outcomes = (0..seeds).into_par_iter().map(|offset| {
+        if progress.stop.load(Ordering::Relaxed) {
+            return Ok(Outcome::default());
+        }
+        let sim = Sim::<AnySite>::new(spec, seed.wrapping_add(offset), None).map_err(Error::Usage)?;
+        let outcome = sim.run();
+        progress.entries.fetch_add(1, Ordering::Relaxed);
+        Ok(outcome)
+    });
+    let outcomes = outcomes.collect::<Result<Vec<Outcome>, Error>>()?;
     if progress.stop.load(Ordering::Relaxed) {
         Err(Error::Interrupted)
     } else {
@@ -66,11 +74,12 @@ pub fn run(spec: &ClusterSpec, seed: u64, seeds: u64, progress: &Progress) -> Re
 
 /// Runs a cluster once, and tells every event.
 pub fn run_traced(spec: &ClusterSpec, seed: u64, trace: Trace<'_>) -> Result<ClusterReport, Error> {
-    let outcome = visit(spec, One { spec, seed, trace })??;
+    check(spec)?;
+    let outcome = Sim::<AnySite>::new(spec, seed, Some(trace)).map_err(Error::Usage)?.run();
     Ok(report(spec, seed, &[outcome]))
 }
 
-fn visit<V: Visitor>(spec: &ClusterSpec, visitor: V) -> Result<V::Output, Error> {
+fn check(spec: &ClusterSpec) -> Result<(), Error> {
     let most = ClusterSpec::MOST_MEMBERS;
     if !(1..=most).contains(&spec.members) {
         let how = format!(
@@ -79,53 +88,12 @@ fn visit<V: Visitor>(spec: &ClusterSpec, visitor: V) -> Result<V::Output, Error>
         );
         return Err(Error::Usage(how));
     }
-    everyone::visit(&spec.algorithm, visitor)
-        .ok_or_else(|| Error::Usage(format!("there is no algorithm '{}'", spec.algorithm)))
+    Ok(())
 }
 
 /// The algorithms that a cluster can run its mutexes with.
 pub fn algorithms() -> impl Iterator<Item = &'static str> {
-    let mutex = |slug: &str| registry::sharing(slug) == Some(Sharing::Mutex);
-    let able = registry::ALL.iter().map(|entry| entry.about).filter(|about| about.deadlock_free);
-    able.map(|about| about.slug).filter(move |slug| mutex(slug))
-}
-
-struct Many<'a> {
-    spec: &'a ClusterSpec,
-    seed: u64,
-    seeds: u64,
-    progress: &'a Progress,
-}
-
-impl Visitor for Many<'_> {
-    type Output = Result<Vec<Outcome>, Error>;
-
-    fn visit<P: MutualExclusion>(self) -> Self::Output {
-        let run = |offset| {
-            if self.progress.stop.load(Ordering::Relaxed) {
-                return Ok(Outcome::default());
-            }
-            let sim = Sim::<P>::new(self.spec, self.seed.wrapping_add(offset), None).map_err(Error::Usage)?;
-            let outcome = sim.run();
-            self.progress.entries.fetch_add(1, Ordering::Relaxed);
-            Ok(outcome)
-        };
-        (0..self.seeds).into_par_iter().map(run).collect()
-    }
-}
-
-struct One<'a> {
-    spec: &'a ClusterSpec,
-    seed: u64,
-    trace: Trace<'a>,
-}
-
-impl Visitor for One<'_> {
-    type Output = Result<Outcome, Error>;
-
-    fn visit<P: MutualExclusion>(self) -> Self::Output {
-        Ok(Sim::<P>::new(self.spec, self.seed, Some(self.trace)).map_err(Error::Usage)?.run())
-    }
+    any::ALL.iter().map(|about| about.slug)
 }
 
 fn report(spec: &ClusterSpec, seed: u64, outcomes: &[Outcome]) -> ClusterReport {

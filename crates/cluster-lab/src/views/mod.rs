@@ -23,8 +23,8 @@ mod world;
 pub use bounds::Bounds;
 pub use explorer::{Answer, Wrong};
 
-use super::Sofar;
 use lockkeeper_core::algorithms::{naimi_trehel::NaimiTrehel, ricart_agrawala::RicartAgrawala};
+use lockkeeper_lab::check::Sofar;
 use lockkeeper_member::Flaw;
 
 /// Searches every state that a cluster can reach within these bounds. `go_on` is told how far it is, and may end the search.

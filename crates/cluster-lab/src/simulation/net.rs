@@ -2,7 +2,7 @@
 
 use super::faults::Fault;
 use super::spec::MS;
-use crate::rng::Rng;
+use lockkeeper_lab::rng::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The network between machines: members first, then clients.

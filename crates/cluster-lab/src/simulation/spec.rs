@@ -1,6 +1,7 @@
 //! What a run of a cluster is a function of, beside its seed.
 
 use super::faults::Fault;
+use lockkeeper_core::any::ALGORITHM;
 use lockkeeper_member::{Config, Flaw, MemberId};
 use std::collections::BTreeSet;
 
@@ -63,7 +64,8 @@ impl ClusterSpec {
     /// The members' own settings.
     pub fn config(&self) -> Config {
         let mut config = Config::new((1..=self.members as u32).map(MemberId));
-        config.drift_ppm = Self::DRIFT_PPM;
+        config.cluster.algorithm = vec![(ALGORITHM.into(), self.algorithm.clone())];
+        config.cluster.drift_ppm = Self::DRIFT_PPM;
         config.rounds = 2;
         // Every list has several parts, so that parts are lost and reordered too.
         config.part_bytes = 40;

@@ -1,15 +1,15 @@
 //! Every order of what can happen to a small cluster.
 
-use super::super::intern::Interner;
-use super::super::search::{Ended, Model, Next, Search, Sofar, Worker};
 use super::bounds::Bounds;
 use super::tables::Tables;
 use super::watcher::Breach;
 use super::world::{Action, Rest, World};
-use crate::cluster::Promise;
+use crate::Promise;
 use foldhash::fast::FixedState;
 use hashbrown::HashSet;
 use lockkeeper_core::MutualExclusion;
+use lockkeeper_lab::check::intern::Interner;
+use lockkeeper_lab::check::search::{Ended, Model, Next, Search, Sofar, Worker};
 use lockkeeper_member::Flaw;
 use std::sync::Mutex;
 

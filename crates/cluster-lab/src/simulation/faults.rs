@@ -1,7 +1,7 @@
 //! What goes wrong, and when.
 
 use super::spec::{ClusterSpec, MS};
-use crate::rng::Rng;
+use lockkeeper_lab::rng::Rng;
 use std::fmt;
 
 /// A kind of fault.

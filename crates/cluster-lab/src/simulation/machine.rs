@@ -1,6 +1,6 @@
 //! Machines: clocks that drift, and stops.
 
-use crate::rng::Rng;
+use lockkeeper_lab::rng::Rng;
 
 /// A machine's clock: it runs fast or slow, and never goes back. It counts sleep.
 #[derive(Clone, Copy, Debug)]
@@ -64,7 +64,7 @@ impl Machine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rng::Purpose;
+    use lockkeeper_lab::rng::Purpose;
 
     #[test]
     fn a_clock_reads_what_was_asked_for_when_it_says_so() {

@@ -1,7 +1,7 @@
 //! What must hold while views change. It sees every member at once, and changes nothing.
 
 use super::bounds::is_reader;
-use crate::cluster::Promise;
+use crate::Promise;
 
 /// A lock that a client may be using.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

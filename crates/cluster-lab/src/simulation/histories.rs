@@ -1,14 +1,14 @@
 //! The model of consensus against the judge of its histories: what the model does, the judge accepts.
 
 use super::consensus::{Consensus, Later, Reach};
-use crate::rng::{Purpose, Rng};
+use lockkeeper_lab::rng::{Purpose, Rng};
 use lockkeeper_member::history::{Happened, Line, accepts};
 use lockkeeper_member::{MemberId, Node, PortEvent, PortRequest, View};
 use std::collections::{BTreeMap, BTreeSet};
 
 fn view(epoch: u64, by: u32, term: u64) -> View {
     let node = Node { id: MemberId(by), incarnation: 1 };
-    View { epoch, members: vec![node], since: vec![1], coordinator: node, term, missing: Vec::new() }
+    View::of_one(epoch, term, node)
 }
 
 fn line(member: u32, what: Happened) -> Line {
