@@ -18,11 +18,13 @@
 //! | [`quorum`] | whose votes a site needs |
 //! | [`tree`] | trees of sites |
 //! | [`registry`] | the only list of algorithms |
+//! | [`any`] | [`AnySite`](any::AnySite), one type for every algorithm that a cluster can run |
 #![no_std]
 
 extern crate alloc;
 
 pub mod algorithms;
+pub mod any;
 pub mod clock;
 pub mod driver;
 pub mod election;

@@ -54,6 +54,12 @@ pub trait MutualExclusion: Protocol<Input = Ask, Output = Entered> {
     /// The algorithm's own options, made from settings such as `coordinator=apart`.
     type Options: Clone + fmt::Debug + Default + Send + Sync;
 
+    /// What a person should know about the algorithm that these options choose; [`ABOUT`](Self::ABOUT), but for
+    /// [`AnySite`](crate::any::AnySite).
+    fn about(_options: &Self::Options) -> &'static About {
+        const { &Self::ABOUT }
+    }
+
     /// Reads the settings. Asking [`Settings`] for each known one is enough: what nobody asked for is
     /// refused by the caller.
     fn options(_settings: &mut Settings, _sites: usize) -> Result<Self::Options, String> {

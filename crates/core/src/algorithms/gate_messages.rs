@@ -115,7 +115,7 @@ pub enum Words<M> {
 }
 
 /// The most words or rules of an algorithm below: constants cannot be longer than the compiler is told.
-const MOST: usize = 64;
+const MOST: usize = 128;
 
 impl<M: Vocabulary> Message<M> {
     const OWN: [Word; 2] = [Word::enter("RECALL"), Word::enter("CLEARED")];

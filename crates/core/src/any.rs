@@ -1,0 +1,400 @@
+//! One type for every algorithm that a cluster can run.
+//!
+//! A member takes its algorithm from the settings of the decided view, at run time, and may take another one with the next view.
+//! [`AnySite`] is a site of that algorithm; its messages carry the algorithm's tag, so that a message of another algorithm
+//! is recognised and refused. Drivers that use it are compiled once, not once per algorithm.
+//!
+//! The lab's simulator and checker do not use it: they compare and trace single algorithms, and need their rules.
+
+use crate::algorithms::{
+    bakery_messages::BakeryMessages,
+    centralized::Centralized,
+    centralized_failover::CentralizedFailover,
+    lamport::{Lamport, LamportSuppressed},
+    lodha_kshemkalyani::LodhaKshemkalyani,
+    maekawa::{Maekawa, Majority, TreeQuorum},
+    naimi_trehel::NaimiTrehel,
+    neilsen_mizuno::NeilsenMizuno,
+    raymond::Raymond,
+    ricart_agrawala::RicartAgrawala,
+    roucairol_carvalho::RoucairolCarvalho,
+    suzuki_kasami::SuzukiKasami,
+    token_ring::TokenRing,
+    token_ring_parked::TokenRingParked,
+    token_ring_recovering::TokenRingRecovering,
+};
+use crate::mutex::Settings;
+use crate::protocol::TimerChange;
+use crate::{
+    About, Ask, Entered, Expected, Field, Load, MutualExclusion, Out, Protocol, Rules, Setup, SiteId,
+    Timestamp, Vocabulary, Word,
+};
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::fmt;
+use serde::{Deserialize, Serialize};
+
+/// The setting that names the algorithm.
+pub const ALGORITHM: &str = "algorithm";
+
+/// The algorithm of a cluster whose settings name none.
+pub const DEFAULT: &str = NaimiTrehel::ABOUT.slug;
+
+/// The rules of [`AnySite`]: none, since its drivers do not trace them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoRule {}
+
+impl Rules for NoRule {
+    const ALL: &'static [Self] = &[];
+
+    fn sentence(self) -> &'static str {
+        match self {}
+    }
+
+    fn index(self) -> usize {
+        match self {}
+    }
+}
+
+/// The most kinds of messages of all algorithms together.
+const MOST_WORDS: usize = 96;
+
+macro_rules! any {
+    ($($variant:ident: $stored:ty),+ $(,)?) => {
+        /// A site of one algorithm. The default algorithm is stored inline, because a member may keep millions of idle locks.
+        #[derive(Clone, Debug, PartialEq, Eq, Hash)]
+        #[expect(missing_docs, reason = "each variant is the algorithm of its name")]
+        pub enum AnySite { $($variant($stored),)+ }
+
+        /// A message of one algorithm. The order of the variants is part of the wire format: append new algorithms at the end.
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[expect(missing_docs, reason = "each variant is the algorithm of its name")]
+        pub enum AnyMessage { $($variant(<$variant as Protocol>::Message),)+ }
+
+        /// A timer of one algorithm.
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[expect(missing_docs, reason = "each variant is the algorithm of its name")]
+        pub enum AnyTimer { $($variant(<$variant as Protocol>::Timer),)+ }
+
+        /// The options of one algorithm, and with them the choice of the algorithm.
+        #[derive(Clone, Debug)]
+        #[expect(missing_docs, reason = "each variant is the algorithm of its name")]
+        pub enum AnyOptions { $($variant(<$variant as MutualExclusion>::Options),)+ }
+
+        /// Every algorithm that a cluster can run, in the order of the wire format.
+        pub const ALL: &[&About] = &[$(&<$variant as MutualExclusion>::ABOUT,)+];
+
+        impl AnyMessage {
+            /// Where the kinds of messages of each algorithm begin in [`Vocabulary::WORDS`].
+            const FIRST_WORDS: [usize; ALL.len() + 1] = {
+                let counts = [$(<<$variant as Protocol>::Message as Vocabulary>::WORDS.len(),)+];
+                let mut first = [0; ALL.len() + 1];
+                let mut place = 0;
+                while place < counts.len() {
+                    first[place + 1] = first[place] + counts[place];
+                    place += 1;
+                }
+                first
+            };
+            const LISTS: [&'static [Word]; ALL.len()] =
+                [$(<<$variant as Protocol>::Message as Vocabulary>::WORDS,)+];
+
+            /// The position of the algorithm in [`ALL`].
+            fn position(&self) -> usize {
+                #[expect(clippy::items_after_statements, reason = "the macro names the variants here")]
+                #[derive(Clone, Copy)]
+                enum Position { $($variant,)+ }
+                match self { $(Self::$variant(_) => Position::$variant as usize,)+ }
+            }
+        }
+
+        impl Vocabulary for AnyMessage {
+            const WORDS: &'static [Word] =
+                Self::EVERY_WORD.split_at(Self::FIRST_WORDS[ALL.len()]).0;
+
+            fn word(&self) -> usize {
+                let word = match self { $(Self::$variant(message) => message.word(),)+ };
+                Self::FIRST_WORDS[self.position()] + word
+            }
+        }
+
+        impl fmt::Display for AnyMessage {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                match self { $(Self::$variant(message) => message.fmt(f),)+ }
+            }
+        }
+
+        impl Protocol for AnySite {
+            type Input = Ask;
+            type Message = AnyMessage;
+            type Output = Entered;
+            type Timer = AnyTimer;
+            type Rule = NoRule;
+
+            fn input(&mut self, input: Ask, out: &mut Out<Self>) {
+                match self {
+                    $(Self::$variant(site) => {
+                        step(out, AnyMessage::$variant, AnyTimer::$variant, |out| site.input(input, out));
+                    })+
+                }
+            }
+
+            /// A message of another algorithm changes nothing: see [`awaits`](MutualExclusion::awaits).
+            fn message(&mut self, from: SiteId, message: AnyMessage, out: &mut Out<Self>) {
+                match (self, message) {
+                    $((Self::$variant(site), AnyMessage::$variant(message)) => {
+                        step(out, AnyMessage::$variant, AnyTimer::$variant, |out| {
+                            site.message(from, message, out);
+                        });
+                    })+
+                    _ => {}
+                }
+            }
+
+            fn timer(&mut self, timer: AnyTimer, out: &mut Out<Self>) {
+                match (self, timer) {
+                    $((Self::$variant(site), AnyTimer::$variant(timer)) => {
+                        step(out, AnyMessage::$variant, AnyTimer::$variant, |out| site.timer(timer, out));
+                    })+
+                    _ => {}
+                }
+            }
+
+            fn suspect(&mut self, suspect: SiteId, out: &mut Out<Self>) {
+                match self {
+                    $(Self::$variant(site) => {
+                        step(out, AnyMessage::$variant, AnyTimer::$variant, |out| site.suspect(suspect, out));
+                    })+
+                }
+            }
+
+            fn fields(&self) -> Vec<Field> {
+                match self { $(Self::$variant(site) => site.fields(),)+ }
+            }
+
+            fn points_to(&self) -> Option<SiteId> {
+                match self { $(Self::$variant(site) => site.points_to(),)+ }
+            }
+
+            fn quorum(&self) -> &[SiteId] {
+                match self { $(Self::$variant(site) => site.quorum(),)+ }
+            }
+
+            fn waits_for(&self) -> Vec<SiteId> {
+                match self { $(Self::$variant(site) => site.waits_for(),)+ }
+            }
+        }
+
+        impl MutualExclusion for AnySite {
+            /// Of the default algorithm; [`about`](MutualExclusion::about) tells which one runs.
+            const ABOUT: About = NaimiTrehel::ABOUT;
+
+            type Options = AnyOptions;
+
+            fn about(options: &AnyOptions) -> &'static About {
+                match options { $(AnyOptions::$variant(_) => &$variant::ABOUT,)+ }
+            }
+
+            fn options(settings: &mut Settings, sites: usize) -> Result<AnyOptions, String> {
+                let slug = settings.take(ALGORITHM, String::from(DEFAULT), |text| Some(text.into()), "a name")?;
+                $(if slug == $variant::ABOUT.slug {
+                    return Ok(AnyOptions::$variant($variant::options(settings, sites)?));
+                })+
+                Err(refusal(&slug))
+            }
+
+            fn helpers(options: &AnyOptions) -> usize {
+                match options { $(AnyOptions::$variant(options) => $variant::helpers(options),)+ }
+            }
+
+            fn start(me: SiteId, setup: &Setup<AnyOptions>, out: &mut Out<Self>) -> Self {
+                match &setup.options {
+                    $(AnyOptions::$variant(options) => {
+                        let setup = Setup {
+                            sites: setup.sites,
+                            home: setup.home,
+                            holders: setup.holders.clone(),
+                            options: options.clone(),
+                        };
+                        let mut site = None;
+                        step(out, AnyMessage::$variant, AnyTimer::$variant, |out| {
+                            site = Some($variant::start(me, &setup, out));
+                        });
+                        let site = site.expect("the step has made it");
+                        Self::$variant(<$stored>::from(site))
+                    })+
+                }
+            }
+
+            fn expected(load: Load, sites: usize, options: &AnyOptions) -> Expected {
+                match options { $(AnyOptions::$variant(options) => $variant::expected(load, sites, options),)+ }
+            }
+
+            fn timestamp(&self) -> Option<Timestamp> {
+                match self { $(Self::$variant(site) => site.timestamp(),)+ }
+            }
+
+            fn tokens(&self) -> u32 {
+                match self { $(Self::$variant(site) => site.tokens(),)+ }
+            }
+
+            fn tokens_in(message: &AnyMessage) -> u32 {
+                match message { $(AnyMessage::$variant(message) => $variant::tokens_in(message),)+ }
+            }
+
+            fn plausible(message: &AnyMessage, sites: usize) -> bool {
+                match message { $(AnyMessage::$variant(message) => $variant::plausible(message, sites),)+ }
+            }
+
+            fn awaits(&self, from: SiteId, message: &AnyMessage) -> bool {
+                match (self, message) {
+                    $((Self::$variant(site), AnyMessage::$variant(message)) => site.awaits(from, message),)+
+                    _ => false,
+                }
+            }
+
+            fn is_wanted(&self) -> bool {
+                match self { $(Self::$variant(site) => site.is_wanted(),)+ }
+            }
+
+            fn invariant(&self) -> Result<(), &'static str> {
+                match self { $(Self::$variant(site) => site.invariant(),)+ }
+            }
+        }
+    };
+}
+
+any! {
+    NaimiTrehel: NaimiTrehel,
+    Centralized: Box<Centralized>,
+    CentralizedFailover: Box<CentralizedFailover>,
+    Lamport: Box<Lamport>,
+    LamportSuppressed: Box<LamportSuppressed>,
+    RicartAgrawala: Box<RicartAgrawala>,
+    RoucairolCarvalho: Box<RoucairolCarvalho>,
+    LodhaKshemkalyani: Box<LodhaKshemkalyani>,
+    BakeryMessages: Box<BakeryMessages>,
+    TokenRing: Box<TokenRing>,
+    TokenRingParked: Box<TokenRingParked>,
+    TokenRingRecovering: Box<TokenRingRecovering>,
+    Maekawa: Box<Maekawa>,
+    Majority: Box<Majority>,
+    TreeQuorum: Box<TreeQuorum>,
+    SuzukiKasami: Box<SuzukiKasami>,
+    Raymond: Box<Raymond>,
+    NeilsenMizuno: Box<NeilsenMizuno>,
+}
+
+impl AnyMessage {
+    const EVERY_WORD: &'static [Word; MOST_WORDS] = &{
+        let mut all = [Self::LISTS[0][0]; MOST_WORDS];
+        let mut list = 0;
+        while list < ALL.len() {
+            let mut word = 0;
+            while word < Self::LISTS[list].len() {
+                all[Self::FIRST_WORDS[list] + word] = Self::LISTS[list][word];
+                word += 1;
+            }
+            list += 1;
+        }
+        all
+    };
+}
+
+impl Default for AnyOptions {
+    fn default() -> Self {
+        Self::NaimiTrehel(Default::default())
+    }
+}
+
+/// Why a cluster does not run the algorithm of this name.
+fn refusal(slug: &str) -> String {
+    match crate::registry::find(slug) {
+        None => format!("there is no algorithm '{slug}': `lockkeeper algorithms` lists them"),
+        Some(entry) if !entry.about.deadlock_free => {
+            format!("{slug} can deadlock: a cluster does not run it")
+        }
+        Some(_) => format!(
+            "{slug} is not a mutex: choose one for the cluster, which serves shared holders and permits with it"
+        ),
+    }
+}
+
+/// One step of an algorithm's site. Its messages and timers get the algorithm's tag.
+fn step<P: Protocol<Output = Entered>>(
+    out: &mut Out<AnySite>,
+    message: impl Fn(P::Message) -> AnyMessage,
+    timer: impl Fn(P::Timer) -> AnyTimer,
+    act: impl FnOnce(&mut Out<P>),
+) {
+    let mut inner = out.inner();
+    act(&mut inner);
+    out.sends.extend(inner.sends.into_iter().map(|(to, sent)| (to, message(sent))));
+    out.local.extend(inner.local.into_iter().map(&message));
+    out.outputs.append(&mut inner.outputs);
+    out.timers.extend(inner.timers.into_iter().map(|change| match change {
+        TimerChange::Arm { timer: of, after_milli_t } => TimerChange::Arm { timer: timer(of), after_milli_t },
+        TimerChange::Disarm { timer: of } => TimerChange::Disarm { timer: timer(of) },
+    }));
+    out.skipped_fences += inner.skipped_fences;
+    out.fence_floor = out.fence_floor.max(inner.fence_floor);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Sharing, registry};
+
+    #[test]
+    fn every_deadlock_free_mutex_of_the_registry_can_run_in_a_cluster() {
+        let fit = registry::ALL.iter().map(|entry| entry.about).filter(|about| about.deadlock_free);
+        let mut fit: Vec<&str> = fit
+            .map(|about| about.slug)
+            .filter(|slug| registry::sharing(slug) == Some(Sharing::Mutex))
+            .collect();
+        let mut known: Vec<&str> = ALL.iter().map(|about| about.slug).collect();
+        fit.sort_unstable();
+        known.sort_unstable();
+        assert_eq!(known, fit);
+    }
+
+    #[test]
+    fn settings_choose_the_algorithm_and_its_options() {
+        let read = |pairs: &[(&str, &str)]| {
+            let pairs = pairs.iter().map(|&(name, value)| (name.into(), value.into()));
+            let mut settings = Settings::new(pairs);
+            let options = AnySite::options(&mut settings, 3)?;
+            settings.nothing_left().map(|()| AnySite::about(&options).slug)
+        };
+        assert_eq!(read(&[]), Ok("naimi-trehel"));
+        assert_eq!(read(&[("algorithm", "raymond"), ("tree", "line")]), Ok("raymond"));
+        assert!(read(&[("algorithm", "naimi-trehel"), ("tree", "line")]).is_err());
+        assert!(read(&[("algorithm", "maekawa-published")]).unwrap_err().contains("deadlock"));
+        assert!(read(&[("algorithm", "readers-writers")]).unwrap_err().contains("not a mutex"));
+        assert!(read(&[("algorithm", "paxos")]).unwrap_err().contains("no algorithm"));
+    }
+
+    #[test]
+    fn a_message_of_another_algorithm_is_not_awaited() {
+        let mut out = Out::quiet(3);
+        let start = |options| {
+            let mut out = Out::quiet(3);
+            AnySite::start(SiteId::new(0), &Setup::new(3, options), &mut out)
+        };
+        let mut asks = start(AnyOptions::Majority(Default::default()));
+        out.begin(SiteId::new(0));
+        asks.input(Ask::Request(crate::Mode::Exclusive), &mut out);
+        let (_, message) = out.sends.pop().expect("a request to another site");
+        let other = start(AnyOptions::NaimiTrehel(Default::default()));
+        assert!(asks.awaits(SiteId::new(1), &message) || AnySite::plausible(&message, 3));
+        assert!(!other.awaits(SiteId::new(1), &message));
+    }
+
+    #[test]
+    fn kinds_of_messages_keep_their_names() {
+        let request = AnyMessage::Majority(crate::algorithms::maekawa::Message::Request(1));
+        assert_eq!(AnyMessage::WORDS[request.word()].name, "REQUEST");
+    }
+}
