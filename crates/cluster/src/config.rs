@@ -3,7 +3,7 @@
 use crate::consensus;
 use crate::error::{Error, Result};
 use crate::net::{self, tls::Tls};
-use lockkeeper_member::{Config as MemberConfig, MemberId};
+use lockkeeper_member::{ClusterSettings, Config as MemberConfig, MemberId};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -134,26 +134,38 @@ impl Config {
         }
     }
 
+    /// The settings with which this member founds a cluster. A cluster that exists has its own, which every member takes over.
+    pub(crate) fn cluster_settings(&self) -> ClusterSettings {
+        let algorithm = (String::from(lockkeeper_core::any::ALGORITHM), self.algorithm.clone());
+        let times = &self.times;
+        ClusterSettings {
+            algorithm: std::iter::once(algorithm).chain(self.settings.iter().cloned()).collect(),
+            lease_ns: nanoseconds(times.lease),
+            renewal_ns: nanoseconds(times.renewal),
+            silence_ns: nanoseconds(times.silence),
+            settle_ns: nanoseconds(times.settle),
+            drift_ppm: times.drift_ppm,
+        }
+    }
+
     /// The same for the state machine.
     pub(crate) fn member(&self) -> MemberConfig {
-        let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        let ns = nanoseconds;
         let times = &self.times;
         MemberConfig {
-            settings: self.settings.clone(),
-            lease_ns: ns(times.lease),
-            renewal_ns: ns(times.renewal),
-            silence_ns: ns(times.silence),
+            cluster: self.cluster_settings(),
             election_ns: ns(times.election),
             round_trip_ns: ns(times.round_trip),
             resend_ns: ns(times.resend),
             acknowledge_ns: ns(times.resend / 4),
-            session_ns: ns(times.lease),
-            settle_ns: ns(times.settle),
-            drift_ppm: times.drift_ppm,
             unix_ns_at_zero: crate::clock::unix_ns_at_zero(),
             ..MemberConfig::new(self.first_members.keys().copied())
         }
     }
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// How long things take and last.

@@ -10,13 +10,8 @@ use crate::guard::Session;
 use crate::host::{Answers, Host, Question, Voice};
 use crate::metrics;
 use crate::net::Net;
-use lockkeeper_core::MutualExclusion;
-use lockkeeper_core::registry::Visitor;
-#[cfg(not(test))]
-use lockkeeper_core::registry::visit;
-use lockkeeper_member::{
-    Acquisition, Claim, Config as MemberConfig, LockName, MemberId, Node, SessionId, Table, ToMember, Why,
-};
+use lockkeeper_core::any::AnySite;
+use lockkeeper_member::{Acquisition, Claim, LockName, MemberId, Node, SessionId, Table, ToMember, Why};
 use prometheus_client::registry::Registry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -85,29 +80,6 @@ pub struct Voters {
     pub trouble: Option<String>,
 }
 
-struct Start(MemberId, MemberConfig);
-
-impl Visitor for Start {
-    type Output = Result<Arc<dyn Engine>>;
-    fn visit<P: MutualExclusion>(self) -> Self::Output {
-        Ok(Driver::<P>::start(self.0, self.1)?)
-    }
-}
-
-/// Unit tests start no member, so all algorithms are not compiled once more for them. Members are tested from `tests/`.
-#[cfg(test)]
-fn visit<V: Visitor>(_slug: &str, _visitor: V) -> Option<V::Output> {
-    None
-}
-
-/// The state machine for the configured algorithm.
-fn engine(config: &Config) -> Result<Arc<dyn Engine>> {
-    let slug = &config.algorithm;
-    visit(slug, Start(config.id, config.member())).ok_or_else(|| {
-        Error::Config(format!("there is no algorithm `{slug}`: `lockkeeper algorithms` lists them"))
-    })?
-}
-
 impl Member {
     /// Starts a member. It serves once it is in a view, for which it needs the others: see [`ready`](Self::ready). Who asks for
     /// a lock before that waits.
@@ -120,7 +92,7 @@ impl Member {
     fn starting(config: Config) -> Pin<Box<dyn Future<Output = Result<Self>> + Send>> {
         Box::pin(async move {
             config.check()?;
-            let engine = engine(&config)?;
+            let engine: Arc<dyn Engine> = Driver::<AnySite>::start(config.id, config.member())?;
             let host = Arc::new(Host {
                 engine: Arc::downgrade(&engine),
                 consensus: OnceLock::new(),

@@ -17,7 +17,7 @@ impl<P: MutualExclusion> Member<P> {
             self.births += 1;
             let new = || Session { birth, heard_ns: now, ..Session::default() };
             self.sessions.entry(id).or_insert_with(new);
-            self.due.insert((now + self.config.session_ns, Due::Session(id)));
+            self.due.insert((now + self.config.session_ns(), Due::Session(id)));
         }
         let (lease_left_ns, promises) = (self.lease_left_ns(now), self.promises(now));
         let Some(session) = self.sessions.get_mut(&id) else {
@@ -310,9 +310,9 @@ impl<P: MutualExclusion> Member<P> {
         if session.is_over(now, &self.config) {
             return self.end_session(now, id, out);
         }
-        let next = session.promised_until_ns.max(session.heard_ns + self.config.session_ns);
+        let next = session.promised_until_ns.max(session.heard_ns + self.config.session_ns());
         let next = if self.config.has(Flaw::SilentClientForgotten) {
-            now + self.config.session_ns / 4
+            now + self.config.session_ns() / 4
         } else {
             next
         };

@@ -1,23 +1,19 @@
 //! What a member is told at its start, and the arithmetic of leases.
 
-use crate::{Fence, Flaw, MemberId};
+use crate::settings::outwait;
+use crate::{ClusterSettings, Fence, Flaw, MemberId};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// Settings that all members of a cluster share. Times are in nanoseconds of the member's own clock.
+/// A member's settings. Times are in nanoseconds of the member's own clock.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Everybody who may be a member, until [`Event::Peers`](crate::Event::Peers) says otherwise.
     pub peers: Vec<MemberId>,
-    /// Settings of the cluster's algorithm, as `tree=line`.
-    pub settings: Vec<(String, String)>,
-    /// L: how long a lease runs.
-    pub lease_ns: u64,
-    /// How often a member asks for its lease to be renewed.
-    pub renewal_ns: u64,
-    /// After how long without a word the leader takes a member for dead.
-    pub silence_ns: u64,
+    /// The settings that all members share: of the newest view that the member knows; until then, those that it was configured
+    /// with.
+    pub cluster: ClusterSettings,
     /// The longest time that the voters take to elect a leader once one is gone.
     pub election_ns: u64,
     /// The longest time for a decision of the voters, and for a question and its answer.
@@ -28,12 +24,9 @@ pub struct Config {
     pub acknowledge_ns: u64,
     /// Added to every wait for somebody else's clock.
     pub margin_ns: u64,
-    /// ρ: by how much any clock may run fast or slow, in millionths.
-    pub drift_ppm: u64,
-    /// The longest promise to a client.
-    pub session_ns: u64,
-    /// For how long a view runs before somebody may join it.
-    pub settle_ns: u64,
+    /// The longest promise to a client, where it differs from the lease: in the exhaustive search, whose clients never fall
+    /// silent.
+    pub session_ns: Option<u64>,
     /// How often each client that waits here when a lock comes to this member is let in, about, before it goes on to other members:
     /// the same for each client, at however many members they are.
     pub rounds: u32,
@@ -59,18 +52,13 @@ impl Config {
         const MS: u64 = 1_000_000;
         Self {
             peers: peers.into_iter().collect(),
-            settings: Vec::new(),
-            lease_ns: 1_200 * MS,
-            renewal_ns: 200 * MS,
-            silence_ns: 700 * MS,
+            cluster: ClusterSettings::default(),
             election_ns: 400 * MS,
             round_trip_ns: 100 * MS,
             resend_ns: 50 * MS,
             acknowledge_ns: 12 * MS,
             margin_ns: 10 * MS,
-            drift_ppm: 500,
-            session_ns: 1_200 * MS,
-            settle_ns: 500 * MS,
+            session_ns: None,
             rounds: 1,
             most_more: 1024,
             most_brief: 3,
@@ -84,40 +72,39 @@ impl Config {
 
     /// Refuses settings with which a crash of the leader would cost everybody's locks, or waits would be too short.
     pub fn check(&self) -> Result<(), String> {
-        let least = self.renewal_ns + 2 * self.election_ns + 2 * self.round_trip_ns;
-        if self.lease_ns < least {
-            return Err(format!(
-                "a lease of {} ms is too short: a crash of the leader would cost everybody's locks; with these times \
-                 (renewal, two elections, a decision and a round trip) it must be at least {} ms",
-                self.lease_ns / 1_000_000,
-                least / 1_000_000
-            ));
-        }
-        if self.drift_ppm >= 1_000_000 {
-            return Err(String::from(
-                "a clock that may stop measures nothing: the drift must be below 1000000 ppm",
-            ));
-        }
+        self.check_cluster(&self.cluster)?;
         if self.largest_clock == 0 || self.largest_clock > Fence::LARGEST_CLOCK {
             return Err(format!("the largest clock must be between 1 and {}", Fence::LARGEST_CLOCK));
         }
-        if self.silence_ns < 2 * self.renewal_ns {
-            return Err(String::from(
-                "one lost renewal would exclude a member: the silence must be at least two renewals",
+        Ok(())
+    }
+
+    /// Rejects settings of a cluster that are unsafe, or with which a crash of the leader would cost every hold.
+    pub fn check_cluster(&self, cluster: &ClusterSettings) -> Result<(), String> {
+        cluster.check()?;
+        let least = cluster.renewal_ns + 2 * self.election_ns + 2 * self.round_trip_ns;
+        if cluster.lease_ns < least {
+            return Err(format!(
+                "a lease of {} ms is too short: a crash of the leader would cost everybody's locks; with these times \
+                 (renewal, two elections, a decision and a round trip) it must be at least {} ms",
+                cluster.lease_ns / 1_000_000,
+                least / 1_000_000
             ));
         }
         Ok(())
     }
 
-    /// How long to wait on this clock, until so long has certainly passed on any other: d·(1+ρ)/(1−ρ), and the margin.
+    /// The longest promise to a client.
+    pub fn session_ns(&self) -> u64 {
+        self.session_ns.unwrap_or(self.cluster.lease_ns)
+    }
+
+    /// How long to wait on this clock until `duration_ns` has certainly passed on any other clock.
     pub fn outwait(&self, duration_ns: u64) -> u64 {
         if self.has(Flaw::NoDrift) {
             return duration_ns;
         }
-        let million = 1_000_000_u128;
-        let drift = u128::from(self.drift_ppm);
-        let longest = (u128::from(duration_ns) * (million + drift)).div_ceil(million - drift);
-        u64::try_from(longest).unwrap_or(u64::MAX).saturating_add(self.margin_ns)
+        outwait(duration_ns, self.cluster.drift_ppm, self.margin_ns)
     }
 
     /// A moment of the member's clock, as people count.
@@ -138,16 +125,7 @@ mod tests {
     fn a_lease_that_a_leaders_crash_would_cost_is_refused() {
         let mut config = Config::new([MemberId(1)]);
         assert_eq!(config.check(), Ok(()));
-        config.lease_ns /= 2;
+        config.cluster.lease_ns /= 2;
         assert!(config.check().unwrap_err().contains("at least 1200 ms"));
-    }
-
-    #[test]
-    fn a_slow_clock_is_waited_for_by_a_fast_one() {
-        let mut config = Config::new([]);
-        config.drift_ppm = 100_000;
-        config.margin_ns = 0;
-        // 900 on a clock 10 % slow are 1000 true; those are 1100 on a clock 10 % fast.
-        assert_eq!(config.outwait(900), 1100);
     }
 }

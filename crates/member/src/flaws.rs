@@ -52,6 +52,10 @@ pub enum Flaw {
     NothingSetAside,
     /// A client goes on keeping what somebody else waits for.
     KeptForEver,
+    /// A member uses the times of its own configuration, and a leader waits for its own lease, whatever the views before granted.
+    OwnLeaseWaitedFor,
+    /// The first view of a cluster starts at once, although a cluster of the same members may have lost its disks just now.
+    FounderDoesNotWait,
 }
 
 impl Flaw {
@@ -81,5 +85,7 @@ impl Flaw {
         ("leaves-in-use", Self::LeavesInUse),
         ("nothing-set-aside", Self::NothingSetAside),
         ("kept-for-ever", Self::KeptForEver),
+        ("own-lease-waited-for", Self::OwnLeaseWaitedFor),
+        ("founder-does-not-wait", Self::FounderDoesNotWait),
     ];
 }

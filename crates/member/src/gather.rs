@@ -75,12 +75,13 @@ impl Gather {
         missing
     }
 
-    /// Starts, once that may be, and tells whether it has: `over` tells when a node's last lease is over, `known` whether it was
-    /// known to hold something.
+    /// Starts the view as soon as it may start, and returns whether it has. `founded_ns`: when the leases of a lost cluster have
+    /// expired; `over`: when a node's last lease has expired; `known`: whether a node was known to hold something.
     pub fn start(
         &mut self,
         now: u64,
         config: &Config,
+        founded_ns: u64,
         over: impl Fn(Node) -> u64,
         known: impl Fn(Node) -> bool,
     ) -> bool {
@@ -95,6 +96,11 @@ impl Gather {
             !no_wait && now < over(node) && (known(node) || !config.has(Flaw::WaitsForKnownHoldersOnly))
         };
         if awaited.any(waits) {
+            return false;
+        }
+        // Nobody here has seen a view start: the locks of a cluster that lost all its disks may still be held.
+        let new = self.view.founding && self.complete().all(|(_, reporting)| reporting.installed == 0);
+        if new && now < founded_ns {
             return false;
         }
         self.start = Some(Parted::new(self.holds(), config.part_bytes, Held::bytes));

@@ -13,6 +13,8 @@ use lockkeeper_core::{Claim, MutualExclusion};
 pub const LONGEST_TAG: usize = 1024;
 /// The most members of a view.
 pub const MOST_MEMBERS: usize = 1024;
+/// The most options of an algorithm.
+const MOST_OPTIONS: usize = 64;
 /// How many lives of members that are in no view are remembered.
 const MOST_STRANGERS: usize = 4 * MOST_MEMBERS;
 
@@ -36,6 +38,8 @@ impl View {
             && self.since.iter().all(|&since| since <= self.epoch)
             && self.has(self.coordinator)
             && (1..=Fence::LARGEST_EPOCH).contains(&self.epoch)
+            && self.settings.check().is_ok()
+            && self.settings.algorithm.len() <= MOST_OPTIONS
     }
 }
 
@@ -47,7 +51,7 @@ impl<P: MutualExclusion> Member<P> {
         }
         match &frame.body {
             Body::Renew(renewal) => self.check_renewal(frame.from, renewal),
-            Body::Renewed { duration_ns, .. } if *duration_ns > self.config.lease_ns => {
+            Body::Renewed { duration_ns, .. } if *duration_ns > self.config.cluster.lease_ns => {
                 Err("a lease longer than any")
             }
             Body::Join if self.joiners.len() >= MOST_STRANGERS && !self.joiners.contains_key(&frame.from) => {
@@ -90,9 +94,9 @@ impl<P: MutualExclusion> Member<P> {
         if !view.is_possible() {
             return Err("a view that cannot be");
         }
-        match crate::instance::options::<P>(&self.config.settings, view.members.len(), 0) {
-            Ok(_) => Ok(()),
-            Err(_) => Err("a view of a size for which the algorithm has no settings here"),
+        match self.check_algorithm(&view.settings, view.members.len()) {
+            Ok(()) => Ok(()),
+            Err(_) => Err("a view whose algorithm this member cannot run"),
         }
     }
 

@@ -197,7 +197,7 @@ mod tests {
 
     fn view(epoch: u64, by: u32, term: u64) -> View {
         let node = Node { id: MemberId(by), incarnation: 1 };
-        View { epoch, members: vec![node], since: vec![1], coordinator: node, term, missing: Vec::new() }
+        View::of_one(epoch, term, node)
     }
 
     fn line(member: u32, what: Happened) -> Line {

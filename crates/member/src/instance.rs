@@ -27,6 +27,8 @@ pub(crate) struct Play<P: MutualExclusion> {
     pub place: usize,
     /// Who holds the lock that is to start: who, how, how many.
     pub holders: Vec<(SiteId, Claim, u32)>,
+    /// Whether the token travels unasked.
+    pub perpetual: bool,
     /// The algorithm's options: one for all, or one for each home where the home plays a coordinator apart.
     options: Vec<P::Options>,
     out: Out<Gate<P>>,
@@ -41,6 +43,7 @@ impl<P: MutualExclusion> Play<P> {
             members,
             place,
             holders: Vec::new(),
+            perpetual: P::about(&first).perpetual,
             options: options.collect::<Result<_, _>>()?,
             out: Out::quiet(members),
         })

@@ -1,7 +1,8 @@
 //! What a member does while it leads: it gives leases, notices who is gone, proposes views, and gathers for them.
 
 use crate::gather::Gather;
-use crate::{Config, Flaw, MemberId, Node, Renewal, View};
+use crate::view::Proposal;
+use crate::{ClusterSettings, Config, Flaw, Inherited, MemberId, Node, Renewal, View};
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
@@ -26,6 +27,10 @@ pub(crate) struct Lease {
 pub(crate) struct Leader {
     pub term: u64,
     since_ns: u64,
+    /// When this leader applied the newest view; the beginning of its term for a view that was decided before.
+    applied_ns: u64,
+    /// Settings that an operator asked for, until they are decided.
+    pub change: Option<ClusterSettings>,
     heard: BTreeMap<Node, (u64, Renewal)>,
     /// When somebody new was let in: it could not be heard before.
     admitted: BTreeMap<Node, u64>,
@@ -48,6 +53,8 @@ impl Leader {
         Self {
             term,
             since_ns: now,
+            applied_ns: now,
+            change: None,
             heard: BTreeMap::new(),
             admitted: BTreeMap::new(),
             answered: BTreeMap::new(),
@@ -62,6 +69,8 @@ impl Leader {
 
     /// A view is decided.
     pub fn applied(&mut self, now: u64, view: &View) {
+        self.applied_ns = now;
+        self.change.take_if(|change| *change == view.settings);
         self.heard.retain(|node, _| view.has(*node));
         self.admitted.retain(|node, _| view.has(*node));
         self.departed.retain(|node| view.has(*node));
@@ -115,7 +124,7 @@ impl Leader {
         // An answer to an older question would say less than this one.
         let read = self.confirming[place].1;
         self.confirming.drain(..=place);
-        let duration_ns = (read + config.lease_ns).saturating_sub(now).min(config.lease_ns);
+        let duration_ns = (read + config.cluster.lease_ns).saturating_sub(now).min(config.cluster.lease_ns);
         let mut leases = Vec::new();
         for Asked { node, sent_ns, epoch } in self.asked.drain(..) {
             let newest = epoch == view.epoch && view.has(node) || config.has(Flaw::AnswersOldEpochs);
@@ -129,7 +138,7 @@ impl Leader {
 
     /// The leadership was not confirmed in time: whoever asked must ask again.
     pub fn forget_old_question(&mut self, now: u64, config: &Config) {
-        while self.confirming.front().is_some_and(|&(_, read)| now >= read + config.lease_ns) {
+        while self.confirming.front().is_some_and(|&(_, read)| now >= read + config.cluster.lease_ns) {
             self.confirming.pop_front();
         }
         if self.confirming.is_empty() {
@@ -137,11 +146,29 @@ impl Leader {
         }
     }
 
-    /// When the last lease of a node is certainly over, on this clock. Before this term somebody else led: its leases
-    /// began before this leader knew that it leads.
-    pub fn lease_over_ns(&self, node: Node, config: &Config) -> u64 {
+    /// When the last lease of a node that `view` excludes has certainly expired, on this clock. Leases of an earlier leader began
+    /// before this one knew that it leads, and may be longer than the view's own: the view has inherited their length.
+    pub fn lease_over_ns(&self, node: Node, view: &View, config: &Config) -> u64 {
         let last = self.answered.get(&node).copied().unwrap_or(self.since_ns).max(self.since_ns);
-        last.saturating_add(config.outwait(config.lease_ns))
+        let inherited =
+            if config.has(Flaw::OwnLeaseWaitedFor) { Inherited::of(&config.cluster) } else { view.inherited };
+        last.saturating_add(inherited.lease_wait_ns(config.margin_ns, config.flaw))
+    }
+
+    /// When every lease of a cluster that lost all its disks has certainly expired, on this clock.
+    pub fn founded_ns(&self, config: &Config) -> u64 {
+        if config.has(Flaw::FounderDoesNotWait) {
+            return 0;
+        }
+        self.since_ns.saturating_add(config.outwait(config.cluster.lease_ns))
+    }
+
+    /// What the next view inherits: once every lease from before the present view has expired, the present settings only.
+    fn inherited(&self, now: u64, applied: &View, config: &Config) -> Inherited {
+        let present = Inherited::of(&applied.settings);
+        let over =
+            self.applied_ns.saturating_add(applied.inherited.lease_wait_ns(config.margin_ns, config.flaw));
+        if now >= over { present } else { present.max(applied.inherited) }
     }
 
     /// The view to propose now, if any.
@@ -160,7 +187,9 @@ impl Leader {
         let gone = self.gone(now, me, applied, config);
         let stays = |node: &Node| !gone.contains(node) && !self.departed.contains(node);
         let mut members: Vec<Node> = applied.members.iter().copied().filter(stays).collect();
-        let mut needed = members.len() < applied.members.len() || self.needs_new_epoch(applied, me, config);
+        let mut needed = members.len() < applied.members.len()
+            || self.change.is_some()
+            || self.needs_new_epoch(applied, me, config);
         // Two lives of one member are never in a view together: this one has to wait for the exclusion of the other.
         if !members.contains(&me) && !self.departed.contains(&me) {
             members.retain(|node| node.id != me.id);
@@ -175,7 +204,8 @@ impl Leader {
         if !needed {
             return None;
         }
-        if config.has(Flaw::ProposerWaits) && gone.iter().any(|&node| now < self.lease_over_ns(node, config))
+        if config.has(Flaw::ProposerWaits)
+            && gone.iter().any(|&node| now < self.lease_over_ns(node, applied, config))
         {
             return None;
         }
@@ -186,7 +216,22 @@ impl Leader {
         let started =
             self.gather.as_ref().is_some_and(|gather| gather.started() && gather.view.epoch == applied.epoch);
         self.proposed = Some((applied.epoch + 1, now));
-        Some(applied.next(members, &self.departed, me, self.term, started))
+        let present = if applied.epoch == 0 { &config.cluster } else { &applied.settings };
+        let settings = self.change.as_ref().unwrap_or(present).clone();
+        let inherited = match applied.epoch {
+            0 => Inherited::of(&settings),
+            _ => self.inherited(now, applied, config).max(Inherited::of(&settings)),
+        };
+        let (departed, term) = (&self.departed, self.term);
+        Some(applied.next(Proposal {
+            members,
+            departed,
+            coordinator: me,
+            term,
+            started,
+            settings,
+            inherited,
+        }))
     }
 
     /// Members that have fallen silent, and one end of each link that carries nothing.
@@ -196,9 +241,20 @@ impl Leader {
             now.saturating_sub(self.heard.get(&node).map_or(admitted, |&(at, _)| at))
         };
         let others = || applied.members.iter().copied().filter(|&node| node != me);
-        let mut gone: BTreeSet<Node> =
-            others().filter(|&node| silent_for(node) > config.silence_ns).collect();
-        let lively = |node: Node| silent_for(node) <= 2 * config.renewal_ns;
+        // A member that has not heard of the present view renews at the pace of an earlier one.
+        let knows = |node: Node| {
+            let heard = self.heard.get(&node).map(|(_, renewal)| renewal);
+            heard.is_some_and(|renewal| renewal.epoch == applied.epoch) || config.has(Flaw::OwnLeaseWaitedFor)
+        };
+        let allowed = |node: Node| {
+            if knows(node) {
+                config.cluster.silence_ns
+            } else {
+                applied.inherited.silence_ns.max(config.cluster.silence_ns)
+            }
+        };
+        let mut gone: BTreeSet<Node> = others().filter(|&node| silent_for(node) > allowed(node)).collect();
+        let lively = |node: Node| silent_for(node) <= 2 * config.cluster.renewal_ns;
         for one in applied.members.iter().copied().filter(|&node| lively(node)) {
             for &other in
                 self.unreachable(one, applied).iter().filter(|&&other| lively(other) && applied.has(other))
@@ -248,7 +304,7 @@ impl Leader {
         joiners: &BTreeMap<Node, u64>,
         config: &Config,
     ) -> Vec<Node> {
-        let heard_here = |at: u64| now <= at + 2 * config.renewal_ns;
+        let heard_here = |at: u64| now <= at + 2 * config.cluster.renewal_ns;
         let known = |node: &Node| config.peers.contains(&node.id);
         let lately = joiners.iter().filter(|&(_, &at)| heard_here(at)).map(|(&node, _)| node).filter(known);
         if applied.epoch == 0 {
@@ -263,8 +319,8 @@ impl Leader {
         let running =
             |node: &Node| self.heard.get(node).is_some_and(|(_, renewal)| renewal.installed == applied.epoch);
         let settled = match &self.gather {
-            Some(gather) => gather.started_ns.is_some_and(|at| now >= at + config.settle_ns),
-            None => now >= self.since_ns + config.settle_ns,
+            Some(gather) => gather.started_ns.is_some_and(|at| now >= at + config.cluster.settle_ns),
+            None => now >= self.since_ns + config.cluster.settle_ns,
         };
         if !settled || !applied.members.iter().all(running) {
             return Vec::new();
@@ -276,7 +332,7 @@ impl Leader {
         };
         let back_off = |id: MemberId| {
             let (times, at) = self.exclusions.get(&id).copied().unwrap_or((0, 0));
-            times == 0 || now >= at + (config.settle_ns << times.min(4))
+            times == 0 || now >= at + (config.cluster.settle_ns << times.min(4))
         };
         let welcome = |node: &Node| {
             members.iter().all(|member| member.id != node.id) && back_off(node.id) && heard_everywhere(*node)
@@ -300,7 +356,15 @@ mod tests {
     fn a_complaint_about_links_of_an_older_view_excludes_nobody() {
         let config = Config::new([1, 2, 3].map(MemberId));
         let (me, mut leader) = (node(1), Leader::new(1, 0));
-        let view = View::none().next([1, 2, 3].map(node).to_vec(), &BTreeSet::new(), me, 1, false);
+        let view = View::none().next(Proposal {
+            members: [1, 2, 3].map(node).to_vec(),
+            departed: &BTreeSet::new(),
+            coordinator: me,
+            term: 1,
+            started: false,
+            settings: config.cluster.clone(),
+            inherited: Inherited::of(&config.cluster),
+        });
         let older = view.epoch - 1;
         leader.applied(0, &view);
         let mut proposed_after = |installed: u64| {

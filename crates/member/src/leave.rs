@@ -63,7 +63,7 @@ impl<P: MutualExclusion> Member<P> {
         }
         if matches!(self.standing, Standing::Outside) {
             // Somebody may still remember its wish to join: a view that has it in would wait for its report.
-            if now >= leave.since_ns + 4 * self.config.renewal_ns {
+            if now >= leave.since_ns + 4 * self.config.cluster.renewal_ns {
                 self.exclude(out);
             }
             return;

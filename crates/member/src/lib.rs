@@ -8,7 +8,8 @@
 //! |---|---|
 //! | [`member`] | [`Member`]: events in, [`Out`] out; the driver's duties are numbered there |
 //! | [`messages`] | what members, clients and consensus say to each other |
-//! | [`config`] | [`Config`], and how long one clock waits for another |
+//! | [`config`] | [`Config`]: the settings of one member |
+//! | [`settings`] | [`ClusterSettings`], which all members share, and how long one clock waits for another |
 //! | [`view`] | [`View`]: who is here, who coordinates, who is missing |
 //! | `views` | freeze, report, start |
 //! | `leader`, `gather` | what a leader does: leases, exclusions, joins; reports and the wait for the missing |
@@ -48,6 +49,7 @@ pub mod member;
 pub mod messages;
 pub mod parts;
 mod session;
+pub mod settings;
 pub mod survey;
 mod table;
 pub mod view;
@@ -64,5 +66,6 @@ pub use lockkeeper_core::Claim;
 pub use member::Member;
 pub use messages::*;
 pub use parts::Part;
+pub use settings::{ClusterSettings, Inherited};
 pub use survey::{Because, LockStatus, Table, Who, Why, waiters, why};
 pub use view::View;

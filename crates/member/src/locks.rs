@@ -39,7 +39,7 @@ impl<P: MutualExclusion> Member<P> {
         lock.start(own_hold, play, &mut self.wants);
         // A token that travels unasked is not asked for: its home must be told that it is wanted.
         let home = lock.name.home(play.members);
-        if own && P::ABOUT.perpetual && home != play.place && token_at_home {
+        if own && play.perpetual && home != play.place && token_at_home {
             self.wants.sends.push(Sent { to: SiteId::new(home), clock: 0, words: Words::Wake });
         }
     }

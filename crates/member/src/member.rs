@@ -9,8 +9,8 @@ use crate::parts::{Arriving, Parted};
 use crate::session::Session;
 use crate::table::{Chunk, LockId, Locks};
 use crate::{
-    Acquisition, Body, Config, Event, Flaw, Frame, Held, Holding, LockMessage, MemberId, Node, Note, Out,
-    PortEvent, PortRequest, Renewal, SessionId, Table, View,
+    Acquisition, Body, ClusterSettings, Config, Event, Flaw, Frame, Held, Holding, LockMessage, MemberId,
+    Node, Note, Out, PortEvent, PortRequest, Renewal, SessionId, Table, View,
 };
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -73,8 +73,6 @@ pub(crate) type Message<P> = <P as lockkeeper_core::Protocol>::Message;
 #[derive(Clone, Debug)]
 pub struct Member<P: MutualExclusion> {
     pub(crate) config: Config,
-    /// For views of so many members, the algorithm's settings are known to make sense.
-    pub(crate) most_members: usize,
     pub(crate) me: Node,
     pub(crate) standing: Standing,
     /// The newest view that consensus told of.
@@ -101,6 +99,8 @@ pub struct Member<P: MutualExclusion> {
     /// Locks at which somebody could be let in if the lease ran.
     pub(crate) parked: BTreeSet<LockId>,
     pub(crate) clock_full: bool,
+    /// The epoch of the view that the cluster's settings are from.
+    settings_epoch: u64,
     pub(crate) order: u64,
     pub(crate) births: u64,
     /// Who wants to join, and when it was last heard.
@@ -116,26 +116,22 @@ impl<P: MutualExclusion> Member<P> {
     /// A new life, outside of any view. Refuses settings that cannot work, in a sentence for a person.
     pub fn new(me: Node, config: Config, now: u64) -> Result<Self, String> {
         config.check()?;
-        if !P::ABOUT.deadlock_free {
-            return Err(alloc::format!("{} can deadlock: a cluster does not run it", P::ABOUT.slug));
+        let options = crate::instance::options::<P>(&config.cluster.algorithm, config.peers.len().max(1), 0)?;
+        let about = P::about(&options);
+        if !about.deadlock_free {
+            return Err(alloc::format!("{} can deadlock: a cluster does not run it", about.slug));
         }
-        if !matches!(
-            crate::instance::options::<P>(&config.settings, config.peers.len().max(1), 0)
-                .map(|o| P::sharing(&o))?,
-            lockkeeper_core::Sharing::Mutex
-        ) {
+        if !matches!(P::sharing(&options), lockkeeper_core::Sharing::Mutex) {
             return Err(alloc::format!(
-                "{} is not a mutex: choose one for the cluster; it serves shared holders and permits, too",
-                P::ABOUT.slug
+                "{} is not a mutex: choose one for the cluster, which serves shared holders and permits with it",
+                about.slug
             ));
         }
-        let most_members = config.peers.len();
-        for members in 1..=most_members {
-            crate::instance::options::<P>(&config.settings, members, 0)?;
+        for members in 1..=config.peers.len() {
+            crate::instance::options::<P>(&config.cluster.algorithm, members, 0)?;
         }
         Ok(Self {
             config,
-            most_members,
             me,
             standing: Standing::Outside,
             applied: View::none(),
@@ -155,6 +151,7 @@ impl<P: MutualExclusion> Member<P> {
             due: BTreeSet::new(),
             parked: BTreeSet::new(),
             clock_full: false,
+            settings_epoch: 0,
             order: 0,
             births: 0,
             joiners: BTreeMap::new(),
@@ -205,6 +202,7 @@ impl<P: MutualExclusion> Member<P> {
             Event::Leave { patience_ns } => self.leave(now, patience_ns, out),
             Event::Revoke(acquisition) => self.revoke(now, acquisition, out),
             Event::Survey => self.survey(now, out),
+            Event::Change(settings) => self.change_settings(now, settings),
         }
         self.ticks(now, out);
         while let Some(frame) = self.to_self.pop_front() {
@@ -216,22 +214,47 @@ impl<P: MutualExclusion> Member<P> {
     fn peers(&mut self, now: u64, mut peers: Vec<MemberId>) {
         peers.sort_unstable();
         peers.dedup();
-        let members = peers.len();
         self.config.peers = peers;
-        self.can_have(members);
         if matches!(self.standing, Standing::Outside) {
             self.next_renewal_ns = now;
             self.next_beat_ns = now;
         }
     }
 
-    /// Whether the algorithm's settings make sense in a view of so many members.
-    pub(crate) fn can_have(&mut self, members: usize) -> bool {
-        let fits = |members| crate::instance::options::<P>(&self.config.settings, members, 0).is_ok();
-        while self.most_members < members && fits(self.most_members + 1) {
-            self.most_members += 1;
+    /// Rejects settings that this member could not run, in a sentence for a person.
+    pub fn check_settings(&self, settings: &ClusterSettings) -> Result<(), String> {
+        self.config.check_cluster(settings)?;
+        (1..=self.config.peers.len().max(self.applied.members.len()).max(1))
+            .try_for_each(|members| self.check_algorithm(settings, members))
+    }
+
+    /// Whether this member can run the algorithm in a view of so many members.
+    pub(crate) fn check_algorithm(&self, settings: &ClusterSettings, members: usize) -> Result<(), String> {
+        crate::instance::options::<P>(&settings.algorithm, members, 0).map(drop)
+    }
+
+    /// The settings of the newest view that this member knows, or its own before the first.
+    pub fn settings(&self) -> &ClusterSettings {
+        &self.config.cluster
+    }
+
+    /// From now on the settings of this view count, unless those of a newer one do already.
+    pub(crate) fn adopt_settings(&mut self, view: &View) {
+        if view.epoch > self.settings_epoch && !self.config.has(Flaw::OwnLeaseWaitedFor) {
+            self.settings_epoch = view.epoch;
+            self.config.cluster.clone_from(&view.settings);
         }
-        members <= self.most_members
+    }
+
+    /// An operator asks for other settings. The leader proposes a view with them; another member ignores the event.
+    fn change_settings(&mut self, now: u64, settings: ClusterSettings) {
+        if self.check_settings(&settings).is_err() {
+            return;
+        }
+        if let Some(leader) = &mut self.leader {
+            leader.change = Some(settings).filter(|settings| *settings != self.applied.settings);
+            self.next_beat_ns = now;
+        }
     }
 
     /// To one life of a member, and no other.
@@ -315,6 +338,7 @@ impl<P: MutualExclusion> Member<P> {
             return;
         }
         let previous = core::mem::replace(&mut self.applied, view.clone());
+        self.adopt_settings(&view);
         if let Some(leader) = &mut self.leader {
             leader.applied(now, &view);
         }
@@ -339,7 +363,7 @@ impl<P: MutualExclusion> Member<P> {
         self.next_beat_ns = now + self.config.resend_ns;
         self.resend(now, self.config.resend_ns, None, out);
         if now >= self.next_renewal_ns {
-            self.next_renewal_ns = now + self.config.renewal_ns;
+            self.next_renewal_ns = now + self.config.cluster.renewal_ns;
             self.ask_for_lease(now, out);
         }
         self.ask_for_start(out);
@@ -359,7 +383,7 @@ impl<P: MutualExclusion> Member<P> {
     }
 
     pub(crate) fn ask_for_lease(&mut self, now: u64, out: &mut Out<Message<P>>) {
-        let remembered = 4 * self.config.renewal_ns;
+        let remembered = 4 * self.config.cluster.renewal_ns;
         self.joiners.retain(|_, heard| now <= *heard + remembered);
         let epoch = match &self.standing {
             Standing::Outside if self.leave.is_some() => return,
@@ -375,8 +399,8 @@ impl<P: MutualExclusion> Member<P> {
             Standing::Wedged(view, _) | Standing::Running(view) => view.epoch,
         };
         let Some(leader) = self.leader_hint else { return };
-        let lately = 2 * self.config.renewal_ns;
-        let stuck = 2 * self.config.silence_ns;
+        let lately = 2 * self.config.cluster.renewal_ns;
+        let stuck = 2 * self.config.cluster.silence_ns;
         let renewal = Renewal {
             epoch,
             sent_ns: now,

@@ -393,6 +393,8 @@ pub enum Event<M> {
     Revoke(Acquisition),
     /// Somebody wants to see what is held and waited for, everywhere.
     Survey,
+    /// An operator changes the cluster's settings. The leader proposes a view with them; any other member ignores it.
+    Change(crate::ClusterSettings),
 }
 
 /// What people and metrics may want to know.

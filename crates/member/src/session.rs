@@ -32,7 +32,7 @@ impl Session {
     /// Promises the client so long as the member's own lease lets it; `None` where that is nothing.
     pub fn promise(&mut self, now: u64, lease_left_ns: u64, config: &Config) -> Option<u64> {
         let bound = if config.has(Flaw::ClientOutlivesMember) { u64::MAX } else { lease_left_ns };
-        let duration = config.session_ns.min(bound);
+        let duration = config.session_ns().min(bound);
         if duration == 0 || lease_left_ns == 0 {
             return None;
         }
@@ -43,9 +43,9 @@ impl Session {
     /// Whether the client has fallen silent, and nothing promised to it is left.
     pub fn is_over(&self, now: u64, config: &Config) -> bool {
         if config.has(Flaw::SilentClientForgotten) {
-            return now >= self.heard_ns.saturating_add(config.session_ns / 2);
+            return now >= self.heard_ns.saturating_add(config.session_ns() / 2);
         }
-        now >= self.promised_until_ns && now >= self.heard_ns.saturating_add(config.session_ns)
+        now >= self.promised_until_ns && now >= self.heard_ns.saturating_add(config.session_ns())
     }
 
     /// The client has heard how everything below ended: it need not be remembered. Gives what is open nevertheless: a wish that was

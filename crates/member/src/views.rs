@@ -33,10 +33,11 @@ impl<P: MutualExclusion> Member<P> {
         if view.since(self.me).is_none_or(|since| known > 0 && since > known) {
             return self.exclude(out);
         }
-        // No leader with the same settings proposes it: this member could not play its part.
-        if !self.can_have(view.members.len()) {
+        // This member cannot run the view's algorithm: its program is older than the leader's.
+        if self.check_algorithm(&view.settings, view.members.len()).is_err() {
             return self.exclude(out);
         }
+        self.adopt_settings(&view);
         if self.config.has(Flaw::NoWedge) && matches!(self.standing, Standing::Running(_)) {
             return;
         }
@@ -133,9 +134,10 @@ impl<P: MutualExclusion> Member<P> {
     pub(crate) fn try_start(&mut self, now: u64, out: &mut Out<Message<P>>) {
         let Some(leader) = &mut self.leader else { return };
         let Some(mut gather) = leader.gather.take() else { return };
+        let gather_view = gather.view.clone();
         let known = |node: Node| self.locks.start_holds().iter().any(|held| held.node == node);
-        let over = |node: Node| leader.lease_over_ns(node, &self.config);
-        let starts = gather.start(now, &self.config, over, known);
+        let over = |node: Node| leader.lease_over_ns(node, &gather_view, &self.config);
+        let starts = gather.start(now, &self.config, leader.founded_ns(&self.config), over, known);
         let view = gather.view.clone();
         let holds = gather.holds_at_start().filter(|_| starts).map(|start| start.items.clone());
         leader.gather = Some(gather);
@@ -218,7 +220,9 @@ impl<P: MutualExclusion> Member<P> {
     fn install(&mut self, now: u64, view: View, holds: Vec<Held>, out: &mut Out<Message<P>>) {
         let (epoch, members) = (view.epoch, view.members.len());
         let place = view.site(self.me).map_or(0, SiteId::index);
-        let Ok(play) = Play::new(&self.config.settings, members, place) else { return self.exclude(out) };
+        let Ok(play) = Play::new(&self.config.cluster.algorithm, members, place) else {
+            return self.exclude(out);
+        };
         out.notes.push(Note::Installed { epoch });
         self.installed = epoch;
         self.links.clear();

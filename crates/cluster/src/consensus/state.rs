@@ -74,7 +74,7 @@ mod tests {
 
     fn view(epoch: u64, term: u64) -> View {
         let me = Node { id: MemberId(1), incarnation: 7 };
-        View { epoch, members: vec![me], since: vec![epoch], coordinator: me, term, missing: Vec::new() }
+        View { since: vec![epoch], ..View::of_one(epoch, term, me) }
     }
 
     fn entry(term: u64, index: u64, payload: EntryPayload<Types>) -> Entry {

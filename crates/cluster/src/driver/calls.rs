@@ -29,7 +29,9 @@ impl<P: MutualExclusion> Engine for Driver<P> {
         let state = &mut *self.turn();
         let client = state.next_client;
         state.next_client = client.wrapping_add(1);
-        state.locals.insert(client, Local::new(SessionId { client, number: 0 }, self.config.session_ns / 5));
+        state
+            .locals
+            .insert(client, Local::new(SessionId { client, number: 0 }, self.config.session_ns() / 5));
         self.keep_alive(state, client);
         client
     }

@@ -367,7 +367,7 @@ impl<P: MutualExclusion> Driver<P> {
         self.step(state, Event::Tick);
         let now = now_ns();
         if now >= state.next_keep_alive_ns {
-            state.next_keep_alive_ns = now + self.config.renewal_ns / 2;
+            state.next_keep_alive_ns = now + state.member.settings().renewal_ns / 2;
             self.keep_all_alive(state);
         }
         state.armed_ns = state.member.wake_ns().min(state.next_keep_alive_ns);

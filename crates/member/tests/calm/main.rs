@@ -234,14 +234,7 @@ fn a_full_clock_makes_a_new_view_and_fences_go_on_rising() {
 #[test]
 fn a_life_that_was_left_out_does_not_come_back_with_what_it_held() {
     let me = Node { id: MemberId(1), incarnation: 1 };
-    let view = |epoch, since| View {
-        epoch,
-        members: vec![me],
-        since: vec![since],
-        coordinator: me,
-        term: 1,
-        missing: vec![],
-    };
+    let view = |epoch, since| View { since: vec![since], ..View::of_one(epoch, 1, me) };
     let learns = |views: &[View]| {
         let mut member = Member::<NaimiTrehel>::new(me, Config::new([me.id]), 0).expect("good settings");
         let mut out = Out::default();

@@ -243,7 +243,7 @@ impl Cluster {
         let term = seen.leading?;
         let epoch = seen.views.last().map_or(1, |view| view.epoch + 1);
         let me = Node { id: id(number), incarnation: 1 };
-        Some(View { epoch, members: vec![me], since: vec![1], coordinator: me, term, missing: Vec::new() })
+        Some(View::of_one(epoch, term, me))
     }
 
     pub fn propose(&self, number: u32, view: View) {

@@ -1,0 +1,180 @@
+//! The settings that all members of a cluster share. Consensus decides them: every view carries them.
+//!
+//! A member never mixes its own configuration with the configuration of others. It takes the algorithm and the times from
+//! the newest view that it has learned; its own configuration counts only when it founds a cluster.
+//!
+//! # When settings change
+//! A lease of an earlier view may still run when a view with a shorter lease starts, and its holder still renews at the earlier
+//! pace. So a view also carries what it [inherits](Inherited): the largest values of the views before it that may still be in
+//! force. Example: view 7 has a lease of 6 s, view 8 one of 1.2 s. A member that view 8 excludes, or view 9 soon after it,
+//! may have a lease of 6 s, so both inherit 6 s. A leader proposes a view that inherits 1.2 s only after it has
+//! had view 8 for 6 s on its own clock, with drift.
+
+use crate::Flaw;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use serde::{Deserialize, Serialize};
+
+/// The settings of a cluster, the same at every member of a view. Times are in nanoseconds of a member's own clock.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct ClusterSettings {
+    /// The algorithm of the mutexes and its options, as `algorithm=raymond`, `tree=line`.
+    pub algorithm: Vec<(String, String)>,
+    /// The length of a member's lease.
+    pub lease_ns: u64,
+    /// The interval at which a member renews its lease.
+    pub renewal_ns: u64,
+    /// The time without a renewal after which the leader excludes a member.
+    pub silence_ns: u64,
+    /// The time for which a view runs before another member may join it.
+    pub settle_ns: u64,
+    /// The largest deviation of any clock from real time, in millionths.
+    pub drift_ppm: u64,
+}
+
+/// The longest lease that settings may ask for: a view change waits for it.
+const LONGEST_LEASE_NS: u64 = 3_600_000_000_000;
+
+impl Default for ClusterSettings {
+    /// Times for a local network: a crash of a member costs less than two seconds.
+    fn default() -> Self {
+        const MS: u64 = 1_000_000;
+        Self {
+            algorithm: Vec::new(),
+            lease_ns: 1_200 * MS,
+            renewal_ns: 200 * MS,
+            silence_ns: 700 * MS,
+            settle_ns: 500 * MS,
+            drift_ppm: 500,
+        }
+    }
+}
+
+impl ClusterSettings {
+    /// Rejects settings that are unsafe, or with which the loss of one message costs a member its place. The algorithm is
+    /// checked by [`Member::check_settings`](crate::Member::check_settings).
+    pub fn check(&self) -> Result<(), String> {
+        if self.drift_ppm >= 1_000_000 {
+            return Err(String::from(
+                "a clock that may stop measures nothing: the drift must be below 1000000 ppm",
+            ));
+        }
+        if self.lease_ns == 0 || self.lease_ns > LONGEST_LEASE_NS {
+            return Err(format!("a lease lasts between 1 ns and {} s", LONGEST_LEASE_NS / 1_000_000_000));
+        }
+        if self.renewal_ns == 0 || self.silence_ns < self.renewal_ns.saturating_mul(2) {
+            return Err(String::from(
+                "one lost renewal would exclude a member: the silence must be at least two renewals",
+            ));
+        }
+        if self.silence_ns > LONGEST_LEASE_NS || self.settle_ns > LONGEST_LEASE_NS {
+            return Err(format!("no time may be longer than {} s", LONGEST_LEASE_NS / 1_000_000_000));
+        }
+        Ok(())
+    }
+
+    /// The differences to other settings, for an error message: `algorithm raymond instead of naimi-trehel, lease 6000 ms …`.
+    /// Empty if there are none.
+    pub fn differences(&self, other: &Self) -> String {
+        let mut found = Vec::new();
+        if self.algorithm != other.algorithm {
+            found.push(format!("algorithm {} instead of {}", self.algorithm_text(), other.algorithm_text()));
+        }
+        let times = [
+            ("lease", self.lease_ns, other.lease_ns),
+            ("renewal", self.renewal_ns, other.renewal_ns),
+            ("silence", self.silence_ns, other.silence_ns),
+            ("settle", self.settle_ns, other.settle_ns),
+        ];
+        for (name, own, theirs) in times.into_iter().filter(|(_, own, theirs)| own != theirs) {
+            found.push(format!("{name} {} ms instead of {} ms", own / 1_000_000, theirs / 1_000_000));
+        }
+        if self.drift_ppm != other.drift_ppm {
+            found.push(format!("drift {} ppm instead of {} ppm", self.drift_ppm, other.drift_ppm));
+        }
+        found.join(", ")
+    }
+
+    /// The algorithm's name and its options: `raymond (tree=line)`.
+    pub fn algorithm_text(&self) -> String {
+        let named = |(name, _): &&(String, String)| name == lockkeeper_core::any::ALGORITHM;
+        let name = self.algorithm.iter().rfind(named).map_or(lockkeeper_core::any::DEFAULT, |(_, name)| name);
+        let options = self.algorithm.iter().filter(|pair| !named(pair));
+        let options: Vec<String> = options.map(|(name, value)| format!("{name}={value}")).collect();
+        if options.is_empty() { name.into() } else { format!("{name} ({})", options.join(", ")) }
+    }
+}
+
+/// The largest values of earlier views that may still be in force while a view runs, the view's own included.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Inherited {
+    /// The longest lease that a member may have.
+    pub lease_ns: u64,
+    /// The longest silence that a member may assume to be allowed.
+    pub silence_ns: u64,
+    /// The largest drift that a lease was granted under.
+    pub drift_ppm: u64,
+}
+
+impl Inherited {
+    /// The values of one view's settings.
+    pub fn of(settings: &ClusterSettings) -> Self {
+        let ClusterSettings { lease_ns, silence_ns, drift_ppm, .. } = *settings;
+        Self { lease_ns, silence_ns, drift_ppm }
+    }
+
+    /// The larger of each.
+    #[must_use]
+    pub fn max(self, other: Self) -> Self {
+        Self {
+            lease_ns: self.lease_ns.max(other.lease_ns),
+            silence_ns: self.silence_ns.max(other.silence_ns),
+            drift_ppm: self.drift_ppm.max(other.drift_ppm),
+        }
+    }
+
+    /// How long to wait on this clock until a lease that was granted before has certainly expired on any other clock.
+    pub fn lease_wait_ns(&self, margin_ns: u64, flaw: Option<Flaw>) -> u64 {
+        if flaw == Some(Flaw::NoDrift) {
+            self.lease_ns
+        } else {
+            outwait(self.lease_ns, self.drift_ppm, margin_ns)
+        }
+    }
+}
+
+/// How long to wait on this clock until `duration_ns` has certainly passed on any other: d·(1+ρ)/(1−ρ), and the margin.
+pub(crate) fn outwait(duration_ns: u64, drift_ppm: u64, margin_ns: u64) -> u64 {
+    let million = 1_000_000_u128;
+    let drift = u128::from(drift_ppm.min(999_999));
+    let longest = (u128::from(duration_ns) * (million + drift)).div_ceil(million - drift);
+    u64::try_from(longest).unwrap_or(u64::MAX).saturating_add(margin_ns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::string::ToString;
+    use alloc::vec;
+
+    #[test]
+    fn differences_name_both_values() {
+        let own = ClusterSettings {
+            algorithm: vec![("algorithm".to_string(), "raymond".to_string()), ("tree".into(), "line".into())],
+            lease_ns: 6_000_000_000,
+            ..ClusterSettings::default()
+        };
+        assert_eq!(
+            own.differences(&ClusterSettings::default()),
+            "algorithm raymond (tree=line) instead of naimi-trehel, lease 6000 ms instead of 1200 ms"
+        );
+        assert_eq!(own.differences(&own), "");
+    }
+
+    #[test]
+    fn a_slow_clock_is_waited_for_by_a_fast_one() {
+        // 900 on a clock 10 % slow are 1000 true; those are 1100 on a clock 10 % fast.
+        assert_eq!(outwait(900, 100_000, 0), 1100);
+    }
+}
