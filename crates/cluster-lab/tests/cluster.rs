@@ -60,6 +60,16 @@ fn members_leave_and_come_back_and_others_lose_nothing() {
 }
 
 #[test]
+fn settings_change_and_survivors_lose_nothing() {
+    holds(&cluster("naimi-trehel", 5, "settings,crash,drift,duplicate"), 1, runs(40));
+}
+
+#[test]
+fn a_cluster_that_lost_all_its_disks_keeps_every_promise() {
+    holds(&cluster("naimi-trehel", 3, "lose-all,drift,client"), 1, runs(40));
+}
+
+#[test]
 fn one_member_and_two_work_too() {
     for members in [1, 2] {
         holds(&cluster("naimi-trehel", members, "crash,pause,drift,client,leave,revoke"), 1, runs(20));
@@ -129,9 +139,16 @@ const CASES: &[Case] = &[
     case(Flaw::LeavesInUse, "leave", SAFETY, 1),
     case(Flaw::NothingSetAside, "none", &[Promise::Fences], 1),
     case(Flaw::KeptForEver, "none", &[Promise::Service], 1),
+    case(Flaw::OwnLeaseWaitedFor, "settings,crash,pause", SAFETY, 1),
+    case(Flaw::OwnAlgorithm, "settings", SAFETY, 1),
+    case(Flaw::FounderDoesNotWait, "lose-all", SAFETY, 1),
     Case {
         flaw: None,
         ..case(Flaw::NoWait, "restart-all,crash", &[Promise::OneStart, Promise::Fences, Promise::Wedge], 1)
+    },
+    Case {
+        flaw: None,
+        ..case(Flaw::NoWait, "lose-all", &[Promise::OneStart, Promise::Fences, Promise::Wedge], 1)
     },
 ];
 
@@ -143,7 +160,8 @@ fn every_guard_that_is_left_out_is_missed() {
         let right = cluster(case.algorithm, 5, case.faults);
         let mut wrong = right.clone();
         wrong.flaw = case.flaw;
-        wrong.forgets_epochs = case.flaw.is_none();
+        wrong.forgets_epochs = case.flaw.is_none() && case.faults.contains("restart-all");
+        wrong.epochs_begin_at_one = case.flaw.is_none() && case.faults.contains("lose-all");
         let breaks = |seed: &u64| {
             report(&wrong, *seed, AT_ONCE).found.iter().any(|found| case.breaks.contains(&found.promise))
         };

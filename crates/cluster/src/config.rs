@@ -3,11 +3,11 @@
 use crate::consensus;
 use crate::error::{Error, Result};
 use crate::net::{self, tls::Tls};
-use lockkeeper_member::{ClusterSettings, Config as MemberConfig, MemberId};
+use lockkeeper_member::{ClusterSettings, Config as MemberConfig, Fence, MemberId};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A member's configuration. All members of a cluster must agree on the algorithm and on the [`Times`].
 #[derive(Clone, Debug)]
@@ -37,7 +37,8 @@ pub struct Config {
     pub settings: Vec<(String, String)>,
     /// How many members vote on views at most: an odd number up to 7.
     pub most_voters: usize,
-    /// After the loss of all disks: the highest epoch of any fence ever seen, so that fences rise on.
+    /// After the loss of all disks: the highest epoch of any fence ever seen, so that fences rise on. The epochs of a new
+    /// cluster begin above the founder's wall clock in any case.
     pub epoch_above: u64,
     /// How long things take and last.
     pub times: Times,
@@ -130,7 +131,8 @@ impl Config {
             heartbeat: election / 8,
             election: (election / 2, election),
             most_voters: self.most_voters,
-            epoch_above: self.epoch_above,
+            epoch_above: self.epoch_above.max(epoch_floor()),
+            cluster: self.cluster_settings(),
         }
     }
 
@@ -162,6 +164,14 @@ impl Config {
             ..MemberConfig::new(self.first_members.keys().copied())
         }
     }
+}
+
+/// The epochs of a new cluster begin above this: the seconds since the beginning of 2024, by this machine's wall clock. The members may have been
+/// a cluster before that lost all its disks; its epochs were lower, unless it changed its view more often than once a second.
+fn epoch_floor() -> u64 {
+    const BEGINNING: Duration = Duration::from_secs(1_704_067_200);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    now.saturating_sub(BEGINNING).as_secs().min(Fence::LARGEST_EPOCH / 2)
 }
 
 fn nanoseconds(time: Duration) -> u64 {

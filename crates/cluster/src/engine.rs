@@ -6,8 +6,8 @@ use crate::local::{Look, Outcome};
 use crate::metrics::Metrics;
 use crate::net::Net;
 use lockkeeper_member::{
-    Acquisition, Claim, Ended, Fence, LockName, MemberId, Node, PortEvent, SessionId, Table, ToClient,
-    ToMember, View, Wish,
+    Acquisition, Claim, ClusterSettings, Ended, Fence, LockName, MemberId, Node, PortEvent, SessionId, Table,
+    ToClient, ToMember, View, Wish,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,6 +57,10 @@ pub(crate) trait Engine: Send + Sync {
     fn claimed(&self, lock: &LockName) -> Option<Claim>;
     fn survey(&self) -> oneshot::Receiver<Vec<(Node, Table)>>;
     fn revoke(&self, acquisition: Acquisition);
+    /// The settings of the newest view that the member knows.
+    fn settings(&self) -> ClusterSettings;
+    /// If this member leads: proposes a view with these settings. An error says why not.
+    fn change(&self, settings: ClusterSettings) -> std::result::Result<(), String>;
     fn standing(&self) -> Standing;
     fn standings(&self) -> watch::Receiver<u64>;
     fn peers(&self, peers: Vec<MemberId>);

@@ -3,7 +3,7 @@
 use crate::consensus::{Answering, Ask, Consensus, Unreachable};
 use crate::engine::Engine;
 use crate::net::{self, BoxFuture, Net, Refused};
-use lockkeeper_member::{Acquisition, MemberId};
+use lockkeeper_member::{Acquisition, ClusterSettings, MemberId};
 use serde::{Deserialize, Serialize};
 use std::pin::Pin;
 use std::sync::{OnceLock, Weak};
@@ -18,6 +18,8 @@ pub(crate) enum Question {
     Revoke(Acquisition),
     /// Between those who use the members, about whatever they like.
     User(Vec<u8>),
+    /// To the leader: decide these settings. The answer is an error text, empty if there is none.
+    Change(ClusterSettings),
 }
 
 impl Question {
@@ -69,6 +71,10 @@ impl net::Handler for Host {
                     }
                     Vec::new()
                 }
+                Ok(Question::Change(settings)) => match (engine, from) {
+                    (Some(engine), Some(_)) => engine.change(settings).err().unwrap_or_default().into_bytes(),
+                    _ => b"it is not a member that asks".to_vec(),
+                },
                 Ok(Question::User(question)) => match (user, from) {
                     (Some(user), Some(from)) => user.answer(from, question).await,
                     _ => Vec::new(),

@@ -17,6 +17,7 @@
 //! | module | what it holds |
 //! |---|---|
 //! | `member` | [`Member`]: start, ask for locks, look around, stop |
+//! | [`settings`] | the settings that all members share, as people write them |
 //! | `acquire`, `guard` | a request for a lock, and a hold on one |
 //! | `driver` | runs the state machine: one event at a time, and everything that it asks for |
 //! | `engine` | what the API needs of a member, whatever its algorithm |
@@ -40,6 +41,7 @@ mod local;
 mod member;
 mod metrics;
 mod net;
+pub mod settings;
 mod store;
 
 pub use acquire::{Acquire, LONGEST_NAME, MOST_PERMITS};
@@ -49,8 +51,8 @@ pub use error::{Error, Result};
 pub use guard::Guard;
 pub use host::Answers;
 pub use lockkeeper_member::{
-    Acquisition, Because, Claim, LockStatus, MemberId, Node, SessionId, Table, ToClient, ToMember, View, Who,
-    Why,
+    Acquisition, Because, Claim, ClusterSettings, LockStatus, MemberId, Node, SessionId, Table, ToClient,
+    ToMember, View, Who, Why,
 };
 pub use member::{Member, Voters};
 pub use net::authority::{self, Authority};

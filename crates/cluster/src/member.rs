@@ -10,8 +10,11 @@ use crate::guard::Session;
 use crate::host::{Answers, Host, Question, Voice};
 use crate::metrics;
 use crate::net::Net;
+use crate::settings;
 use lockkeeper_core::any::AnySite;
-use lockkeeper_member::{Acquisition, Claim, LockName, MemberId, Node, SessionId, Table, ToMember, Why};
+use lockkeeper_member::{
+    Acquisition, Claim, ClusterSettings, LockName, MemberId, Node, SessionId, Table, ToMember, Why,
+};
 use prometheus_client::registry::Registry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -305,6 +308,56 @@ impl Member {
     /// How it was started.
     pub fn config(&self) -> &Config {
         &self.inner.config
+    }
+
+    /// The settings that the cluster has decided, as far as this member knows; the configured ones before the first view.
+    pub fn settings(&self) -> ClusterSettings {
+        self.inner.engine.settings()
+    }
+
+    /// Changes the settings of the whole cluster: the leader decides a view with them, which starts once every lease of the
+    /// views before could have expired at the members that it excludes. Returns when this member has that view. Holds survive.
+    pub async fn change_settings(&self, changes: &[(String, String)]) -> Result<ClusterSettings> {
+        let wanted = settings::change(&self.settings(), changes).map_err(Error::BadOption)?;
+        let lease = Duration::from_nanos(wanted.lease_ns.max(self.settings().lease_ns));
+        let deadline = tokio::time::Instant::now() + 4 * lease + Duration::from_secs(5);
+        let mut trouble;
+        loop {
+            if self.settings() == wanted {
+                return Ok(wanted);
+            }
+            trouble = self.ask_for_change(&wanted).await?;
+            tokio::time::sleep(self.inner.config.times.renewal).await;
+            if tokio::time::Instant::now() >= deadline {
+                break;
+            }
+        }
+        let why = trouble.unwrap_or_else(|| String::from("the view with these settings is not decided"));
+        Err(Error::Unavailable(format!("the settings have not changed yet: {why}")))
+    }
+
+    /// Asks the leader once. Settings that it refuses are an error; a leader that is not there is trouble that may pass.
+    async fn ask_for_change(&self, wanted: &ClusterSettings) -> Result<Option<String>> {
+        let Some(leader) = self.voters().leader else {
+            return Ok(Some(String::from(
+                "no leader is known: a majority of the voters must reach each other",
+            )));
+        };
+        let refused = if leader == self.id() {
+            self.inner.engine.change(wanted.clone()).err()
+        } else {
+            let within = self.inner.config.times.round_trip * 4;
+            match self.question(leader, Question::Change(wanted.clone()), within).await {
+                Ok(answer) => {
+                    Some(String::from_utf8_lossy(&answer).into_owned()).filter(|why| !why.is_empty())
+                }
+                Err(error) => return Ok(Some(error.to_string())),
+            }
+        };
+        match refused {
+            Some(why) if !why.contains("try again") => Err(Error::BadOption(why)),
+            trouble => Ok(trouble),
+        }
     }
 
     /// Gives a dead member up: it votes no more, and nobody waits for it. Needs a majority of the voters.

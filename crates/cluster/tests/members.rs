@@ -38,6 +38,20 @@ async fn fences_rise_over_a_restart_of_everything() {
     }
 }
 
+#[tokio::test]
+async fn fences_rise_over_the_loss_of_all_disks() {
+    let mut last = 0;
+    for times in [Times::tuned(), Times::default(), Times::tuned()] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let config = Config { times, ..Config::alone(directory.path()) };
+        let member = Member::start(config).await.expect("it starts");
+        let guard = hold(&member, "a").await;
+        assert!(guard.fence() > last, "{} after {last}", guard.fence());
+        last = guard.fence();
+        member.stop().await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn members_exclude_each_other() {
     for algorithm in ["naimi-trehel", "ricart-agrawala", "maekawa"] {
@@ -66,6 +80,78 @@ async fn members_exclude_each_other() {
         while let Some(done) = soon(algorithm, clients.join_next()).await {
             done.expect("no client fails");
         }
+    }
+}
+
+fn changes(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
+    pairs.iter().map(|&(name, value)| (name.into(), value.into())).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn settings_change_for_all_members_while_a_lock_is_held() {
+    let cluster = Cluster::start(3).await;
+    cluster.all_in_view().await;
+    let held = hold(cluster.member(0), "held").await;
+    let waiting = tokio::spawn({
+        let member = cluster.member(2).clone();
+        async move { hold(&member, "held").await }
+    });
+    // Asked of every member in turn: only one of them leads.
+    for (place, algorithm) in ["majority", "raymond", "ricart-agrawala"].into_iter().enumerate() {
+        let wanted = changes(&[("algorithm", algorithm), ("lease", "6s")]);
+        let asked = cluster.member(place).change_settings(&wanted);
+        soon(algorithm, asked).await.expect("it is decided");
+        for member in cluster.members.iter().flatten() {
+            let same = async {
+                while member.settings().algorithm_text() != algorithm || member.standing().view.is_none() {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+            };
+            soon("every member has it", same).await;
+            assert_eq!(member.settings().lease_ns, 6_000_000_000);
+        }
+        assert!(held.is_valid(), "a hold survives the change to {algorithm}");
+        let guard = hold(cluster.member(place), algorithm).await;
+        guard.release().await.expect("still held");
+    }
+    let fence = held.fence();
+    held.release().await.expect("still held");
+    let next = soon("the waiter's turn", waiting).await.expect("granted");
+    assert!(next.fence() > fence);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn settings_that_the_cluster_cannot_run_are_refused_in_words() {
+    let cluster = Cluster::start(2).await;
+    cluster.all_in_view().await;
+    for (name, value, why) in [
+        ("algorithm", "maekawa-published", "deadlock"),
+        ("algorithm", "paxos", "no algorithm"),
+        ("tree", "line", "no setting"),
+        ("lease", "1ms", "too short"),
+        ("silence", "1ms", "two renewals"),
+        ("lease", "soon", "1500ms"),
+    ] {
+        let refused = soon(value, cluster.member(1).change_settings(&changes(&[(name, value)]))).await;
+        let error = refused.expect_err(value).to_string();
+        assert!(error.contains(why), "{name}={value}: {error}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_restarts_with_another_configuration_takes_the_settings_of_the_cluster() {
+    let mut cluster = Cluster::start(3).await;
+    cluster.all_in_view().await;
+    for place in 0..3 {
+        cluster.down(place).await;
+        cluster.configs[place].algorithm = "majority".into();
+        cluster.configs[place].times = Times::default().times(6);
+        cluster.up(place).await;
+        soon("ready", cluster.member(place).ready()).await.expect("it serves");
+        cluster.all_in_view().await;
+        let settings = cluster.member(place).settings();
+        assert_eq!(settings.algorithm_text(), "naimi-trehel");
+        assert_eq!(settings.lease_ns, 4_800_000_000);
     }
 }
 

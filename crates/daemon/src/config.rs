@@ -221,16 +221,14 @@ impl Source<'_> {
 
     fn times(&self, given: Option<&Spanned<String>>) -> Result<Times, String> {
         let Some(given) = given else { return Ok(Times::default()) };
-        match given.get_ref().as_str() {
-            "default" => Ok(Times::default()),
-            "tuned" => Ok(Times::tuned()),
-            "slow" => Ok(Times::default().times(5)),
-            other => Err(format!(
-                "line {}: `{other}` are no times; there are \"default\", \"tuned\" (machines side by side) and \"slow\" \
+        let name = given.get_ref();
+        lockkeeper_cluster::settings::profile(name).ok_or_else(|| {
+            format!(
+                "line {}: `{name}` are no times; there are \"default\", \"tuned\" (machines side by side) and \"slow\" \
                  (slow networks)",
                 self.line(given)
-            )),
-        }
+            )
+        })
     }
 
     fn algorithm(&self, given: &Spanned<String>) -> Result<String, String> {

@@ -45,7 +45,7 @@ pub fn cluster(member: &Member) -> ClusterLine {
     let config = member.config();
     ClusterLine {
         cluster: config.cluster.clone(),
-        algorithm: config.algorithm.clone(),
+        algorithm: member.settings().algorithm_text(),
         member: member.id().0,
         serves: standing.serves(),
         trouble: standing.stopped.clone().or(voters.trouble.clone()),
@@ -53,6 +53,7 @@ pub fn cluster(member: &Member) -> ClusterLine {
         lease_ms: u64::try_from(standing.lease.as_millis()).unwrap_or(u64::MAX),
         leader: voters.leader.map(|id| id.0),
         members: member.addresses().into_iter().map(line).collect(),
+        settings: lockkeeper_cluster::settings::describe(&member.settings()),
     }
 }
 

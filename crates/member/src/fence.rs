@@ -9,11 +9,11 @@ use serde::{Deserialize, Serialize};
 pub struct Fence(u64);
 
 impl Fence {
-    /// Bits of the clock: at a million entries a second, one lock fills them in nine hours, and a view change empties them.
-    pub const CLOCK_BITS: u32 = 35;
+    /// Bits of the clock: at a million entries a second, one lock fills them in 71 minutes, and a view change empties them.
+    pub const CLOCK_BITS: u32 = 32;
     /// The largest clock.
     pub const LARGEST_CLOCK: u64 = (1 << Self::CLOCK_BITS) - 1;
-    /// The largest epoch: 268 million view changes.
+    /// The largest epoch: a new cluster begins at the seconds since 2024, so it lasts until 2092 at one view change a second.
     pub const LARGEST_EPOCH: u64 = (1 << (63 - Self::CLOCK_BITS)) - 1;
 
     /// Packs; `None` where one of the two does not fit.

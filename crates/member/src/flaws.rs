@@ -54,6 +54,8 @@ pub enum Flaw {
     KeptForEver,
     /// A member uses the times of its own configuration, and a leader waits for its own lease, whatever the views before granted.
     OwnLeaseWaitedFor,
+    /// A member runs the algorithm of its own configuration, not of the view.
+    OwnAlgorithm,
     /// The first view of a cluster starts at once, although a cluster of the same members may have lost its disks just now.
     FounderDoesNotWait,
 }
@@ -86,6 +88,7 @@ impl Flaw {
         ("nothing-set-aside", Self::NothingSetAside),
         ("kept-for-ever", Self::KeptForEver),
         ("own-lease-waited-for", Self::OwnLeaseWaitedFor),
+        ("own-algorithm", Self::OwnAlgorithm),
         ("founder-does-not-wait", Self::FounderDoesNotWait),
     ];
 }

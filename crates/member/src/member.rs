@@ -233,6 +233,11 @@ impl<P: MutualExclusion> Member<P> {
         crate::instance::options::<P>(&settings.algorithm, members, 0).map(drop)
     }
 
+    /// Whether this member leads the voters, as far as it knows.
+    pub fn leads(&self) -> bool {
+        self.leader.is_some()
+    }
+
     /// The settings of the newest view that this member knows, or its own before the first.
     pub fn settings(&self) -> &ClusterSettings {
         &self.config.cluster
@@ -242,7 +247,10 @@ impl<P: MutualExclusion> Member<P> {
     pub(crate) fn adopt_settings(&mut self, view: &View) {
         if view.epoch > self.settings_epoch && !self.config.has(Flaw::OwnLeaseWaitedFor) {
             self.settings_epoch = view.epoch;
-            self.config.cluster.clone_from(&view.settings);
+            let own = core::mem::replace(&mut self.config.cluster, view.settings.clone());
+            if self.config.has(Flaw::OwnAlgorithm) {
+                self.config.cluster.algorithm = own.algorithm;
+            }
         }
     }
 

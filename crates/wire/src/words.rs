@@ -64,6 +64,8 @@ pub enum Ask {
     Remove(u32),
     /// The daemon's member leaves the cluster, and the daemon ends.
     Leave,
+    /// Change the settings of the whole cluster, as `lease` and `2s`.
+    Set(Vec<(String, String)>),
 }
 
 /// From a daemon.
@@ -195,6 +197,8 @@ pub struct ClusterLine {
     pub leader: Option<u32>,
     /// Everybody known to the cluster.
     pub members: Vec<MemberLine>,
+    /// The settings that all members share, as `lease` and `1200ms`.
+    pub settings: Vec<(String, String)>,
 }
 
 /// One member, as another one sees it.

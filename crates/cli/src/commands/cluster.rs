@@ -47,6 +47,18 @@ enum What {
         #[arg(long, default_value_t = 365)]
         days: u32,
     },
+    /// Change settings of a running cluster, for all members at once; without any, show them
+    ///
+    /// NAME is lease, renewal, silence, settle (times such as 1500ms or 2s), drift (in ppm), times (default, tuned or slow: all of
+    /// the times at once), algorithm, or an option of the algorithm such as tree. The voters decide the change, and every member
+    /// takes it over with the next view; holds survive it. A member's configuration file counts only when the cluster is founded.
+    Set {
+        /// What to change
+        #[arg(value_name = "NAME=VALUE")]
+        changes: Vec<String>,
+        #[command(flatten)]
+        on: super::engine::On,
+    },
     /// New certificates for a member that `init` or `add` has made, before the old ones expire
     Renew {
         /// The member's number
@@ -64,6 +76,7 @@ impl Cluster {
     /// Runs the command.
     pub fn run(self) -> ExitCode {
         let done = match self.what {
+            What::Set { changes, on } => return super::operate::set(&changes, on),
             What::Init { members, out, name, algorithm, days } => {
                 init(&members, &out, &name, &algorithm, days)
             }

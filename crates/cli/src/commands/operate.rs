@@ -159,6 +159,34 @@ impl Release {
     }
 }
 
+/// `lockkeeper cluster set`: changes the cluster's settings, and shows them.
+pub fn set(changes: &[String], on: On) -> ExitCode {
+    let pair = |change: &String| {
+        let (name, value) = change
+            .split_once('=')
+            .filter(|(name, _)| !name.is_empty())
+            .ok_or_else(|| format!("`{change}` is not NAME=VALUE, such as lease=2s or algorithm=raymond"))?;
+        Ok::<_, String>((name.to_owned(), value.to_owned()))
+    };
+    let changes = match changes.iter().map(pair).collect::<Result<Vec<_>, _>>() {
+        Ok(changes) => changes,
+        Err(error) => return exit::complain(exit::USAGE, &error),
+    };
+    let asked = ask(on, async |operator| {
+        if !changes.is_empty() {
+            operator.set(changes).await?;
+        }
+        operator.cluster().await
+    });
+    match asked {
+        Ok(line) => {
+            line.settings.iter().for_each(|(name, value)| crate::say!("{name}={value}"));
+            ExitCode::SUCCESS
+        }
+        Err(code) => code,
+    }
+}
+
 impl Leave {
     /// Runs the command.
     pub fn run(self) -> ExitCode {

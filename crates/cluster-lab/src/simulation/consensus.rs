@@ -58,6 +58,12 @@ pub struct Consensus {
     pub late: bool,
     /// Wrong on purpose: decisions are not durable.
     pub forgets: bool,
+    /// The number of the cluster: one more each time it is founded. Messages of an earlier one are dropped.
+    pub cluster: u64,
+    /// No voter knows of a cluster: one begins when all machines are there.
+    founding: bool,
+    /// The first epoch of the cluster is above this.
+    epoch_floor: u64,
 }
 
 impl Consensus {
@@ -79,6 +85,9 @@ impl Consensus {
             believes: vec![None; machines],
             late: false,
             forgets: false,
+            cluster: 0,
+            founding: true,
+            epoch_floor: 0,
         }
     }
 
@@ -103,10 +112,12 @@ impl Consensus {
     pub fn elect(&mut self, reach: &dyn Reach, later: &mut Vec<(u64, Later)>) {
         let mut able: Vec<usize> =
             (0..self.voters).filter(|&voter| self.has_majority(voter, reach)).collect();
-        if able.is_empty() {
+        let incomplete = self.founding && !(0..self.known.len()).all(|machine| reach.awake(machine));
+        if able.is_empty() || incomplete {
             self.leader = None;
             return;
         }
+        self.founding = false;
         if able.iter().any(|&voter| !self.unwilling[voter]) {
             able.retain(|&voter| !self.unwilling[voter]);
         }
@@ -134,7 +145,27 @@ impl Consensus {
         }
     }
 
-    fn decide(&mut self, view: View, later: &mut Vec<(u64, Later)>) {
+    /// All disks are lost: nothing is known of any decision. The machines found another cluster, whose epochs begin above the
+    /// floor.
+    pub fn lose_all(&mut self, epoch_floor: u64) {
+        self.cluster += 1;
+        self.founding = true;
+        self.epoch_floor = epoch_floor;
+        self.decided.clear();
+        self.pending = None;
+        self.leader = None;
+        self.unwell_since_ns = None;
+        self.votes.fill(true);
+        self.known.fill(0);
+        self.hint.fill(None);
+        self.believes.fill(None);
+    }
+
+    fn decide(&mut self, mut view: View, later: &mut Vec<(u64, Later)>) {
+        if self.decided.is_empty() && self.epoch_floor > 0 {
+            view.epoch = self.epoch_floor + 1;
+            view.since.fill(view.epoch);
+        }
         self.decided.push(view);
         self.tell_all(later);
     }

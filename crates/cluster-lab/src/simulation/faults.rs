@@ -2,6 +2,7 @@
 
 use super::spec::{ClusterSpec, MS};
 use lockkeeper_lab::rng::Rng;
+use lockkeeper_member::ClusterSettings;
 use std::fmt;
 
 /// A kind of fault.
@@ -35,6 +36,11 @@ pub enum Fault {
     Leave,
     /// An operator takes a lock away from whoever holds it.
     Revoke,
+    /// Members are configured with different algorithms and times, each of their lives anew, and an operator changes the
+    /// cluster's settings.
+    Settings,
+    /// All members crash and lose their disks; the same machines found a new cluster.
+    LoseAll,
 }
 
 impl Fault {
@@ -54,6 +60,8 @@ impl Fault {
         Self::Client,
         Self::Leave,
         Self::Revoke,
+        Self::Settings,
+        Self::LoseAll,
     ];
 
     /// Its name.
@@ -73,6 +81,8 @@ impl Fault {
             Self::Client => "client",
             Self::Leave => "leave",
             Self::Revoke => "revoke",
+            Self::Settings => "settings",
+            Self::LoseAll => "lose-all",
         }
     }
 
@@ -94,7 +104,10 @@ impl Fault {
 
     /// Whether clients of members that are not hit must keep what they hold.
     pub(crate) fn spares_survivors(self) -> bool {
-        matches!(self, Self::Crash | Self::Hiccup | Self::Drift | Self::Duplicate | Self::Leave)
+        matches!(
+            self,
+            Self::Crash | Self::Hiccup | Self::Drift | Self::Duplicate | Self::Leave | Self::Settings
+        )
     }
 }
 
@@ -119,6 +132,10 @@ pub enum Trouble {
     Leave { machine: usize, patience_ns: u64 },
     /// Takes a lock from one of its holders, the one at this place of all.
     Revoke { place: usize },
+    /// An operator changes the cluster's settings.
+    Change(ClusterSettings),
+    /// All members crash and lose their disks; each comes back at its time.
+    LoseAll { back_ns: Vec<u64> },
 }
 
 /// Draws the troubles of a run, in the order of time.
@@ -177,6 +194,11 @@ fn trouble(
         Fault::Leader => add(Trouble::Leader),
         Fault::Leave => {
             add(Trouble::Leave { machine: member, patience_ns: rng.below(1_500 * MS as usize) as u64 })
+        }
+        Fault::Settings => add(Trouble::Change(spec.settings(rng))),
+        Fault::LoseAll if rng.chance(0.2) => {
+            let back_ns = (0..spec.members).map(|_| at + (500 + rng.below(1_000) as u64) * MS).collect();
+            add(Trouble::LoseAll { back_ns });
         }
         Fault::Revoke => add(Trouble::Revoke { place: rng.below(usize::MAX) }),
         Fault::Client => match rng.below(3) {

@@ -20,15 +20,26 @@ pub(super) type Message<P> = <P as Protocol>::Message;
 /// What happens next.
 #[derive(Clone, Debug)]
 pub(super) enum What<M> {
-    Frame(Frame<M>),
-    ToMember { member: usize, session: SessionId, said: ToMember },
-    ToClient { session: SessionId, said: ToClient },
+    /// A frame of the cluster with this number.
+    Frame(u64, Frame<M>),
+    ToMember {
+        member: usize,
+        session: SessionId,
+        said: ToMember,
+    },
+    ToClient {
+        session: SessionId,
+        said: ToClient,
+    },
     Port(usize, u64, PortEvent),
     Tick(usize, u64),
     Look(usize),
     Consensus(Later),
     Trouble(usize),
-    Back { machine: usize, wipe: bool },
+    Back {
+        machine: usize,
+        wipe: bool,
+    },
     Mend(Vec<(usize, usize)>),
 }
 
@@ -56,6 +67,8 @@ pub struct Sim<'a, P: MutualExclusion> {
     pub(super) hit_until_ns: Vec<u64>,
     pub(super) watch: Watch,
     out: Out<Message<P>>,
+    /// Draws the settings that each life of a member is configured with.
+    configuring: Rng,
     trace: Option<Trace<'a>>,
 }
 
@@ -103,6 +116,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             machines,
             watch: Watch::default(),
             out: Out::default(),
+            configuring: Rng::new(!seed, Purpose::Faults),
             trace,
         };
         sim.watch.outcome.seed = seed;
@@ -139,7 +153,11 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         self.lives += 1;
         let node = Node { id: MemberId(machine as u32 + 1), incarnation: self.lives };
         let clock = self.machines[machine].clock.read(self.now);
-        self.members[machine] = Some(Member::new(node, self.spec.config(), clock)?);
+        let mut config = self.spec.config();
+        if self.spec.faults.contains(&Fault::Settings) {
+            config.cluster = self.spec.settings(&mut self.configuring);
+        }
+        self.members[machine] = Some(Member::new(node, config, clock)?);
         self.tick_ns[machine] = self.now;
         self.after(0, What::Tick(machine, self.lives));
         self.tell(|| node.to_string(), &"begins");
@@ -161,9 +179,12 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
 
     fn happens(&mut self, what: What<Message<P>>) {
         match what {
-            What::Frame(frame) => {
-                let machine = frame.to.0 as usize - 1;
-                self.at(machine, What::Frame, frame, Event::Frame);
+            What::Frame(cluster, frame) => {
+                // Members drop frames of another cluster, even of one with the same name and members.
+                if cluster == self.consensus.cluster {
+                    let machine = frame.to.0 as usize - 1;
+                    self.at(machine, |frame| What::Frame(cluster, frame), frame, Event::Frame);
+                }
             }
             What::ToMember { member, session, said } => {
                 let again = |(session, said)| What::ToMember { member, session, said };
@@ -247,7 +268,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             self.watch.outcome.frames += 1;
             let copies = self.net.send(self.now, machine, frame.to.0 as usize - 1);
             for delay in copies.into_iter().flatten() {
-                self.after(delay, What::Frame(frame.clone()));
+                self.after(delay, What::Frame(self.consensus.cluster, frame.clone()));
             }
         }
         let clock = self.machines[machine].clock.read(self.now);

@@ -1,8 +1,9 @@
 //! What a run of a cluster is a function of, beside its seed.
 
 use super::faults::Fault;
-use lockkeeper_core::any::ALGORITHM;
-use lockkeeper_member::{Config, Flaw, MemberId};
+use lockkeeper_core::any::{self, ALGORITHM};
+use lockkeeper_lab::rng::Rng;
+use lockkeeper_member::{ClusterSettings, Config, Flaw, MemberId};
 use std::collections::BTreeSet;
 
 /// A thousandth of a second, in nanoseconds.
@@ -27,6 +28,8 @@ pub struct ClusterSpec {
     pub flaw: Option<Flaw>,
     /// Wrong on purpose: consensus forgets its last decisions when everybody restarts.
     pub forgets_epochs: bool,
+    /// Wrong on purpose: a cluster that is founded again counts its epochs from one.
+    pub epochs_begin_at_one: bool,
 }
 
 impl ClusterSpec {
@@ -48,6 +51,7 @@ impl ClusterSpec {
             chaos_ns: 20_000 * MS,
             flaw: None,
             forgets_epochs: false,
+            epochs_begin_at_one: false,
         }
     }
 
@@ -61,7 +65,22 @@ impl ClusterSpec {
         self.faults.iter().all(|fault| fault.spares_survivors())
     }
 
-    /// The members' own settings.
+    /// Settings of a cluster, as the rng wants them: up to three times as long, and perhaps with another algorithm.
+    pub(super) fn settings(&self, rng: &mut Rng) -> ClusterSettings {
+        let usual = self.config().cluster;
+        let factor = 1 + rng.below(3) as u64;
+        let other = rng.chance(0.5).then(|| rng.pick(any::ALL).slug);
+        ClusterSettings {
+            algorithm: vec![(ALGORITHM.into(), other.unwrap_or(&self.algorithm).into())],
+            lease_ns: factor * usual.lease_ns,
+            renewal_ns: factor * usual.renewal_ns,
+            silence_ns: factor * usual.silence_ns,
+            settle_ns: factor * usual.settle_ns,
+            drift_ppm: usual.drift_ppm,
+        }
+    }
+
+    /// The settings of a member that is configured as all others.
     pub fn config(&self) -> Config {
         let mut config = Config::new((1..=self.members as u32).map(MemberId));
         config.cluster.algorithm = vec![(ALGORITHM.into(), self.algorithm.clone())];

@@ -1,6 +1,6 @@
 //! Troubles happen to a cluster, and pass.
 
-use super::faults::Trouble;
+use super::faults::{Fault, Trouble};
 use super::sim::{Message, Sim, What};
 use super::spec::MS;
 use lockkeeper_core::MutualExclusion;
@@ -10,7 +10,8 @@ impl<P: MutualExclusion> Sim<'_, P> {
     pub(super) fn trouble(&mut self, trouble: Trouble) {
         self.tell(|| "trouble".into(), &trouble);
         // What a machine went through, its clients may feel for the time of a lease and a rejoining.
-        let recovery = 6_000 * MS;
+        let slowest = if self.spec.faults.contains(&Fault::Settings) { 3 } else { 1 };
+        let recovery = slowest * 6_000 * MS;
         match trouble {
             Trouble::Crash { machine, wipe, back_ns } => {
                 self.hit_until_ns[machine] = back_ns + recovery;
@@ -38,8 +39,25 @@ impl<P: MutualExclusion> Sim<'_, P> {
                 self.event(machine, Event::Leave { patience_ns });
             }
             Trouble::Revoke { place } => self.revoke(place),
+            Trouble::Change(settings) => {
+                for machine in 0..self.spec.members {
+                    self.event(machine, Event::Change(settings.clone()));
+                }
+            }
+            Trouble::LoseAll { back_ns } => self.lose_all(&back_ns),
             Trouble::Leader => self.consensus(|consensus, _, reach, later, _| consensus.elect(reach, later)),
         }
+    }
+
+    /// All members crash and lose their disks.
+    fn lose_all(&mut self, back_ns: &[u64]) {
+        for (machine, &back_ns) in back_ns.iter().enumerate() {
+            let down = Trouble::Crash { machine, wipe: false, back_ns };
+            self.trouble(down);
+        }
+        // The floor is the wall clock of the founder, in units in which no cluster changes its view more than once.
+        let floor = if self.spec.epochs_begin_at_one { 0 } else { self.now / (MS / 100) };
+        self.consensus.lose_all(floor);
     }
 
     /// An event at a member whose machine does something just now.

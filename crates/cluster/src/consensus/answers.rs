@@ -23,6 +23,10 @@ impl Inner {
                 asked.member
             ));
         }
+        if !self.network.disks.accept(&asked.disk) {
+            tracing::warn!(member = %asked.member, "refuses a member whose disk was restored from a backup");
+            return Answer::Restored;
+        }
         match asked.question {
             Question::Hello => self.hello().await,
             Question::Found { cluster } => match self.belong(cluster).await {
@@ -30,7 +34,9 @@ impl Inner {
                 Ok(false) => Answer::Refused("it is part of another cluster".to_string()),
                 Err(error) => Answer::Refused(error.to_string()),
             },
-            Question::Join { place } if place.member == asked.member => self.join(asked.store, place).await,
+            Question::Join { place } if place.member == asked.member => {
+                self.join(asked.disk.store, place).await
+            }
             Question::Join { .. } => Answer::Refused("nobody can join for somebody else".to_string()),
             Question::Remove { member } => match self.give_up(member).await {
                 Ok(answer) => answer,
@@ -49,6 +55,7 @@ impl Inner {
                 cluster: cluster.filter(|_| !blank),
                 first_members: self.settings.first_members.keys().copied().collect(),
                 epoch_above: self.settings.epoch_above,
+                settings: self.settings.cluster.clone(),
                 leader: self.leader(),
             }),
             Err(error) => Answer::Refused(error.to_string()),

@@ -11,8 +11,9 @@
 //!   disk never founds a second cluster, unless every first member has lost its disk.
 //! - Two processes with the same number might both found. Each needs every first member, blank at the time. Say that all others had taken name A and
 //!   then took B: then none of them had an entry of A, and none will take one. A never decides anything without them.
-//! - A cluster with one voter has one disk: whoever loses that has lost everything. Then, and if all disks are lost, epochs must begin
-//!   higher than before: `epoch_above`.
+//! - A cluster with one voter has one disk: with it, everything is lost. Then, and if all disks are lost, epochs must begin
+//!   higher than before: above the founder's wall clock in seconds, and above `epoch_above`. The first view waits for one lease, since
+//!   clients of the lost cluster may still hold locks.
 //!
 //! Later starts ask nobody: the store knows its cluster, and a majority is enough.
 
@@ -25,6 +26,10 @@ use crate::store::{Change, Record, StoreError, encode};
 use lockkeeper_member::MemberId;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// The unit of the wall clock by which the first epoch is chosen.
+const EPOCH_UNIT: Duration = Duration::from_secs(1);
 
 impl Inner {
     /// One try to become part of a cluster. Says what is in the way.
@@ -134,6 +139,16 @@ impl Inner {
         if !first.contains(&settings.me) {
             return Err("no member of a cluster answers yet at the addresses to join".to_string());
         }
+        for hello in hellos.iter().filter(|hello| first.contains(&hello.member)) {
+            let differences = hello.settings.differences(&settings.cluster);
+            if !differences.is_empty() {
+                return Err(format!(
+                    "{} is configured with other settings than {}: {differences}; give all first members the same \
+                     settings",
+                    hello.member, settings.me
+                ));
+            }
+        }
         if first.first() != Some(&settings.me) {
             return Err(format!("waits for {} to begin the cluster", first[0]));
         }
@@ -165,6 +180,10 @@ impl Inner {
             (store, Place { member, address, epoch_above, since: 0 })
         };
         let places: BTreeMap<StoreName, Place> = stores.into_iter().take(voters).map(place).collect();
+        // Epochs begin at the wall clock, in seconds: a cluster that follows this one must begin in a later second than this one's
+        // first grant, which waits for a lease.
+        let lease = Duration::from_nanos(settings.cluster.lease_ns);
+        tokio::time::sleep(EPOCH_UNIT.saturating_sub(lease)).await;
         tracing::info!(cluster, voters, "founds a cluster");
         self.raft.initialize(places).await.map_err(|error| format!("the cluster cannot begin: {error}"))
     }

@@ -26,6 +26,14 @@ impl Inner {
     pub(super) async fn keep(&self, mut stopping: watch::Receiver<bool>) {
         let pause = self.settings.election.0;
         while !*stopping.borrow() && self.raft.metrics().borrow().running_state.is_ok() {
+            if self.network.restored.load(Ordering::SeqCst) {
+                let why = "this member's data directory is older than what the member has told the others: it was restored from a \
+                           backup. Move the directory away and start the member with an empty one; it joins again";
+                tracing::error!(member = %self.settings.me, "{why}");
+                self.failure.send_replace(Some(String::from(why)));
+                let _ = self.raft.shutdown().await;
+                return;
+            }
             let trouble = if self.is_in() { None } else { self.arrive().await.err() };
             self.say_trouble(trouble);
             self.change_members().await;

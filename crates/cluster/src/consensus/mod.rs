@@ -13,6 +13,7 @@
 //! other; `answers`, what they answer.
 
 mod answers;
+mod disks;
 mod elections;
 mod founding;
 mod keeper;
@@ -32,7 +33,7 @@ pub(crate) use teller::Tell;
 
 use crate::store::{Record, Store, StoreError};
 use keeper::leading;
-use lockkeeper_member::{MemberId, View};
+use lockkeeper_member::{ClusterSettings, MemberId, View};
 use log::Log;
 use machine::Machine;
 use network::Network;
@@ -74,6 +75,8 @@ pub(crate) struct Settings {
     pub most_voters: usize,
     /// A new cluster's epochs begin above this: 0, or after the loss of all disks the highest that any resource has seen.
     pub epoch_above: u64,
+    /// The settings with which this member founds a cluster: the same for all first members.
+    pub cluster: ClusterSettings,
 }
 
 impl Settings {
@@ -232,7 +235,11 @@ impl Consensus {
         let (cluster, log, machine) = store.run(begin).await?;
         let network = Network {
             member: settings.me,
-            store: store.name(),
+            start: getrandom::u64().map_err(|error| Error::Stopped(format!("no random numbers: {error}")))?,
+            opened: store.commits(),
+            store: store.clone(),
+            disks: Arc::default(),
+            restored: Arc::default(),
             ask,
             cluster: Arc::new(AtomicU64::new(cluster.unwrap_or(0))),
             heard: Arc::default(),
@@ -291,7 +298,7 @@ impl Consensus {
                 Answer::Refused(format!("the question cannot be read: {error}"))
             }
         };
-        wire::write(&answer).unwrap_or_default()
+        wire::write(&wire::Answered { disk: self.inner.network.disk(), answer }).unwrap_or_default()
     }
 
     /// Proposes a view. No answer: it is decided, or it is not.
@@ -352,6 +359,11 @@ impl Consensus {
                 tokio::time::sleep(inner.settings.heartbeat).await;
             }
         });
+    }
+
+    /// The random number of the cluster that this member belongs to; 0 before it belongs to one.
+    pub fn cluster_id(&self) -> u64 {
+        self.inner.network.cluster.load(Ordering::SeqCst)
     }
 
     /// Where everybody is who is known to the cluster, with a vote or without.

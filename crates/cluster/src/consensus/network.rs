@@ -1,8 +1,10 @@
 //! How the Raft library reaches other stores.
 
+use super::disks::{Disk, Disks};
 use super::locked;
 use super::types::{Place, StoreName, Types, Vote};
-use super::wire::{self, Answer, Asked, Question, Rpc};
+use super::wire::{self, Answer, Answered, Asked, Question, Rpc};
+use crate::store::Store;
 use lockkeeper_member::MemberId;
 use openraft::error::{
     Fatal, PayloadTooLarge, RPCError, RaftError, ReplicationClosed, StreamingError, Unreachable as Gone,
@@ -16,7 +18,7 @@ use openraft::{OptionalSend, RaftNetwork, RaftNetworkFactory, Snapshot};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::Instant;
@@ -41,7 +43,14 @@ pub(crate) trait Ask: Send + Sync + 'static {
 #[derive(Clone)]
 pub(crate) struct Network {
     pub member: MemberId,
-    pub store: StoreName,
+    pub store: Store,
+    /// The random number of this process, and the store's count of commits at its start.
+    pub start: u64,
+    pub opened: u64,
+    /// How new the other stores are.
+    pub disks: Arc<Disks>,
+    /// Another member has recognised this store as older than what it has said before.
+    pub restored: Arc<AtomicBool>,
     pub ask: Arc<dyn Ask>,
     /// The cluster's name; 0 before there is one.
     pub cluster: Arc<AtomicU64>,
@@ -60,7 +69,7 @@ impl Network {
         question: Question,
         within: Duration,
     ) -> Result<Answer, Unreachable> {
-        let asked = Asked { member: self.member, store: self.store, question };
+        let asked = Asked { member: self.member, disk: self.disk(), question };
         let bytes = wire::write(&asked).map_err(|error| Unreachable(error.to_string()))?;
         let answering = match to {
             Some(member) => self.ask.ask(member, address, bytes, within),
@@ -68,7 +77,24 @@ impl Network {
         };
         let late = |_| Unreachable(format!("no answer from {address} within {within:?}"));
         let answer = tokio::time::timeout(within, answering).await.map_err(late)??;
-        wire::read(&answer).map_err(|error| Unreachable(format!("{address} gave an answer, but {error}")))
+        let answered: Answered = wire::read(&answer)
+            .map_err(|error| Unreachable(format!("{address} gave an answer, but {error}")))?;
+        if !self.disks.accept(&answered.disk) {
+            return Err(Unreachable(format!(
+                "the disk of the member at {address} was restored from a backup"
+            )));
+        }
+        if matches!(answered.answer, Answer::Restored) {
+            self.restored.store(true, Ordering::SeqCst);
+            return Err(Unreachable(String::from("this member's disk was restored from a backup")));
+        }
+        Ok(answered.answer)
+    }
+
+    /// This store, and how new it is.
+    pub fn disk(&self) -> Disk {
+        let (start, opened) = (self.start, self.opened);
+        Disk { store: self.store.name(), start, opened, commits: self.store.commits() }
     }
 
     /// The stores that have answered lately.

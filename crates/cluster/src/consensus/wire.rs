@@ -1,8 +1,9 @@
 //! What members ask each other about consensus, as bytes.
 
+use super::disks::Disk;
 use super::state::State;
 use super::types::{Place, SnapshotMeta, StoreName, Types, Vote};
-use lockkeeper_member::MemberId;
+use lockkeeper_member::{ClusterSettings, MemberId};
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, VoteRequest, VoteResponse,
 };
@@ -10,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// The version of these words, the first byte of each question and answer.
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 
 /// The longest question or answer.
 pub(crate) const MOST_BYTES: usize = 1 << 20;
@@ -22,8 +23,16 @@ pub(crate) const MOST_VIEW_BYTES: usize = 1 << 17;
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Asked {
     pub member: MemberId,
-    pub store: StoreName,
+    /// The asker's store, and how new it is.
+    pub disk: Disk,
     pub question: Question,
+}
+
+/// An answer, and the store of the member that gives it.
+#[derive(Serialize, Deserialize)]
+pub(crate) struct Answered {
+    pub disk: Disk,
+    pub answer: Answer,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -61,6 +70,8 @@ pub(crate) enum Answer {
     Snapshot(SnapshotResponse<StoreName>),
     /// No, and why.
     Refused(String),
+    /// The asker's disk was restored from a backup: it must not take part.
+    Restored,
 }
 
 /// How a member introduces itself.
@@ -73,6 +84,8 @@ pub(crate) struct Hello {
     /// With whom it was told to begin.
     pub first_members: Vec<MemberId>,
     pub epoch_above: u64,
+    /// The settings with which it would found a cluster.
+    pub settings: ClusterSettings,
     /// Where it believes the leader to be.
     pub leader: Option<(MemberId, String)>,
 }
@@ -137,7 +150,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_told_apart() {
-        let asked = Asked { member: MemberId(1), store: 5, question: Question::Found { cluster: 9 } };
+        let disk = Disk { store: 5, start: 1, opened: 2, commits: 3 };
+        let asked = Asked { member: MemberId(1), disk, question: Question::Found { cluster: 9 } };
         let bytes = write(&asked).unwrap();
         assert!(matches!(read::<Asked>(&bytes).unwrap().question, Question::Found { cluster: 9 }));
         let mut other = bytes.clone();
@@ -166,7 +180,7 @@ mod tests {
             if let Ok(Asked { question: Question::Raft { rpc, .. }, .. }) = read::<Asked>(&bytes) {
                 rpc.makes_sense();
             }
-            let _ = read::<Answer>(&bytes);
+            let _ = read::<Answered>(&bytes);
         }
     }
 }

@@ -150,6 +150,20 @@ impl<P: MutualExclusion> Engine for Driver<P> {
         self.step(&mut self.turn(), Event::Revoke(acquisition));
     }
 
+    fn settings(&self) -> ClusterSettings {
+        self.lock().member.settings().clone()
+    }
+
+    fn change(&self, settings: ClusterSettings) -> std::result::Result<(), String> {
+        let state = &mut *self.turn();
+        state.member.check_settings(&settings)?;
+        if !state.member.leads() {
+            return Err(String::from("another member leads now: try again"));
+        }
+        self.step(state, Event::Change(settings));
+        Ok(())
+    }
+
     fn standing(&self) -> Standing {
         let state = self.lock();
         Standing {
@@ -172,6 +186,15 @@ impl<P: MutualExclusion> Engine for Driver<P> {
     }
 
     fn frame(&self, from: MemberId, bytes: &[u8]) -> std::result::Result<(), String> {
+        // Frames of another cluster with the same name: the members may have founded it after the loss of all disks.
+        let own = self.around.get().map_or(0, |(_, consensus)| consensus.cluster_id());
+        let (cluster, bytes) =
+            bytes.split_first_chunk().map_or((0, bytes), |(id, rest)| (u64::from_le_bytes(*id), rest));
+        if cluster != own || own == 0 {
+            self.metrics.refused.inc();
+            tracing::debug!(%from, "drops a frame of another cluster of this name");
+            return Ok(());
+        }
         let frame: Frame<Message<P>> = postcard::from_bytes(bytes).map_err(|error| {
             self.metrics.refused.inc();
             format!("a frame of {from} cannot be read: {error}")

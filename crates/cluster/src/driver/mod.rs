@@ -207,11 +207,25 @@ impl<P: MutualExclusion> Driver<P> {
                 self.trace(state, &message.lock, "sends", kind, frame.to);
             }
         }
-        if let Some((net, _)) = self.around.get() {
+        if let Some((net, consensus)) = self.around.get() {
+            let cluster = consensus.cluster_id();
             net.send(frame.to, |buffer| {
+                buffer.extend_from_slice(&cluster.to_le_bytes());
                 let encoded = postcard::to_extend(frame, std::mem::take(buffer));
                 *buffer = encoded.expect("a frame has a length, and memory takes it");
             });
+        }
+    }
+
+    /// Warns once for each view change in which the cluster's settings differ from what this member was configured with.
+    fn compare_settings(&self, state: &State<P>) {
+        let differences = self.config.cluster.differences(state.member.settings());
+        if !differences.is_empty() {
+            tracing::warn!(
+                member = %self.me,
+                "the configuration of this member is not what the cluster has decided: {differences}. The cluster's settings \
+                 count; `lockkeeper cluster set` changes them for all members"
+            );
         }
     }
 
@@ -251,6 +265,7 @@ impl<P: MutualExclusion> Driver<P> {
             Note::Installed { epoch } => {
                 let members = state.member.running().map_or(0, |view| view.members.len());
                 tracing::info!(member = %self.me, epoch, members, "a view starts here");
+                self.compare_settings(state);
                 self.metrics.view_changes.inc();
                 self.metrics.epoch.set(epoch as i64);
                 self.metrics.members.set(members as i64);

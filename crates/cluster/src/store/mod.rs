@@ -27,10 +27,11 @@ use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::ops::RangeBounds;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// The format of what is on disk. Another number is another format.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 const FILE: &str = "consensus.redb";
 const RECORDS: TableDefinition<u8, &[u8]> = TableDefinition::new("records");
 const LOG: TableDefinition<u64, &[u8]> = TableDefinition::new("log");
@@ -92,6 +93,8 @@ pub(crate) struct Store {
 struct Inner {
     database: RwLock<Option<Database>>,
     name: u64,
+    /// How many commits the store has had in all.
+    commits: AtomicU64,
 }
 
 impl Store {
@@ -120,7 +123,7 @@ impl Store {
         // Everything is read and compared once: the store is small, and a damaged page is found here and not in the middle of an election.
         // A commit slot that had to be given up is no loss: the other one says the same.
         database.check_integrity().map_err(|error| opening(error, directory))?;
-        let store = Self { inner: Arc::new(Inner { database: RwLock::new(Some(database)), name: 0 }) };
+        let store = Self::of(database, 0, 0);
         let identity = match store.read::<Identity>(Record::Identity)? {
             Some(identity) => identity,
             None => store.make_identity(me)?,
@@ -136,7 +139,17 @@ impl Store {
         store.seal()?;
         store.read_everything()?;
         let database = store.close().ok_or(StoreError::Closed)?;
-        Ok(Self { inner: Arc::new(Inner { database: RwLock::new(Some(database)), name: identity.name }) })
+        Ok(Self::of(database, identity.name, store.commits()))
+    }
+
+    fn of(database: Database, name: u64, commits: u64) -> Self {
+        let (database, commits) = (RwLock::new(Some(database)), AtomicU64::new(commits));
+        Self { inner: Arc::new(Inner { database, name, commits }) }
+    }
+
+    /// How many commits the store has had, over all starts. A disk that was restored from a backup has had fewer.
+    pub fn commits(&self) -> u64 {
+        self.inner.commits.load(Ordering::SeqCst)
     }
 
     fn make_identity(&self, member: MemberId) -> Result<Identity, StoreError> {
@@ -245,7 +258,10 @@ impl Store {
     /// Commits once more, so that both commit slots say the same but for the seal's number.
     fn seal(&self) -> Result<(), StoreError> {
         let last: u64 = self.read(Record::Seal)?.unwrap_or(0);
-        self.commit(&[Change::Put(Record::Seal, encode(&last.wrapping_add(1))?)])
+        let next = last.wrapping_add(1);
+        self.commit(&[Change::Put(Record::Seal, encode(&next)?)])?;
+        self.inner.commits.fetch_max(next, Ordering::SeqCst);
+        Ok(())
     }
 
     /// Verifies every checksum.

@@ -136,7 +136,7 @@ pub(super) async fn status(
         lease_ms: milliseconds(standing.lease),
         leader: voters.leader.map(|leader| leader.0),
         term: voters.term,
-        algorithm: member.config().algorithm.clone(),
+        algorithm: member.settings().algorithm_text(),
         sessions: front.leases.count(),
     }))
 }

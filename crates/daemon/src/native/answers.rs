@@ -81,6 +81,11 @@ async fn answer(shared: &Shared, client: &Client, ask: Ask) -> Result<Answer, St
             shared.member.remove(MemberId(id)).await.map_err(failed)?;
             Answer::Done
         }
+        Ask::Set(changes) => {
+            may(Permission::Admin, "")?;
+            shared.member.change_settings(&changes).await.map_err(failed)?;
+            Answer::Done
+        }
         Ask::Leave => {
             may(Permission::Admin, "")?;
             shared.leave.notify_one();

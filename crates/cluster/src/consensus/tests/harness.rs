@@ -86,6 +86,8 @@ pub struct Cluster {
     pub history: Arc<Mutex<Vec<Line>>>,
     pub most_voters: usize,
     pub epoch_above: u64,
+    /// What the members are configured with.
+    pub shared: lockkeeper_member::ClusterSettings,
 }
 
 impl Cluster {
@@ -100,6 +102,7 @@ impl Cluster {
             history: Arc::default(),
             most_voters: 5,
             epoch_above: 0,
+            shared: lockkeeper_member::ClusterSettings::default(),
         }
     }
 
@@ -124,6 +127,7 @@ impl Cluster {
             election: ELECTION,
             most_voters: self.most_voters,
             epoch_above: self.epoch_above,
+            cluster: self.shared.clone(),
         }
     }
 

@@ -1,5 +1,6 @@
 //! How clusters begin, grow, shrink, and replace what was lost.
 
+use super::super::disks::Disk;
 use super::super::wire::{self, Asked, Rpc};
 use super::super::*;
 use super::harness::*;
@@ -248,18 +249,69 @@ async fn epochs_begin_above_what_the_operator_says() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn first_members_with_different_settings_found_no_cluster() {
+    let mut cluster = Cluster::new(3);
+    cluster.start(1).await;
+    cluster.start(2).await;
+    cluster.shared.algorithm = vec![("algorithm".into(), "majority".into())];
+    cluster.shared.lease_ns *= 2;
+    cluster.start(3).await;
+    cluster
+        .until("the founder names the difference", |cluster| {
+            let trouble = cluster.at(1).status().trouble.unwrap_or_default();
+            trouble.contains("algorithm majority instead of naimi-trehel")
+                && trouble.contains("lease 2400 ms instead of 1200 ms")
+        })
+        .await;
+    assert_eq!(cluster.at(1).status().epoch, 0);
+    let trouble = cluster.at(3).status().trouble.unwrap_or_default();
+    assert!(trouble.contains("instead of"), "{trouble}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_whose_disk_was_restored_from_a_backup_is_refused_and_stops() {
+    let mut cluster = Cluster::started(3).await;
+    cluster.decide().await;
+    cluster.kill(3).await;
+    let backup = cluster.disks[&id(3)].contents();
+    cluster.start(3).await;
+    let decided = cluster.decide().await;
+    cluster.everybody_knows(decided.epoch).await;
+    cluster.kill(3).await;
+    cluster.disks.insert(id(3), crate::store::testing::Disk::with(backup));
+    cluster.start(3).await;
+    cluster
+        .until("the restored member stops", |cluster| {
+            cluster.at(3).status().failure.is_some_and(|why| why.contains("restored from a backup"))
+        })
+        .await;
+    // The others go on without it, and with an empty disk it joins again.
+    cluster.decide().await;
+    cluster.kill(3).await;
+    cluster.lose_disk(3);
+    cluster.start(3).await;
+    let decided = cluster.decide().await;
+    cluster.everybody_knows(decided.epoch).await;
+}
+
+fn refusal(answer: &[u8]) -> Answer {
+    wire::read::<wire::Answered>(answer).expect("an answer").answer
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_makes_no_sense_is_refused_and_counted() {
     let cluster = Cluster::started(1).await;
     cluster.led().await;
     for bytes in [&[][..], &[1], &[1, 255, 255], &[7, 1, 2, 3], &[0; 100]] {
         let answer = cluster.at(1).answer(None, bytes).await;
-        assert!(matches!(wire::read(&answer), Ok(Answer::Refused(_))), "{bytes:?}");
+        assert!(matches!(refusal(&answer), Answer::Refused(_)), "{bytes:?}");
     }
     assert_eq!(cluster.at(1).status().nonsense, 5);
     // A question under somebody else's name.
-    let asked = wire::write(&Asked { member: id(2), store: 5, question: Question::Hello }).unwrap();
+    let disk = Disk { store: 5, start: 1, opened: 1, commits: 1 };
+    let asked = wire::write(&Asked { member: id(2), disk, question: Question::Hello }).unwrap();
     let answer = cluster.at(1).answer(Some(id(3)), &asked).await;
-    assert!(matches!(wire::read(&answer), Ok(Answer::Refused(_))));
+    assert!(matches!(refusal(&answer), Answer::Refused(_)));
     cluster.decide().await;
 }
 

@@ -293,6 +293,11 @@ impl Operator {
         self.0.question(Ask::Remove(member)).await.map(drop)
     }
 
+    /// Changes the settings of the whole cluster, as `lease` and `2s`; returns when the daemon has a view with them.
+    pub async fn set(&self, changes: Vec<(String, String)>) -> Result<()> {
+        self.0.question(Ask::Set(changes)).await.map(drop)
+    }
+
     /// The daemon leaves its cluster, and ends.
     pub async fn leave(&self) -> Result<()> {
         self.0.question(Ask::Leave).await.map(drop)

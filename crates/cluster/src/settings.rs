@@ -1,0 +1,117 @@
+//! The cluster's settings as people write them: `lease=2s`, `algorithm=raymond`, `tree=line`.
+
+use crate::config::Times;
+use lockkeeper_core::any::ALGORITHM;
+use lockkeeper_member::ClusterSettings;
+use std::time::Duration;
+
+/// The profiles of [`Times`], by the names that a configuration file uses for them.
+pub fn profile(name: &str) -> Option<Times> {
+    match name {
+        "default" => Some(Times::default()),
+        "tuned" => Some(Times::tuned()),
+        "slow" => Some(Times::default().times(5)),
+        _ => None,
+    }
+}
+
+/// The settings as names and values, in the form that [`change`] reads.
+pub fn describe(settings: &ClusterSettings) -> Vec<(String, String)> {
+    let ms = |name: &str, ns: u64| (name.to_string(), format!("{}ms", ns / 1_000_000));
+    let mut all = settings.algorithm.clone();
+    if !all.iter().any(|(name, _)| name == ALGORITHM) {
+        all.insert(0, (ALGORITHM.into(), lockkeeper_core::any::DEFAULT.into()));
+    }
+    all.extend([
+        ms("lease", settings.lease_ns),
+        ms("renewal", settings.renewal_ns),
+        ms("silence", settings.silence_ns),
+        ms("settle", settings.settle_ns),
+        ("drift".to_string(), format!("{}ppm", settings.drift_ppm)),
+    ]);
+    all
+}
+
+/// The present settings with these changes. A new algorithm drops the options of the one before. A name that is not a time is an
+/// option of the algorithm; the member that leads checks it.
+pub fn change(present: &ClusterSettings, changes: &[(String, String)]) -> Result<ClusterSettings, String> {
+    let mut settings = present.clone();
+    for (name, value) in changes {
+        match name.as_str() {
+            ALGORITHM => settings.algorithm = vec![(name.clone(), value.clone())],
+            "times" => {
+                let times = profile(value).ok_or_else(|| {
+                    format!("there are no times '{value}': there are default, tuned and slow")
+                })?;
+                settings.lease_ns = nanoseconds(times.lease);
+                settings.renewal_ns = nanoseconds(times.renewal);
+                settings.silence_ns = nanoseconds(times.silence);
+                settings.settle_ns = nanoseconds(times.settle);
+            }
+            "lease" => settings.lease_ns = time(name, value)?,
+            "renewal" => settings.renewal_ns = time(name, value)?,
+            "silence" => settings.silence_ns = time(name, value)?,
+            "settle" => settings.settle_ns = time(name, value)?,
+            "drift" => {
+                let digits = value.strip_suffix("ppm").unwrap_or(value);
+                settings.drift_ppm = digits
+                    .trim()
+                    .parse()
+                    .map_err(|_| format!("drift takes millionths, such as 500ppm, not '{value}'"))?;
+            }
+            _ => {
+                settings.algorithm.retain(|(known, _)| known != name);
+                settings.algorithm.push((name.clone(), value.clone()));
+            }
+        }
+    }
+    Ok(settings)
+}
+
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Reads `1500ms` or `1.5s`.
+fn time(name: &str, value: &str) -> Result<u64, String> {
+    let (digits, unit_ms) = match value.strip_suffix("ms") {
+        Some(digits) => (digits, 1.0),
+        None => (value.strip_suffix('s').unwrap_or(""), 1000.0),
+    };
+    let number: Option<f64> = digits.trim().parse().ok();
+    number
+        .filter(|number| (0.001..=1e7).contains(number))
+        .map(|number| (number * unit_ms * 1e6) as u64)
+        .ok_or_else(|| format!("{name} takes a time such as 1500ms or 1.5s, not '{value}'"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pairs(text: &[(&str, &str)]) -> Vec<(String, String)> {
+        text.iter().map(|&(name, value)| (name.into(), value.into())).collect()
+    }
+
+    #[test]
+    fn a_change_names_what_it_changes_and_nothing_else() {
+        let present = ClusterSettings::default();
+        let changed = change(&present, &pairs(&[("lease", "2.5s"), ("drift", "800")])).unwrap();
+        assert_eq!(changed, ClusterSettings { lease_ns: 2_500_000_000, drift_ppm: 800, ..present.clone() });
+        let raymond = change(&present, &pairs(&[("algorithm", "raymond"), ("tree", "line")])).unwrap();
+        assert_eq!(raymond.algorithm_text(), "raymond (tree=line)");
+        let back = change(&raymond, &pairs(&[("algorithm", "majority")])).unwrap();
+        assert_eq!(back.algorithm_text(), "majority");
+        assert_eq!(change(&present, &describe(&present)).unwrap().differences(&present), "");
+    }
+
+    #[test]
+    fn a_value_that_cannot_be_read_is_refused_with_an_example() {
+        let refused =
+            |name, value| change(&ClusterSettings::default(), &pairs(&[(name, value)])).unwrap_err();
+        assert!(refused("lease", "2").contains("1500ms"));
+        assert!(refused("lease", "-1s").contains("1500ms"));
+        assert!(refused("times", "fast").contains("slow"));
+        assert!(refused("drift", "much").contains("500ppm"));
+    }
+}
