@@ -7,14 +7,14 @@ mod types;
 #[path = "../../crates/cluster/src/consensus/wire.rs"]
 mod wire;
 
-use wire::{Answer, Asked, Question, Rpc, read, write};
+use wire::{Answered, Asked, Disk, Question, Rpc, read, write};
 
 /// Reads the bytes as a member would. Whatever can be read is written and read again; whatever a voter could have said is
 /// applied, since the library would do so.
 pub fn attack(bytes: &[u8]) {
-    if let Ok(answer) = read::<Answer>(bytes) {
+    if let Ok(answer) = read::<Answered>(bytes) {
         let written = write(&answer).expect("it was read from no more bytes");
-        assert!(read::<Answer>(&written).is_ok());
+        assert!(read::<Answered>(&written).is_ok());
     }
     let Ok(asked) = read::<Asked>(bytes) else { return };
     let written = write(&asked).expect("it was read from no more bytes");
@@ -60,6 +60,7 @@ pub fn examples() -> Vec<Vec<u8>> {
         raft(Rpc::Append(append)),
         raft(Rpc::Vote(vote)),
     ];
-    let asked = |question| Asked { member: MemberId(1), store: 5, question };
+    let disk = Disk { store: 5, start: 1, opened: 1, commits: 1 };
+    let asked = |question| Asked { member: MemberId(1), disk, question };
     questions.into_iter().map(|question| write(&asked(question)).expect("it is short")).collect()
 }

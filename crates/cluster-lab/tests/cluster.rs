@@ -141,7 +141,7 @@ const CASES: &[Case] = &[
     case(Flaw::KeptForEver, "none", &[Promise::Service], 1),
     case(Flaw::OwnLeaseWaitedFor, "settings,crash,pause", SAFETY, 1),
     case(Flaw::OwnAlgorithm, "settings", SAFETY, 1),
-    case(Flaw::FounderDoesNotWait, "lose-all", SAFETY, 1),
+    case(Flaw::FounderDoesNotWait, "lose-all,client,delay", SAFETY, 1),
     Case {
         flaw: None,
         ..case(Flaw::NoWait, "restart-all,crash", &[Promise::OneStart, Promise::Fences, Promise::Wedge], 1)

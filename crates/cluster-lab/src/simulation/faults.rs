@@ -197,7 +197,7 @@ fn trouble(
         }
         Fault::Settings => add(Trouble::Change(spec.settings(rng))),
         Fault::LoseAll if rng.chance(0.2) => {
-            let back_ns = (0..spec.members).map(|_| at + (500 + rng.below(1_000) as u64) * MS).collect();
+            let back_ns = (0..spec.members).map(|_| at + (20 + rng.below(400) as u64) * MS).collect();
             add(Trouble::LoseAll { back_ns });
         }
         Fault::Revoke => add(Trouble::Revoke { place: rng.below(usize::MAX) }),

@@ -34,7 +34,8 @@ pub(super) enum What<M> {
     Port(usize, u64, PortEvent),
     Tick(usize, u64),
     Look(usize),
-    Consensus(Later),
+    /// What the voters of the cluster with this number do.
+    Consensus(u64, Later),
     Trouble(usize),
     Back {
         machine: usize,
@@ -131,7 +132,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         for client in 0..self.clients.len() {
             self.after(client as u64 * MS, What::Look(client));
         }
-        self.after(0, What::Consensus(Later::Look));
+        self.after(0, What::Consensus(0, Later::Look));
         for trouble in 0..self.troubles.len() {
             self.after(self.troubles[trouble].0, What::Trouble(trouble));
         }
@@ -202,7 +203,12 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
                 }
             }
             What::Look(client) => self.look(client),
-            What::Consensus(later) => self.consensus(|consensus, now, reach, later_on, told| {
+            // What voters that have lost their disks were about to do is lost with them.
+            What::Consensus(cluster, Later::Look) if cluster != self.consensus.cluster => {
+                self.after(0, What::Consensus(self.consensus.cluster, Later::Look));
+            }
+            What::Consensus(cluster, _) if cluster != self.consensus.cluster => {}
+            What::Consensus(_, later) => self.consensus(|consensus, now, reach, later_on, told| {
                 consensus.happens(now, later, reach, later_on, told);
             }),
             What::Trouble(number) => self.trouble(self.troubles[number].1.clone()),
@@ -294,7 +300,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         let reach = Machines(&self.machines, &self.net, self.now);
         act(&mut self.consensus, self.now, &reach, &mut later, &mut told);
         for (delay, what) in later {
-            self.after(delay, What::Consensus(what));
+            self.after(delay, What::Consensus(self.consensus.cluster, what));
         }
         for (machine, event) in told {
             if let Some(life) = self.life(machine) {

@@ -12,26 +12,13 @@
 
 use super::locked;
 use super::types::StoreName;
-use serde::{Deserialize, Serialize};
+use super::wire::Disk;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
 /// The most stores that are remembered, and the most processes of each.
 const MOST_STORES: usize = 4096;
 const MOST_STARTS: usize = 64;
-
-/// How new a store is, as its process says with everything it sends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Disk {
-    /// The store's name.
-    pub store: StoreName,
-    /// A random number that the process drew when it opened the store.
-    pub start: u64,
-    /// The count of commits at that time.
-    pub opened: u64,
-    /// The count of commits now.
-    pub commits: u64,
-}
 
 #[derive(Debug, Default)]
 struct Seen {

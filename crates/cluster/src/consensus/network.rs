@@ -1,9 +1,9 @@
 //! How the Raft library reaches other stores.
 
-use super::disks::{Disk, Disks};
+use super::disks::Disks;
 use super::locked;
 use super::types::{Place, StoreName, Types, Vote};
-use super::wire::{self, Answer, Answered, Asked, Question, Rpc};
+use super::wire::{self, Answer, Answered, Asked, Disk, Question, Rpc};
 use crate::store::Store;
 use lockkeeper_member::MemberId;
 use openraft::error::{

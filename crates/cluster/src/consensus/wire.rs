@@ -1,6 +1,5 @@
 //! What members ask each other about consensus, as bytes.
 
-use super::disks::Disk;
 use super::state::State;
 use super::types::{Place, SnapshotMeta, StoreName, Types, Vote};
 use lockkeeper_member::{ClusterSettings, MemberId};
@@ -18,6 +17,19 @@ pub(crate) const MOST_BYTES: usize = 1 << 20;
 
 /// The longest view that is proposed: a few of them fit into one question.
 pub(crate) const MOST_VIEW_BYTES: usize = 1 << 17;
+
+/// How new a store is, as its process says with everything it sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Disk {
+    /// The store's name.
+    pub store: StoreName,
+    /// A random number that the process drew when it opened the store.
+    pub start: u64,
+    /// The count of commits at that time.
+    pub opened: u64,
+    /// The count of commits now.
+    pub commits: u64,
+}
 
 /// A question, and who asks it.
 #[derive(Serialize, Deserialize)]

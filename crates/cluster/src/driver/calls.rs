@@ -10,8 +10,8 @@ use crate::metrics::{Metrics, name_of, seconds};
 use crate::net::Net;
 use lockkeeper_core::MutualExclusion;
 use lockkeeper_member::{
-    Acquisition, Body, Claim, Event, Frame, LockName, MemberId, Node, PortEvent, Progress, SessionId, Table,
-    ToMember, Wish,
+    Acquisition, Body, Claim, ClusterSettings, Event, Frame, LockName, MemberId, Node, PortEvent, Progress,
+    SessionId, Table, ToMember, Wish,
 };
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,7 +1,6 @@
 //! How clusters begin, grow, shrink, and replace what was lost.
 
-use super::super::disks::Disk;
-use super::super::wire::{self, Asked, Rpc};
+use super::super::wire::{self, Asked, Disk, Rpc};
 use super::super::*;
 use super::harness::*;
 
@@ -157,10 +156,11 @@ async fn who_has_lost_its_disk_joins_with_a_new_one_and_never_votes_under_the_ol
             cluster.at(if lost == 1 { 2 } else { 1 }).inner.network.cluster.load(Ordering::SeqCst);
         let vote = openraft::raft::VoteRequest { vote: types::Vote::new(99, 5), last_log_id: None };
         let question = Question::Raft { cluster: cluster_name, to: old, rpc: Rpc::Vote(vote) };
-        let asked = wire::write(&Asked { member: id(9), store: 5, question }).unwrap();
+        let disk = Disk { store: 5, start: 1, opened: 1, commits: 1 };
+        let asked = wire::write(&Asked { member: id(9), disk, question }).unwrap();
         for _ in 0..100 {
             let answer = cluster.at(lost).answer(None, &asked).await;
-            assert!(matches!(wire::read(&answer), Ok(Answer::Refused(_))));
+            assert!(matches!(refusal(&answer), Answer::Refused(_)));
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         let replaced = |cluster: &Cluster| {
