@@ -3,6 +3,8 @@
 
 #![allow(dead_code, missing_docs, reason = "only the tests of these modules are used here")]
 
+#[path = "../src/commands/cluster_address.rs"]
+mod cluster_address;
 #[path = "../src/commands/duration.rs"]
 mod duration;
 #[path = "../src/exit.rs"]

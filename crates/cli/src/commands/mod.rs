@@ -31,6 +31,7 @@ mod bench_locks;
 mod check_cluster;
 mod check_many;
 mod check_registers;
+mod cluster_address;
 mod duration;
 mod engine;
 mod sim_cluster;
