@@ -132,6 +132,27 @@ fn registers_are_checked_by_the_same_command() {
 }
 
 #[test]
+fn a_deadlock_is_starvation_in_check_sim_and_properties() {
+    let text = told("check maekawa-published --sites 3 --only no-starvation", 2);
+    assert!(text.contains("no starvation      VIOLATED"), "{text}");
+    assert!(text.contains("Starvation: nothing can happen any more"), "{text}");
+    let text = told("check maekawa-published --sites 3", 2);
+    assert!(
+        text.contains("no deadlock        VIOLATED") && text.contains("no starvation      VIOLATED"),
+        "{text}"
+    );
+    let text = told("sim --scenario maekawa-deadlock", 2);
+    assert!(text.contains("deadlock found, starvation found"), "{text}");
+    let found: Value = serde_json::from_str(&told("properties -a maekawa-published --json", 0)).unwrap();
+    let answer = |name: &str| {
+        let answers = found[0]["answers"].as_array().unwrap();
+        answers.iter().find(|answer| answer[0] == name).unwrap()[1].clone()
+    };
+    let (deadlock, starvation) = (answer("no_deadlock"), answer("no_starvation"));
+    assert_eq!((&deadlock["found"], &deadlock), (&"broken".into(), &starvation));
+}
+
+#[test]
 fn a_table_of_all() {
     let text = told("check --all --sites 2", 0);
     assert!(text.contains("maekawa-published") && text.contains("deadlock after 4 steps"), "{text}");

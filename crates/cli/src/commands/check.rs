@@ -25,7 +25,8 @@ use std::time::{Duration, Instant};
 What must hold:
   mutual exclusion   nobody enters while that is not allowed
   no deadlock        it does not happen that nothing can happen and somebody waits
-  no starvation      nobody waits for ever; with --requests, all runs come to an end; with --forever, no fair circle
+  no starvation      nobody waits for ever; with --requests, all runs come to an end; with --forever, no fair circle.
+                     A deadlock violates it as well
   rising fences      what conflicts has rising fences
   invariants         the algorithm's own: one token, one vote at a time
   timestamp order    where the paper promises it
