@@ -1,6 +1,7 @@
 //! One module per command.
 
 pub mod algorithms;
+pub mod applies;
 pub mod bench;
 pub mod check;
 pub mod choose;
