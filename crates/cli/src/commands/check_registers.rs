@@ -87,7 +87,7 @@ fn print(outcome: &Outcome) {
         }
     }
     if !outcome.complete {
-        say!("\nThe budget was reached: states deeper than {} were not seen.", outcome.depth);
+        say!("\nThe budget was reached: not every state deeper than {} was seen.", outcome.depth);
     }
 }
 
