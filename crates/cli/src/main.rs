@@ -10,6 +10,7 @@ mod say;
 mod table;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use commands::applies::Applied;
 use std::process::ExitCode;
 
 /// Distributed mutual exclusion: run things one at a time, and study how that is done.
@@ -40,11 +41,11 @@ enum Command {
     Completions(commands::generate::Completions),
     Man(commands::generate::Man),
     Algorithms(commands::algorithms::Algorithms),
-    Sim(Box<commands::sim::Sim>),
+    Sim(Box<Applied<commands::sim::Sim>>),
     Scenarios(commands::scenarios::Scenarios),
-    Check(Box<commands::check::Check>),
+    Check(Box<Applied<commands::check::Check>>),
     Replay(commands::replay::Replay),
-    Compare(commands::compare::Compare),
+    Compare(Applied<commands::compare::Compare>),
     Properties(commands::properties::Properties),
     Explain(commands::explain::Explain),
     Choose(commands::choose::Choose),
@@ -77,11 +78,11 @@ fn main() -> ExitCode {
         Command::Completions(args) => commands::generate::completions(&args, Cli::command()),
         Command::Man(args) => commands::generate::man(&args, Cli::command()),
         Command::Algorithms(command) => command.run(),
-        Command::Sim(command) => command.run(),
+        Command::Sim(command) => command.run(commands::sim::Sim::run),
         Command::Scenarios(command) => command.run(),
-        Command::Check(command) => command.run(),
+        Command::Check(command) => command.run(commands::check::Check::run),
         Command::Replay(command) => command.run(),
-        Command::Compare(command) => command.run(),
+        Command::Compare(command) => command.run(commands::compare::Compare::run),
         Command::Properties(command) => command.run(),
         Command::Explain(command) => command.run(),
         Command::Choose(command) => command.run(),

@@ -132,6 +132,70 @@ fn registers_are_checked_by_the_same_command() {
 }
 
 #[test]
+fn a_flag_that_does_not_apply_is_refused_with_the_jobs_that_use_it() {
+    for (line, flag, applies) in [
+        ("check bakery --crashes 1", "--crashes", "message-passing algorithms, --all and --cluster"),
+        ("check bakery --svg x", "--svg", "message-passing algorithms"),
+        ("check bakery --trace x", "--trace", "message-passing algorithms"),
+        ("check bakery --threads 2", "--threads", "message-passing algorithms and --all"),
+        ("check bakery --max-seconds 1", "--max-seconds", "message-passing algorithms, --all and --cluster"),
+        ("check dijkstra --requests 2", "--requests", "message-passing algorithms"),
+        ("check bakery --set k=2", "--set", "message-passing algorithms"),
+        ("check lamport --flickering", "--flickering", "algorithms for shared registers"),
+        ("check --all --svg x", "--svg", "message-passing algorithms"),
+        ("check --all --flickering", "--flickering", "algorithms for shared registers"),
+        ("check --mutants --sites 2", "--sites", "message-passing algorithms"),
+        ("check --mutants --max-states 9", "--max-states", "message-passing algorithms"),
+        ("check --cluster --sites 2", "--sites", "message-passing algorithms"),
+        ("check --cluster --losses 1", "--losses", "message-passing algorithms"),
+        ("check --cluster --only no-deadlock", "--only", "message-passing algorithms"),
+        ("check --cluster --threads 2", "--threads", "message-passing algorithms"),
+        ("check lamport --crashes 1 --flickering", "--flickering", "algorithms for shared registers"),
+    ] {
+        let text = told(line, 64);
+        assert!(text.contains(&format!("{flag} cannot be used with")), "{line}: {text}");
+        assert!(text.contains(&format!("it applies to {applies}")), "{line}: {text}");
+    }
+    assert!(!Path::new("x").exists());
+    assert!(told("check bully", 64).contains("lockkeeper sim --election bully"));
+}
+
+#[test]
+fn registers_have_a_budget_and_answer_about_one_property() {
+    let text = told("check bakery --max-states 10", 3);
+    assert!(text.contains("not known") && text.contains("The budget was reached"), "{text}");
+    let text = told("check bakery-without-choosing --sites 2 --max-states 60", 2);
+    assert!(text.contains("P1 and P2 are both inside") && text.contains("not known"), "{text}");
+    assert!(told("check bakery --max-states 60000000", 64).contains("between 1 and 50000000 states"));
+    let text = told("check dijkstra --sites 2 --only no-starvation", 2);
+    assert!(text.contains("no starvation") && !text.contains("mutual exclusion"), "{text}");
+    told("check dijkstra --sites 2 --only mutual-exclusion", 0);
+    let text = told("check bakery --only timestamp-order", 64);
+    assert!(text.contains("--only timestamp-order") && text.contains("no-starvation"), "{text}");
+}
+
+#[test]
+fn a_deadlock_is_starvation_in_check_sim_and_properties() {
+    let text = told("check maekawa-published --sites 3 --only no-starvation", 2);
+    assert!(text.contains("no starvation      VIOLATED"), "{text}");
+    assert!(text.contains("Starvation: nothing can happen any more"), "{text}");
+    let text = told("check maekawa-published --sites 3", 2);
+    assert!(
+        text.contains("no deadlock        VIOLATED") && text.contains("no starvation      VIOLATED"),
+        "{text}"
+    );
+    let text = told("sim --scenario maekawa-deadlock", 2);
+    assert!(text.contains("deadlock found, starvation found"), "{text}");
+    let found: Value = serde_json::from_str(&told("properties -a maekawa-published --json", 0)).unwrap();
+    let answer = |name: &str| {
+        let answers = found[0]["answers"].as_array().unwrap();
+        answers.iter().find(|answer| answer[0] == name).unwrap()[1].clone()
+    };
+    let (deadlock, starvation) = (answer("no_deadlock"), answer("no_starvation"));
+    assert_eq!((&deadlock["found"], &deadlock), (&"broken".into(), &starvation));
+}
+
+#[test]
 fn a_table_of_all() {
     let text = told("check --all --sites 2", 0);
     assert!(text.contains("maekawa-published") && text.contains("deadlock after 4 steps"), "{text}");

@@ -97,7 +97,12 @@ fn wrong_usage_is_told_in_words() {
     for (line, expected) in [
         ("sim --election bull --sites 3", "there is no election 'bull'"),
         ("sim --election bully --sites 3 --initiator 9", "no site '9'"),
-        ("sim --election bully --sites 3 --load low", "cannot be used with"),
+        ("sim --election bully --sites 3 --load low", "--load cannot be used with --election"),
+        ("sim --election bully --sites 3 --readers 0.5", "--readers cannot be used with --election"),
+        ("sim --election bully --sites 3 --holder 1", "--holder cannot be used with --election"),
+        ("compare --elections --readers 0.5", "--readers cannot be used with --elections"),
+        ("compare --elections --set k=3", "--set cannot be used with --elections"),
+        ("compare --elections --load low", "--load cannot be used with --elections"),
         ("sim --algorithm lamport --sites 3 --initiator 1", "cannot be used with '--initiator"),
         ("sim --sites 3 --initiator 1", "--election"),
         ("sim --election bully --sites 3 --set denied=yes", "there is timeout"),

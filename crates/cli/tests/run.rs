@@ -165,8 +165,20 @@ fn the_command_gets_its_input_its_arguments_and_the_lock_in_its_environment() {
     };
     let plain = run(place.lockkeeper(&["run", "a b", "--", "sh", "-c", script, "sh", "an 'argument' $HOME"]));
     assert!(plain.starts_with("from stdin|an 'argument' $HOME|a b|1|0|"), "{plain}");
-    let shell = run(place.lockkeeper(&["run", "-c", "a b", "--", script, "arg"]));
-    assert!(shell.starts_with("from stdin|arg|a b|2|0|"), "{shell}");
+    let shell = run(place.lockkeeper(&["run", "-c", "a b", "--", script]));
+    assert!(shell.starts_with("from stdin||a b|2|0|"), "{shell}");
+}
+
+/// flock(1) refuses them, too. `sh -c echo one two` prints an empty line.
+#[test]
+fn a_shell_command_line_is_one_argument_and_more_are_refused() {
+    let place = Place::new();
+    let output = place.output(&["run", "-c", "a", "--", "echo", "one", "two"]);
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(64), 0));
+    let error = text(&output.stderr);
+    assert!(error.contains("-c takes one argument") && error.contains("3 were given"), "{error}");
+    assert_eq!(text(&place.output(&["run", "-c", "a", "--", "echo one two"]).stdout), "one two\n");
+    assert_eq!(text(&place.output(&["run", "a", "--", "echo", "one", "two"]).stdout), "one two\n");
 }
 
 #[test]

@@ -3,6 +3,10 @@
 
 #![allow(dead_code, missing_docs, reason = "only the tests of these modules are used here")]
 
+#[path = "../src/commands/applies.rs"]
+mod applies;
+#[path = "../src/commands/cluster_address.rs"]
+mod cluster_address;
 #[path = "../src/commands/duration.rs"]
 mod duration;
 #[path = "../src/exit.rs"]
@@ -17,3 +21,35 @@ mod say;
 mod supervise;
 #[path = "../src/table.rs"]
 mod table;
+
+/// The long names of the flags in a help text: `  -n, --sites <N>` and `      --json`. Texts are indented further.
+fn flags(help: &str) -> Vec<&str> {
+    let flag = |line: &'_ str| -> Option<usize> {
+        let indent = line.len() - line.trim_start().len();
+        (indent <= 6 && line[indent..].starts_with('-')).then(|| line.find("--"))?
+    };
+    let names = help.lines().filter_map(|line| {
+        let rest = &line[flag(line)? + 2..];
+        rest.split(|c: char| !(c.is_ascii_alphanumeric() || c == '-')).next()
+    });
+    let mut names: Vec<&str> = names.filter(|name| *name != "help").collect();
+    names.sort_unstable();
+    names
+}
+
+#[test]
+fn every_flag_is_in_the_table_of_its_command() {
+    use applies::{CHECK, COMPARE, SIM};
+    for (command, table) in [("check", CHECK), ("sim", SIM), ("compare", COMPARE)] {
+        let mut binary = std::process::Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
+        let output = binary.args([command, "--help"]).output().expect("the binary runs");
+        let help = String::from_utf8(output.stdout).expect("help is UTF-8");
+        let mut known: Vec<&str> = table.iter().map(|(flag, _)| *flag).collect();
+        known.sort_unstable();
+        assert_eq!(
+            flags(&help),
+            known,
+            "the flags of `{command} --help`, and those of its table in applies.rs"
+        );
+    }
+}

@@ -25,7 +25,7 @@ pub enum Question {
     MutualExclusion,
     /// Somebody always gets in.
     NoDeadlock,
-    /// Everybody gets in.
+    /// Everybody gets in. A deadlock refutes it as well.
     NoStarvation,
     /// Entries in the order of the requests' timestamps.
     TimestampOrder,
@@ -64,8 +64,9 @@ impl Question {
 
     /// What a run says: how often it was broken.
     fn broken(self, run: &Outcome) -> u64 {
-        let violated = |property| {
-            run.violations.iter().filter(|violation| violation.property == property).count() as u64
+        let violated = |property: Property| {
+            run.violations.iter().filter(|violation| property.is_violated_by(violation.property)).count()
+                as u64
         };
         match self {
             Self::MutualExclusion | Self::WithoutFifo => violated(Property::MutualExclusion),
@@ -202,7 +203,7 @@ fn describe(question: Question, run: &Outcome) -> String {
         Question::NoStarvation => Property::NoStarvation,
         _ => Property::MutualExclusion,
     };
-    let violation = run.violations.iter().find(|violation| violation.property == property);
+    let violation = run.violations.iter().find(|violation| property.is_violated_by(violation.property));
     violation.map(ToString::to_string).unwrap_or_default()
 }
 

@@ -14,7 +14,7 @@ pub enum Property {
     /// It does not happen that nothing can happen any more while somebody waits.
     NoDeadlock,
     /// Nobody waits while others, who asked later and could know of it, enter again and again; and everybody who
-    /// waits is served in the end.
+    /// waits is served in the end. A deadlock violates it, see [`Property::is_violated_by`].
     NoStarvation,
     /// The fence of an entry is larger than those of all entries before it that conflict with it.
     FenceMonotone,
@@ -27,6 +27,13 @@ pub enum Property {
 }
 
 impl Property {
+    /// Whether a violation of `found` violates this property, too.
+    ///
+    /// Freedom from starvation implies freedom from deadlock: a site that waits in a deadlock waits for ever.
+    pub fn is_violated_by(self, found: Self) -> bool {
+        self == found || (self == Self::NoStarvation && found == Self::NoDeadlock)
+    }
+
     /// What is wrong when it does not hold.
     pub fn breach(self) -> &'static str {
         match self {

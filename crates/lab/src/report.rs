@@ -110,7 +110,7 @@ pub struct Properties {
     pub mutual_exclusion: &'static str,
     /// `none` or `found`.
     pub deadlock: &'static str,
-    /// `none` or `found`.
+    /// `none` or `found`; a deadlock counts as starvation of the sites that wait in it.
     pub starvation: &'static str,
     /// `held` or `violated`.
     pub fence_monotone: &'static str,
@@ -232,7 +232,7 @@ fn all_found(spec: &Spec, run: &Outcome, seed: u64) -> Vec<Found> {
 }
 
 fn found(runs: &[Outcome], property: Property) -> bool {
-    runs.iter().flat_map(|run| &run.violations).any(|violation| violation.property == property)
+    runs.iter().flat_map(|run| &run.violations).any(|violation| property.is_violated_by(violation.property))
 }
 
 fn rate(n: u64, time: Time) -> Option<f64> {

@@ -133,8 +133,9 @@ fn the_matrix_of_properties_is_that_of_the_textbooks() {
     let held = |slug, question| matches!(answer(slug, question), Answer::Held { .. });
     let broken = |slug, question| matches!(answer(slug, question), Answer::Broken { .. });
     for slug in slugs {
-        assert!(held(slug, Question::MutualExclusion) && held(slug, Question::NoStarvation), "{slug}");
+        assert!(held(slug, Question::MutualExclusion), "{slug}");
         assert_eq!(held(slug, Question::NoDeadlock), slug != "maekawa-published", "{slug}");
+        assert_eq!(held(slug, Question::NoStarvation), slug != "maekawa-published", "{slug}");
     }
     assert!(held("lamport", Question::TimestampOrder) && held("lamport", Question::CausalOrder));
     assert!(broken("lamport", Question::WithoutFifo));

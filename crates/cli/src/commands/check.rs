@@ -1,8 +1,9 @@
 //! `lockkeeper check`: every reachable state of a small system.
 
+use super::applies::{self, Job, Jobs};
 use super::check_cluster::ClusterFlags;
 use super::check_many::{check_all, check_mutants};
-use super::check_registers::check_registers;
+use super::check_registers::{RegistersQuestion, check_registers};
 use super::sim::{known, settings};
 use crate::{exit, say};
 use clap::Args;
@@ -25,7 +26,8 @@ use std::time::{Duration, Instant};
 What must hold:
   mutual exclusion   nobody enters while that is not allowed
   no deadlock        it does not happen that nothing can happen and somebody waits
-  no starvation      nobody waits for ever; with --requests, all runs come to an end; with --forever, no fair circle
+  no starvation      nobody waits for ever; with --requests, all runs come to an end; with --forever, no fair circle.
+                     A deadlock violates it as well
   rising fences      what conflicts has rising fences
   invariants         the algorithm's own: one token, one vote at a time
   timestamp order    where the paper promises it
@@ -41,6 +43,8 @@ Examples:
   lockkeeper check bakery --sites 3 --flickering      # threads and registers instead of messages
   lockkeeper check --cluster --crashes 1              # whole members of a cluster, while their view changes
   lockkeeper check --cluster --sleeps 1 --flaw no-wait
+
+A flag that does not apply to the kind of check is refused: bakery has no messages to lose, and --cluster no --sites.
 
 Exit codes: 0 verified; 2 something is wrong; 3 a budget was reached before everything was seen; 64 wrong usage.")]
 pub struct Check {
@@ -90,7 +94,7 @@ pub struct Check {
     #[arg(long, value_name = "SITES")]
     holder: Option<String>,
     /// Asks about one property only, and goes on where another does not hold: mutual-exclusion, no-deadlock,
-    /// no-starvation, rising-fences, invariants, timestamp-order.
+    /// no-starvation, rising-fences, invariants, timestamp-order. For registers the first three.
     #[arg(long, value_name = "PROPERTY", value_parser = parse_property)]
     only: Option<Property>,
     /// A setting of the algorithm; may be repeated.
@@ -108,9 +112,9 @@ pub struct Check {
     /// Writes the counterexample as a scenario, for 'lockkeeper replay' and 'lockkeeper sim --scenario'.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Stops after so many states.
-    #[arg(long, value_name = "N", default_value_t = 200_000_000)]
-    max_states: u64,
+    /// Stops after so many states. [default: 200000000; for registers 10000000]
+    #[arg(long, value_name = "N")]
+    max_states: Option<u64>,
     /// Stops after so many seconds.
     #[arg(long, value_name = "S")]
     max_seconds: Option<u64>,
@@ -128,9 +132,30 @@ fn cores() -> u16 {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().min(64) as u16)
 }
 
+/// The budget of states where none is given.
+const MOST_STATES: u64 = 200_000_000;
+
+fn is_for_registers(algorithm: &str) -> bool {
+    registers::ALL.iter().any(|about| about.slug == algorithm)
+}
+
+impl Jobs for Check {
+    const FLAGS: &'static [applies::Row] = applies::CHECK;
+
+    fn job(&self) -> Job {
+        match &self.algorithm {
+            _ if self.cluster.cluster => Job::Cluster,
+            _ if self.all => Job::All,
+            _ if self.mutants => Job::Mutants,
+            Some(algorithm) if is_for_registers(algorithm) => Job::Registers,
+            _ => Job::Algorithm,
+        }
+    }
+}
+
 impl Check {
     pub fn run(self) -> ExitCode {
-        let budget = Budget::new(self.max_states, self.max_seconds);
+        let budget = Budget::new(self.max_states.unwrap_or(MOST_STATES), self.max_seconds);
         if self.cluster.cluster {
             let algorithm = self.algorithm.as_deref().unwrap_or("naimi-trehel");
             return self.cluster.check(algorithm, (self.crashes, self.restarts), &budget, self.json);
@@ -145,8 +170,19 @@ impl Check {
         if self.mutants {
             return check_mutants(self.json);
         }
-        if registers::ALL.iter().any(|about| about.slug == question.algorithm) {
-            return check_registers(&question.algorithm, self.sites, self.flickering, self.json);
+        if self.job() == Job::Registers {
+            let limits = match self.limits() {
+                Ok(limits) => limits,
+                Err(what) => return exit::complain(exit::USAGE, &what),
+            };
+            let question = RegistersQuestion {
+                algorithm: &question.algorithm,
+                processes: self.sites,
+                flickering: self.flickering,
+                only: self.only,
+                limits,
+            };
+            return check_registers(&question, self.json);
         }
         let watch = Stopwatch::start();
         let answer = match budget.spend(&question) {
@@ -166,7 +202,7 @@ impl Check {
 
     fn question(&self) -> Result<Question, String> {
         let algorithm = self.algorithm.as_deref().unwrap_or_default();
-        let elsewhere = registers::ALL.iter().any(|about| about.slug == algorithm)
+        let elsewhere = is_for_registers(algorithm)
             || lockkeeper_lab::mutants::ALL.iter().any(|mutant| mutant.name == algorithm);
         if !algorithm.is_empty() && !elsewhere {
             known(algorithm)?;
@@ -189,6 +225,15 @@ impl Check {
             question.holders = parse_holders(holders, self.sites)?;
         }
         Ok(question)
+    }
+
+    /// The budget of a search in registers.
+    fn limits(&self) -> Result<registers::Limits, String> {
+        let mut limits = registers::Limits::default();
+        if let Some(most) = self.max_states {
+            limits.states = most.try_into().map_err(|_| format!("{most} states do not fit into memory"))?;
+        }
+        Ok(limits)
     }
 
     /// Writes the counterexample where that was asked for.

@@ -1,28 +1,60 @@
 //! `lockkeeper check bakery`: algorithms for shared memory.
 
-use super::check::grouped;
+use super::check::{self, grouped};
 use crate::{exit, say};
-use lockkeeper_lab::registers::{self, Finding, Limits, Outcome, Property};
+use lockkeeper_lab::property::Property as MessageProperty;
+use lockkeeper_lab::registers::{self, Finding, Limits, Outcome, Property, Verdict};
 use std::process::ExitCode;
 
+/// What is to be checked.
+pub struct RegistersQuestion<'a> {
+    pub algorithm: &'a str,
+    pub processes: usize,
+    pub flickering: bool,
+    /// The only property that is asked about, as the flag names it.
+    pub only: Option<MessageProperty>,
+    pub limits: Limits,
+}
+
 /// Checks one of them.
-pub fn check_registers(algorithm: &str, processes: usize, flickering: bool, as_json: bool) -> ExitCode {
-    let outcome = match registers::check(algorithm, processes, flickering, Limits::default()) {
+pub fn check_registers(question: &RegistersQuestion<'_>, as_json: bool) -> ExitCode {
+    let RegistersQuestion { algorithm, processes, flickering, limits, .. } = *question;
+    let only = match question.only.map(property).transpose() {
+        Ok(only) => only,
+        Err(what) => return exit::complain(exit::USAGE, &what),
+    };
+    let mut outcome = match registers::check(algorithm, processes, flickering, limits) {
         Ok(outcome) => outcome,
         Err(error) => return exit::complain(exit::USAGE, &error),
     };
-    let held = outcome.held();
+    outcome.verdicts.retain(|verdict| only.is_none_or(|only| only == verdict.property));
     if as_json {
         say!("{}", serde_json::to_string(&outcome).expect("an outcome is plain data"));
     } else {
         print(&outcome);
     }
-    let unknown =
-        outcome.verdicts.iter().any(|verdict| verdict.promised && verdict.finding == Finding::Unknown);
-    match (held, unknown) {
-        (true, _) => ExitCode::SUCCESS,
+    // A property that is asked about by name counts even if the algorithm's paper does not promise it.
+    let counts = |verdict: &&Verdict| verdict.promised || only.is_some();
+    let found =
+        |finding: Finding| outcome.verdicts.iter().filter(counts).any(|verdict| verdict.finding == finding);
+    match (found(Finding::Violated), found(Finding::Unknown)) {
+        (true, _) => ExitCode::from(exit::VIOLATED),
         (false, true) => ExitCode::from(exit::UNFINISHED),
-        (false, false) => ExitCode::from(exit::VIOLATED),
+        (false, false) => ExitCode::SUCCESS,
+    }
+}
+
+/// The property of registers that `--only` names.
+fn property(asked: MessageProperty) -> Result<Property, String> {
+    match asked {
+        MessageProperty::MutualExclusion => Ok(Property::MutualExclusion),
+        MessageProperty::NoDeadlock => Ok(Property::NoDeadlock),
+        MessageProperty::NoStarvation => Ok(Property::NoStarvation),
+        other => Err(format!(
+            "--only {} cannot be used with algorithms for shared registers: they are checked for mutual-exclusion, \
+             no-deadlock and no-starvation",
+            check::title(other).replace(' ', "-")
+        )),
     }
 }
 
@@ -53,6 +85,9 @@ fn print(outcome: &Outcome) {
         if let Some(story) = &verdict.story {
             say!("\n{}:\n{story}", title(verdict.property));
         }
+    }
+    if !outcome.complete {
+        say!("\nThe budget was reached: not every state deeper than {} was seen.", outcome.depth);
     }
 }
 

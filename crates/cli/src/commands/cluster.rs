@@ -1,10 +1,11 @@
 //! `lockkeeper cluster`: configurations and certificates for the members of a cluster.
 
+use super::cluster_address::{Address, refuse_clashes};
 use super::token;
 use crate::exit;
 use lockkeeper_cluster::{Authority, MemberId, authority};
+use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -90,52 +91,13 @@ impl Cluster {
     }
 }
 
-/// A member: where others reach it.
-#[derive(Clone)]
-struct Address {
-    host: String,
-    port: u16,
-}
-
-impl Address {
-    fn parse(text: &str) -> Result<Self, String> {
-        let wrong = || format!("`{text}` is no host:port; write for example a:7420");
-        let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
-        let port: u16 = port.parse().map_err(|_| wrong())?;
-        if host.is_empty() || !(1..=u16::MAX - 2).contains(&port) {
-            return Err(wrong());
-        }
-        Ok(Self { host: host.to_owned(), port })
-    }
-
-    fn ip(&self) -> Option<IpAddr> {
-        self.host.trim_matches(['[', ']']).parse().ok()
-    }
-
-    /// On which address of the machine to listen: the one named, or all of them where it is a name.
-    fn listen(&self, port: u16) -> String {
-        match self.ip() {
-            Some(_) => format!("{}:{port}", self.host),
-            None => format!("0.0.0.0:{port}"),
-        }
-    }
-
-    fn loopback(&self) -> bool {
-        self.ip().is_some_and(|ip| ip.is_loopback())
-    }
-}
-
-impl std::fmt::Display for Address {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}:{}", self.host, self.port)
-    }
-}
-
 fn init(members: &[String], out: &Path, name: &str, algorithm: &str, days: u32) -> Result<(), String> {
     if lockkeeper_core::registry::find(algorithm).is_none() {
         return Err(format!("there is no algorithm `{algorithm}`; `lockkeeper algorithms` lists them"));
     }
     let members: Vec<Address> = members.iter().map(|text| Address::parse(text)).collect::<Result<_, _>>()?;
+    refuse_clashes(&(1..).zip(members.iter().cloned()).collect::<Vec<_>>())?;
+    refuse_second_cluster(out)?;
     make_folder(out)?;
     let authority = Authority::create(10 * 365)?;
     authority.save(out)?;
@@ -180,6 +142,7 @@ fn add(member: &str, out: &Path, days: u32) -> Result<(), String> {
         .ok_or_else(|| format!("`{member}` is not NUMBER=host:port; write for example 4=d:7420"))?;
     let id = MemberId(number.parse().map_err(|_| format!("`{number}` is no member's number"))?);
     let address = Address::parse(address)?;
+    refuse_known_member(out, id, &address)?;
     let authority = Authority::load(out)?;
     let first = out.join("member-1/lockkeeper.toml");
     let text = std::fs::read_to_string(&first)
@@ -191,7 +154,10 @@ fn add(member: &str, out: &Path, days: u32) -> Result<(), String> {
         .and_then(toml::Value::as_table)
         .into_iter()
         .flatten()
-        .filter_map(|(_, address)| address.as_str().map(quoted))
+        .filter_map(|(_, address)| address.as_str())
+        // A member that replaces a dead one at its address must not ask itself to let it join.
+        .filter(|known| *known != address.to_string())
+        .map(quoted)
         .collect();
     let word = |key: &str| known.get(key).and_then(toml::Value::as_str).unwrap_or_default().to_owned();
     let head =
@@ -204,6 +170,63 @@ fn add(member: &str, out: &Path, days: u32) -> Result<(), String> {
     crate::say!("on {}: copy {}, and", address.host, folder.display());
     crate::say!("    lockkeeper up --config member-{}/lockkeeper.toml", id.0);
     Ok(())
+}
+
+/// Refuses to replace the authority of a cluster, without which no certificate of its members is valid.
+fn refuse_second_cluster(out: &Path) -> Result<(), String> {
+    let key = out.join(authority::KEY_FILE);
+    match key.try_exists() {
+        Ok(false) => Ok(()),
+        Ok(true) => Err(format!(
+            "{} holds a cluster already ({} exists): add a member with `lockkeeper cluster add`, or write the new \
+             cluster to another folder with --out",
+            out.display(),
+            key.display()
+        )),
+        Err(error) => Err(format!("cannot look for {}: {error}", key.display())),
+    }
+}
+
+/// Refuses the number of an existing member, and an address that clashes with that of an existing member.
+fn refuse_known_member(out: &Path, id: MemberId, address: &Address) -> Result<(), String> {
+    let known = known_members(out)?;
+    if let Some(existing) = known.get(&id.0) {
+        return Err(format!(
+            "member {} exists already, at {existing}; give the new member another number (`lockkeeper cluster renew {}` \
+             makes new certificates for the existing one)",
+            id.0, id.0
+        ));
+    }
+    for (number, existing) in known {
+        // Only a folder keeps its address taken: the operator deletes the folder of a member that was given up.
+        let folder = folder_of(out, MemberId(number));
+        if folder.exists() {
+            refuse_clashes(&[(number, Address::parse(&existing)?), (id.0, address.clone())]).map_err(|clash| {
+                format!(
+                    "{clash}; if member {number} was given up with `lockkeeper leave --dead {number}`, delete {} first",
+                    folder.display()
+                )
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// The numbers and addresses of the members that `init` and `add` have made.
+fn known_members(out: &Path) -> Result<BTreeMap<u32, String>, String> {
+    let entries = std::fs::read_dir(out)
+        .map_err(|error| format!("cannot read the folder {}: {error}", out.display()))?;
+    let mut known = BTreeMap::new();
+    for entry in entries {
+        let entry = entry.map_err(|error| format!("cannot read the folder {}: {error}", out.display()))?;
+        let name = entry.file_name();
+        let number = name.to_str().and_then(|name| name.strip_prefix("member-")?.parse::<u32>().ok());
+        let Some(number) = number else { continue };
+        let config = lockkeeper_daemon::Config::read(&entry.path().join("lockkeeper.toml"))?;
+        known.extend(config.member.first_members.iter().map(|(id, address)| (id.0, address.clone())));
+        known.extend(config.member.advertise.map(|address| (number, address)));
+    }
+    Ok(known)
 }
 
 fn renew(member: u32, out: &Path, days: u32) -> Result<(), String> {

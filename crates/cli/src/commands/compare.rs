@@ -1,5 +1,6 @@
 //! `lockkeeper compare`: the algorithms side by side, measured.
 
+use super::applies::{self, Job, Jobs};
 use super::election;
 use super::sim::{known, settings};
 use crate::{exit, png, progress, say};
@@ -48,7 +49,7 @@ pub struct Compare {
     #[arg(long, short, value_delimiter = ',', default_value = "all")]
     algorithms: Vec<String>,
     /// Compares elections instead: the cases whose cost the papers give, messages by name, bytes, time to agreement.
-    #[arg(long, conflicts_with_all = ["algorithms", "load", "seeds", "cs", "csv", "plots", "html"])]
+    #[arg(long)]
     elections: bool,
     /// How many sites, separated by commas.
     #[arg(long, short = 'n', value_name = "N,…", value_delimiter = ',', default_value = "3,7,13,31,57")]
@@ -80,6 +81,14 @@ pub struct Compare {
     /// Writes tables and plots as one page that needs nothing else.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+}
+
+impl Jobs for Compare {
+    const FLAGS: &'static [applies::Row] = applies::COMPARE;
+
+    fn job(&self) -> Job {
+        if self.elections { Job::Elections } else { Job::Algorithm }
+    }
 }
 
 impl Compare {

@@ -1,5 +1,7 @@
 //! Which engine a command uses: `--on`, then `LOCKKEEPER_URL`, then the configuration file, then this machine.
+//! Commands for operators (`members`, `status`, `release`, `leave`) take the same sources, but only URLs of daemons.
 
+use lockkeeper::cluster::Operator;
 use lockkeeper::{Error, Lockkeeper};
 use std::path::PathBuf;
 
@@ -9,6 +11,31 @@ pub struct On {
     /// Engine to use [default: $LOCKKEEPER_URL, then `url` in the configuration file, then file:]
     #[arg(long = "on", value_name = "URL", global = true)]
     url: Option<String>,
+}
+
+/// The option shared by all commands for operators, which only a daemon can answer.
+#[derive(clap::Args)]
+pub struct OnDaemon {
+    /// Daemon to ask [default: $LOCKKEEPER_URL, then `url` in the configuration file, then lockkeeper:]
+    #[arg(long = "on", value_name = "URL")]
+    url: Option<String>,
+}
+
+impl OnDaemon {
+    /// Connects to the daemon on this machine, unless a URL is configured.
+    ///
+    /// A configured URL of another engine is an error and not a reason to fall back to the local daemon: an operator
+    /// who means another system must not stop this daemon or take its locks.
+    pub async fn open(self) -> Result<Operator, Error> {
+        let configured = On { url: self.url }.configured()?;
+        let Some((url, source)) = configured else { return Operator::open("lockkeeper:").await };
+        Operator::open(&url).await.map_err(|error| match error {
+            Error::BadUrl { url, reason } => {
+                Error::BadUrl { url, reason: format!("{reason} (from {source})") }
+            }
+            other => other,
+        })
+    }
 }
 
 #[derive(serde::Deserialize)]
@@ -22,21 +49,19 @@ impl On {
         Lockkeeper::open(&self.resolve()?).await
     }
 
-    /// The cluster to ask: the same, but a daemon on this machine where nothing names a cluster.
-    pub fn cluster(self) -> Result<String, Error> {
-        let given = self.url.is_some();
-        let url = self.resolve()?;
-        Ok(if given || url.starts_with("lockkeeper:") { url } else { String::from("lockkeeper:") })
+    fn resolve(self) -> Result<String, Error> {
+        Ok(self.configured()?.map_or_else(|| "file:".into(), |(url, _)| url))
     }
 
-    fn resolve(self) -> Result<String, Error> {
+    /// The URL from the command line, the environment or the configuration file, and which of them it is from.
+    fn configured(self) -> Result<Option<(String, &'static str)>, Error> {
         if let Some(url) = self.url {
-            return Ok(url);
+            return Ok(Some((url, "--on")));
         }
         if let Some(url) = std::env::var("LOCKKEEPER_URL").ok().filter(|url| !url.is_empty()) {
-            return Ok(url);
+            return Ok(Some((url, "LOCKKEEPER_URL")));
         }
-        Ok(from_config()?.unwrap_or_else(|| "file:".into()))
+        Ok(from_config()?.map(|url| (url, "the configuration file")))
     }
 }
 

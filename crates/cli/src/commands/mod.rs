@@ -1,6 +1,7 @@
 //! One module per command.
 
 pub mod algorithms;
+pub mod applies;
 pub mod bench;
 pub mod check;
 pub mod choose;
@@ -31,6 +32,7 @@ mod bench_locks;
 mod check_cluster;
 mod check_many;
 mod check_registers;
+mod cluster_address;
 mod duration;
 mod engine;
 mod sim_cluster;

@@ -1,6 +1,6 @@
 //! What those need who run a cluster: `members`, `status`, `release`, `leave`.
 
-use super::engine::{On, block_on};
+use super::engine::{OnDaemon, block_on};
 use crate::exit;
 use comfy_table::{Table, presets};
 use lockkeeper::Error;
@@ -14,7 +14,7 @@ pub struct Members {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    on: On,
+    on: OnDaemon,
 }
 
 /// Show whether a daemon serves, in which view, and what keeps it from that; exit code 1 if it does not
@@ -24,7 +24,7 @@ pub struct Status {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    on: On,
+    on: OnDaemon,
 }
 
 /// Take a lock away from whoever holds it
@@ -39,7 +39,7 @@ pub struct Release {
     #[arg(long)]
     force: bool,
     #[command(flatten)]
-    on: On,
+    on: OnDaemon,
 }
 
 /// Make a daemon leave its cluster and end; or give a dead member up
@@ -49,12 +49,12 @@ pub struct Leave {
     #[arg(long, value_name = "NUMBER")]
     dead: Option<u32>,
     #[command(flatten)]
-    on: On,
+    on: OnDaemon,
 }
 
-fn ask<T>(on: On, question: impl AsyncFnOnce(Operator) -> Result<T, Error>) -> Result<T, ExitCode> {
+fn ask<T>(on: OnDaemon, question: impl AsyncFnOnce(Operator) -> Result<T, Error>) -> Result<T, ExitCode> {
     let asked = block_on(async {
-        let operator = Operator::open(&on.cluster()?).await?;
+        let operator = on.open().await?;
         question(operator).await
     });
     match asked {

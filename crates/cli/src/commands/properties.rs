@@ -17,7 +17,7 @@ use std::process::ExitCode;
 The columns:
   mutual exclusion     at most one site is inside; k of a semaphore; one writer, or readers
   no deadlock          somebody always gets in
-  no starvation        everybody gets in; it does not follow from the one before
+  no starvation        everybody gets in; this implies no deadlock, and does not follow from it
   by timestamp         entries in the order of the requests' timestamps: the paper's, else a Lamport clock's
   by happened-before   no entry before a request that happened before its own
   by arrival           entries in the order in which requests reach the coordinator

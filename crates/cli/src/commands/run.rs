@@ -37,7 +37,7 @@ pub struct Args {
     /// Exit code when the lock is not to be had in time
     #[arg(short = 'E', long, value_name = "N", default_value_t = exit::CONFLICT)]
     conflict_exit_code: u8,
-    /// Run the command with `/bin/sh -c`
+    /// Run CMD with `/bin/sh -c`; CMD is then one argument, a command line for the shell
     #[arg(short = 'c', long = "command")]
     shell: bool,
     /// Tell what happens while waiting
@@ -57,6 +57,15 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: Args) -> ExitCode {
+    if args.shell && args.command.len() > 1 {
+        // `sh -c` would take them as positional parameters: `-c a -- echo one two` would print an empty line.
+        let error = format!(
+            "-c takes one argument, a command line for the shell, and {} were given: quote the command line, as in \
+             `lockkeeper run -c NAME -- 'echo one two'`, or leave -c out",
+            args.command.len()
+        );
+        return exit::complain(exit::USAGE, &error);
+    }
     match block_on(run_async(args)) {
         Ok(Ok(code)) => code,
         Ok(Err(error)) => exit::lock_error(&error),

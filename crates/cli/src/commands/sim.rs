@@ -1,5 +1,6 @@
 //! `lockkeeper sim`: simulates an algorithm and measures it.
 
+use super::applies::{self, Job, Jobs};
 use super::election;
 use super::sim_cluster::{Common, Flags};
 use crate::{exit, progress, say, table};
@@ -43,7 +44,7 @@ pub struct Sim {
     algorithm: Option<String>,
     /// An election in place of a mutual exclusion algorithm: bully, ring-election or chang-roberts. At first the
     /// highest site leads.
-    #[arg(long, conflicts_with_all = ["algorithm", "scenario", "load", "entries", "warmup", "cs", "holder"])]
+    #[arg(long, conflicts_with_all = ["algorithm", "scenario"])]
     election: Option<String>,
     /// A site that misses the leader; without a time, at the first crash. Sites also campaign when their detector
     /// suspects the leader, and when they recover.
@@ -117,10 +118,7 @@ pub struct Sim {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     seeds: u64,
     /// A scenario file, or the name of a figure from 'lockkeeper scenarios'.
-    #[arg(long, value_name = "FILE", conflicts_with_all = [
-        "algorithm", "sites", "load", "entries", "warmup", "set", "delay", "cs", "service", "service_at", "non_fifo",
-        "loss", "duplicate", "link", "crash", "recover", "pause", "partition", "detector", "holder", "readers",
-    ])]
+    #[arg(long, value_name = "FILE", conflicts_with = "algorithm")]
     scenario: Option<String>,
     #[command(flatten)]
     cluster: Flags,
@@ -130,6 +128,19 @@ pub struct Sim {
     /// Writes every event to a file: .jsonl, .svg, .shiviz, .perfetto.json or .mmd.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+}
+
+impl Jobs for Sim {
+    const FLAGS: &'static [applies::Row] = applies::SIM;
+
+    fn job(&self) -> Job {
+        match self {
+            _ if self.cluster.cluster => Job::Cluster,
+            Self { election: Some(_), .. } => Job::Election,
+            Self { scenario: Some(_), .. } => Job::Scenario,
+            _ => Job::Algorithm,
+        }
+    }
 }
 
 impl Sim {
@@ -143,13 +154,13 @@ impl Sim {
     }
 
     fn report(self) -> Result<ExitCode, Error> {
-        if let Some(name) = &self.election {
-            return self.elect(name);
-        }
         if self.cluster.cluster {
             let (algorithm, trace) = (self.algorithm.as_deref().unwrap_or_default(), self.trace.as_deref());
             let Self { seed, seeds, json, .. } = self;
             return self.cluster.report(&Common { algorithm, seed, seeds, json, trace });
+        }
+        if let Some(name) = &self.election {
+            return self.elect(name);
         }
         let (title, spec) = self.spec()?;
         if self.trace.is_some() && self.seeds > 1 {
@@ -346,6 +357,11 @@ pub fn known(algorithm: &str) -> Result<(), String> {
     if lockkeeper_shared_memory::ALL.iter().any(|about| about.slug == algorithm) {
         return Err(format!(
             "'{algorithm}' is for threads that share memory, not for sites: lockkeeper threads --algorithm {algorithm}"
+        ));
+    }
+    if registry::find_election(algorithm).is_some() {
+        return Err(format!(
+            "'{algorithm}' is an election, not a mutual exclusion algorithm: lockkeeper sim --election {algorithm}"
         ));
     }
     let near = registry::ALL

@@ -16,15 +16,14 @@ const KILL_RESERVE: u32 = 4;
 /// However long the hold may still be safe.
 const GRACE_MAX: Duration = Duration::from_secs(60);
 
-/// The words of the command line that is really run; without a shell unless asked: no quoting traps.
+/// The command line that is run. With a shell, the caller has made sure that `command` is one argument.
 pub fn words(command: &[OsString], shell: bool) -> Vec<OsString> {
-    // The word after the script is `$0`.
-    let shell_words = ["/bin/sh".into(), "-c".into(), command[0].clone(), "lockkeeper".into()];
-    if shell {
-        shell_words.into_iter().chain(command[1..].iter().cloned()).collect()
-    } else {
-        command.to_vec()
+    if !shell {
+        return command.to_vec();
     }
+    let start = ["/bin/sh", "-c"].map(OsString::from);
+    // The argument after the script is `$0`, which a shell puts before its own error messages.
+    start.into_iter().chain(command.iter().cloned()).chain([OsString::from("lockkeeper")]).collect()
 }
 
 fn command(words: &[OsString]) -> Command {

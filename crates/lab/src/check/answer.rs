@@ -114,6 +114,11 @@ impl Promised {
             }
         };
         answer.properties.insert(breach.property, Verdict::Violated);
+        for (property, verdict) in &mut answer.properties {
+            if property.is_violated_by(breach.property) {
+                *verdict = Verdict::Violated;
+            }
+        }
         answer.wrong = Some(breach.what.clone());
         answer.counterexample = run.map(|run| Counterexample::new(question, net, breach, run, circle));
         answer

@@ -149,8 +149,10 @@ impl Explorer<'_> {
             let names = lockkeeper_core::mutex::list(&waiting, "");
             let verb = if waiting.len() == 1 { "waits" } else { "wait" };
             let what = format!("nothing can happen any more, unless others ask, and {names} {verb}");
-            let wanted = self.traits.only.is_none_or(|only| only == Property::NoDeadlock);
-            return wanted.then_some(Breach { property: Property::NoDeadlock, sites: waiting, what });
+            // A deadlock is starvation as well; it is called a deadlock unless only starvation is asked about.
+            let asked = self.traits.only.unwrap_or(Property::NoDeadlock);
+            let wanted = asked.is_violated_by(Property::NoDeadlock);
+            return wanted.then_some(Breach { property: asked, sites: waiting, what });
         }
         if let (Some(most), Some(&messages)) = (self.net.most_messages, state.last())
             && entries > 0

@@ -194,7 +194,7 @@ impl Checker<'_> {
         let searched = self.search(&net, threads);
         let wrong = matches!(searched.ended, Ended::Wrong(_));
         let all = matches!(searched.ended, Ended::All);
-        let open = all && !searched.looked_for_starvation && question.only.is_none();
+        let open = all && !searched.looked_for_starvation && self.asks_about_starvation();
         let too_dear = all && self.most_messages.is_some_and(|most| searched.seen.costs_more_than(most));
         if !too_dear && !((wrong || open) && (net.reduced || threads > 1)) {
             return (net, searched);
@@ -206,6 +206,10 @@ impl Checker<'_> {
         // What is wrong is wrong, even if the budget does not suffice to show a run.
         let stopped = matches!(again.ended, Ended::Stopped);
         if stopped && (wrong || too_dear) { (net, searched) } else { (full, again) }
+    }
+
+    fn asks_about_starvation(&self) -> bool {
+        self.question.only.is_none_or(|only| only == Property::NoStarvation)
     }
 
     fn search(&mut self, net: &Net, threads: usize) -> Searched {
@@ -222,9 +226,12 @@ impl Checker<'_> {
         }
         // A run that ends has a last message; where the number of messages has an end, so have all runs.
         let ends = net.kernel.traits().tallied.messages && seen.max_messages < u8::MAX;
-        let asked = self.question.only.is_none_or(|only| only == Property::NoStarvation);
         // A circle has to be a run: with silent deliveries put off, it is none.
-        let looks = asked && matches!(ended, Ended::All) && !ends && threads == 1 && !net.reduced;
+        let looks = self.asks_about_starvation()
+            && matches!(ended, Ended::All)
+            && !ends
+            && threads == 1
+            && !net.reduced;
         let lasso = if looks { liveness::starvation(&mut search, net) } else { None };
         Searched {
             sofar: search.sofar(),

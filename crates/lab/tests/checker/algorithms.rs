@@ -92,6 +92,33 @@ fn maekawa_as_published_deadlocks_with_the_triangle() {
     assert!(found.breach.what.contains("S1, S2, S3"), "{}", found.breach.what);
 }
 
+/// No starvation implies no deadlock: whoever waits in a deadlock waits for ever.
+#[test]
+fn a_deadlock_violates_freedom_from_starvation() {
+    let question = Question::new("maekawa-published", 3);
+    let both = check(&question, |_| true).unwrap();
+    assert_eq!(both.properties[&Property::NoDeadlock], Verdict::Violated);
+    assert_eq!(both.properties[&Property::NoStarvation], Verdict::Violated);
+    for requests in [Some(1), None] {
+        let only = Some(Property::NoStarvation);
+        let answer = check(&Question { only, requests, ..question.clone() }, |_| true).unwrap();
+        assert_eq!(answer.properties, [(Property::NoStarvation, Verdict::Violated)].into());
+        let found = answer.counterexample.unwrap();
+        assert_eq!((found.breach.property, found.steps), (Property::NoStarvation, 6));
+        assert_eq!(Some(found.story), both.counterexample.as_ref().map(|found| found.story.clone()));
+    }
+}
+
+/// Silent deliveries are put off at first, and a circle must be looked for in the full search.
+#[test]
+fn starvation_without_a_deadlock_is_found_when_it_alone_is_asked_about() {
+    let question = Question::new("raymond-lowest-number-first", 3);
+    let only = Some(Property::NoStarvation);
+    let answer = check(&Question { only, ..question }, |_| true).unwrap();
+    let found = answer.counterexample.unwrap();
+    assert_eq!((found.breach.property, found.steps), (Property::NoStarvation, 19));
+}
+
 #[test]
 fn papers_bounds_are_maxima_over_all_runs() {
     for (slug, most) in

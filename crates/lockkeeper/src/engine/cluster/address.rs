@@ -67,6 +67,14 @@ impl Address {
 
 impl Daemons {
     pub fn parse(url: &str) -> Result<Daemons> {
+        // `Operator::open` passes any URL on: `redis://localhost` must not become the daemon on localhost.
+        if url.split_once(':').is_none_or(|(scheme, _)| scheme != super::NAME) {
+            return Err(bad_url(
+                url,
+                "it does not name a lockkeeper daemon; write lockkeeper: for the daemon on this machine, \
+                 or lockkeeper://HOST:PORT",
+            ));
+        }
         let (address, query) = url.split_once('?').unwrap_or((url, ""));
         let options = Options::parse(url, query)?;
         let rest = address.split_once(':').map_or("", |(_, rest)| rest);
@@ -215,6 +223,10 @@ mod tests {
     fn mistakes_are_told() {
         for (url, part) in [
             ("lockkeeper://a/b", "a path has no meaning"),
+            ("redis://localhost", "does not name a lockkeeper daemon"),
+            ("redis:", "does not name a lockkeeper daemon"),
+            ("localhost", "does not name a lockkeeper daemon"),
+            ("lockkeepers://a", "does not name a lockkeeper daemon"),
             ("lockkeeper://a?x=1", "there is no option `x`"),
             ("lockkeeper://a?keep=maybe", "keep is yes or no"),
             ("lockkeeper://a?cert=c", "cert and key go together"),

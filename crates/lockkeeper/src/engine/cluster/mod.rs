@@ -256,7 +256,8 @@ fn participant(line: Line) -> Participant {
 pub struct Operator(ClusterEngine);
 
 impl Operator {
-    /// Connects to one of the daemons that a `lockkeeper://` URL names.
+    /// Connects to one of the daemons that a `lockkeeper://` URL names. URLs of other engines are refused with
+    /// [`Error::BadUrl`].
     pub async fn open(url: &str) -> Result<Operator> {
         Ok(Operator(ClusterEngine::connect(url, false).await?))
     }

@@ -1,0 +1,131 @@
+//! Commands for operators, as a person at a terminal meets them: the daemon they ask, and `cluster init` and `add`.
+
+use std::io::ErrorKind;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// `lockkeeper` in an almost empty environment, in a home directory of its own.
+fn lockkeeper(home: &Path, line: &str) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
+    command.args(line.split_whitespace()).env_clear().env("HOME", home).current_dir(home);
+    command
+}
+
+fn error(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).expect("errors are UTF-8")
+}
+
+/// All commands that only a daemon can answer.
+const OPERATOR_COMMANDS: [&str; 5] =
+    ["members", "status", "release --force nightly", "leave", "leave --dead 3"];
+
+#[test]
+fn operator_commands_refuse_urls_of_other_engines_and_ask_no_daemon() {
+    let home = tempfile::tempdir().unwrap();
+    // In place of a daemon that must not be asked.
+    let daemon = TcpListener::bind("127.0.0.1:0").unwrap();
+    daemon.set_nonblocking(true).unwrap();
+    let address = daemon.local_addr().unwrap();
+    for scheme in ["redis", "postgres", "etcd", "zookeeper", "http", "lockkeepers"] {
+        let url = format!("{scheme}://{address}");
+        for line in OPERATOR_COMMANDS {
+            let by_flag = lockkeeper(home.path(), &format!("{line} --on {url}")).output().unwrap();
+            let by_variable = lockkeeper(home.path(), line).env("LOCKKEEPER_URL", &url).output().unwrap();
+            for (output, source) in [(by_flag, "--on"), (by_variable, "LOCKKEEPER_URL")] {
+                let error = error(&output);
+                assert_eq!(output.status.code(), Some(64), "{line}, {source}: {error}");
+                assert!(error.contains(&url) && error.contains(source), "{line}: {error}");
+                assert!(error.contains("does not name a lockkeeper daemon"), "{line}: {error}");
+            }
+        }
+    }
+    assert_eq!(daemon.accept().unwrap_err().kind(), ErrorKind::WouldBlock, "a command has connected to it");
+}
+
+#[test]
+fn operator_commands_refuse_a_configured_engine_that_is_no_daemon() {
+    let home = tempfile::tempdir().unwrap();
+    for line in OPERATOR_COMMANDS {
+        for url in ["file:", "localhost:7421"] {
+            let output = lockkeeper(home.path(), line).env("LOCKKEEPER_URL", url).output().unwrap();
+            assert_eq!(output.status.code(), Some(64), "{line}: {}", error(&output));
+        }
+    }
+    let config = home.path().join(".config/lockkeeper/config.toml");
+    std::fs::create_dir_all(config.parent().unwrap()).unwrap();
+    std::fs::write(&config, "url = \"redis://:secret@localhost\"\n").unwrap();
+    let output = lockkeeper(home.path(), "status").output().unwrap();
+    let told = error(&output);
+    assert_eq!(output.status.code(), Some(64), "{told}");
+    assert!(told.contains("the configuration file") && !told.contains("secret"), "{told}");
+    // A URL of a daemon goes before the file's; no daemon is there.
+    let output = lockkeeper(home.path(), "status --on lockkeeper:///nowhere").output().unwrap();
+    assert_eq!(output.status.code(), Some(69), "{}", error(&output));
+}
+
+/// A folder with all its files and their contents.
+fn contents(folder: &Path) -> Vec<(String, Vec<u8>)> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => folders.push(path),
+                false => found.push((path.display().to_string(), std::fs::read(&path).unwrap())),
+            }
+        }
+    }
+    found.sort();
+    found
+}
+
+fn refused(home: &Path, line: &str, expected: &str) {
+    let before = contents(home);
+    let output = lockkeeper(home, line).output().unwrap();
+    let told = error(&output);
+    assert_eq!(output.status.code(), Some(64), "{line}: {told}");
+    assert!(told.contains(expected), "{line}: {told}");
+    assert!(contents(home) == before, "{line} has written something");
+}
+
+fn done(home: &Path, line: &str) {
+    let output = lockkeeper(home, line).output().unwrap();
+    assert!(output.status.success(), "{line}: {}", error(&output));
+}
+
+#[test]
+fn cluster_init_refuses_members_whose_addresses_clash() {
+    let home = tempfile::tempdir().unwrap();
+    for (members, expected) in [
+        ("a:7420,b:7420,a:7420", "members 1 and 3 have the same address a:7420"),
+        ("a:7420,a:7421", "both use port 7421: member 1 for clients, member 2 for members"),
+        ("a:7420,a:7422", "both use port 7422: member 1 for HTTP, member 2 for members"),
+        ("127.0.0.1:7420,localhost:7420", "members 1 and 2 have the same address"),
+        ("1=a:7420,1=b:7420", "`1=a:7420` is no host:port"),
+    ] {
+        refused(home.path(), &format!("cluster init --members {members} --out new"), expected);
+        assert!(!home.path().join("new").exists(), "{members}");
+    }
+    done(home.path(), "cluster init --members 127.0.0.1:7420,127.0.0.1:7423,b:7420 --out new");
+    refused(home.path(), "cluster init --members c:7420 --out new", "holds a cluster already");
+}
+
+#[test]
+fn cluster_add_refuses_the_number_or_address_of_an_existing_member() {
+    let home = tempfile::tempdir().unwrap();
+    done(home.path(), "cluster init --members a:7420,b:7420 --out c");
+    refused(home.path(), "cluster add 1=d:7420 --out c", "member 1 exists already, at a:7420");
+    refused(home.path(), "cluster add 3=b:7420 --out c", "members 2 and 3 have the same address b:7420");
+    refused(home.path(), "cluster add 3=b:7422 --out c", "both use port 7422");
+    done(home.path(), "cluster add 3=d:7420 --out c");
+    refused(home.path(), "cluster add 3=e:7420 --out c", "member 3 exists already, at d:7420");
+    refused(home.path(), "cluster add 4=d:7421 --out c", "delete c/member-3 first");
+    // Without its folder, a member that was given up does not keep its address; its number stays taken.
+    std::fs::remove_dir_all(home.path().join("c/member-2")).unwrap();
+    refused(home.path(), "cluster add 2=b:7420 --out c", "member 2 exists already");
+    done(home.path(), "cluster add 4=b:7420 --out c");
+    let config = std::fs::read_to_string(home.path().join("c/member-4/lockkeeper.toml")).unwrap();
+    assert!(config.contains("join = [\"a:7420\"]"), "{config}");
+}
