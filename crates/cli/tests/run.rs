@@ -169,6 +169,17 @@ fn the_command_gets_its_input_its_arguments_and_the_lock_in_its_environment() {
     assert!(shell.starts_with("from stdin|arg|a b|2|0|"), "{shell}");
 }
 
+/// A permit has no fence: the variable is unset, even inside a command that has one from another lock.
+#[test]
+fn a_command_with_a_permit_gets_no_fence() {
+    let place = Place::new();
+    let script = r#"echo "$LOCKKEEPER_NAME|${LOCKKEEPER_FENCE-unset}""#;
+    let mut command = place.lockkeeper(&["run", "-v", "--permits", "2", "p", "--", "sh", "-c", script]);
+    let output = command.env("LOCKKEEPER_FENCE", "41").output().unwrap();
+    assert_eq!(text(&output.stdout), "p|unset\n");
+    assert_eq!(text(&output.stderr).lines().last(), Some("lockkeeper: holding `p`"));
+}
+
 #[test]
 fn two_at_once_take_turns() {
     let place = Place::new();

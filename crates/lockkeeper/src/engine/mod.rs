@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Lockkeeper, builders, Guard, Election      what applications see       client.rs, guard.rs, …
-//!        │  Request, Patience                        ▲  Acquired { fence, lease, hold }
+//!        │  Request, Patience                        ▲  Acquired { fence, lease, ttl, hold }
 //!        ▼                                           │
 //!   trait Engine ──────────────────────────── trait Hold, Lease            this file, lease.rs
 //!        │
@@ -44,7 +44,7 @@ mod zookeeper;
 
 use crate::info::{Kind, LockInfo, Tag};
 use crate::lease::Lease;
-use crate::{Error, LockName, Result};
+use crate::{Error, Fence, LockName, Result};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,7 +56,7 @@ pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capabilities {
-    /// Every hold gets a fence above all earlier ones of its lock.
+    /// Every hold, but for permits, gets a fence above all earlier ones of its lock.
     pub fence: bool,
     /// Waiters enter in the order in which they asked.
     pub fifo: bool,
@@ -77,7 +77,7 @@ pub struct Capabilities {
 pub(crate) struct Request {
     pub name: LockName,
     pub kind: Kind,
-    /// Ignored by engines whose holds do not expire.
+    /// The requested time to live. Ignored by engines whose holds do not expire; see [`Acquired::ttl`].
     #[allow(dead_code, reason = "for the engines with expiring holds")]
     pub ttl: Duration,
     pub tag: Tag,
@@ -94,10 +94,12 @@ pub(crate) enum Patience {
 
 /// A granted request.
 pub(crate) struct Acquired {
-    /// Above all earlier fences of this lock; 0 if the engine has none, and every checker rejects 0.
-    pub fence: u64,
+    /// Above all earlier fences of this lock; `None` if the engine has none. That of a permit is not shown to the caller.
+    pub fence: Option<Fence>,
     /// For how long the hold is safe.
     pub lease: Lease,
+    /// The time to live in force, which may differ from the requested one; `None` if the hold does not expire.
+    pub ttl: Option<Duration>,
     /// The hold itself.
     pub hold: Box<dyn Hold>,
 }

@@ -7,7 +7,7 @@ use crate::engine::line::{Line, Record, Watched, kind_mismatch};
 use crate::engine::{Acquired, BoxFuture, Hold, Patience, Request};
 use crate::info::{Kind, now_ms};
 use crate::lease::{self, Lease, Renewal};
-use crate::{Error, LockName, Result};
+use crate::{Error, Fence, LockName, Result};
 use lockkeeper_etcd_api::etcdserverpb::TxnRequest;
 use lockkeeper_etcd_api::etcdserverpb::response_op::Response;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -34,6 +34,8 @@ struct Claim {
     kind: Kind,
     own: String,
     lease_id: i64,
+    /// In whole seconds.
+    ttl: Duration,
     lease: Lease,
     renewal: Option<Renewal>,
     sentinel: Option<Sentinel>,
@@ -106,6 +108,7 @@ impl Claim {
             kind: record.kind,
             own,
             lease_id: random_id(),
+            ttl,
             lease: Lease::expiring(lease::now(), ttl),
             renewal: None,
             sentinel: None,
@@ -172,7 +175,9 @@ impl Claim {
         if !self.lease.is_valid() {
             return Err(self.session_lost(&self.lease.lost().await));
         }
-        Ok(Acquired { fence: number.unsigned_abs(), lease: self.lease.clone(), hold: Box::new(self) })
+        let (fence, lease) = (Fence::new(number.unsigned_abs()), self.lease.clone());
+        let ttl = Some(self.ttl);
+        Ok(Acquired { fence, lease, ttl, hold: Box::new(self) })
     }
 
     /// Resolves when what we watch happened, or perhaps did: look again.

@@ -190,11 +190,9 @@ impl Engine for Redlock {
                 if votes.yes >= self.servers.quorum() {
                     let lease = Lease::expiring(sent, request.ttl);
                     if lease.is_valid() {
-                        return Ok(Some(Acquired {
-                            fence: 0,
-                            hold: Box::new(claim.held(&lease, request, tag)),
-                            lease,
-                        }));
+                        let ttl = Some(request.ttl);
+                        let hold = Box::new(claim.held(&lease, request, tag));
+                        return Ok(Some(Acquired { fence: None, lease, ttl, hold }));
                     }
                 }
                 // What was granted without a majority only stands in the way of others.
