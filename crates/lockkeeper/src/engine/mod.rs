@@ -37,11 +37,13 @@ mod line;
 pub(crate) mod postgres;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
+mod secrets;
 #[cfg(any(feature = "cluster", feature = "etcd", feature = "zookeeper"))]
 mod servers;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;
 
+pub(crate) use self::secrets::without_password;
 use crate::info::{Kind, LockInfo, Tag};
 use crate::lease::Lease;
 use crate::{Error, Fence, LockName, Result};
@@ -214,34 +216,22 @@ fn file_path(url: &str, rest: &str) -> Result<std::path::PathBuf> {
     }
 }
 
+/// An error about a URL, without the secrets in it.
 pub(crate) fn bad_url(url: &str, reason: &str) -> Error {
-    Error::BadUrl { url: without_password(url), reason: reason.into() }
-}
-
-/// The URL, fit for error messages and logs.
-pub(crate) fn without_password(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else { return url.into() };
-    // The authority ends at the first slash; a password may itself contain `@`.
-    let authority_end = rest.find('/').unwrap_or(rest.len());
-    match rest[..authority_end].rfind('@') {
-        Some(at) => {
-            let user = rest[..at].split(':').next().unwrap_or_default();
-            format!("{scheme}://{user}:***@{}", &rest[at + 1..])
-        }
-        None => url.into(),
-    }
+    let reason = match secrets::is_ambiguous(url) {
+        false => reason.into(),
+        // What was taken for a host, a port or an option may be a part of a password.
+        true => format!(
+            "{}; if its password has a `/`, `?`, `#` or `@`, write %2F, %3F, %23 or %40",
+            secrets::without_quotes(reason)
+        ),
+    };
+    Error::BadUrl { url: without_password(url), reason }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn passwords_never_reach_messages() {
-        assert_eq!(without_password("redis://u:se@cret@h:1/0"), "redis://u:***@h:1/0");
-        assert_eq!(without_password("postgres://h/db"), "postgres://h/db");
-        assert_eq!(without_password("nonsense"), "nonsense");
-    }
 
     #[tokio::test]
     async fn urls_that_name_no_engine_say_why() {
