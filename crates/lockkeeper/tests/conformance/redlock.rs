@@ -147,7 +147,8 @@ async fn forward(client: TcpStream, server: TcpStream, delayed: watch::Sender<Op
     let mut request = vec![0; 65536];
     while let Ok(length @ 1..) = from_client.read(&mut request).await {
         let bytes = &request[..length];
-        if delayed.borrow().is_none() && bytes.windows(7).any(|word| word == b"release") {
+        // As an argument: the text of the script, which is loaded once, contains the word too.
+        if delayed.borrow().is_none() && bytes.windows(13).any(|part| part == b"$7\r\nrelease\r\n") {
             delayed.send_replace(Some(bytes.to_vec()));
             break;
         }

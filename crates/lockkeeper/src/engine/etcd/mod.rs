@@ -48,9 +48,9 @@ mod requests;
 mod server;
 
 use self::requests::Read;
+use super::bad_url;
 use super::line::{self, Record};
 use super::servers::Servers;
-use super::{bad_url, without_password};
 use crate::engine::{Acquired, BoxFuture, Capabilities, Changes, Engine, Patience, Request};
 use crate::info::LockInfo;
 use crate::{LockName, Result};
@@ -69,7 +69,7 @@ impl EtcdEngine {
         let servers = Servers::parse(url, 2379)?;
         let root = keys::Root::new(&servers.path)
             .ok_or_else(|| bad_url(url, "its path is longer than 512 bytes"))?;
-        let server = server::Server::connect(&without_password(url), servers).await?;
+        let server = server::Server::connect(url, servers).await?;
         server.scan(root.all(), Read::Keys).await?;
         Ok(EtcdEngine { server: Arc::new(server), root })
     }

@@ -4,6 +4,7 @@ use super::connection::Connection;
 use super::keys::Range;
 use super::requests::{Read, page};
 use crate::engine::servers::Servers;
+use crate::engine::{bad_url, without_password};
 use crate::lease::NotRenewed;
 use crate::{Error, Result};
 use futures_util::{Stream, StreamExt, stream};
@@ -39,12 +40,12 @@ pub(super) struct Server {
 impl Server {
     /// Connects, and authenticates the user that the URL names. `url` is for error messages.
     pub async fn connect(url: &str, servers: Servers) -> Result<Server> {
-        let connection = Connection::new(&servers.hosts, servers.user)
-            .map_err(|reason| Error::BadUrl { url: url.into(), reason })?;
+        let connection =
+            Connection::new(&servers.hosts, servers.user).map_err(|reason| bad_url(url, &reason))?;
         let authenticated = persist(PATIENCE, || connection.authenticate(None)).await;
         authenticated.map_err(|error| match error {
             Error::Unavailable { engine, reason } => {
-                Error::Unavailable { engine, reason: format!("{reason} (at {url})") }
+                Error::Unavailable { engine, reason: format!("{reason} (at {})", without_password(url)) }
             }
             other => other,
         })?;
