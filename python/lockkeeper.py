@@ -5,8 +5,11 @@
     with Client("http://127.0.0.1:7422").lock("nightly", wait=10) as hold:
         store.write(report, fence=hold.fence)    # the store refuses lower fences
 
-While a lock is held, a thread keeps it alive. If it is lost all the same (the daemon died, somebody took it away), `hold.lost` is set, the
+While a lock is held, a thread keeps it alive. If it is lost all the same (the daemon died, an operator took it away), `hold.lost` is set, the
 `on_lost` callback is called, and leaving the `with` block raises `Lost`.
+
+`hold.valid` is counted on a clock that goes on while the machine is suspended (CLOCK_BOOTTIME on Linux). Where Python offers no such clock,
+a process that was suspended may take a hold for valid that has ended; the fence protects there too.
 """
 
 from __future__ import annotations
@@ -31,6 +34,16 @@ _LONGEST_WAIT = 86_400.0
 _PATIENCE = 10.0
 # How often a request is sent again whose answer did not come. Requests have ids, so that this is safe.
 _TRIES = 4
+# The part of a promised time that is counted. While chrony corrects a clock it may run slow by up to 1/12, and more time has passed
+# than it shows.
+_COUNTED = 11 / 12
+# CLOCK_BOOTTIME, which counts suspend; None where the system has no such clock.
+_BOOTTIME: Optional[int] = getattr(time, "CLOCK_BOOTTIME", None)
+
+
+def _now() -> float:
+    """Seconds on a clock that nobody sets."""
+    return time.monotonic() if _BOOTTIME is None else time.clock_gettime(_BOOTTIME)
 
 
 class Error(Exception):
@@ -152,7 +165,7 @@ class Client:
     def _ask(
         self, method: str, path: str, body: Any = None, wait: float = 0.0, tries: int = _TRIES, patience: float = _PATIENCE
     ) -> Any:
-        """One request. Only those that may be repeated are sent here."""
+        """One request, sent again through the next daemon while no answer comes. Only requests that may be repeated are sent here."""
         headers, content = self._headers(), None
         if body is not None:
             headers["content-type"] = "application/json"
@@ -174,8 +187,26 @@ class Client:
                 connection.close()
             if response.status < 300:
                 return json.loads(text) if text else None
-            raise _error(response.status, text)
+            problem = _error(response.status, text)
+            if response.status != 503:
+                raise problem
+            # This daemon does not serve now, or cannot reach the one where the session lives; another one may.
+            failure = problem
+        if isinstance(failure, Error):
+            raise failure
         raise Error(f"no daemon can be reached: {failure}") from failure
+
+    def _new_session(self, ttl: float) -> str:
+        """A session for one hold. If the answer is lost, a session without holds remains until its time to live has passed."""
+        session: str = self._ask("POST", "/v1/sessions", {"ttl_ms": int(ttl * 1000), "owner": self._owner})["session"]
+        return session
+
+    def _end_session(self, session: str) -> None:
+        """Ends a session that holds nothing. If that fails, it ends when its time to live has passed."""
+        try:
+            self._ask("DELETE", f"/v1/sessions/{session}", tries=1)
+        except Error:
+            pass
 
 
 class Lock:
@@ -209,25 +240,40 @@ class Lock:
 
     def acquire(self) -> Hold:
         """Waits for the lock; raises `Busy` if it was not free in time."""
-        until = None if self._wait is None else time.monotonic() + self._wait
-        while True:
-            left = _LONGEST_WAIT if until is None else min(max(until - time.monotonic(), 0.0), _LONGEST_WAIT)
-            wish = {
-                **self._how,
-                "wait_ms": int(left * 1000),
-                "ttl_ms": int(self._ttl * 1000),
-                "owner": self._client._owner,
-                "purpose": self._purpose,
-                "request": str(uuid.uuid4()),
-            }
-            asked = time.monotonic()
+        until = None if self._wait is None else _now() + self._wait
+        for attempt in range(1, _TRIES + 1):
+            # The session comes first: a request by a session is known to every daemon, so that it can be sent again through any of them.
+            session = self._client._new_session(self._ttl)
             try:
-                answer = self._client._ask("POST", _path(self._name, "acquire"), wish, wait=left)
-            except Busy:
-                if until is not None and time.monotonic() >= until - 0.001:
-                    raise
-                continue
-            return Hold(self._client, answer, asked, self._on_lost)
+                return self._acquire_by(session, until)
+            except Error as error:
+                # The daemon where the session lived has died, and the session with it.
+                if error.error == "no_such_session" and attempt < _TRIES:
+                    continue
+                self._client._end_session(session)
+                raise
+        raise AssertionError("unreachable: the last attempt returns or raises")
+
+    def _acquire_by(self, session: str, until: Optional[float]) -> Hold:
+        """Waits for the lock by a session, which is kept alive meanwhile."""
+        with _KeptAlive(self._client, session, self._ttl):
+            while True:
+                left = _LONGEST_WAIT if until is None else min(max(until - _now(), 0.0), _LONGEST_WAIT)
+                request = {
+                    **self._how,
+                    "session": session,
+                    "wait_ms": int(left * 1000),
+                    "purpose": self._purpose,
+                    "request": str(uuid.uuid4()),
+                }
+                asked = _now()
+                try:
+                    answer = self._client._ask("POST", _path(self._name, "acquire"), request, wait=left)
+                except Busy:
+                    if until is not None and _now() >= until - 0.001:
+                        raise
+                    continue
+                return Hold(self._client, answer, asked, self._on_lost)
 
     def try_acquire(self) -> Optional[Hold]:
         """The same; None if it was not free in time."""
@@ -254,6 +300,31 @@ class Lock:
             raise Lost(f"the lock `{hold.name}` was lost: {hold.reason or 'the session is over'}", "lost")
 
 
+class _KeptAlive:
+    """Keeps a session alive while it waits for a lock: a context manager."""
+
+    def __init__(self, client: Client, session: str, ttl: float) -> None:
+        self._client = client
+        self._path = f"/v1/sessions/{session}/keep-alive"
+        self._ttl = ttl
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"session {session}", daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: Any) -> None:
+        self._over.set()
+
+    def _run(self) -> None:
+        while not self._over.wait(self._ttl / 4):
+            try:
+                self._client._ask("POST", self._path, tries=1, patience=self._ttl)
+            except Error:
+                # If the session has ended, the request that waits is told.
+                pass
+
+
 class Hold:
     """A hold on a lock, kept alive by a thread until it is released or lost."""
 
@@ -265,8 +336,8 @@ class Hold:
         on_lost: Optional[Callable[[Hold, str], None]],
     ) -> None:
         self.name: str = answer["name"]
-        #: Above those of all earlier holders: pass it with every write to what the lock protects. 0 for a permit.
-        self.fence: int = answer["fence"]
+        #: Above those of all earlier holders: pass it with every write to what the lock protects. None for a permit.
+        self.fence: Optional[int] = answer["fence"] or None
         #: Set when the hold is lost.
         self.lost = threading.Event()
         #: Why it was lost.
@@ -275,13 +346,13 @@ class Hold:
         self._hold: str = answer["hold"]
         self._session: str = answer["session"]
         self._ttl: float = answer["ttl_ms"] / 1000
-        valid_for = answer["valid_for_ms"] / 1000
-        # Nobody knows when the answer was sent, only that it was not before the question.
+        valid_for = answer["valid_for_ms"] / 1000 * _COUNTED
+        # The answer was sent at an unknown time, but not before the request.
         self._valid_until = asked + valid_for
         self._on_lost = on_lost
         self._over = threading.Event()
-        if time.monotonic() > asked + valid_for / 2:
-            self._valid_until = time.monotonic() + valid_for
+        if _now() > asked + valid_for / 2:
+            self._valid_until = _now() + valid_for
             if not self._sign_of_life():
                 self._valid_until = asked
         self._thread = threading.Thread(target=self._keep_alive, name=f"lock {self.name}", daemon=True)
@@ -290,7 +361,7 @@ class Hold:
     @property
     def valid(self) -> bool:
         """Whether nobody else can have the lock now. A look, not a promise: only the fence protects the next step."""
-        return not self.lost.is_set() and not self._over.is_set() and time.monotonic() < self._valid_until
+        return not self.lost.is_set() and not self._over.is_set() and _now() < self._valid_until
 
     def release(self) -> bool:
         """Gives the lock up; tells whether it was held until now. May be called again."""
@@ -301,20 +372,22 @@ class Hold:
         if self.lost.is_set():
             return False
         answer = self._client._ask("POST", _path(self.name, "release"), {"hold": self._hold})
-        # A release whose answer got lost is told as released before: the hold was ours, unless its time has passed.
-        return bool(answer["released"]) or time.monotonic() < self._valid_until
+        # If the answer to a release was lost, the repeated one finds nothing to release: the hold was ours, unless its time has passed.
+        released = bool(answer["released"]) or _now() < self._valid_until
+        self._client._end_session(self._session)
+        return released
 
     def _keep_alive(self) -> None:
         while not self.lost.is_set():
-            left = self._valid_until - time.monotonic()
+            left = self._valid_until - _now()
             if self._over.wait(max(min(left, self._ttl) / 4, 0.02)):
                 return
-            if not self._sign_of_life() and time.monotonic() >= self._valid_until:
+            if not self._sign_of_life() and _now() >= self._valid_until:
                 self._lose("no sign of life was answered in time")
 
     def _sign_of_life(self) -> bool:
         """Whether it was answered."""
-        asked = time.monotonic()
+        asked = _now()
         path = f"/v1/sessions/{self._session}/keep-alive"
         try:
             # No answer is worth more than the time that is left.
@@ -327,7 +400,7 @@ class Hold:
         for lost in alive["lost"]:
             if lost["hold"] == self._hold:
                 self._lose(lost["reason"])
-        self._valid_until = asked + alive.get("valid_for_ms", 0) / 1000
+        self._valid_until = asked + alive.get("valid_for_ms", 0) / 1000 * _COUNTED
         return True
 
     def _lose(self, reason: str) -> None:

@@ -1,15 +1,71 @@
 """Tests of lockkeeper.py against a daemon: LOCKKEEPER_URL=http://127.0.0.1:7422 python3 test_lockkeeper.py"""
 
 import os
+import socket
 import threading
+import time
 import unittest
+import unittest.mock
+import urllib.parse
 import uuid
+from typing import Any, List
 
-from lockkeeper import Busy, Client, Error, Lost
+from lockkeeper import Busy, Client, Error, Hold, Lost
 
 URLS = os.environ["LOCKKEEPER_URL"].split(",")
 # Far longer than anything takes, so that only what never happens is a failure.
 LONG = 120.0
+
+
+class LosingProxy:
+    """A proxy in front of a daemon that loses the answer to the first request with `path` in its first line: the daemon has carried it out."""
+
+    def __init__(self, url: str, path: str) -> None:
+        daemon = urllib.parse.urlsplit(url)
+        self._daemon = (daemon.hostname, daemon.port)
+        self._path = path.encode()
+        self.lost = threading.Event()
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, client: socket.socket) -> None:
+        # The client sends one request on each connection, and its body fits the first packets.
+        with client, socket.create_connection(self._daemon) as daemon:
+            request = client.recv(65536)
+            while b"\r\n\r\n" not in request or len(request.split(b"\r\n\r\n", 1)[1]) < _length(request):
+                request += client.recv(65536)
+            loses = self._path in request.split(b"\r\n", 1)[0] and not self.lost.is_set()
+            daemon.sendall(request)
+            answer = b""
+            while b"\r\n\r\n" not in answer or len(answer.split(b"\r\n\r\n", 1)[1]) < _length(answer):
+                more = daemon.recv(65536)
+                if not more:
+                    break
+                answer += more
+            if loses:
+                self.lost.set()
+            else:
+                client.sendall(answer)
+
+
+def _length(message: bytes) -> int:
+    """The length of the body of an HTTP message."""
+    for line in message.split(b"\r\n\r\n", 1)[0].lower().split(b"\r\n"):
+        if line.startswith(b"content-length:"):
+            return int(line.split(b":")[1])
+    return 0
 
 
 class Locks(unittest.TestCase):
@@ -71,10 +127,74 @@ class Locks(unittest.TestCase):
         with self.client.lock(self.name, wait=LONG):
             pass
 
+    def test_a_request_whose_answer_is_lost_is_carried_out_once(self) -> None:
+        for path in ["/v1/sessions ", "/acquire ", "/release "]:
+            with self.subTest(path=path):
+                name = f"{self.name}{path.strip()}"
+                proxy = LosingProxy(URLS[0], path)
+                self.addCleanup(proxy.close)
+                # The answer is lost at the first daemon, and the request sent again through the last one.
+                client = Client([proxy.url, URLS[-1]])
+                # If it left an orphan, the wait would end before the orphan does.
+                hold = client.lock(name, wait=LONG, ttl=10 * LONG).acquire()
+                self.assertTrue(hold.valid)
+                (holder,) = self.client.describe(name)["holders"]
+                self.assertEqual(holder["fence"], hold.fence)
+                self.assertEqual(self.client.describe(name)["waiters"], [])
+                self.assertTrue(hold.release())
+                self.assertTrue(proxy.lost.is_set())
+                with self.client.lock(name, wait=LONG):
+                    pass
+
+    def test_a_session_is_kept_alive_while_it_waits(self) -> None:
+        got: List[Hold] = []
+        with self.client.lock(self.name, wait=LONG):
+            waiter = threading.Thread(target=lambda: got.append(self.client.lock(self.name, wait=LONG, ttl=3.0).acquire()))
+            waiter.start()
+            acquisitions: List[str] = []
+            while not acquisitions:
+                acquisitions = self._waiting()
+            # Longer than its time to live.
+            time.sleep(7.0)
+            self.assertEqual(self._waiting(), acquisitions)
+        waiter.join(LONG)
+        self.assertTrue(got[0].release())
+
+    def _waiting(self) -> List[str]:
+        """Who waits for the lock."""
+        return [waiter["acquisition"] for waiter in self.client.describe(self.name)["waiters"]]
+
+    def test_a_hold_is_not_valid_after_its_machine_was_suspended(self) -> None:
+        if not hasattr(time, "CLOCK_BOOTTIME"):
+            self.skipTest("this system has no clock that counts suspend")
+        read = time.clock_gettime
+        with self.client.lock(self.name, wait=LONG) as hold:
+            self.assertTrue(hold.valid)
+            # CLOCK_MONOTONIC stands still in suspend.
+            suspended = lambda clock: read(clock) + (3600 if clock == time.CLOCK_BOOTTIME else 0)  # noqa: E731
+            with unittest.mock.patch("time.clock_gettime", suspended):
+                self.assertFalse(hold.valid)
+
+    def test_a_clock_that_is_slewed_ends_no_hold_too_late(self) -> None:
+        class Silent:
+            def _ask(self, *_: Any, **__: Any) -> None:
+                raise Error("no daemon can be reached")
+
+        answer = {"name": "a", "fence": 1, "hold": "1-1", "session": "1", "ttl_ms": 60_000, "valid_for_ms": 12_000}
+        with unittest.mock.patch("lockkeeper._now", return_value=100.0) as now:
+            hold = Hold(Silent(), answer, 100.0, None)  # type: ignore[arg-type]
+            # While chrony corrects it, a clock runs slow by up to 1/12: when it shows 11 s, 12 s may have passed.
+            now.return_value = 110.9
+            self.assertTrue(hold.valid)
+            now.return_value = 111.1
+            self.assertFalse(hold.valid)
+            self.assertTrue(hold.lost.wait(LONG))
+
     def test_sharing_and_permits(self) -> None:
         with self.client.shared(self.name, wait=LONG), self.client.shared(self.name, wait=LONG):
             self.assertIsNone(self.client.try_lock(self.name))
-        with self.client.permit(self.name, 2, wait=LONG), self.client.permit(self.name, 2, wait=LONG):
+        with self.client.permit(self.name, 2, wait=LONG) as permit, self.client.permit(self.name, 2, wait=LONG):
+            self.assertIsNone(permit.fence)
             self.assertIsNone(self.client.permit(self.name, 2, wait=0).try_acquire())
 
     def test_what_happens_is_told(self) -> None:

@@ -77,7 +77,7 @@ const REDIS: &str = "default: snapshots now and then (RDB), no append-only file;
 const NATIVE: &str = "the library's client (crate lockkeeper, lockkeeper://), one connection for each client; a handoff is pushed; \
                       what nobody else wants is kept by the client for moments";
 const IN_PROCESS: &str = "lockkeeper_cluster::Member in the clients' process; clients are tasks there, each with a session of its own";
-const V3LOCK: &str = "etcd-client: Lock and Unlock of v3lock, one connection and one lease for each client, kept alive; waiting is the server's";
+const V3LOCK: &str = "gRPC: Lock and Unlock of v3lock, one connection and one lease for each client, kept alive; waiting is the server's";
 const SET_NX: &str = "redis: SET NX PX with a random value, EVALSHA of a script that compares and deletes, one connection for each client; \
                       waiters ask again after a pause (--redis-pause-ms)";
 const REDLOCK: &str = "redis: the same at five servers at once, in once three agree; who fails gives back and pauses by lot for up to twice as long as one of redis1";
@@ -239,10 +239,9 @@ impl Engine {
             Client::Postgres => ("postgres", cfg!(feature = "postgres")),
             _ => return None,
         };
-        let needs = if feature == "etcd" { " (it needs protoc: Debian's protobuf-compiler)" } else { "" };
         (!built).then(|| {
             format!(
-                "{} needs a build with the client of {feature}: cargo build --release -p lockkeeper-cli --features {feature}{needs}",
+                "{} needs a build with the client of {feature}: cargo build --release -p lockkeeper-cli --features {feature}",
                 self.name
             )
         })

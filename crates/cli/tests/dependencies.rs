@@ -1,4 +1,5 @@
-//! What the project is built from: every package from a registry with a checksum, under a licence we can ship.
+//! What the project is built from: every package from a registry with a checksum, under a licence we can ship, and none that needs a
+//! protoc.
 
 use serde_json::Value;
 use std::collections::BTreeSet;
@@ -24,15 +25,29 @@ const LICENCES: [&str; 13] = [
 /// What only tests use is not shipped: which package, under which licence, and by way of which dependency of ours.
 const OF_TESTS: [(&str, &str, &str); 1] = [("webdriver", "MPL-2.0", "fantoccini")];
 
+/// Generators of code from .proto files. In a build script they run protoc, unless protox has parsed the files.
+const GENERATORS: [&str; 7] = [
+    "grpcio-compiler",
+    "prost-build",
+    "protobuf-codegen",
+    "protobuf-src",
+    "protoc-bin-vendored",
+    "tonic-build",
+    "tonic-prost-build",
+];
+
 fn packages() -> Vec<Value> {
+    metadata()["packages"].as_array().expect("a list of packages").clone()
+}
+
+fn metadata() -> Value {
     let output = Command::new(env!("CARGO"))
         .args(["metadata", "--format-version", "1", "--locked", "--all-features"])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .expect("cargo runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo writes JSON");
-    metadata["packages"].as_array().expect("a list of packages").clone()
+    serde_json::from_slice(&output.stdout).expect("cargo writes JSON")
 }
 
 /// Whether a licence expression can be met: each part joined by AND needs one allowed alternative.
@@ -74,6 +89,37 @@ fn every_dependency_comes_from_a_registry_under_a_known_licence() {
         }
     }
     assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Every package of the workspace, with all features, for building and for tests: `cargo build` works where no protoc is installed.
+#[test]
+fn no_build_script_needs_protoc() {
+    let metadata = metadata();
+    let packages = metadata["packages"].as_array().expect("a list of packages");
+    let package = |id: &Value| packages.iter().find(|package| package["id"] == *id).expect("a package");
+    let generators = |node: &Value| {
+        let needs = node["deps"].as_array().expect("a list of dependencies").iter();
+        let for_building = |needed: &&Value| {
+            let kinds = needed["dep_kinds"].as_array().expect("a list of kinds");
+            kinds.iter().any(|kind| kind["kind"] == "build")
+        };
+        let names = needs.filter(for_building).map(|needed| package(&needed["pkg"])["name"].clone());
+        names.filter(|name| GENERATORS.iter().any(|generator| name == generator)).collect::<Vec<_>>()
+    };
+    let mut ours = 0;
+    for node in metadata["resolve"]["nodes"].as_array().expect("a graph") {
+        let (used, package) = (generators(node), package(&node["id"]));
+        if used.is_empty() {
+            continue;
+        }
+        assert!(package["source"].is_null(), "the build script of {} uses {used:?}", package["name"]);
+        let folder = std::path::Path::new(package["manifest_path"].as_str().expect("a path")).parent();
+        let script =
+            std::fs::read_to_string(folder.expect("a folder").join("build.rs")).expect("a build script");
+        assert!(script.contains("protox::compile") && !script.contains("compile_protos"), "{script}");
+        ours += 1;
+    }
+    assert!(ours > 0, "the definitions of etcd's API are compiled by some package");
 }
 
 #[test]

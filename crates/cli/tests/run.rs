@@ -181,6 +181,17 @@ fn a_shell_command_line_is_one_argument_and_more_are_refused() {
     assert_eq!(text(&place.output(&["run", "a", "--", "echo", "one", "two"]).stdout), "one two\n");
 }
 
+/// A permit has no fence: the variable is unset, even inside a command that has one from another lock.
+#[test]
+fn a_command_with_a_permit_gets_no_fence() {
+    let place = Place::new();
+    let script = r#"echo "$LOCKKEEPER_NAME|${LOCKKEEPER_FENCE-unset}""#;
+    let mut command = place.lockkeeper(&["run", "-v", "--permits", "2", "p", "--", "sh", "-c", script]);
+    let output = command.env("LOCKKEEPER_FENCE", "41").output().unwrap();
+    assert_eq!(text(&output.stdout), "p|unset\n");
+    assert_eq!(text(&output.stderr).lines().last(), Some("lockkeeper: holding `p`"));
+}
+
 #[test]
 fn two_at_once_take_turns() {
     let place = Place::new();

@@ -52,7 +52,7 @@ async fn the_python_client() {
 async fn a_client_made_with_grpcio() {
     let Some(venv) = venv() else { return };
     let made = tempfile::tempdir().expect("a folder");
-    let definitions = folder("proto");
+    let definitions = folder("../etcd-api/proto");
     let out = |what: &str| format!("--{what}_out={}", made.path().display());
     let mut compiler = Command::new(venv.join("bin/python"));
     compiler.args(["-m", "grpc_tools.protoc"]).arg(format!("-I{}", definitions.display()));

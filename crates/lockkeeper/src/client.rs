@@ -90,12 +90,12 @@ impl Lockkeeper {
 
     /// Who holds a lock and who waits for it, next one first.
     pub async fn inspect(&self, name: impl Into<String>) -> Result<LockInfo> {
-        self.engine.inspect(&LockName::new(name)?).await
+        Ok(self.engine.inspect(&LockName::new(name)?).await?.without_permit_fences())
     }
 
     /// All locks that somebody holds or waits for, by name.
     pub async fn list(&self) -> Result<Vec<LockInfo>> {
-        self.engine.list().await
+        Ok(self.engine.list().await?.into_iter().map(LockInfo::without_permit_fences).collect())
     }
 
     /// Resolves when some lock may have changed since this call began; look with [`list`](Self::list).
@@ -156,7 +156,8 @@ pub struct Acquire {
 }
 
 impl Acquire {
-    /// How long the hold survives without renewal, on engines where holds expire. Renewal is automatic.
+    /// Requests how long the hold survives without renewal, on engines where holds expire. Renewal is automatic.
+    /// [`Guard::ttl`] has the time to live in force, which can differ.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
@@ -176,7 +177,7 @@ impl Acquire {
         self
     }
 
-    /// Accepts a hold without a fence, on engines that have none. [`Guard::fence`] is then 0, which every checker rejects.
+    /// Accepts a hold without a fence, on engines that have none. [`Guard::fence`] is then `None`.
     pub fn unfenced(mut self) -> Self {
         self.unfenced = true;
         self
@@ -230,11 +231,16 @@ impl Acquire {
         let tag = tag(self.metadata);
         let holder = tag.holder.clone();
         let request = Request { name: name.clone(), kind: self.kind, ttl: self.ttl, tag };
-        let Some(Acquired { fence, lease, hold }) = self.locks.engine.acquire(request, patience).await?
+        let Some(Acquired { fence, lease, ttl, hold }) = self.locks.engine.acquire(request, patience).await?
         else {
             return Ok(None);
         };
-        let ttl = self.locks.capabilities().expires.then_some(self.ttl);
+        let fence = fence.filter(|_| self.kind.has_fence());
+        if fence.is_none() && self.kind.has_fence() && self.locks.capabilities().fence {
+            let reason =
+                format!("it granted `{name}` without a fence, or with the fence 0; its data may be damaged");
+            return Err(Error::Unavailable { engine: self.locks.engine.name(), reason });
+        }
         let inner = Arc::new(Inner::new(name.clone(), holder, fence, ttl, lease, hold));
         if self.reentrant {
             let mut held = self.locks.reentrant.lock().unwrap_or_else(|e| e.into_inner());

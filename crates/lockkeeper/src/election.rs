@@ -1,7 +1,7 @@
 //! Leader election: the leader is whoever holds a lock, and says something about itself.
 
 use crate::engine::Changes;
-use crate::{Guard, LockName, Lockkeeper, Participant, Result};
+use crate::{Fence, Guard, LockName, Lockkeeper, Participant, Result};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -116,7 +116,7 @@ pub struct Leader {
     /// What it campaigned with.
     pub value: String,
     /// Its fence; it rises with every change of leader.
-    pub fence: Option<u64>,
+    pub fence: Option<Fence>,
     /// Who it is and since when.
     pub participant: Participant,
 }

@@ -2,7 +2,7 @@
 
 use crate::engine::Hold;
 use crate::lease::Lease;
-use crate::{LockName, Result};
+use crate::{Error, Fence, LockName, Result};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::process::{Child, Command};
@@ -11,7 +11,7 @@ use tokio::process::{Child, Command};
 pub(crate) struct Inner {
     name: LockName,
     holder: String,
-    fence: u64,
+    fence: Option<Fence>,
     ttl: Option<Duration>,
     lease: Lease,
     /// `None` only after release.
@@ -22,7 +22,7 @@ impl Inner {
     pub fn new(
         name: LockName,
         holder: String,
-        fence: u64,
+        fence: Option<Fence>,
         ttl: Option<Duration>,
         lease: Lease,
         hold: Box<dyn Hold>,
@@ -55,8 +55,9 @@ impl Guard {
     }
 
     /// The fence: above those of all earlier holders of this lock. Pass it with every write to what the lock protects;
-    /// [`crate::fence`] has checkers. It fits a signed 64-bit column and is never 0 on an engine with fences.
-    pub fn fence(&self) -> u64 {
+    /// [`crate::fence`] has checkers. `None` for a permit of a semaphore, and on an engine without fences
+    /// ([`Capabilities::fence`](crate::Capabilities::fence)).
+    pub fn fence(&self) -> Option<Fence> {
         self.inner.fence
     }
 
@@ -65,7 +66,10 @@ impl Guard {
         &self.inner.holder
     }
 
-    /// The time to live that renewals keep up; `None` if this hold does not expire.
+    /// The time to live in force: without renewal, another can enter after about this time. `None` if this hold does not expire.
+    ///
+    /// It can differ from the one that [`Acquire::ttl`](crate::Acquire::ttl) requested: etcd counts whole seconds, ZooKeeper has limits
+    /// of its own, and on a `lockkeeper` cluster the cluster's lease applies, whatever was requested.
     pub fn ttl(&self) -> Option<Duration> {
         self.inner.ttl
     }
@@ -88,16 +92,23 @@ impl Guard {
     }
 
     /// Gives the lock up and waits until that is so. With reentrant guards the last one does that.
+    ///
+    /// [`Error::Lost`](crate::Error::Lost) if the hold had ended before: another may have entered meanwhile.
     pub async fn release(self) -> Result<()> {
         let Some(mut inner) = Arc::into_inner(self.inner) else { return Ok(()) };
+        if !inner.is_valid() {
+            // Dropping the hold gives up what the server may still keep of it.
+            let reason = inner.lease.lost().await;
+            return Err(Error::Lost { name: inner.name.to_string(), reason });
+        }
         match inner.hold.take() {
             Some(hold) => hold.release().await,
             None => Ok(()),
         }
     }
 
-    /// Starts a child process that works under this hold. It gets `LOCKKEEPER_NAME`, `LOCKKEEPER_FENCE`,
-    /// `LOCKKEEPER_HOLDER` and `LOCKKEEPER_TTL_MS` (0: does not expire).
+    /// Starts a child process that works under this hold. It gets `LOCKKEEPER_NAME`, `LOCKKEEPER_HOLDER`, `LOCKKEEPER_TTL_MS` (the time to
+    /// live in force; 0: does not expire) and `LOCKKEEPER_FENCE` (unset if the hold has no fence).
     ///
     /// On the `file` engine the lock then stays held as long as this process *or* the child lives (unless released),
     /// so that even `kill -9` of this process lets nobody in beside the child; what the child leaves in the background
@@ -106,9 +117,13 @@ impl Guard {
         let ttl_ms = self.inner.ttl.map_or(0, |ttl| ttl.as_millis());
         command
             .env("LOCKKEEPER_NAME", self.inner.name.as_str())
-            .env("LOCKKEEPER_FENCE", self.inner.fence.to_string())
             .env("LOCKKEEPER_HOLDER", &self.inner.holder)
             .env("LOCKKEEPER_TTL_MS", ttl_ms.to_string());
+        match self.inner.fence {
+            Some(fence) => command.env("LOCKKEEPER_FENCE", fence.to_string()),
+            // That of a hold around this process would be another lock's.
+            None => command.env_remove("LOCKKEEPER_FENCE"),
+        };
         let Some(hold) = &self.inner.hold else { return command.spawn() };
         hold.before_spawn().map_err(std::io::Error::other)?;
         let spawned = command.spawn();

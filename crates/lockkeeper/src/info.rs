@@ -1,5 +1,6 @@
 //! Who holds a lock, who waits, and what they said about themselves.
 
+use crate::Fence;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -27,6 +28,11 @@ impl Kind {
             (Kind::Permit { .. }, _) | (_, Kind::Permit { .. }) => false,
             _ => true,
         }
+    }
+
+    /// Whether a hold of this kind has a fence, on an engine with fences.
+    pub(crate) fn has_fence(self) -> bool {
+        !matches!(self, Kind::Permit { .. })
     }
 
     /// The lock that this kind of request takes the name for.
@@ -72,8 +78,8 @@ pub struct Participant {
     pub kind: Kind,
     /// Since when it holds, or waits, in milliseconds of Unix time.
     pub since_ms: u64,
-    /// Its fence, if it holds and the engine has fences.
-    pub fence: Option<u64>,
+    /// Its fence, if it holds the lock, not a permit, and the engine has fences.
+    pub fence: Option<Fence>,
 }
 
 impl Participant {
@@ -92,6 +98,16 @@ pub struct LockInfo {
     pub holders: Vec<Participant>,
     /// Who waits, next one first (where the engine knows: see its capabilities).
     pub waiters: Vec<Participant>,
+}
+
+impl LockInfo {
+    /// Removes the fences of permits, which some engines number like other holds: their holders are inside together and in no order.
+    pub(crate) fn without_permit_fences(mut self) -> LockInfo {
+        for holder in &mut self.holders {
+            holder.fence = holder.fence.filter(|_| holder.kind.has_fence());
+        }
+        self
+    }
 }
 
 /// Unix time in milliseconds: for people to read, never for deciding who holds a lock.

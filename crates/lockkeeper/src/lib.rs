@@ -8,7 +8,7 @@
 //!
 //! let locks = Lockkeeper::open(&url).await?;      // file:///var/lib/locks: one machine, no server
 //! let guard = locks.mutex("orders/42").acquire().await?;
-//! println!("write with fence {}", guard.fence()); // the resource rejects lower fences: see `fence`
+//! println!("write with fence {:?}", guard.fence()); // the resource rejects lower fences: see `fence`
 //! guard.release().await?;                         // or just drop it
 //! # Ok(()) }
 //! ```
@@ -47,6 +47,7 @@ pub use client::{Acquire, Lockkeeper, Watch};
 pub use election::{Candidate, Election, Leader, Leadership, Observer};
 pub use engine::Capabilities;
 pub use error::{Error, Result};
+pub use fence::Fence;
 pub use guard::Guard;
 pub use info::{Kind, LockInfo, Participant, Tag};
 pub use name::LockName;

@@ -1,7 +1,7 @@
 //! Several locks at once, without deadlock.
 
 use crate::client::Acquire;
-use crate::{Error, Guard, Result};
+use crate::{Error, Fence, Guard, Result};
 use std::time::Duration;
 use tokio::time::Instant;
 
@@ -93,9 +93,9 @@ impl GuardAll {
         &self.guards
     }
 
-    /// The fence of one of the locks.
-    pub fn fence(&self, name: &str) -> Option<u64> {
-        Some(self.guards.iter().find(|guard| guard.name().as_str() == name)?.fence())
+    /// The fence of one of the locks, if it is one of them and the engine has fences.
+    pub fn fence(&self, name: &str) -> Option<Fence> {
+        self.guards.iter().find(|guard| guard.name().as_str() == name)?.fence()
     }
 
     /// For how much longer all of them are safe.

@@ -1,55 +1,66 @@
 //! etcd's lock API, of etcd itself and of lockkeeper's daemons: nothing here knows which of them answers.
 
 use super::{Client, Lock};
-use etcd_client::{LeaseKeepAliveStream, LeaseKeeper, LockClient, LockOptions};
+use lockkeeper_etcd_api::etcdserverpb::lease_client::LeaseClient;
+use lockkeeper_etcd_api::etcdserverpb::{LeaseGrantRequest, LeaseKeepAliveRequest};
+use lockkeeper_etcd_api::v3lockpb::lock_client::LockClient;
+use lockkeeper_etcd_api::v3lockpb::{LockRequest, UnlockRequest};
 use std::time::Duration;
 use tokio::task::JoinHandle;
+use tonic::transport::{Channel, Endpoint};
 
-/// How long a lease lasts that nobody keeps alive.
+/// Time to live of a lease that is not kept alive.
 const TTL_S: i64 = 10;
-/// How often it is kept alive.
+/// Interval between two keep-alives.
 const KEEP_ALIVE: Duration = Duration::from_secs(3);
 
 /// A client with a connection and a lease of its own.
 pub(super) struct Etcd {
-    locks: LockClient,
+    locks: LockClient<Channel>,
     lease: i64,
     held: Option<Vec<u8>>,
     keeping: JoinHandle<()>,
 }
 
 impl Etcd {
-    /// Connected to the first of these servers alone, so that clients spread over them as they are told.
+    /// Connects to the first of these servers alone, so that the caller spreads clients over the servers.
     pub async fn open(servers: &[String]) -> Result<Etcd, String> {
-        let connected = etcd_client::Client::connect([&servers[0]], None).await;
-        let mut client = connected.map_err(|error| error.to_string())?;
-        let lease = client.lease_grant(TTL_S, None).await.map_err(|error| error.to_string())?.id();
-        let (keeper, signs) = client.lease_keep_alive(lease).await.map_err(|error| error.to_string())?;
-        let keeping = tokio::spawn(keep_alive(keeper, signs));
-        Ok(Etcd { locks: client.lock_client(), lease, held: None, keeping })
+        let text = |error: &dyn std::error::Error| error.to_string();
+        let endpoint = Endpoint::from_shared(format!("http://{}", servers[0])).map_err(|e| text(&e))?;
+        let channel = endpoint.connect().await.map_err(|e| text(&e))?;
+        let mut leases = LeaseClient::new(channel.clone());
+        let granted = leases.lease_grant(LeaseGrantRequest { ttl: TTL_S, id: 0 }).await;
+        let lease = granted.map_err(|e| text(&e))?.into_inner().id;
+        let keeping = tokio::spawn(keep_alive(leases, lease));
+        Ok(Etcd { locks: LockClient::new(channel), lease, held: None, keeping })
     }
 }
 
-/// A lease that ends early is noticed by whoever locks with it.
-async fn keep_alive(mut keeper: LeaseKeeper, mut signs: LeaseKeepAliveStream) {
-    while keeper.keep_alive().await.is_ok() && matches!(signs.message().await, Ok(Some(_))) {
-        tokio::time::sleep(KEEP_ALIVE).await;
+/// Keeps a lease alive over one stream. If the lease ends early, the next lock request fails.
+async fn keep_alive(mut leases: LeaseClient<Channel>, id: i64) {
+    let requests = futures_util::stream::unfold(true, move |first| async move {
+        if !first {
+            tokio::time::sleep(KEEP_ALIVE).await;
+        }
+        Some((LeaseKeepAliveRequest { id }, false))
+    });
+    if let Ok(replies) = leases.lease_keep_alive(requests).await {
+        let mut replies = replies.into_inner();
+        while let Ok(Some(_)) = replies.message().await {}
     }
 }
 
 impl Client for Etcd {
     async fn acquire(&mut self, lock: Lock<'_>) -> Result<Option<u64>, String> {
-        let options = LockOptions::new().with_lease(self.lease);
-        let mut locked =
-            self.locks.lock(lock.name, Some(options)).await.map_err(|error| error.to_string())?;
-        let revision = locked.take_header().map(|header| header.revision().unsigned_abs());
-        self.held = Some(locked.key().to_vec());
-        Ok(revision)
+        let request = LockRequest { name: lock.name.into(), lease: self.lease };
+        let locked = self.locks.lock(request).await.map_err(|error| error.to_string())?.into_inner();
+        self.held = Some(locked.key);
+        Ok(locked.header.map(|header| header.revision.unsigned_abs()))
     }
 
     async fn release(&mut self) -> Result<(), String> {
         let Some(key) = self.held.take() else { return Ok(()) };
-        self.locks.unlock(key).await.map(drop).map_err(|error| error.to_string())
+        self.locks.unlock(UnlockRequest { key }).await.map(drop).map_err(|error| error.to_string())
     }
 }
 

@@ -1,7 +1,7 @@
 //! The library: its client for daemons, and its engine for files.
 
 use super::{Client, Lock};
-use lockkeeper::{Guard, Lockkeeper};
+use lockkeeper::{Fence, Guard, Lockkeeper};
 
 /// A client of whatever engine its URL names.
 pub(super) struct Library {
@@ -31,9 +31,9 @@ impl Library {
 impl Client for Library {
     async fn acquire(&mut self, lock: Lock<'_>) -> Result<Option<u64>, String> {
         let guard = self.locks.mutex(lock.name).acquire().await.map_err(|error| error.to_string())?;
-        let fence = guard.fence();
+        let fence = guard.fence().map(Fence::get);
         self.held = Some(guard);
-        Ok(Some(fence))
+        Ok(fence)
     }
 
     async fn release(&mut self) -> Result<(), String> {

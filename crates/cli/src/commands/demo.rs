@@ -210,7 +210,8 @@ fn deposit(bank: &Mutex<Bank>, guard: &Guard) -> bool {
     if !guard.is_valid() {
         return false;
     }
-    let written = bank.lock().map(|mut bank| bank.write(read + DEPOSIT, guard.fence()));
+    let Some(fence) = guard.fence() else { return false };
+    let written = bank.lock().map(|mut bank| bank.write(read + DEPOSIT, fence.get()));
     written.unwrap_or(false)
 }
 

@@ -1,7 +1,7 @@
 //! `lockkeeper elect`: a command while elected.
 
 use super::engine::{On, block_on};
-use super::{duration, supervise};
+use super::{duration, supervise, words};
 use crate::exit;
 use lockkeeper::Error;
 use std::ffi::OsString;
@@ -15,7 +15,7 @@ pub struct Args {
     /// What observers see of this candidate [default: HOST:PID]
     #[arg(long)]
     value: Option<String>,
-    /// How long leadership survives without renewal, on engines where holds expire
+    /// Request how long leadership survives without renewal, on engines where holds expire; a cluster's own lease wins
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true)]
     ttl: Option<Duration>,
     /// Tell when elected
@@ -54,7 +54,7 @@ async fn run_async(args: Args) -> Result<ExitCode, Error> {
     }
     let leadership = election.campaign(value).elected().await?;
     if args.verbose {
-        eprintln!("lockkeeper: elected in `{}` with fence {}", args.name, leadership.fence());
+        eprintln!("lockkeeper: elected in `{}`{}", args.name, words::fence_and_ttl(&leadership));
     }
     Ok(supervise::run(leadership.into_guard(), &args.command).await)
 }

@@ -11,7 +11,8 @@ use std::time::Duration;
 /// Run a command while holding a lock: two at once take turns
 #[derive(clap::Args)]
 #[command(after_help = "\
-The command sees LOCKKEEPER_NAME, LOCKKEEPER_FENCE, LOCKKEEPER_HOLDER and LOCKKEEPER_TTL_MS (0: does not expire).
+The command sees LOCKKEEPER_NAME, LOCKKEEPER_HOLDER, LOCKKEEPER_TTL_MS (the time to live in force, which can differ from
+--ttl; 0: does not expire) and LOCKKEEPER_FENCE (unset with --permits, and on engines without fences).
 
 Exit codes: the command's own; 128+N if signal N ended it; 1 if the lock was not to be had in time (or -E);
 64 wrong usage; 69 the command or the engine cannot be used; 79 the lock was lost and the command stopped.")]
@@ -31,7 +32,7 @@ pub struct Args {
     /// At most K at a time
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
     permits: Option<u32>,
-    /// How long the hold survives without renewal, on engines where holds expire
+    /// Request how long the hold survives without renewal, on engines where holds expire; a cluster's own lease wins
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true)]
     ttl: Option<Duration>,
     /// Exit code when the lock is not to be had in time
@@ -83,7 +84,7 @@ async fn run_async(mut args: Args) -> Result<ExitCode, Error> {
     match acquire(&locks, &args).await? {
         Some(guard) => {
             if args.verbose {
-                eprintln!("lockkeeper: holding `{}` with fence {}", args.name, guard.fence());
+                eprintln!("lockkeeper: holding `{}`{}", args.name, words::fence_and_ttl(&guard));
             }
             Ok(supervise::run(guard, &supervise::words(&args.command, args.shell)).await)
         }

@@ -1,6 +1,6 @@
 //! Holders and waiters in words.
 
-use lockkeeper::{LockInfo, Participant};
+use lockkeeper::{Guard, LockInfo, Participant};
 use std::time::Duration;
 
 /// `pid 123 on host (make backup) for 3 s`.
@@ -12,6 +12,13 @@ pub fn who(participant: &Participant) -> String {
     }
     let command = tag.metadata.get("command").map(|command| format!(" ({command})")).unwrap_or_default();
     format!("pid {} on {}{command} for {}", tag.pid, tag.host, age(participant.age()))
+}
+
+/// ` with fence 7, time to live 1200 ms`, as far as the hold has these.
+pub fn fence_and_ttl(guard: &Guard) -> String {
+    let fence = guard.fence().map(|fence| format!(" with fence {fence}")).unwrap_or_default();
+    let ttl = guard.ttl().map(|ttl| format!(", time to live {} ms", ttl.as_millis())).unwrap_or_default();
+    format!("{fence}{ttl}")
 }
 
 /// Rounded as people do.

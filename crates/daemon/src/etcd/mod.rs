@@ -1,6 +1,6 @@
 //! etcd's lock API: gRPC services `Lock`, `Lease` and `Election`, with etcd's semantics.
 //!
-//! The definitions in `proto/` have etcd's names and numbers, which is all that goes over the wire. A lease lives at one daemon, a lock's name is the name that all
+//! The definitions are in `crates/etcd-api`. A lease lives at one daemon, a lock's name is the name that all
 //! other ways of asking use, and the revision of a grant is its fence.
 
 mod auth;
@@ -22,22 +22,7 @@ use std::time::Duration;
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
 
-#[allow(missing_docs, clippy::all, reason = "made from the definitions")]
-pub(crate) mod pb {
-    pub mod mvccpb {
-        tonic::include_proto!("mvccpb");
-    }
-    pub mod etcdserverpb {
-        tonic::include_proto!("etcdserverpb");
-    }
-    pub mod v3lockpb {
-        tonic::include_proto!("v3lockpb");
-    }
-    pub mod v3electionpb {
-        tonic::include_proto!("v3electionpb");
-    }
-}
-
+use lockkeeper_etcd_api as pb;
 use pb::etcdserverpb::ResponseHeader;
 use pb::etcdserverpb::auth_server::AuthServer;
 use pb::etcdserverpb::lease_server::LeaseServer;

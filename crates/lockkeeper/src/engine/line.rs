@@ -5,7 +5,7 @@
 //! the line that is a little old errs only on the side of waiting.
 
 use crate::info::{Kind, LockInfo, Participant, Tag};
-use crate::{Error, LockName, Result};
+use crate::{Error, Fence, LockName, Result};
 use serde::{Deserialize, Serialize};
 
 /// The longest record of a holder or waiter, metadata and all: so that pages of them fit any server's messages.
@@ -130,7 +130,7 @@ pub(crate) fn info(name: &str, mut all: Vec<(i64, Record)>) -> LockInfo {
         Participant {
             // Whoever entered at once holds since it asked.
             since_ms: record.held_ms.filter(|_| holds).unwrap_or(record.tag.since_ms),
-            fence: holds.then(|| number.unsigned_abs()),
+            fence: Fence::new(number.unsigned_abs()).filter(|_| holds),
             kind: record.kind,
             tag: record.tag,
         }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Lockkeeper, builders, Guard, Election      what applications see       client.rs, guard.rs, …
-//!        │  Request, Patience                        ▲  Acquired { fence, lease, hold }
+//!        │  Request, Patience                        ▲  Acquired { fence, lease, ttl, hold }
 //!        ▼                                           │
 //!   trait Engine ──────────────────────────── trait Hold, Lease            this file, lease.rs
 //!        │
@@ -37,14 +37,16 @@ mod line;
 pub(crate) mod postgres;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
+mod secrets;
 #[cfg(any(feature = "cluster", feature = "etcd", feature = "zookeeper"))]
 mod servers;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;
 
+pub(crate) use self::secrets::without_password;
 use crate::info::{Kind, LockInfo, Tag};
 use crate::lease::Lease;
-use crate::{Error, LockName, Result};
+use crate::{Error, Fence, LockName, Result};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,7 +58,7 @@ pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capabilities {
-    /// Every hold gets a fence above all earlier ones of its lock.
+    /// Every hold, but for permits, gets a fence above all earlier ones of its lock.
     pub fence: bool,
     /// Waiters enter in the order in which they asked.
     pub fifo: bool,
@@ -77,7 +79,7 @@ pub struct Capabilities {
 pub(crate) struct Request {
     pub name: LockName,
     pub kind: Kind,
-    /// Ignored by engines whose holds do not expire.
+    /// The requested time to live. Ignored by engines whose holds do not expire; see [`Acquired::ttl`].
     #[allow(dead_code, reason = "for the engines with expiring holds")]
     pub ttl: Duration,
     pub tag: Tag,
@@ -94,10 +96,12 @@ pub(crate) enum Patience {
 
 /// A granted request.
 pub(crate) struct Acquired {
-    /// Above all earlier fences of this lock; 0 if the engine has none, and every checker rejects 0.
-    pub fence: u64,
+    /// Above all earlier fences of this lock; `None` if the engine has none. That of a permit is not shown to the caller.
+    pub fence: Option<Fence>,
     /// For how long the hold is safe.
     pub lease: Lease,
+    /// The time to live in force, which may differ from the requested one; `None` if the hold does not expire.
+    pub ttl: Option<Duration>,
     /// The hold itself.
     pub hold: Box<dyn Hold>,
 }
@@ -212,34 +216,22 @@ fn file_path(url: &str, rest: &str) -> Result<std::path::PathBuf> {
     }
 }
 
+/// An error about a URL, without the secrets in it.
 pub(crate) fn bad_url(url: &str, reason: &str) -> Error {
-    Error::BadUrl { url: without_password(url), reason: reason.into() }
-}
-
-/// The URL, fit for error messages and logs.
-pub(crate) fn without_password(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else { return url.into() };
-    // The authority ends at the first slash; a password may itself contain `@`.
-    let authority_end = rest.find('/').unwrap_or(rest.len());
-    match rest[..authority_end].rfind('@') {
-        Some(at) => {
-            let user = rest[..at].split(':').next().unwrap_or_default();
-            format!("{scheme}://{user}:***@{}", &rest[at + 1..])
-        }
-        None => url.into(),
-    }
+    let reason = match secrets::is_ambiguous(url) {
+        false => reason.into(),
+        // What was taken for a host, a port or an option may be a part of a password.
+        true => format!(
+            "{}; if its password has a `/`, `?`, `#` or `@`, write %2F, %3F, %23 or %40",
+            secrets::without_quotes(reason)
+        ),
+    };
+    Error::BadUrl { url: without_password(url), reason }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn passwords_never_reach_messages() {
-        assert_eq!(without_password("redis://u:se@cret@h:1/0"), "redis://u:***@h:1/0");
-        assert_eq!(without_password("postgres://h/db"), "postgres://h/db");
-        assert_eq!(without_password("nonsense"), "nonsense");
-    }
 
     #[tokio::test]
     async fn urls_that_name_no_engine_say_why() {

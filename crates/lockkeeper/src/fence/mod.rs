@@ -1,6 +1,6 @@
 //! Checkers for the resource that a lock protects: they reject writers whose time has passed.
 //!
-//! The rule is always the same: **remember the highest fence seen; reject a lower one, and 0.** The memory must
+//! The rule is always the same: **remember the highest fence seen; reject a lower one, and a write without one.** The memory must
 //! last as long as the resource, and the check must be atomic with the write.
 //!
 //! | the resource is | use |
@@ -9,13 +9,15 @@
 //! | a row of a SQL database | [`sql`] |
 //! | an HTTP service | [`http`] (feature `tower`), with [`HEADER`] on each request |
 //!
-//! Shared holders and holders of permits have fences too, but several of them write at the same time: check such
-//! a writer against the fence of the last *exclusive* holder.
+//! Shared holders have fences too, but several of them write at the same time: check such a writer against the fence of the last
+//! *exclusive* holder. Permits of a semaphore have no fence: their holders are inside together and in no order.
 
 #[cfg(feature = "tower")]
 pub mod http;
+mod number;
 pub mod sql;
 
+pub use number::Fence;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -29,20 +31,21 @@ pub const HEADER: &str = "lockkeeper-fence";
 )]
 pub struct Stale {
     /// The fence of the write.
-    pub fence: u64,
+    pub fence: Fence,
     /// The highest fence seen so far.
-    pub highest: u64,
+    pub highest: Fence,
 }
 
 /// Remembers the highest fence of one resource.
 ///
 /// ```
-/// # use lockkeeper::fence::FenceChecker;
+/// # use lockkeeper::fence::{Fence, FenceChecker};
+/// # let fence = |number| Fence::new(number).unwrap();
 /// let checker = FenceChecker::new();
-/// assert!(checker.check(7).is_ok());
-/// assert!(checker.check(7).is_ok(), "one holder writes many times");
-/// assert!(checker.check(9).is_ok(), "the next holder");
-/// assert!(checker.check(7).is_err(), "the paused one wakes up");
+/// assert!(checker.check(fence(7)).is_ok());
+/// assert!(checker.check(fence(7)).is_ok(), "one holder writes many times");
+/// assert!(checker.check(fence(9)).is_ok(), "the next holder");
+/// assert!(checker.check(fence(7)).is_err(), "the paused one wakes up");
 /// ```
 #[derive(Debug, Default)]
 pub struct FenceChecker {
@@ -55,35 +58,35 @@ impl FenceChecker {
         FenceChecker { highest: AtomicU64::new(0) }
     }
 
-    /// Goes on from a fence that was stored with the resource.
-    pub const fn resume(highest: u64) -> FenceChecker {
-        FenceChecker { highest: AtomicU64::new(highest) }
+    /// Continues from the fence that was stored with the resource.
+    pub const fn resume(highest: Fence) -> FenceChecker {
+        FenceChecker { highest: AtomicU64::new(highest.get()) }
     }
 
-    /// Admits a fence, or tells that it is stale. If the write itself comes later, and can be overtaken, use [`Fenced`].
-    pub fn check(&self, fence: u64) -> Result<(), Stale> {
-        let before = self.highest.fetch_max(fence, Ordering::AcqRel);
-        // 0 is "no fence": an engine without fences protects nothing.
-        match fence == 0 || fence < before {
-            true => Err(Stale { fence, highest: before }),
-            false => Ok(()),
+    /// Admits a fence, or reports that it is stale. If the write itself comes later, and can be overtaken, use [`Fenced`].
+    pub fn check(&self, fence: Fence) -> Result<(), Stale> {
+        let before = self.highest.fetch_max(fence.get(), Ordering::AcqRel);
+        match Fence::new(before) {
+            Some(highest) if fence < highest => Err(Stale { fence, highest }),
+            _ => Ok(()),
         }
     }
 
-    /// The highest fence seen, to be stored with the resource.
-    pub fn highest(&self) -> u64 {
-        self.highest.load(Ordering::Acquire)
+    /// The highest fence seen, to be stored with the resource; `None` if none was seen yet.
+    pub fn highest(&self) -> Option<Fence> {
+        Fence::new(self.highest.load(Ordering::Acquire))
     }
 }
 
 /// A value that only holders with a current fence can change: check and write are one step.
 ///
 /// ```
-/// # use lockkeeper::fence::Fenced;
+/// # use lockkeeper::fence::{Fence, Fenced};
+/// # let fence = |number| Fence::new(number).unwrap();
 /// let account = Fenced::new(100);
-/// account.write(1, |balance| *balance -= 30).unwrap();
-/// account.write(2, |balance| *balance -= 30).unwrap();
-/// assert!(account.write(1, |balance| *balance -= 30).is_err());
+/// account.write(fence(1), |balance| *balance -= 30).unwrap();
+/// account.write(fence(2), |balance| *balance -= 30).unwrap();
+/// assert!(account.write(fence(1), |balance| *balance -= 30).is_err());
 /// assert_eq!(account.read(|balance| *balance), 40);
 /// ```
 #[derive(Debug, Default)]
@@ -99,7 +102,7 @@ impl<T> Fenced<T> {
     }
 
     /// Changes the value, unless the fence is stale.
-    pub fn write<R>(&self, fence: u64, change: impl FnOnce(&mut T) -> R) -> Result<R, Stale> {
+    pub fn write<R>(&self, fence: Fence, change: impl FnOnce(&mut T) -> R) -> Result<R, Stale> {
         let mut value = self.value.lock().unwrap_or_else(|e| e.into_inner());
         self.checker.check(fence)?;
         Ok(change(&mut value))
@@ -116,11 +119,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_fence_is_never_admitted_and_a_resumed_checker_remembers() {
-        assert!(FenceChecker::new().check(0).is_err());
-        let checker = FenceChecker::resume(41);
-        assert_eq!(checker.check(40), Err(Stale { fence: 40, highest: 41 }));
-        assert_eq!(checker.check(42), Ok(()));
-        assert_eq!(checker.highest(), 42);
+    fn a_resumed_checker_remembers() {
+        let fence = |number| Fence::new(number).unwrap();
+        assert_eq!(FenceChecker::new().highest(), None);
+        let checker = FenceChecker::resume(fence(41));
+        assert_eq!(checker.check(fence(40)), Err(Stale { fence: fence(40), highest: fence(41) }));
+        assert_eq!(checker.check(fence(42)), Ok(()));
+        assert_eq!(checker.highest(), Some(fence(42)));
     }
 }

@@ -58,19 +58,62 @@ pub async fn fences_rise_and_are_never_zero(backend: &dyn Backend) {
         let strict = Lockkeeper::open(url.strip_suffix("?unfenced").unwrap_or(&url)).await.unwrap();
         let refused = strict.mutex("a").acquire().await.unwrap_err();
         assert!(matches!(refused, Error::NotSupported { .. }), "{refused}");
-        assert_eq!(strict.mutex("a").unfenced().acquire().await.unwrap().fence(), 0);
-        assert_eq!(locks.mutex("b").acquire().await.unwrap().fence(), 0);
+        assert_eq!(strict.mutex("a").unfenced().acquire().await.unwrap().fence(), None);
+        assert_eq!(locks.mutex("b").acquire().await.unwrap().fence(), None);
         return;
     }
-    let mut highest = 0;
+    let mut highest = None;
     for round in 0..20 {
         let locks = if round % 2 == 0 { &locks } else { &other };
         let guard = locks.mutex("a").acquire().await.unwrap();
-        assert!(guard.fence() > highest, "{} after {highest}", guard.fence());
+        assert!(guard.fence() > highest, "{:?} after {highest:?}", guard.fence());
         highest = guard.fence();
         guard.release().await.unwrap();
     }
-    assert!(highest <= i64::MAX as u64, "fits a signed column");
+    assert!(highest.is_some_and(|fence| fence.get() <= i64::MAX as u64), "fits a signed column");
+}
+
+/// Holders of permits are inside together and in no order, so that a fence would protect nothing. Exclusive and shared holders have one.
+pub async fn a_permit_has_no_fence(backend: &dyn Backend) {
+    let locks = open(backend).await;
+    if !locks.capabilities().fence || !locks.capabilities().semaphore {
+        return;
+    }
+    let permits =
+        [locks.semaphore("s", 2).acquire().await.unwrap(), locks.semaphore("s", 2).acquire().await.unwrap()];
+    assert_eq!(permits.each_ref().map(|permit| permit.fence()), [None, None]);
+    let exclusive = locks.mutex("m").acquire().await.unwrap();
+    assert!(exclusive.fence().is_some());
+    if locks.capabilities().shared {
+        assert!(locks.shared("r").acquire().await.unwrap().fence().is_some());
+    }
+    // The list shows the same, and all of them as holders.
+    let listed = locks.list().await.unwrap();
+    let of = |name: &str| listed.iter().find(|lock| lock.name == name).expect("it is held");
+    assert!(of("s").waiters.is_empty() && of("m").waiters.is_empty());
+    assert_eq!(of("s").holders.iter().map(|holder| holder.fence).collect::<Vec<_>>(), [None, None]);
+    assert_eq!(of("m").holders.iter().map(|holder| holder.fence).collect::<Vec<_>>(), [exclusive.fence()]);
+    assert_eq!(locks.inspect("s").await.unwrap(), *of("s"));
+}
+
+/// The time to live that a guard reports is the one that its validity is counted from, whatever was requested.
+pub async fn the_reported_ttl_is_the_one_in_force(backend: &dyn Backend) {
+    let locks = open(backend).await;
+    for requested in [Duration::from_millis(1500), Duration::from_secs(60)] {
+        let guard = locks.mutex("a").ttl(requested).acquire().await.unwrap();
+        let Some(ttl) = guard.ttl() else {
+            assert!(!locks.capabilities().expires);
+            assert_eq!(guard.valid_for(), Duration::MAX);
+            continue;
+        };
+        assert!(locks.capabilities().expires);
+        assert!(guard.valid_for() <= ttl, "{:?} of {ttl:?}", guard.valid_for());
+        // Soon after a renewal, which may be slow, most of it is left.
+        let renewed = until(|| async { guard.valid_for() > ttl / 2 });
+        let within = tokio::time::timeout(Duration::from_secs(60), renewed).await;
+        assert!(within.is_ok(), "of {ttl:?} only {:?} are left, although it is renewed", guard.valid_for());
+        guard.release().await.unwrap();
+    }
 }
 
 pub async fn waiters_enter_first_come_first_served(backend: &dyn Backend) {
@@ -169,7 +212,8 @@ pub async fn several_locks_at_once_never_deadlock(backend: &dyn Backend) {
             tokio::spawn(async move {
                 for _ in 0..10 {
                     let all = locks.all(order).acquire().await.unwrap();
-                    assert!(all.fence("b").is_some() && all.fence("z").is_none());
+                    assert_eq!(all.fence("b").is_some(), locks.capabilities().fence);
+                    assert!(all.fence("z").is_none());
                     all.release().await.unwrap();
                 }
             })
@@ -195,7 +239,7 @@ pub async fn holders_and_waiters_can_be_seen(backend: &dyn Backend) {
     assert_eq!(holder.tag.holder, guard.holder());
     assert_eq!(holder.tag.pid, std::process::id());
     assert_eq!(holder.tag.metadata["job"], "backup");
-    assert_eq!(holder.fence, Some(guard.fence()).filter(|_| locks.capabilities().fence));
+    assert_eq!(holder.fence, guard.fence());
     if locks.capabilities().waiters {
         let mut waiting = Vec::new();
         for n in 0..3 {
@@ -237,7 +281,7 @@ pub async fn an_election_has_one_leader_and_observers_follow(backend: &dyn Backe
     assert_eq!(observer.next().await.unwrap(), None);
     let first = election.campaign("one").elected().await.unwrap();
     let seen = observer.next().await.unwrap().expect("a leader");
-    assert_eq!((seen.value.as_str(), seen.fence), ("one", Some(first.fence())));
+    assert_eq!((seen.value.as_str(), seen.fence), ("one", first.fence()));
     let soon = Instant::now() + Duration::from_millis(30);
     assert!(election.campaign("late").elected_by(soon).await.unwrap().is_none());
     let second = tokio::spawn(election.campaign("two").elected());
@@ -248,7 +292,7 @@ pub async fn an_election_has_one_leader_and_observers_follow(backend: &dyn Backe
     let second = second.await.unwrap().unwrap();
     // Between the two there may have been a moment without a leader.
     while observer.next().await.unwrap().is_none_or(|leader| leader.value != "two") {}
-    assert_eq!(election.leader().await.unwrap().unwrap().fence, Some(second.fence()));
+    assert_eq!(election.leader().await.unwrap().unwrap().fence, second.fence());
     drop(second);
     assert_eq!(observer.next().await.unwrap(), None);
 }

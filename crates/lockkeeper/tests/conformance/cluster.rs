@@ -2,7 +2,8 @@
 
 use crate::backend::{Backend, PATIENCE, Server, acquire, open_url, until, until_waiting};
 use crate::local_server::Daemon;
-use lockkeeper::Lockkeeper;
+use lockkeeper::cluster::Operator;
+use lockkeeper::{Error, Lockkeeper};
 use lockkeeper_daemon::{Config, MemberConfig, MemberId};
 use lockkeeper_testbed::ports;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -171,4 +172,40 @@ async fn its_daemon_leaves() {
     assert!(other.mutex("mine").try_acquire().await.unwrap().is_none());
     mine.release().await.unwrap();
     until(|| async { other.mutex("mine").try_acquire().await.unwrap().is_some() }).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn releasing_a_hold_that_was_taken_back_by_force_is_an_error() {
+    timeout(PATIENCE, taken_back_by_force()).await.expect("the test is stuck");
+}
+
+async fn taken_back_by_force() {
+    let cluster = Cluster::of(1);
+    let (holder, url) = (cluster.open(&[0]).await, cluster.url());
+    let operator = Operator::open(&url).await.unwrap();
+    // The holder has heard of it when it releases.
+    let heard = holder.mutex("heard").acquire().await.unwrap();
+    assert_eq!(operator.release_by_force("heard").await.unwrap(), 1);
+    heard.lost().await;
+    let error = heard.release().await.unwrap_err();
+    assert!(matches!(error, Error::Lost { .. }), "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_release_that_no_daemon_confirms_is_an_error() {
+    timeout(PATIENCE, unconfirmed_release()).await.expect("the test is stuck");
+}
+
+async fn unconfirmed_release() {
+    let cluster = Cluster::of(1);
+    let holder = cluster.open(&[0]).await;
+    let guard = holder.mutex("a").acquire().await.unwrap();
+    // The daemon receives the release, and dies before it answers.
+    cluster.daemons[0].signal("STOP");
+    assert!(guard.is_valid());
+    let releasing = tokio::spawn(guard.release());
+    tokio::task::yield_now().await;
+    Server::stop(&cluster.daemons[0]);
+    let error = releasing.await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::Lost { .. }), "{error}");
 }

@@ -238,3 +238,37 @@ async fn a_server_that_hangs_is_noticed() {
     let etcd = etcd!();
     crate::network::a_server_that_hangs_is_noticed(&etcd, &etcd.daemon).await;
 }
+
+/// One of two servers is down from the start; then the connection to the other one breaks.
+#[tokio::test]
+async fn a_server_that_is_down_is_passed_over() {
+    let etcd = etcd!();
+    let dead = lockkeeper_testbed::ports::free().unwrap();
+    let url = format!("etcd://127.0.0.1:{dead},{}", etcd.address());
+    let locks = Lockkeeper::open(&url).await.unwrap();
+    let hour = Duration::from_secs(3600);
+    for _ in 0..10 {
+        locks.mutex("a").ttl(hour).acquire().await.unwrap().release().await.unwrap();
+    }
+    let held = locks.mutex("a").ttl(hour).acquire().await.unwrap();
+    etcd.daemon.stop();
+    etcd.daemon.start();
+    until(|| async { locks.mutex("a").try_acquire().await.is_ok_and(|guard| guard.is_none()) }).await;
+    held.release().await.unwrap();
+}
+
+/// etcd forgets its simple tokens when authentication is disabled, as it does after five minutes without a request.
+#[tokio::test]
+async fn a_token_that_the_server_forgot_is_renewed() {
+    let etcd = etcd!();
+    etcd.ctl(&["user", "add", "root:secret"]);
+    etcd.ctl(&["user", "grant-role", "root", "root"]);
+    etcd.ctl(&["auth", "enable"]);
+    let locks = Lockkeeper::open(&format!("etcd://root:secret@{}", etcd.address())).await.unwrap();
+    let hour = Duration::from_secs(3600);
+    let held = locks.mutex("a").ttl(hour).acquire().await.unwrap();
+    etcd.ctl(&["--user", "root:secret", "auth", "disable"]);
+    etcd.ctl(&["auth", "enable"]);
+    held.release().await.unwrap();
+    locks.mutex("a").ttl(hour).acquire().await.unwrap().release().await.unwrap();
+}

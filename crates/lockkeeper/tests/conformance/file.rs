@@ -1,7 +1,7 @@
 //! The suite on the `file` engine, and what only that engine promises.
 
 use crate::backend::{Backend, open};
-use lockkeeper::{Error, Lockkeeper};
+use lockkeeper::{Error, Fence, Lockkeeper};
 use std::os::unix::fs::PermissionsExt;
 
 pub struct FileBackend(tempfile::TempDir);
@@ -111,5 +111,5 @@ async fn after_a_reboot_old_holders_are_gone_and_fences_go_on_higher() {
     std::fs::write(state.join("fence"), "").unwrap();
     let after = open(&backend).await.mutex("a").try_acquire().await.unwrap().expect("the old holder is dead");
     assert!(after.fence() > before.fence());
-    assert_eq!(after.fence(), 1001, "above the whole block that may have been handed out");
+    assert_eq!(after.fence(), Fence::new(1001), "above the whole block that may have been handed out");
 }

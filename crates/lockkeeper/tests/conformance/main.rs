@@ -54,6 +54,8 @@ macro_rules! conformance {
             basics::try_acquire_never_waits,
             basics::a_deadline_passes_and_leaves_no_place_in_the_queue,
             basics::fences_rise_and_are_never_zero,
+            basics::a_permit_has_no_fence,
+            basics::the_reported_ttl_is_the_one_in_force,
             basics::waiters_enter_first_come_first_served,
             basics::readers_share_and_a_writer_is_alone,
             basics::a_semaphore_admits_as_many_as_it_has_permits,

@@ -102,7 +102,8 @@ pub async fn lost_replies_do_nothing_twice(scheme: &str, server: String) {
                     };
                     let Some(guard) = guard else { continue };
                     assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "somebody else is inside");
-                    assert!(highest.swap(guard.fence(), Ordering::SeqCst) < guard.fence());
+                    let fence = guard.fence().expect("it has fences").get();
+                    assert!(highest.swap(fence, Ordering::SeqCst) < fence);
                     tokio::task::yield_now().await;
                     assert_eq!(inside.fetch_sub(1, Ordering::SeqCst), 1, "somebody else came in");
                     guard.release().await.unwrap();

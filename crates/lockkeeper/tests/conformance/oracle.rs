@@ -1,5 +1,6 @@
 //! An independent witness of who is inside: a log that every holder appends to, also across processes.
 
+use lockkeeper::Fence;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -11,7 +12,9 @@ impl Log {
         Log(std::fs::File::options().create(true).append(true).open(path).unwrap())
     }
 
-    pub fn write(&mut self, event: &str, who: &str, fence: u64) {
+    /// Appends a line; its fence is 0 if the engine has none.
+    pub fn write(&mut self, event: &str, who: &str, fence: Option<Fence>) {
+        let fence = fence.map_or(0, Fence::get);
         self.0.write_all(format!("{event} {who} {fence}\n").as_bytes()).unwrap();
     }
 }

@@ -406,9 +406,9 @@ async fn a_stale_writer_is_rejected_by_the_sql_checkers() {
         )
         .await
         .unwrap();
-    let stale = locks.mutex("orders").acquire().await.unwrap().fence() as i64;
+    let stale = locks.mutex("orders").acquire().await.unwrap().fence().unwrap().get() as i64;
     until(|| async { locks.inspect("orders").await.unwrap().holders.is_empty() }).await;
-    let newer = locks.mutex("orders").acquire().await.unwrap().fence() as i64;
+    let newer = locks.mutex("orders").acquire().await.unwrap().fence().unwrap().get() as i64;
     assert!(newer > stale);
 
     let update = fence::sql::update("orders", "state = $1", "id = $3", "$2");

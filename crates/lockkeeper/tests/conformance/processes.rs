@@ -3,6 +3,7 @@
 use crate::backend::{Backend, open, until, until_waiting};
 use crate::oracle;
 use crate::worker::Worker;
+use lockkeeper::{Error, Fence};
 
 pub async fn tasks_of_several_processes_take_turns(backend: &dyn Backend) {
     let dir = tempfile::tempdir().unwrap();
@@ -23,7 +24,7 @@ pub async fn a_killed_holder_lets_the_next_one_in(backend: &dyn Backend) {
     let mut holder = Worker::start(&backend.url());
     let ttl = backend.short_ttl();
     let held = holder.ask(&format!("lock {} a", ttl.as_millis())).await;
-    let fence: u64 = held.strip_prefix("held ").unwrap().parse().unwrap();
+    let fence = Fence::new(held.strip_prefix("held ").unwrap().parse().unwrap());
     assert!(locks.mutex("a").try_acquire().await.unwrap().is_none());
     let next = crate::backend::acquire(locks.mutex("a"));
     if locks.capabilities().waiters {
@@ -123,11 +124,17 @@ pub async fn a_server_that_goes_away_is_noticed(backend: &dyn Backend) {
     if locks.capabilities().waiters {
         until_waiting(&locks, "a", 1).await;
     }
+    let lost_too = locks.mutex("b").ttl(backend.short_ttl()).acquire().await.unwrap();
     server.stop();
     guard.lost().await;
     assert!(!guard.is_valid());
+    let error = guard.release().await.unwrap_err();
+    assert!(matches!(error, Error::Lost { .. }), "a lost hold is released while the server is away: {error}");
     assert!(waiter.await.unwrap().is_err(), "its session died: waiting on would be waiting for ever");
+    lost_too.lost().await;
     server.start();
     let again = open(backend).await.mutex("a").acquire().await.unwrap();
     assert!(!locks.capabilities().fence || again.fence() > fence);
+    let error = lost_too.release().await.unwrap_err();
+    assert!(matches!(error, Error::Lost { .. }), "a lost hold is released when the server is back: {error}");
 }

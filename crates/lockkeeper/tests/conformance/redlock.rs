@@ -1,9 +1,12 @@
 //! The suite on three independent Redis servers, and what a majority of them promises.
 
-use crate::backend::{Backend, Server, acquire, open, until};
+use crate::backend::{Backend, PATIENCE, Server, acquire, open, until};
 use crate::redis::Redis;
 use lockkeeper::Lockkeeper;
 use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
 
 struct Redlock(Vec<Redis>);
 
@@ -119,4 +122,70 @@ async fn without_fences_it_must_be_accepted_as_such() {
     assert!(refused.starts_with("fences (") && refused.ends_with("not supported by redlock"), "{refused}");
     assert!(locks.list().await.unwrap().is_empty());
     locks.all(["a", "b"]).unfenced().acquire().await.unwrap().release().await.unwrap();
+}
+
+/// A proxy in front of a Redis server that delays the first release: it closes the connection instead of passing the request on, and
+/// gives the request to the test, which can deliver it later.
+async fn delaying_the_first_release(target: String) -> (String, watch::Receiver<Option<Vec<u8>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let (delayed, first) = watch::channel(None);
+    tokio::spawn(async move {
+        loop {
+            let (client, _) = listener.accept().await.unwrap();
+            let server = TcpStream::connect(&target).await.unwrap();
+            tokio::spawn(forward(client, server, delayed.clone()));
+        }
+    });
+    (address, first)
+}
+
+async fn forward(client: TcpStream, server: TcpStream, delayed: watch::Sender<Option<Vec<u8>>>) {
+    let (mut from_client, mut to_client) = client.into_split();
+    let (mut from_server, mut to_server) = server.into_split();
+    let replies = tokio::spawn(async move { tokio::io::copy(&mut from_server, &mut to_client).await });
+    let mut request = vec![0; 65536];
+    while let Ok(length @ 1..) = from_client.read(&mut request).await {
+        let bytes = &request[..length];
+        // As an argument: the text of the script, which is loaded once, contains the word too.
+        if delayed.borrow().is_none() && bytes.windows(13).any(|part| part == b"$7\r\nrelease\r\n") {
+            delayed.send_replace(Some(bytes.to_vec()));
+            break;
+        }
+        to_server.write_all(bytes).await.unwrap();
+    }
+    replies.abort();
+}
+
+/// The network delays a release of attempt 1 at server 2 until attempt 2 has a vote there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_delayed_release_of_an_earlier_attempt_deletes_no_later_vote() {
+    let redlock = redlock!();
+    let test = async {
+        let (proxy, mut delayed) = delaying_the_first_release(redlock.0[2].address()).await;
+        let url = format!("redis://{},{},{proxy}?unfenced", redlock.0[0].address(), redlock.0[1].address());
+        let locks = Lockkeeper::open(&url).await.unwrap();
+        // Another client has the lock on two servers: attempt 1 gets the vote of server 2 alone, and releases it.
+        let others = [
+            open(&redlock.0[0]).await.mutex("a").acquire().await.unwrap(),
+            open(&redlock.0[1]).await.mutex("a").acquire().await.unwrap(),
+        ];
+        let waiting = acquire(locks.mutex("a"));
+        let release = delayed.wait_for(|delayed| delayed.is_some()).await.unwrap().clone().unwrap();
+        for other in others {
+            other.release().await.unwrap();
+        }
+        let guard = waiting.await.unwrap();
+        let votes = || redlock.0[2].cli(&["ZRANGE", "lockkeeper:lock:a", "0", "-1"]);
+        // A server that was slow to vote follows with the next renewal.
+        until(|| async { !votes().is_empty() }).await;
+        let before = votes();
+        let mut late = TcpStream::connect(redlock.0[2].address()).await.unwrap();
+        late.write_all(&release).await.unwrap();
+        // The server replies when it has executed the request.
+        assert!(late.read(&mut [0; 64]).await.unwrap() > 0);
+        assert_eq!(votes(), before, "the delayed release deleted the vote of a later attempt");
+        guard.release().await.unwrap();
+    };
+    tokio::time::timeout(PATIENCE, test).await.expect("the test is stuck");
 }

@@ -1,7 +1,7 @@
 //! Other processes: this test binary, started again, obeying lines on its standard input.
 
 use crate::oracle::Log;
-use lockkeeper::{Guard, Lockkeeper};
+use lockkeeper::{Error, Fence, Guard, Lockkeeper};
 use std::io::{BufRead, Write};
 use std::process::Stdio;
 use std::time::Duration;
@@ -87,7 +87,7 @@ fn worker_process() {
             ["lock", ttl_ms, name] => {
                 let request = locks.mutex(name).ttl(Duration::from_millis(ttl_ms.parse().unwrap()));
                 let guard = runtime.block_on(request.acquire()).unwrap();
-                say(&format!("held {}", guard.fence()));
+                say(&format!("held {}", guard.fence().map_or(0, Fence::get)));
                 guards.push(guard);
             }
             ["permit", ttl_ms, of, name] => {
@@ -138,7 +138,11 @@ async fn enter_often(
                 for _ in 0..rounds {
                     let guard = locks.mutex(name.as_str()).ttl(ttl).acquire().await.unwrap();
                     if hold(&guard, linger, &mut log, &who).await {
-                        guard.release().await.unwrap();
+                        // On a machine too slow to renew the hold in time, it can be lost between its last line and its release.
+                        match guard.release().await {
+                            Ok(()) | Err(Error::Lost { .. }) => {}
+                            Err(error) => panic!("{error}"),
+                        }
                     }
                 }
             })

@@ -2,6 +2,7 @@
 
 use super::{ANSWER, Asks, Daemons, Sure, TTL, WAIT};
 use lockkeeper_daemon::HTTP_PORT;
+use lockkeeper_etcd_api as pb;
 use lockkeeper_testbed::story::{How, now_ns};
 use pb::etcdserverpb::{
     LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest, LeaseKeepAliveResponse,
@@ -14,19 +15,6 @@ use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint};
 use tonic::{Request, Status};
 use tonic_prost::ProstCodec;
-
-#[allow(missing_docs, dead_code, clippy::all, reason = "made from the definitions")]
-mod pb {
-    pub mod mvccpb {
-        tonic::include_proto!("mvccpb");
-    }
-    pub mod etcdserverpb {
-        tonic::include_proto!("etcdserverpb");
-    }
-    pub mod v3lockpb {
-        tonic::include_proto!("v3lockpb");
-    }
-}
 
 pub struct Etcd {
     daemons: Daemons,

@@ -1,7 +1,7 @@
 //! The Rust client: one connection for all of a process, until one of them wanders.
 
 use super::{Asks, Daemons, Sure, WAIT};
-use lockkeeper::{Guard, Lockkeeper};
+use lockkeeper::{Fence, Guard, Lockkeeper};
 use lockkeeper_daemon::CLIENTS_PORT;
 use lockkeeper_testbed::story::{How, now_ns};
 use std::time::Duration;
@@ -55,7 +55,7 @@ impl Asks for Native {
     }
 
     fn fence(held: &Guard) -> u64 {
-        held.fence()
+        held.fence().map_or(0, Fence::get)
     }
 
     async fn sure(&mut self, held: &Guard) -> Sure {

@@ -164,6 +164,11 @@ impl Client {
         Ok(receiver)
     }
 
+    /// How long a hold lasts without a keep-alive, as the last daemon announced.
+    pub fn lease(&self) -> Duration {
+        Duration::from_nanos(self.lease_ns.load(Ordering::Relaxed))
+    }
+
     /// What the present daemon said of itself, if there is one now.
     pub fn welcome(&self) -> Option<Welcome> {
         self.lock().link.welcome()

@@ -140,7 +140,8 @@ impl Link {
         None
     }
 
-    /// Gives back what is held, or up what is waited for. Resolves when the daemon has said so, or nothing is left to be said.
+    /// Gives back what is held, or up what is waited for. The receiver resolves when the daemon has confirmed the release; it fails if the
+    /// hold was lost before. `None` if nothing has to be confirmed.
     fn release(&self, number: u64) -> Option<oneshot::Receiver<()>> {
         let mut state = self.lock();
         let state = &mut *state;
@@ -407,7 +408,11 @@ fn settle(state: &mut State, now: u64, number: u64) {
         }
         Some(Progress::Over(how)) => {
             let how = *how;
-            state.releasing.remove(&number);
+            if let Some(confirm) = state.releasing.remove(&number)
+                && how == Ended::Released
+            {
+                let _ = confirm.send(());
+            }
             if let Some(held) = state.held.remove(&number) {
                 held.lease.lose(TAKEN_BACK);
             }

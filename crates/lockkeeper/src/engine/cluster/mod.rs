@@ -22,8 +22,9 @@ use self::client::Client;
 use self::link::{Outcome, Place, Wishing};
 use super::{Acquired, BoxFuture, Capabilities, Changes, Engine, Hold, Patience, Request};
 use crate::info::{Kind, LockInfo, Participant, Tag};
-use crate::{Error, LockName, Result};
-use lockkeeper_member::{Claim, Ended, Fence, LONGEST_TAG, Wish};
+use crate::lease::Lease;
+use crate::{Error, Fence, LockName, Result};
+use lockkeeper_member::{Claim, Ended, LONGEST_TAG, Wish};
 use lockkeeper_wire::{Answer, Ask, ClusterLine, How, Line, LockLine, Refusal};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -91,16 +92,34 @@ impl Drop for Wished {
     }
 }
 
-impl Hold for Wished {
-    fn release(mut self: Box<Self>) -> BoxFuture<'static, Result<()>> {
+/// A hold on a lock of the cluster; given back when dropped.
+struct Held {
+    wished: Wished,
+    name: LockName,
+    lease: Lease,
+}
+
+impl Hold for Held {
+    fn release(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
         Box::pin(async move {
-            if let Some(place) = self.place.take()
-                && let Some(released) = Place::leave(&place)
-            {
-                // An error means that the session is over, and with it the hold.
-                let _ = released.await;
+            let Held { mut wished, name, lease } = *self;
+            let Some(place) = wished.place.take() else { return Ok(()) };
+            let confirmed = Place::leave(&place);
+            // From here on the lease is not renewed. If it is valid now, the hold lasted until the release was sent.
+            let lost = |reason: String| Err(Error::Lost { name: name.as_str().into(), reason });
+            if !lease.is_valid() {
+                return lost(lease.lost().await);
             }
-            Ok(())
+            match confirmed {
+                // A delegation: the client keeps the lock for its next request.
+                None => Ok(()),
+                Some(confirmed) => match confirmed.await {
+                    Ok(()) => Ok(()),
+                    Err(_) => lost(String::from(
+                        "it was taken back by force, or the session ended, before the daemon confirmed the release",
+                    )),
+                },
+            }
         })
     }
 }
@@ -139,8 +158,11 @@ impl Engine for ClusterEngine {
             }
             match outcome {
                 Outcome::Granted(fence, lease) => {
-                    let fence = fence.map_or(0, Fence::number);
-                    Ok(Some(Acquired { fence, lease, hold: Box::new(wished) }))
+                    let fence = fence.and_then(|fence| Fence::new(fence.number()));
+                    let hold = Held { wished, name, lease: lease.clone() };
+                    // Whatever time to live was requested: the hold lasts as long as its session.
+                    let ttl = Some(self.client.lease());
+                    Ok(Some(Acquired { fence, lease, ttl, hold: Box::new(hold) }))
                 }
                 Outcome::Ended(Ended::TimedOut | Ended::Busy) if patience == Patience::Try => Ok(None),
                 Outcome::Ended(how) => Err(refused(&name, how)),
@@ -249,7 +271,7 @@ fn participant(line: Line) -> Participant {
         let holder = if line.owner.is_empty() { line.acquisition.clone() } else { line.owner.clone() };
         Tag { holder, host: String::new(), pid: 0, since_ms: line.since_ms, metadata }
     });
-    Participant { tag, kind, since_ms: line.since_ms, fence: line.fence }
+    Participant { tag, kind, since_ms: line.since_ms, fence: line.fence.and_then(Fence::new) }
 }
 
 /// What only a cluster can be asked: for those who run it.

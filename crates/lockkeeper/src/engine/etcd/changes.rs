@@ -1,12 +1,14 @@
 //! Watching a range of keys for the eyes of people and observers.
 
 use super::keys::Range;
-use super::server::{Read, Server, unavailable};
+use super::requests::{self, Read};
+use super::server::{Server, unavailable};
 use crate::Result;
 use crate::engine::{BoxFuture, Changes};
-use etcd_client::{WatchOptions, WatchStream};
+use lockkeeper_etcd_api::etcdserverpb::WatchResponse;
 use std::sync::Arc;
 use std::time::Duration;
+use tonic::Streaming;
 
 const RECONNECT: Duration = Duration::from_secs(5);
 
@@ -15,7 +17,7 @@ pub(super) struct EtcdChanges {
     range: Range,
     /// All changes before this revision were told.
     next_revision: i64,
-    stream: Option<WatchStream>,
+    stream: Option<Streaming<WatchResponse>>,
 }
 
 impl EtcdChanges {
@@ -29,28 +31,26 @@ impl EtcdChanges {
         let stream = match &mut self.stream {
             Some(stream) => stream,
             None => {
-                let options = WatchOptions::new()
-                    .with_range(self.range.end.as_str())
-                    .with_start_revision(self.next_revision);
-                let stream = self.server.watch(RECONNECT, &self.range.start, options).await?;
+                let request = requests::changes(&self.range, self.next_revision);
+                let stream = self.server.watch(RECONNECT, request).await?;
                 self.stream.insert(stream)
             }
         };
         match stream.message().await {
-            Ok(Some(message)) if message.canceled() => {
+            Ok(Some(message)) if message.canceled => {
                 self.stream = None;
-                match message.compact_revision() {
-                    0 => return Err(unavailable(format!("the watch ended: {}", message.cancel_reason()))),
+                match message.compact_revision {
+                    0 => return Err(unavailable(format!("the watch ended: {}", message.cancel_reason))),
                     // What happened in between is forgotten: look again, and go on from there.
                     compacted => self.next_revision = compacted.max(self.next_revision),
                 }
                 Ok(true)
             }
             Ok(Some(message)) => {
-                if let Some(last) = message.events().iter().filter_map(|event| event.kv()).next_back() {
-                    self.next_revision = last.mod_revision() + 1;
+                if let Some(last) = message.events.iter().filter_map(|event| event.kv.as_ref()).next_back() {
+                    self.next_revision = last.mod_revision + 1;
                 }
-                Ok(!message.events().is_empty())
+                Ok(!message.events.is_empty())
             }
             Ok(None) | Err(_) => {
                 self.stream = None;

@@ -1,13 +1,15 @@
 //! One acquisition: its lease, its key, its place in the line.
 
 use super::keys::{LockKeys, Range};
-use super::server::{PATIENCE, Read, Server, page};
+use super::requests::{self, Read};
+use super::server::{PATIENCE, Server};
 use crate::engine::line::{Line, Record, Watched, kind_mismatch};
 use crate::engine::{Acquired, BoxFuture, Hold, Patience, Request};
 use crate::info::{Kind, now_ms};
 use crate::lease::{self, Lease, Renewal};
-use crate::{Error, LockName, Result};
-use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp, TxnOpResponse, WatchFilterType, WatchOptions};
+use crate::{Error, Fence, LockName, Result};
+use lockkeeper_etcd_api::etcdserverpb::TxnRequest;
+use lockkeeper_etcd_api::etcdserverpb::response_op::Response;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +34,8 @@ struct Claim {
     kind: Kind,
     own: String,
     lease_id: i64,
+    /// In whole seconds.
+    ttl: Duration,
     lease: Lease,
     renewal: Option<Renewal>,
     sentinel: Option<Sentinel>,
@@ -104,6 +108,7 @@ impl Claim {
             kind: record.kind,
             own,
             lease_id: random_id(),
+            ttl,
             lease: Lease::expiring(lease::now(), ttl),
             renewal: None,
             sentinel: None,
@@ -124,28 +129,23 @@ impl Claim {
     /// Creates the key, unless it is there already or the name is another kind of lock; with `seen`, only
     /// if nobody has come since that revision. The answer is the line after that, with us in it or not.
     async fn create(&self, record: &Record, seen: Option<i64>) -> Result<View> {
-        let absent =
-            |range: Range| Compare::create_revision(range.start, CompareOp::Equal, 0).with_range(range.end);
-        let mut conditions = vec![Compare::create_revision(self.own.as_str(), CompareOp::Equal, 0)];
-        conditions.extend(self.keys.other_kinds(self.kind).map(absent));
+        let mut compare = vec![requests::created_at(&self.own, 0)];
+        compare.extend(self.keys.other_kinds(self.kind).map(requests::absent));
         if let Some(revision) = seen {
-            let Range { start, end } = self.keys.same_kind(self.kind);
-            conditions.push(Compare::create_revision(start, CompareOp::Less, revision + 1).with_range(end));
+            compare.push(requests::created_by(self.keys.same_kind(self.kind), revision));
         }
-        let hang_on_lease = PutOptions::new().with_lease(self.lease_id);
-        let put = TxnOp::put(self.own.as_str(), record.to_json()?, Some(hang_on_lease));
-        let Range { start, end } = self.keys.all();
-        let read = TxnOp::get(start, Some(page(Read::Keys).with_range(end)));
-        let txn = Txn::new().when(conditions).and_then([put, read.clone()]).or_else([read]);
-        let answer = self.leased(self.server.transact(WHILE_LEASED, txn)).await?;
-        let view = match answer.op_responses().pop() {
-            Some(TxnOpResponse::Get(found)) if !found.more() => {
-                let revision = answer.header().map_or(0, |header| header.revision());
-                View { line: self.keys.line(found.kvs())?, revision }
+        let put = requests::put_with_lease(&self.own, record.to_json()?, self.lease_id);
+        let read = requests::read(requests::page(&self.keys.all(), Read::Keys));
+        let txn = TxnRequest { compare, success: vec![put, read.clone()], failure: vec![read] };
+        let mut answer = self.leased(self.server.transact(WHILE_LEASED, txn)).await?;
+        let view = match answer.responses.pop().and_then(|last| last.response) {
+            Some(Response::ResponseRange(found)) if !found.more => {
+                let revision = answer.header.as_ref().map_or(0, |header| header.revision);
+                View { line: self.keys.line(&found.kvs)?, revision }
             }
             _ => self.leased(look(&self.server, &self.keys, WHILE_LEASED)).await?,
         };
-        if !answer.succeeded() && view.line.position(&self.own).is_none() {
+        if !answer.succeeded && view.line.position(&self.own).is_none() {
             check_kind(&view.line, &self.name, self.kind)?;
         }
         Ok(view)
@@ -175,28 +175,31 @@ impl Claim {
         if !self.lease.is_valid() {
             return Err(self.session_lost(&self.lease.lost().await));
         }
-        Ok(Acquired { fence: number.unsigned_abs(), lease: self.lease.clone(), hold: Box::new(self) })
+        let (fence, lease) = (Fence::new(number.unsigned_abs()), self.lease.clone());
+        let ttl = Some(self.ttl);
+        Ok(Acquired { fence, lease, ttl, hold: Box::new(self) })
     }
 
     /// Resolves when what we watch happened, or perhaps did: look again.
     async fn happens(&self, watched: Watched<'_>, seen: i64) -> Result<()> {
-        let options = WatchOptions::new().with_start_revision(seen + 1);
-        let only_leaving = || options.clone().with_filters([WatchFilterType::NoPut]);
-        let (key, options, places) = match watched {
-            Watched::Leaves(place) => (place.id.clone(), only_leaving(), std::slice::from_ref(place)),
-            Watched::LeavesOrEnters(place) => (place.id.clone(), options, std::slice::from_ref(place)),
+        let (watch, places) = match watched {
+            Watched::Leaves(place) => {
+                (requests::deletions(&place.id.as_str().into(), seen + 1), std::slice::from_ref(place))
+            }
+            Watched::LeavesOrEnters(place) => {
+                (requests::changes(&place.id.as_str().into(), seen + 1), std::slice::from_ref(place))
+            }
             Watched::AnyLeaves(places) => {
-                let Range { start, end } = self.keys.same_kind(self.kind);
-                (start, only_leaving().with_range(end), places)
+                (requests::deletions(&self.keys.same_kind(self.kind), seen + 1), places)
             }
         };
-        let mut stream = self.server.watch(WHILE_LEASED, &key, options).await?;
+        let mut stream = self.server.watch(WHILE_LEASED, watch).await?;
         while let Ok(Some(message)) = stream.message().await {
-            let mut keys = message.events().iter().filter_map(|event| event.kv()).map(|kv| kv.key());
+            let mut keys = message.events.iter().filter_map(|event| event.kv.as_ref()).map(|kv| &kv.key);
             if keys.any(|key| places.iter().any(|place| place.id.as_bytes() == key)) {
                 return Ok(());
             }
-            if message.canceled() {
+            if message.canceled {
                 break;
             }
         }
@@ -206,11 +209,10 @@ impl Claim {
 
     /// Writes the time of entry into our key, if it still exists: the check at the moment of entry.
     async fn mark_entry(&self, record: &Record, number: i64) -> Result<()> {
-        let still_there = Compare::create_revision(self.own.as_str(), CompareOp::Equal, number);
-        let same_lease = PutOptions::new().with_ignore_lease();
-        let put = TxnOp::put(self.own.as_str(), record.to_json()?, Some(same_lease));
-        let txn = Txn::new().when([still_there]).and_then([put]);
-        match self.leased(self.server.transact(WHILE_LEASED, txn)).await?.succeeded() {
+        let still_there = requests::created_at(&self.own, number);
+        let put = requests::put_again(&self.own, record.to_json()?);
+        let txn = TxnRequest { compare: vec![still_there], success: vec![put], failure: Vec::new() };
+        match self.leased(self.server.transact(WHILE_LEASED, txn)).await?.succeeded {
             true => Ok(()),
             false => Err(self.session_lost("its key is gone")),
         }
@@ -287,14 +289,13 @@ impl Drop for Sentinel {
 
 async fn until_deleted(server: &Server, key: &str, mut seen: i64) {
     loop {
-        let deletions =
-            WatchOptions::new().with_start_revision(seen + 1).with_filters([WatchFilterType::NoPut]);
-        if let Ok(mut stream) = server.watch(WHILE_LEASED, key, deletions).await {
+        let deletions = requests::deletions(&key.into(), seen + 1);
+        if let Ok(mut stream) = server.watch(WHILE_LEASED, deletions).await {
             while let Ok(Some(message)) = stream.message().await {
-                if !message.events().is_empty() {
+                if !message.events.is_empty() {
                     return;
                 }
-                if message.canceled() {
+                if message.canceled {
                     break;
                 }
             }

@@ -4,7 +4,7 @@ use super::server::unavailable;
 use crate::engine::line::{Line, Place, escaped};
 use crate::info::Kind;
 use crate::{LockName, Result};
-use etcd_client::KeyValue;
+use lockkeeper_etcd_api::mvccpb::KeyValue;
 
 /// All keys from `start` up to, but not including, `end`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -85,12 +85,12 @@ impl LockKeys {
     /// The line that these keys form. A key that is not ours is refused: guessing what it means would be unsafe.
     pub fn line(&self, found: &[KeyValue]) -> Result<Line> {
         let place = |kv: &KeyValue| {
-            let id = std::str::from_utf8(kv.key()).ok()?;
+            let id = std::str::from_utf8(&kv.key).ok()?;
             let kind = kind_of(id.strip_prefix(&self.0)?)?;
-            Some(Place { id: id.into(), number: kv.create_revision(), kind })
+            Some(Place { id: id.into(), number: kv.create_revision, kind })
         };
         let foreign = |kv: &KeyValue| {
-            let key = String::from_utf8_lossy(kv.key());
+            let key = String::from_utf8_lossy(&kv.key);
             unavailable(format!(
                 "the key {key:?} is not Lockkeeper's; delete it or name another path in the URL"
             ))

@@ -42,12 +42,15 @@
 
 mod changes;
 mod claim;
+mod connection;
 mod keys;
+mod requests;
 mod server;
 
+use self::requests::Read;
+use super::bad_url;
 use super::line::{self, Record};
 use super::servers::Servers;
-use super::{bad_url, without_password};
 use crate::engine::{Acquired, BoxFuture, Capabilities, Changes, Engine, Patience, Request};
 use crate::info::LockInfo;
 use crate::{LockName, Result};
@@ -66,8 +69,8 @@ impl EtcdEngine {
         let servers = Servers::parse(url, 2379)?;
         let root = keys::Root::new(&servers.path)
             .ok_or_else(|| bad_url(url, "its path is longer than 512 bytes"))?;
-        let server = server::Server::connect(&without_password(url), servers).await?;
-        server.scan(root.all(), server::Read::Keys).await?;
+        let server = server::Server::connect(url, servers).await?;
+        server.scan(root.all(), Read::Keys).await?;
         Ok(EtcdEngine { server: Arc::new(server), root })
     }
 }
@@ -96,18 +99,18 @@ impl Engine for EtcdEngine {
 
     fn inspect<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<LockInfo>> {
         Box::pin(async move {
-            let found = self.server.scan(self.root.of(name).all(), server::Read::Values).await?;
-            let records = found.entries.iter().filter_map(|kv| record(kv.create_revision(), kv.value()));
+            let found = self.server.scan(self.root.of(name).all(), Read::Values).await?;
+            let records = found.entries.iter().filter_map(|kv| record(kv.create_revision, &kv.value));
             Ok(line::info(name.as_str(), records.collect()))
         })
     }
 
     fn list(&self) -> BoxFuture<'_, Result<Vec<LockInfo>>> {
         Box::pin(async move {
-            let found = self.server.scan(self.root.all(), server::Read::Values).await?;
+            let found = self.server.scan(self.root.all(), Read::Values).await?;
             let mut locks: BTreeMap<String, Vec<(i64, Record)>> = BTreeMap::new();
             for kv in &found.entries {
-                if let Some((number, record)) = record(kv.create_revision(), kv.value()) {
+                if let Some((number, record)) = record(kv.create_revision, &kv.value) {
                     locks.entry(record.name.clone()).or_default().push((number, record));
                 }
             }

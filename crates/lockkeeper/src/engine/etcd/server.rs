@@ -1,69 +1,55 @@
-//! Talking to etcd: every call limited in time, repeated when it may have been lost, refused in words.
+//! Requests to etcd: each limited in time, repeated when its reply may have been lost, and refused with a reason.
 
+use super::connection::Connection;
 use super::keys::Range;
+use super::requests::{Read, page};
 use crate::engine::servers::Servers;
+use crate::engine::{bad_url, without_password};
 use crate::lease::NotRenewed;
 use crate::{Error, Result};
-use etcd_client::{
-    Client, ConnectOptions, Error as EtcdError, GetOptions, GetResponse, KeyValue, KvClient, LeaseClient,
-    LeaseGrantOptions, Txn, TxnResponse, WatchClient, WatchOptions, WatchStream,
+use futures_util::{Stream, StreamExt, stream};
+use lockkeeper_etcd_api::etcdserverpb::kv_client::KvClient;
+use lockkeeper_etcd_api::etcdserverpb::lease_client::LeaseClient;
+use lockkeeper_etcd_api::etcdserverpb::watch_client::WatchClient;
+use lockkeeper_etcd_api::etcdserverpb::watch_request::RequestUnion;
+use lockkeeper_etcd_api::etcdserverpb::{
+    LeaseGrantRequest, LeaseKeepAliveRequest, LeaseRevokeRequest, TxnRequest, TxnResponse,
+    WatchCreateRequest, WatchRequest, WatchResponse,
 };
+use lockkeeper_etcd_api::mvccpb::KeyValue;
 use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
+use tonic::{Code, Status, Streaming};
 
-/// How long a caller waits for a server that does not answer, where no lease says so.
+/// Time for a server to answer, where no lease limits the wait.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
-/// How long one call may take before it is sent again, perhaps to another server.
+/// Time for one attempt, before the request is sent again, perhaps to another server.
 const ATTEMPT: Duration = Duration::from_secs(2);
-/// Keys with values per answer: at most 16 KiB each, and gRPC refuses messages over 4 MiB.
-const PAGE: i64 = 200;
 
-/// Status codes of gRPC after which the same call may succeed: cancelled, unknown, deadline exceeded,
-/// resource exhausted, aborted, internal, unavailable.
-const PASSING: [i32; 7] = [1, 2, 4, 8, 10, 13, 14];
-const NOT_FOUND: i32 = 5;
-const PERMISSION_DENIED: i32 = 7;
-
-/// What to read of each key.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Read {
-    Keys,
-    Values,
-}
-
-/// What was in a range, all at one revision of the store.
+/// The keys of a range, all at one revision of the store.
 pub(super) struct Found {
     pub entries: Vec<KeyValue>,
     pub revision: i64,
 }
 
+/// An etcd cluster.
 pub(super) struct Server {
-    kv: KvClient,
-    lease: LeaseClient,
-    watch: WatchClient,
+    connection: Connection,
 }
 
 impl Server {
-    /// Connects. `url` is for messages.
+    /// Connects, and authenticates the user that the URL names. `url` is for error messages.
     pub async fn connect(url: &str, servers: Servers) -> Result<Server> {
-        let mut options = ConnectOptions::new()
-            .with_connect_timeout(ATTEMPT)
-            // So that a watch on a dead connection ends. etcd takes more than one ping in 5 s for an attack.
-            .with_keep_alive(Duration::from_secs(10), Duration::from_secs(5))
-            .with_auto_token_refresh(true)
-            // A member cut off from its cluster must say so instead of leaving watchers in silence.
-            .with_require_leader(true);
-        if let Some((user, password)) = servers.user {
-            options = options.with_user(user, password);
-        }
-        let connected = persist(PATIENCE, || Client::connect(&servers.hosts, Some(options.clone()))).await;
-        let client = connected.map_err(|error| match error {
+        let connection =
+            Connection::new(&servers.hosts, servers.user).map_err(|reason| bad_url(url, &reason))?;
+        let authenticated = persist(PATIENCE, || connection.authenticate(None)).await;
+        authenticated.map_err(|error| match error {
             Error::Unavailable { engine, reason } => {
-                Error::Unavailable { engine, reason: format!("{reason} (at {url})") }
+                Error::Unavailable { engine, reason: format!("{reason} (at {})", without_password(url)) }
             }
             other => other,
         })?;
-        Ok(Server { kv: client.kv_client(), lease: client.lease_client(), watch: client.watch_client() })
+        Ok(Server { connection })
     }
 
     /// Everything in a range, page by page.
@@ -73,114 +59,133 @@ impl Server {
 
     pub async fn scan_within(&self, patience: Duration, range: Range, read: Read) -> Result<Found> {
         let mut found = Found { entries: Vec::new(), revision: 0 };
-        let mut start = range.start.into_bytes();
+        let mut request = page(&range, read);
         loop {
-            let mut options = page(read).with_range(range.end.as_str());
-            if found.revision > 0 {
-                options = options.with_revision(found.revision);
-            }
-            let get = || {
-                let (mut kv, start, options) = (self.kv.clone(), start.clone(), options.clone());
-                async move { kv.get(start, Some(options)).await }
+            let send = || {
+                self.connection.call(|service| {
+                    let request = request.clone();
+                    async move { KvClient::new(service).range(request).await }
+                })
             };
-            let mut answer: GetResponse = persist(patience, get).await?;
+            let reply = persist(patience, send).await?.into_inner();
             if found.revision == 0 {
-                found.revision = answer.header().map_or(0, |header| header.revision());
+                found.revision = reply.header.map_or(0, |header| header.revision);
+                // The pages that follow are read at the same revision.
+                request.revision = found.revision;
             }
-            let more = answer.more();
-            found.entries.extend(answer.take_kvs());
+            found.entries.extend(reply.kvs);
             match found.entries.last() {
-                Some(last) if more => start = [last.key(), b"\0"].concat(),
+                Some(last) if reply.more => request.key = [&last.key[..], b"\0"].concat(),
                 _ => return Ok(found),
             }
         }
     }
 
-    pub async fn transact(&self, patience: Duration, txn: Txn) -> Result<TxnResponse> {
-        let call = || {
-            let (mut kv, txn) = (self.kv.clone(), txn.clone());
-            async move { kv.txn(txn).await }
+    pub async fn transact(&self, patience: Duration, request: TxnRequest) -> Result<TxnResponse> {
+        let send = || {
+            self.connection.call(|service| {
+                let request = request.clone();
+                async move { KvClient::new(service).txn(request).await }
+            })
         };
-        persist(patience, call).await
+        Ok(persist(patience, send).await?.into_inner())
     }
 
-    /// Grants the lease `id`. True if so; false if somebody else has that id.
+    /// Grants the lease `id`. False if another client has a lease of that id.
     pub async fn grant(&self, id: i64, seconds: i64) -> Result<bool> {
         let mut sent = false;
-        let call = || {
-            let mut lease = self.lease.clone();
+        let send = || {
             let again = std::mem::replace(&mut sent, true);
             async move {
-                match lease.grant(seconds, Some(LeaseGrantOptions::new().with_id(id))).await {
-                    Ok(granted) if granted.ttl() >= seconds => Ok(true),
-                    Ok(_) => Err(EtcdError::Internal("the server shortened the lease".into())),
-                    // Our own grant, whose answer was lost.
-                    Err(error) if is_lease_exists(&error) => Ok(again),
-                    Err(error) => Err(error),
+                let request = LeaseGrantRequest { ttl: seconds, id };
+                let send = |service| async move { LeaseClient::new(service).lease_grant(request).await };
+                match self.connection.call(send).await {
+                    Ok(granted) => Ok(Some(granted.into_inner().ttl)),
+                    // Our own grant, whose reply was lost.
+                    Err(status) if status.message().contains("lease already exists") => {
+                        Ok(again.then_some(seconds))
+                    }
+                    Err(status) => Err(status),
                 }
             }
         };
-        persist(PATIENCE, call).await
+        match persist(PATIENCE, send).await? {
+            None => Ok(false),
+            Some(granted) if granted >= seconds => Ok(true),
+            Some(granted) => Err(unavailable(format!(
+                "it granted a lease of {granted} s although {seconds} s were requested"
+            ))),
+        }
     }
 
     /// One renewal.
     pub async fn renew(&self, id: i64) -> Result<(), NotRenewed> {
-        match self.lease.clone().keep_alive(id).await {
-            Ok(_) => Ok(()),
-            Err(EtcdError::LeaseKeepAliveError(reason)) if reason.contains("not found") => {
-                Err(NotRenewed::Gone("etcd says that its lease has ended".into()))
-            }
-            Err(_) => Err(NotRenewed::TryAgain),
+        let send = |service| async move {
+            let request = kept_open(LeaseKeepAliveRequest { id });
+            let mut replies = LeaseClient::new(service).lease_keep_alive(request).await?.into_inner();
+            replies.message().await
+        };
+        match self.connection.call(send).await {
+            Ok(Some(reply)) if reply.ttl > 0 => Ok(()),
+            Ok(Some(_)) => Err(NotRenewed::Gone("etcd says that its lease has ended".into())),
+            Ok(None) | Err(_) => Err(NotRenewed::TryAgain),
         }
     }
 
     /// Ends a lease and deletes its keys. True if this call did; false if it had ended before.
     pub async fn revoke(&self, id: i64) -> Result<bool> {
         let mut sent = false;
-        let call = || {
-            let mut lease = self.lease.clone();
+        let send = || {
             let again = std::mem::replace(&mut sent, true);
             async move {
-                match lease.revoke(id).await {
+                let request = LeaseRevokeRequest { id };
+                let send = |service| async move { LeaseClient::new(service).lease_revoke(request).await };
+                match self.connection.call(send).await {
                     Ok(_) => Ok(true),
                     // Repeated: perhaps the first one did it.
-                    Err(EtcdError::GRpcStatus(status)) if status.code() as i32 == NOT_FOUND => Ok(again),
-                    Err(error) => Err(error),
+                    Err(status) if status.code() == Code::NotFound => Ok(again),
+                    Err(status) => Err(status),
                 }
             }
         };
-        persist(PATIENCE, call).await
+        persist(PATIENCE, send).await
     }
 
-    /// Starts to watch; every change from `revision` on will be seen.
-    pub async fn watch(&self, patience: Duration, key: &str, options: WatchOptions) -> Result<WatchStream> {
-        let call = || {
-            let (mut watch, options) = (self.watch.clone(), options.clone());
-            async move { watch.watch(key, Some(options)).await }
+    /// Starts to watch. The stream has every change from the start revision on.
+    pub async fn watch(
+        &self,
+        patience: Duration,
+        request: WatchCreateRequest,
+    ) -> Result<Streaming<WatchResponse>> {
+        let send = || {
+            self.connection.call(|service| {
+                let create = RequestUnion::CreateRequest(request.clone());
+                let request = kept_open(WatchRequest { request_union: Some(create) });
+                async move { WatchClient::new(service).watch(request).await }
+            })
         };
-        persist(patience, call).await
+        Ok(persist(patience, send).await?.into_inner())
     }
 }
 
-/// The options of a read that fits one answer.
-pub(super) fn page(read: Read) -> GetOptions {
-    let options = GetOptions::new().with_limit(PAGE);
-    if read == Read::Keys { options.with_keys_only() } else { options }
+/// A stream of one message that stays open until it is dropped: etcd ends watches when their client closes its side.
+fn kept_open<T: Send + 'static>(message: T) -> impl Stream<Item = T> + Send + 'static {
+    stream::iter([message]).chain(stream::pending())
 }
 
-/// Calls until answered, refused or out of patience. Whatever is called must bear being done twice.
-async fn persist<T, F>(patience: Duration, mut call: impl FnMut() -> F) -> Result<T>
+/// Sends a request until it is answered, refused, or `patience` has passed. The request must tolerate being executed twice.
+async fn persist<T, F>(patience: Duration, mut send: impl FnMut() -> F) -> Result<T>
 where
-    F: Future<Output = Result<T, EtcdError>>,
+    F: Future<Output = Result<T, Status>>,
 {
     let start = Instant::now();
     let mut pause = Duration::from_millis(10);
     loop {
         let attempt_end = Instant::now() + ATTEMPT.min(patience);
-        let reason = match timeout_at(attempt_end, call()).await {
+        let reason = match timeout_at(attempt_end, send()).await {
             Ok(Ok(answer)) => return Ok(answer),
-            Ok(Err(error)) if is_passing(&error) => words(&error),
-            Ok(Err(error)) => return Err(unavailable(words(&error))),
+            Ok(Err(status)) if is_passing(&status) => words(&status),
+            Ok(Err(status)) => return Err(unavailable(words(&status))),
             Err(_) => "no answer".into(),
         };
         if start.elapsed() + pause >= patience {
@@ -191,25 +196,19 @@ where
     }
 }
 
-fn is_passing(error: &EtcdError) -> bool {
-    match error {
-        EtcdError::GRpcStatus(status) => PASSING.contains(&(status.code() as i32)),
-        EtcdError::TransportError(_) | EtcdError::IoError(_) | EtcdError::WatchError(_) => true,
-        _ => false,
-    }
-}
-
-fn is_lease_exists(error: &EtcdError) -> bool {
-    matches!(error, EtcdError::GRpcStatus(status) if status.message().contains("lease already exists"))
+/// Whether the same request may succeed later.
+fn is_passing(status: &Status) -> bool {
+    use Code::{Aborted, Cancelled, DeadlineExceeded, Internal, ResourceExhausted, Unavailable, Unknown};
+    let passing = [Cancelled, Unknown, DeadlineExceeded, ResourceExhausted, Aborted, Internal, Unavailable];
+    passing.contains(&status.code())
 }
 
 pub(super) fn unavailable(reason: impl Into<String>) -> Error {
     Error::Unavailable { engine: "etcd", reason: reason.into() }
 }
 
-/// What etcd or the transport said, for people. Nothing that we sent is in there, and so no password.
-fn words(error: &EtcdError) -> String {
-    let EtcdError::GRpcStatus(status) = error else { return chain(error) };
+/// Describes an error of etcd or of the transport to a person. It contains nothing that we sent, and so no password.
+fn words(status: &Status) -> String {
     let message = status.message();
     match message {
         _ if message.contains("invalid user ID or password") => "wrong user or password".into(),
@@ -219,7 +218,7 @@ fn words(error: &EtcdError) -> String {
         _ if message.contains("user name is empty") => {
             "this server wants a user and a password: etcd://user:password@host:port".into()
         }
-        _ if status.code() as i32 == PERMISSION_DENIED => {
+        _ if status.code() == Code::PermissionDenied => {
             format!("this user may not read and write the locks' keys ({message})")
         }
         "" => chain(status),

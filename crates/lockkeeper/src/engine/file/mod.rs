@@ -80,7 +80,7 @@ pub(crate) use directory::default_directory;
 use crate::engine::{Acquired, BoxFuture, Capabilities, Changes, Engine, Patience, Request};
 use crate::info::LockInfo;
 use crate::lease::Lease;
-use crate::{LockName, Result};
+use crate::{Fence, LockName, Result};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -122,7 +122,8 @@ impl Engine for FileEngine {
                 Some(fence) => fence,
                 None => claim.granted().await?,
             };
-            Ok(Some(Acquired { fence, lease: Lease::forever(), hold: Box::new(claim) }))
+            let (fence, lease) = (Fence::new(fence), Lease::forever());
+            Ok(Some(Acquired { fence, lease, ttl: None, hold: Box::new(claim) }))
         })
     }
 

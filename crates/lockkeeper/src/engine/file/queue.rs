@@ -2,7 +2,7 @@
 
 use super::process::Process;
 use crate::info::{Kind, LockInfo, Participant, Tag, now_ms};
-use crate::{LockName, Result};
+use crate::{Fence, LockName, Result};
 use serde::{Deserialize, Serialize};
 
 /// One that holds or waits.
@@ -97,14 +97,16 @@ impl Queue {
     }
 
     pub fn info(self) -> LockInfo {
-        let participants = self.entries.into_iter().map(|entry| Participant {
+        let participant = |entry: Entry| Participant {
             since_ms: entry.held.map_or(entry.tag.since_ms, |held| held.since_ms),
-            fence: entry.held.map(|held| held.fence),
+            fence: entry.held.and_then(|held| Fence::new(held.fence)),
             kind: entry.kind,
             tag: entry.tag,
-        });
-        let (holders, waiters) = participants.partition(|participant| participant.fence.is_some());
-        LockInfo { name: self.name, holders, waiters }
+        };
+        let (holders, waiters): (Vec<_>, Vec<_>) =
+            self.entries.into_iter().partition(|entry| entry.held.is_some());
+        let all = |entries: Vec<Entry>| entries.into_iter().map(participant).collect();
+        LockInfo { name: self.name, holders: all(holders), waiters: all(waiters) }
     }
 }
 

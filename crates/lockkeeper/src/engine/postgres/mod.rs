@@ -35,7 +35,7 @@ mod session;
 use crate::engine::{Acquired, BoxFuture, Capabilities, Changes, Engine, Hold, Patience, Request, bad_url};
 use crate::info::{Kind, LockInfo, Participant};
 use crate::lease::{self, Lease, NotRenewed, Renewal};
-use crate::{Error, LockName, Result};
+use crate::{Error, Fence, LockName, Result};
 use session::{Args, Session, unavailable};
 use std::sync::Arc;
 use std::time::Duration;
@@ -174,7 +174,8 @@ impl Engine for PostgresEngine {
             loop {
                 let lease = Lease::expiring(sent, request.ttl);
                 if lease.is_valid() {
-                    return Ok(Some(Acquired { fence, hold: Box::new(claim.held(&lease)), lease }));
+                    let (fence, ttl) = (Fence::new(fence), Some(request.ttl));
+                    return Ok(Some(Acquired { fence, ttl, hold: Box::new(claim.held(&lease)), lease }));
                 }
                 // The grant took longer than its lease: renew, if it is still ours.
                 (sent, fence) = self.granted(&claim, &request).await?;
@@ -408,26 +409,28 @@ async fn read(session: &Session, name: Option<&str>) -> Result<Vec<LockInfo>> {
     let rows = session.call(sql, &[(&session.number, Type::INT8), (&name, Type::TEXT)]).await?;
     let mut all: Vec<LockInfo> = Vec::new();
     for row in rows {
-        let (name, participant) = participant(&row).ok_or_else(odd)?;
+        let (name, participant, holds) = participant(&row).ok_or_else(odd)?;
         if all.last().is_none_or(|last| last.name != name) {
             all.push(LockInfo { name, holders: Vec::new(), waiters: Vec::new() });
         }
         let Some(lock) = all.last_mut() else { continue };
-        if participant.fence.is_some() { &mut lock.holders } else { &mut lock.waiters }.push(participant);
+        if holds { &mut lock.holders } else { &mut lock.waiters }.push(participant);
     }
     Ok(all)
 }
 
-fn participant(row: &tokio_postgres::Row) -> Option<(String, Participant)> {
+/// The lock, one that holds it or waits for it, and whether it holds.
+fn participant(row: &tokio_postgres::Row) -> Option<(String, Participant, bool)> {
     let kind = match row.try_get(1).ok()? {
         "exclusive" => Kind::Exclusive,
         "shared" => Kind::Shared,
         _ => Kind::Permit { of: u32::try_from(row.try_get::<_, i32>(2).ok()?).ok()? },
     };
     let tag = serde_json::from_str(row.try_get(3).ok()?).ok()?;
-    let fence = row.try_get::<_, Option<i64>>(4).ok()?.map(|fence| fence as u64);
+    let held = row.try_get::<_, Option<i64>>(4).ok()?;
+    let fence = held.and_then(|fence| Fence::new(fence.unsigned_abs()));
     let since_ms = row.try_get::<_, f64>(5).ok()? as u64;
-    Some((row.try_get(0).ok()?, Participant { tag, kind, since_ms, fence }))
+    Some((row.try_get(0).ok()?, Participant { tag, kind, since_ms, fence }, held.is_some()))
 }
 
 fn odd() -> Error {

@@ -28,7 +28,7 @@ mod server;
 use crate::engine::{Acquired, BoxFuture, Capabilities, Changes, Engine, Hold, Patience, Request, bad_url};
 use crate::info::LockInfo;
 use crate::lease::{self, Lease, NotRenewed, Renewal};
-use crate::{Error, LockName, Result};
+use crate::{Error, Fence, LockName, Result};
 use listener::Subscription;
 use server::{Answer, PATIENCE, Released, Server};
 use std::sync::Arc;
@@ -101,7 +101,8 @@ impl Engine for RedisEngine {
                 let look_again = match claim.ask(&request, &tag).await? {
                     Answer::Granted { fence } => match claim.held(sent) {
                         Ok((lease, held)) => {
-                            return Ok(Some(Acquired { fence, lease, hold: Box::new(held) }));
+                            let (fence, ttl) = (Fence::new(fence), Some(request.ttl));
+                            return Ok(Some(Acquired { fence, lease, ttl, hold: Box::new(held) }));
                         }
                         // The grant took longer than its lease; asking again starts a new one.
                         Err(late) => {

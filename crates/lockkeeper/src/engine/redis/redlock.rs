@@ -3,7 +3,8 @@
 //! After the description in Redis's own documentation ("Distributed locks with Redis"): ask all servers for a lease of the same
 //! length under one name; with a majority, the hold is valid for the length of the lease less the time that asking took, less drift.
 //! [`crate::lease`] counts just that: from BEFORE the first request was sent. Without a majority, release on all servers, wait for a random
-//! moment so that rivals do not meet again, and ask again.
+//! moment so that rivals do not meet again, and ask again. Each attempt votes under a random value of its own, so that a release of an
+//! earlier attempt that the network delays cannot delete the vote of a later one.
 //!
 //! # Not safe, and says so
 //!
@@ -185,16 +186,15 @@ impl Engine for Redlock {
             let tag = tag_text(&request)?;
             let mut heard: Option<Vec<Subscription>> = None;
             for attempt in 0u64.. {
+                claim.begin_attempt();
                 let sent = lease::now();
                 let votes = claim.ask(&request, &tag).await;
                 if votes.yes >= self.servers.quorum() {
                     let lease = Lease::expiring(sent, request.ttl);
                     if lease.is_valid() {
-                        return Ok(Some(Acquired {
-                            fence: 0,
-                            hold: Box::new(claim.held(&lease, request, tag)),
-                            lease,
-                        }));
+                        let ttl = Some(request.ttl);
+                        let hold = Box::new(claim.held(&lease, request, tag));
+                        return Ok(Some(Acquired { fence: None, lease, ttl, hold }));
                     }
                 }
                 // What was granted without a majority only stands in the way of others.
@@ -279,17 +279,23 @@ async fn until_free(heard: &mut [Subscription], end: Option<Duration>) -> bool {
     }
 }
 
-/// The hasher's keys are random, and that is all the randomness this needs.
+/// A random number: the hasher's keys are random, and owners need to differ from attempt to attempt of one holder, not to be secret.
+fn random() -> u64 {
+    std::hash::RandomState::new().hash_one(0)
+}
+
 fn random_below(limit: Duration) -> Duration {
-    let random = std::hash::RandomState::new().hash_one(0);
-    limit.mul_f64(random as f64 / u64::MAX as f64)
+    limit.mul_f64(random() as f64 / u64::MAX as f64)
 }
 
 /// An acquisition on all servers, from before it is asked for. Dropping it takes back whatever became of it.
 struct Claim {
     servers: Arc<Servers>,
     name: String,
+    /// The holder's name, the same for all attempts.
     holder: String,
+    /// What the servers store as the owner of a vote: the holder's name and a random value of this attempt.
+    owner: String,
     ttl: Duration,
     runtime: tokio::runtime::Handle,
     released: bool,
@@ -301,14 +307,20 @@ impl Claim {
             servers: servers.clone(),
             name: request.name.to_string(),
             holder: request.tag.holder.clone(),
+            owner: String::new(),
             ttl: request.ttl,
             runtime: tokio::runtime::Handle::current(),
             released: false,
         }
     }
 
+    /// Chooses the owner of the votes that follow. The previous attempt must have been released.
+    fn begin_attempt(&mut self) {
+        self.owner = format!("{}#{:016x}", self.holder, random());
+    }
+
     async fn ask(&self, request: &Request, tag: &str) -> Votes {
-        self.servers.votes(|server| grant(server, PATIENCE, request, tag)).await
+        self.servers.votes(|server| grant(server, PATIENCE, &self.owner, request, tag)).await
     }
 
     /// Releases on all servers, and waits for those that answer soon.
@@ -316,7 +328,7 @@ impl Claim {
         let within = patience_of(self.ttl);
         let all = self.servers.all.iter();
         let _: Vec<_> = all
-            .map(|server| server.release(within, &self.name, &self.holder))
+            .map(|server| server.release(within, &self.name, &self.owner))
             .collect::<FuturesUnordered<_>>()
             .collect()
             .await;
@@ -336,11 +348,12 @@ impl Claim {
     /// the lease runs nobody else can have a majority.
     fn held(self, lease: &Lease, request: Request, tag: String) -> Held {
         let (servers, ttl) = (self.servers.clone(), self.ttl);
-        let asked = Arc::new((request, tag));
+        let asked = Arc::new((self.owner.clone(), request, tag));
         let renewal = lease::keep_renewed(lease.clone(), ttl, move || {
             let (servers, asked) = (servers.clone(), asked.clone());
             async move {
-                match servers.majority(|server| grant(server, patience_of(ttl), &asked.0, &asked.1)).await {
+                let (owner, request, tag) = &*asked;
+                match servers.majority(|server| grant(server, patience_of(ttl), owner, request, tag)).await {
                     Ok(true) => Ok(()),
                     Ok(false) => {
                         Err(NotRenewed::Gone("no majority of the servers knows this hold any more".into()))
@@ -360,17 +373,17 @@ impl Drop for Claim {
             return;
         }
         let (servers, within) = (self.servers.clone(), patience_of(self.ttl));
-        let (name, holder) = (std::mem::take(&mut self.name), std::mem::take(&mut self.holder));
+        let (name, owner) = (std::mem::take(&mut self.name), std::mem::take(&mut self.owner));
         self.runtime.spawn(async move {
-            let all = servers.all.iter().map(|server| server.release(within, &name, &holder));
+            let all = servers.all.iter().map(|server| server.release(within, &name, &owner));
             all.collect::<FuturesUnordered<_>>().for_each(|_| std::future::ready(())).await;
         });
     }
 }
 
-/// Whether this server grants the lock to the request, or has done so before.
-async fn grant(server: &Server, within: Duration, request: &Request, tag: &str) -> Result<bool> {
-    let hold = server::Hold { name: request.name.as_str(), holder: &request.tag.holder, ttl: request.ttl };
+/// Whether this server grants the lock to the owner, or has done so before.
+async fn grant(server: &Server, within: Duration, owner: &str, request: &Request, tag: &str) -> Result<bool> {
+    let hold = server::Hold { name: request.name.as_str(), holder: owner, ttl: request.ttl };
     let answer = server.acquire(within, &hold, request.kind, tag).await?;
     Ok(matches!(answer, Answer::Granted { .. }))
 }
@@ -387,9 +400,9 @@ impl Hold for Held {
             let Held { _renewal: renewal, claim } = *self;
             drop(renewal);
             let within = patience_of(claim.ttl);
-            let (name, holder) = (&claim.name, &claim.holder);
+            let (name, owner) = (&claim.name, &claim.owner);
             let released = claim.servers.majority(|server| async move {
-                Ok(!matches!(server.release(within, name, holder).await?, Released::NotHeld))
+                Ok(!matches!(server.release(within, name, owner).await?, Released::NotHeld))
             });
             match released.await? {
                 true => Ok(()),

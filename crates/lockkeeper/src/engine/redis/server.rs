@@ -3,7 +3,7 @@
 use super::listener::{Listener, Subscription};
 use crate::engine::bad_url;
 use crate::info::{Kind, LockInfo, Participant, Tag};
-use crate::{Error, Result};
+use crate::{Error, Fence, Result};
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, ErrorKind, FromRedisValue, RedisError, Script, ServerErrorKind};
 use std::sync::LazyLock;
@@ -321,8 +321,8 @@ fn kind_of(text: &str) -> Option<Kind> {
 /// "FENCE SINCE TAG"
 fn participant(kind: Kind, about: &str) -> Option<Participant> {
     let mut parts = about.splitn(3, ' ');
-    let fence = parts.next()?.parse().ok()?;
+    let fence: u64 = parts.next()?.parse().ok()?;
     let since_ms = parts.next()?.parse().ok()?;
     let tag: Tag = serde_json::from_str(parts.next()?).ok()?;
-    Some(Participant { tag, kind, since_ms, fence: Some(fence) })
+    Some(Participant { tag, kind, since_ms, fence: Fence::new(fence) })
 }

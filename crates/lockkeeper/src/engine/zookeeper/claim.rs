@@ -6,7 +6,7 @@ use crate::engine::line::{Line, Record, Watched, kind_mismatch};
 use crate::engine::{Acquired, BoxFuture, Hold, Patience, Request};
 use crate::info::{Kind, now_ms};
 use crate::lease::{self, Lease, NotRenewed, Renewal};
-use crate::{Error, LockName, Result};
+use crate::{Error, Fence, LockName, Result};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
@@ -209,7 +209,9 @@ impl Claim {
         if !self.lease.is_valid() {
             return Err(self.session_lost(&self.lease.lost().await));
         }
-        Ok(Acquired { fence: zxid.unsigned_abs(), lease: self.lease.clone(), hold: Box::new(self) })
+        let (fence, lease) = (Fence::new(zxid.unsigned_abs()), self.lease.clone());
+        let ttl = Some(self.session.believed);
+        Ok(Acquired { fence, lease, ttl, hold: Box::new(self) })
     }
 
     /// Resolves when what we watch happened, or perhaps did: look again.
