@@ -41,7 +41,9 @@ mod member;
 mod metrics;
 mod net;
 mod store;
+mod trouble;
 
+pub use clock::now_ns;
 pub use acquire::{Acquire, LONGEST_NAME, MOST_PERMITS};
 pub use config::{Config, Times};
 pub use engine::{Hears, Standing};
@@ -55,3 +57,4 @@ pub use lockkeeper_member::{
 pub use member::{Member, Voters};
 pub use net::authority::{self, Authority};
 pub use net::tls::{Pem, Tls};
+pub use trouble::{Reason, Trouble};

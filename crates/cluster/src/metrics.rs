@@ -2,7 +2,7 @@
 
 use crate::net::Net;
 use lockkeeper_core::Vocabulary;
-use lockkeeper_member::{Ended, Words};
+use lockkeeper_member::{Ended, Event, Words};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
@@ -26,6 +26,25 @@ pub(crate) struct Word {
     pub kind: &'static str,
 }
 
+/// What a step of the state machine was for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct Step {
+    pub event: &'static str,
+}
+
+impl Step {
+    pub fn of<M>(event: &Event<M>) -> Self {
+        let event = match event {
+            Event::Frame(_) => "frame",
+            Event::Client(..) => "client",
+            Event::Port(_) => "consensus",
+            Event::Tick => "tick",
+            _ => "other",
+        };
+        Self { event }
+    }
+}
+
 /// What a member counts. Labels are few and fixed: no lock's name is among them.
 #[derive(Debug)]
 pub(crate) struct Metrics {
@@ -41,6 +60,7 @@ pub(crate) struct Metrics {
     pub lives: Counter,
     pub epoch: Gauge,
     pub members: Gauge,
+    pub steps: Family<Step, Counter>,
 }
 
 impl Metrics {
@@ -60,6 +80,7 @@ impl Metrics {
             lives: Counter::default(),
             epoch: Gauge::default(),
             members: Gauge::default(),
+            steps: Family::default(),
         }
     }
 
@@ -89,6 +110,7 @@ impl Metrics {
             self.lost_leases.clone(),
         );
         registry.register("lives", "How often this member began anew", self.lives.clone());
+        registry.register("steps", "Steps of the state machine, by what they were for", self.steps.clone());
         registry.register("epoch", "The number of the view", self.epoch.clone());
         registry.register("members", "How many members the view has", self.members.clone());
     }
