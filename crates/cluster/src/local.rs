@@ -210,12 +210,21 @@ impl Local {
         }
     }
 
-    /// Finds the holds of earlier leases, which are lost, tells their holders, and gives their numbers.
-    pub fn lose_earlier(&mut self, lease: Lease) -> Vec<u64> {
-        let of_earlier = |hold: &&mut Hold| hold.lost.is_none() && hold.lease != lease.number;
-        let mut lost = Vec::new();
-        for (&number, hold) in &mut self.held {
-            if of_earlier(&hold) {
+    /// Whether its session is open in an earlier life of the member.
+    pub fn is_of_earlier_life(&self, life: u64) -> bool {
+        self.open_in.is_some_and(|open_in| open_in != life)
+    }
+
+    /// Finds holds of earlier leases, which are lost, and tells their holders: from this number on, at most so many. Gives their numbers, and
+    /// where to go on if there may be more.
+    pub fn lose_earlier(&mut self, lease: Lease, from: u64, most: usize) -> (Vec<u64>, Option<u64>) {
+        let (mut lost, mut next) = (Vec::new(), None);
+        for (looked_at, (&number, hold)) in self.held.range_mut(from..).enumerate() {
+            if looked_at == most {
+                next = Some(number);
+                break;
+            }
+            if hold.lost.is_none() && hold.lease != lease.number {
                 hold.lost = Some(lease.ended);
                 lost.push(number);
             }
@@ -223,7 +232,7 @@ impl Local {
         if !lost.is_empty() {
             self.changes.send_replace(());
         }
-        lost
+        (lost, next)
     }
 
     /// The session is over. Another one follows, in which what waited is asked for again, in the same order. Says whether anything was lost.

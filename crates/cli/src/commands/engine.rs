@@ -29,7 +29,8 @@ impl On {
         Ok(if given || url.starts_with("lockkeeper:") { url } else { String::from("lockkeeper:") })
     }
 
-    fn resolve(self) -> Result<String, Error> {
+    /// The URL of the engine.
+    pub fn resolve(self) -> Result<String, Error> {
         if let Some(url) = self.url {
             return Ok(url);
         }

@@ -57,7 +57,9 @@ impl<P: MutualExclusion> Engine for Driver<P> {
             return Err(Error::Stopped(String::from(LEAVING)));
         }
         // What it had in an earlier life of the member is settled first.
-        self.look_at_client(state, client);
+        if state.locals.get(&client).is_some_and(|local| local.is_of_earlier_life(state.life)) {
+            self.look_at_client(state, client, 0);
+        }
         self.open_session(state, client);
         let local = state.locals.get_mut(&client).expect("whoever asks has opened a session");
         let lock = wish.lock.clone();

@@ -6,7 +6,7 @@ use crate::local::{Lease, Tally};
 use lockkeeper_core::MutualExclusion;
 use lockkeeper_member::{Event, ToMember};
 
-/// So many clients are looked at between two turns of others. Each costs some microseconds.
+/// So many clients, and so many holds of each, are looked at between two turns of others. Each costs some microseconds.
 const AT_ONCE: usize = 256;
 
 impl<P: MutualExclusion> Driver<P> {
@@ -65,47 +65,53 @@ impl<P: MutualExclusion> Driver<P> {
 
     /// Every client in this process is to be looked at, a few at a time.
     pub(super) fn look_at_all(&self, state: &mut State<P>) {
-        state.stale = state.locals.keys().copied().collect();
+        state.stale = state.locals.keys().map(|&client| (client, 0)).collect();
         state.armed_ns = 0;
         self.timer.notify_one();
     }
 
     /// Looks at some of those that may have lost something.
     pub(super) fn look_at_some(&self, state: &mut State<P>) {
-        for _ in 0..AT_ONCE {
-            let Some(client) = state.stale.pop_front() else { return };
-            self.look_at_client(state, client);
+        let mut left = AT_ONCE;
+        while left > 0
+            && let Some((client, from)) = state.stale.pop_front()
+        {
+            left = left.saturating_sub(1 + self.look_at_client(state, client, from));
         }
     }
 
-    /// Gives back what a client has lost, and asks again in a new life for what it waits for.
-    pub(super) fn look_at_client(&self, state: &mut State<P>, client: u64) {
+    /// Gives back what a client has lost, from this acquisition on, and asks again in a new life for what it waits for. Says how many
+    /// acquisitions that concerned.
+    pub(super) fn look_at_client(&self, state: &mut State<P>, client: u64, from: u64) -> usize {
         let lease = self.lease(state, now_ns());
         let (life, leaving) = (state.life, state.leaving);
-        let Some(local) = state.locals.get_mut(&client) else { return };
-        if local.open_in.is_some_and(|open_in| open_in != life) {
+        let Some(local) = state.locals.get_mut(&client) else { return 0 };
+        if local.is_of_earlier_life(life) {
             if local.begin_again(state.lease_ended) {
                 self.metrics.lost_leases.inc();
             }
             let wishes = local.session.wishes();
             if wishes.is_empty() || !self.open_session(state, client) {
-                return;
+                return 0;
             }
-            let Some(local) = state.locals.get_mut(&client) else { return };
-            let (id, settled) = (local.session.id(), local.session.settle());
+            let Some(local) = state.locals.get_mut(&client) else { return 0 };
+            let (id, settled, count) = (local.session.id(), local.session.settle(), wishes.len());
             for (number, wish) in wishes {
                 self.step(state, Event::Client(id, ToMember::Acquire { number, settled, wish }));
             }
-            return;
+            return count;
         }
-        let (id, lost) = (local.session.id(), local.lose_earlier(lease));
-        if lost.is_empty() {
-            return;
+        let (id, (lost, next)) = (local.session.id(), local.lose_earlier(lease, from, AT_ONCE));
+        if let Some(next) = next {
+            state.stale.push_back((client, next));
         }
-        self.metrics.lost_leases.inc();
+        let count = lost.len();
+        if count > 0 {
+            self.metrics.lost_leases.inc();
+        }
         // A member that leaves waits until everything that it promised has passed, and then ends the session.
         if leaving {
-            return;
+            return count;
         }
         for number in lost {
             if let Some(local) = state.locals.get_mut(&client) {
@@ -113,6 +119,7 @@ impl<P: MutualExclusion> Driver<P> {
             }
             self.step(state, Event::Client(id, ToMember::Release { number }));
         }
+        count
     }
 
     /// Opens a client's session at the member, if it is not open there. `false` if the member opens none.

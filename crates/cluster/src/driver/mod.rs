@@ -56,8 +56,8 @@ struct State<P: MutualExclusion> {
     news: Vec<health::News>,
     /// Counts the lives of the member in this process.
     life: u64,
-    /// Clients in this process that may have lost something, and have not been looked at since.
-    stale: VecDeque<u64>,
+    /// Clients in this process that may have lost something, and have not been looked at since: from which acquisition on.
+    stale: VecDeque<(u64, u64)>,
     /// Granted acquisitions that are not told yet, because the lease was too short.
     untold: Vec<(u64, u64)>,
     /// When the timer wakes.
@@ -173,7 +173,7 @@ impl<P: MutualExclusion> Driver<P> {
     fn take_step(&self, state: &mut State<P>, event: Event<Message<P>>) {
         let now = now_ns();
         let asked = matches!(event, Event::Client(_, ToMember::Acquire { .. }));
-        self.metrics.steps.get_or_create(&metrics::Step::of(&event)).inc();
+        self.metrics.steps.of(&event).inc();
         // Before the event, which may bring another lease: a gap between two leases ends what was held under the first.
         self.end_lease_if_over(state, now);
         state.member.handle(now, event, &mut state.out);

@@ -201,3 +201,12 @@ pub async fn waiters(address: SocketAddr, name: &str, count: usize) {
     })
     .await;
 }
+
+impl Answer {
+    /// A plain text, if it is so.
+    #[track_caller]
+    pub fn is_text(self, status: u16, begins: &str) {
+        assert_eq!(self.status, status, "{self:?}");
+        assert!(self.text.starts_with(begins), "{self:?}");
+    }
+}
