@@ -4,7 +4,8 @@ mod support;
 
 use serde_json::{Value, json};
 use std::net::SocketAddr;
-use support::{Daemons, post, request, session, soon, until, waiters};
+use std::time::Duration;
+use support::{Daemons, Plan, post, request, session, soon, until, waiters};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -55,7 +56,7 @@ async fn hold_whose_client_left_before_the_answer_is_released_at_its_home() {
         waiters(home, &name, 1).await;
         // The client leaves at about the time at which its grant is on the way: a little earlier, or a little later.
         let leaves = async {
-            tokio::time::sleep(std::time::Duration::from_micros(100 * (number % 40))).await;
+            tokio::time::sleep(Duration::from_micros(100 * (number % 40))).await;
             asking.leave().await
         };
         let release = json!({ "hold": held["hold"] });
@@ -103,6 +104,48 @@ async fn hold_that_is_granted_as_the_relaying_daemon_dies_is_reported_or_release
     } else {
         until("the lock is free again", || is_free(home, "a")).await;
     }
+}
+
+/// Longer than a daemon waits for another one's answer, and shorter than all leases and silences of this test.
+const STALL: Duration = Duration::from_millis(4500);
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hold_granted_by_a_home_that_answered_too_late_is_released() {
+    let slow = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+    // It lives to the end of the process: it must not be dropped on a thread of another one.
+    let slow: &'static tokio::runtime::Runtime = Box::leak(Box::new(slow.expect("a runtime")));
+    let (home_place, relay_place) = (1, 0);
+    let elsewhere = Some((home_place, slow.handle().clone()));
+    let mut daemons = Daemons::start_with(3, Plan { elsewhere, times: Some(10), ..Plan::default() }).await;
+    let (relay, home) = (daemons.address(relay_place), daemons.address(home_place));
+    let id = session(home, 600_000).await;
+    let in_the_way = post(relay, "/v1/locks/a/acquire", json!({})).await.is(200);
+    // Another request of the same kind waits all the time: the daemons go on talking about such requests.
+    post(relay, "/v1/locks/other/acquire", json!({})).await.is(200);
+    let wish = json!({ "session": id, "wait_ms": 1_000_000 });
+    let other = tokio::spawn(support::ask(relay, request("POST", "/v1/locks/other/acquire", Some(&wish))));
+    waiters(relay, "other", 1).await;
+    let (stalls, stalled) = tokio::sync::oneshot::channel();
+    slow.spawn(async move {
+        let _ = stalls.send(());
+        std::thread::sleep(STALL);
+    });
+    soon("the stall", stalled).await.expect("it runs");
+    // The relaying daemon gives up; its question is on the way all the same.
+    let refused = post(relay, "/v1/locks/a/acquire", wish.clone()).await.is(503);
+    assert_eq!(refused["error"], "unavailable");
+    until("the home daemon answers again", || async {
+        post(relay, &format!("/v1/sessions/{id}/keep-alive"), json!({})).await.status == 200
+    })
+    .await;
+    post(relay, "/v1/locks/a/release", json!({ "hold": in_the_way["hold"] })).await.is(200);
+    // The session would hold the lock for as long as it lives. Nobody knows of that hold.
+    until("the lock is free", || is_free(relay, "a")).await;
+    waiters(relay, "a", 0).await;
+    assert!(is_free(home, "a").await);
+    other.abort();
+    let stopped = daemons.all.remove(home_place);
+    soon("the end", slow.spawn(stopped.stop())).await.expect("no panic");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
