@@ -34,7 +34,8 @@ async fn commands_say_why_no_lock_is_granted() {
     let daemon = one_of_three(directory.path()).await;
     let address = daemon.addresses().clients.expect("it serves clients");
     // A second daemon that is not there.
-    let nobody = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port").local_addr().expect("bound");
+    let nobody =
+        TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port").local_addr().expect("bound");
     let url = format!("lockkeeper://{address},{nobody}");
 
     let run = tokio::task::spawn_blocking({

@@ -7,8 +7,8 @@ use crate::metrics::Metrics;
 use crate::net::Net;
 use crate::trouble::Trouble;
 use lockkeeper_member::{
-    Acquisition, Claim, Ended, Fence, LockName, MemberId, NoFence, Node, PortEvent, SessionId, Table, ToClient,
-    ToMember, View, Wish,
+    Acquisition, Claim, Ended, Fence, LockName, MemberId, NoFence, Node, PortEvent, SessionId, Table,
+    ToClient, ToMember, View, Wish,
 };
 use std::sync::Arc;
 use std::time::Duration;

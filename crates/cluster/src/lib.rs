@@ -43,8 +43,8 @@ mod net;
 mod store;
 mod trouble;
 
-pub use clock::now_ns;
 pub use acquire::{Acquire, LONGEST_NAME, MOST_PERMITS};
+pub use clock::now_ns;
 pub use config::{Config, Times};
 pub use engine::{Hears, Standing};
 pub use error::{Error, Result};

@@ -239,7 +239,8 @@ impl Local {
     pub fn begin_again(&mut self, why: &'static str) -> bool {
         let id = self.session.id();
         // The next session knows nothing of a grant that the waiter was not told of.
-        let granted = |number: &u64, _: &mut Waiting| matches!(self.session.progress(*number), Some(Progress::Held(_)));
+        let granted =
+            |number: &u64, _: &mut Waiting| matches!(self.session.progress(*number), Some(Progress::Held(_)));
         for (_, waiting) in self.waiting.extract_if(.., granted) {
             let _ = waiting.told.send(Outcome::AskAgain);
         }

@@ -128,7 +128,11 @@ impl Metrics {
             self.lost_leases.clone(),
         );
         registry.register("lives", "How often this member began anew", self.lives.clone());
-        registry.register("steps", "Steps of the state machine, by what they were for", self.steps.all.clone());
+        registry.register(
+            "steps",
+            "Steps of the state machine, by what they were for",
+            self.steps.all.clone(),
+        );
         registry.register("epoch", "The number of the view", self.epoch.clone());
         registry.register("members", "How many members the view has", self.members.clone());
     }

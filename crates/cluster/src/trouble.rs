@@ -87,11 +87,16 @@ impl fmt::Display for Trouble {
             }
             Reason::NoQuorum { leader, voters, .. } => {
                 let needed = majority(*voters);
-                let who = if leader == member { String::from("it leads") } else { format!("member {} leads", leader.0) };
+                let who = if leader == member {
+                    String::from("it leads")
+                } else {
+                    format!("member {} leads", leader.0)
+                };
                 write!(f, ": {who}, and does not reach a majority ({needed} of {voters} voters)")?;
             }
             Reason::Joins { leader, excluded } => {
-                let was = if *excluded { "it was excluded from the view, and" } else { "it is in no view, and" };
+                let was =
+                    if *excluded { "it was excluded from the view, and" } else { "it is in no view, and" };
                 write!(f, ": {was} waits for the leader, member {}, to let it in", leader.0)?;
             }
             Reason::ViewChanges | Reason::Left | Reason::Stopped(_) => {}

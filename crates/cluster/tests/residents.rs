@@ -105,7 +105,10 @@ async fn member_without_a_majority_says_why_and_a_try_fails_at_once() {
     })
     .await;
     let trouble = member.trouble().expect("no majority");
-    let no_majority = matches!(trouble.reason, Reason::NoLeader { .. } | Reason::NoQuorum { .. } | Reason::LeaderUnreachable(_));
+    let no_majority = matches!(
+        trouble.reason,
+        Reason::NoLeader { .. } | Reason::NoQuorum { .. } | Reason::LeaderUnreachable(_)
+    );
     assert!(no_majority && trouble.lasts.is_some(), "{trouble:?}");
     let text = trouble.to_string();
     assert!(text.contains("member 1 has no lease since") && text.contains("members 2 and 3"), "{text}");
@@ -158,7 +161,8 @@ async fn member_whose_step_panics_stops_for_good_and_every_call_says_so() {
     member.say(session, ToMember::KeepAlive { sent_ns: 1, first: true, settled: 1 });
     assert!(panics.0.load(Ordering::Relaxed));
 
-    let says_so = |error: &Error| matches!(error, Error::Stopped(why) if why.contains("injected by the test"));
+    let says_so =
+        |error: &Error| matches!(error, Error::Stopped(why) if why.contains("injected by the test"));
     soon("the hold is lost", losing).await.expect("no panic");
     assert!(!guard.is_valid());
     assert!(matches!(guard.release().await, Err(Error::Lost { .. })));

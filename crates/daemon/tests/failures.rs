@@ -65,7 +65,8 @@ async fn daemon_without_a_majority_says_why_it_grants_nothing() {
     };
     // A try, and a request that has waited for its time; with a session here, without one, and with one that lived elsewhere.
     let no_wait = [json!({}), json!({ "session": id }), json!({ "session": elsewhere })];
-    for wish in no_wait.into_iter().chain([json!({ "wait_ms": 50 }), json!({ "wait_ms": 50, "session": id })]) {
+    for wish in no_wait.into_iter().chain([json!({ "wait_ms": 50 }), json!({ "wait_ms": 50, "session": id })])
+    {
         let refused = post(at, "/v1/locks/a/acquire", wish).await.is(503);
         assert_eq!(refused["error"], "no_lease");
         says_why(refused["message"].as_str().expect("a sentence"));
@@ -107,9 +108,16 @@ async fn daemon_whose_member_panics_says_so_and_ends() {
         assert!(message.contains("has stopped") && message.contains("injected by the test"), "{message}");
     }
     let refused = post(at, "/v1/locks/b/acquire", json!({})).await.is(503);
-    assert!(refused["message"].as_str().is_some_and(|message| message.contains("injected by the test")), "{refused}");
+    assert!(
+        refused["message"].as_str().is_some_and(|message| message.contains("injected by the test")),
+        "{refused}"
+    );
     let alive = post(at, &format!("/v1/sessions/{id}/keep-alive"), json!({})).await.is(200);
-    assert_eq!((&alive["valid_for_ms"], alive["lost"].as_array().map(Vec::len)), (&json!(null), Some(1)), "{alive}");
+    assert_eq!(
+        (&alive["valid_for_ms"], alive["lost"].as_array().map(Vec::len)),
+        (&json!(null), Some(1)),
+        "{alive}"
+    );
     // The binary ends with an error then, and is started again.
     let ending = soon("the end", daemons.all[0].ends()).await;
     assert!(matches!(&ending, Ending::Stopped(why) if why.contains("injected by the test")), "{ending:?}");

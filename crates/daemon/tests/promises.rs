@@ -106,7 +106,8 @@ async fn promise_leaves_room_for_a_client_whose_clock_is_slewed() {
     let (at, lease) = (daemons.address(0), daemons.all[0].member().config().times.lease);
     let id = session(at, 600_000).await;
     let path = format!("/v1/sessions/{id}/keep-alive");
-    let mut longest = post(at, "/v1/locks/a/acquire", json!({ "session": id })).await.is(200)["valid_for_ms"].as_u64();
+    let mut longest =
+        post(at, "/v1/locks/a/acquire", json!({ "session": id })).await.is(200)["valid_for_ms"].as_u64();
     // Some of these come just after a renewal, when the whole lease is left.
     for _ in 0..200 {
         longest = longest.max(post(at, &path, json!({})).await.is(200)["valid_for_ms"].as_u64());

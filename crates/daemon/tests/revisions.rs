@@ -4,8 +4,8 @@ mod support;
 
 use pb::etcdserverpb::{LeaseGrantRequest, LeaseGrantResponse};
 use pb::v3electionpb::{
-    CampaignRequest, CampaignResponse, LeaderKey, LeaderRequest, LeaderResponse, ProclaimRequest, ProclaimResponse,
-    ResignRequest, ResignResponse,
+    CampaignRequest, CampaignResponse, LeaderKey, LeaderRequest, LeaderResponse, ProclaimRequest,
+    ProclaimResponse, ResignRequest, ResignResponse,
 };
 use std::net::SocketAddr;
 use support::{Daemons, soon};
@@ -49,7 +49,8 @@ impl Client {
 
     async fn lease(&mut self) -> i64 {
         let asked = LeaseGrantRequest { ttl: 600, id: 0 };
-        let granted: LeaseGrantResponse = self.call("/etcdserverpb.Lease/LeaseGrant", asked).await.expect("granted");
+        let granted: LeaseGrantResponse =
+            self.call("/etcdserverpb.Lease/LeaseGrant", asked).await.expect("granted");
         granted.id
     }
 
@@ -64,11 +65,15 @@ impl Client {
     }
 
     async fn leader(&mut self) -> LeaderResponse {
-        self.call("/v3electionpb.Election/Leader", LeaderRequest { name: b"e".into() }).await.expect("a leader")
+        self.call("/v3electionpb.Election/Leader", LeaderRequest { name: b"e".into() })
+            .await
+            .expect("a leader")
     }
 
     async fn resign(&mut self, leader: LeaderKey) -> ResignResponse {
-        self.call("/v3electionpb.Election/Resign", ResignRequest { leader: Some(leader) }).await.expect("resigned")
+        self.call("/v3electionpb.Election/Resign", ResignRequest { leader: Some(leader) })
+            .await
+            .expect("resigned")
     }
 }
 

@@ -3,8 +3,8 @@
 use lockkeeper_core::Protocol;
 use lockkeeper_core::algorithms::naimi_trehel::NaimiTrehel;
 use lockkeeper_member::{
-    Acquisition, Body, Config, Event, Fence, LockName, Member, MemberId, NoFence, Node, Out, PortEvent, PortRequest,
-    SessionId, ToClient, ToMember, Wish,
+    Acquisition, Body, Config, Event, Fence, LockName, Member, MemberId, NoFence, Node, Out, PortEvent,
+    PortRequest, SessionId, ToClient, ToMember, Wish,
 };
 use std::collections::BTreeSet;
 
@@ -81,7 +81,9 @@ fn resident_session_lives_without_keep_alives() {
     // It holds the lock still: another client waits.
     assert_eq!(alone.acquire(session(1), 1), None);
     alone.step(Event::Client(session(0), ToMember::Close));
-    assert!(alone.told.iter().any(|(of, told)| *of == session(1) && matches!(told, ToClient::Granted { .. })));
+    assert!(
+        alone.told.iter().any(|(of, told)| *of == session(1) && matches!(told, ToClient::Granted { .. }))
+    );
 }
 
 #[test]

@@ -6,13 +6,13 @@ use crate::consensus::Consensus;
 use crate::engine::{Asked, Engine, Hears, LEAVING, Standing};
 use crate::error::{Error, Result};
 use crate::local::{Local, Look};
-use crate::trouble::Trouble;
 use crate::metrics::{Metrics, name_of, seconds};
 use crate::net::Net;
+use crate::trouble::Trouble;
 use lockkeeper_core::MutualExclusion;
 use lockkeeper_member::{
-    Acquisition, Body, Claim, Event, Fence, Frame, LockName, MemberId, NoFence, Node, PortEvent, Progress, SessionId, Table,
-    ToMember, Wish,
+    Acquisition, Body, Claim, Event, Fence, Frame, LockName, MemberId, NoFence, Node, PortEvent, Progress,
+    SessionId, Table, ToMember, Wish,
 };
 use std::sync::Arc;
 use std::time::Duration;

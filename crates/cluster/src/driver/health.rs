@@ -86,7 +86,9 @@ impl<P: MutualExclusion> Driver<P> {
             None => {}
         }
         let lasts = (!has_lease).then_some(lasts);
-        let Some((net, consensus)) = self.around.get() else { return trouble(Reason::Starts, lasts, Vec::new()) };
+        let Some((net, consensus)) = self.around.get() else {
+            return trouble(Reason::Starts, lasts, Vec::new());
+        };
         let status = consensus.status();
         let others = |of: &BTreeSet<MemberId>| -> Vec<MemberId> {
             of.iter().copied().filter(|id| *id != self.me && !net.is_connected(*id)).collect()

@@ -24,7 +24,6 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 type Leaders = Pin<Box<dyn tokio_stream::Stream<Item = Result<LeaderResponse, Status>> + Send>>;
 
-
 fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }

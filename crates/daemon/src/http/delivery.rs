@@ -16,7 +16,8 @@ struct Delivery {
 
 /// Watches over the delivery of a response, if it tells of a hold.
 pub(super) fn watch(mut response: Response) -> Response {
-    let receipt = response.extensions_mut().remove::<Undelivered>().and_then(|undelivered| undelivered.take());
+    let receipt =
+        response.extensions_mut().remove::<Undelivered>().and_then(|undelivered| undelivered.take());
     match receipt {
         None => response,
         // An error tells of no hold.

@@ -7,9 +7,9 @@ use super::show::{LockState, Why};
 use crate::access::Permission;
 use crate::front::Front;
 use crate::leases::{Fault, Granted, Hold, LeaseId, Op, Picture, Reply, Slot, Undelivered, Wanted, Which};
-use axum::{Extension, Json};
 use axum::extract::State;
 use axum::response::{AppendHeaders, IntoResponse};
+use axum::{Extension, Json};
 use lockkeeper_cluster::{Acquisition, Claim, MOST_PERMITS, SessionId};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -201,7 +201,10 @@ pub(super) async fn acquire(
 ) -> impl IntoResponse {
     let trace = AppendHeaders([("traceparent", caller.trace.parent())]);
     let held = hold_for(&front, &caller, name, wish).await;
-    (trace, held.map(|Granted { hold, receipt }| (Extension(Undelivered::new(receipt)), Json(Held::from(hold)))))
+    (
+        trace,
+        held.map(|Granted { hold, receipt }| (Extension(Undelivered::new(receipt)), Json(Held::from(hold)))),
+    )
 }
 
 async fn hold_for(

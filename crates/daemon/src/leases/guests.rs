@@ -42,7 +42,8 @@ struct Open {
 
 impl Guest {
     fn new() -> Self {
-        let (waits, outcomes, gone, news) = (HashMap::new(), VecDeque::new(), VecDeque::new(), Arc::default());
+        let (waits, outcomes, gone, news) =
+            (HashMap::new(), VecDeque::new(), VecDeque::new(), Arc::default());
         Self { waits, outcomes, gone, next: 1, news, heard_at: Instant::now() }
     }
 
@@ -147,7 +148,12 @@ impl Guests {
     }
 
     /// What became of the waits, once there is something to tell. `None` if there are none.
-    pub async fn outcomes(&self, book: &Arc<Book>, life: u64, heard: u64) -> Option<Vec<(u64, u64, Outcome)>> {
+    pub async fn outcomes(
+        &self,
+        book: &Arc<Book>,
+        life: u64,
+        heard: u64,
+    ) -> Option<Vec<(u64, u64, Outcome)>> {
         let until = Instant::now() + POLL;
         loop {
             let news = {

@@ -22,7 +22,8 @@ pub(crate) async fn serve(clients: Arc<Clients>, mut stream: Box<dyn Stream>) ->
     let moment = shared.member.config().times.round_trip * 2;
     if hello.for_locks && !matches!(timeout(moment, shared.member.ready()).await, Ok(Ok(()))) {
         let trouble = shared.member.trouble().map(|trouble| trouble.to_string());
-        let why = trouble.unwrap_or_else(|| format!("member {} did not serve a moment ago", shared.member.id().0));
+        let why =
+            trouble.unwrap_or_else(|| format!("member {} did not serve a moment ago", shared.member.id().0));
         let mut bytes = Vec::new();
         lockkeeper_wire::encode(&Greeting::NotNow(why), &mut bytes);
         return write(&mut stream, &bytes, patience).await;

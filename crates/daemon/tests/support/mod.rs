@@ -99,7 +99,9 @@ impl Daemons {
             config.leave_patience = Duration::ZERO;
             let start = Daemon::start(config);
             let daemon = match &plan.elsewhere {
-                Some((place, runtime)) if *place == all.len() => runtime.spawn(start).await.expect("no panic"),
+                Some((place, runtime)) if *place == all.len() => {
+                    runtime.spawn(start).await.expect("no panic")
+                }
                 _ => start.await,
             };
             all.push(daemon.expect("it starts"));
