@@ -47,7 +47,7 @@ async fn commands_say_why_no_lock_is_granted() {
     assert_eq!(run.status.code(), Some(69), "{said}");
     // All daemons were asked once, and nobody was waited for.
     assert!(said.contains("no daemon grants locks now"), "{said}");
-    assert!(said.contains("member 1 has no lease since"), "{said}");
+    assert!(said.contains("member 1 has had no lease for"), "{said}");
     assert!(said.contains(&nobody.to_string()), "{said}");
     assert_eq!(said.lines().count(), 1, "{said}");
 
@@ -57,6 +57,6 @@ async fn commands_say_why_no_lock_is_granted() {
     let said = text(&status.stdout);
     assert_eq!(status.status.code(), Some(1), "{said}");
     assert!(said.contains("does not serve"), "{said}");
-    assert!(said.contains("reason     member 1 has no lease since"), "{said}");
+    assert!(said.contains("reason     member 1 has had no lease for"), "{said}");
     daemon.stop().await;
 }

@@ -69,10 +69,11 @@ impl fmt::Display for Trouble {
             Reason::ViewChanges => {
                 return write!(f, "member {} grants no lock while its view changes: try again", member.0);
             }
-            _ => write!(f, "member {} has no lease", member.0)?,
+            _ => {}
         }
-        if let Some(lasts) = lasts {
-            write!(f, " since {:.1} s", lasts.as_secs_f64())?;
+        match lasts {
+            Some(lasts) => write!(f, "member {} has had no lease for {:.1} s", member.0, lasts.as_secs_f64())?,
+            None => write!(f, "member {} has no lease", member.0)?,
         }
         let majority = |voters: usize| voters / 2 + 1;
         match reason {
@@ -128,16 +129,16 @@ mod tests {
         let no_leader = trouble(Reason::NoLeader { voters: 3, missing: 2 }, &[2, 3]);
         assert_eq!(
             no_leader.to_string(),
-            "member 1 has no lease since 3.2 s: no leader is known; 2 of 3 voters must reach each other; it has no connection to \
+            "member 1 has had no lease for 3.2 s: no leader is known; 2 of 3 voters must reach each other; it has no connection to \
              members 2 and 3"
         );
         let leads = trouble(Reason::NoQuorum { leader: MemberId(1), voters: 5, missing: 3 }, &[4]);
         assert_eq!(
             leads.to_string(),
-            "member 1 has no lease since 3.2 s: it leads, and does not reach a majority (3 of 5 voters); it has no connection to \
+            "member 1 has had no lease for 3.2 s: it leads, and does not reach a majority (3 of 5 voters); it has no connection to \
              member 4"
         );
         let waits = trouble(Reason::Waits(String::from("waits for member 2.")), &[]);
-        assert_eq!(waits.to_string(), "member 1 has no lease since 3.2 s: waits for member 2");
+        assert_eq!(waits.to_string(), "member 1 has had no lease for 3.2 s: waits for member 2");
     }
 }

@@ -60,7 +60,7 @@ async fn daemon_without_a_majority_says_why_it_grants_nothing() {
     })
     .await;
     let says_why = |text: &str| {
-        assert!(text.contains("member 1 has no lease since"), "{text}");
+        assert!(text.contains("member 1 has had no lease for"), "{text}");
         assert!(text.contains("members 2 and 3"), "{text}");
     };
     // A try, and a request that has waited for its time; with a session here, without one, and with one that lived elsewhere.
@@ -78,7 +78,7 @@ async fn daemon_without_a_majority_says_why_it_grants_nothing() {
     // The process itself can go on.
     get(at, "/healthz").await.is_text(200, "ok");
     until("a line in the log", || async { !log.lines(&["the lease is lost"]).is_empty() }).await;
-    let lost = log.lines(&["WARN", "the lease is lost", "member 1 has no lease"]);
+    let lost = log.lines(&["WARN", "the lease is lost", "member 1 has had no lease"]);
     assert_eq!(lost.len(), 1, "{lost:#?}");
 }
 
