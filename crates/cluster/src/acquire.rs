@@ -4,7 +4,8 @@ use crate::engine::{Asked, LEAVING};
 use crate::error::{Error, Result};
 use crate::guard::{Guard, Session};
 use crate::local::Outcome;
-use lockkeeper_member::{Claim, Ended, Fence, LONGEST_TAG, LockName, Tag, Wish};
+use crate::trouble::{Reason, Trouble};
+use lockkeeper_member::{Claim, Ended, LONGEST_TAG, LockName, Tag, Wish};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -95,12 +96,34 @@ impl Acquire {
         check(&self.wish)?;
         // Whoever enters again and again without ever waiting lets the runtime's other tasks have their turns.
         tokio::task::coop::consume_budget().await;
-        self.wish.patience_ns = patience.map(nanoseconds);
+        if patience.is_some_and(|patience| patience.is_zero()) {
+            // Without a lease nothing is granted, and nothing that a try could wait for is near.
+            self.check_lease(|trouble| !trouble.has_lease)?;
+        }
+        let began = Instant::now();
+        let mut left = patience;
+        loop {
+            self.wish.patience_ns = left.map(nanoseconds);
+            match self.ask_once(left).await? {
+                Asking::Done(Err(Ended::TimedOut)) => {
+                    // Others may hold the lock or not: this member does not know.
+                    self.check_lease(|_| true)?;
+                    return Ok(Err(Ended::TimedOut));
+                }
+                Asking::Done(outcome) => return Ok(outcome),
+                Asking::Again => left = patience.map(|patience| patience.saturating_sub(began.elapsed())),
+            }
+        }
+    }
+
+    async fn ask_once(&self, patience: Option<Duration>) -> Result<Asking> {
         let span = tracing::debug_span!("acquire", lock = %self.wish.lock, claim = %self.wish.claim);
         let name = self.wish.lock.name.clone();
-        let (session, moment) = (self.session, self.moment);
-        let (number, hears) = match session.engine.acquire(session.client, self.wish, span)? {
-            Asked::Granted(number, fence) => return Ok(Ok(Guard::new(session, number, fence, name))),
+        let (session, moment) = (self.session.clone(), self.moment);
+        let (number, hears) = match session.engine.acquire(session.client, self.wish.clone(), span)? {
+            Asked::Granted(number, fence) => {
+                return Ok(Asking::Done(Ok(Guard::new(session, number, fence, name))));
+            }
             Asked::Ended(how) => return refuse(how, &name),
             Asked::Later(number, hears) => (number, hears),
         };
@@ -110,22 +133,42 @@ impl Acquire {
             // The member keeps the time; but if it loses its place in the cluster meanwhile, it asks anew.
             Some(patience) => tokio::time::timeout(patience.saturating_add(moment), outcome)
                 .await
-                .unwrap_or(Ok(Err(Ended::TimedOut))),
+                .unwrap_or(Ok(Outcome::Ended(Ended::TimedOut))),
         };
         match outcome? {
-            Ok(fence) => Ok(Ok(Guard::new(session, number, fence, name))),
-            Err(how) => refuse(how, &name),
+            Outcome::Granted(fence) => Ok(Asking::Done(Ok(Guard::new(session, number, fence, name)))),
+            Outcome::Ended(how) => refuse(how, &name),
+            Outcome::AskAgain => Ok(Asking::Again),
+            Outcome::Stopped(why) => Err(Error::Stopped(why)),
+        }
+    }
+
+    /// Refuses if the member grants no locks, for such a reason.
+    fn check_lease(&self, counts: impl FnOnce(&Trouble) -> bool) -> Result<()> {
+        match self.session.engine.trouble() {
+            Some(trouble) if counts(&trouble) => Err(match &trouble.reason {
+                Reason::Stopped(why) => Error::Stopped(why.clone()),
+                _ => Error::NoLease(trouble.to_string()),
+            }),
+            _ => Ok(()),
         }
     }
 }
 
-fn refuse<T>(how: Ended, name: &str) -> Result<Result<T, Ended>> {
+/// What came of one request to the member.
+enum Asking {
+    Done(Result<Guard, Ended>),
+    /// Its session ended before the answer: it is to be made again.
+    Again,
+}
+
+fn refuse(how: Ended, name: &str) -> Result<Asking> {
     match how {
         Ended::Refused => Err(Error::BadOption(format!(
             "`{name}` cannot be asked for in this way, or this member knows as many locks as it may"
         ))),
         Ended::Leaving => Err(Error::Stopped(String::from(LEAVING))),
-        how => Ok(Err(how)),
+        how => Ok(Asking::Done(Err(how))),
     }
 }
 
@@ -137,16 +180,11 @@ struct Waiter<'a> {
 }
 
 impl Waiter<'_> {
-    async fn outcome(mut self) -> Result<Result<Option<Fence>, Ended>> {
-        let Some(hears) = &mut self.hears else { return Ok(Err(Ended::Cancelled)) };
+    async fn outcome(mut self) -> Result<Outcome> {
+        let Some(hears) = &mut self.hears else { return Ok(Outcome::Ended(Ended::Cancelled)) };
         let outcome = hears.await;
         self.hears = None;
-        match outcome {
-            Ok(Outcome::Granted(fence)) => Ok(Ok(fence)),
-            Ok(Outcome::Ended(how)) => Ok(Err(how)),
-            Ok(Outcome::Stopped(why)) => Err(Error::Stopped(why)),
-            Err(_) => Err(Error::Stopped(String::from("its session was closed"))),
-        }
+        outcome.map_err(|_| Error::Stopped(String::from("its session was closed")))
     }
 }
 

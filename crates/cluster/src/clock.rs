@@ -4,7 +4,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// Nanoseconds on the clock that leases are counted on: the raw hardware clock, which no time service speeds up or slows down, and the
 /// time that the machine was suspended.
-pub(crate) fn now_ns() -> u64 {
+pub fn now_ns() -> u64 {
     let read = |id| {
         let time = clock_gettime(id);
         u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)

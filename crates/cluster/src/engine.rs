@@ -5,9 +5,10 @@ use crate::error::Result;
 use crate::local::{Look, Outcome};
 use crate::metrics::Metrics;
 use crate::net::Net;
+use crate::trouble::Trouble;
 use lockkeeper_member::{
-    Acquisition, Claim, ClusterSettings, Ended, Fence, LockName, MemberId, Node, PortEvent, SessionId, Table,
-    ToClient, ToMember, View, Wish,
+    Acquisition, Claim, ClusterSettings, Ended, Fence, LockName, MemberId, NoFence, Node, PortEvent,
+    SessionId, Table, ToClient, ToMember, View, Wish,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,8 +47,11 @@ pub(crate) trait Engine: Send + Sync {
     fn acquire(&self, client: u64, wish: Wish, span: Span) -> Result<Asked>;
     fn leave(&self, client: u64, number: u64) -> Option<Look>;
     fn look(&self, client: u64, number: u64) -> Look;
-    fn promised_until_ns(&self, client: u64) -> u64;
+    fn promised_until_ns(&self) -> u64;
+    fn draw_fence(&self, client: u64, number: u64) -> std::result::Result<u64, NoFence>;
     fn changes(&self, client: u64) -> watch::Receiver<()>;
+    fn expiring(&self) -> watch::Receiver<u64>;
+    fn trouble(&self) -> Option<Trouble>;
     fn attach(&self, client: u64, hears: Arc<dyn Hears>) -> bool;
     fn detach(&self, client: u64, hears: &Arc<dyn Hears>);
     /// What it sends to other members for that leaves with `flush`.
@@ -86,6 +90,8 @@ pub struct Standing {
     pub lease: Duration,
     /// Why it has stopped, if it has.
     pub stopped: Option<String>,
+    /// Whether it has stopped by itself, because of an error: its process must be restarted.
+    pub failed: bool,
     /// Whether it has left its cluster in order.
     pub left: bool,
 }

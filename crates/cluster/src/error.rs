@@ -23,6 +23,9 @@ pub enum Error {
         /// What ended it.
         reason: String,
     },
+    /// The member grants no lock at the moment, and why: it has no lease, for want of a leader or of a majority.
+    #[error("{0}")]
+    NoLease(String),
     /// The member does not serve any more.
     #[error("this member has stopped: {0}")]
     Stopped(String),

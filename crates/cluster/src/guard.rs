@@ -4,7 +4,7 @@ use crate::clock::now_ns;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
 use crate::local::Look;
-use lockkeeper_member::{Acquisition, Fence};
+use lockkeeper_member::{Acquisition, Fence, NoFence};
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
@@ -74,8 +74,23 @@ impl Guard {
     /// For how much longer somebody who was told of [`valid_for`](Self::valid_for) before, and of nothing since, may rely on it: also once the hold was
     /// taken back by force. Whoever tells others keeps the guard for so long.
     pub fn promised_for(&self) -> Duration {
-        let until_ns = self.session.engine.promised_until_ns(self.session.client);
+        let until_ns = self.session.engine.promised_until_ns();
         Duration::from_nanos(until_ns.saturating_sub(now_ns()))
+    }
+
+    /// Draws a further fence for this hold: above all fences that were drawn for the lock before, and below those of all later holders. For
+    /// holders that pass a new number with each of several writes. Only an exclusive hold has further fences.
+    pub fn draw_fence(&self) -> Result<u64> {
+        self.session.engine.draw_fence(self.session.client, self.number).map_err(|why| match why {
+            NoFence::NotHeld => {
+                let reason = self.loss().unwrap_or("it is not held exclusively");
+                Error::Lost { name: self.name.to_string(), reason: String::from(reason) }
+            }
+            NoFence::NotNow => Error::Unavailable(format!(
+                "no further fence can be drawn for `{}` while the view changes: try again",
+                self.name
+            )),
+        })
     }
 
     /// Whether the hold is safe now. A look, not a promise: only the fence protects the next step.
@@ -93,9 +108,12 @@ impl Guard {
     pub fn losing(&self) -> impl Future<Output = String> + Send + use<> {
         let (session, number) = (self.session.clone(), self.number);
         async move {
+            // Woken when something happens to the session, and once for all holds when the member's lease is about to end.
             let mut changes = session.engine.changes(session.client);
+            let mut expiring = session.engine.expiring();
             loop {
                 changes.mark_unchanged();
+                expiring.mark_unchanged();
                 let left_ns = match session.engine.look(session.client, number) {
                     Look::Lost(why) => return String::from(why),
                     Look::Until(until_ns) => {
@@ -107,7 +125,7 @@ impl Guard {
                 }
                 tokio::select! {
                     _ = changes.changed() => {}
-                    () = tokio::time::sleep(Duration::from_nanos(left_ns)) => {}
+                    _ = expiring.changed() => {}
                 }
             }
         }

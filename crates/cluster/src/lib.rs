@@ -43,8 +43,10 @@ mod metrics;
 mod net;
 pub mod settings;
 mod store;
+mod trouble;
 
 pub use acquire::{Acquire, LONGEST_NAME, MOST_PERMITS};
+pub use clock::now_ns;
 pub use config::{Config, Times};
 pub use engine::{Hears, Standing};
 pub use error::{Error, Result};
@@ -57,3 +59,4 @@ pub use lockkeeper_member::{
 pub use member::{Member, Voters};
 pub use net::authority::{self, Authority};
 pub use net::tls::{Pem, Tls};
+pub use trouble::{Reason, Trouble};

@@ -11,6 +11,7 @@ use crate::host::{Answers, Host, Question, Voice};
 use crate::metrics;
 use crate::net::Net;
 use crate::settings;
+use crate::trouble::Trouble;
 use lockkeeper_core::any::AnySite;
 use lockkeeper_member::{
     Acquisition, Claim, ClusterSettings, LockName, MemberId, Node, SessionId, Table, ToMember, Why,
@@ -40,6 +41,8 @@ struct Inner {
     consensus: Consensus,
     watchers: [AbortHandle; 2],
     stopped: AtomicBool,
+    /// Whether the network and consensus have ended. Held while they are being ended.
+    ended: Arc<tokio::sync::Mutex<bool>>,
 }
 
 impl Inner {
@@ -50,11 +53,7 @@ impl Inner {
         }
         self.engine.stop(why);
         self.watchers.iter().for_each(AbortHandle::abort);
-        let (net, consensus) = (self.net.clone(), self.consensus.clone());
-        Some(async move {
-            net.stop().await;
-            consensus.stop().await;
-        })
+        Some(end(self.net.clone(), self.consensus.clone(), self.ended.clone()))
     }
 }
 
@@ -118,8 +117,10 @@ impl Member {
                 tokio::spawn(end_with(consensus.clone(), Arc::downgrade(&engine))),
             ];
             let watchers = watchers.map(|watcher| watcher.abort_handle());
-            let stopped = AtomicBool::new(false);
-            let inner = Arc::new(Inner { config, engine, net, host, consensus, watchers, stopped });
+            let (stopped, ended) = (AtomicBool::new(false), Arc::default());
+            let failing = end_with_engine(Arc::downgrade(&engine), Arc::downgrade(&net), &consensus, &ended);
+            tokio::spawn(failing);
+            let inner = Arc::new(Inner { config, engine, net, host, consensus, watchers, stopped, ended });
             Ok(Self { session: new_session(&inner), inner })
         })
     }
@@ -189,6 +190,11 @@ impl Member {
         self.inner.engine.standing()
     }
 
+    /// Why the member grants no locks at the moment, for a person; `None` if it does.
+    pub fn trouble(&self) -> Option<Trouble> {
+        self.inner.engine.trouble()
+    }
+
     /// Resolves when the [standing](Self::standing) may have changed.
     pub fn standings(&self) -> watch::Receiver<u64> {
         self.inner.engine.standings()
@@ -208,8 +214,10 @@ impl Member {
 
     /// Who holds what and who waits, at every member that answers in time.
     pub async fn survey(&self) -> Result<Vec<(Node, Table)>> {
-        let stopped = |_| Error::Stopped(String::from("nobody answers any more"));
-        self.inner.engine.survey().await.map_err(stopped)
+        self.inner.engine.survey().await.map_err(|_| {
+            let why = self.standing().stopped;
+            Error::Stopped(why.unwrap_or_else(|| String::from("it stopped during the query")))
+        })
     }
 
     /// Why a session waits: whom it waits for, whom they wait for, and so on; a circle is named.
@@ -414,6 +422,41 @@ async fn end_with(consensus: Consensus, engine: Weak<dyn Engine>) {
     if let Some(engine) = engine.upgrade() {
         tracing::error!(%why, "the member stops");
         engine.stop(&why.to_string());
+    }
+}
+
+/// Ends the network and consensus, once.
+async fn end(net: Arc<Net>, consensus: Consensus, ended: Arc<tokio::sync::Mutex<bool>>) {
+    let mut ended = ended.lock().await;
+    if !std::mem::replace(&mut *ended, true) {
+        net.stop().await;
+        consensus.stop().await;
+    }
+}
+
+/// A member whose state machine has failed must not go on voting: it could be elected, and would grant no lease to anybody.
+fn end_with_engine(
+    engine: Weak<dyn Engine>,
+    net: Weak<Net>,
+    consensus: &Consensus,
+    ended: &Arc<tokio::sync::Mutex<bool>>,
+) -> impl Future<Output = ()> + Send + use<> {
+    let (consensus, ended) = (consensus.clone(), ended.clone());
+    let changes = engine.upgrade().map(|engine| engine.standings());
+    async move {
+        let Some(mut changes) = changes else { return };
+        loop {
+            let Some(standing) = engine.upgrade().map(|engine| engine.standing()) else { return };
+            if standing.failed {
+                break;
+            }
+            if standing.stopped.is_some() || changes.changed().await.is_err() {
+                return;
+            }
+        }
+        if let Some(net) = net.upgrade() {
+            end(net, consensus, ended).await;
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::net::Net;
 use lockkeeper_core::Vocabulary;
-use lockkeeper_member::{Ended, Words};
+use lockkeeper_member::{Ended, Event, Words};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::counter::ConstCounter;
@@ -26,6 +26,43 @@ pub(crate) struct Word {
     pub kind: &'static str,
 }
 
+/// What a step of the state machine was for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(crate) struct Step {
+    pub event: &'static str,
+}
+
+/// Steps of the state machine, by what they were for. The counters are at hand: a step takes less time than to look one up.
+#[derive(Debug)]
+pub(crate) struct Steps {
+    all: Family<Step, Counter>,
+    frame: Counter,
+    client: Counter,
+    consensus: Counter,
+    tick: Counter,
+    other: Counter,
+}
+
+impl Steps {
+    fn new() -> Self {
+        let all: Family<Step, Counter> = Family::default();
+        let counter = |event| all.get_or_create(&Step { event }).clone();
+        let (frame, client, consensus) = (counter("frame"), counter("client"), counter("consensus"));
+        let (tick, other) = (counter("tick"), counter("other"));
+        Self { all, frame, client, consensus, tick, other }
+    }
+
+    pub fn of<M>(&self, event: &Event<M>) -> &Counter {
+        match event {
+            Event::Frame(_) => &self.frame,
+            Event::Client(..) => &self.client,
+            Event::Port(_) => &self.consensus,
+            Event::Tick => &self.tick,
+            _ => &self.other,
+        }
+    }
+}
+
 /// What a member counts. Labels are few and fixed: no lock's name is among them.
 #[derive(Debug)]
 pub(crate) struct Metrics {
@@ -41,6 +78,7 @@ pub(crate) struct Metrics {
     pub lives: Counter,
     pub epoch: Gauge,
     pub members: Gauge,
+    pub steps: Steps,
 }
 
 impl Metrics {
@@ -60,6 +98,7 @@ impl Metrics {
             lives: Counter::default(),
             epoch: Gauge::default(),
             members: Gauge::default(),
+            steps: Steps::new(),
         }
     }
 
@@ -89,6 +128,11 @@ impl Metrics {
             self.lost_leases.clone(),
         );
         registry.register("lives", "How often this member began anew", self.lives.clone());
+        registry.register(
+            "steps",
+            "Steps of the state machine, by what they were for",
+            self.steps.all.clone(),
+        );
         registry.register("epoch", "The number of the view", self.epoch.clone());
         registry.register("members", "How many members the view has", self.members.clone());
     }

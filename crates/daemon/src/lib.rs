@@ -13,14 +13,17 @@
 //! | `upkeep` | what is done again and again: changed files are read again |
 //! | `tls` | the daemon's certificate, and those of its clients |
 //! | `native` | the protocol of the Rust client |
+//! | `drift` | the allowance for clients' clocks |
 //! | `leases` | what clients of all other ways have: sessions that live at one daemon |
 //! | `front`, `http`, `etcd` | JSON over HTTP, and etcd's lock API, on one port |
+//! | `panics` | a panic is logged with its place |
 //! | `metrics`, `trace` | what is counted, and what follows an acquire through the logs |
 
 mod access;
 mod audit;
 mod config;
 mod daemon;
+mod drift;
 mod etcd;
 mod front;
 mod http;
@@ -30,6 +33,7 @@ mod listen;
 mod listing;
 mod metrics;
 mod native;
+mod panics;
 mod shared;
 mod tls;
 mod trace;
@@ -39,6 +43,7 @@ pub use access::{Access, Denied, Permission, Principal, date, hash};
 pub use audit::{Audit, Entry, Refused};
 pub use config::{CLIENTS_PORT, ClientTls, Config, HTTP_PORT, MEMBERS_PORT};
 pub use daemon::{Addresses, Daemon, Ending};
+pub use drift::CLIENT_DRIFT_PPM;
 pub use front::Front;
 pub use http::{router, serve};
 pub use leases::{Fault, LeaseId, Leases};
@@ -47,4 +52,5 @@ pub use listen::{Arrived, Listener, Stream, Tls};
 pub use lockkeeper_cluster::{Config as MemberConfig, MemberId};
 pub use metrics::Metrics;
 pub use native::Clients;
+pub use panics::log_panics;
 pub use shared::Shared;

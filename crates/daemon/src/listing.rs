@@ -48,7 +48,7 @@ pub fn cluster(member: &Member) -> ClusterLine {
         algorithm: member.settings().algorithm_text(),
         member: member.id().0,
         serves: standing.serves(),
-        trouble: standing.stopped.clone().or(voters.trouble.clone()),
+        trouble: member.trouble().map(|trouble| trouble.to_string()).or(voters.trouble.clone()),
         epoch: standing.view.as_ref().map_or(0, |view| view.epoch),
         lease_ms: u64::try_from(standing.lease.as_millis()).unwrap_or(u64::MAX),
         leader: voters.leader.map(|id| id.0),

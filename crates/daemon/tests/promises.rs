@@ -98,3 +98,24 @@ async fn a_lock_that_is_being_lost_is_not_given_up_before_the_promise_ends() {
     soon("the loss", lost).await;
     stays_until(&daemons, promised).await;
 }
+
+/// A client counts a promise on its own clock, which a time service may slow down: it is told less than the daemon keeps.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn promise_leaves_room_for_a_client_whose_clock_is_slewed() {
+    let daemons = Daemons::start(1).await;
+    let (at, lease) = (daemons.address(0), daemons.all[0].member().config().times.lease);
+    let id = session(at, 600_000).await;
+    let path = format!("/v1/sessions/{id}/keep-alive");
+    let mut longest =
+        post(at, "/v1/locks/a/acquire", json!({ "session": id })).await.is(200)["valid_for_ms"].as_u64();
+    // Some of these come just after a renewal, when the whole lease is left.
+    for _ in 0..200 {
+        longest = longest.max(post(at, &path, json!({})).await.is(200)["valid_for_ms"].as_u64());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let told = Duration::from_millis(longest.expect("a promise"));
+    // chrony slows a clock down by up to 83,333 ppm: so long does the client take to count it.
+    let counted = told.div_f64(1.0 - 0.083_333);
+    assert!(counted <= lease, "{told:?} are {counted:?} on a slow clock, and the lease is {lease:?}");
+    assert!(told >= lease / 2, "{told:?} of {lease:?}: more is kept back than needed");
+}

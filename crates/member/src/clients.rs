@@ -275,8 +275,9 @@ impl<P: MutualExclusion> Member<P> {
     pub(crate) fn revoke(&mut self, now: u64, acquisition: Acquisition, out: &mut Out<Message<P>>) {
         let Some(&Stage::Held(id)) = self.stage(acquisition) else { return };
         let at_once = self.config.has(Flaw::RevokedAtOnce);
+        let Some(session) = self.sessions.get(&acquisition.session) else { return };
+        let until = if at_once { now } else { self.promised_until_ns(session).max(now) };
         let Some(session) = self.sessions.get_mut(&acquisition.session) else { return };
-        let until = if at_once { now } else { session.promised_until_ns.max(now) };
         let Some(active) = &mut self.locks.get_mut(id).active else { return };
         let Some(hold) = active.hold_mut(acquisition) else { return };
         if hold.revoked_until_ns.is_some() {

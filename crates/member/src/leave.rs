@@ -19,6 +19,13 @@ pub(crate) struct Leave {
     pub farewell_ns: Option<u64>,
 }
 
+impl Leave {
+    /// The latest end of a lease that a resident client may have read before the timeout of the leave.
+    pub fn promises_until_ns(self, lease_ns: u64) -> u64 {
+        self.patience_until_ns.saturating_add(lease_ns)
+    }
+}
+
 impl<P: MutualExclusion> Member<P> {
     /// The driver wants this life to end in order. Nobody is let in any more; whoever waits is told to ask elsewhere.
     pub(crate) fn leave(&mut self, now: u64, patience_ns: u64, out: &mut Out<Message<P>>) {
@@ -57,7 +64,7 @@ impl<P: MutualExclusion> Member<P> {
         let ends = self
             .sessions
             .iter()
-            .filter(|(_, session)| session.is_done() || over && now >= session.promised_until_ns);
+            .filter(|(_, session)| session.is_done() || over && now >= self.promised_until_ns(session));
         for id in ends.map(|(&id, _)| id).collect::<Vec<SessionId>>() {
             self.end_session(now, id, out);
         }

@@ -19,6 +19,7 @@
 //! | `lock`, `locks`, `instance` | one lock at one member: local queue, holds, the algorithm's site |
 //! | `table` | all locks of a view, by name |
 //! | `session`, `clients` | a client's session at its member |
+//! | `resident` | sessions of clients in the driver's own process, which need no keep-alives; further fences for a hold |
 //! | `guard` | what another member says is looked at before it is believed |
 //! | [`client`] | [`ClientSession`]: the client's half |
 //! | [`survey`] | who holds and waits, everywhere; [`why`] somebody waits |
@@ -48,6 +49,7 @@ mod locks;
 pub mod member;
 pub mod messages;
 pub mod parts;
+mod resident;
 mod session;
 pub mod settings;
 pub mod survey;
@@ -66,6 +68,7 @@ pub use lockkeeper_core::Claim;
 pub use member::Member;
 pub use messages::*;
 pub use parts::Part;
+pub use resident::NoFence;
 pub use settings::{ClusterSettings, Inherited};
 pub use survey::{Because, LockStatus, Table, Who, Why, waiters, why};
 pub use view::View;

@@ -26,6 +26,8 @@ pub(crate) struct Session {
     pub heard_ns: u64,
     /// What must not be used any more; named in every answer until the client gives it back.
     pub revoked: BTreeSet<u64>,
+    /// Whether the client is in the driver's own process: it never falls silent. See [`resident`](crate::resident).
+    pub resident: bool,
 }
 
 impl Session {
@@ -42,6 +44,9 @@ impl Session {
 
     /// Whether the client has fallen silent, and nothing promised to it is left.
     pub fn is_over(&self, now: u64, config: &Config) -> bool {
+        if self.resident {
+            return false;
+        }
         if config.has(Flaw::SilentClientForgotten) {
             return now >= self.heard_ns.saturating_add(config.session_ns() / 2);
         }

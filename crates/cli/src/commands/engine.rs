@@ -49,7 +49,8 @@ impl On {
         Lockkeeper::open(&self.resolve()?).await
     }
 
-    fn resolve(self) -> Result<String, Error> {
+    /// The URL of the engine.
+    pub fn resolve(self) -> Result<String, Error> {
         Ok(self.configured()?.map_or_else(|| "file:".into(), |(url, _)| url))
     }
 

@@ -129,7 +129,7 @@ impl Status {
             }
             crate::say!("  algorithm  {}", line.algorithm);
             if let Some(trouble) = &line.trouble {
-                crate::say!("  trouble    {trouble}");
+                crate::say!("  reason     {trouble}");
             }
         }
         if line.serves { ExitCode::SUCCESS } else { ExitCode::from(exit::CONFLICT) }

@@ -78,8 +78,11 @@ pub fn run(args: Args) -> ExitCode {
 }
 
 async fn run_async(mut args: Args) -> Result<ExitCode, Error> {
-    let on = std::mem::take(&mut args.on);
-    let locks = on.open().await?;
+    let url = std::mem::take(&mut args.on).resolve()?;
+    if args.nonblock && url.starts_with("lockkeeper:") {
+        refuse_without_majority(&url).await?;
+    }
+    let locks = Lockkeeper::open(&url).await?;
     refuse_to_wait_for_ourselves(&locks, &args).await?;
     match acquire(&locks, &args).await? {
         Some(guard) => {
@@ -94,6 +97,17 @@ async fn run_async(mut args: Args) -> Result<ExitCode, Error> {
                 eprintln!("lockkeeper: `{}` is held by {holder}", args.name);
             }
             Ok(ExitCode::from(args.conflict_exit_code))
+        }
+    }
+}
+
+/// A client waits for a daemon that serves, as long as a crash of a member takes. Who wants no waiting is told at once that none does.
+async fn refuse_without_majority(url: &str) -> Result<(), Error> {
+    match lockkeeper::cluster::probe(url).await? {
+        Ok(()) => Ok(()),
+        Err(reasons) => {
+            let reason = format!("no daemon grants locks now: {}", reasons.join("; "));
+            Err(Error::Unavailable { engine: "lockkeeper", reason })
         }
     }
 }

@@ -224,6 +224,7 @@ fn start_log(level: &str, json: bool) {
         tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr);
     // Somebody else may have begun: then their log is used.
     let _ = if json { log.json().try_init() } else { log.try_init() };
+    lockkeeper_daemon::log_panics();
 }
 
 fn serve(configs: Vec<Config>, threads: Option<u16>) -> ExitCode {
@@ -255,10 +256,11 @@ async fn serve_all(configs: Vec<Config>) -> Result<(), String> {
     let ready = async {
         for daemon in &daemons {
             if tokio::time::timeout(Duration::from_millis(600), daemon.member().ready()).await.is_err() {
-                eprintln!(
-                    "lockkeeper: member {} waits for the others, or until what an earlier life of it may have promised has run out",
-                    daemon.member().id().0
-                );
+                if let Some(trouble) = daemon.member().trouble() {
+                    eprintln!(
+                        "lockkeeper: {trouble}. After a crash it waits until all that it may have promised before has run out"
+                    );
+                }
                 if daemon.member().ready().await.is_err() {
                     return;
                 }

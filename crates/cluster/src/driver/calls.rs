@@ -8,10 +8,11 @@ use crate::error::{Error, Result};
 use crate::local::{Local, Look};
 use crate::metrics::{Metrics, name_of, seconds};
 use crate::net::Net;
+use crate::trouble::Trouble;
 use lockkeeper_core::MutualExclusion;
 use lockkeeper_member::{
-    Acquisition, Body, Claim, ClusterSettings, Event, Frame, LockName, MemberId, Node, PortEvent, Progress,
-    SessionId, Table, ToMember, Wish,
+    Acquisition, Body, Claim, ClusterSettings, Event, Fence, Frame, LockName, MemberId, NoFence, Node,
+    PortEvent, Progress, SessionId, Table, ToMember, Wish,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,16 +30,16 @@ impl<P: MutualExclusion> Engine for Driver<P> {
         let state = &mut *self.turn();
         let client = state.next_client;
         state.next_client = client.wrapping_add(1);
-        state
-            .locals
-            .insert(client, Local::new(SessionId { client, number: 0 }, self.config.session_ns() / 5));
-        self.keep_alive(state, client);
+        // Its session is opened at the member by its first request: an idle client costs the member nothing.
+        state.locals.insert(client, Local::new(SessionId { client, number: 0 }));
         client
     }
 
     fn close(&self, client: u64) {
         let state = &mut *self.turn();
-        if let Some(local) = state.locals.remove(&client) {
+        if let Some(local) = state.locals.remove(&client)
+            && local.open_in == Some(state.life)
+        {
             self.step(state, Event::Client(local.session.id(), ToMember::Close));
         }
     }
@@ -55,31 +56,45 @@ impl<P: MutualExclusion> Engine for Driver<P> {
         if state.leaving {
             return Err(Error::Stopped(String::from(LEAVING)));
         }
+        // What it had in an earlier life of the member is settled first.
+        if state.locals.get(&client).is_some_and(|local| local.is_of_earlier_life(state.life)) {
+            self.look_at_client(state, client, 0);
+        }
+        self.open_session(state, client);
         let local = state.locals.get_mut(&client).expect("whoever asks has opened a session");
         let lock = wish.lock.clone();
         let (id, number) = (local.session.id(), local.session.acquire(wish.clone()));
         let settled = local.session.settle();
         span.in_scope(|| self.step(state, Event::Client(id, ToMember::Acquire { number, settled, wish })));
-        let now = now_ns();
+        if let Some(why) = &state.stopped {
+            return Err(Error::Stopped(why.clone()));
+        }
+        let lease = self.lease(state, now_ns());
         let local = state.locals.get_mut(&client).expect("nobody closes it meanwhile");
         match local.session.progress(number) {
-            Some(Progress::Held(fence)) if local.is_worth_holding(now, number) => {
+            Some(Progress::Held(fence)) if lease.is_worth_telling() => {
                 let fence = *fence;
-                local.hold(now, number);
+                local.hold(lease, number);
                 self.metrics.entries.inc();
                 self.metrics.wait.observe(0.0);
                 Ok(Asked::Granted(number, fence))
             }
             Some(Progress::Over(how)) => Ok(Asked::Ended(*how)),
-            _ => Ok(Asked::Later(number, local.wait(now, number, lock, span))),
+            progress => {
+                if let Some(Progress::Held(_)) = progress {
+                    state.untold.push((client, number));
+                }
+                Ok(Asked::Later(number, local.wait(lease.now_ns, number, lock, span)))
+            }
         }
     }
 
     fn leave(&self, client: u64, number: u64) -> Option<Look> {
         let state = &mut *self.turn();
+        let lease = self.lease(state, now_ns());
         let local = state.locals.get_mut(&client)?;
         let id = local.session.id();
-        let held = local.leave(now_ns(), number);
+        let held = local.leave(lease, number);
         self.step(state, Event::Client(id, ToMember::Release { number }));
         let (held_ns, look) = held?;
         self.metrics.hold.observe(seconds(held_ns));
@@ -88,12 +103,32 @@ impl<P: MutualExclusion> Engine for Driver<P> {
 
     fn look(&self, client: u64, number: u64) -> Look {
         let state = self.lock();
-        let gone = Look::Lost("its session was closed");
-        state.locals.get(&client).map_or(gone, |local| local.look(now_ns(), number))
+        let (gone, lease) = (Look::Lost("its session was closed"), self.lease(&state, now_ns()));
+        state.locals.get(&client).map_or(gone, |local| local.look(lease, number))
     }
 
-    fn promised_until_ns(&self, client: u64) -> u64 {
-        self.lock().locals.get(&client).map_or(0, |local| local.session.lease_until_ns())
+    fn promised_until_ns(&self) -> u64 {
+        let (now, state) = (now_ns(), self.lock());
+        now + state.member.lease_left_ns(now)
+    }
+
+    fn draw_fence(&self, client: u64, number: u64) -> std::result::Result<u64, NoFence> {
+        let state = &mut *self.lock();
+        let lease = self.lease(state, now_ns());
+        let local = state.locals.get(&client).ok_or(NoFence::NotHeld)?;
+        if let Look::Lost(_) = local.look(lease, number) {
+            return Err(NoFence::NotHeld);
+        }
+        let acquisition = Acquisition { session: local.session.id(), number };
+        state.member.draw_fence(lease.now_ns, acquisition).map(Fence::number)
+    }
+
+    fn expiring(&self) -> watch::Receiver<u64> {
+        self.expiring.subscribe()
+    }
+
+    fn trouble(&self) -> Option<Trouble> {
+        self.find_trouble()
     }
 
     fn changes(&self, client: u64) -> watch::Receiver<()> {
@@ -130,18 +165,23 @@ impl<P: MutualExclusion> Engine for Driver<P> {
     }
 
     fn claimed(&self, lock: &LockName) -> Option<Claim> {
-        self.lock().member.claimed(lock)
+        let state = self.lock();
+        if state.stopped.is_some() { None } else { state.member.claimed(lock) }
     }
 
     fn table(&self) -> Table {
-        self.lock().member.table(now_ns())
+        let state = self.lock();
+        if state.stopped.is_some() { Table::new() } else { state.member.table(now_ns()) }
     }
 
     fn survey(&self) -> oneshot::Receiver<Vec<(Node, Table)>> {
         let (told, hears) = oneshot::channel();
         let state = &mut *self.turn();
-        state.surveyors.push(told);
-        self.step(state, Event::Survey);
+        // A member that has stopped answers nobody: the caller is told when `told` goes.
+        if state.stopped.is_none() {
+            state.surveyors.push(told);
+            self.step(state, Event::Survey);
+        }
         hears
     }
 
@@ -166,11 +206,14 @@ impl<P: MutualExclusion> Engine for Driver<P> {
 
     fn standing(&self) -> Standing {
         let state = self.lock();
+        let runs = state.stopped.is_none();
+        let lease_ns = if runs { state.member.lease_left_ns(now_ns()) } else { 0 };
         Standing {
             node: state.member.node(),
-            view: state.member.running().cloned(),
-            lease: Duration::from_nanos(state.member.lease_left_ns(now_ns())),
+            view: state.member.running().filter(|_| runs).cloned(),
+            lease: Duration::from_nanos(lease_ns),
             stopped: state.stopped.clone(),
+            failed: state.failed,
             left: state.left,
         }
     }

@@ -6,6 +6,8 @@
 //! costs those of whoever receives it. What others ask of it is in `calls`.
 
 mod calls;
+mod clients;
+mod health;
 
 use crate::clock::now_ns;
 use crate::consensus::Consensus;
@@ -19,8 +21,9 @@ use lockkeeper_member::{
     Body, Config, Event, Frame, LockName, Member, MemberId, Node, Note, Out, PortRequest, SessionId, Table,
     ToClient, ToMember,
 };
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::{Deref, DerefMut};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot, watch};
@@ -38,13 +41,33 @@ struct State<P: MutualExclusion> {
     /// For each peer, the view and the number of the next message: what is below was sent before.
     sent: HashMap<Node, (u64, u64)>,
     next_client: u64,
-    next_keep_alive_ns: u64,
+    /// The lease that clients in this process hold under: its end, 0 if there is none, and its number.
+    lease_until_ns: u64,
+    lease_number: u64,
+    /// Why the lease before this one ended.
+    lease_ended: &'static str,
+    /// Whether holders were warned that this lease is about to end.
+    warned: bool,
+    /// Since when there is no lease.
+    without_lease_since_ns: u64,
+    /// Whether this member was left out of a view, and has not had a lease since.
+    excluded: bool,
+    /// What is to be logged about the lease, outside of a step.
+    news: Vec<health::News>,
+    /// Counts the lives of the member in this process.
+    life: u64,
+    /// Clients in this process that may have lost something, and have not been looked at since: from which acquisition on.
+    stale: VecDeque<(u64, u64)>,
+    /// Granted acquisitions that are not told yet, because the lease was too short.
+    untold: Vec<(u64, u64)>,
     /// When the timer wakes.
     armed_ns: u64,
     serving: bool,
     leaving: bool,
     left: bool,
     stopped: Option<String>,
+    /// Whether it stopped by itself, because it cannot go on.
+    failed: bool,
 }
 
 /// A member at work.
@@ -55,6 +78,8 @@ pub(crate) struct Driver<P: MutualExclusion> {
     around: OnceLock<(Arc<Net>, Consensus)>,
     timer: Notify,
     standings: watch::Sender<u64>,
+    /// Changes when the lease is about to end: those who watch a hold look at it then, and at no other time.
+    expiring: watch::Sender<u64>,
     /// Counts the steps that may have changed who holds or waits, while somebody wants to know.
     tables: watch::Sender<u64>,
     metrics: Metrics,
@@ -80,12 +105,22 @@ impl<P: MutualExclusion> Driver<P> {
             surveyors: Vec::new(),
             sent: HashMap::new(),
             next_client: random()?,
-            next_keep_alive_ns: now,
+            lease_until_ns: 0,
+            lease_number: 0,
+            lease_ended: "the lease ran out",
+            warned: false,
+            without_lease_since_ns: now,
+            excluded: false,
+            news: Vec::new(),
+            life: 0,
+            stale: VecDeque::new(),
+            untold: Vec::new(),
             armed_ns: 0,
             serving: false,
             leaving: false,
             left: false,
             stopped: None,
+            failed: false,
         };
         let driver = Arc::new(Self {
             me,
@@ -94,6 +129,7 @@ impl<P: MutualExclusion> Driver<P> {
             around: OnceLock::new(),
             timer: Notify::new(),
             standings: watch::Sender::new(0),
+            expiring: watch::Sender::new(0),
             tables: watch::Sender::new(0),
             metrics: Metrics::new(),
         });
@@ -102,8 +138,12 @@ impl<P: MutualExclusion> Driver<P> {
     }
 
     fn lock(&self) -> MutexGuard<'_, State<P>> {
-        // A step that panicked has left the machine in a state that nobody has thought about: better none than that.
-        self.state.lock().expect("the member's state machine panicked; this process must be restarted")
+        self.state.lock().unwrap_or_else(|poisoned| {
+            let mut state = poisoned.into_inner();
+            // A panic has left the state half changed: nothing is granted from it any more.
+            self.fail(&mut state, "the code around its state machine panicked");
+            state
+        })
     }
 
     /// The machine, for a turn: at its end, others have theirs, and what was sent is written.
@@ -118,14 +158,26 @@ impl<P: MutualExclusion> Driver<P> {
         }
     }
 
-    /// One event, and all that comes of it.
+    /// One event, and all that comes of it. A step that panics has left the machine in a state that nobody has thought about: the member stops.
     fn step(&self, state: &mut State<P>, event: Event<Message<P>>) {
         if state.stopped.is_some() {
             return;
         }
+        let step = AssertUnwindSafe(|| self.take_step(state, event));
+        if let Err(panic) = catch_unwind(step) {
+            let why = format!("a step of its state machine panicked: {}", health::message(panic.as_ref()));
+            self.fail(state, &why);
+        }
+    }
+
+    fn take_step(&self, state: &mut State<P>, event: Event<Message<P>>) {
         let now = now_ns();
         let asked = matches!(event, Event::Client(_, ToMember::Acquire { .. }));
+        self.metrics.steps.of(&event).inc();
+        // Before the event, which may bring another lease: a gap between two leases ends what was held under the first.
+        self.end_lease_if_over(state, now);
         state.member.handle(now, event, &mut state.out);
+        self.follow_lease(state, now);
         let mut out = std::mem::take(&mut state.out);
         for frame in out.frames.drain(..) {
             self.post(state, &frame);
@@ -144,6 +196,7 @@ impl<P: MutualExclusion> Driver<P> {
         if (asked || out.clients.iter().any(news)) && self.tables.receiver_count() > 0 {
             self.tables.send_modify(|changes| *changes += 1);
         }
+        let lease = self.lease(state, now);
         for (session, said) in out.clients.drain(..) {
             if let Some(remote) = state.remotes.get(&session.client) {
                 remote.hear(session, said);
@@ -152,15 +205,21 @@ impl<P: MutualExclusion> Driver<P> {
             {
                 if said == ToClient::NoSession {
                     ended.push(session.client);
+                } else if let ToClient::Granted { number, .. } = said {
+                    if local.hear(lease, said, &mut tally) {
+                        state.untold.push((session.client, number));
+                    }
+                } else {
+                    local.hear(lease, said, &mut tally);
                 }
-                local.hear(now, said, &mut tally);
             }
         }
+        self.tell_untold(state, lease, &mut tally);
         self.count(&tally);
         let notes = std::mem::take(&mut out.notes);
         state.out = out;
         for client in ended {
-            self.renew_local(state, client, "the lease ran out");
+            self.end_local(state, client);
         }
         for note in notes {
             self.note(state, note);
@@ -302,65 +361,18 @@ impl<P: MutualExclusion> Driver<P> {
         });
         match begun {
             Ok(member) => state.member = member,
-            Err(error) => return self.halt(state, &error.to_string()),
+            Err(error) => return self.fail(state, &error.to_string()),
         }
         self.metrics.lives.inc();
         state.sent.clear();
         state.armed_ns = 0;
         self.timer.notify_one();
-        let clients: Vec<u64> = state.locals.keys().copied().collect();
-        for client in clients {
-            self.renew_local(state, client, "this member was excluded from the view");
-        }
+        state.excluded = true;
+        self.end_lease(state, now_ns(), "this member was excluded from the view");
+        state.life += 1;
+        self.look_at_all(state);
         if let Some((_, consensus)) = self.around.get() {
             consensus.tell_again();
-        }
-    }
-
-    /// A client's session is over; another one follows.
-    fn renew_local(&self, state: &mut State<P>, client: u64, why: &'static str) {
-        let Some(local) = state.locals.get_mut(&client) else { return };
-        if local.begin_again(why) {
-            self.metrics.lost_leases.inc();
-            tracing::warn!(member = %self.me, why, "locks were lost");
-        }
-        // A member that leaves opens no sessions.
-        if state.leaving {
-            return;
-        }
-        let (id, wishes) = (local.session.id(), local.session.wishes());
-        let settled = local.session.settle();
-        self.keep_alive(state, client);
-        for (number, wish) in wishes {
-            self.step(state, Event::Client(id, ToMember::Acquire { number, settled, wish }));
-        }
-    }
-
-    fn keep_alive(&self, state: &mut State<P>, client: u64) {
-        if let Some(local) = state.locals.get_mut(&client) {
-            let (id, said) = (local.session.id(), local.session.keep_alive(now_ns()));
-            self.step(state, Event::Client(id, said));
-        }
-    }
-
-    fn keep_all_alive(&self, state: &mut State<P>) {
-        let clients: Vec<u64> = state.locals.keys().copied().collect();
-        for client in clients {
-            let Some(local) = state.locals.get_mut(&client) else { continue };
-            if state.leaving && !local.session.is_alive() {
-                continue;
-            }
-            if local.session.is_lost(now_ns()) {
-                let id = local.session.id();
-                // Nothing of it is used any more, so nobody needs to wait for what was promised.
-                self.step(state, Event::Client(id, ToMember::Close));
-                // The member answers that the session is over, and another one follows, if it knew of it at all.
-                if state.locals.get(&client).is_some_and(|local| local.session.id() == id) {
-                    self.renew_local(state, client, "the lease ran out");
-                }
-            } else {
-                self.keep_alive(state, client);
-            }
         }
     }
 
@@ -369,7 +381,10 @@ impl<P: MutualExclusion> Driver<P> {
             local.stop(why);
         }
         state.stopped = Some(String::from(why));
+        state.lease_until_ns = 0;
         state.surveyors.clear();
+        state.stale.clear();
+        state.untold.clear();
         self.standings.send_modify(|changes| *changes += 1);
     }
 
@@ -380,13 +395,13 @@ impl<P: MutualExclusion> Driver<P> {
             return None;
         }
         self.step(state, Event::Tick);
+        self.look_at_some(state);
         let now = now_ns();
-        if now >= state.next_keep_alive_ns {
-            state.next_keep_alive_ns = now + state.member.settings().renewal_ns / 2;
-            self.keep_all_alive(state);
-        }
-        state.armed_ns = state.member.wake_ns().min(state.next_keep_alive_ns);
-        Some(Duration::from_nanos(state.armed_ns.saturating_sub(now_ns())))
+        let lease_ns = self.warn_of_end(state, now);
+        // There is more to look at: others have their turns in between.
+        let stale_ns = if state.stale.is_empty() { u64::MAX } else { now };
+        state.armed_ns = state.member.wake_ns().min(lease_ns).min(stale_ns);
+        Some(Duration::from_nanos(state.armed_ns.saturating_sub(now)))
     }
 }
 
@@ -422,7 +437,9 @@ impl<P: MutualExclusion> Drop for Turn<'_, P> {
 async fn tick<P: MutualExclusion>(driver: Weak<Driver<P>>) {
     loop {
         let Some(driver) = driver.upgrade() else { return };
-        let Some(after) = driver.ticks() else { return };
+        let after = driver.ticks();
+        driver.log_news();
+        let Some(after) = after else { return };
         tokio::select! {
             () = tokio::time::sleep(after) => {}
             () = driver.timer.notified() => {}

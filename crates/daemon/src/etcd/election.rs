@@ -1,22 +1,28 @@
 //! `v3electionpb.Election`: the holder of a lock is the leader, and says something.
+//!
+//! # Revisions
+//! A client may take any revision in an answer for a fence, so all of them are fences of the lock. The create revision is the fence of the grant. Each
+//! proclamation draws a further fence (`Guard::draw_fence`), which is the modification revision and that of the header from then on. A
+//! drawn fence is above all that were drawn before, and below the fence of the next holder. So over all leaders of an election,
+//! each new leader and each proclamation has a higher revision than everything before it, however often a leader proclaims.
 
 use super::pb::mvccpb::KeyValue;
 use super::pb::v3electionpb::election_server::Election;
 use super::pb::v3electionpb::*;
-use super::{Caller, Etcd, denied, lease_id, split, status, text};
+use super::{Caller, Etcd, denied, lease_id, split, status, telling, text};
 use crate::access::Permission;
-use crate::leases::{Fault, Hold, Op, Reply, Watch, Way, Which};
+use crate::leases::{Fault, Granted, Hold, Op, Reply, Watch, Way, Which};
 use std::pin::Pin;
+use std::time::Duration;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
-type Leaders = Pin<Box<dyn tokio_stream::Stream<Item = Result<LeaderResponse, Status>> + Send>>;
+/// How long to wait before a proclamation is tried again during a view change.
+const PAUSE: Duration = Duration::from_millis(20);
 
-/// Revisions count what is said beside who holds.
-fn revision(hold: &Hold) -> u64 {
-    hold.fence + hold.version - 1
-}
+type Leaders = Pin<Box<dyn tokio_stream::Stream<Item = Result<LeaderResponse, Status>> + Send>>;
 
 fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
@@ -44,21 +50,26 @@ impl Etcd {
         let kv = KeyValue {
             key: hold.key(),
             create_revision: signed(hold.fence),
-            mod_revision: signed(revision(hold)),
+            mod_revision: signed(hold.revision),
             version: signed(hold.version),
             value: hold.value.clone(),
             lease: hold.lease.number(),
         };
-        LeaderResponse { header: self.header(Some(revision(hold))), kv: Some(kv) }
+        LeaderResponse { header: self.header(Some(hold.revision)), kv: Some(kv) }
     }
 
     async fn proclaim_as(&self, caller: &Caller, proof: Proof, value: Vec<u8>) -> Result<Hold, Status> {
         let Proof { lock, lease, fence } = proof;
         let set = Op::SetValue { which: Which::OnlyOn(lock.clone()), fence, value };
-        match self.0.leases.perform(&caller.asker, lease_id(lease)?, set).await {
-            Ok(Reply::Set(hold)) => Ok(hold),
-            Ok(_) | Err(Fault::NoSuchLease(_)) => Err(status(Fault::NotHeld(lock))),
-            Err(fault) => Err(status(fault)),
+        let until = Instant::now() + self.0.shared.member.config().times.lease;
+        loop {
+            match self.0.leases.perform(&caller.asker, lease_id(lease)?, set.clone()).await {
+                Ok(Reply::Set(hold)) => return Ok(hold),
+                // The leader goes on leading while the view changes, and gets its revision once the next view runs.
+                Err(Fault::Unavailable(_)) if Instant::now() < until => tokio::time::sleep(PAUSE).await,
+                Ok(_) | Err(Fault::NoSuchLease(_)) => return Err(status(Fault::NotHeld(lock))),
+                Err(fault) => return Err(status(fault)),
+            }
         }
     }
 
@@ -99,14 +110,16 @@ impl Election for Etcd {
         let CampaignRequest { name, lease, value } = request.into_inner();
         let lock = text(name.clone())?;
         self.may(&caller, Permission::Acquire, &lock)?;
-        let hold = self.hold(&caller, &lock, lease, value.clone()).await?;
+        let Granted { hold, receipt } = self.hold(&caller, &lock, lease, value.clone()).await?;
         let (key, fence, lease) = (hold.key(), hold.fence, hold.lease.number());
+        let mut revision = hold.revision;
         // It was the leader before, and says something else now.
         if hold.value != value {
-            self.proclaim_as(&caller, Proof { lock, lease, fence }, value).await?;
+            revision = self.proclaim_as(&caller, Proof { lock, lease, fence }, value).await?.revision;
         }
         let leader = LeaderKey { name, key, rev: signed(fence), lease };
-        Ok(Response::new(CampaignResponse { header: self.header(Some(fence)), leader: Some(leader) }))
+        let answer = CampaignResponse { header: self.header(Some(revision)), leader: Some(leader) };
+        Ok(telling(answer, receipt))
     }
 
     async fn proclaim(
@@ -119,7 +132,7 @@ impl Election for Etcd {
         let proof = Proof::of(leader)?.ok_or_else(not_leader)?;
         self.may(&caller, Permission::Acquire, &proof.lock)?;
         let hold = self.proclaim_as(&caller, proof, value).await?;
-        Ok(Response::new(ProclaimResponse { header: self.header(Some(revision(&hold))) }))
+        Ok(Response::new(ProclaimResponse { header: self.header(Some(hold.revision)) }))
     }
 
     async fn leader(&self, request: Request<LeaderRequest>) -> Result<Response<LeaderResponse>, Status> {
@@ -155,7 +168,7 @@ impl Election for Etcd {
             self.may(&caller, Permission::Acquire, &lock)?;
             let release = Op::Release(Which::OnlyOn(lock), Some(fence));
             match self.0.leases.perform(&caller.asker, lease_id(lease)?, release).await {
-                Ok(Reply::Released(fence)) => left = fence.map(|fence| fence + 1),
+                Ok(Reply::Released(revision)) => left = revision,
                 Ok(_) | Err(Fault::NoSuchLease(_)) => {}
                 Err(fault) => return Err(status(fault)),
             }

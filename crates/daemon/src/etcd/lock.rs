@@ -2,9 +2,9 @@
 
 use super::pb::v3lockpb::lock_server::Lock;
 use super::pb::v3lockpb::{LockRequest, LockResponse, UnlockRequest, UnlockResponse};
-use super::{Etcd, split, status, text};
+use super::{Etcd, split, status, telling, text};
 use crate::access::Permission;
-use crate::leases::{Fault, Op, Reply, Which};
+use crate::leases::{Fault, Granted, Op, Reply, Which};
 use tonic::{Request, Response, Status};
 
 #[tonic::async_trait]
@@ -14,9 +14,9 @@ impl Lock for Etcd {
         let LockRequest { name, lease } = request.into_inner();
         let name = text(name)?;
         self.may(&caller, Permission::Acquire, &name)?;
-        let hold = self.hold(&caller, &name, lease, Vec::new()).await?;
+        let Granted { hold, receipt } = self.hold(&caller, &name, lease, Vec::new()).await?;
         let answer = LockResponse { header: self.header(Some(hold.fence)), key: hold.key() };
-        Ok(Response::new(answer))
+        Ok(telling(answer, receipt))
     }
 
     async fn unlock(&self, request: Request<UnlockRequest>) -> Result<Response<UnlockResponse>, Status> {
@@ -30,8 +30,8 @@ impl Lock for Etcd {
             self.may(&caller, Permission::Acquire, name)?;
             let release = Op::Release(Which::OnlyOn(String::from(name)), None);
             match self.0.leases.perform(&caller.asker, lease, release).await {
-                // The lock has changed hands since: above its fence, and not above that of the next holder.
-                Ok(Reply::Released(fence)) => revision = fence.map(|fence| fence + 1),
+                // The last one of the hold that is over: below that of the next holder.
+                Ok(Reply::Released(last)) => revision = last,
                 Ok(_) | Err(Fault::NoSuchLease(_)) => {}
                 Err(fault) => return Err(status(fault)),
             }

@@ -10,7 +10,7 @@ mod lock;
 
 use crate::access::{Denied, Permission, Principal};
 use crate::front::Front;
-use crate::leases::{Asker, Fault, Hold, LeaseId, Slot, Terms, Wanted, Way};
+use crate::leases::{Asker, Fault, Granted, LeaseId, Receipt, Slot, Terms, Undelivered, Wanted, Way};
 use axum::Router;
 use axum::body::to_bytes;
 use axum::extract::Request;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tonic::metadata::MetadataMap;
-use tonic::{Code, Status};
+use tonic::{Code, Response, Status};
 
 use lockkeeper_etcd_api as pb;
 use pb::etcdserverpb::ResponseHeader;
@@ -141,7 +141,7 @@ impl Etcd {
     }
 
     /// Waits for a lock by a lease, or by a new one.
-    async fn hold(&self, caller: &Caller, name: &str, lease: i64, value: Vec<u8>) -> Result<Hold, Status> {
+    async fn hold(&self, caller: &Caller, name: &str, lease: i64, value: Vec<u8>) -> Result<Granted, Status> {
         let wanted = Wanted {
             lock: String::from(name),
             slot: Slot::Only,
@@ -159,6 +159,13 @@ impl Etcd {
         };
         held.map_err(status)
     }
+}
+
+/// An answer that tells of a hold.
+fn telling<T>(answer: T, receipt: Receipt) -> Response<T> {
+    let mut response = Response::new(answer);
+    response.extensions_mut().insert(Undelivered::new(receipt));
+    response
 }
 
 fn terms(caller: &Caller, ttl: Duration) -> Terms {

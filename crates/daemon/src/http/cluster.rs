@@ -75,26 +75,9 @@ pub(crate) struct Whoami {
     admin: Vec<String>,
 }
 
-/// Why this member does not serve, if it does not.
+/// Why this member grants no locks, if it does not.
 fn trouble(front: &Front) -> Option<String> {
-    let member = &front.shared.member;
-    let standing = member.standing();
-    if standing.serves() {
-        return None;
-    }
-    let reason = if let Some(why) = standing.stopped {
-        format!("it has stopped: {why}")
-    } else if standing.left {
-        String::from("it has left its cluster")
-    } else if standing.view.is_none() {
-        let trouble = member.voters().trouble.map(|why| format!(": {why}")).unwrap_or_default();
-        format!("it is in no view: it starts, or hears too few of the other members{trouble}")
-    } else {
-        String::from(
-            "its lease has run out: it does not hear the leader, or the leader does not hear a majority",
-        )
-    };
-    Some(reason)
+    front.shared.member.trouble().map(|trouble| trouble.to_string())
 }
 
 /// All members that are known.
@@ -155,10 +138,18 @@ pub(super) async fn whoami(caller: Caller) -> Json<Whoami> {
     })
 }
 
-/// Whether the process is there.
-#[utoipa::path(get, path = "/healthz", tag = "health", security(()), responses((status = 200, body = String, content_type = "text/plain")))]
-pub(super) async fn healthz() -> &'static str {
-    "ok\n"
+/// Whether the process can go on: without a lease it can, once its member has stopped it cannot.
+#[utoipa::path(get, path = "/healthz", tag = "health", security(()),
+    responses((status = 200, body = String, content_type = "text/plain"),
+        (status = 503, body = Problem, description = "Its member has stopped, and why: restart it")))]
+pub(super) async fn healthz(State(front): State<Arc<Front>>) -> Result<&'static str, Problem> {
+    match front.shared.member.standing().stopped {
+        None => Ok("ok\n"),
+        Some(why) => {
+            let message = format!("member {} has stopped: {why}", front.shared.member.id().0);
+            Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, "stopped", message))
+        }
+    }
 }
 
 /// Whether clients are let in.

@@ -6,10 +6,10 @@ use super::sessions::{life, milliseconds, terms, text};
 use super::show::{LockState, Why};
 use crate::access::Permission;
 use crate::front::Front;
-use crate::leases::{Fault, Hold, LeaseId, Op, Picture, Reply, Slot, Wanted, Which};
-use axum::Json;
+use crate::leases::{Fault, Granted, Hold, LeaseId, Op, Picture, Reply, Slot, Undelivered, Wanted, Which};
 use axum::extract::State;
 use axum::response::{AppendHeaders, IntoResponse};
+use axum::{Extension, Json};
 use lockkeeper_cluster::{Acquisition, Claim, MOST_PERMITS, SessionId};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
@@ -201,10 +201,18 @@ pub(super) async fn acquire(
 ) -> impl IntoResponse {
     let trace = AppendHeaders([("traceparent", caller.trace.parent())]);
     let held = hold_for(&front, &caller, name, wish).await;
-    (trace, held.map(|hold| Json(Held::from(hold))))
+    (
+        trace,
+        held.map(|Granted { hold, receipt }| (Extension(Undelivered::new(receipt)), Json(Held::from(hold)))),
+    )
 }
 
-async fn hold_for(front: &Front, caller: &Caller, name: String, mut wish: Acquire) -> Result<Hold, Problem> {
+async fn hold_for(
+    front: &Front,
+    caller: &Caller,
+    name: String,
+    mut wish: Acquire,
+) -> Result<Granted, Problem> {
     caller.may(Permission::Acquire, &name)?;
     let wanted = wish.wanted(name, caller.trace.id())?;
     match wish.session {

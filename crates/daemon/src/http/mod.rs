@@ -4,11 +4,13 @@
 //! |---|---|
 //! | `sessions`, `locks`, `cluster`, `watch` | what can be asked |
 //! | `request`, `problem`, `show` | what comes in, what goes wrong, what goes out |
+//! | `delivery` | whether a client was told of its hold |
 //! | `openapi` | the document that describes it all |
 //! | `page`, `origin` | a page for people, and what other pages may not |
 //! | `serve` | connections, with their limits; also for gRPC |
 
 mod cluster;
+mod delivery;
 mod locks;
 mod openapi;
 mod origin;
@@ -105,7 +107,7 @@ async fn look_after(State(front): State<Arc<Front>>, request: Request, next: Nex
     } else {
         front.metrics.request("http", http_result(response.status()));
     }
-    response
+    delivery::watch(response)
 }
 
 fn http_result(status: StatusCode) -> &'static str {

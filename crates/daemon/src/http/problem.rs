@@ -76,6 +76,7 @@ impl From<Fault> for Problem {
             Fault::LeaseExists(_) | Fault::NotHeld(_) => Self::new(StatusCode::CONFLICT, "conflict", message),
             Fault::TooMany { .. } => Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many", message),
             Fault::TooLong { .. } | Fault::Bad(_) => Self::unacceptable(message),
+            Fault::NoLease(_) => Self::new(StatusCode::SERVICE_UNAVAILABLE, "no_lease", message),
             Fault::Unavailable(_) | Fault::Stopped(_) => {
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message)
             }

@@ -1,13 +1,13 @@
 //! The leases that live at this daemon.
 
 use super::id::LeaseId;
-use super::lease::{Entry, Lease, Phase};
+use super::lease::{Entry, Lease, Phase, ends_at};
 use super::wait::Wait;
-use super::words::{Asker, Fault, Hold, Listed, Lost, Op, Presence, Reply, Terms, Wanted, Which};
+use super::words::{Asker, Fault, Hold, Listed, Lost, Op, Outcome, Presence, Reply, Terms, Wanted, Which};
 use crate::audit::{Entry as Line, Refused};
 use crate::metrics::Metrics;
 use crate::shared::Shared;
-use lockkeeper_cluster::Guard;
+use lockkeeper_cluster::{Guard, now_ns};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -156,7 +156,7 @@ impl Book {
             Op::Release(which, fence) => Ok(Reply::Released(self.release(&lease, &which, fence))),
             Op::SetValue { which, fence, value } => self.set_value(&lease, &which, fence, value),
             Op::Abandon(number) => {
-                self.let_go(&lease, number, |entry| entry.claims = entry.claims.saturating_sub(1));
+                self.let_go(&lease, number, Entry::disclaim);
                 Ok(Reply::Released(None))
             }
         }
@@ -176,9 +176,12 @@ impl Book {
         };
         let number = state.number_of(which).ok_or_else(not_held)?;
         let entry = state.entries.get_mut(&number).ok_or_else(not_held)?;
-        if entry.guard().is_none_or(|guard| guard.fence() != fence || !guard.is_valid()) {
-            return Err(not_held());
-        }
+        let guard = entry.guard().filter(|guard| guard.fence() == fence).ok_or_else(not_held)?;
+        let revision = match guard.draw_fence() {
+            Err(lockkeeper_cluster::Error::Lost { .. }) => return Err(not_held()),
+            drawn => drawn?,
+        };
+        entry.revision = revision;
         entry.value = value;
         entry.version += 1;
         let hold = lease.hold(number, entry).ok_or_else(not_held)?;
@@ -246,8 +249,8 @@ impl Book {
                 let hold = lease.hold(number, entry).expect("it is held");
                 tracing::debug!(fence = hold.fence, "granted");
                 entry.news.send_replace(Some(Ok(hold)));
-                if state.deadline.is_none() {
-                    state.deadline = Some(Instant::now() + lease.terms.ttl);
+                if state.deadline_ns.is_none() {
+                    state.deadline_ns = Some(ends_at(lease.terms.ttl));
                     lease.kicked.notify_one();
                 }
                 drop(state);
@@ -264,7 +267,7 @@ impl Book {
         self.end_if_spent(lease);
     }
 
-    /// Gives a hold up, or the wait for one; tells its fence if it was held until now.
+    /// Gives a hold up, or the wait for one; tells the last fence drawn for it if it was held until now.
     fn release(&self, lease: &Arc<Lease>, which: &Which, only: Option<u64>) -> Option<u64> {
         let entry = {
             let mut state = lease.state();
@@ -295,10 +298,10 @@ impl Book {
         let held = guard.is_valid();
         self.log(if held { "release" } else { "lost" }, lease, &entry, guard, why);
         self.metrics.held(&entry.lock, entry.since.elapsed());
-        let fence = guard.fence();
+        let revision = guard.fence().max(entry.revision);
         drop(entry);
         self.changed();
-        held.then_some(fence)
+        held.then_some(revision)
     }
 
     /// No answer promises something about a hold that was taken away a moment ago, and that nobody has come to look after yet.
@@ -344,6 +347,25 @@ impl Book {
             self.close(lease, entry, "");
         }
         self.end_if_spent(lease);
+    }
+
+    /// The daemon that told a client of a hold is gone before it said so. If no other request has found the hold, it is lost: the client may know
+    /// of it, and hears of the loss with its next sign of life.
+    pub fn disown(&self, id: LeaseId, number: u64, why: &str) {
+        let Some(lease) = self.find(id) else { return };
+        let forgotten = lease.state().entries.get_mut(&number).is_some_and(|entry| {
+            entry.disclaim();
+            entry.is_forgotten()
+        });
+        if forgotten {
+            self.lose(&lease, number, why);
+        }
+    }
+
+    /// A hold that was granted a while ago, with what is promised of it now.
+    pub fn as_of_now(&self, hold: Hold) -> Outcome {
+        let now = self.find(hold.lease).and_then(|lease| lease.hold_now(&lease.state(), hold.number));
+        now.ok_or_else(|| Fault::LeaseOver(hold.lease, String::from("the hold was lost before it was told")))
     }
 
     /// A lease that was for one hold ends with it.
@@ -415,13 +437,13 @@ async fn expire(book: Weak<Book>, lease: Arc<Lease>) {
             if state.over {
                 return;
             }
-            state.deadline
+            state.deadline_ns
         };
-        match deadline {
+        match deadline.map(|at| at.saturating_sub(now_ns())) {
             None => lease.kicked.notified().await,
-            Some(at) if at > Instant::now() => {
+            Some(left @ 1..) => {
                 tokio::select! {
-                    () = tokio::time::sleep_until(at) => {}
+                    () = tokio::time::sleep(Duration::from_nanos(left)) => {}
                     () = lease.kicked.notified() => {}
                 }
             }
@@ -444,8 +466,13 @@ async fn watch_over(book: Weak<Book>, lease: Arc<Lease>, number: u64, losing: im
     }
 }
 
-/// The client counts on what it was last told, and hears of the loss later than this daemon: nobody else is let in before that has passed.
+/// The client counts on what it was last told, and hears of the loss later than this daemon: nobody else is let in before that has passed
+/// on the lease clock. The timer's clock may be slewed, and runs out early then.
 async fn keep_promises(guard: Guard) {
-    tokio::time::sleep(guard.promised_for()).await;
+    let promised_ns = u64::try_from(guard.promised_for().as_nanos()).unwrap_or(u64::MAX);
+    let until_ns = now_ns().saturating_add(promised_ns);
+    while let left @ 1.. = until_ns.saturating_sub(now_ns()) {
+        tokio::time::sleep(Duration::from_nanos(left)).await;
+    }
     drop(guard);
 }

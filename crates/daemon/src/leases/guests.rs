@@ -3,13 +3,16 @@
 use super::book::Book;
 use super::wait::Wait;
 use super::waits::{POLL, SILENCE};
-use super::words::{Asker, Asking, Fault, Hold, Op, Outcome};
+use super::words::{Asker, Asking, Fate, Fault, Hold, Op, Outcome};
 use lockkeeper_cluster::MemberId;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
+
+/// So many waits are remembered, for each daemon, that were given up before they arrived.
+const MOST_GONE: usize = 4096;
 
 /// Waits of other daemons' clients, by the life of the daemon.
 #[derive(Clone, Default)]
@@ -18,21 +21,42 @@ pub(super) struct Guests(Arc<Mutex<HashMap<u64, Guest>>>);
 /// One life of another daemon.
 struct Guest {
     waits: HashMap<u64, AbortHandle>,
-    /// What it has not said it has heard.
-    outcomes: VecDeque<Unheard>,
+    /// Outcomes that it has not heard, and holds whose fate is not known here.
+    outcomes: VecDeque<Open>,
+    /// Waits that were given up and are not known here: their requests may be under way still.
+    gone: VecDeque<u64>,
     next: u64,
     news: Arc<Notify>,
     heard_at: Instant,
 }
 
 /// What became of a wait.
-struct Unheard {
+struct Open {
     number: u64,
     ticket: u64,
     outcome: Outcome,
     asker: Asker,
-    /// It was told, and may have been heard.
+    /// It was told, so that the client may know of it.
     told: bool,
+}
+
+impl Guest {
+    fn new() -> Self {
+        let (waits, outcomes, gone, news) =
+            (HashMap::new(), VecDeque::new(), VecDeque::new(), Arc::default());
+        Self { waits, outcomes, gone, next: 1, news, heard_at: Instant::now() }
+    }
+
+    fn push(&mut self, ticket: u64, outcome: Outcome, asker: Asker, told: bool) {
+        let number = self.next;
+        self.next += 1;
+        self.outcomes.push_back(Open { number, ticket, outcome, asker, told });
+    }
+
+    fn remove(&mut self, ticket: u64) -> Option<Open> {
+        let place = self.outcomes.iter().position(|open| open.ticket == ticket)?;
+        self.outcomes.remove(place)
+    }
 }
 
 impl Guests {
@@ -53,69 +77,100 @@ impl Guests {
         let guest = all.entry(asking.life).or_insert_with(|| {
             tracing::debug!(%from, life = asking.life, "waits for clients there begin");
             tokio::spawn(watch_over(Arc::downgrade(&self.0), Arc::downgrade(book), asking.life));
-            let (waits, outcomes, news) = (HashMap::new(), VecDeque::new(), Arc::default());
-            Guest { waits, outcomes, next: 1, news, heard_at: Instant::now() }
+            Guest::new()
         });
         guest.heard_at = Instant::now();
-        let known = guest.waits.contains_key(&asking.ticket)
-            || guest.outcomes.iter().any(|unheard| unheard.ticket == asking.ticket);
-        if known {
+        if guest.gone.contains(&asking.ticket) {
+            return Err(Fault::GivenUp(String::from("the lock")));
+        }
+        if guest.waits.contains_key(&asking.ticket) {
             return Ok(None);
+        }
+        if let Some(open) = guest.outcomes.iter_mut().find(|open| open.ticket == asking.ticket) {
+            open.told = true;
+            return open.outcome.clone().and_then(|hold| book.as_of_now(hold)).map(Some);
         }
         let mut wait = wait()?;
         if let Some(outcome) = wait.now() {
-            return outcome.map(Some);
+            let hold = outcome?;
+            guest.push(asking.ticket, Ok(hold.clone()), asker.clone(), true);
+            return Ok(Some(hold));
         }
-        let (guests, asker) = (self.clone(), asker.clone());
+        let (guests, asker, book) = (self.clone(), asker.clone(), Arc::downgrade(book));
         let task = tokio::spawn(async move {
             let outcome = wait.outcome().await;
-            guests.settle(asking, outcome, asker);
+            if let Some(unwanted) = guests.settle(asking, outcome, asker)
+                && let Some(book) = book.upgrade()
+            {
+                give_up(&book, unwanted);
+            }
         });
         guest.waits.insert(asking.ticket, task.abort_handle());
         Ok(None)
     }
 
-    fn settle(&self, asking: Asking, outcome: Outcome, asker: Asker) {
+    /// A wait has come to something. Gives it back if nobody wants it any more.
+    fn settle(&self, asking: Asking, outcome: Outcome, asker: Asker) -> Option<Open> {
         let mut all = self.all();
-        let Some(guest) = all.get_mut(&asking.life) else { return };
+        let guest = all.get_mut(&asking.life).filter(|guest| guest.waits.contains_key(&asking.ticket));
+        let Some(guest) = guest else {
+            return Some(Open { number: 0, ticket: asking.ticket, outcome, asker, told: false });
+        };
         guest.waits.remove(&asking.ticket);
-        let (number, ticket) = (guest.next, asking.ticket);
-        guest.outcomes.push_back(Unheard { number, ticket, outcome, asker, told: false });
-        guest.next += 1;
+        guest.push(asking.ticket, outcome, asker, false);
         guest.news.notify_one();
+        None
     }
 
-    /// A client of another daemon is gone.
-    pub fn give_up(&self, book: &Arc<Book>, asking: Asking) {
-        let unheard = {
-            let mut all = self.all();
-            let Some(guest) = all.get_mut(&asking.life) else { return };
-            if let Some(task) = guest.waits.remove(&asking.ticket) {
-                task.abort();
+    /// What became of tickets at the other daemon.
+    pub fn fates(&self, book: &Arc<Book>, life: u64, fates: &[(u64, Fate)]) {
+        for &(ticket, fate) in fates {
+            let open = {
+                let mut all = self.all();
+                // Without a guest, everything was given up already.
+                let Some(guest) = all.get_mut(&life) else { return };
+                guest.heard_at = Instant::now();
+                let waits = guest.waits.remove(&ticket);
+                if let Some(task) = &waits {
+                    task.abort();
+                }
+                let open = guest.remove(ticket);
+                if waits.is_none() && open.is_none() && fate == Fate::Unwanted {
+                    guest.gone.truncate(MOST_GONE - 1);
+                    guest.gone.push_front(ticket);
+                }
+                open
+            };
+            if let (Some(open), Fate::Unwanted) = (open, fate) {
+                give_up(book, Open { told: false, ..open });
             }
-            let of_it = |unheard: &Unheard| unheard.ticket == asking.ticket;
-            guest.outcomes.iter().position(of_it).and_then(|place| guest.outcomes.remove(place))
-        };
-        if let Some(Unheard { outcome: Ok(hold), asker, .. }) = unheard {
-            let _ = book.perform(&asker, hold.lease, Op::Abandon(hold.number));
         }
     }
 
     /// What became of the waits, once there is something to tell. `None` if there are none.
-    pub async fn outcomes(&self, life: u64, heard: u64) -> Option<Vec<(u64, u64, Outcome)>> {
+    pub async fn outcomes(
+        &self,
+        book: &Arc<Book>,
+        life: u64,
+        heard: u64,
+    ) -> Option<Vec<(u64, u64, Outcome)>> {
         let until = Instant::now() + POLL;
         loop {
             let news = {
                 let mut all = self.all();
                 let guest = all.get_mut(&life)?;
                 guest.heard_at = Instant::now();
-                guest.outcomes.retain(|unheard| unheard.number > heard);
-                if !guest.outcomes.is_empty() {
-                    let tell = |unheard: &mut Unheard| {
-                        unheard.told = true;
-                        (unheard.number, unheard.ticket, unheard.outcome.clone())
-                    };
-                    return Some(guest.outcomes.iter_mut().map(tell).collect());
+                // A hold stays until its fate is known; that there is none is over once it was heard.
+                guest.outcomes.retain(|open| open.number > heard || open.outcome.is_ok());
+                let unheard = guest.outcomes.iter_mut().filter(|open| open.number > heard);
+                let tell = |open: &mut Open| {
+                    open.told = true;
+                    let outcome = open.outcome.clone().and_then(|hold| book.as_of_now(hold));
+                    (open.number, open.ticket, outcome)
+                };
+                let told: Vec<_> = unheard.map(tell).collect();
+                if !told.is_empty() {
+                    return Some(told);
                 }
                 guest.news.clone()
             };
@@ -126,7 +181,18 @@ impl Guests {
     }
 }
 
-/// Forgets a daemon that does not ask any more: its clients wait no more, and nobody has heard of what was not heard.
+/// Gives a hold up that no client of the other daemon wants, or whose fate nobody will ever tell.
+fn give_up(book: &Arc<Book>, open: Open) {
+    let Ok(hold) = open.outcome else { return };
+    if open.told {
+        let why = "the daemon that passed the request on fell silent before it confirmed the answer";
+        book.disown(hold.lease, hold.number, why);
+    } else {
+        let _ = book.perform(&open.asker, hold.lease, Op::Abandon(hold.number));
+    }
+}
+
+/// Forgets a daemon that does not ask any more: its clients wait no more, and holds without a fate are given up.
 async fn watch_over(guests: Weak<Mutex<HashMap<u64, Guest>>>, book: Weak<Book>, life: u64) {
     loop {
         let Some(guests) = guests.upgrade().map(Guests) else { return };
@@ -142,11 +208,8 @@ async fn watch_over(guests: Weak<Mutex<HashMap<u64, Guest>>>, book: Weak<Book>, 
         let Some(guest) = guests.all().remove(&life) else { return };
         guest.waits.values().for_each(AbortHandle::abort);
         let Some(book) = book.upgrade() else { return };
-        // What was told may have been heard: if not, the lease ends some day.
-        for Unheard { outcome, asker, told, .. } in guest.outcomes {
-            if let (Ok(hold), false) = (outcome, told) {
-                let _ = book.perform(&asker, hold.lease, Op::Abandon(hold.number));
-            }
+        for open in guest.outcomes {
+            give_up(&book, open);
         }
         return;
     }

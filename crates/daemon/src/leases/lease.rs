@@ -2,14 +2,21 @@
 
 use super::id::LeaseId;
 use super::words::{Asker, Fault, Hold, Life, Listed, Lost, Op, Outcome, Slot, Terms, Wanted, Which};
+use crate::drift;
 use crate::metrics::Counted;
-use lockkeeper_cluster::{Acquire, Claim, Guard, Member};
+use lockkeeper_cluster::{Acquire, Claim, Guard, Member, now_ns};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
+
+/// When a lease ends that a client was told lives for so long, beginning now.
+pub(super) fn ends_at(ttl: Duration) -> u64 {
+    let ttl_ns = u64::try_from(drift::kept(ttl).as_nanos()).unwrap_or(u64::MAX);
+    now_ns().saturating_add(ttl_ns)
+}
 
 /// So many lost holds are remembered, until the client asks.
 const MOST_LOST: usize = 64;
@@ -29,8 +36,8 @@ pub(super) struct Lease {
 }
 
 pub(super) struct State {
-    /// When it ends; `None` while it waits for the hold that it is for.
-    pub deadline: Option<Instant>,
+    /// When it ends, on the lease clock, which no time service slows down; `None` while it waits for the hold that it is for.
+    pub deadline_ns: Option<u64>,
     next: u64,
     pub entries: BTreeMap<u64, Entry>,
     slots: HashMap<(String, Slot), u64>,
@@ -50,6 +57,8 @@ pub(super) struct Entry {
     pub claims: usize,
     pub value: Vec<u8>,
     pub version: u64,
+    /// The last fence drawn for what it says; 0 until the first one after the grant.
+    pub revision: u64,
     /// What became of the wait.
     pub news: watch::Sender<Option<Outcome>>,
 }
@@ -61,9 +70,9 @@ pub(super) enum Phase {
 
 impl Lease {
     pub fn new(id: LeaseId, terms: Terms, asker: Asker, member: Member, counted: Counted) -> Self {
-        let deadline = (!terms.one_hold).then(|| Instant::now() + terms.ttl);
+        let deadline_ns = (!terms.one_hold).then(|| ends_at(terms.ttl));
         let state = State {
-            deadline,
+            deadline_ns,
             next: 1,
             entries: BTreeMap::new(),
             slots: HashMap::new(),
@@ -99,8 +108,8 @@ impl Lease {
 
     /// A sign of life. What waits for its first hold has no end to be put off.
     pub fn keep_alive(&self, state: &mut State) {
-        if state.deadline.is_some() {
-            state.deadline = Some(Instant::now() + self.terms.ttl);
+        if state.deadline_ns.is_some() {
+            state.deadline_ns = Some(ends_at(self.terms.ttl));
         }
     }
 
@@ -118,7 +127,7 @@ impl Lease {
         let guards = state.entries.values().filter_map(Entry::guard);
         // All holds of a session are as good as the session; but one that was taken away is not. And they end with it.
         let valid_for = guards.map(Guard::valid_for).find(|valid_for| !valid_for.is_zero());
-        life.valid_for = valid_for.map(|valid_for| valid_for.min(life.left));
+        life.valid_for = valid_for.map(|valid_for| drift::told(valid_for).min(life.left));
         if let Op::TimeToLive = op {
             life.holds = self.holds(state);
             life.locks = state.entries.values().map(|entry| entry.lock.clone()).collect();
@@ -127,8 +136,10 @@ impl Lease {
         life
     }
 
+    /// What the client may count on its own clock until the lease ends.
     pub fn left(&self, state: &State) -> Duration {
-        state.deadline.map_or(self.terms.ttl, |at| at.saturating_duration_since(Instant::now()))
+        let left = |at: u64| drift::told(Duration::from_nanos(at.saturating_sub(now_ns())));
+        state.deadline_ns.map_or(self.terms.ttl, left).min(self.terms.ttl)
     }
 
     pub fn holds(&self, state: &State) -> Vec<Hold> {
@@ -142,11 +153,18 @@ impl Lease {
             number,
             lock: entry.lock.clone(),
             fence: guard.fence(),
-            valid_for: guard.valid_for(),
+            valid_for: drift::told(guard.valid_for()),
             ttl: self.terms.ttl,
             value: entry.value.clone(),
             version: entry.version,
+            revision: entry.revision.max(guard.fence()),
         })
+    }
+
+    /// The same, with no promise that outlives the lease.
+    pub fn hold_now(&self, state: &State, number: u64) -> Option<Hold> {
+        let hold = self.hold(number, state.entries.get(&number)?)?;
+        Some(Hold { valid_for: hold.valid_for.min(self.left(state)), ..hold })
     }
 
     pub fn listed(&self) -> Listed {
@@ -175,6 +193,7 @@ impl State {
             claims: 0,
             value: wanted.value.clone(),
             version: 1,
+            revision: 0,
             news: watch::Sender::new(None),
         };
         self.entries.insert(number, entry);
@@ -214,6 +233,11 @@ impl Entry {
             Phase::Held(guard) => Some(guard),
             Phase::Waiting(_) => None,
         }
+    }
+
+    /// Somebody who was told that it is held does not want it.
+    pub fn disclaim(&mut self) {
+        self.claims = self.claims.saturating_sub(1);
     }
 
     /// Whether nobody wants it any more.

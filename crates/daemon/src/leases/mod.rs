@@ -9,6 +9,7 @@
 //! | `words` | what can be done to a lease, what comes of it, and what daemons ask each other |
 //! | `lease` | one lease |
 //! | `book`, `wait` | the leases that live here, and those who wait by them |
+//! | `receipt` | a hold whose client has not been told yet |
 //! | `peers` | questions to other daemons |
 //! | `waits` | waits of this daemon's clients for locks by leases that live elsewhere |
 //! | `guests` | waits of other daemons' clients for locks by leases that live here |
@@ -19,12 +20,14 @@ mod guests;
 mod id;
 mod lease;
 mod peers;
+mod receipt;
 mod wait;
 mod waits;
 mod watching;
 mod words;
 
 pub use id::LeaseId;
+pub(crate) use receipt::{Granted, Receipt, Undelivered};
 pub(crate) use watching::{At, Picture, Watch};
 pub use words::{Asker, Fault, Hold, Life, Listed, Lost, Op, Reply, Slot, Terms, Wanted, Way, Which, key};
 
@@ -141,9 +144,9 @@ impl Leases {
     }
 
     /// Waits for a lock by a lease, wherever it lives. Dropping the future gives the place in the queue up.
-    pub async fn acquire(&self, asker: &Asker, id: LeaseId, wanted: Wanted) -> Result<Hold, Fault> {
+    pub(crate) async fn acquire(&self, asker: &Asker, id: LeaseId, wanted: Wanted) -> Result<Granted, Fault> {
         if self.book.find(id).is_some() {
-            return self.book.acquire(asker, id, &wanted)?.outcome().await;
+            return self.book.acquire(asker, id, &wanted)?.granted().await;
         }
         let there = |to: MemberId| self.waits.acquire(to, asker.clone(), id, wanted.clone());
         self.wherever(id, there).await
@@ -151,7 +154,12 @@ impl Leases {
 
     /// Waits for a lock by a lease that is made for it, here, and ends with the hold. The same request finds the lease that it has made before. Dropping
     /// the future ends both.
-    pub async fn acquire_alone(&self, asker: &Asker, terms: Terms, wanted: Wanted) -> Result<Hold, Fault> {
+    pub(crate) async fn acquire_alone(
+        &self,
+        asker: &Asker,
+        terms: Terms,
+        wanted: Wanted,
+    ) -> Result<Granted, Fault> {
         let request = (asker.who.clone(), wanted.lock.clone(), wanted.slot.clone());
         let repeats = wanted.slot != Slot::Only;
         let before = self.alone().get(&request).copied().filter(|_| repeats);
@@ -168,7 +176,7 @@ impl Leases {
         }
         let waiting = self.book.acquire(asker, id, &wanted);
         match waiting {
-            Ok(waiting) => waiting.outcome().await,
+            Ok(waiting) => waiting.granted().await,
             Err(fault) => {
                 let _ = self.book.perform(asker, id, Op::Revoke);
                 Err(fault)
@@ -250,11 +258,13 @@ impl Leases {
                 let wait = || self.book.acquire(&asker, lease, &wanted);
                 Answer::Acquire(self.guests.acquire(&self.book, from, asking, &asker, wait))
             }
-            Question::GiveUp(asking) => {
-                self.guests.give_up(&self.book, asking);
-                Answer::Outcomes(None)
+            Question::Settle { life, fates } => {
+                self.guests.fates(&self.book, life, &fates);
+                Answer::Settled
             }
-            Question::Outcomes { life, heard } => Answer::Outcomes(self.guests.outcomes(life, heard).await),
+            Question::Outcomes { life, heard } => {
+                Answer::Outcomes(self.guests.outcomes(&self.book, life, heard).await)
+            }
             Question::Look { seen, prefixes } => {
                 let seen: Seen = self.watching.look(seen, &prefixes).await;
                 Answer::Look(seen)

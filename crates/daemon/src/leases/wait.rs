@@ -2,7 +2,8 @@
 
 use super::book::Book;
 use super::lease::{Entry, Lease};
-use super::words::{Fault, Hold, Outcome};
+use super::receipt::{Granted, Receipt};
+use super::words::{Fault, Outcome};
 use std::sync::{Arc, Weak};
 use tokio::sync::watch;
 
@@ -23,6 +24,13 @@ impl Wait {
         news: watch::Receiver<Option<Outcome>>,
     ) -> Self {
         Self { book, lease, number, news, open: true }
+    }
+
+    /// What becomes of it, with the duty to tell the client.
+    pub async fn granted(self) -> Result<Granted, Fault> {
+        let (book, lease, number) = (self.book.clone(), self.lease.clone(), self.number);
+        let hold = self.outcome().await?;
+        Ok(Granted { hold, receipt: Receipt::here(book, lease, number) })
     }
 
     /// What has become of it, if that is known.
@@ -53,9 +61,7 @@ impl Wait {
         }
         outcome.and_then(|hold| {
             // What is left is told as it is now, not as it was at the grant.
-            let now = state.entries.get(&self.number).and_then(|entry| self.lease.hold(self.number, entry));
-            let left = self.lease.left(&state);
-            let now = now.map(|hold| Hold { valid_for: hold.valid_for.min(left), ..hold });
+            let now = self.lease.hold_now(&state, self.number);
             let lost = || Fault::LeaseOver(hold.lease, String::from("the hold was lost at once"));
             now.ok_or_else(lost)
         })

@@ -128,6 +128,8 @@ pub struct Hold {
     pub value: Vec<u8>,
     /// How often it has said something: 1 at first.
     pub version: u64,
+    /// The fence that was drawn when it last said something: at first that of the grant.
+    pub revision: u64,
 }
 
 impl Hold {
@@ -181,7 +183,7 @@ pub enum Reply {
     Life(Life),
     /// The lease is over.
     Revoked,
-    /// The hold's fence, if it was held until now.
+    /// The last fence that was drawn for the hold, if it was held until now.
     Released(Option<u64>),
     /// The hold says so now.
     Set(Hold),
@@ -247,6 +249,9 @@ pub enum Fault {
     /// The member of the daemon where the lease lives serves no more.
     #[error("{0}")]
     Stopped(String),
+    /// The member of the daemon where the lease lives has no lease itself, and why.
+    #[error("{0}")]
+    NoLease(String),
 }
 
 impl From<lockkeeper_cluster::Error> for Fault {
@@ -255,13 +260,14 @@ impl From<lockkeeper_cluster::Error> for Fault {
         match error {
             Error::BadName(_) | Error::BadOption(_) => Self::Bad(error.to_string()),
             Error::Stopped(_) => Self::Stopped(error.to_string()),
+            Error::NoLease(why) => Self::NoLease(why),
             error => Self::Unavailable(error.to_string()),
         }
     }
 }
 
 /// The version of what daemons say to each other, their first byte.
-pub(super) const VERSION: u8 = 1;
+pub(super) const VERSION: u8 = 2;
 
 /// What a daemon asks another one.
 #[derive(Debug, Serialize, Deserialize)]
@@ -276,12 +282,21 @@ pub(super) enum Question {
     Holders(String),
     /// This client of mine wants a lock by a lease of yours. Say at once if it has it; otherwise it hears with the outcomes.
     Acquire { asking: Asking, asker: Asker, lease: LeaseId, wanted: Wanted },
-    /// That client of mine is gone.
-    GiveUp(Asking),
+    /// What became of the tickets of my clients.
+    Settle { life: u64, fates: Vec<(u64, Fate)> },
     /// What became of the waits of my clients? I have heard all up to this number.
     Outcomes { life: u64, heard: u64 },
     /// Who holds and waits at your member, among the locks with these prefixes, once it is not as I have seen it.
     Look { seen: u64, prefixes: Vec<String> },
+}
+
+/// What became of a ticket at the daemon whose client waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Fate {
+    /// The client was told of the hold.
+    Delivered,
+    /// The client does not wait any more, and was not told of a hold.
+    Unwanted,
 }
 
 /// A wait of another daemon's client.
@@ -307,6 +322,7 @@ pub(super) enum Answer {
     Acquire(Result<Option<Hold>, Fault>),
     /// Each with its number; `None` if nothing is known of such waits.
     Outcomes(Option<Vec<(u64, u64, Outcome)>>),
+    Settled,
     Look(Seen),
 }
 

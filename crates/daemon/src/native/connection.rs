@@ -18,9 +18,12 @@ pub(crate) async fn serve(clients: Arc<Clients>, mut stream: Box<dyn Stream>) ->
     let mut frames = Frames::new(LONGEST_GREETING);
     let slow = |_| String::from("it did not say who it is in time");
     let hello = timeout(patience, read_hello(&mut stream, &mut frames)).await.map_err(slow)??;
-    if hello.for_locks && timeout(patience / 2, shared.member.ready()).await.is_err() {
-        let trouble = shared.member.voters().trouble.unwrap_or_default();
-        let why = format!("member {} does not serve now. {trouble}", shared.member.id().0);
+    // A view change takes moments, and is waited for. A client that has to wait for longer tries other daemons meanwhile.
+    let moment = shared.member.config().times.round_trip * 2;
+    if hello.for_locks && !matches!(timeout(moment, shared.member.ready()).await, Ok(Ok(()))) {
+        let trouble = shared.member.trouble().map(|trouble| trouble.to_string());
+        let why =
+            trouble.unwrap_or_else(|| format!("member {} did not serve a moment ago", shared.member.id().0));
         let mut bytes = Vec::new();
         lockkeeper_wire::encode(&Greeting::NotNow(why), &mut bytes);
         return write(&mut stream, &bytes, patience).await;

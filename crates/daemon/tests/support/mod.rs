@@ -51,6 +51,10 @@ admin = [""]
 pub struct Plan {
     pub limits: Limits,
     pub tokens: Option<&'static str>,
+    /// The daemon at this place runs on a runtime of its own, which a test can stall.
+    pub elsewhere: Option<(usize, tokio::runtime::Handle)>,
+    /// How many times as long as by default everything takes and lasts; 4 if not set.
+    pub times: Option<u32>,
 }
 
 pub struct Daemons {
@@ -85,7 +89,7 @@ impl Daemons {
             let mut member = MemberConfig::new(id, listen, file(&id.0.to_string()));
             member.first_members.clone_from(&everybody);
             // On a loaded machine a process may pause for long: nothing here is about speed.
-            member.times = Times::default().times(4);
+            member.times = Times::default().times(plan.times.unwrap_or(4));
             let mut config = Config::of(member, any(), any());
             // Nobody speaks the native protocol here.
             config.clients = None;
@@ -93,7 +97,14 @@ impl Daemons {
             config.audit = Some(file("audit"));
             config.limits = plan.limits.clone();
             config.leave_patience = Duration::ZERO;
-            all.push(Daemon::start(config).await.expect("it starts"));
+            let start = Daemon::start(config);
+            let daemon = match &plan.elsewhere {
+                Some((place, runtime)) if *place == all.len() => {
+                    runtime.spawn(start).await.expect("no panic")
+                }
+                _ => start.await,
+            };
+            all.push(daemon.expect("it starts"));
         }
         for daemon in &all {
             let mut changes = daemon.member().standings();
@@ -200,4 +211,13 @@ pub async fn waiters(address: SocketAddr, name: &str, count: usize) {
         get(address, &path).await.is(200)["waiters"].as_array().is_some_and(|waiters| waiters.len() == count)
     })
     .await;
+}
+
+impl Answer {
+    /// A plain text, if it is so.
+    #[track_caller]
+    pub fn is_text(self, status: u16, begins: &str) {
+        assert_eq!(self.status, status, "{self:?}");
+        assert!(self.text.starts_with(begins), "{self:?}");
+    }
 }

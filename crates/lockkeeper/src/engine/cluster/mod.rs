@@ -15,6 +15,7 @@ mod client;
 mod clock;
 mod habits;
 mod link;
+mod probe;
 mod stream;
 
 use self::address::Daemons;
@@ -29,6 +30,8 @@ use lockkeeper_wire::{Answer, Ask, ClusterLine, How, Line, LockLine, Refusal};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use tokio::sync::{oneshot, watch};
+
+pub use self::probe::probe;
 
 const NAME: &str = "lockkeeper";
 

@@ -51,7 +51,12 @@ pub(super) async fn connect(
     let mut frames = Frames::new(LONGEST_GREETING);
     let greeting = greet(&mut stream, &mut frames, who.hello(daemons));
     let greeting = match timeout(within, greeting).await {
-        Err(_) => return Err(unreachable(format!("{address} accepts the connection and says nothing"))),
+        Err(_) => {
+            return Err(unreachable(format!(
+                "{address} accepts the connection and does not answer within {} s",
+                within.as_secs_f64()
+            )));
+        }
         Ok(Err(why)) => return Err(unreachable(format!("{address}: {why}"))),
         Ok(Ok(greeting)) => greeting,
     };

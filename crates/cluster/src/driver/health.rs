@@ -1,0 +1,113 @@
+//! Whether the member can serve, what keeps it from that, and what is logged about it.
+
+use super::{Driver, State};
+use crate::clock::now_ns;
+use crate::trouble::{Reason, Trouble};
+use lockkeeper_core::MutualExclusion;
+use lockkeeper_member::MemberId;
+use std::any::Any;
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+/// Something to be logged about the lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum News {
+    /// The lease is lost.
+    Lost,
+    /// There is a lease, after so many nanoseconds without one.
+    Back(u64),
+}
+
+/// The text of a panic.
+pub(super) fn message(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+}
+
+impl<P: MutualExclusion> Driver<P> {
+    /// The member cannot go on: it stops for good.
+    pub(super) fn fail(&self, state: &mut State<P>, why: &str) {
+        if state.stopped.is_none() {
+            let why = format!("{why}; restart this process");
+            tracing::error!(member = %self.me, why, "the member stops");
+            state.failed = true;
+            self.halt(state, &why);
+        }
+    }
+
+    pub(super) fn begin_lease(&self, state: &mut State<P>, now: u64) {
+        state.excluded = false;
+        state.news.push(News::Back(now.saturating_sub(state.without_lease_since_ns)));
+    }
+
+    pub(super) fn note_lease_lost(&self, state: &mut State<P>, now: u64) {
+        state.without_lease_since_ns = now;
+        if !state.leaving {
+            state.news.push(News::Lost);
+        }
+    }
+
+    /// Logs what happened to the lease: outside of a step, since consensus is asked how things stand.
+    pub(super) fn log_news(&self) {
+        let news = std::mem::take(&mut self.lock().news);
+        for news in news {
+            match (news, self.find_trouble()) {
+                (News::Back(ns), _) => {
+                    let after_ms = ns / 1_000_000;
+                    tracing::info!(member = %self.me, after_ms, "has a lease, and can grant locks");
+                }
+                (News::Lost, Some(trouble)) => {
+                    tracing::warn!(member = %self.me, %trouble, "the lease is lost: no lock is granted here");
+                }
+                // It is back already.
+                (News::Lost, None) => {
+                    tracing::warn!(member = %self.me, "the lease was lost for a moment: it was renewed too late");
+                }
+            }
+        }
+    }
+
+    /// What keeps the member from granting locks, if anything does.
+    pub(super) fn find_trouble(&self) -> Option<Trouble> {
+        let (now, state) = (now_ns(), self.lock());
+        let has_lease = state.member.lease_left_ns(now) > 0;
+        let (in_view, excluded) = (state.member.running().is_some(), state.excluded);
+        let (stopped, left) = (state.stopped.clone(), state.left);
+        let lasts = Duration::from_nanos(now.saturating_sub(state.without_lease_since_ns));
+        // Consensus calls this driver with locks of its own.
+        drop(state);
+        let trouble = |reason, lasts, unreachable| {
+            Some(Trouble { member: self.me, reason, has_lease, lasts, unreachable })
+        };
+        match stopped {
+            _ if left => return trouble(Reason::Left, None, Vec::new()),
+            Some(why) => return trouble(Reason::Stopped(why), None, Vec::new()),
+            None if has_lease && in_view => return None,
+            None => {}
+        }
+        let lasts = (!has_lease).then_some(lasts);
+        let Some((net, consensus)) = self.around.get() else {
+            return trouble(Reason::Starts, lasts, Vec::new());
+        };
+        let status = consensus.status();
+        let others = |of: &BTreeSet<MemberId>| -> Vec<MemberId> {
+            of.iter().copied().filter(|id| *id != self.me && !net.is_connected(*id)).collect()
+        };
+        let unreachable = others(&status.members);
+        let reason = if let Some(why) = status.failure.or(status.trouble) {
+            Reason::Waits(why)
+        } else if has_lease {
+            Reason::ViewChanges
+        } else {
+            let (voters, missing) = (status.voters.len(), others(&status.voters).len());
+            match status.leader {
+                None => Reason::NoLeader { voters, missing },
+                Some(leader) if leader == self.me => Reason::NoQuorum { leader, voters, missing },
+                Some(leader) if unreachable.contains(&leader) => Reason::LeaderUnreachable(leader),
+                Some(leader) if excluded || !in_view => Reason::Joins { leader, excluded },
+                Some(leader) => Reason::NoQuorum { leader, voters, missing },
+            }
+        };
+        trouble(reason, lasts, unreachable)
+    }
+}

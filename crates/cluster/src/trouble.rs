@@ -1,0 +1,146 @@
+//! [`Trouble`]: why a member does not grant locks at the moment.
+
+use lockkeeper_member::MemberId;
+use std::fmt;
+use std::time::Duration;
+
+/// Why a member does not grant locks, since when, and which members it cannot reach. Its text is a sentence for a person.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Trouble {
+    /// The member that does not serve.
+    pub member: MemberId,
+    /// What keeps it from that.
+    pub reason: Reason,
+    /// Whether it has a lease all the same: then it waits for the end of a view change, which takes moments.
+    pub has_lease: bool,
+    /// For how long it has had no lease.
+    pub lasts: Option<Duration>,
+    /// Members of the cluster to which it has no connection.
+    pub unreachable: Vec<MemberId>,
+}
+
+/// What keeps a member from granting locks, as far as it knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reason {
+    /// It has just started.
+    Starts,
+    /// The founding of the cluster, the join, or consensus waits for something.
+    Waits(String),
+    /// No leader is known.
+    NoLeader {
+        /// How many members vote.
+        voters: usize,
+        /// To how many of them there is no connection.
+        missing: usize,
+    },
+    /// A leader is known, and this member has no connection to it.
+    LeaderUnreachable(MemberId),
+    /// The leader is known, and does not grant a lease: it does not reach a majority of the voters.
+    NoQuorum {
+        /// The leader.
+        leader: MemberId,
+        /// How many members vote.
+        voters: usize,
+        /// To how many of them there is no connection from this member.
+        missing: usize,
+    },
+    /// It is in no view, and waits for the leader to let it in.
+    Joins {
+        /// The leader.
+        leader: MemberId,
+        /// Whether it was in a view before, and was excluded because it had fallen silent.
+        excluded: bool,
+    },
+    /// The view changes.
+    ViewChanges,
+    /// It has left its cluster.
+    Left,
+    /// It has stopped, and why.
+    Stopped(String),
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { member, reason, lasts, unreachable, .. } = self;
+        match reason {
+            Reason::Left => return write!(f, "member {} has left its cluster", member.0),
+            Reason::Stopped(why) => return write!(f, "member {} has stopped: {why}", member.0),
+            Reason::ViewChanges => {
+                return write!(f, "member {} grants no lock while its view changes: try again", member.0);
+            }
+            _ => {}
+        }
+        match lasts {
+            Some(lasts) => {
+                write!(f, "member {} has had no lease for {:.1} s", member.0, lasts.as_secs_f64())?
+            }
+            None => write!(f, "member {} has no lease", member.0)?,
+        }
+        let majority = |voters: usize| voters / 2 + 1;
+        match reason {
+            Reason::Starts => write!(f, ": it has just started")?,
+            Reason::Waits(why) => write!(f, ": {}", why.trim_end_matches('.'))?,
+            Reason::NoLeader { voters, .. } => {
+                let needed = majority(*voters);
+                write!(f, ": no leader is known; {needed} of {voters} voters must reach each other")?;
+            }
+            Reason::LeaderUnreachable(leader) => {
+                write!(f, ": the leader, member {}, cannot be reached", leader.0)?;
+            }
+            Reason::NoQuorum { leader, voters, .. } => {
+                let needed = majority(*voters);
+                let who = if leader == member {
+                    String::from("it leads")
+                } else {
+                    format!("member {} leads", leader.0)
+                };
+                write!(f, ": {who}, and does not reach a majority ({needed} of {voters} voters)")?;
+            }
+            Reason::Joins { leader, excluded } => {
+                let was =
+                    if *excluded { "it was excluded from the view, and" } else { "it is in no view, and" };
+                write!(f, ": {was} waits for the leader, member {}, to let it in", leader.0)?;
+            }
+            Reason::ViewChanges | Reason::Left | Reason::Stopped(_) => {}
+        }
+        match &unreachable[..] {
+            [] => Ok(()),
+            [one] => write!(f, "; it has no connection to member {}", one.0),
+            [first @ .., last] => {
+                let first: Vec<String> = first.iter().map(|id| id.0.to_string()).collect();
+                write!(f, "; it has no connection to members {} and {}", first.join(", "), last.0)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn trouble_names_the_reason_the_time_and_the_members_that_cannot_be_reached() {
+        let trouble = |reason, unreachable: &[u32]| Trouble {
+            member: MemberId(1),
+            reason,
+            has_lease: false,
+            lasts: Some(Duration::from_millis(3210)),
+            unreachable: unreachable.iter().copied().map(MemberId).collect(),
+        };
+        let no_leader = trouble(Reason::NoLeader { voters: 3, missing: 2 }, &[2, 3]);
+        assert_eq!(
+            no_leader.to_string(),
+            "member 1 has had no lease for 3.2 s: no leader is known; 2 of 3 voters must reach each other; it has no connection to \
+             members 2 and 3"
+        );
+        let leads = trouble(Reason::NoQuorum { leader: MemberId(1), voters: 5, missing: 3 }, &[4]);
+        assert_eq!(
+            leads.to_string(),
+            "member 1 has had no lease for 3.2 s: it leads, and does not reach a majority (3 of 5 voters); it has no connection to \
+             member 4"
+        );
+        let waits = trouble(Reason::Waits(String::from("waits for member 2.")), &[]);
+        assert_eq!(waits.to_string(), "member 1 has had no lease for 3.2 s: waits for member 2");
+    }
+}

@@ -1,0 +1,125 @@
+//! Elections by etcd's API: whatever number of an answer a client takes for a fence, those of an earlier leader are below those of a later one.
+
+mod support;
+
+use pb::etcdserverpb::{LeaseGrantRequest, LeaseGrantResponse};
+use pb::v3electionpb::{
+    CampaignRequest, CampaignResponse, LeaderKey, LeaderRequest, LeaderResponse, ProclaimRequest,
+    ProclaimResponse, ResignRequest, ResignResponse,
+};
+use std::net::SocketAddr;
+use support::{Daemons, soon};
+use tonic::client::Grpc;
+use tonic::codegen::http::uri::PathAndQuery;
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Status};
+use tonic_prost::ProstCodec;
+
+#[allow(missing_docs, dead_code, clippy::all, reason = "made from the definitions")]
+mod pb {
+    pub mod mvccpb {
+        tonic::include_proto!("mvccpb");
+    }
+    pub mod etcdserverpb {
+        tonic::include_proto!("etcdserverpb");
+    }
+    pub mod v3electionpb {
+        tonic::include_proto!("v3electionpb");
+    }
+}
+
+struct Client(Grpc<Channel>);
+
+impl Client {
+    async fn connect(to: SocketAddr) -> Self {
+        let endpoint = Endpoint::from_shared(format!("http://{to}")).expect("an address");
+        Self(Grpc::new(soon("a connection", endpoint.connect()).await.expect("it serves")))
+    }
+
+    async fn call<Q, A>(&mut self, path: &'static str, question: Q) -> Result<A, Status>
+    where
+        Q: prost::Message + Send + Sync + 'static,
+        A: prost::Message + Default + Send + Sync + 'static,
+    {
+        self.0.ready().await.expect("it serves");
+        let (path, codec) = (PathAndQuery::from_static(path), ProstCodec::<Q, A>::default());
+        let answer = soon("an answer", self.0.unary(Request::new(question), path, codec)).await;
+        answer.map(tonic::Response::into_inner)
+    }
+
+    async fn lease(&mut self) -> i64 {
+        let asked = LeaseGrantRequest { ttl: 600, id: 0 };
+        let granted: LeaseGrantResponse =
+            self.call("/etcdserverpb.Lease/LeaseGrant", asked).await.expect("granted");
+        granted.id
+    }
+
+    async fn campaign(&mut self, lease: i64, value: &str) -> CampaignResponse {
+        let asked = CampaignRequest { name: b"e".into(), lease, value: value.into() };
+        self.call("/v3electionpb.Election/Campaign", asked).await.expect("elected")
+    }
+
+    async fn proclaim(&mut self, leader: &LeaderKey, value: &str) -> Result<ProclaimResponse, Status> {
+        let asked = ProclaimRequest { leader: Some(leader.clone()), value: value.into() };
+        self.call("/v3electionpb.Election/Proclaim", asked).await
+    }
+
+    async fn leader(&mut self) -> LeaderResponse {
+        self.call("/v3electionpb.Election/Leader", LeaderRequest { name: b"e".into() })
+            .await
+            .expect("a leader")
+    }
+
+    async fn resign(&mut self, leader: LeaderKey) -> ResignResponse {
+        self.call("/v3electionpb.Election/Resign", ResignRequest { leader: Some(leader) })
+            .await
+            .expect("resigned")
+    }
+}
+
+fn revision(header: Option<pb::etcdserverpb::ResponseHeader>) -> i64 {
+    header.expect("a header").revision
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn revisions_rise_over_all_leaders_and_all_proclamations() {
+    let daemons = Daemons::start(3).await;
+    let mut clients = Vec::new();
+    for place in 0..3 {
+        clients.push(Client::connect(daemons.address(place)).await);
+    }
+    let mut highest = 0;
+    for term in 0..6 {
+        let client = &mut clients[term % 3];
+        let lease = client.lease().await;
+        let won = client.campaign(lease, "0").await;
+        let leader = won.leader.expect("the leader's key");
+        // Every number of this term is above every number of the term before.
+        let before = highest;
+        let mut next = |revision: i64| {
+            assert!(revision > highest && revision > before, "{revision} after {highest}");
+            highest = revision;
+        };
+        next(revision(won.header));
+        assert!(leader.rev > before);
+        for number in 1..=200 {
+            let value = number.to_string();
+            let proclaimed = client.proclaim(&leader, &value).await.expect("it leads");
+            let proclaimed = revision(proclaimed.header);
+            next(proclaimed);
+            if number % 50 == 0 {
+                let told = client.leader().await;
+                let kv = told.kv.expect("a leader");
+                assert_eq!((kv.value.as_slice(), kv.version), (value.as_bytes(), number + 1));
+                assert_eq!((revision(told.header), kv.mod_revision), (proclaimed, proclaimed));
+                assert!(kv.create_revision == leader.rev && kv.create_revision > before, "{kv:?}");
+            }
+        }
+        // To campaign again is to proclaim.
+        next(revision(client.campaign(lease, "again").await.header));
+        let resigned = revision(client.resign(leader.clone()).await.header);
+        assert!(resigned <= highest, "{resigned}: the next leader's first revision may be {}", highest + 1);
+        let stale = client.proclaim(&leader, "stale").await.expect_err("it does not lead");
+        assert_eq!(stale.message(), "election: not leader");
+    }
+}

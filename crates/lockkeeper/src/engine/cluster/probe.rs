@@ -1,0 +1,66 @@
+//! [`probe`]: asks all daemons of a cluster, at the same time and once, whether they serve.
+
+use super::address::{Address, Daemons};
+use super::stream::{Connected, NotConnected, Who, connect};
+use crate::Result;
+use lockkeeper_wire::{Answer, Ask, ClusterLine, FromDaemon, ToDaemon};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+/// How long a daemon may take to answer.
+const WITHIN: Duration = Duration::from_secs(1);
+
+/// Asks all daemons that a `lockkeeper://` URL names whether they grant locks now. Returns as soon as one says that it does; otherwise, after one
+/// second at most, the reasons of all of them.
+pub async fn probe(url: &str) -> Result<std::result::Result<(), Vec<String>>> {
+    let daemons = Arc::new(Daemons::parse(url)?);
+    let mut asking = JoinSet::new();
+    for address in &daemons.addresses {
+        let (daemons, address) = (daemons.clone(), address.clone());
+        asking.spawn(async move {
+            let asked = timeout(WITHIN, ask(&daemons, &address)).await;
+            asked.unwrap_or_else(|_| Err(format!("{address} does not answer within {} s", WITHIN.as_secs())))
+        });
+    }
+    let mut reasons = Vec::new();
+    while let Some(asked) = asking.join_next().await {
+        match asked {
+            Ok(Ok(line)) if line.serves => return Ok(Ok(())),
+            Ok(Ok(line)) => {
+                let unknown = || format!("member {} grants no locks now", line.member);
+                reasons.push(line.trouble.clone().unwrap_or_else(unknown));
+            }
+            Ok(Err(why)) => reasons.push(why),
+            Err(failed) => reasons.push(failed.to_string()),
+        }
+    }
+    reasons.sort();
+    Ok(Err(reasons))
+}
+
+async fn ask(daemons: &Daemons, address: &Address) -> std::result::Result<ClusterLine, String> {
+    let client = getrandom::u64().map_err(|error| format!("the system gives no random numbers: {error}"))?;
+    let who = Who { client, for_locks: false };
+    let Connected { mut stream, mut frames, .. } =
+        connect(daemons, address, who, WITHIN).await.map_err(|error| match error {
+            NotConnected::Unreachable(why) | NotConnected::Refused(why) => why,
+        })?;
+    let gone = |error: std::io::Error| format!("{address}: {error}");
+    let mut bytes = Vec::new();
+    lockkeeper_wire::encode(&ToDaemon::Ask(1, Ask::Cluster), &mut bytes);
+    stream.write_all(&bytes).await.map_err(gone)?;
+    stream.flush().await.map_err(gone)?;
+    loop {
+        while let Some(said) = frames.take().map_err(|error| format!("{address}: {error}"))? {
+            if let FromDaemon::Answer(1, Answer::Cluster(line)) = said {
+                return Ok(line);
+            }
+        }
+        if stream.read_buf(&mut frames.arrived).await.map_err(gone)? == 0 {
+            return Err(format!("{address} closed the connection"));
+        }
+    }
+}

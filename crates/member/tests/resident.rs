@@ -1,0 +1,153 @@
+//! Clients in the driver's own process: sessions without keep-alives, and further fences for a hold.
+
+use lockkeeper_core::Protocol;
+use lockkeeper_core::algorithms::naimi_trehel::NaimiTrehel;
+use lockkeeper_member::{
+    Acquisition, Body, Config, Event, Fence, LockName, Member, MemberId, NoFence, Node, Out, PortEvent,
+    PortRequest, SessionId, ToClient, ToMember, Wish,
+};
+use std::collections::BTreeSet;
+
+const MS: u64 = 1_000_000;
+
+/// A cluster of one member, with its consensus played by hand.
+struct Alone {
+    member: Member<NaimiTrehel>,
+    now: u64,
+    told: Vec<(SessionId, ToClient)>,
+}
+
+impl Alone {
+    fn start(config: Config) -> Self {
+        let me = Node { id: MemberId(1), incarnation: 1 };
+        let member = Member::new(me, config, 0).unwrap();
+        let mut alone = Self { member, now: 0, told: Vec::new() };
+        alone.step(Event::Port(PortEvent::Leading { term: 1 }));
+        alone.run(1_000 * MS);
+        assert!(alone.member.running().is_some() && alone.member.lease_left_ns(alone.now) > 0);
+        alone
+    }
+
+    fn step(&mut self, event: Event<<NaimiTrehel as Protocol>::Message>) {
+        let (mut events, mut out) = (vec![event], Out::default());
+        while let Some(event) = events.pop() {
+            self.member.handle(self.now, event, &mut out);
+            assert!(out.frames.iter().all(|frame| !matches!(frame.body, Body::Link { .. })));
+            self.told.append(&mut out.clients);
+            for request in out.port.drain(..) {
+                events.push(Event::Port(match request {
+                    PortRequest::Propose(view) => PortEvent::Decided(view),
+                    PortRequest::Confirm { question, .. } => PortEvent::Confirmed { question },
+                    PortRequest::StepDown { .. } => continue,
+                }));
+            }
+        }
+    }
+
+    fn run(&mut self, for_ns: u64) {
+        let until = self.now + for_ns;
+        while self.now < until {
+            self.now = self.member.wake_ns().clamp(self.now + 1, until);
+            self.step(Event::Tick);
+        }
+    }
+
+    fn acquire(&mut self, session: SessionId, number: u64) -> Option<Fence> {
+        self.told.clear();
+        let wish = Wish::of(LockName::new("a"));
+        self.step(Event::Client(session, ToMember::Acquire { number, settled: 0, wish }));
+        self.told.iter().find_map(|told| match told {
+            (of, ToClient::Granted { fence, .. }) if *of == session => *fence,
+            _ => None,
+        })
+    }
+}
+
+fn session(client: u64) -> SessionId {
+    SessionId { client, number: 0 }
+}
+
+#[test]
+fn resident_session_lives_without_keep_alives() {
+    let mut alone = Alone::start(Config::new([MemberId(1)]));
+    for client in 0..100 {
+        assert!(alone.member.open_resident(alone.now, session(client)));
+    }
+    let fence = alone.acquire(session(0), 1);
+    assert!(fence.is_some());
+    alone.run(60_000 * MS);
+    assert_eq!(alone.member.sessions().len(), 100);
+    assert!(alone.member.resident_until_ns(alone.now) > alone.now);
+    // It holds the lock still: another client waits.
+    assert_eq!(alone.acquire(session(1), 1), None);
+    alone.step(Event::Client(session(0), ToMember::Close));
+    assert!(
+        alone.told.iter().any(|(of, told)| *of == session(1) && matches!(told, ToClient::Granted { .. }))
+    );
+}
+
+#[test]
+fn drawn_fences_rise_and_stay_below_the_next_holders() {
+    let mut alone = Alone::start(Config::new([MemberId(1)]));
+    let mut highest = None;
+    let mut seen = BTreeSet::new();
+    for holder in 1..=5 {
+        let session = session(holder);
+        alone.member.open_resident(alone.now, session);
+        let fence = alone.acquire(session, 1);
+        assert!(fence > highest, "{fence:?} after {highest:?}");
+        highest = fence;
+        for _ in 0..1_000 {
+            let acquisition = Acquisition { session, number: 1 };
+            let fence = alone.member.draw_fence(alone.now, acquisition).unwrap();
+            assert!(Some(fence) > highest && seen.insert(fence));
+            highest = Some(fence);
+        }
+        alone.step(Event::Client(session, ToMember::Release { number: 1 }));
+        let over = alone.member.draw_fence(alone.now, Acquisition { session, number: 1 });
+        assert_eq!(over, Err(NoFence::NotHeld));
+    }
+}
+
+#[test]
+fn lock_whose_clock_is_used_up_gets_fences_of_a_new_epoch() {
+    let mut config = Config::new([MemberId(1)]);
+    config.largest_clock = 10;
+    let mut alone = Alone::start(config);
+    alone.member.open_resident(alone.now, session(1));
+    let mut highest = alone.acquire(session(1), 1).unwrap();
+    let acquisition = Acquisition { session: session(1), number: 1 };
+    let first = highest.epoch();
+    for _ in 0..25 {
+        let fence = match alone.member.draw_fence(alone.now, acquisition) {
+            Ok(fence) => fence,
+            Err(NoFence::NotHeld) => panic!("it is held"),
+            Err(NoFence::NotNow) => {
+                alone.run(5_000 * MS);
+                alone.member.draw_fence(alone.now, acquisition).unwrap()
+            }
+        };
+        assert!(fence > highest, "{fence} after {highest}");
+        highest = fence;
+    }
+    assert!(highest.epoch() > first);
+}
+
+#[test]
+fn revoked_hold_of_a_resident_client_stays_until_the_lease_it_could_read_has_passed() {
+    let mut alone = Alone::start(Config::new([MemberId(1)]));
+    for client in [1, 2] {
+        alone.member.open_resident(alone.now, session(client));
+    }
+    assert!(alone.acquire(session(1), 1).is_some());
+    assert_eq!(alone.acquire(session(2), 1), None);
+    let until = alone.member.resident_until_ns(alone.now);
+    alone.step(Event::Revoke(Acquisition { session: session(1), number: 1 }));
+    let granted = |alone: &Alone| {
+        alone.told.iter().any(|(of, told)| *of == session(2) && matches!(told, ToClient::Granted { .. }))
+    };
+    alone.run(until - alone.now - 1);
+    assert!(!granted(&alone));
+    alone.run(2);
+    assert!(granted(&alone));
+}
