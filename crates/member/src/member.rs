@@ -58,7 +58,7 @@ pub(crate) type Message<P> = <P as lockkeeper_core::Protocol>::Message;
 /// # What a driver must do
 /// 1. Give each life an incarnation that no other life of the member ever has.
 /// 2. Call [`handle`](Self::handle) for one event at a time, with a reading of a clock that never goes back, counts sleep, and runs
-///    fast or slow by at most [`Config::drift_ppm`]. Read it AFTER the event arrived.
+///    fast or slow by at most [`ClusterSettings::drift_ppm`]. Read it AFTER the event arrived.
 /// 3. Then do everything in [`Out`]. Frames may be lost, repeated, reordered; they are never changed.
 /// 4. Send a tick no later than [`wake_ns`](Self::wake_ns), as soon as the machine lets it.
 /// 5. On [`Note::Excluded`], drop the member and begin another life; on [`Note::Left`], drop it.

@@ -41,12 +41,13 @@ impl<P: MutualExclusion> Member<P> {
     /// Until then, on this clock, the client of a session may be using what it holds.
     ///
     /// A resident client reads [`resident_until_ns`](Self::resident_until_ns) and may rely on what it read. While the member leaves, the
-    /// last reading was before the leave's timeout, and no lease that was granted by then runs for longer than `lease_ns` after it.
+    /// last reading was before the leave's timeout, and no lease that was granted by then runs for longer after it than the longest lease in force.
     pub(crate) fn promised_until_ns(&self, session: &Session) -> u64 {
         if !session.resident {
             return session.promised_until_ns;
         }
-        let last = self.leave.map_or(u64::MAX, |leave| leave.promises_until_ns(self.config.lease_ns));
+        let longest = self.applied.inherited.lease_ns.max(self.config.cluster.lease_ns);
+        let last = self.leave.map_or(u64::MAX, |leave| leave.promises_until_ns(longest));
         self.lease_until_ns.min(last)
     }
 

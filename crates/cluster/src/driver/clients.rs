@@ -11,8 +11,8 @@ const AT_ONCE: usize = 256;
 
 impl<P: MutualExclusion> Driver<P> {
     /// With less than this left of the lease, holders are warned.
-    fn margin_ns(&self) -> u64 {
-        self.config.session_ns / 5
+    fn margin_ns(state: &State<P>) -> u64 {
+        state.member.settings().lease_ns / 5
     }
 
     /// The lease that clients in this process hold under, at this moment.
@@ -24,7 +24,7 @@ impl<P: MutualExclusion> Driver<P> {
             until_ns,
             number: state.lease_number,
             ended: state.lease_ended,
-            margin_ns: self.margin_ns(),
+            margin_ns: Self::margin_ns(state),
         }
     }
 
@@ -160,7 +160,7 @@ impl<P: MutualExclusion> Driver<P> {
         if state.lease_until_ns == 0 {
             return u64::MAX;
         }
-        let warn_ns = state.lease_until_ns.saturating_sub(self.margin_ns());
+        let warn_ns = state.lease_until_ns.saturating_sub(Self::margin_ns(state));
         if state.warned {
             return state.lease_until_ns;
         }
