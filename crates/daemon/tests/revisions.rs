@@ -2,8 +2,8 @@
 
 mod support;
 
-use pb::etcdserverpb::{LeaseGrantRequest, LeaseGrantResponse};
-use pb::v3electionpb::{
+use lockkeeper_etcd_api::etcdserverpb::{LeaseGrantRequest, LeaseGrantResponse};
+use lockkeeper_etcd_api::v3electionpb::{
     CampaignRequest, CampaignResponse, LeaderKey, LeaderRequest, LeaderResponse, ProclaimRequest,
     ProclaimResponse, ResignRequest, ResignResponse,
 };
@@ -14,19 +14,6 @@ use tonic::codegen::http::uri::PathAndQuery;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Status};
 use tonic_prost::ProstCodec;
-
-#[allow(missing_docs, dead_code, clippy::all, reason = "made from the definitions")]
-mod pb {
-    pub mod mvccpb {
-        tonic::include_proto!("mvccpb");
-    }
-    pub mod etcdserverpb {
-        tonic::include_proto!("etcdserverpb");
-    }
-    pub mod v3electionpb {
-        tonic::include_proto!("v3electionpb");
-    }
-}
 
 struct Client(Grpc<Channel>);
 
@@ -77,7 +64,7 @@ impl Client {
     }
 }
 
-fn revision(header: Option<pb::etcdserverpb::ResponseHeader>) -> i64 {
+fn revision(header: Option<lockkeeper_etcd_api::etcdserverpb::ResponseHeader>) -> i64 {
     header.expect("a header").revision
 }
 
