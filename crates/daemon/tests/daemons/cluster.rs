@@ -1,6 +1,7 @@
 //! The cluster under test: its certificates, tokens and configurations, and its processes.
 
 use crate::clients::{Kind, PREFIX, held_long};
+use crate::operator;
 use lockkeeper_cluster::{Authority, MemberId, authority};
 use lockkeeper_daemon::{CLIENTS_PORT, HTTP_PORT, MEMBERS_PORT};
 use lockkeeper_testbed::hosts::{HUB, Hosts, address};
@@ -91,6 +92,13 @@ impl Cluster {
                 client.name
             );
         }
+        let hash = lockkeeper_daemon::hash(&secret(operator::NAME));
+        let hex = hash.iter().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"));
+        let _ = writeln!(
+            tokens,
+            "[[token]]\nname = \"{}\"\nsha256 = \"{hex}\"\nadmin = [\"\"]\n",
+            operator::NAME
+        );
         std::fs::write(self.authority(), authority.certificate()).map_err(written)?;
         for daemon in &self.daemons {
             let folder = self.directory.join(&daemon.name);
@@ -140,6 +148,16 @@ impl Cluster {
         let mut command = self.command(daemon.host);
         command.arg("daemon").arg(self.directory.join(&daemon.name).join("lockkeeper.toml"));
         self.daemons[place].start(command);
+    }
+
+    /// The operator changes settings by way of one daemon; waits until that is done.
+    pub fn operate(&self, place: usize, changes: &[String]) -> ExitStatus {
+        let at = address(self.daemons[place].host);
+        let mut command = self.command(HUB);
+        let token = secret(operator::NAME);
+        let url = format!("lockkeeper://token:{token}@{at}:{CLIENTS_PORT}?ca={}", self.authority().display());
+        command.arg("operator").arg(url).args(changes).stdin(Stdio::null());
+        command.status().expect("a process starts")
     }
 
     /// The lock that a client holds on to: one for clients of all kinds, each on another host.

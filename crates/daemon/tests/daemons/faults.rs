@@ -4,6 +4,7 @@ use crate::audit::{self, Audit};
 use crate::clients::is_for_turns;
 use crate::cluster::{Cluster, LEAVE_PATIENCE_S};
 use crate::daemon::times;
+use lockkeeper_cluster::Times;
 use lockkeeper_daemon::{CLIENTS_PORT, HTTP_PORT, MEMBERS_PORT};
 use lockkeeper_testbed::hosts::HUB;
 use lockkeeper_testbed::options::Random;
@@ -29,10 +30,12 @@ pub enum Fault {
     Isolate,
     KillClient,
     KillAll,
+    ChangeSettings,
 }
 
 impl Fault {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
+        Self::ChangeSettings,
         Self::Leave,
         Self::Kill,
         Self::Stop,
@@ -123,6 +126,7 @@ impl Run {
                 self.cluster.clients[client].1.kill();
                 self.cluster.start_client(client);
             }
+            Fault::ChangeSettings => self.change_settings(victim),
             Fault::KillAll => {
                 (0..count).for_each(|place| self.kill(place));
                 (0..count).for_each(|place| self.cluster.start_daemon(place));
@@ -168,6 +172,39 @@ impl Run {
             }
         }
         self.cluster.start_daemon(place);
+    }
+
+    /// The operator asks one daemon for another algorithm and other times. Nobody loses a hold by that.
+    fn change_settings(&mut self, place: usize) {
+        const ALGORITHMS: [&str; 5] =
+            ["majority", "raymond", "ricart-agrawala", "suzuki-kasami", "naimi-trehel"];
+        let algorithm = ALGORITHMS[self.random.below(ALGORITHMS.len())];
+        let factor = 2 + self.random.below(2) as u32;
+        let times = Times::default().times(factor);
+        let time = |name: &str, time: Duration| format!("{name}={}ms", time.as_millis());
+        let changes = [
+            format!("algorithm={algorithm}"),
+            time("lease", times.lease),
+            time("renewal", times.renewal),
+            time("silence", times.silence),
+            time("settle", times.settle),
+        ];
+        println!("   {}", changes.join(" "));
+        let (began, began_ns) = (Instant::now(), now_ns());
+        let status = self.cluster.operate(place, &changes);
+        assert!(status.success(), "the change of the settings ended with {status}");
+        println!("   changed after {} ms", began.elapsed().as_millis());
+        self.everybody_enters("with other settings");
+        let ended_ns = now_ns();
+        for hold in &self.story.holds {
+            let lost = hold.lost_ns.filter(|lost_ns| (began_ns..ended_ns).contains(lost_ns));
+            // A client that got no time to run loses what it has by itself: that takes longer.
+            let soon =
+                lost.is_some_and(|lost_ns| lost_ns < hold.claimed_ns + times.lease.as_nanos() as u64 / 2);
+            if soon {
+                self.broken.push(format!("while the settings changed, {} lost `{}`", hold.who, hold.lock));
+            }
+        }
     }
 
     fn turns(&mut self) -> &BTreeMap<String, u64> {

@@ -1,6 +1,6 @@
 //! Real daemons under real faults, with clients of every kind: three daemons as processes, each on a host of its own (a network namespace),
 //! with certificates and tokens; clients that speak the native protocol, HTTP and etcd's gRPC, on every host and beside them. Daemons are killed, stopped, told to
-//! leave and cut off; clients are killed.
+//! leave and cut off; clients are killed; an operator changes the algorithm and the times of the cluster.
 //!
 //! ```sh
 //! cargo test -p lockkeeper-daemon --test daemons                     # every fault once
@@ -16,6 +16,7 @@ mod clients;
 mod cluster;
 mod daemon;
 mod faults;
+mod operator;
 
 use faults::{Fault, Run};
 use lockkeeper_testbed::hosts;
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
     match arguments.first().map(String::as_str) {
         Some("daemon") => return daemon::main(&arguments[1..]),
         Some("client") => return clients::main(&arguments[1..]),
+        Some("operator") => return operator::main(&arguments[1..]),
         // What `cargo test` asks every test program.
         Some("--list") => return ExitCode::SUCCESS,
         _ => {}
