@@ -79,14 +79,18 @@ impl<P: MutualExclusion> Member<P> {
         if self.leave.is_some() {
             return self.over(acquisition, Ended::Leaving, out);
         }
-        let impossible = !wish.claim.is_possible() || wish.tag.is_too_long();
-        if impossible || !self.has_room_for(&wish.lock) {
+        if !wish.claim.is_possible() || wish.tag.is_too_long() {
             return self.over(acquisition, Ended::Refused, out);
+        }
+        if let Err(how) = self.admit(&wish.lock) {
+            self.look_at_room(now);
+            return self.over(acquisition, how, out);
         }
         if wish.reentrant && self.reenter(acquisition, &wish, out) {
             return;
         }
-        let id = self.locks.entry(&wish.lock);
+        let id = self.locks.own_entry(&wish.lock);
+        self.look_at_room(now);
         let tries = wish.patience_ns == Some(0);
         let active = self.locks.get(id).active.as_ref();
         let in_the_way = active.filter(|active| active.is_in_the_way_of(wish.claim));

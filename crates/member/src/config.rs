@@ -38,7 +38,9 @@ pub struct Config {
     pub part_bytes: usize,
     /// The largest clock of a fence; at this, the lock waits for a new view.
     pub largest_clock: u64,
-    /// The most locks that a member knows in one view: a bound on its memory. Further ones are refused.
+    /// The most locks that a member knows in one view: a bound on its memory. One half is divided among the members of the view: so
+    /// many different locks the clients of each may use at a time ([`most_own_locks`](Self::most_own_locks)). The other half is a
+    /// reserve, so that messages about locks of other members' clients always find room.
     pub most_locks: usize,
     /// The Unix time, in nanoseconds, at which the member's clock showed 0: for people, who ask since when.
     pub unix_ns_at_zero: u64,
@@ -64,7 +66,7 @@ impl Config {
             most_brief: 3,
             part_bytes: 64 * 1024,
             largest_clock: Fence::LARGEST_CLOCK,
-            most_locks: 1 << 22,
+            most_locks: 1 << 23,
             unix_ns_at_zero: 0,
             flaw: None,
         }
@@ -92,6 +94,14 @@ impl Config {
             ));
         }
         Ok(())
+    }
+
+    /// How many different locks the clients of one member may use at a time, in a view of so many members.
+    ///
+    /// Some algorithms tell every member of every lock. With this share for each, the locks of all members' clients fit
+    /// into every member's table.
+    pub fn most_own_locks(&self, members: usize) -> usize {
+        (self.most_locks / 2 / members.max(1)).max(1)
     }
 
     /// The longest promise to a client.

@@ -56,6 +56,9 @@ pub enum Flaw {
     OwnLeaseWaitedFor,
     /// The first view of a cluster starts at once, although a cluster of the same members may have lost its disks just now.
     FounderDoesNotWait,
+    /// A table of locks that is full of idle ones stays full: no view is asked for that would drop them, new names are refused for
+    /// good, and messages about new names are acknowledged and dropped.
+    TableNeverReclaimed,
 }
 
 impl Flaw {
@@ -87,5 +90,6 @@ impl Flaw {
         ("kept-for-ever", Self::KeptForEver),
         ("own-lease-waited-for", Self::OwnLeaseWaitedFor),
         ("founder-does-not-wait", Self::FounderDoesNotWait),
+        ("table-never-reclaimed", Self::TableNeverReclaimed),
     ];
 }

@@ -17,7 +17,7 @@
 //! | `link` | exactly once and in order between two members of a view |
 //! | [`parts`] | long lists in short frames |
 //! | `lock`, `locks`, `instance` | one lock at one member: local queue, holds, the algorithm's site |
-//! | `table` | all locks of a view, by name |
+//! | `table`, `room` | all locks of a view, by name; a view change when it is full of idle ones |
 //! | `session`, `clients` | a client's session at its member |
 //! | `guard` | what another member says is looked at before it is believed |
 //! | [`client`] | [`ClientSession`]: the client's half |
@@ -48,6 +48,7 @@ mod locks;
 pub mod member;
 pub mod messages;
 pub mod parts;
+mod room;
 mod session;
 pub mod settings;
 pub mod survey;

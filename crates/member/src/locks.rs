@@ -74,19 +74,6 @@ impl<P: MutualExclusion> Member<P> {
     }
 
     /// A message of the lock's algorithm arrives.
-    pub(crate) fn lock_message(
-        &mut self,
-        now: u64,
-        sender: Node,
-        message: LockMessage<Message<P>>,
-        out: &mut Out<Message<P>>,
-    ) {
-        match self.check_lock_message(&message) {
-            Ok(()) => self.deliver(now, sender, message, out),
-            Err(why) => out.notes.push(Note::Refused { from: sender, why }),
-        }
-    }
-
     pub(crate) fn deliver(
         &mut self,
         now: u64,

@@ -99,6 +99,12 @@ pub struct Member<P: MutualExclusion> {
     /// Locks at which somebody could be let in if the lease ran.
     pub(crate) parked: BTreeSet<LockId>,
     pub(crate) clock_full: bool,
+    /// When the present view started here.
+    pub(crate) installed_ns: u64,
+    /// The leader has been sent that the table is full, in this view.
+    pub(crate) told_table_full: bool,
+    /// A message of another member, about a lock for which there is no room, is unacknowledged.
+    pub(crate) message_waits: bool,
     /// The epoch of the view that the cluster's settings are from.
     settings_epoch: u64,
     pub(crate) order: u64,
@@ -151,6 +157,9 @@ impl<P: MutualExclusion> Member<P> {
             due: BTreeSet::new(),
             parked: BTreeSet::new(),
             clock_full: false,
+            installed_ns: 0,
+            told_table_full: false,
+            message_waits: false,
             settings_epoch: 0,
             order: 0,
             births: 0,
@@ -382,6 +391,12 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
+    /// The next renewal leaves in this step.
+    pub(crate) fn renew_at_once(&mut self, now: u64) {
+        self.next_renewal_ns = now;
+        self.next_beat_ns = now;
+    }
+
     pub(crate) fn ask_for_lease(&mut self, now: u64, out: &mut Out<Message<P>>) {
         let remembered = 4 * self.config.cluster.renewal_ns;
         self.joiners.retain(|_, heard| now <= *heard + remembered);
@@ -418,6 +433,7 @@ impl<P: MutualExclusion> Member<P> {
                 .map(|(&node, _)| node)
                 .collect(),
             clock_full: self.clock_full,
+            table_full: self.table_is_full(now),
             farewell: self.said_farewell(),
         };
         self.send_to(leader, None, Body::Renew(renewal), out);
@@ -436,6 +452,10 @@ impl<P: MutualExclusion> Member<P> {
         // The leader itself goes by another way: see `hands_on`.
         if renewal.farewell && from != self.me {
             leader.farewell(from);
+        }
+        if renewal.table_full {
+            // A proposal leaves with the next beat: clients that bring new names wait for it.
+            self.next_beat_ns = now;
         }
         self.questions += 1;
         let (question, term) = (self.questions, leader.term);

@@ -107,6 +107,8 @@ pub struct Renewal {
     pub joiners: Vec<Node>,
     /// A lock's clock is full: only a new view helps.
     pub clock_full: bool,
+    /// The member's table of locks is nearly full, and many of them are idle: a new view with the same members drops these.
+    pub table_full: bool,
     /// Nobody uses anything through this member, and nobody ever will: it wants no lease, but a view without it.
     pub farewell: bool,
 }
@@ -326,6 +328,11 @@ pub enum Ended {
     Refused,
     /// The member is leaving: ask another one.
     Leaving,
+    /// The lock is new to the member, whose clients use as many locks as it serves. The refusal ends when some are released.
+    Full {
+        /// The most locks that this member serves at a time.
+        limit: u32,
+    },
 }
 
 /// What consensus tells a member. The port's duties are numbered at [`Member`](crate::Member).

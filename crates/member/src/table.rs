@@ -31,6 +31,8 @@ pub(crate) struct Locks<P: MutualExclusion> {
     hasher: FixedState,
     index: HashTable<LockId>,
     chunks: Vec<Chunk<P>>,
+    /// How many locks clients of this member brought, or used already when the view started.
+    own: usize,
     /// Locks at which somebody here holds, waits, or has asked, in no order that means anything.
     active: Vec<LockId>,
     /// Boxed, as they go from lock to lock.
@@ -47,6 +49,7 @@ impl<P: MutualExclusion> Locks<P> {
             hasher: FixedState::with_seed(seed),
             index: HashTable::new(),
             chunks: Vec::new(),
+            own: 0,
             active: Vec::new(),
             spare: Vec::new(),
             start_holds: Vec::new(),
@@ -99,6 +102,24 @@ impl<P: MutualExclusion> Locks<P> {
                 id
             }
         }
+    }
+
+    /// The lock of that name, made for a client of this member if it is new.
+    pub fn own_entry(&mut self, name: &LockName) -> LockId {
+        let before = self.index.len();
+        let id = self.entry(name);
+        self.own += self.index.len() - before;
+        id
+    }
+
+    /// How many locks clients of this member brought, or used already when the view started.
+    pub fn own_count(&self) -> usize {
+        self.own
+    }
+
+    /// At how many locks somebody here holds, waits, or has asked.
+    pub fn active_count(&self) -> usize {
+        self.active.len()
     }
 
     /// Whether the lock is known, or can be, where there are to be so many at most.

@@ -228,6 +228,9 @@ impl<P: MutualExclusion> Member<P> {
         self.links.clear();
         self.parked.clear();
         self.clock_full = false;
+        self.installed_ns = now;
+        self.told_table_full = false;
+        self.message_waits = false;
         self.standing = Standing::Running(view);
         self.play = Some(play);
         let busy = self.take_over_locks();
@@ -245,7 +248,7 @@ impl<P: MutualExclusion> Member<P> {
         let mut taken = Vec::with_capacity(active.len());
         for id in active {
             let Some(active) = old.deactivate(id).filter(|active| active.is_busy()) else { continue };
-            let id = self.locks.entry(&old.get(id).name);
+            let id = self.locks.own_entry(&old.get(id).name);
             for waiter in &active.queue {
                 self.set(waiter.acquisition, Stage::Waiting(id));
             }
@@ -317,6 +320,16 @@ impl<P: MutualExclusion> Member<P> {
         if !self.running().is_some_and(|view| view.has(from)) {
             return;
         }
+        let never = self.config.has(Flaw::TableNeverReclaimed);
+        let Packet { acknowledged, payload } = packet;
+        let (payload, refused) = match payload {
+            Some((_, message)) if !self.has_room_for(&message.lock) && !never => (None, true),
+            payload => (payload, false),
+        };
+        let packet = Packet { acknowledged, payload };
+        if refused {
+            self.leave_message_waiting(now);
+        }
         let mut delivered = VecDeque::new();
         let link = self.links.entry(from).or_insert_with(|| Link::new(now));
         match link.receive(now, packet, &mut delivered) {
@@ -325,7 +338,10 @@ impl<P: MutualExclusion> Member<P> {
             Answer::AtOnce => self.acknowledge(from, out),
         }
         for message in delivered {
-            self.lock_message(now, from, message, out);
+            if self.config.has(Flaw::TableNeverReclaimed) && !self.has_room_for(&message.lock) {
+                continue;
+            }
+            self.deliver(now, from, message, out);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use super::faults::Fault;
 use lockkeeper_core::any::ALGORITHM;
+use lockkeeper_lab::rng::{Purpose, Rng};
 use lockkeeper_member::{Config, Flaw, MemberId};
 use std::collections::BTreeSet;
 
@@ -19,6 +20,10 @@ pub struct ClusterSpec {
     pub clients: usize,
     /// How many locks they mostly want alone. Beside them there is one that they mostly share, and one that they mostly want permits of.
     pub mutexes: usize,
+    /// How many further names there are that clients use once in a while, as names of jobs: 0 for none.
+    pub jobs: usize,
+    /// How many different locks the clients of one member may use at a time, if not as many as a real member serves.
+    pub most_own_locks: Option<usize>,
     /// What may go wrong.
     pub faults: BTreeSet<Fault>,
     /// How long it may go wrong.
@@ -44,11 +49,26 @@ impl ClusterSpec {
             members,
             clients: members * 2,
             mutexes: 2,
+            jobs: 0,
+            most_own_locks: None,
             faults: Fault::ALL.iter().copied().collect(),
             chaos_ns: 20_000 * MS,
             flaw: None,
             forgets_epochs: false,
         }
+    }
+
+    /// What the run with this seed draws in addition, where anything can go wrong at all: every fourth run has hundreds of names and
+    /// small tables, which members must empty again and again.
+    #[must_use]
+    pub fn drawn(&self, seed: u64) -> Self {
+        let mut spec = self.clone();
+        let mut rng = Rng::new(seed, Purpose::Modes);
+        if !spec.faults.is_empty() && spec.jobs == 0 && rng.chance(0.25) {
+            spec.jobs = 300 + rng.below(700);
+            spec.most_own_locks = Some(spec.clients + 4 + rng.below(8));
+        }
+        spec
     }
 
     /// How long a run takes in all.
@@ -69,6 +89,9 @@ impl ClusterSpec {
         config.rounds = 2;
         // Every list has several parts, so that parts are lost and reordered too.
         config.part_bytes = 40;
+        if let Some(own) = self.most_own_locks {
+            config.most_locks = 2 * self.members * own;
+        }
         config.flaw = self.flaw;
         config
     }
