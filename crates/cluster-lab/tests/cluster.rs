@@ -129,6 +129,7 @@ const CASES: &[Case] = &[
     case(Flaw::LeavesInUse, "leave", SAFETY, 1),
     case(Flaw::NothingSetAside, "none", &[Promise::Fences], 1),
     case(Flaw::KeptForEver, "none", &[Promise::Service], 1),
+    case(Flaw::OneBigStep, "crash,hiccup,drift", &[Promise::Steps, Promise::Survivors], 1),
     case(Flaw::TableNeverReclaimed, "drift", &[Promise::Service], 1),
     Case {
         flaw: None,
@@ -175,6 +176,18 @@ fn a_small_table_serves_hundreds_of_names() {
             assert!(report.found.is_empty(), "{faults}, {algorithm}: {:#?}", report.found);
             assert!(report.views > 2 * report.runs, "{faults}, {algorithm}: {} views", report.views);
             assert!(faults != "none" || report.lost == 0, "{algorithm}: {} sessions lost", report.lost);
+        }
+    }
+}
+
+/// Hundreds of holds, and steps that take a millisecond for each of them: whoever does all at once is excluded for its silence.
+#[test]
+fn hundreds_of_holds_make_no_long_step_and_cost_no_survivor_its_locks() {
+    for (place, algorithm) in algorithms().enumerate() {
+        for faults in ["crash,hiccup,drift,duplicate", "leave,drift", "all"] {
+            let mut spec = cluster(algorithm, 3, faults);
+            (spec.hoards, spec.hoard, spec.item_ns) = (3, 150, 1_000_000);
+            holds(&spec, 100 * place as u64, runs(1));
         }
     }
 }

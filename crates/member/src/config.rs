@@ -36,6 +36,10 @@ pub struct Config {
     pub most_brief: u32,
     /// About how many bytes of a report or a start go into one frame.
     pub part_bytes: usize,
+    /// How much longer a link may carry nothing after a view has started, for each hold at the start: the other end installs it.
+    pub install_ns: u64,
+    /// About how many locks, sessions, holds or messages one step touches at most. Longer work goes on in later steps.
+    pub slice: usize,
     /// The largest clock of a fence; at this, the lock waits for a new view.
     pub largest_clock: u64,
     /// The most locks that a member knows in one view: a bound on its memory. One half is divided among the members of the view: so
@@ -65,6 +69,8 @@ impl Config {
             most_more: 1024,
             most_brief: 3,
             part_bytes: 64 * 1024,
+            install_ns: 10_000,
+            slice: 1024,
             largest_clock: Fence::LARGEST_CLOCK,
             most_locks: 1 << 23,
             unix_ns_at_zero: 0,
@@ -115,6 +121,11 @@ impl Config {
             return duration_ns;
         }
         outwait(duration_ns, self.cluster.drift_ppm, self.margin_ns)
+    }
+
+    /// About how many items one step touches at most.
+    pub(crate) fn slice(&self) -> usize {
+        if self.has(Flaw::OneBigStep) { usize::MAX } else { self.slice.max(1) }
     }
 
     /// A moment of the member's clock, as people count.

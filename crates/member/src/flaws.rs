@@ -59,6 +59,8 @@ pub enum Flaw {
     /// A table of locks that is full of idle ones stays full: no view is asked for that would drop them, new names are refused for
     /// good, and messages about new names are acknowledged and dropped.
     TableNeverReclaimed,
+    /// Work on all holds is done in one step, however many there are.
+    OneBigStep,
 }
 
 impl Flaw {
@@ -91,5 +93,6 @@ impl Flaw {
         ("own-lease-waited-for", Self::OwnLeaseWaitedFor),
         ("founder-does-not-wait", Self::FounderDoesNotWait),
         ("table-never-reclaimed", Self::TableNeverReclaimed),
+        ("one-big-step", Self::OneBigStep),
     ];
 }

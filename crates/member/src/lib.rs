@@ -11,13 +11,14 @@
 //! | [`config`] | [`Config`]: the settings of one member |
 //! | [`settings`] | [`ClusterSettings`], which all members share, and how long one clock waits for another |
 //! | [`view`] | [`View`]: who is here, who coordinates, who is missing |
-//! | `views` | freeze, report, start |
+//! | `views`, `install` | freeze, report, start |
+//! | `slices` | long work in short steps |
 //! | `leader`, `gather` | what a leader does: leases, exclusions, joins; reports and the wait for the missing |
 //! | `leave` | a planned leave, which nobody waits for |
 //! | `link` | exactly once and in order between two members of a view |
 //! | [`parts`] | long lists in short frames |
 //! | `lock`, `locks`, `instance` | one lock at one member: local queue, holds, the algorithm's site |
-//! | `table`, `room` | all locks of a view, by name; a view change when it is full of idle ones |
+//! | `table`, `index`, `room` | all locks of a view, by name; a view change when it is full of idle ones |
 //! | `session`, `clients` | a client's session at its member |
 //! | `guard` | what another member says is looked at before it is believed |
 //! | [`client`] | [`ClientSession`]: the client's half |
@@ -38,6 +39,8 @@ mod gather;
 mod guard;
 pub mod history;
 mod ids;
+mod index;
+mod install;
 mod instance;
 mod kept;
 mod leader;
@@ -51,6 +54,7 @@ pub mod parts;
 mod room;
 mod session;
 pub mod settings;
+mod slices;
 pub mod survey;
 mod table;
 pub mod view;
@@ -66,7 +70,7 @@ pub use link::Packet;
 pub use lockkeeper_core::Claim;
 pub use member::Member;
 pub use messages::*;
-pub use parts::Part;
+pub use parts::{Items, Part};
 pub use settings::{ClusterSettings, Inherited};
-pub use survey::{Because, LockStatus, Table, Who, Why, waiters, why};
+pub use survey::{Because, LockStatus, Table, TableScan, Who, Why, waiters, why};
 pub use view::View;

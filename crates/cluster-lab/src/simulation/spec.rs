@@ -24,6 +24,13 @@ pub struct ClusterSpec {
     pub jobs: usize,
     /// How many different locks the clients of one member may use at a time, if not as many as a real member serves.
     pub most_own_locks: Option<usize>,
+    /// How many further clients hold many locks each for as long as they can, and how many locks.
+    pub hoards: usize,
+    /// See `hoards`.
+    pub hoard: usize,
+    /// How long a member's step takes for each lock, hold, session or message that it touches. Members with such costs do their work
+    /// in slices of [`Self::SLICE`].
+    pub item_ns: u64,
     /// What may go wrong.
     pub faults: BTreeSet<Fault>,
     /// How long it may go wrong.
@@ -42,6 +49,11 @@ impl ClusterSpec {
     /// More members than this are not simulated.
     pub const MOST_MEMBERS: usize = 9;
 
+    /// How many items a step touches, where steps take time.
+    pub const SLICE: usize = 16;
+    /// No step of a member takes longer.
+    pub const LONGEST_STEP_NS: u64 = 200 * MS;
+
     /// A cluster to which everything may happen.
     pub fn new(algorithm: &str, members: usize) -> Self {
         Self {
@@ -50,6 +62,9 @@ impl ClusterSpec {
             clients: members * 2,
             mutexes: 2,
             jobs: 0,
+            hoards: 0,
+            hoard: 0,
+            item_ns: 0,
             most_own_locks: None,
             faults: Fault::ALL.iter().copied().collect(),
             chaos_ns: 20_000 * MS,
@@ -58,8 +73,8 @@ impl ClusterSpec {
         }
     }
 
-    /// What the run with this seed draws in addition, where anything can go wrong at all: every fourth run has hundreds of names and
-    /// small tables, which members must empty again and again.
+    /// What the run with this seed draws in addition, where anything can go wrong at all. Every fourth run has hundreds of names and
+    /// small tables, which members must empty again and again. In every tenth one there are hundreds of holds, and steps take time.
     #[must_use]
     pub fn drawn(&self, seed: u64) -> Self {
         let mut spec = self.clone();
@@ -67,6 +82,11 @@ impl ClusterSpec {
         if !spec.faults.is_empty() && spec.jobs == 0 && rng.chance(0.25) {
             spec.jobs = 300 + rng.below(700);
             spec.most_own_locks = Some(spec.clients + 4 + rng.below(8));
+        }
+        if !spec.faults.is_empty() && spec.jobs == 0 && spec.hoards == 0 && rng.chance(0.1) {
+            spec.hoards = spec.members.min(3);
+            spec.hoard = 100 + rng.below(80);
+            spec.item_ns = MS;
         }
         spec
     }
@@ -91,6 +111,11 @@ impl ClusterSpec {
         config.part_bytes = 40;
         if let Some(own) = self.most_own_locks {
             config.most_locks = 2 * self.members * own;
+        }
+        if self.item_ns > 0 {
+            config.slice = Self::SLICE;
+            config.part_bytes = 600;
+            config.install_ns = 10 * self.item_ns;
         }
         config.flaw = self.flaw;
         config

@@ -11,7 +11,7 @@ use crate::net::Net;
 use lockkeeper_core::MutualExclusion;
 use lockkeeper_member::{
     Acquisition, Body, Claim, Event, Frame, LockName, MemberId, Node, PortEvent, Progress, SessionId, Table,
-    ToMember, Wish,
+    TableScan,     ToMember, Wish,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -134,7 +134,10 @@ impl<P: MutualExclusion> Engine for Driver<P> {
     }
 
     fn table(&self) -> Table {
-        self.lock().member.table(now_ns())
+        // Others have the machine between two parts of a long table.
+        let mut scan = TableScan::new(usize::MAX);
+        while !self.lock().member.scan(now_ns(), self.config.slice, &mut scan) {}
+        scan.finish().0
     }
 
     fn survey(&self) -> oneshot::Receiver<Vec<(Node, Table)>> {

@@ -21,7 +21,8 @@ use lockkeeper_member::{
 };
 use std::collections::{BTreeMap, HashMap};
 use std::ops::{Deref, DerefMut};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, TryLockError, Weak};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot, watch};
 
@@ -52,6 +53,8 @@ pub(crate) struct Driver<P: MutualExclusion> {
     me: MemberId,
     config: Config,
     state: Mutex<State<P>>,
+    /// How many threads wait for the machine.
+    waiting: AtomicUsize,
     around: OnceLock<(Arc<Net>, Consensus)>,
     timer: Notify,
     standings: watch::Sender<u64>,
@@ -91,6 +94,7 @@ impl<P: MutualExclusion> Driver<P> {
             me,
             config,
             state: Mutex::new(state),
+            waiting: AtomicUsize::new(0),
             around: OnceLock::new(),
             timer: Notify::new(),
             standings: watch::Sender::new(0),
@@ -103,7 +107,16 @@ impl<P: MutualExclusion> Driver<P> {
 
     fn lock(&self) -> MutexGuard<'_, State<P>> {
         // A step that panicked has left the machine in a state that nobody has thought about: better none than that.
-        self.state.lock().expect("the member's state machine panicked; this process must be restarted")
+        const PANICKED: &str = "the member's state machine panicked; this process must be restarted";
+        match self.state.try_lock() {
+            Ok(state) => return state,
+            Err(TryLockError::Poisoned(_)) => panic!("{PANICKED}"),
+            Err(TryLockError::WouldBlock) => {}
+        }
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let state = self.state.lock();
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        state.expect(PANICKED)
     }
 
     /// The machine, for a turn: at its end, others have theirs, and what was sent is written.
@@ -270,9 +283,11 @@ impl<P: MutualExclusion> Driver<P> {
                 tracing::warn!(member = %self.me, %node, locks, "a survey leaves locks out: there are too many");
             }
             Note::Survey(told) => {
+                let last = state.surveyors.pop();
                 for surveyor in state.surveyors.drain(..) {
                     let _ = surveyor.send(told.clone());
                 }
+                let _ = last.map(|surveyor| surveyor.send(told));
             }
         }
     }
@@ -286,7 +301,11 @@ impl<P: MutualExclusion> Driver<P> {
             Member::new(node, config, now_ns()).map_err(Error::Config)
         });
         match begun {
-            Ok(member) => state.member = member,
+            Ok(member) => {
+                let before = std::mem::replace(&mut state.member, member);
+                // It may know millions of locks, and others wait for the machine.
+                let _ = std::thread::Builder::new().spawn(move || drop(before));
+            }
             Err(error) => return self.halt(state, &error.to_string()),
         }
         self.metrics.lives.inc();
@@ -403,11 +422,24 @@ impl<P: MutualExclusion> Drop for Turn<'_, P> {
     }
 }
 
+/// How often the timer lets other tasks run, while others wait for the machine, before it goes on with long work.
+const MOST_YIELDS: usize = 64;
+
 /// The member's timer, for as long as the member is there.
 async fn tick<P: MutualExclusion>(driver: Weak<Driver<P>>) {
     loop {
         let Some(driver) = driver.upgrade() else { return };
         let Some(after) = driver.ticks() else { return };
+        if after.is_zero() {
+            // Long work goes on at once; but threads that wait for the machine have their turns first.
+            for _ in 0..MOST_YIELDS {
+                tokio::task::yield_now().await;
+                if driver.waiting.load(Ordering::Relaxed) == 0 {
+                    break;
+                }
+            }
+            continue;
+        }
         tokio::select! {
             () = tokio::time::sleep(after) => {}
             () = driver.timer.notified() => {}
