@@ -79,7 +79,7 @@ impl ClusterSpec {
     pub fn drawn(&self, seed: u64) -> Self {
         let mut spec = self.clone();
         let mut rng = Rng::new(seed, Purpose::Modes);
-        if !spec.faults.is_empty() && spec.jobs == 0 && rng.chance(0.25) {
+        if !spec.faults.is_empty() && spec.jobs == 0 && spec.hoards == 0 && rng.chance(0.25) {
             spec.jobs = 300 + rng.below(700);
             spec.most_own_locks = Some(spec.clients + 4 + rng.below(8));
         }

@@ -2,6 +2,7 @@
 
 mod kept;
 mod room;
+mod slices;
 mod support;
 
 use lockkeeper_core::algorithms::naimi_trehel::NaimiTrehel;
