@@ -1,5 +1,5 @@
 //! Whole clusters with everything that can go wrong. `LOCKKEEPER_RUNS=1000` makes that many runs of each kind,
-//! `LOCKKEEPER_SEED=5000` begins with other seeds.
+//! `LOCKKEEPER_SEED=5000` begins with other seeds, `LOCKKEEPER_ONLY=Table` leaves out bug switches without that in their name.
 
 use lockkeeper_cluster_lab::{ClusterReport, ClusterSpec, Fault, Promise, algorithms, run, run_traced};
 use lockkeeper_lab::Progress;
@@ -142,6 +142,8 @@ const CASES: &[Case] = &[
     case(Flaw::OwnLeaseWaitedFor, "settings,crash,pause", SAFETY, 1),
     case(Flaw::OwnAlgorithm, "settings", SAFETY, 1),
     case(Flaw::FounderDoesNotWait, "lose-all,client,delay", SAFETY, 1),
+    case(Flaw::OneBigStep, "crash,hiccup,drift", &[Promise::Steps, Promise::Survivors], 1),
+    case(Flaw::TableNeverReclaimed, "drift", &[Promise::Service], 1),
     Case {
         flaw: None,
         ..case(Flaw::NoWait, "restart-all,crash", &[Promise::OneStart, Promise::Fences, Promise::Wedge], 1)
@@ -156,7 +158,8 @@ const CASES: &[Case] = &[
 fn every_guard_that_is_left_out_is_missed() {
     const MOST: u64 = 3000;
     const AT_ONCE: u64 = 10;
-    for case in CASES {
+    let only = std::env::var("LOCKKEEPER_ONLY").unwrap_or_default();
+    for case in CASES.iter().filter(|case| format!("{:?}", case.flaw).contains(&only)) {
         let right = cluster(case.algorithm, 5, case.faults);
         let mut wrong = right.clone();
         wrong.flaw = case.flaw;
@@ -176,5 +179,33 @@ fn every_guard_that_is_left_out_is_missed() {
 fn every_flaw_has_a_case() {
     for (name, flaw) in Flaw::ALL {
         assert!(CASES.iter().any(|case| case.flaw == Some(*flaw)), "{name}");
+    }
+}
+
+/// Hundreds of names for tables of a few dozen locks: every request is served, and the view changes that make room cost no hold.
+#[test]
+fn a_small_table_serves_hundreds_of_names() {
+    for faults in ["none", "crash,hiccup,drift,duplicate", "leave,drift,duplicate", "all"] {
+        for (place, algorithm) in algorithms().enumerate() {
+            let mut spec = cluster(algorithm, 3, faults);
+            spec.jobs = 600;
+            spec.most_own_locks = Some(spec.clients + 6);
+            let report = report(&spec, 100 * place as u64, runs(2));
+            assert!(report.found.is_empty(), "{faults}, {algorithm}: {:#?}", report.found);
+            assert!(report.views > 2 * report.runs, "{faults}, {algorithm}: {} views", report.views);
+            assert!(faults != "none" || report.lost == 0, "{algorithm}: {} sessions lost", report.lost);
+        }
+    }
+}
+
+/// Hundreds of holds, and steps that take a millisecond for each of them: whoever does all at once is excluded for its silence.
+#[test]
+fn hundreds_of_holds_make_no_long_step_and_cost_no_survivor_its_locks() {
+    for (place, algorithm) in algorithms().enumerate() {
+        for faults in ["crash,hiccup,drift,duplicate", "leave,drift", "all"] {
+            let mut spec = cluster(algorithm, 3, faults);
+            (spec.hoards, spec.hoard, spec.item_ns) = (3, 150, 1_000_000);
+            holds(&spec, 100 * place as u64, runs(1));
+        }
     }
 }

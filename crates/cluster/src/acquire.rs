@@ -164,8 +164,10 @@ enum Asking {
 
 fn refuse(how: Ended, name: &str) -> Result<Asking> {
     match how {
-        Ended::Refused => Err(Error::BadOption(format!(
-            "`{name}` cannot be asked for in this way, or this member knows as many locks as it may"
+        Ended::Refused => Err(Error::BadOption(format!("`{name}` cannot be asked for in this way"))),
+        Ended::Full { limit } => Err(Error::Unavailable(format!(
+            "`{name}` is refused: the clients of this member use {limit} different locks, as many as it serves at a time; \
+             release some, or ask another member"
         ))),
         Ended::Leaving => Err(Error::Stopped(String::from(LEAVING))),
         how => Ok(Asking::Done(Err(how))),

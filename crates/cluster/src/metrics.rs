@@ -201,6 +201,7 @@ pub(crate) fn word(how: Ended) -> &'static str {
         Ended::Revoked => "revoked",
         Ended::Refused => "refused",
         Ended::Leaving => "leaving",
+        Ended::Full { .. } => "full",
     }
 }
 

@@ -20,7 +20,8 @@ impl<P: MutualExclusion> Member<P> {
             self.due.insert((now + self.config.session_ns(), Due::Session(id)));
         }
         let (lease_left_ns, promises) = (self.lease_left_ns(now), self.promises(now));
-        let Some(session) = self.sessions.get_mut(&id) else {
+        let slice = self.config.slice();
+        let Some(session) = self.sessions.get_mut(&id).filter(|session| !session.ends) else {
             // A wish may overtake the keep-alive that begins its session: only a later keep-alive proves that one is lost.
             if let ToMember::KeepAlive { .. } = said {
                 out.clients.push((id, ToClient::NoSession));
@@ -30,7 +31,7 @@ impl<P: MutualExclusion> Member<P> {
         match said {
             ToMember::KeepAlive { sent_ns, settled, .. } => {
                 session.heard_ns = now;
-                let stale = session.settle(settled);
+                let stale = session.settle(settled, slice);
                 if !promises {
                     // A client that hears this uses nothing any more; but it may not hear it, and is waited for.
                     out.clients.push((id, ToClient::NoSession));
@@ -44,7 +45,7 @@ impl<P: MutualExclusion> Member<P> {
                 }
             }
             ToMember::Acquire { number, settled, wish } => {
-                for number in session.settle(settled) {
+                for number in session.settle(settled, slice) {
                     self.give_back(now, Acquisition { session: id, number }, out);
                 }
                 self.acquire(now, Acquisition { session: id, number }, wish, out)
@@ -67,7 +68,7 @@ impl<P: MutualExclusion> Member<P> {
 
     pub(crate) fn set(&mut self, acquisition: Acquisition, stage: Stage) {
         if let Some(session) = self.sessions.get_mut(&acquisition.session) {
-            session.acquisitions.insert(acquisition.number, stage);
+            session.set(acquisition.number, stage);
         }
     }
 
@@ -79,14 +80,18 @@ impl<P: MutualExclusion> Member<P> {
         if self.leave.is_some() {
             return self.over(acquisition, Ended::Leaving, out);
         }
-        let impossible = !wish.claim.is_possible() || wish.tag.is_too_long();
-        if impossible || !self.has_room_for(&wish.lock) {
+        if !wish.claim.is_possible() || wish.tag.is_too_long() {
             return self.over(acquisition, Ended::Refused, out);
+        }
+        if let Err(how) = self.admit(&wish.lock) {
+            self.look_at_room(now);
+            return self.over(acquisition, how, out);
         }
         if wish.reentrant && self.reenter(acquisition, &wish, out) {
             return;
         }
-        let id = self.locks.entry(&wish.lock);
+        let id = self.locks.own_entry(&wish.lock);
+        self.look_at_room(now);
         let tries = wish.patience_ns == Some(0);
         let active = self.locks.get(id).active.as_ref();
         let in_the_way = active.filter(|active| active.is_in_the_way_of(wish.claim));
@@ -216,9 +221,12 @@ impl<P: MutualExclusion> Member<P> {
         if let Some(active) = &mut self.locks.get_mut(id).active
             && let Some(place) = active.queue.iter().position(|waiter| waiter.acquisition == acquisition)
             && let Some(waiter) = active.queue.remove(place)
-            && let Some(at) = waiter.patience_until_ns
         {
-            self.due.remove(&(at, Due::Patience(acquisition)));
+            // A long queue is searched: about so many waiters cost as much as one lock.
+            self.work = self.work.saturating_add(place / 64);
+            if let Some(at) = waiter.patience_until_ns {
+                self.due.remove(&(at, Due::Patience(acquisition)));
+            }
         }
         self.over(acquisition, how, out);
         // Whoever comes next may fit where this one did not.
@@ -247,27 +255,58 @@ impl<P: MutualExclusion> Member<P> {
         // While frozen, the report says that it is held, and the next view starts from the report.
         if hold.acquisition.is_none() && (running || self.config.has(Flaw::ReportChanges)) {
             active.holds.remove(place);
+            self.held -= 1;
         }
         self.over(acquisition, how, out);
         self.look_after(now, id, out);
     }
 
-    /// Everything of a session goes: the client closed it, or nothing promised to it is left.
+    /// Everything of a session goes: the client closed it, or nothing promised to it is left. A session with many holds ends over several
+    /// steps; meanwhile it counts as unknown to its client.
     pub(crate) fn end_session(&mut self, now: u64, id: SessionId, out: &mut Out<Message<P>>) {
-        let Some(session) = self.sessions.get(&id) else { return };
-        let told = out.clients.len();
-        for (number, lock) in session.open() {
-            let acquisition = Acquisition { session: id, number };
-            match self.stage(acquisition) {
-                Some(Stage::Waiting(_)) => self.cancel(now, acquisition, Ended::Cancelled, out),
-                _ => self.end_hold(now, lock, acquisition, Ended::Released, out),
+        let Some(session) = self.sessions.get_mut(&id).filter(|session| !session.ends) else { return };
+        session.ends = true;
+        self.ending.push_back(id);
+        self.go_on_ending(now, out);
+    }
+
+    /// Ends more of what sessions that are over hold and wait for.
+    pub(crate) fn go_on_ending(&mut self, now: u64, out: &mut Out<Message<P>>) {
+        while let Some(&id) = self.ending.front()
+            && self.may_go_on()
+        {
+            let said = out.clients.len();
+            let done = self.end_some(now, id, out);
+            // One word is enough for the whole session.
+            let others = out.clients.split_off(said);
+            out.clients.extend(others.into_iter().filter(|(session, _)| *session != id));
+            if done {
+                self.ending.pop_front();
+                self.sessions.remove(&id);
+                out.clients.push((id, ToClient::NoSession));
             }
         }
-        self.sessions.remove(&id);
-        // One word is enough for the whole session.
-        let others = out.clients.split_off(told);
-        out.clients.extend(others.into_iter().filter(|(session, _)| *session != id));
-        out.clients.push((id, ToClient::NoSession));
+    }
+
+    /// Ends acquisitions of a session, as many as this step may; tells whether none is left.
+    fn end_some(&mut self, now: u64, id: SessionId, out: &mut Out<Message<P>>) -> bool {
+        loop {
+            let first = self.sessions.get(&id).and_then(|session| session.acquisitions.first_key_value());
+            let Some((&number, &stage)) = first else { return true };
+            if !self.may_go_on() {
+                return false;
+            }
+            self.spend(1);
+            let acquisition = Acquisition { session: id, number };
+            match stage {
+                Stage::Waiting(_) => self.cancel(now, acquisition, Ended::Cancelled, out),
+                Stage::Held(lock) => self.end_hold(now, lock, acquisition, Ended::Released, out),
+                Stage::Over(_) => {}
+            }
+            if let Some(session) = self.sessions.get_mut(&id) {
+                session.acquisitions.remove(&number);
+            }
+        }
     }
 
     /// Takes a hold back: by force, or because it lasted too long. The client may use it until it hears of that, so what was
@@ -307,7 +346,7 @@ impl<P: MutualExclusion> Member<P> {
     }
 
     fn session_due(&mut self, now: u64, id: SessionId, out: &mut Out<Message<P>>) {
-        let Some(session) = self.sessions.get(&id) else { return };
+        let Some(session) = self.sessions.get(&id).filter(|session| !session.ends) else { return };
         if session.is_over(now, &self.config) {
             return self.end_session(now, id, out);
         }

@@ -36,9 +36,15 @@ pub struct Config {
     pub most_brief: u32,
     /// About how many bytes of a report or a start go into one frame.
     pub part_bytes: usize,
+    /// How much longer a link may carry nothing after a view has started, for each hold at the start: the other end installs it.
+    pub install_ns: u64,
+    /// About how many locks, sessions, holds or messages one step touches at most. Longer work goes on in later steps.
+    pub slice: usize,
     /// The largest clock of a fence; at this, the lock waits for a new view.
     pub largest_clock: u64,
-    /// The most locks that a member knows in one view: a bound on its memory. Further ones are refused.
+    /// The most locks that a member knows in one view: a bound on its memory. One half is divided among the members of the view: so
+    /// many different locks the clients of each may use at a time ([`most_own_locks`](Self::most_own_locks)). The other half is a
+    /// reserve, so that messages about locks of other members' clients always find room.
     pub most_locks: usize,
     /// The Unix time, in nanoseconds, at which the member's clock showed 0: for people, who ask since when.
     pub unix_ns_at_zero: u64,
@@ -63,8 +69,10 @@ impl Config {
             most_more: 1024,
             most_brief: 3,
             part_bytes: 64 * 1024,
+            install_ns: 10_000,
+            slice: 1024,
             largest_clock: Fence::LARGEST_CLOCK,
-            most_locks: 1 << 22,
+            most_locks: 1 << 23,
             unix_ns_at_zero: 0,
             flaw: None,
         }
@@ -94,6 +102,14 @@ impl Config {
         Ok(())
     }
 
+    /// How many different locks the clients of one member may use at a time, in a view of so many members.
+    ///
+    /// Some algorithms tell every member of every lock. With this share for each, the locks of all members' clients fit
+    /// into every member's table.
+    pub fn most_own_locks(&self, members: usize) -> usize {
+        (self.most_locks / 2 / members.max(1)).max(1)
+    }
+
     /// The longest promise to a client.
     pub fn session_ns(&self) -> u64 {
         self.session_ns.unwrap_or(self.cluster.lease_ns)
@@ -105,6 +121,11 @@ impl Config {
             return duration_ns;
         }
         outwait(duration_ns, self.cluster.drift_ppm, self.margin_ns)
+    }
+
+    /// About how many items one step touches at most.
+    pub(crate) fn slice(&self) -> usize {
+        if self.has(Flaw::OneBigStep) { usize::MAX } else { self.slice.max(1) }
     }
 
     /// A moment of the member's clock, as people count.

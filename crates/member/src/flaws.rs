@@ -58,6 +58,11 @@ pub enum Flaw {
     OwnAlgorithm,
     /// The first view of a cluster starts at once, although a cluster of the same members may have lost its disks just now.
     FounderDoesNotWait,
+    /// A table of locks that is full of idle ones stays full: no view is asked for that would drop them, new names are refused for
+    /// good, and messages about new names are acknowledged and dropped.
+    TableNeverReclaimed,
+    /// Work on all holds is done in one step, however many there are.
+    OneBigStep,
 }
 
 impl Flaw {
@@ -90,5 +95,7 @@ impl Flaw {
         ("own-lease-waited-for", Self::OwnLeaseWaitedFor),
         ("own-algorithm", Self::OwnAlgorithm),
         ("founder-does-not-wait", Self::FounderDoesNotWait),
+        ("table-never-reclaimed", Self::TableNeverReclaimed),
+        ("one-big-step", Self::OneBigStep),
     ];
 }

@@ -1,8 +1,9 @@
 //! Gathering: a view that is decided starts with the report of every member, and once the missing have no lease.
 
-use crate::parts::{Arriving, Part, Parted};
+use crate::parts::{Arriving, Cutter, Items, Part};
 use crate::{Config, Flaw, Held, Holding, Node, View};
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 /// What a member holds, as far as it has reported.
@@ -19,21 +20,41 @@ pub(crate) struct Gather {
     pub view: View,
     previous: View,
     reports: BTreeMap<Node, Reporting>,
-    start: Option<Parted<Held>>,
+    /// The start, while it is made of the reports.
+    building: Option<Building>,
+    start: Option<Items<Held>>,
     pub started_ns: Option<u64>,
+}
+
+/// A start that is being made: the reports that are not in it yet, and how much of the first part of the first one is.
+#[derive(Clone, Debug)]
+struct Building {
+    reports: VecDeque<(Node, VecDeque<Arc<[Holding]>>)>,
+    done: usize,
+    start: Cutter<Held>,
 }
 
 impl Gather {
     pub fn new(view: View, previous: View) -> Self {
-        Self { view, previous, reports: BTreeMap::new(), start: None, started_ns: None }
+        Self { view, previous, reports: BTreeMap::new(), building: None, start: None, started_ns: None }
     }
 
     pub fn started(&self) -> bool {
         self.start.is_some()
     }
 
+    /// Whether the reports are not complete yet, or somebody missing is waited for.
+    pub fn is_gathering(&self) -> bool {
+        self.start.is_none() && self.building.is_none()
+    }
+
+    /// Whether the start is being made of the reports.
+    pub fn is_building(&self) -> bool {
+        self.building.is_some()
+    }
+
     /// Who held what at the start, once it was.
-    pub fn holds_at_start(&self) -> Option<&Parted<Held>> {
+    pub fn holds_at_start(&self) -> Option<&Items<Held>> {
         self.start.as_ref()
     }
 
@@ -52,7 +73,7 @@ impl Gather {
 
     /// A part of a report arrives. Gives the part to ask for next, if more is to be asked for.
     pub fn report(&mut self, from: Node, installed: u64, part: Part<Holding>) -> Option<u32> {
-        if !self.view.has(from) || self.started() {
+        if !self.view.has(from) || !self.is_gathering() {
             return None;
         }
         let reporting = self.reports.entry(from).or_default();
@@ -75,50 +96,75 @@ impl Gather {
         missing
     }
 
-    /// Starts the view as soon as it may start, and returns whether it has. `founded_ns`: when the leases of a lost cluster have
+    /// Begins to make the start as soon as the view may start. `founded_ns`: when the leases of a lost cluster have
     /// expired; `over`: when a node's last lease has expired; `known`: whether a node was known to hold something.
-    pub fn start(
+    pub fn begin_start(
         &mut self,
         now: u64,
         config: &Config,
         founded_ns: u64,
         over: impl Fn(Node) -> u64,
         known: impl Fn(Node) -> bool,
-    ) -> bool {
+    ) {
         let members = self.view.members.len();
         let enough = if config.has(Flaw::StartsWithoutEveryReport) { members / 2 + 1 } else { members };
-        if self.started() || self.complete().count() < enough {
-            return false;
+        if !self.is_gathering() || self.complete().count() < enough {
+            return;
         }
         let no_wait = config.has(Flaw::NoWait) || config.has(Flaw::ProposerWaits);
         let mut awaited = self.missing().into_iter();
         let waits = |node: Node| {
-            !no_wait && now < over(node) && (known(node) || !config.has(Flaw::WaitsForKnownHoldersOnly))
+            !no_wait && now < over(node) && (!config.has(Flaw::WaitsForKnownHoldersOnly) || known(node))
         };
         if awaited.any(waits) {
-            return false;
+            return;
         }
         // Nobody here has seen a view start: the locks of a cluster that lost all its disks may still be held.
         let new = self.view.founding && self.complete().all(|(_, reporting)| reporting.installed == 0);
         if new && now < founded_ns {
-            return false;
+            return;
         }
-        self.start = Some(Parted::new(self.holds(), config.part_bytes, Held::bytes));
-        self.started_ns = Some(now);
-        true
+        let complete = self.reports.iter_mut().filter(|(_, reporting)| reporting.holds.is_complete());
+        let reports = complete.map(|(&node, reporting)| (node, reporting.holds.items().into_parts().into()));
+        self.building = Some(Building { reports: reports.collect(), done: 0, start: Cutter::default() });
     }
 
-    /// What everybody reported.
-    fn holds(&self) -> Vec<Held> {
-        let of = |(node, reporting): (Node, &Reporting)| {
-            let held = move |held: &Holding| Held {
-                lock: held.lock.clone(),
-                node,
-                claim: held.claim,
-                units: held.units,
+    /// Goes on making the start of the reports, with at most so many holds; gives how many. With the last one, the view starts.
+    pub fn go_on_building(&mut self, now: u64, most: usize, part_bytes: usize) -> usize {
+        let Some(building) = &mut self.building else { return 0 };
+        let mut taken = 0;
+        while let Some((node, parts)) = building.reports.front_mut() {
+            let Some(part) = parts.front() else {
+                building.reports.pop_front();
+                continue;
             };
-            reporting.holds.items.iter().map(held).collect::<Vec<_>>()
-        };
-        self.complete().flat_map(of).collect()
+            for holding in part.iter().skip(building.done).take(most - taken) {
+                let Holding { lock, claim, units } = holding.clone();
+                let held = Held { lock, node: *node, claim, units };
+                let bytes = held.bytes();
+                building.start.push(held, bytes, part_bytes);
+                (taken, building.done) = (taken + 1, building.done + 1);
+            }
+            if building.done < part.len() {
+                return taken;
+            }
+            building.done = 0;
+            parts.pop_front();
+        }
+        self.start = self.building.take().map(|building| building.start.finish());
+        self.started_ns = Some(now);
+        taken
+    }
+
+    /// All lists, to be dropped bit by bit.
+    pub fn into_lists(self) -> (Vec<Items<Holding>>, Vec<Arc<[Held]>>) {
+        let mut reports: Vec<_> =
+            self.reports.into_values().map(|mut reporting| reporting.holds.items()).collect();
+        let mut start = self.start.map_or_else(Vec::new, Items::into_parts);
+        if let Some(building) = self.building {
+            reports.extend(building.reports.into_iter().map(|(_, parts)| Items::of(parts.into())));
+            start.extend(building.start.finish().into_parts());
+        }
+        (reports, start)
     }
 }

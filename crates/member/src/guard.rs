@@ -100,15 +100,8 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
-    /// Whether a message of a lock's algorithm can be taken in the present view.
-    pub(crate) fn check_lock_message(&self, message: &LockMessage<Message<P>>) -> Verdict {
-        if !self.has_room_for(&message.lock) {
-            return Err("a message of one more lock than can be remembered");
-        }
-        Ok(())
-    }
-
-    /// Whether this lock is known, or can be.
+    /// Whether a message of another member about this lock can be taken. One that cannot is not acknowledged: its sender keeps it,
+    /// and the next view, which this member asks for, makes it void.
     pub(crate) fn has_room_for(&self, lock: &LockName) -> bool {
         lock.is_served() && self.locks.has_room_for(lock, self.config.most_locks)
     }

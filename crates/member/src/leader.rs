@@ -189,7 +189,8 @@ impl Leader {
         let mut members: Vec<Node> = applied.members.iter().copied().filter(stays).collect();
         let mut needed = members.len() < applied.members.len()
             || self.change.is_some()
-            || self.needs_new_epoch(applied, me, config);
+            || self.needs_new_epoch(applied, me, config)
+            || self.has_full_table(now, applied, config);
         // Two lives of one member are never in a view together: this one has to wait for the exclusion of the other.
         if !members.contains(&me) && !self.departed.contains(&me) {
             members.retain(|node| node.id != me.id);
@@ -295,6 +296,19 @@ impl Leader {
         })
     }
 
+    /// Whether a member's table of locks is full of idle ones, and a view that drops them would start at once: every member is
+    /// there and runs in the present view.
+    fn has_full_table(&self, now: u64, applied: &View, config: &Config) -> bool {
+        let present = |node: &Node| {
+            let lately = |&&(at, ref renewal): &&(u64, Renewal)| {
+                now <= at + 2 * config.cluster.renewal_ns && renewal.installed == applied.epoch
+            };
+            self.heard.get(node).filter(lately).map(|(_, renewal)| renewal.table_full)
+        };
+        let told: Option<Vec<bool>> = applied.members.iter().map(present).collect();
+        told.is_some_and(|told| told.contains(&true))
+    }
+
     /// Who may join: the view has run for a while, and every member hears the joiner.
     fn joining(
         &self,
@@ -376,6 +390,7 @@ mod tests {
                     unreachable,
                     joiners: Vec::new(),
                     clock_full: false,
+                    table_full: false,
                     farewell: false,
                 };
                 leader.renewal(0, node, renewal, 1, &config);

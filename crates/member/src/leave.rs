@@ -5,8 +5,8 @@
 //! nothing about other lives of the member. Its tokens need no care: the view without it starts every lock anew.
 
 use crate::member::{Member, Message, Standing};
-use crate::{Acquisition, Ended, Flaw, Node, Note, Out, PortRequest, SessionId};
-use alloc::vec::Vec;
+use crate::{Ended, Flaw, Node, Note, Out, PortRequest, SessionId};
+use core::ops::Bound;
 use lockkeeper_core::MutualExclusion;
 
 /// A member that is leaving.
@@ -17,6 +17,11 @@ pub(crate) struct Leave {
     patience_until_ns: u64,
     /// When it said that nobody here uses anything, and never will.
     pub farewell_ns: Option<u64>,
+    /// Waiters of the locks before this place, among those in use, are yet to be sent elsewhere.
+    waiters: usize,
+    /// Whether all sessions are being looked at, and the last one that was.
+    looks: bool,
+    after: Option<SessionId>,
 }
 
 impl Leave {
@@ -33,10 +38,15 @@ impl<P: MutualExclusion> Member<P> {
         if let Some(leave) = &mut self.leave {
             leave.patience_until_ns = leave.patience_until_ns.min(until);
         } else {
-            self.leave = Some(Leave { since_ns: now, patience_until_ns: until, farewell_ns: None });
-            for acquisition in self.waiting() {
-                self.cancel(now, acquisition, Ended::Leaving, out);
-            }
+            let waiters = self.locks.active_count();
+            self.leave = Some(Leave {
+                since_ns: now,
+                patience_until_ns: until,
+                farewell_ns: None,
+                waiters,
+                looks: false,
+                after: None,
+            });
         }
         self.go_on_leaving(now, out);
     }
@@ -51,23 +61,61 @@ impl<P: MutualExclusion> Member<P> {
         self.leave.is_some_and(|leave| leave.farewell_ns.is_some())
     }
 
-    fn waiting(&self) -> Vec<Acquisition> {
-        let waiters = self.locks.active().flat_map(|(_, _, active)| &active.queue);
-        waiters.map(|waiter| waiter.acquisition).collect()
+    /// Whether waiters are yet to be sent elsewhere, or sessions yet to be looked at.
+    pub(crate) fn is_sweeping_out(&self) -> bool {
+        self.leave.is_some_and(|leave| leave.waiters > 0 || leave.looks)
     }
 
     /// Ends sessions that have nothing or were waited for, says farewell once nobody is left, and goes once nobody expects it.
     pub(crate) fn go_on_leaving(&mut self, now: u64, out: &mut Out<Message<P>>) {
-        let Some(leave) = self.leave.filter(|leave| leave.farewell_ns.is_none()) else { return };
-        // A session without a hold ends whatever it was promised: a promise is worth nothing without a hold.
-        let over = now >= leave.patience_until_ns;
-        let ends = self
-            .sessions
-            .iter()
-            .filter(|(_, session)| session.is_done() || over && now >= self.promised_until_ns(session));
-        for id in ends.map(|(&id, _)| id).collect::<Vec<SessionId>>() {
-            self.end_session(now, id, out);
+        if let Some(leave) = self.leave.as_mut().filter(|leave| leave.farewell_ns.is_none()) {
+            leave.looks = true;
+            self.sweep_out(now, out);
         }
+    }
+
+    /// Sends more waiters elsewhere, and looks at more sessions. Nobody begins to wait at a member that leaves.
+    pub(crate) fn sweep_out(&mut self, now: u64, out: &mut Out<Message<P>>) {
+        while let Some(leave) = self.leave.filter(|leave| leave.waiters > 0) {
+            if !self.may_go_on() {
+                return;
+            }
+            self.spend(1);
+            // From the last one on: a lock that is put aside leaves its place to one that was looked at before.
+            let last = leave.waiters.min(self.locks.active_count());
+            let waiting = self.locks.active_at(last.wrapping_sub(1));
+            match waiting.and_then(|(_, _, active)| active.queue.front()).map(|waiter| waiter.acquisition) {
+                Some(acquisition) => self.cancel(now, acquisition, Ended::Leaving, out),
+                None => self.leave = Some(Leave { waiters: last.saturating_sub(1), ..leave }),
+            }
+        }
+        while let Some(Leave { patience_until_ns, looks: true, after, .. }) = self.leave {
+            if !self.may_go_on() {
+                return;
+            }
+            self.spend(1);
+            let rest = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
+            let Some((&id, session)) = self.sessions.range(rest).next() else {
+                if let Some(leave) = &mut self.leave {
+                    (leave.looks, leave.after) = (false, None);
+                }
+                break;
+            };
+            // A session without a hold ends whatever it was promised: a promise is worth nothing without a hold.
+            let over = now >= patience_until_ns && now >= self.promised_until_ns(session);
+            let ends = session.is_done() || over;
+            if let Some(leave) = &mut self.leave {
+                leave.after = Some(id);
+            }
+            if ends {
+                self.end_session(now, id, out);
+            }
+        }
+        self.say_farewell(now, out);
+    }
+
+    fn say_farewell(&mut self, now: u64, out: &mut Out<Message<P>>) {
+        let Some(leave) = self.leave.filter(|leave| leave.farewell_ns.is_none()) else { return };
         if matches!(self.standing, Standing::Outside) {
             // Somebody may still remember its wish to join: a view that has it in would wait for its report.
             if now >= leave.since_ns + 4 * self.config.cluster.renewal_ns {
@@ -75,8 +123,7 @@ impl<P: MutualExclusion> Member<P> {
             }
             return;
         }
-        let used =
-            !self.sessions.is_empty() || self.locks.active().any(|(_, _, active)| !active.holds.is_empty());
+        let used = !self.sessions.is_empty() || self.held > 0;
         if used && !self.config.has(Flaw::LeavesInUse) {
             return;
         }
@@ -103,7 +150,7 @@ impl<P: MutualExclusion> Member<P> {
 
     pub(crate) fn exclude(&mut self, out: &mut Out<Message<P>>) {
         self.standing = Standing::Excluded;
-        self.leader = None;
+        self.retire();
         out.notes.push(if self.leave.is_some() { Note::Left } else { Note::Excluded });
     }
 }

@@ -11,13 +11,14 @@
 //! | [`config`] | [`Config`]: the settings of one member |
 //! | [`settings`] | [`ClusterSettings`], which all members share, and how long one clock waits for another |
 //! | [`view`] | [`View`]: who is here, who coordinates, who is missing |
-//! | `views` | freeze, report, start |
+//! | `views`, `install` | freeze, report, start |
+//! | `slices` | long work in short steps |
 //! | `leader`, `gather` | what a leader does: leases, exclusions, joins; reports and the wait for the missing |
 //! | `leave` | a planned leave, which nobody waits for |
 //! | `link` | exactly once and in order between two members of a view |
 //! | [`parts`] | long lists in short frames |
 //! | `lock`, `locks`, `instance` | one lock at one member: local queue, holds, the algorithm's site |
-//! | `table` | all locks of a view, by name |
+//! | `table`, `index`, `room` | all locks of a view, by name; a view change when it is full of idle ones |
 //! | `session`, `clients` | a client's session at its member |
 //! | `resident` | sessions of clients in the driver's own process, which need no keep-alives; further fences for a hold |
 //! | `guard` | what another member says is looked at before it is believed |
@@ -39,6 +40,8 @@ mod gather;
 mod guard;
 pub mod history;
 mod ids;
+mod index;
+mod install;
 mod instance;
 mod kept;
 mod leader;
@@ -50,8 +53,10 @@ pub mod member;
 pub mod messages;
 pub mod parts;
 mod resident;
+mod room;
 mod session;
 pub mod settings;
+mod slices;
 pub mod survey;
 mod table;
 pub mod view;
@@ -67,8 +72,8 @@ pub use link::Packet;
 pub use lockkeeper_core::Claim;
 pub use member::Member;
 pub use messages::*;
-pub use parts::Part;
+pub use parts::{Items, Part};
 pub use resident::NoFence;
 pub use settings::{ClusterSettings, Inherited};
-pub use survey::{Because, LockStatus, Table, Who, Why, waiters, why};
+pub use survey::{Because, LockStatus, Table, TableScan, Who, Why, waiters, why};
 pub use view::View;

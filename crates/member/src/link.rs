@@ -31,6 +31,8 @@ pub(crate) enum Answer {
 pub(crate) struct Link<T> {
     /// Sent and not acknowledged, with the time of the last sending.
     unacknowledged: VecDeque<(u64, T)>,
+    /// Everything from this number on is being sent again.
+    resend_from: Option<u64>,
     next_to_send: u64,
     next_to_deliver: u64,
     /// Arrived ahead of their turn.
@@ -48,13 +50,14 @@ pub(crate) struct Link<T> {
 impl<T: Clone> Link<T> {
     /// How far ahead of its turn a payload may arrive: a limit on what a broken peer can make us keep. What is left out was not
     /// acknowledged, and comes again.
-    const MOST_EARLY: u64 = 1 << 12;
+    const MOST_EARLY: u64 = 1 << 10;
     /// So many payloads are not acknowledged together.
     const MOST_OWED: u32 = 64;
 
     pub fn new(now: u64) -> Self {
         Self {
             unacknowledged: VecDeque::new(),
+            resend_from: None,
             next_to_send: 0,
             next_to_deliver: 0,
             early: BTreeMap::new(),
@@ -134,22 +137,42 @@ impl<T: Clone> Link<T> {
         Packet { acknowledged: self.next_to_deliver, payload: None }
     }
 
-    /// What is to be sent again by now: all that has waited for so long for its acknowledgement.
-    pub fn resend(&mut self, now: u64, after_ns: u64) -> impl Iterator<Item = Packet<T>> + '_ {
-        let due = !self.unacknowledged.is_empty() && now >= self.last_sent_ns + after_ns;
-        if due {
+    /// From now on everything is sent again that has waited for so long for its acknowledgement; tells whether there is anything.
+    pub fn resend(&mut self, now: u64, after_ns: u64) -> bool {
+        if !self.unacknowledged.is_empty() && now >= self.last_sent_ns + after_ns {
             self.last_sent_ns = now;
+            self.resend_from = Some(0);
         }
-        if due {
+        self.resends()
+    }
+
+    /// Whether something is being sent again.
+    pub fn resends(&self) -> bool {
+        self.resend_from.is_some()
+    }
+
+    /// The next packets that are sent again, at most so many.
+    pub fn go_on_resending(&mut self, most: usize) -> impl Iterator<Item = Packet<T>> + '_ {
+        let first = self.unacknowledged.front().map_or(self.next_to_send, |&(number, _)| number);
+        let skipped = self.resend_from.map(|from| from.saturating_sub(first) as usize);
+        let skipped = skipped.unwrap_or(self.unacknowledged.len()).min(self.unacknowledged.len());
+        let again = most.min(self.unacknowledged.len() - skipped);
+        let all = skipped + again == self.unacknowledged.len();
+        self.resend_from = self.resend_from.map(|_| first + (skipped + again) as u64).filter(|_| !all);
+        if again > 0 {
             self.owed = 0;
         }
         let acknowledged = self.next_to_deliver;
-        let again = if due { self.unacknowledged.len() } else { 0 };
         let packet = move |(number, payload): &(u64, T)| Packet {
             acknowledged,
             payload: Some((*number, payload.clone())),
         };
-        self.unacknowledged.iter().take(again).map(packet)
+        self.unacknowledged.iter().skip(skipped).take(again).map(packet)
+    }
+
+    /// What is left of a link whose view is over.
+    pub fn into_unacknowledged(self) -> VecDeque<(u64, T)> {
+        self.unacknowledged
     }
 
     /// Whether something has been waiting for its acknowledgement for so long that the link must be cut.
@@ -179,7 +202,7 @@ mod tests {
         let reply = b.send(0, 1);
         assert!(!b.owes());
         assert_eq!(a.receive(0, reply, &mut VecDeque::new()), Answer::Soon);
-        assert_eq!(a.resend(5, 5).count(), 0, "what was sent is acknowledged");
+        assert!(!a.resend(5, 5), "what was sent is acknowledged");
         let many = (0..Link::<u32>::MOST_OWED).map(|n| a.send(0, n)).collect::<Vec<_>>();
         let answers: Vec<_> =
             many.into_iter().map(|packet| b.receive(0, packet, &mut VecDeque::new())).collect();
@@ -210,13 +233,13 @@ mod tests {
         let second = a.send(0, 20);
         assert_eq!(take(&mut b, second.clone()), []);
         assert_eq!(take(&mut b, second), []);
-        let again: Vec<_> = a.resend(5, 5).collect();
-        assert_eq!(again.len(), 2);
+        assert!(a.resend(5, 5));
+        assert_eq!((a.go_on_resending(1).count(), a.go_on_resending(5).count(), a.resends()), (1, 1, false));
         assert_eq!(take(&mut b, first.clone()), [10, 20]);
         assert_eq!(take(&mut b, first), []);
         assert!(a.is_stuck(9, 9));
         a.receive(9, b.acknowledgement(), &mut VecDeque::new());
-        assert_eq!(a.resend(50, 5).count(), 0);
+        assert!(!a.resend(50, 5));
         assert!(!a.is_stuck(100, 9));
     }
 }

@@ -144,9 +144,26 @@ pub(crate) struct Active {
     waited: u32,
     /// Where the table lists this lock among those that are not at rest.
     pub place: usize,
+    /// Whether the member remembers that somebody could be let in if the lease ran.
+    pub parked: bool,
 }
 
 impl Active {
+    /// The queue and the holds stay; what the algorithm of an older view knew is forgotten.
+    pub fn begin_view(&mut self) {
+        self.asked = None;
+        self.inside = None;
+        self.fresh = None;
+        self.in_a_row = 0;
+        self.waited = 0;
+        self.parked = false;
+    }
+
+    /// Whether it is worth being kept for another lock.
+    pub fn is_small(&self) -> bool {
+        self.queue.capacity() <= 64 && self.holds.capacity() <= 64
+    }
+
     /// Whether nobody here has anything to do with the lock.
     pub fn is_at_rest(&self) -> bool {
         !self.is_busy() && self.asked.is_none() && self.inside.is_none()
@@ -191,16 +208,6 @@ impl<P: MutualExclusion> Lock<P> {
 
     pub fn is_busy(&self) -> bool {
         self.active.as_ref().is_some_and(|active| active.is_busy())
-    }
-
-    /// Gives it a queue and holds: empty ones, or those of the view before.
-    pub fn activate(&mut self, active: Box<Active>) {
-        let active = self.active.insert(active);
-        active.asked = None;
-        active.inside = None;
-        active.fresh = None;
-        active.in_a_row = 0;
-        active.waited = 0;
     }
 
     /// Begins the instance of a view, with this member inside so often.

@@ -14,7 +14,7 @@ impl<P: MutualExclusion> Member<P> {
     /// Makes the lock's instance of this view, if there is none yet. `own` tells that somebody here wants the lock. What it wants
     /// done is left for [`Self::do_wants`].
     pub(crate) fn ensure_instance(&mut self, id: LockId, own: bool) {
-        if self.locks.get(id).instance.is_some() {
+        if self.locks.is_fresh(id) && self.locks.get(id).instance.is_some() {
             return;
         }
         let Some(view) = self.running() else { return };
@@ -35,8 +35,15 @@ impl<P: MutualExclusion> Member<P> {
         }
         let token_at_home = holders.iter().all(|&(_, claim, _)| claim != Claim::Alone);
         play.holders = holders;
+        self.locks.renew(id);
         let lock = self.locks.get_mut(id);
         lock.start(own_hold, play, &mut self.wants);
+        // What was released while the member was frozen: the algorithm starts as reported, and then hears of the release.
+        if let Some(active) = &mut lock.active {
+            let before = active.holds.len();
+            active.holds.retain(|hold| hold.acquisition.is_some());
+            self.held -= before - active.holds.len();
+        }
         // A token that travels unasked is not asked for: its home must be told that it is wanted.
         let home = lock.name.home(play.members);
         if own && play.perpetual && home != play.place && token_at_home {
@@ -64,7 +71,12 @@ impl<P: MutualExclusion> Member<P> {
             sets_nothing_aside: self.config.has(Flaw::NothingSetAside),
         };
         let Some(play) = &mut self.play else { return };
+        let fresh = self.locks.is_fresh(id);
         let lock = self.locks.get_mut(id);
+        if !fresh {
+            // An instance of an older view counts as none.
+            lock.instance = None;
+        }
         lock.look_after(rules, play, &mut self.wants);
         self.locks.rest(id);
         if self.config.has(Flaw::IdleInstanceDropped) && self.locks.get(id).active.is_none() {
@@ -74,19 +86,6 @@ impl<P: MutualExclusion> Member<P> {
     }
 
     /// A message of the lock's algorithm arrives.
-    pub(crate) fn lock_message(
-        &mut self,
-        now: u64,
-        sender: Node,
-        message: LockMessage<Message<P>>,
-        out: &mut Out<Message<P>>,
-    ) {
-        match self.check_lock_message(&message) {
-            Ok(()) => self.deliver(now, sender, message, out),
-            Err(why) => out.notes.push(Note::Refused { from: sender, why }),
-        }
-    }
-
     pub(crate) fn deliver(
         &mut self,
         now: u64,
@@ -109,13 +108,15 @@ impl<P: MutualExclusion> Member<P> {
     /// Does what a lock wants done.
     pub(crate) fn do_wants(&mut self, now: u64, id: LockId, out: &mut Out<Message<P>>) {
         let mut wants = core::mem::take(&mut self.wants);
+        self.spend(wants.sends.len() + wants.grants.len());
         for sent in wants.sends.drain(..) {
             self.send_lock_message(now, id, sent, out);
         }
+        self.held += wants.grants.len();
         for grant in wants.grants.drain(..) {
             let (session, number) = (grant.acquisition.session, grant.acquisition.number);
             let Some(state) = self.sessions.get_mut(&session) else { continue };
-            state.acquisitions.insert(number, Stage::Held(id));
+            state.set(number, Stage::Held(id));
             let birth = state.birth;
             if let Some(at) = grant.patience_until_ns {
                 self.due.remove(&(at, Due::Patience(grant.acquisition)));
@@ -129,8 +130,11 @@ impl<P: MutualExclusion> Member<P> {
         for wanted in wants.wanted.drain(..) {
             out.clients.push((wanted.session, ToClient::Wanted { number: wanted.number }));
         }
-        if core::mem::take(&mut wants.parked) {
-            self.parked.insert(id);
+        if core::mem::take(&mut wants.parked)
+            && let Some(active) = self.locks.used_mut(id)
+            && !core::mem::replace(&mut active.parked, true)
+        {
+            self.parked.push_back(id);
         }
         self.clock_full |= core::mem::take(&mut wants.clock_full);
         self.wants = wants;

@@ -1,16 +1,18 @@
 //! A member.
 
+use crate::install::Frozen;
 use crate::instance::Play;
 use crate::leader::Leader;
 use crate::leave::Leave;
 use crate::link::Link;
 use crate::lock::Wants;
-use crate::parts::{Arriving, Parted};
 use crate::session::Session;
-use crate::table::{Chunk, LockId, Locks};
+use crate::slices::{Sending, Trash};
+use crate::survey::Asking;
+use crate::table::{LockId, Locks};
 use crate::{
-    Acquisition, Body, ClusterSettings, Config, Event, Flaw, Frame, Held, Holding, LockMessage, MemberId,
-    Node, Note, Out, PortEvent, PortRequest, Renewal, SessionId, Table, View,
+    Acquisition, Body, ClusterSettings, Config, Event, Flaw, Frame, LockMessage, MemberId, Node, Note, Out,
+    PortEvent, PortRequest, Renewal, SessionId, Table, View,
 };
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -29,15 +31,6 @@ pub(crate) enum Standing {
     Running(View),
     /// This life is over.
     Excluded,
-}
-
-/// What a frozen member knows.
-#[derive(Clone, Debug)]
-pub(crate) struct Frozen {
-    /// What was held here when the member froze first: this does not change until a start.
-    pub report: Parted<Holding>,
-    /// The start, as far as it has arrived.
-    pub start: Arriving<Held>,
 }
 
 /// What happens at a certain time.
@@ -92,13 +85,39 @@ pub struct Member<P: MutualExclusion> {
     /// What all locks of the present view share.
     pub(crate) play: Option<Play<P>>,
     pub(crate) wants: Wants<Message<P>>,
-    /// Tables of old views, which go bit by bit.
-    pub(crate) old_locks: Vec<Chunk<P>>,
+    /// What is not needed any more, and goes bit by bit.
+    pub(crate) trash: Vec<Trash<Message<P>>>,
+    /// How many items this step has touched.
+    pub(crate) work: usize,
+    /// Parts of lists to be sent.
+    pub(crate) sending: VecDeque<Sending>,
+    /// Locks in use whose instance in the present view is yet to be made, by the order of their first waiter.
+    pub(crate) resuming: BTreeSet<(u64, LockId)>,
+    /// How many of the early frames are yet to be looked at.
+    pub(crate) early_left: usize,
+    /// Sessions that are over, and what they hold goes bit by bit.
+    pub(crate) ending: VecDeque<SessionId>,
+    /// Queries of members about the locks here, which are being answered.
+    pub(crate) scans: VecDeque<Asking>,
+    /// The lease runs again, and parked locks are looked after.
+    pub(crate) unparks: bool,
+    /// Something is being sent again.
+    pub(crate) resends: bool,
+    /// How many holds there are, those included that are over and only the report of a frozen member names.
+    pub(crate) held: usize,
+    /// From then on a link on which nothing moves is a fault.
+    pub(crate) links_count_from_ns: u64,
     pub(crate) sessions: BTreeMap<SessionId, Session>,
     pub(crate) due: BTreeSet<(u64, Due)>,
     /// Locks at which somebody could be let in if the lease ran.
-    pub(crate) parked: BTreeSet<LockId>,
+    pub(crate) parked: VecDeque<LockId>,
     pub(crate) clock_full: bool,
+    /// When the present view started here.
+    pub(crate) installed_ns: u64,
+    /// The leader has been sent that the table is full, in this view.
+    pub(crate) told_table_full: bool,
+    /// A message of another member, about a lock for which there is no room, is unacknowledged.
+    pub(crate) message_waits: bool,
     /// The epoch of the view that the cluster's settings are from.
     settings_epoch: u64,
     pub(crate) order: u64,
@@ -146,11 +165,24 @@ impl<P: MutualExclusion> Member<P> {
             locks: Locks::new(me.incarnation),
             play: None,
             wants: Wants::default(),
-            old_locks: Vec::new(),
+            trash: Vec::new(),
+            work: 0,
+            sending: VecDeque::new(),
+            resuming: BTreeSet::new(),
+            early_left: 0,
+            ending: VecDeque::new(),
+            scans: VecDeque::new(),
+            unparks: false,
+            resends: false,
+            held: 0,
+            links_count_from_ns: 0,
             sessions: BTreeMap::new(),
             due: BTreeSet::new(),
-            parked: BTreeSet::new(),
+            parked: VecDeque::new(),
             clock_full: false,
+            installed_ns: 0,
+            told_table_full: false,
+            message_waits: false,
             settings_epoch: 0,
             order: 0,
             births: 0,
@@ -180,8 +212,11 @@ impl<P: MutualExclusion> Member<P> {
         self.lease_until_ns.saturating_sub(now)
     }
 
-    /// When the next tick is due.
+    /// When the next tick is due: at once, which is 0, where long work goes on.
     pub fn wake_ns(&self) -> u64 {
+        if self.is_at_work() {
+            return 0;
+        }
         let due = self.due.first().map_or(u64::MAX, |&(at, _)| at);
         due.min(self.next_beat_ns)
     }
@@ -192,21 +227,38 @@ impl<P: MutualExclusion> Member<P> {
         if matches!(self.standing, Standing::Excluded) {
             return;
         }
+        // Work that was under way before goes on with ticks only: other events wait for as little as possible.
+        let (busy, tick) = (self.is_at_work(), matches!(event, Event::Tick));
         match event {
             Event::Frame(frame) => self.frame(now, frame, out),
             Event::Client(session, said) => self.client(now, session, said, out),
             Event::Port(event) => self.port(now, event, out),
             Event::Tick => {}
             Event::Peers(peers) => self.peers(now, peers),
-            Event::Connected(peer) => self.resend(now, 0, Some(peer), out),
+            Event::Connected(peer) => self.resend(now, 0, Some(peer)),
             Event::Leave { patience_ns } => self.leave(now, patience_ns, out),
             Event::Revoke(acquisition) => self.revoke(now, acquisition, out),
             Event::Survey => self.survey(now, out),
             Event::Change(settings) => self.change_settings(now, settings),
         }
         self.ticks(now, out);
-        while let Some(frame) = self.to_self.pop_front() {
-            self.frame(now, frame, out);
+        loop {
+            while let Some(frame) = self.to_self.pop_front() {
+                self.frame(now, frame, out);
+            }
+            let before = self.work;
+            if !self.may_go_on() || busy && !tick {
+                break;
+            }
+            self.go_on(now, out);
+            if self.work == before && self.to_self.is_empty() {
+                break;
+            }
+        }
+        self.tidy_up();
+        out.work = core::mem::take(&mut self.work);
+        if tick && out.work == 0 {
+            self.tidy_up_well();
         }
     }
 
@@ -296,7 +348,7 @@ impl<P: MutualExclusion> Member<P> {
         }
         match frame.body {
             Body::Renew(renewal) => self.renew(now, from, renewal, out),
-            Body::Renewed { sent_ns, duration_ns } => self.renewed(now, sent_ns, duration_ns, out),
+            Body::Renewed { sent_ns, duration_ns } => self.renewed(now, sent_ns, duration_ns),
             Body::Excluded { epoch } => self.told_excluded(epoch, out),
             Body::Join => {
                 self.joiners.insert(from, now);
@@ -305,13 +357,10 @@ impl<P: MutualExclusion> Member<P> {
             Body::Report { epoch, installed, part } => {
                 self.reported(now, from, epoch, (installed, part), out);
             }
-            Body::Start { epoch, part } => self.start(now, from, epoch, part, out),
-            Body::More { epoch, part } => self.send_start(from, epoch, part, out),
+            Body::Start { epoch, part } => self.start(from, epoch, part, out),
+            Body::More { epoch, part } => self.send_start(from, epoch, part),
             Body::Link { .. } => self.linked(now, frame, out),
-            Body::Ask { question } => {
-                let (table, left_out) = crate::survey::cut(self.table(now));
-                self.send(from, Body::Tell { question, table, left_out }, out);
-            }
+            Body::Ask { question } => self.asked(from, question),
             Body::Tell { question, table, left_out } => self.told(from, question, (table, left_out), out),
         }
     }
@@ -326,6 +375,7 @@ impl<P: MutualExclusion> Member<P> {
                 }
             }
             PortEvent::Leading { term } => {
+                self.retire();
                 self.leader = Some(Leader::new(term, now));
                 self.leader_hint = Some(self.me.id);
                 // Its own lease came from the leader before, and nobody has renewed it since.
@@ -335,7 +385,7 @@ impl<P: MutualExclusion> Member<P> {
                     self.begin_gather(self.applied.clone(), self.applied.clone(), out);
                 }
             }
-            PortEvent::Deposed => self.leader = None,
+            PortEvent::Deposed => self.retire(),
             PortEvent::Confirmed { question } => self.confirmed(now, question, out),
             PortEvent::Decided(view) => self.decided(now, view, out),
         }
@@ -359,8 +409,8 @@ impl<P: MutualExclusion> Member<P> {
 
     /// Everything that only needs time.
     fn ticks(&mut self, now: u64, out: &mut Out<Message<P>>) {
-        self.old_locks.pop();
-        while self.due.first().is_some_and(|&(at, _)| at <= now) {
+        while self.due.first().is_some_and(|&(at, _)| at <= now) && self.may_go_on() {
+            self.spend(1);
             if let Some((_, due)) = self.due.pop_first() {
                 self.is_due(now, due, out);
             }
@@ -369,7 +419,7 @@ impl<P: MutualExclusion> Member<P> {
             return;
         }
         self.next_beat_ns = now + self.config.resend_ns;
-        self.resend(now, self.config.resend_ns, None, out);
+        self.resend(now, self.config.resend_ns, None);
         if now >= self.next_renewal_ns {
             self.next_renewal_ns = now + self.config.cluster.renewal_ns;
             self.ask_for_lease(now, out);
@@ -386,8 +436,14 @@ impl<P: MutualExclusion> Member<P> {
             self.leader = Some(leader);
             out.port.extend(proposal.map(PortRequest::Propose));
             self.gather_again(out);
-            self.try_start(now, out);
+            self.try_start(now);
         }
+    }
+
+    /// The next renewal leaves in this step.
+    pub(crate) fn renew_at_once(&mut self, now: u64) {
+        self.next_renewal_ns = now;
+        self.next_beat_ns = now;
     }
 
     pub(crate) fn ask_for_lease(&mut self, now: u64, out: &mut Out<Message<P>>) {
@@ -416,7 +472,9 @@ impl<P: MutualExclusion> Member<P> {
             unreachable: self
                 .links
                 .iter()
-                .filter(|(_, link)| link.is_stuck(now, stuck))
+                .filter(|(_, link)| {
+                    now >= self.links_count_from_ns.saturating_add(stuck) && link.is_stuck(now, stuck)
+                })
                 .map(|(&node, _)| node)
                 .collect(),
             joiners: self
@@ -426,6 +484,7 @@ impl<P: MutualExclusion> Member<P> {
                 .map(|(&node, _)| node)
                 .collect(),
             clock_full: self.clock_full,
+            table_full: self.table_is_full(now),
             farewell: self.said_farewell(),
         };
         self.send_to(leader, None, Body::Renew(renewal), out);
@@ -444,6 +503,10 @@ impl<P: MutualExclusion> Member<P> {
         // The leader itself goes by another way: see `hands_on`.
         if renewal.farewell && from != self.me {
             leader.farewell(from);
+        }
+        if renewal.table_full {
+            // A proposal leaves with the next beat: clients that bring new names wait for it.
+            self.next_beat_ns = now;
         }
         self.questions += 1;
         let (question, term) = (self.questions, leader.term);
@@ -467,16 +530,14 @@ impl<P: MutualExclusion> Member<P> {
     }
 
     /// The lease is counted from when its renewal was sent: the answer may have been under way for any time.
-    fn renewed(&mut self, now: u64, sent_ns: u64, duration_ns: u64, out: &mut Out<Message<P>>) {
+    fn renewed(&mut self, now: u64, sent_ns: u64, duration_ns: u64) {
         if self.said_farewell() {
             return;
         }
         let from = if self.config.has(Flaw::LeaseFromArrival) { now } else { sent_ns.min(now) };
         self.lease_until_ns = self.lease_until_ns.max(from + duration_ns);
         if self.lease_until_ns > now {
-            for lock in core::mem::take(&mut self.parked) {
-                self.look_after(now, lock, out);
-            }
+            self.unparks = !self.parked.is_empty();
         }
     }
 

@@ -1,6 +1,6 @@
 //! What members, clients and consensus say to each other.
 
-use crate::{Acquisition, Fence, LockName, MemberId, Node, Packet, Part, SessionId, Table, View};
+use crate::{Acquisition, Fence, Items, LockName, MemberId, Node, Packet, Part, SessionId, Table, View};
 use alloc::string::String;
 use alloc::vec::Vec;
 use lockkeeper_core::Claim;
@@ -107,17 +107,19 @@ pub struct Renewal {
     pub joiners: Vec<Node>,
     /// A lock's clock is full: only a new view helps.
     pub clock_full: bool,
+    /// The member's table of locks is nearly full, and many of them are idle: a new view with the same members drops these.
+    pub table_full: bool,
     /// Nobody uses anything through this member, and nobody ever will: it wants no lease, but a view without it.
     pub farewell: bool,
 }
 
 /// What a member held when it froze. It never changes until the next start.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// The newest view that started here.
     pub installed: u64,
     /// What is held by clients of this member.
-    pub holds: Vec<Holding>,
+    pub holds: Items<Holding>,
 }
 
 /// A lock that clients of a member hold.
@@ -326,6 +328,11 @@ pub enum Ended {
     Refused,
     /// The member is leaving: ask another one.
     Leaving,
+    /// The lock is new to the member, whose clients use as many locks as it serves. The refusal ends when some are released.
+    Full {
+        /// The most locks that this member serves at a time.
+        limit: u32,
+    },
 }
 
 /// What consensus tells a member. The port's duties are numbered at [`Member`](crate::Member).
@@ -417,7 +424,7 @@ pub enum Note {
         /// The view.
         view: View,
         /// Who holds what.
-        holds: Vec<Held>,
+        holds: Items<Held>,
     },
     /// A view starts here.
     Installed {
@@ -457,11 +464,13 @@ pub struct Out<M> {
     pub port: Vec<PortRequest>,
     /// To people.
     pub notes: Vec<Note>,
+    /// About how many locks, sessions, holds and messages the step touched: what it cost.
+    pub work: usize,
 }
 
 impl<M> Default for Out<M> {
     fn default() -> Self {
-        Self { frames: Vec::new(), clients: Vec::new(), port: Vec::new(), notes: Vec::new() }
+        Self { frames: Vec::new(), clients: Vec::new(), port: Vec::new(), notes: Vec::new(), work: 0 }
     }
 }
 
@@ -472,5 +481,6 @@ impl<M> Out<M> {
         self.clients.clear();
         self.port.clear();
         self.notes.clear();
+        self.work = 0;
     }
 }

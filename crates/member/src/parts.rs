@@ -1,13 +1,14 @@
-//! Long lists in parts: a report or a start may name a hundred thousand locks, and no frame is that long.
+//! Long lists in parts: a report or a start may name a million locks, and no frame is that long.
 //!
 //! Whoever needs the list asks for it from a certain part on, and gets so many; asking for more acknowledges what came, and asking again
-//! brings back what was lost. A list is there once all of its parts are.
+//! brings back what was lost. A list is there once all of its parts are. Parts are shared, so that no step copies a list.
 
 use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
-/// So many parts are sent at once.
+/// So many parts are sent in answer to one request.
 pub(crate) const WINDOW: u32 = 16;
 
 /// A list of more parts than this is not believed.
@@ -21,58 +22,111 @@ pub struct Part<T> {
     /// Of how many: at least one, also where nothing is listed.
     pub of: u32,
     /// What it lists.
-    pub items: Vec<T>,
+    pub items: Arc<[T]>,
 }
 
-/// A list, as its sender keeps it. It does not change.
-#[derive(Clone, Debug)]
-pub(crate) struct Parted<T> {
-    pub items: Vec<T>,
-    /// Where each part ends.
-    ends: Vec<usize>,
+/// A list in parts. It does not change, and copies share its items.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Items<T> {
+    parts: Vec<Arc<[T]>>,
+    len: usize,
 }
 
-impl<T: Clone> Parted<T> {
-    /// Cuts a list into parts of about so many bytes.
-    pub fn new(items: Vec<T>, part_bytes: usize, bytes: impl Fn(&T) -> usize) -> Self {
-        let (mut ends, mut size) = (Vec::new(), 0);
-        for (place, item) in items.iter().enumerate() {
-            if size > 0 && size + bytes(item) > part_bytes {
-                ends.push(place);
-                size = 0;
-            }
-            size += bytes(item);
-        }
-        ends.push(items.len());
-        Self { items, ends }
+impl<T> Default for Items<T> {
+    fn default() -> Self {
+        Self { parts: Vec::new(), len: 0 }
+    }
+}
+
+impl<T> Items<T> {
+    pub(crate) fn of(parts: Vec<Arc<[T]>>) -> Self {
+        let len = parts.iter().map(|part| part.len()).sum();
+        Self { parts, len }
     }
 
-    /// As many parts as are sent at once, from this one on.
-    pub fn parts(&self, first: u32) -> impl Iterator<Item = Part<T>> + '_ {
-        let of = self.ends.len() as u32;
-        (first..of.min(first.saturating_add(WINDOW))).map(move |number| {
-            let end = self.ends[number as usize];
-            let begin = number.checked_sub(1).map_or(0, |before| self.ends[before as usize]);
-            Part { number, of, items: self.items[begin..end].to_vec() }
-        })
+    /// How many items there are in all parts.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Every item, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &T> {
+        self.parts.iter().flat_map(|part| part.iter())
+    }
+
+    /// The number of parts.
+    pub(crate) fn count(&self) -> u32 {
+        self.parts.len() as u32
+    }
+
+    /// One part, as it is sent.
+    pub(crate) fn part(&self, number: u32) -> Option<Part<T>> {
+        let items = self.parts.get(number as usize)?.clone();
+        Some(Part { number, of: self.count(), items })
+    }
+
+    /// The item at a place: the number of its part, and its place there.
+    pub(crate) fn at(&self, part: u32, place: u32) -> Option<&T> {
+        self.parts.get(part as usize)?.get(place as usize)
+    }
+
+    pub(crate) fn into_parts(self) -> Vec<Arc<[T]>> {
+        self.parts
+    }
+}
+
+/// A list that is being made, item by item, and cut into parts on the way.
+#[derive(Clone, Debug)]
+pub(crate) struct Cutter<T> {
+    parts: Vec<Arc<[T]>>,
+    /// The part that is not full yet, and about how many bytes it has.
+    open: Vec<T>,
+    size: usize,
+}
+
+impl<T> Default for Cutter<T> {
+    fn default() -> Self {
+        Self { parts: Vec::new(), open: Vec::new(), size: 0 }
+    }
+}
+
+impl<T> Cutter<T> {
+    /// Adds an item of about so many bytes; parts have about `part_bytes`.
+    pub fn push(&mut self, item: T, bytes: usize, part_bytes: usize) {
+        if self.size > 0 && self.size + bytes > part_bytes {
+            self.parts.push(core::mem::take(&mut self.open).into());
+            self.size = 0;
+        }
+        self.size += bytes;
+        self.open.push(item);
+    }
+
+    /// The whole list: at least one part, also where nothing is listed.
+    pub fn finish(mut self) -> Items<T> {
+        self.parts.push(self.open.into());
+        Items::of(self.parts)
     }
 }
 
 /// A list, as far as it has arrived.
 #[derive(Clone, Debug)]
 pub(crate) struct Arriving<T> {
-    pub items: Vec<T>,
+    parts: Vec<Arc<[T]>>,
     of: Option<u32>,
-    next: u32,
     /// Arrived ahead of their turn.
-    early: BTreeMap<u32, Vec<T>>,
+    early: BTreeMap<u32, Arc<[T]>>,
     /// Whether something has arrived since it was last asked for.
     moves: bool,
 }
 
 impl<T> Default for Arriving<T> {
     fn default() -> Self {
-        Self { items: Vec::new(), of: None, next: 0, early: BTreeMap::new(), moves: false }
+        Self { parts: Vec::new(), of: None, early: BTreeMap::new(), moves: false }
     }
 }
 
@@ -81,30 +135,34 @@ impl<T> Arriving<T> {
     pub fn take(&mut self, part: Part<T>) -> bool {
         let of = *self.of.get_or_insert(part.of);
         let expected = part.of == of && part.number < of && of <= MOST_PARTS;
-        if !expected || self.is_complete() || part.number >= self.next.saturating_add(WINDOW) {
+        if !expected || self.is_complete() || part.number >= self.next().saturating_add(WINDOW) {
             return false;
         }
-        if part.number < self.next {
+        let before = self.next();
+        if part.number < before {
             // A first part that comes again says that the sender does not know how far this is.
             return part.number == 0;
         }
-        let before = self.next;
         self.early.insert(part.number, part.items);
-        while let Some(items) = self.early.remove(&self.next) {
-            self.items.extend(items);
-            self.next += 1;
+        while let Some(items) = self.early.remove(&self.next()) {
+            self.parts.push(items);
             self.moves = true;
         }
-        !self.is_complete() && before / WINDOW < self.next / WINDOW
+        !self.is_complete() && before / WINDOW < self.next() / WINDOW
     }
 
     /// The first part that has not arrived.
     pub fn next(&self) -> u32 {
-        self.next
+        self.parts.len() as u32
     }
 
     pub fn is_complete(&self) -> bool {
-        self.of == Some(self.next)
+        self.of == Some(self.next())
+    }
+
+    /// Takes the list out.
+    pub fn items(&mut self) -> Items<T> {
+        Items::of(core::mem::take(&mut self.parts))
     }
 
     /// Whether some of it is there, and nothing more has come since this was last asked.
@@ -118,16 +176,23 @@ impl<T> Arriving<T> {
 mod tests {
     use super::*;
 
+    fn cut(list: &[u32]) -> Items<u32> {
+        let mut cutter = Cutter::default();
+        list.iter().for_each(|&item| cutter.push(item, 4, 10));
+        cutter.finish()
+    }
+
     #[test]
     fn a_list_is_there_once_all_of_its_parts_are_in_whatever_order_they_come() {
         let list: Vec<u32> = (0..100).collect();
-        let parted = Parted::new(list.clone(), 10, |_| 4);
+        let items = cut(&list);
+        assert!(items.iter().eq(&list) && items.len() == 100);
         let mut arriving = Arriving::default();
         let mut asked = 0;
         while !arriving.is_complete() {
             let first = arriving.next();
             asked += 1;
-            let mut parts: Vec<_> = parted.parts(first).collect();
+            let mut parts: Vec<_> = (first..first + WINDOW).filter_map(|number| items.part(number)).collect();
             assert!(parts.iter().all(|part| part.items.len() <= 2));
             parts.reverse();
             // Every other window, one part is lost.
@@ -139,21 +204,19 @@ mod tests {
                 arriving.take(part);
             }
         }
-        assert_eq!(arriving.items, list);
+        assert_eq!(arriving.items(), items);
         assert!(asked > 4, "50 parts, 16 at once");
     }
 
     #[test]
     fn an_empty_list_has_one_part_and_lies_are_not_believed() {
         let mut arriving = Arriving::<u32>::default();
-        for part in Parted::new(Vec::new(), 10, |_| 4).parts(0) {
-            arriving.take(part);
-        }
-        assert!(arriving.is_complete() && arriving.items.is_empty());
+        arriving.take(cut(&[]).part(0).expect("one part"));
+        assert!(arriving.is_complete() && arriving.items().is_empty());
         let mut arriving = Arriving::default();
         for (number, of) in [(0, 1 << 30), (5, 5), (9, 1 << 30)] {
-            assert!(!arriving.take(Part { number, of, items: Vec::from([1]) }));
+            assert!(!arriving.take(Part { number, of, items: Arc::from([1]) }));
         }
-        assert!(!arriving.is_complete() && arriving.items.is_empty());
+        assert!(!arriving.is_complete() && arriving.items().is_empty());
     }
 }

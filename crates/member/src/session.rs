@@ -28,6 +28,10 @@ pub(crate) struct Session {
     pub revoked: BTreeSet<u64>,
     /// Whether the client is in the driver's own process: it never falls silent. See [`resident`](crate::resident).
     pub resident: bool,
+    /// How many acquisitions hold or wait.
+    pub open: usize,
+    /// It is over, and what it held and waited for goes bit by bit.
+    pub ends: bool,
 }
 
 impl Session {
@@ -53,19 +57,19 @@ impl Session {
         now >= self.promised_until_ns && now >= self.heard_ns.saturating_add(config.session_ns())
     }
 
-    /// The client has heard how everything below ended: it need not be remembered. Gives what is open nevertheless: a wish that was
-    /// under way for so long that it began again in a session that was over. Nobody wants it.
-    pub fn settle(&mut self, below: u64) -> Vec<u64> {
-        if below <= self.settled {
-            return Vec::new();
-        }
-        self.settled = below;
-        while self.revoked.first().is_some_and(|&number| number < below) {
-            self.revoked.pop_first();
-        }
+    /// The client has heard how everything below ended: it need not be remembered. At most so many are forgotten at once; the rest
+    /// follows with later calls. Gives what is open nevertheless: a wish that was under way for so long that it began again in a
+    /// session that was over. Nobody wants it.
+    pub fn settle(&mut self, below: u64, most: usize) -> Vec<u64> {
+        self.settled = self.settled.max(below);
+        let below = self.settled;
         let mut open = Vec::new();
-        while let Some(first) = self.acquisitions.first_entry().filter(|first| *first.key() < below) {
+        for _ in 0..most {
+            let Some(first) = self.acquisitions.first_entry().filter(|first| *first.key() < below) else {
+                break;
+            };
             let (number, stage) = first.remove_entry();
+            self.revoked.remove(&number);
             if !matches!(stage, Stage::Over(_)) {
                 open.push((number, stage));
             }
@@ -75,6 +79,14 @@ impl Session {
         numbers
     }
 
+    /// An acquisition begins, goes on, or ends.
+    pub fn set(&mut self, number: u64, stage: Stage) {
+        let is_open = |stage: Stage| !matches!(stage, Stage::Over(_));
+        self.open += usize::from(is_open(stage));
+        let before = self.acquisitions.insert(number, stage);
+        self.open -= usize::from(before.is_some_and(is_open));
+    }
+
     /// Whether this number was never used.
     pub fn is_new(&self, number: u64) -> bool {
         number >= self.settled && !self.acquisitions.contains_key(&number)
@@ -82,15 +94,6 @@ impl Session {
 
     /// Whether the session neither holds nor waits for anything.
     pub fn is_done(&self) -> bool {
-        self.acquisitions.values().all(|stage| matches!(stage, Stage::Over(_)))
-    }
-
-    /// What the session holds or waits for.
-    pub fn open(&self) -> Vec<(u64, LockId)> {
-        let open = self.acquisitions.iter().filter_map(|(&number, stage)| match stage {
-            Stage::Waiting(lock) | Stage::Held(lock) => Some((number, *lock)),
-            Stage::Over(_) => None,
-        });
-        open.collect()
+        self.open == 0
     }
 }

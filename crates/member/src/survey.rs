@@ -1,8 +1,9 @@
 //! Who holds what and who waits for what, over all members; and why somebody waits.
 
+use crate::lock::Active;
 use crate::member::{Due, Member, Message};
 use crate::{Acquisition, Body, Fence, LockName, Node, Note, Out, SessionId, Tag};
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use lockkeeper_core::{Claim, MutualExclusion};
 use serde::{Deserialize, Serialize};
@@ -41,31 +42,75 @@ pub struct Who {
 impl<P: MutualExclusion> Member<P> {
     /// What the clients of this member hold and wait for, in the order of the locks' names.
     pub fn table(&self, now: u64) -> Table {
-        let busy = self.locks.active().filter(|(_, _, active)| active.is_busy());
-        let status = busy.map(|(_, name, active)| {
-            let held = active.holds.iter().flat_map(|hold| {
-                hold.acquisitions().map(|acquisition| Who {
-                    acquisition,
-                    claim: hold.claim,
-                    tag: hold.tag.clone(),
-                    fence: hold.fence,
-                    for_ns: now.saturating_sub(hold.since_ns),
-                    since_ms: self.config.unix_ms(hold.since_ns),
-                })
-            });
-            let waits = active.queue.iter().map(|waiter| Who {
-                acquisition: waiter.acquisition,
-                claim: waiter.claim,
-                tag: waiter.tag.clone(),
-                fence: None,
-                for_ns: now.saturating_sub(waiter.since_ns),
-                since_ms: self.config.unix_ms(waiter.since_ns),
-            });
-            LockStatus { lock: name.clone(), holders: held.collect(), waiters: waits.collect() }
+        let mut scan = TableScan::new(usize::MAX);
+        while !self.scan(now, usize::MAX, &mut scan) {}
+        scan.finish().0
+    }
+
+    /// Looks at so many more locks for a table; tells whether the table is complete. A lock that somebody begins to use meanwhile may
+    /// be missing; one that somebody uses all the time is not.
+    pub fn scan(&self, now: u64, most: usize, scan: &mut TableScan) -> bool {
+        let mut left = most;
+        // From the last one on: a lock that is put aside leaves its place to one that was looked at before.
+        let mut next = scan.next.unwrap_or(usize::MAX).min(self.locks.active_count());
+        while next > 0 && left > 0 {
+            next -= 1;
+            left -= 1;
+            if let Some((_, name, active)) =
+                self.locks.active_at(next).filter(|(_, _, active)| active.is_busy())
+            {
+                left = left.saturating_sub((active.holds.len() + active.queue.len()) / 4);
+                scan.add(name, active, || self.status(now, name, active));
+            }
+        }
+        scan.next = Some(next);
+        next == 0
+    }
+
+    fn status(&self, now: u64, name: &LockName, active: &Active) -> LockStatus {
+        let held = active.holds.iter().flat_map(|hold| {
+            hold.acquisitions().map(|acquisition| Who {
+                acquisition,
+                claim: hold.claim,
+                tag: hold.tag.clone(),
+                fence: hold.fence,
+                for_ns: now.saturating_sub(hold.since_ns),
+                since_ms: self.config.unix_ms(hold.since_ns),
+            })
         });
-        let mut table: Table = status.collect();
-        table.sort_unstable_by(|one, other| one.lock.cmp(&other.lock));
-        table
+        let waits = active.queue.iter().map(|waiter| Who {
+            acquisition: waiter.acquisition,
+            claim: waiter.claim,
+            tag: waiter.tag.clone(),
+            fence: None,
+            for_ns: now.saturating_sub(waiter.since_ns),
+            since_ms: self.config.unix_ms(waiter.since_ns),
+        });
+        LockStatus { lock: name.clone(), holders: held.collect(), waiters: waits.collect() }
+    }
+
+    /// Another member asks what is held and waited for here.
+    pub(crate) fn asked(&mut self, from: Node, question: u64) {
+        const MOST: usize = 64;
+        let new = |asking: &Asking| (asking.from, asking.question) != (from, question);
+        if self.scans.len() < MOST && self.scans.iter().all(new) {
+            self.scans.push_back(Asking { from, question, scan: TableScan::new(MOST_BYTES) });
+        }
+    }
+
+    /// Answers the first query that is not answered yet.
+    pub(crate) fn go_on_scanning(&mut self, now: u64, out: &mut Out<Message<P>>) {
+        while self.may_go_on() {
+            let Some(mut asking) = self.scans.pop_front() else { return };
+            let most = self.config.slice().saturating_sub(self.work);
+            let done = self.scan(now, most, &mut asking.scan);
+            self.spend(if done { 1 } else { most });
+            if !done {
+                return self.scans.push_front(asking);
+            }
+            let (table, left_out) = asking.scan.finish();
+            self.send(asking.from, Body::Tell { question: asking.question, table, left_out }, out);
+        }
     }
 
     /// How somebody here holds the lock, or waits for it, if anybody does.
@@ -81,7 +126,7 @@ impl<P: MutualExclusion> Member<P> {
         let question = self.questions;
         let members = self.running().map_or_else(Vec::new, |view| view.members.clone());
         self.surveys.insert(question, Vec::new());
-        self.due.insert((now + 4 * self.config.round_trip_ns, Due::Survey(question)));
+        self.due.insert((now + 10 * self.config.round_trip_ns, Due::Survey(question)));
         for node in members {
             self.send(node, Body::Ask { question }, out);
         }
@@ -115,19 +160,63 @@ impl<P: MutualExclusion> Member<P> {
     }
 }
 
-/// What fits into a frame of a table, and how many locks are left out.
-pub(crate) fn cut(mut table: Table) -> (Table, u64) {
-    const MOST_BYTES: usize = 4 << 20;
-    let who = |who: &Who| 64 + who.tag.owner.len() + who.tag.purpose.len();
-    let mut bytes = 0;
-    let fits = table.iter().take_while(|row| {
-        bytes += 32 + row.lock.name.len() + row.holders.iter().chain(&row.waiters).map(who).sum::<usize>();
-        bytes <= MOST_BYTES
-    });
-    let fits = fits.count();
-    let left_out = table.len() - fits;
-    table.truncate(fits);
-    (table, left_out as u64)
+/// About how many bytes of a table go into a frame.
+const MOST_BYTES: usize = 4 << 20;
+
+/// A query of another member that is being answered.
+#[derive(Clone, Debug)]
+pub(crate) struct Asking {
+    from: Node,
+    question: u64,
+    scan: TableScan,
+}
+
+/// A table that is being made, lock by lock. Of a table that is too large, the first locks by name are kept.
+#[derive(Clone, Debug)]
+pub struct TableScan {
+    /// The locks before this place, among those in use, are yet to be looked at.
+    next: Option<usize>,
+    rows: BTreeMap<LockName, (usize, LockStatus)>,
+    bytes: usize,
+    most_bytes: usize,
+    /// From this name on, nothing fits.
+    bound: Option<LockName>,
+    left_out: u64,
+}
+
+impl TableScan {
+    /// A table of about so many bytes at most.
+    pub fn new(most_bytes: usize) -> Self {
+        Self { next: None, rows: BTreeMap::new(), bytes: 0, most_bytes, bound: None, left_out: 0 }
+    }
+
+    fn add(&mut self, name: &LockName, active: &Active, status: impl FnOnce() -> LockStatus) {
+        const WHO: usize = 64;
+        let least = WHO * (active.holds.len() + active.queue.len());
+        if self.bound.as_ref().is_some_and(|bound| name >= bound) || least > self.most_bytes {
+            self.left_out += 1;
+            return;
+        }
+        let row = status();
+        let who = |who: &Who| WHO + who.tag.owner.len() + who.tag.purpose.len();
+        let bytes = 32 + row.lock.name.len() + row.holders.iter().chain(&row.waiters).map(who).sum::<usize>();
+        if let Some((before, _)) = self.rows.insert(name.clone(), (bytes, row)) {
+            self.bytes -= before;
+        }
+        self.bytes += bytes;
+        while self.bytes > self.most_bytes
+            && let Some((name, (bytes, _))) = self.rows.pop_last()
+        {
+            self.bytes -= bytes;
+            self.left_out += 1;
+            self.bound = Some(name);
+        }
+    }
+
+    /// The table, in the order of the locks' names, and how many locks are left out.
+    pub fn finish(self) -> (Table, u64) {
+        (self.rows.into_values().map(|(_, row)| row).collect(), self.left_out)
+    }
 }
 
 /// Everybody who waits for a lock, over all members, whoever has waited longest first. Between clients of one member this is the order
@@ -236,11 +325,17 @@ mod tests {
     }
 
     #[test]
-    fn a_table_that_fits_no_frame_is_cut_and_says_so() {
-        let long = LockStatus { lock: LockName::new("x".repeat(1000)), holders: vec![], waiters: vec![] };
-        let (table, left_out) = cut(vec![long; 10_000]);
-        assert!(table.len() > 3_000 && left_out > 3_000 && table.len() as u64 + left_out == 10_000);
-        assert_eq!(cut(table.clone()), (table, 0));
+    fn a_table_that_is_too_large_keeps_the_first_names_and_counts_the_others() {
+        let mut scan = TableScan::new(1_000);
+        for number in (0..100).rev().chain(100..200) {
+            let name = LockName::new(alloc::format!("{number:03}"));
+            let active = Active::default();
+            scan.add(&name, &active, || row(&name.name, &[], &[]));
+        }
+        let (table, left_out) = scan.finish();
+        let names: Vec<&str> = table.iter().map(|row| &*row.lock.name).collect();
+        assert_eq!((names.first(), names.len() as u64 + left_out), (Some(&"000"), 200));
+        assert!(names.len() == 1_000 / 35 && names.is_sorted());
     }
 
     #[test]

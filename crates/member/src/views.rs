@@ -1,18 +1,16 @@
 //! From one view to the next: freeze, report, start.
 
 use crate::gather::Gather;
-use crate::instance::Play;
+use crate::install::{Frozen, OwnReport};
 use crate::link::{Answer, Link};
-use crate::lock::Hold;
-use crate::member::{Due, Frozen, Member, Message, Standing};
-use crate::parts::{Arriving, Parted};
-use crate::session::Stage;
-use crate::table::LockId;
+use crate::member::{Due, Member, Message, Standing};
+use crate::parts::{Cutter, Items};
+use crate::slices::Listed;
 use crate::{Body, Flaw, Frame, Held, Holding, MemberId, Node, Note, Out, Packet, Part, Report, View};
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
-use lockkeeper_core::{MutualExclusion, SiteId};
+use lockkeeper_core::MutualExclusion;
 
 /// How many frames of views to come are kept; what is left out was not acknowledged, and comes again.
 const MOST_EARLY: usize = 4096;
@@ -48,19 +46,77 @@ impl<P: MutualExclusion> Member<P> {
         out.notes.push(Note::Wedged { epoch: view.epoch });
         // A member that is frozen already has reported: the report never changes until a start.
         let report = match core::mem::replace(&mut self.standing, Standing::Outside) {
-            Standing::Wedged(_, frozen) => frozen.report,
-            _ => self.report(),
+            Standing::Wedged(_, mut frozen) => {
+                self.discard_start(frozen.start.items());
+                frozen.report
+            }
+            _ => OwnReport::Begun { next: 0, list: Cutter::default() },
         };
-        self.links.clear();
+        self.drop_links();
         self.parked.clear();
-        self.standing = Standing::Wedged(view, Box::new(Frozen { report, start: Arriving::default() }));
+        self.stop_resuming();
+        self.standing = Standing::Wedged(view, Box::new(Frozen::new(report)));
     }
 
-    fn report(&self) -> Parted<Holding> {
-        let held = self.locks.active().filter_map(|(_, name, active)| {
-            active.held().map(|(claim, units)| Holding { lock: name.clone(), claim, units })
-        });
-        Parted::new(held.collect(), self.config.part_bytes, Holding::bytes)
+    /// What this member holds, in one go: only the flaw that does not freeze needs that.
+    fn report(&self) -> Items<Holding> {
+        let mut list = Cutter::default();
+        for place in 0..self.locks.active_count() {
+            self.add_to_report(place, &mut list);
+        }
+        list.finish()
+    }
+
+    fn add_to_report(&self, place: usize, list: &mut Cutter<Holding>) {
+        let Some((_, name, active)) = self.locks.active_at(place) else { return };
+        if let Some((claim, units)) = active.held() {
+            let holding = Holding { lock: name.clone(), claim, units };
+            let bytes = holding.bytes();
+            list.push(holding, bytes, self.config.part_bytes);
+        }
+    }
+
+    /// Lists what was held when the member froze. Holds do not change while it is frozen, so this may take several steps.
+    pub(crate) fn go_on_reporting(&mut self, out: &mut Out<Message<P>>) {
+        let Standing::Wedged(_, frozen) = &mut self.standing else { return };
+        let OwnReport::Begun { next, list } = &mut frozen.report else { return };
+        let (first, mut list) = (*next, core::mem::take(list));
+        let mut place = first;
+        while place < self.locks.active_count() && self.may_go_on() {
+            self.add_to_report(place, &mut list);
+            place += 1;
+            self.spend(1);
+        }
+        let done = place == self.locks.active_count();
+        let Standing::Wedged(_, frozen) = &mut self.standing else { return };
+        if !done {
+            frozen.report = OwnReport::Begun { next: place, list };
+            return;
+        }
+        frozen.report = OwnReport::Made(list.finish());
+        if let Some((to, epoch, part)) = frozen.asked.take() {
+            self.send_report(to, epoch, part, out);
+        }
+    }
+
+    /// The report for that view, once it is made.
+    pub(crate) fn own_report(&self, epoch: u64) -> Option<&Items<Holding>> {
+        match &self.standing {
+            Standing::Wedged(wedged, frozen) if wedged.epoch == epoch => match &frozen.report {
+                OwnReport::Made(report) => Some(report),
+                OwnReport::Begun { .. } => None,
+            },
+            _ => None,
+        }
+    }
+
+    fn send_report(&mut self, to: Node, epoch: u64, part: u32, out: &mut Out<Message<P>>) {
+        let Some(holds) = self.own_report(epoch) else { return };
+        if part == 0 {
+            let report = Report { installed: self.installed, holds: holds.clone() };
+            out.notes.push(Note::Reported { epoch, report });
+        }
+        self.send_parts(to, Listed::Report, epoch, part);
     }
 
     pub(crate) fn freeze(&mut self, from: Node, view: View, part: u32, out: &mut Out<Message<P>>) {
@@ -75,27 +131,32 @@ impl<P: MutualExclusion> Member<P> {
         }
         self.learn(view.clone(), out);
         let (epoch, installed) = (view.epoch, self.installed);
-        let unwedged;
-        let report = match &self.standing {
-            Standing::Wedged(wedged, frozen) if wedged.epoch == epoch => &frozen.report,
-            Standing::Running(running) if self.config.has(Flaw::NoWedge) && running.epoch < epoch => {
-                unwedged = self.report();
-                &unwedged
+        match &mut self.standing {
+            Standing::Wedged(wedged, frozen) if wedged.epoch == epoch => {
+                if matches!(frozen.report, OwnReport::Begun { .. }) {
+                    frozen.asked = Some((from, epoch, part));
+                } else {
+                    self.send_report(from, epoch, part, out);
+                }
             }
-            _ => return,
-        };
-        if part == 0 {
-            let report = Report { installed, holds: report.items.clone() };
-            out.notes.push(Note::Reported { epoch, report });
-        }
-        for part in report.parts(part).collect::<Vec<_>>() {
-            self.send(from, Body::Report { epoch, installed, part }, out);
+            Standing::Running(running) if self.config.has(Flaw::NoWedge) && running.epoch < epoch => {
+                let holds = self.report();
+                for part in (0..holds.count()).filter_map(|number| holds.part(number)) {
+                    self.send(from, Body::Report { epoch, installed, part }, out);
+                }
+                let report = Report { installed, holds };
+                out.notes.push(Note::Reported { epoch, report });
+            }
+            _ => {}
         }
     }
 
     pub(crate) fn begin_gather(&mut self, view: View, previous: View, out: &mut Out<Message<P>>) {
         if let Some(leader) = &mut self.leader {
-            leader.gather = Some(Gather::new(view, previous));
+            let before = leader.gather.replace(Gather::new(view, previous));
+            if let Some(before) = before {
+                self.discard_gather(before);
+            }
             self.gather_again(out);
         }
     }
@@ -103,7 +164,7 @@ impl<P: MutualExclusion> Member<P> {
     /// Asks whoever has not reported yet.
     pub(crate) fn gather_again(&mut self, out: &mut Out<Message<P>>) {
         let Some(gather) = self.leader.as_mut().and_then(|leader| leader.gather.as_mut()) else { return };
-        if gather.started() {
+        if !gather.is_gathering() {
             return;
         }
         let (view, silent) = (gather.view.clone(), gather.silent());
@@ -126,40 +187,43 @@ impl<P: MutualExclusion> Member<P> {
                 let view = gather.view.clone();
                 self.send(from, Body::Freeze { view, part }, out);
             }
-            self.try_start(now, out);
+            self.try_start(now);
         }
     }
 
-    /// Starts the view, once everybody has reported and no missing member has a lease.
-    pub(crate) fn try_start(&mut self, now: u64, out: &mut Out<Message<P>>) {
+    /// Begins to start the view, once everybody has reported and no missing member has a lease.
+    pub(crate) fn try_start(&mut self, now: u64) {
         let Some(leader) = &mut self.leader else { return };
         let Some(mut gather) = leader.gather.take() else { return };
         let gather_view = gather.view.clone();
         let known = |node: Node| self.locks.start_holds().iter().any(|held| held.node == node);
         let over = |node: Node| leader.lease_over_ns(node, &gather_view, &self.config);
-        let starts = gather.start(now, &self.config, leader.founded_ns(&self.config), over, known);
-        let view = gather.view.clone();
-        let holds = gather.holds_at_start().filter(|_| starts).map(|start| start.items.clone());
+        gather.begin_start(now, &self.config, leader.founded_ns(&self.config), over, known);
         leader.gather = Some(gather);
-        if let Some(holds) = holds {
+    }
+
+    /// Makes the start of the reports, and starts the view for everybody once it is made.
+    pub(crate) fn go_on_starting(&mut self, now: u64, out: &mut Out<Message<P>>) {
+        let most = self.config.slice().saturating_sub(self.work);
+        let Some(gather) = self.leader.as_mut().and_then(|leader| leader.gather.as_mut()) else { return };
+        if !gather.is_building() || most == 0 {
+            return;
+        }
+        let taken = gather.go_on_building(now, most, self.config.part_bytes);
+        let started = gather.holds_at_start().cloned().map(|holds| (gather.view.clone(), holds));
+        self.spend(taken);
+        if let Some((view, holds)) = started {
             let (epoch, members) = (view.epoch, view.members.clone());
             out.notes.push(Note::Started { view, holds });
             for node in members {
-                self.send_start(node, epoch, 0, out);
+                self.send_parts(node, Listed::Start, epoch, 0);
             }
         }
     }
 
     /// Sends the start, from this part on.
-    pub(crate) fn send_start(&mut self, to: Node, epoch: u64, first: u32, out: &mut Out<Message<P>>) {
-        let Some(gather) = self.leader.as_ref().and_then(|leader| leader.gather.as_ref()) else { return };
-        if gather.view.epoch != epoch || !gather.view.has(to) {
-            return;
-        }
-        let Some(start) = gather.holds_at_start() else { return };
-        for part in start.parts(first).collect::<Vec<_>>() {
-            self.send(to, Body::Start { epoch, part }, out);
-        }
+    pub(crate) fn send_start(&mut self, to: Node, epoch: u64, first: u32) {
+        self.send_parts(to, Listed::Start, epoch, first);
     }
 
     /// To the leader: a member's renewal shows that it has missed a freeze or a start.
@@ -170,37 +234,35 @@ impl<P: MutualExclusion> Member<P> {
         }
         let (epoch, view) = (gather.view.epoch, gather.view.clone());
         // The first part is enough: whoever has it already asks for what it lacks.
-        let body = match gather.holds_at_start().and_then(|start| start.parts(0).next()) {
+        let body = match gather.holds_at_start().and_then(|start| start.part(0)) {
             Some(part) => Body::Start { epoch, part },
             None => Body::Freeze { view, part: 0 },
         };
         self.send(node, body, out);
     }
 
-    /// To a frozen member: a part of the start arrives. With the last one, the view starts.
-    pub(crate) fn start(
-        &mut self,
-        now: u64,
-        from: Node,
-        epoch: u64,
-        part: Part<Held>,
-        out: &mut Out<Message<P>>,
-    ) {
+    /// To a frozen member: a part of the start arrives. With the last one, it is installed.
+    pub(crate) fn start(&mut self, from: Node, epoch: u64, part: Part<Held>, out: &mut Out<Message<P>>) {
         let unwedged = self.config.has(Flaw::NoWedge) && self.applied.epoch == epoch;
         let two = self.config.has(Flaw::TwoCoordinators);
         match &mut self.standing {
             Standing::Wedged(view, frozen) if view.epoch == epoch && (from == view.coordinator || two) => {
+                if frozen.installing.is_some() {
+                    return;
+                }
                 let more = frozen.start.take(part);
                 if frozen.start.is_complete() {
-                    let (view, holds) = (view.clone(), core::mem::take(&mut frozen.start.items));
-                    self.install(now, view, holds, out);
+                    let holds = frozen.start.items();
+                    self.install(holds, out);
                 } else if more {
                     let part = frozen.start.next();
                     self.send(from, Body::More { epoch, part }, out);
                 }
             }
             Standing::Running(view) if unwedged && view.epoch < epoch && part.of == 1 => {
-                self.install(now, self.applied.clone(), part.items, out);
+                let (report, view) = (OwnReport::Made(Items::default()), self.applied.clone());
+                self.standing = Standing::Wedged(view, Box::new(Frozen::new(report)));
+                self.install(Items::of(Vec::from([part.items])), out);
             }
             _ => {}
         }
@@ -213,80 +275,6 @@ impl<P: MutualExclusion> Member<P> {
         {
             let (to, epoch, part) = (view.coordinator, view.epoch, frozen.start.next());
             self.send(to, Body::More { epoch, part }, out);
-        }
-    }
-
-    /// The view starts: from the reports, then what came while frozen is applied, then local waiters ask, oldest first.
-    fn install(&mut self, now: u64, view: View, holds: Vec<Held>, out: &mut Out<Message<P>>) {
-        let (epoch, members) = (view.epoch, view.members.len());
-        let place = view.site(self.me).map_or(0, SiteId::index);
-        let Ok(play) = Play::new(&self.config.cluster.algorithm, members, place) else {
-            return self.exclude(out);
-        };
-        out.notes.push(Note::Installed { epoch });
-        self.installed = epoch;
-        self.links.clear();
-        self.parked.clear();
-        self.clock_full = false;
-        self.standing = Standing::Running(view);
-        self.play = Some(play);
-        let busy = self.take_over_locks();
-        self.locks.held_at_start(holds);
-        self.resume(now, busy, out);
-        self.take_early(now, epoch, out);
-    }
-
-    /// A table for the new view, with the locks that somebody here holds or waits for; gives these, with the order of their first
-    /// waiter. Instances go here and nowhere else: in a new epoch, fresh clocks are safe.
-    fn take_over_locks(&mut self) -> Vec<(u64, LockId)> {
-        let table = self.locks.next();
-        let mut old = core::mem::replace(&mut self.locks, table);
-        let active: Vec<LockId> = old.active().map(|(id, _, _)| id).collect();
-        let mut taken = Vec::with_capacity(active.len());
-        for id in active {
-            let Some(active) = old.deactivate(id).filter(|active| active.is_busy()) else { continue };
-            let id = self.locks.entry(&old.get(id).name);
-            for waiter in &active.queue {
-                self.set(waiter.acquisition, Stage::Waiting(id));
-            }
-            for acquisition in active.holds.iter().flat_map(Hold::acquisitions) {
-                self.set(acquisition, Stage::Held(id));
-            }
-            taken.push((active.queue.front().map_or(u64::MAX, |waiter| waiter.order), id));
-            self.locks.adopt(id, active);
-        }
-        self.old_locks.extend(old.into_chunks());
-        taken
-    }
-
-    fn resume(&mut self, now: u64, mut busy: Vec<(u64, LockId)>, out: &mut Out<Message<P>>) {
-        busy.sort_unstable();
-        for &(_, id) in &busy {
-            self.ensure_instance(id, true);
-            if let Some(active) = &mut self.locks.get_mut(id).active {
-                active.holds.retain(|hold| hold.acquisition.is_some());
-            }
-            self.do_wants(now, id, out);
-        }
-        for (_, id) in busy {
-            self.look_after(now, id, out);
-        }
-    }
-
-    fn take_early(&mut self, now: u64, epoch: u64, out: &mut Out<Message<P>>) {
-        for frame in core::mem::take(&mut self.early) {
-            match &frame.body {
-                Body::Link { epoch: of, packet } if *of == epoch => {
-                    if self.config.has(Flaw::HigherEpochsDropped) {
-                        let link = self.links.entry(frame.from).or_insert_with(|| Link::new(now));
-                        link.pretend(packet);
-                    } else {
-                        self.linked(now, frame, out);
-                    }
-                }
-                Body::Link { epoch: of, .. } if *of > epoch => self.early.push(frame),
-                _ => {}
-            }
         }
     }
 
@@ -317,6 +305,16 @@ impl<P: MutualExclusion> Member<P> {
         if !self.running().is_some_and(|view| view.has(from)) {
             return;
         }
+        let never = self.config.has(Flaw::TableNeverReclaimed);
+        let Packet { acknowledged, payload } = packet;
+        let (payload, refused) = match payload {
+            Some((_, message)) if !self.has_room_for(&message.lock) && !never => (None, true),
+            payload => (payload, false),
+        };
+        let packet = Packet { acknowledged, payload };
+        if refused {
+            self.leave_message_waiting(now);
+        }
         let mut delivered = VecDeque::new();
         let link = self.links.entry(from).or_insert_with(|| Link::new(now));
         match link.receive(now, packet, &mut delivered) {
@@ -325,7 +323,10 @@ impl<P: MutualExclusion> Member<P> {
             Answer::AtOnce => self.acknowledge(from, out),
         }
         for message in delivered {
-            self.lock_message(now, from, message, out);
+            if self.config.has(Flaw::TableNeverReclaimed) && !self.has_room_for(&message.lock) {
+                continue;
+            }
+            self.deliver(now, from, message, out);
         }
     }
 
@@ -351,19 +352,11 @@ impl<P: MutualExclusion> Member<P> {
     }
 
     /// Sends again what has waited for so long for its acknowledgement: to everybody, or to one member.
-    pub(crate) fn resend(
-        &mut self,
-        now: u64,
-        after_ns: u64,
-        only: Option<MemberId>,
-        out: &mut Out<Message<P>>,
-    ) {
-        let Some(epoch) = self.running().map(|view| view.epoch) else { return };
-        let from = self.me;
-        for (to, link) in self.links.iter_mut().filter(|(to, _)| only.is_none_or(|only| to.id == only)) {
-            for packet in link.resend(now, after_ns) {
-                let body = Body::Link { epoch, packet };
-                out.frames.push(Frame { from, to: to.id, life: Some(to.incarnation), body });
+    pub(crate) fn resend(&mut self, now: u64, after_ns: u64, only: Option<MemberId>) {
+        if self.running().is_some() {
+            let links = self.links.iter_mut().filter(|(to, _)| only.is_none_or(|only| to.id == only));
+            for (_, link) in links {
+                self.resends |= link.resend(now, after_ns);
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use super::spec::{ClusterSpec, MS};
 use lockkeeper_lab::rng::Rng;
-use lockkeeper_member::{Claim, ClientSession, Flaw, LockName, Progress, SessionId, Wish};
+use lockkeeper_member::{Claim, ClientSession, Ended, Flaw, LockName, Progress, SessionId, Wish};
 
 /// What a client does with its wish.
 #[derive(Clone, Debug)]
@@ -17,6 +17,8 @@ pub struct Errand {
     pub inside: Option<(u64, u64)>,
     /// When it gives up, if it does.
     pub gives_up_ns: Option<u64>,
+    /// When it asks again, after its member had no room for the lock.
+    pub asks_again_ns: Option<u64>,
 }
 
 /// A client.
@@ -130,6 +132,20 @@ impl Client {
                 self.done(now);
                 Step::Speaks
             }
+            (Some(Progress::Over(Ended::Full { .. })), _) => match errand.asks_again_ns.take() {
+                None => {
+                    errand.asks_again_ns = Some(now + 100 * MS);
+                    Step::Waits
+                }
+                Some(at) if now < at => {
+                    errand.asks_again_ns = Some(at);
+                    Step::Waits
+                }
+                Some(_) => {
+                    errand.number = self.session.acquire(errand.wish.clone());
+                    Step::Speaks
+                }
+            },
             (Some(Progress::Leaving | Progress::Over(_)) | None, _) => {
                 self.done(now);
                 Step::Leaves
@@ -152,11 +168,14 @@ impl Client {
         let gives_up_ns = self.rng.chance(0.05).then(|| now + self.rng.below(600 * MS as usize) as u64);
         let kept = self.session.enter_again(clock, &wish);
         let number = kept.unwrap_or_else(|| self.session.acquire(wish.clone()));
-        Errand { wish, since_ns: now, number, inside: None, gives_up_ns }
+        Errand { wish, since_ns: now, number, inside: None, gives_up_ns, asks_again_ns: None }
     }
 
     fn wish(&mut self, spec: &ClusterSpec) -> Wish {
         let rng = &mut self.rng;
+        if spec.jobs > 0 && rng.chance(0.6) {
+            return Wish::of(LockName::new(format!("job-{}", rng.below(spec.jobs))));
+        }
         let place = rng.below(spec.mutexes + 2);
         // One name is one lock: each of them is wanted in every way, mostly in one.
         let (name, mostly) = match place.checked_sub(spec.mutexes) {

@@ -14,6 +14,7 @@
 //! | `faults` | the schedule of what goes wrong |
 //! | `troubles` | how it happens, and passes |
 //! | `clients` | clients: what they want, how long they hold it |
+//! | `hoards` | clients that hold hundreds of locks |
 //! | [`watch`] | what must hold |
 
 mod clients;
@@ -21,6 +22,7 @@ mod consensus;
 mod faults;
 #[cfg(test)]
 mod histories;
+mod hoards;
 mod machine;
 mod net;
 mod runner;

@@ -59,7 +59,9 @@ pub fn run(spec: &ClusterSpec, seed: u64, seeds: u64, progress: &Progress) -> Re
         if progress.stop.load(Ordering::Relaxed) {
             return Ok(Outcome::default());
         }
-        let sim = Sim::<AnySite>::new(spec, seed.wrapping_add(offset), None).map_err(Error::Usage)?;
+        let seed = seed.wrapping_add(offset);
+        let spec = spec.drawn(seed);
+        let sim = Sim::<AnySite>::new(&spec, seed, None).map_err(Error::Usage)?;
         let outcome = sim.run();
         progress.entries.fetch_add(1, Ordering::Relaxed);
         Ok(outcome)
@@ -75,7 +77,8 @@ pub fn run(spec: &ClusterSpec, seed: u64, seeds: u64, progress: &Progress) -> Re
 /// Runs a cluster once, and tells every event.
 pub fn run_traced(spec: &ClusterSpec, seed: u64, trace: Trace<'_>) -> Result<ClusterReport, Error> {
     check(spec)?;
-    let outcome = Sim::<AnySite>::new(spec, seed, Some(trace)).map_err(Error::Usage)?.run();
+    let drawn = spec.drawn(seed);
+    let outcome = Sim::<AnySite>::new(&drawn, seed, Some(trace)).map_err(Error::Usage)?.run();
     Ok(report(spec, seed, &[outcome]))
 }
 

@@ -3,6 +3,7 @@
 use super::clients::{Client, Step};
 use super::consensus::{Consensus, Later, Reach};
 use super::faults::{self, Fault, Trouble};
+use super::hoards::Hoard;
 use super::machine::{Clock, Machine};
 use super::net::Net;
 use super::spec::{ClusterSpec, MS};
@@ -34,6 +35,7 @@ pub(super) enum What<M> {
     Port(usize, u64, PortEvent),
     Tick(usize, u64),
     Look(usize),
+    Hoard(usize),
     /// What the voters of the cluster with this number do.
     Consensus(u64, Later),
     Trouble(usize),
@@ -61,6 +63,7 @@ pub struct Sim<'a, P: MutualExclusion> {
     /// When each member's next tick is planned.
     tick_ns: Vec<u64>,
     pub(super) clients: Vec<Client>,
+    pub(super) hoards: Vec<Hoard>,
     pub(super) net: Net,
     pub(super) consensus: Consensus,
     troubles: Vec<(u64, Trouble)>,
@@ -89,7 +92,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
     /// The start of a run; refuses what makes no sense, in a sentence.
     pub fn new(spec: &'a ClusterSpec, seed: u64, trace: Option<Trace<'a>>) -> Result<Self, String> {
         let mut rng = Rng::new(seed, Purpose::Faults);
-        let machines = spec.members + spec.clients;
+        let machines = spec.members + spec.clients + spec.hoards;
         let drifts = spec.faults.contains(&Fault::Drift);
         let clock =
             |rng: &mut Rng| if drifts { Clock::draw(ClusterSpec::DRIFT_PPM, rng) } else { Clock::right() };
@@ -110,6 +113,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             lives: 0,
             tick_ns: vec![u64::MAX; spec.members],
             clients: (0..spec.clients).map(client).collect(),
+            hoards: (0..spec.hoards).map(|number| Hoard::new(number, spec)).collect(),
             net: Net::new(Rng::new(seed, Purpose::Network), spec.faults.clone(), spec.chaos_ns),
             consensus,
             troubles: faults::draw(spec, &mut rng),
@@ -131,6 +135,9 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         }
         for client in 0..self.clients.len() {
             self.after(client as u64 * MS, What::Look(client));
+        }
+        for hoard in 0..self.hoards.len() {
+            self.after(1_000 * MS, What::Hoard(hoard));
         }
         self.after(0, What::Consensus(0, Later::Look));
         for trouble in 0..self.troubles.len() {
@@ -203,6 +210,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
                 }
             }
             What::Look(client) => self.look(client),
+            What::Hoard(hoard) => self.look_at_hoard(hoard),
             // What voters that have lost their disks were about to do is lost with them.
             What::Consensus(cluster, Later::Look) if cluster != self.consensus.cluster => {
                 self.after(0, What::Consensus(self.consensus.cluster, Later::Look));
@@ -236,6 +244,9 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         if self.now < state.paused_until_ns {
             return self.after(state.paused_until_ns - self.now, again(what));
         }
+        if self.now < state.busy_until_ns {
+            return self.after(state.busy_until_ns - self.now, again(what));
+        }
         let Some(member) = &mut self.members[machine] else { return };
         let event = event(what);
         let node = member.node();
@@ -250,6 +261,12 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         if wake < self.tick_ns[machine] || self.now >= self.tick_ns[machine] {
             self.tick_ns[machine] = wake;
             self.after(wake - self.now, What::Tick(machine, node.incarnation));
+        }
+        let cost = out.work as u64 * self.spec.item_ns;
+        self.machines[machine].busy_until_ns = self.now + cost;
+        if cost > ClusterSpec::LONGEST_STEP_NS {
+            let how = format!("a step of {node} touches {} items and takes {} ms", out.work, cost / MS);
+            self.watch.broken(self.now, Promise::Steps, how);
         }
         self.take(machine, node, &mut out);
         self.out = out;
@@ -311,6 +328,9 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
 
     fn client_hears(&mut self, session: SessionId, said: ToClient) {
         let index = session.client as usize;
+        if index >= self.clients.len() {
+            return self.hoard_hears(index - self.clients.len(), session, &said);
+        }
         let state = self.machines[self.spec.members + index];
         if !state.up {
             return;
@@ -457,6 +477,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             let lock = client.errand.as_ref().map(|errand| errand.wish.lock.to_string()).unwrap_or_default();
             format!("{} at M{} still waits for {lock}", client.session.id(), client.member + 1)
         });
+        let waiting = waiting.or_else(|| self.hoards.iter().find_map(|hoard| hoard.lacks(latest)));
         let served = self.watch.outcome.entries > 0;
         if let Some(how) = waiting.or_else(|| (!served).then(|| "nobody was ever served".into())) {
             self.watch.broken(self.now, Promise::Service, how);

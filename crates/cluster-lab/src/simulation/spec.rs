@@ -2,7 +2,7 @@
 
 use super::faults::Fault;
 use lockkeeper_core::any::{self, ALGORITHM};
-use lockkeeper_lab::rng::Rng;
+use lockkeeper_lab::rng::{Purpose, Rng};
 use lockkeeper_member::{ClusterSettings, Config, Flaw, MemberId};
 use std::collections::BTreeSet;
 
@@ -20,6 +20,17 @@ pub struct ClusterSpec {
     pub clients: usize,
     /// How many locks they mostly want alone. Beside them there is one that they mostly share, and one that they mostly want permits of.
     pub mutexes: usize,
+    /// How many further names there are that clients use once in a while, as names of jobs: 0 for none.
+    pub jobs: usize,
+    /// How many different locks the clients of one member may use at a time, if not as many as a real member serves.
+    pub most_own_locks: Option<usize>,
+    /// How many further clients hold many locks each for as long as they can, and how many locks.
+    pub hoards: usize,
+    /// See `hoards`.
+    pub hoard: usize,
+    /// How long a member's step takes for each lock, hold, session or message that it touches. Members with such costs do their work
+    /// in slices of [`Self::SLICE`].
+    pub item_ns: u64,
     /// What may go wrong.
     pub faults: BTreeSet<Fault>,
     /// How long it may go wrong.
@@ -40,6 +51,11 @@ impl ClusterSpec {
     /// More members than this are not simulated.
     pub const MOST_MEMBERS: usize = 9;
 
+    /// How many items a step touches, where steps take time.
+    pub const SLICE: usize = 16;
+    /// No step of a member takes longer.
+    pub const LONGEST_STEP_NS: u64 = 200 * MS;
+
     /// A cluster to which everything may happen.
     pub fn new(algorithm: &str, members: usize) -> Self {
         Self {
@@ -47,12 +63,35 @@ impl ClusterSpec {
             members,
             clients: members * 2,
             mutexes: 2,
+            jobs: 0,
+            hoards: 0,
+            hoard: 0,
+            item_ns: 0,
+            most_own_locks: None,
             faults: Fault::ALL.iter().copied().collect(),
             chaos_ns: 20_000 * MS,
             flaw: None,
             forgets_epochs: false,
             epochs_begin_at_one: false,
         }
+    }
+
+    /// What the run with this seed draws in addition, where anything can go wrong at all. Every fourth run has hundreds of names and
+    /// small tables, which members must empty again and again. In every tenth one there are hundreds of holds, and steps take time.
+    #[must_use]
+    pub fn drawn(&self, seed: u64) -> Self {
+        let mut spec = self.clone();
+        let mut rng = Rng::new(seed, Purpose::Modes);
+        if !spec.faults.is_empty() && spec.jobs == 0 && spec.hoards == 0 && rng.chance(0.25) {
+            spec.jobs = 300 + rng.below(700);
+            spec.most_own_locks = Some(spec.clients + 4 + rng.below(8));
+        }
+        if !spec.faults.is_empty() && spec.jobs == 0 && spec.hoards == 0 && rng.chance(0.1) {
+            spec.hoards = spec.members.min(3);
+            spec.hoard = 100 + rng.below(80);
+            spec.item_ns = MS;
+        }
+        spec
     }
 
     /// How long a run takes in all.
@@ -88,6 +127,14 @@ impl ClusterSpec {
         config.rounds = 2;
         // Every list has several parts, so that parts are lost and reordered too.
         config.part_bytes = 40;
+        if let Some(own) = self.most_own_locks {
+            config.most_locks = 2 * self.members * own;
+        }
+        if self.item_ns > 0 {
+            config.slice = Self::SLICE;
+            config.part_bytes = 600;
+            config.install_ns = 10 * self.item_ns;
+        }
         config.flaw = self.flaw;
         config
     }

@@ -63,6 +63,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
     /// An event at a member whose machine does something just now.
     fn event(&mut self, machine: usize, event: Event<Message<P>>) {
         if self.machines[machine].is_awake(self.now) {
+            self.machines[machine].busy_until_ns = 0;
             self.at(machine, |()| What::Tick(machine, 0), (), |()| event);
         }
     }

@@ -1,6 +1,8 @@
 //! What must hold, watched from outside: nothing here changes a run.
 
-use lockkeeper_member::{Birth, Claim, Fence, Held, LockName, Node, Note, Report, SessionId, ToClient};
+use lockkeeper_member::{
+    Birth, Claim, Fence, Held, Items, LockName, Node, Note, Report, SessionId, ToClient,
+};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -27,6 +29,8 @@ pub enum Promise {
     Service,
     /// Clients of members that nothing happened to keep what they hold.
     Survivors,
+    /// No step of a member takes longer than [`ClusterSpec::LONGEST_STEP_NS`](super::ClusterSpec::LONGEST_STEP_NS).
+    Steps,
 }
 
 impl fmt::Display for Promise {
@@ -41,6 +45,7 @@ impl fmt::Display for Promise {
             Self::LeasesOver => "no lease outside of a view that starts",
             Self::Service => "service after the faults",
             Self::Survivors => "no lock lost by survivors",
+            Self::Steps => "no long step",
         })
     }
 }
@@ -86,7 +91,7 @@ pub struct Watch {
     pub inside: BTreeMap<LockName, Vec<Inside>>,
     /// The highest fence of each lock, for each claim.
     highest: BTreeMap<LockName, BTreeMap<Claim, Fence>>,
-    starts: BTreeMap<u64, Vec<Held>>,
+    starts: BTreeMap<u64, Items<Held>>,
     reports: BTreeMap<Node, (u64, Report)>,
     granted: BTreeSet<(SessionId, Birth, u64)>,
     installed: BTreeMap<Node, u64>,
@@ -157,9 +162,9 @@ impl Watch {
         }
     }
 
-    fn started(&mut self, now: u64, epoch: u64, holds: &[Held]) {
+    fn started(&mut self, now: u64, epoch: u64, holds: &Items<Held>) {
         self.outcome.views += 1;
-        if let Some(before) = self.starts.insert(epoch, holds.to_vec()) {
+        if let Some(before) = self.starts.insert(epoch, holds.clone()) {
             self.broken(
                 now,
                 Promise::OneStart,

@@ -12,7 +12,7 @@ use crate::trouble::Trouble;
 use lockkeeper_core::MutualExclusion;
 use lockkeeper_member::{
     Acquisition, Body, Claim, ClusterSettings, Event, Fence, Frame, LockName, MemberId, NoFence, Node,
-    PortEvent, Progress, SessionId, Table, ToMember, Wish,
+    PortEvent, Progress, SessionId, Table, TableScan, ToMember, Wish,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -170,8 +170,17 @@ impl<P: MutualExclusion> Engine for Driver<P> {
     }
 
     fn table(&self) -> Table {
-        let state = self.lock();
-        if state.stopped.is_some() { Table::new() } else { state.member.table(now_ns()) }
+        // Others have the machine between two parts of a long table.
+        let mut scan = TableScan::new(usize::MAX);
+        loop {
+            let state = self.lock();
+            if state.stopped.is_some() {
+                return Table::new();
+            }
+            if state.member.scan(now_ns(), self.config.slice, &mut scan) {
+                return scan.finish().0;
+            }
+        }
     }
 
     fn survey(&self) -> oneshot::Receiver<Vec<(Node, Table)>> {

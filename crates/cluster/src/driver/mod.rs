@@ -24,7 +24,8 @@ use lockkeeper_member::{
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, TryLockError, Weak};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot, watch};
 
@@ -75,6 +76,8 @@ pub(crate) struct Driver<P: MutualExclusion> {
     me: MemberId,
     config: Config,
     state: Mutex<State<P>>,
+    /// How many threads wait for the machine.
+    waiting: AtomicUsize,
     around: OnceLock<(Arc<Net>, Consensus)>,
     timer: Notify,
     standings: watch::Sender<u64>,
@@ -126,6 +129,7 @@ impl<P: MutualExclusion> Driver<P> {
             me,
             config,
             state: Mutex::new(state),
+            waiting: AtomicUsize::new(0),
             around: OnceLock::new(),
             timer: Notify::new(),
             standings: watch::Sender::new(0),
@@ -138,7 +142,17 @@ impl<P: MutualExclusion> Driver<P> {
     }
 
     fn lock(&self) -> MutexGuard<'_, State<P>> {
-        self.state.lock().unwrap_or_else(|poisoned| {
+        let locked = match self.state.try_lock() {
+            Ok(state) => return state,
+            Err(TryLockError::Poisoned(poisoned)) => Err(poisoned),
+            Err(TryLockError::WouldBlock) => {
+                self.waiting.fetch_add(1, Ordering::Relaxed);
+                let state = self.state.lock();
+                self.waiting.fetch_sub(1, Ordering::Relaxed);
+                state
+            }
+        };
+        locked.unwrap_or_else(|poisoned| {
             let mut state = poisoned.into_inner();
             // A panic has left the state half changed: nothing is granted from it any more.
             self.fail(&mut state, "the code around its state machine panicked");
@@ -344,9 +358,11 @@ impl<P: MutualExclusion> Driver<P> {
                 tracing::warn!(member = %self.me, %node, locks, "a survey leaves locks out: there are too many");
             }
             Note::Survey(told) => {
+                let last = state.surveyors.pop();
                 for surveyor in state.surveyors.drain(..) {
                     let _ = surveyor.send(told.clone());
                 }
+                let _ = last.map(|surveyor| surveyor.send(told));
             }
         }
     }
@@ -360,7 +376,11 @@ impl<P: MutualExclusion> Driver<P> {
             Member::new(node, config, now_ns()).map_err(Error::Config)
         });
         match begun {
-            Ok(member) => state.member = member,
+            Ok(member) => {
+                let before = std::mem::replace(&mut state.member, member);
+                // It may know millions of locks, and others wait for the machine.
+                let _ = std::thread::Builder::new().spawn(move || drop(before));
+            }
             Err(error) => return self.fail(state, &error.to_string()),
         }
         self.metrics.lives.inc();
@@ -433,6 +453,9 @@ impl<P: MutualExclusion> Drop for Turn<'_, P> {
     }
 }
 
+/// How often the timer lets other tasks run, while others wait for the machine, before it goes on with long work.
+const MOST_YIELDS: usize = 64;
+
 /// The member's timer, for as long as the member is there.
 async fn tick<P: MutualExclusion>(driver: Weak<Driver<P>>) {
     loop {
@@ -440,6 +463,16 @@ async fn tick<P: MutualExclusion>(driver: Weak<Driver<P>>) {
         let after = driver.ticks();
         driver.log_news();
         let Some(after) = after else { return };
+        if after.is_zero() {
+            // Long work goes on at once; but threads that wait for the machine have their turns first.
+            for _ in 0..MOST_YIELDS {
+                tokio::task::yield_now().await;
+                if driver.waiting.load(Ordering::Relaxed) == 0 {
+                    break;
+                }
+            }
+            continue;
+        }
         tokio::select! {
             () = tokio::time::sleep(after) => {}
             () = driver.timer.notified() => {}

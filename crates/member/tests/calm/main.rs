@@ -1,6 +1,8 @@
 //! A cluster to which nothing happens: every frame arrives at once, every clock is right, the first member leads.
 
 mod kept;
+mod room;
+mod slices;
 mod support;
 
 use lockkeeper_core::algorithms::naimi_trehel::NaimiTrehel;

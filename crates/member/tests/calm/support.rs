@@ -21,6 +21,12 @@ pub struct Calm {
     pub left: Vec<usize>,
     pub steps_down: bool,
     pub decided: Option<View>,
+    /// The most items that one step has touched.
+    pub most_work: usize,
+    /// Long work goes on at once, as a driver lets it.
+    pub drains: bool,
+    /// A majority confirms who leads.
+    pub voters_answer: bool,
 }
 
 impl Calm {
@@ -41,6 +47,9 @@ impl Calm {
             left: vec![],
             steps_down: false,
             decided: None,
+            most_work: 0,
+            drains: true,
+            voters_answer: true,
         };
         calm.wait(10);
         calm.happens(0, Event::Port(PortEvent::Leading { term: 1 }));
@@ -57,6 +66,10 @@ impl Calm {
         while let Some((member, event)) = todo.pop_front() {
             self.members[member].handle(self.now, event, &mut out);
             self.frames += out.frames.len() as u64;
+            self.most_work = self.most_work.max(out.work);
+            if self.drains && self.members[member].wake_ns() == 0 {
+                todo.push_back((member, Event::Tick));
+            }
             todo.extend(out.frames.drain(..).map(|frame| (frame.to.0 as usize - 1, Event::Frame(frame))));
             self.said.append(&mut out.clients);
             for request in out.port.drain(..) {
@@ -69,9 +82,10 @@ impl Calm {
                         );
                     }
                     PortRequest::StepDown { .. } => self.steps_down = true,
-                    PortRequest::Confirm { question, .. } => {
+                    PortRequest::Confirm { question, .. } if self.voters_answer => {
                         todo.push_back((member, Event::Port(PortEvent::Confirmed { question })));
                     }
+                    PortRequest::Confirm { .. } => {}
                 }
             }
             for note in out.notes.drain(..) {

@@ -224,9 +224,12 @@ fn unexpected(answer: &Answer) -> Error {
 
 fn refused(name: &LockName, how: Ended) -> Error {
     let reason = match how {
-        Ended::Refused => "it cannot be asked for in this way, or the daemon knows as many locks as it may",
-        Ended::Leaving => "the daemon is leaving its cluster, and there is no other",
-        _ => "the wait for it ended",
+        Ended::Refused => String::from("it cannot be asked for in this way"),
+        Ended::Leaving => String::from("the daemon is leaving its cluster, and there is no other"),
+        Ended::Full { limit } => format!(
+            "the clients of the daemon use {limit} different locks, as many as it serves at a time; release some, or ask another one"
+        ),
+        _ => String::from("the wait for it ended"),
     };
     Error::Unavailable { engine: NAME, reason: format!("`{name}`: {reason}") }
 }

@@ -1,0 +1,142 @@
+//! Clients that hold hundreds of locks for as long as they can. Their messages are written by hand: what matters is the work that so
+//! many holds are for their members.
+
+use super::sim::{Sim, What};
+use super::spec::{ClusterSpec, MS};
+use super::watch::Promise;
+use lockkeeper_core::MutualExclusion;
+use lockkeeper_member::{Birth, Ended, LockName, SessionId, ToClient, ToMember, Wish};
+use std::collections::BTreeSet;
+
+/// How many locks it asks for at a time.
+const AT_ONCE: usize = 20;
+
+/// A client that holds many locks.
+#[derive(Clone, Debug)]
+pub struct Hoard {
+    number: usize,
+    session: SessionId,
+    member: usize,
+    since_ns: u64,
+    birth: Option<Birth>,
+    /// Until then, on its clock, it may use what it holds; and until then it waits for an answer at all.
+    lease_until_ns: u64,
+    wants: BTreeSet<u64>,
+    holds: BTreeSet<u64>,
+}
+
+impl Hoard {
+    /// One that holds nothing yet.
+    pub fn new(number: usize, spec: &ClusterSpec) -> Self {
+        Self {
+            number,
+            session: SessionId { client: (spec.clients + number) as u64, number: 0 },
+            member: number % spec.members,
+            since_ns: 0,
+            birth: None,
+            lease_until_ns: u64::MAX,
+            wants: (0..spec.hoard as u64).collect(),
+            holds: BTreeSet::new(),
+        }
+    }
+
+    /// What is wrong, if it should have everything by now and does not.
+    pub fn lacks(&self, latest_ns: u64) -> Option<String> {
+        let lacks = self.since_ns <= latest_ns && !self.wants.is_empty();
+        lacks.then(|| {
+            let (session, member, count) = (self.session, self.member + 1, self.wants.len());
+            format!("{session} at M{member} still waits for {count} locks of its hoard")
+        })
+    }
+
+    fn begin_again(&mut self, now: u64, spec: &ClusterSpec) {
+        self.session.number += 1;
+        self.member = (self.member + 1) % spec.members;
+        self.since_ns = now;
+        self.birth = None;
+        self.lease_until_ns = u64::MAX;
+        self.wants.append(&mut self.holds);
+    }
+}
+
+impl<P: MutualExclusion> Sim<'_, P> {
+    fn hoard_clock(&self, index: usize) -> u64 {
+        let machine = self.spec.members + self.spec.clients + index;
+        self.machines[machine].clock.read(self.now)
+    }
+
+    /// It keeps its session, and asks for what it lacks.
+    pub(super) fn look_at_hoard(&mut self, index: usize) {
+        self.after(150 * MS, What::Hoard(index));
+        let clock = self.hoard_clock(index);
+        let silent =
+            self.hoards[index].birth.is_none() && self.now > self.hoards[index].since_ns + 4_000 * MS;
+        if silent || clock >= self.hoards[index].lease_until_ns {
+            self.hoard_loses(index, "its lease ended");
+        }
+        let hoard = &self.hoards[index];
+        let first = hoard.birth.is_none();
+        let mut said = vec![ToMember::KeepAlive { sent_ns: clock, first, settled: 0 }];
+        for &number in hoard.wants.iter().take(if first { 0 } else { AT_ONCE }) {
+            let lock = LockName::new(format!("hoard-{}-{number}", hoard.number));
+            said.push(ToMember::Acquire { number, settled: 0, wish: Wish::of(lock) });
+        }
+        self.hoard_says(index, said);
+    }
+
+    fn hoard_says(&mut self, index: usize, all: Vec<ToMember>) {
+        let (session, member) = (self.hoards[index].session, self.hoards[index].member);
+        let machine = self.spec.members + self.spec.clients + index;
+        for said in all {
+            for delay in self.net.send(self.now, machine, member).into_iter().flatten() {
+                self.after(delay, What::ToMember { member, session, said: said.clone() });
+            }
+        }
+    }
+
+    fn hoard_loses(&mut self, index: usize, why: &str) {
+        let (session, member) = (self.hoards[index].session, self.hoards[index].member);
+        let held = self.hoards[index].holds.len();
+        if held > 0 {
+            self.watch.outcome.lost += 1;
+            if self.spec.spares_survivors() && self.now >= self.hit_until_ns[member] {
+                let how = format!(
+                    "{session} loses {held} locks at M{}, to which nothing happened: {why}",
+                    member + 1
+                );
+                self.watch.broken(self.now, Promise::Survivors, how);
+            }
+        }
+        self.hoards[index].begin_again(self.now, self.spec);
+    }
+
+    pub(super) fn hoard_hears(&mut self, index: usize, session: SessionId, said: &ToClient) {
+        let hoard = &mut self.hoards[index];
+        if hoard.session != session {
+            return;
+        }
+        match said {
+            ToClient::Alive { birth, sent_ns, duration_ns, .. } => {
+                if *hoard.birth.get_or_insert(*birth) != *birth {
+                    return self.hoard_loses(index, "its session began anew");
+                }
+                let until = sent_ns + duration_ns;
+                let before = if hoard.lease_until_ns == u64::MAX { 0 } else { hoard.lease_until_ns };
+                hoard.lease_until_ns = before.max(until);
+            }
+            ToClient::Granted { birth, number, .. } if Some(*birth) == hoard.birth => {
+                if hoard.wants.remove(number) {
+                    hoard.holds.insert(*number);
+                }
+            }
+            // An operator took it away.
+            ToClient::Ended { number, how: Ended::Revoked } => {
+                hoard.wants.remove(number);
+                hoard.holds.remove(number);
+                self.hoard_says(index, vec![ToMember::Release { number: *number }]);
+            }
+            ToClient::NoSession => self.hoard_loses(index, "its member does not know it"),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! A view starts at a member: in slices, and nothing of the view is granted before the last one.
+
+use crate::instance::Play;
+use crate::link::Link;
+use crate::member::{Member, Message, Standing};
+use crate::parts::{Arriving, Cutter, Items};
+use crate::slices::Trash;
+use crate::table::LockId;
+use crate::{Body, Flaw, Held, Holding, Node, Note, Out};
+use alloc::collections::BTreeSet;
+use lockkeeper_core::{MutualExclusion, SiteId};
+
+/// What a frozen member knows.
+#[derive(Clone, Debug)]
+pub(crate) struct Frozen {
+    /// What was held here when the member froze first: this does not change until a start.
+    pub report: OwnReport,
+    /// Who asks for the report, for which view and from which part on, while it is being made.
+    pub asked: Option<(Node, u64, u32)>,
+    /// The start, as far as it has arrived.
+    pub start: Arriving<Held>,
+    /// How far the start is installed, once all of it has arrived.
+    pub installing: Option<Installing>,
+}
+
+/// What a member holds, for the coordinator.
+#[derive(Clone, Debug)]
+pub(crate) enum OwnReport {
+    /// The locks before this place among those in use are listed.
+    Begun {
+        next: usize,
+        list: Cutter<Holding>,
+    },
+    Made(Items<Holding>),
+}
+
+/// A start that is being installed.
+#[derive(Clone, Debug)]
+pub(crate) struct Installing {
+    /// The hold that the table learns next: the number of its part, and its place there.
+    indexed: (u32, u32),
+    /// The locks before this place among those in use are ready for the new view.
+    ready: usize,
+    /// The locks in use, by the order of their first waiter.
+    order: BTreeSet<(u64, LockId)>,
+}
+
+impl Frozen {
+    pub fn new(report: OwnReport) -> Self {
+        Self { report, asked: None, start: Arriving::default(), installing: None }
+    }
+
+    /// Whether something is left to do without another event.
+    pub fn is_at_work(&self) -> bool {
+        self.installing.is_some() || matches!(self.report, OwnReport::Begun { .. })
+    }
+}
+
+impl<P: MutualExclusion> Member<P> {
+    /// All of the start is here. The view starts from the reports; then what came while frozen is applied, then local waiters
+    /// ask, oldest first.
+    pub(crate) fn install(&mut self, holds: Items<Held>, out: &mut Out<Message<P>>) {
+        let Standing::Wedged(view, frozen) = &mut self.standing else { return };
+        let place = view.site(self.me).map_or(0, SiteId::index);
+        let Ok(play) = Play::new(&self.config.cluster.algorithm, view.members.len(), place) else {
+            return self.exclude(out);
+        };
+        self.play = Some(play);
+        frozen.installing = Some(Installing { indexed: (0, 0), ready: 0, order: BTreeSet::new() });
+        let old = self.locks.held_at_start(holds);
+        self.discard_start(old);
+    }
+
+    /// Installs more of the start; with the last of it, the member runs in the view.
+    pub(crate) fn go_on_installing(&mut self, now: u64, out: &mut Out<Message<P>>) {
+        let Standing::Wedged(_, frozen) = &mut self.standing else { return };
+        let Some(mut installing) = frozen.installing.take() else { return };
+        let done = self.index_start(&mut installing) && self.make_ready(&mut installing);
+        if done {
+            return self.begin_view(now, installing.order, out);
+        }
+        if let Standing::Wedged(_, frozen) = &mut self.standing {
+            frozen.installing = Some(installing);
+        }
+    }
+
+    /// The table learns who holds what; tells whether it knows everything.
+    fn index_start(&mut self, installing: &mut Installing) -> bool {
+        let (part, place) = &mut installing.indexed;
+        while *part < self.locks.start_holds().count() {
+            if !self.may_go_on() {
+                return false;
+            }
+            self.spend(1);
+            if self.locks.index_start(*part, *place) {
+                *place += 1;
+            } else {
+                (*part, *place) = (*part + 1, 0);
+            }
+        }
+        true
+    }
+
+    /// Locks in use forget what the algorithm of the old view knew, and others are put aside; tells whether all of them are done.
+    fn make_ready(&mut self, installing: &mut Installing) -> bool {
+        while let Some((id, _, active)) = self.locks.active_at(installing.ready) {
+            if !self.may_go_on() {
+                return false;
+            }
+            let (busy, order) =
+                (active.is_busy(), active.queue.front().map_or(u64::MAX, |waiter| waiter.order));
+            self.spend(1);
+            if busy {
+                installing.order.insert((order, id));
+                installing.ready += 1;
+                if let Some(active) = self.locks.used_mut(id) {
+                    active.begin_view();
+                }
+            } else {
+                // Another lock takes its place, which is looked at next.
+                self.locks.deactivate(id);
+            }
+        }
+        true
+    }
+
+    /// The member runs in the view from now on. Instances of the old view go here and nowhere else: in a new epoch, fresh clocks are
+    /// safe.
+    fn begin_view(&mut self, now: u64, order: BTreeSet<(u64, LockId)>, out: &mut Out<Message<P>>) {
+        let Standing::Wedged(view, _) = core::mem::replace(&mut self.standing, Standing::Outside) else {
+            return;
+        };
+        let epoch = view.epoch;
+        out.notes.push(Note::Installed { epoch });
+        self.installed = epoch;
+        self.installed_ns = now;
+        // Others may need long for so many holds: it is no fault of a link.
+        let holds = self.locks.start_holds().len() as u64;
+        self.links_count_from_ns = now.saturating_add(self.config.install_ns.saturating_mul(holds));
+        self.drop_links();
+        self.parked.clear();
+        self.clock_full = false;
+        self.told_table_full = false;
+        self.message_waits = false;
+        self.standing = Standing::Running(view);
+        self.locks.next_view(order.len());
+        self.resuming = order;
+        self.early_left = self.early.len();
+    }
+
+    /// A member that freezes again forgets who was to ask: whoever waits asks in the next view.
+    pub(crate) fn stop_resuming(&mut self) {
+        let order = core::mem::take(&mut self.resuming);
+        self.discard(Trash::Order(order));
+        self.early_left = 0;
+    }
+
+    /// Holds of the start are taken over, and local waiters ask, oldest first; then messages count that came too early.
+    pub(crate) fn go_on_resuming(&mut self, now: u64, out: &mut Out<Message<P>>) {
+        let Some(epoch) = self.running().map(|view| view.epoch) else { return };
+        while self.may_go_on() {
+            let Some((_, id)) = self.resuming.pop_first() else { break };
+            self.spend(1);
+            if self.locks.used_mut(id).is_some() {
+                self.ensure_instance(id, true);
+                self.do_wants(now, id, out);
+                self.look_after(now, id, out);
+            }
+        }
+        while self.resuming.is_empty() && self.early_left > 0 && self.may_go_on() {
+            let most = self.early_left.min(64);
+            self.early_left -= most;
+            let frames: alloc::vec::Vec<_> = self.early.drain(..most).collect();
+            self.spend(most);
+            for frame in frames {
+                match &frame.body {
+                    Body::Link { epoch: of, packet } if *of == epoch => {
+                        if self.config.has(Flaw::HigherEpochsDropped) {
+                            let link = self.links.entry(frame.from).or_insert_with(|| Link::new(now));
+                            link.pretend(packet);
+                        } else {
+                            self.linked(now, frame, out);
+                        }
+                    }
+                    Body::Link { epoch: of, .. } if *of > epoch => self.early.push(frame),
+                    _ => {}
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! Room in the table of locks. A member drops no lock by itself, since another member may still count on the lock's state; idle
+//! locks go when a view starts. So a member whose table fills with idle locks asks for a view with the same members.
+//!
+//! # Why this cannot repeat without progress
+//! A view starts with the locks that clients use at that moment, and the member counts these and every further name that its
+//! clients bring. It asks for the next view when a part of the counted locks is idle. Clients have then released at least that
+//! many locks since the view started. A table full of locks in use asks for nothing: new names are refused until some are released.
+
+use crate::member::Member;
+use crate::{Ended, Flaw, LockName};
+use lockkeeper_core::MutualExclusion;
+
+impl<P: MutualExclusion> Member<P> {
+    /// How many different locks the clients of this member may use at a time.
+    pub(crate) fn most_own_locks(&self) -> usize {
+        let members =
+            if self.applied.epoch > 0 { self.applied.members.len() } else { self.config.peers.len() };
+        self.config.most_own_locks(members)
+    }
+
+    /// Rejects a client's request where the lock is new and there is no room for it.
+    pub(crate) fn admit(&self, lock: &LockName) -> Result<(), Ended> {
+        if !lock.is_served() {
+            return Err(Ended::Refused);
+        }
+        let most = self.most_own_locks();
+        let known = self.locks.find(lock);
+        if known.is_some_and(|id| self.locks.get(id).active.is_some()) {
+            return Ok(());
+        }
+        let room = self.locks.active_count() < most && (known.is_some() || self.locks.own_count() < most);
+        if room { Ok(()) } else { Err(Ended::Full { limit: u32::try_from(most).unwrap_or(u32::MAX) }) }
+    }
+
+    /// Whether a view with the same members is worth its cost, because it drops many idle locks.
+    pub(crate) fn table_is_full(&self, now: u64) -> bool {
+        if self.config.has(Flaw::TableNeverReclaimed) || self.running().is_none() {
+            return false;
+        }
+        let (most, own) = (self.most_own_locks(), self.locks.own_count());
+        let idle = own.saturating_sub(self.locks.active_count());
+        if own >= most - most / 4 && idle >= most.div_ceil(4) {
+            return true;
+        }
+        // Most locks are in use. What little room a view change makes is worth one now and then.
+        let settled = now >= self.installed_ns.saturating_add(self.config.cluster.settle_ns);
+        settled && (self.message_waits || own >= most && idle >= most.div_ceil(16))
+    }
+
+    /// Tells the leader at once if a new view is worth its cost, rather than at the next renewal.
+    pub(crate) fn look_at_room(&mut self, now: u64) {
+        if !self.told_table_full && self.table_is_full(now) {
+            self.told_table_full = true;
+            self.renew_at_once(now);
+        }
+    }
+
+    /// A message of another member about a lock for which there is no room waits at its sender.
+    pub(crate) fn leave_message_waiting(&mut self, now: u64) {
+        self.message_waits = true;
+        self.look_at_room(now);
+    }
+}

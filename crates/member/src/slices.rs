@@ -1,0 +1,254 @@
+//! Long work in short steps. A member with a million holds must not stop for a second: its renewals would come too late, and its
+//! clients would wait. So whatever may touch many locks, holds or sessions is cut into slices: a step touches about
+//! [`Config::slice`](crate::Config::slice) items, and what is left goes on with the next [tick](crate::Event::Tick), which
+//! [`wake_ns`](Member::wake_ns) asks for at once. A list that fits into one slice is done in the step in which it begins.
+
+use crate::member::{Member, Message, Standing};
+use crate::parts::Items;
+use crate::table::LockId;
+use crate::{Body, Held, Holding, LockMessage, Node, Out};
+use alloc::collections::{BTreeSet, VecDeque};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use lockkeeper_core::MutualExclusion;
+
+/// How many locks that count as unknown are looked at in a step that has something else to do.
+const SWEPT: usize = 16;
+
+/// A list of which parts are being sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Listed {
+    Report,
+    Start,
+}
+
+/// Parts to be sent to a member.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sending {
+    pub to: Node,
+    pub what: Listed,
+    pub epoch: u64,
+    pub next: u32,
+    pub end: u32,
+}
+
+/// What is not needed any more, and too large to be dropped in one step.
+#[derive(Clone, Debug)]
+pub(crate) enum Trash<M> {
+    Held(Vec<Arc<[Held]>>),
+    Holding(Vec<Arc<[Holding]>>),
+    Messages(VecDeque<(u64, LockMessage<M>)>),
+    Order(BTreeSet<(u64, LockId)>),
+}
+
+impl<M> Trash<M> {
+    fn is_small(&self) -> bool {
+        match self {
+            Self::Held(parts) => parts.len() < 2,
+            Self::Holding(parts) => parts.len() < 2,
+            Self::Messages(messages) => messages.len() < 64,
+            Self::Order(order) => order.len() < 64,
+        }
+    }
+
+    /// Drops some of it; tells whether nothing is left.
+    fn shrink(&mut self) -> bool {
+        const MOST: usize = 1024;
+        match self {
+            Self::Held(parts) => {
+                parts.pop();
+                parts.is_empty()
+            }
+            Self::Holding(parts) => {
+                parts.pop();
+                parts.is_empty()
+            }
+            Self::Messages(messages) => {
+                messages.truncate(messages.len().saturating_sub(MOST));
+                messages.is_empty()
+            }
+            Self::Order(order) => {
+                for _ in 0..MOST {
+                    order.pop_first();
+                }
+                order.is_empty()
+            }
+        }
+    }
+}
+
+impl<P: MutualExclusion> Member<P> {
+    /// So many items were touched in this step.
+    pub(crate) fn spend(&mut self, items: usize) {
+        self.work = self.work.saturating_add(items);
+    }
+
+    /// Whether this step may touch more.
+    pub(crate) fn may_go_on(&self) -> bool {
+        self.work < self.config.slice()
+    }
+
+    /// Whether work is left for the next tick.
+    pub(crate) fn is_at_work(&self) -> bool {
+        let standing = match &self.standing {
+            Standing::Wedged(_, frozen) => frozen.is_at_work(),
+            Standing::Running(_) => !self.resuming.is_empty() || self.early_left > 0,
+            Standing::Outside | Standing::Excluded => false,
+        };
+        standing
+            || !self.sending.is_empty()
+            || !self.ending.is_empty()
+            || !self.scans.is_empty()
+            || self.unparks
+            || self.resends
+            || self.is_sweeping_out()
+            || self
+                .leader
+                .as_ref()
+                .and_then(|leader| leader.gather.as_ref())
+                .is_some_and(|it| it.is_building())
+    }
+
+    /// Goes on with what is under way, until the step has touched enough.
+    pub(crate) fn go_on(&mut self, now: u64, out: &mut Out<Message<P>>) {
+        // First what other members wait for.
+        self.go_on_reporting(out);
+        self.go_on_starting(now, out);
+        self.go_on_sending(out);
+        self.go_on_installing(now, out);
+        self.go_on_resuming(now, out);
+        self.go_on_unparking(now, out);
+        self.go_on_ending(now, out);
+        if self.is_sweeping_out() {
+            self.sweep_out(now, out);
+        }
+        self.go_on_resending(out);
+        self.go_on_scanning(now, out);
+    }
+
+    /// Forgets a little of what is not needed any more: after every event, so that it takes no step of its own.
+    pub(crate) fn tidy_up(&mut self) {
+        self.locks.sweep(SWEPT);
+        if let Some(trash) = self.trash.last_mut()
+            && trash.shrink()
+        {
+            self.trash.pop();
+        }
+    }
+
+    /// The same in a step that has nothing else to do.
+    pub(crate) fn tidy_up_well(&mut self) {
+        let most = self.config.slice.min(1024);
+        self.locks.sweep(most);
+    }
+
+    pub(crate) fn discard(&mut self, trash: Trash<Message<P>>) {
+        if !trash.is_small() {
+            self.trash.push(trash);
+        }
+    }
+
+    pub(crate) fn discard_start(&mut self, holds: Items<Held>) {
+        self.discard(Trash::Held(holds.into_parts()));
+    }
+
+    /// Links of a view that is over.
+    pub(crate) fn drop_links(&mut self) {
+        for (_, link) in core::mem::take(&mut self.links) {
+            self.discard(Trash::Messages(link.into_unacknowledged()));
+        }
+        self.resends = false;
+    }
+
+    /// This member does not lead any more, or does so anew.
+    pub(crate) fn retire(&mut self) {
+        if let Some(gather) = self.leader.take().and_then(|leader| leader.gather) {
+            self.discard_gather(gather);
+        }
+    }
+
+    pub(crate) fn discard_gather(&mut self, gather: crate::gather::Gather) {
+        let (reports, start) = gather.into_lists();
+        for report in reports {
+            self.discard(Trash::Holding(report.into_parts()));
+        }
+        self.discard(Trash::Held(start));
+    }
+
+    /// Parts of a list are to be sent, from this one on.
+    pub(crate) fn send_parts(&mut self, to: Node, what: Listed, epoch: u64, first: u32) {
+        self.sending.retain(|sending| (sending.to, sending.what) != (to, what));
+        let end = first.saturating_add(crate::parts::WINDOW);
+        self.sending.push_back(Sending { to, what, epoch, next: first, end });
+    }
+
+    fn go_on_sending(&mut self, out: &mut Out<Message<P>>) {
+        while self.may_go_on() {
+            let Some(mut sending) = self.sending.pop_front() else { return };
+            let Some((body, items)) = self.listed(sending) else { continue };
+            // To write an item into a frame costs far less than to work on a lock.
+            self.spend(1 + items / 8);
+            self.send(sending.to, body, out);
+            sending.next += 1;
+            if sending.next < sending.end {
+                self.sending.push_back(sending);
+            }
+        }
+    }
+
+    /// The next part to be sent, and how many items it has.
+    fn listed(&self, sending: Sending) -> Option<(Body<Message<P>>, usize)> {
+        let Sending { to, what, epoch, next, .. } = sending;
+        match what {
+            Listed::Report => {
+                let part = self.own_report(epoch)?.part(next)?;
+                let items = part.items.len();
+                Some((Body::Report { epoch, installed: self.installed, part }, items))
+            }
+            Listed::Start => {
+                let gather = self.leader.as_ref()?.gather.as_ref()?;
+                let fits = gather.view.epoch == epoch && gather.view.has(to);
+                let part = gather.holds_at_start().filter(|_| fits)?.part(next)?;
+                let items = part.items.len();
+                Some((Body::Start { epoch, part }, items))
+            }
+        }
+    }
+
+    fn go_on_unparking(&mut self, now: u64, out: &mut Out<Message<P>>) {
+        while self.unparks && self.may_go_on() {
+            let runs = now < self.lease_until_ns;
+            let next = if runs { self.parked.pop_front() } else { None };
+            let Some(id) = next else {
+                self.unparks = false;
+                return;
+            };
+            self.spend(1);
+            if let Some(active) = self.locks.used_mut(id).filter(|active| active.parked) {
+                active.parked = false;
+                self.look_after(now, id, out);
+            }
+        }
+    }
+
+    /// Sends again, to every member, what has not been acknowledged for too long.
+    pub(crate) fn go_on_resending(&mut self, out: &mut Out<Message<P>>) {
+        let Some(epoch) = self.running().map(|view| view.epoch) else {
+            self.resends = false;
+            return;
+        };
+        let (from, mut links) = (self.me, core::mem::take(&mut self.links));
+        self.resends = false;
+        for (to, link) in &mut links {
+            let most = self.config.slice().saturating_sub(self.work);
+            let before = out.frames.len();
+            for packet in link.go_on_resending(most) {
+                let body = Body::Link { epoch, packet };
+                out.frames.push(crate::Frame { from, to: to.id, life: Some(to.incarnation), body });
+            }
+            self.work += out.frames.len() - before;
+            self.resends |= link.resends();
+        }
+        self.links = links;
+    }
+}

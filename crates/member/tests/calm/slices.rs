@@ -1,0 +1,162 @@
+//! Work on many locks is cut into slices: no step touches more than a constant number of items, whatever it does.
+
+use crate::support::{Calm, MS, mutex};
+use lockkeeper_member::{Config, Event, Flaw, SessionId, ToMember};
+
+const SLICE: usize = 32;
+/// A slice, and what one item may cost beyond it: a message to each member, a part of a list.
+const MOST_WORK: usize = SLICE + 16;
+const HOLDS: u64 = 500;
+
+fn sliced(config: &mut Config) {
+    config.slice = SLICE;
+    config.part_bytes = 1_000;
+}
+
+fn hold_many(calm: &mut Calm, member: usize, session: SessionId) {
+    for number in 0..HOLDS {
+        calm.acquire(member, session, number, &mutex(&format!("{member}-{number}")));
+        assert!(calm.granted(session, number).is_some());
+    }
+}
+
+/// Lets work go on until there is none left; gives the largest step since the last call.
+fn longest(calm: &mut Calm) -> usize {
+    calm.wait(200);
+    std::mem::take(&mut calm.most_work)
+}
+
+/// A view change with many holds at two members: the third one leaves.
+fn view_change(change: impl Fn(&mut Config)) -> (Calm, usize) {
+    let mut calm = Calm::new(3, change);
+    let (a, b) = (calm.session(0, 1), calm.session(1, 2));
+    hold_many(&mut calm, 0, a);
+    hold_many(&mut calm, 1, b);
+    longest(&mut calm);
+    let before = calm.views;
+    calm.happens(2, Event::Leave { patience_ns: 0 });
+    calm.wait(1_000);
+    assert_eq!(calm.views, before + 1);
+    let work = longest(&mut calm);
+    (calm, work)
+}
+
+#[test]
+fn a_view_change_touches_a_bounded_number_of_holds_in_each_step() {
+    let (mut calm, work) = view_change(sliced);
+    assert!((SLICE / 2..=MOST_WORK).contains(&work), "{work} items in one step");
+    // Everything is as it was: holds exclude others, and are released.
+    let (a, b) = (SessionId { client: 1, number: 0 }, SessionId { client: 2, number: 0 });
+    for number in 0..HOLDS {
+        calm.acquire(1, b, HOLDS + number, &mutex(&format!("0-{number}")));
+        assert_eq!(calm.granted(b, HOLDS + number), None);
+        calm.release(0, a, number);
+    }
+    calm.wait(200);
+    assert!((0..HOLDS).all(|number| calm.granted(b, HOLDS + number) > calm.granted(a, number)));
+    let (_, work) = view_change(|config| {
+        sliced(config);
+        config.flaw = Some(Flaw::OneBigStep);
+    });
+    assert!(work > HOLDS as usize, "the bug switch makes one step of {work} items");
+}
+
+#[test]
+fn what_is_released_while_a_view_is_installed_is_released_in_it() {
+    let mut calm = Calm::new(2, sliced);
+    let (a, b) = (calm.session(0, 1), calm.session(1, 2));
+    hold_many(&mut calm, 0, a);
+    calm.wait(200);
+    let settings = {
+        let mut settings = calm.members[0].settings().clone();
+        settings.settle_ns += MS;
+        settings
+    };
+    calm.drains = false;
+    calm.happens(0, Event::Change(settings));
+    // The first member is in the middle of its work: it has no view.
+    let mut released = 0;
+    while calm.members.iter().any(|member| member.running().is_none()) {
+        calm.release(0, a, released);
+        released += 1;
+        for member in 0..2 {
+            calm.happens(member, Event::Tick);
+        }
+        assert!(released < HOLDS, "the view starts before everything is released");
+    }
+    calm.drains = true;
+    calm.wait(200);
+    assert!(released > 5, "{released} released meanwhile");
+    for number in 0..HOLDS {
+        calm.acquire(1, b, number, &mutex(&format!("0-{number}")));
+        assert_eq!(calm.granted(b, number).is_some(), number < released, "{number} of {released}");
+    }
+}
+
+#[test]
+fn the_end_of_a_session_with_many_holds_goes_over_many_steps() {
+    let mut calm = Calm::new(3, sliced);
+    let (a, b) = (calm.session(0, 1), calm.session(1, 2));
+    hold_many(&mut calm, 0, a);
+    longest(&mut calm);
+    calm.say(0, a, ToMember::Close);
+    let work = longest(&mut calm);
+    assert!((SLICE / 2..=MOST_WORK).contains(&work), "{work} items in one step");
+    for number in 0..HOLDS {
+        calm.acquire(1, b, number, &mutex(&format!("0-{number}")));
+        assert!(calm.granted(b, number).is_some());
+    }
+}
+
+#[test]
+fn a_leave_with_many_waiters_and_sessions_goes_over_many_steps() {
+    let mut calm = Calm::new(3, sliced);
+    let b = calm.session(1, 1);
+    hold_many(&mut calm, 1, b);
+    let waiting: Vec<SessionId> = (0..HOLDS).map(|client| calm.session(2, 100 + client)).collect();
+    for (number, &session) in waiting.iter().enumerate() {
+        calm.acquire(2, session, 1, &mutex(&format!("1-{number}")));
+    }
+    longest(&mut calm);
+    calm.happens(2, Event::Leave { patience_ns: 0 });
+    calm.wait(1_000);
+    let work = longest(&mut calm);
+    assert!((SLICE / 2..=MOST_WORK).contains(&work), "{work} items in one step");
+    assert_eq!(calm.left, [2]);
+    let told = waiting.iter().filter(|&&session| calm.ended(session, 1).is_some()).count();
+    assert_eq!(told as u64, HOLDS);
+}
+
+#[test]
+fn a_survey_of_many_locks_goes_over_many_steps_and_is_complete() {
+    let mut calm = Calm::new(3, sliced);
+    let (a, b) = (calm.session(0, 1), calm.session(1, 2));
+    hold_many(&mut calm, 0, a);
+    hold_many(&mut calm, 1, b);
+    longest(&mut calm);
+    calm.happens(2, Event::Survey);
+    let work = longest(&mut calm);
+    assert!((SLICE / 2..=MOST_WORK).contains(&work), "{work} items in one step");
+    let rows: Vec<usize> = calm.surveys[0].iter().map(|(_, table)| table.len()).collect();
+    assert_eq!(rows, [HOLDS as usize, HOLDS as usize, 0]);
+    assert!(calm.surveys[0][0].1.is_sorted_by(|one, other| one.lock < other.lock));
+}
+
+#[test]
+fn waiters_that_a_lapsed_lease_kept_out_are_let_in_over_many_steps() {
+    let mut calm = Calm::new(1, sliced);
+    // The only member's lease lapses.
+    calm.voters_answer = false;
+    calm.wait(2_000);
+    let a = calm.session(0, 1);
+    for number in 0..HOLDS {
+        calm.acquire(0, a, number, &mutex(&format!("0-{number}")));
+    }
+    assert!((0..HOLDS).all(|number| calm.granted(a, number).is_none()));
+    calm.most_work = 0;
+    calm.voters_answer = true;
+    calm.wait(400);
+    let work = longest(&mut calm);
+    assert!((SLICE / 2..=MOST_WORK).contains(&work), "{work} items in one step");
+    assert!((0..HOLDS).all(|number| calm.granted(a, number).is_some()));
+}
