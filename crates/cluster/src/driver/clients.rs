@@ -9,6 +9,9 @@ use lockkeeper_member::{Event, ToMember};
 /// So many clients, and so many holds of each, are looked at between two turns of others. Each costs some microseconds.
 const AT_ONCE: usize = 256;
 
+/// Why holds are lost at a member that leaves, once its holders have had their time.
+const LEAVES: &str = "this member is leaving its cluster";
+
 impl<P: MutualExclusion> Driver<P> {
     /// With less than this left of the lease, holders are warned.
     fn margin_ns(state: &State<P>) -> u64 {
@@ -31,7 +34,7 @@ impl<P: MutualExclusion> Driver<P> {
     /// If the lease has run out by now, what was held under it is lost, whatever this step brings.
     pub(super) fn end_lease_if_over(&self, state: &mut State<P>, now: u64) {
         if state.lease_until_ns != 0 && now >= state.lease_until_ns.min(state.member.resident_until_ns(now)) {
-            self.end_lease(state, now, "the lease ran out");
+            self.end_lease(state, now, if state.leaving { LEAVES } else { "the lease ran out" });
         }
     }
 
@@ -45,7 +48,7 @@ impl<P: MutualExclusion> Driver<P> {
             state.warned &= until_ns <= state.lease_until_ns;
             state.lease_until_ns = until_ns;
         } else if state.lease_until_ns != 0 {
-            self.end_lease(state, now, "the lease ran out");
+            self.end_lease(state, now, if state.leaving { LEAVES } else { "the lease ran out" });
         }
     }
 
@@ -137,7 +140,7 @@ impl<P: MutualExclusion> Driver<P> {
     /// The member has ended a client's session: it is leaving.
     pub(super) fn end_local(&self, state: &mut State<P>, client: u64) {
         if let Some(local) = state.locals.get_mut(&client)
-            && local.begin_again("this member is leaving its cluster")
+            && local.begin_again(LEAVES)
         {
             self.metrics.lost_leases.inc();
         }
