@@ -126,8 +126,7 @@ impl Gather {
         }
         let complete = self.reports.iter_mut().filter(|(_, reporting)| reporting.holds.is_complete());
         let reports = complete.map(|(&node, reporting)| (node, reporting.holds.items().into_parts().into()));
-        self.building =
-            Some(Building { reports: reports.collect(), done: 0, start: Cutter::default() });
+        self.building = Some(Building { reports: reports.collect(), done: 0, start: Cutter::default() });
     }
 
     /// Goes on making the start of the reports, with at most so many holds; gives how many. With the last one, the view starts.

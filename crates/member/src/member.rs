@@ -11,8 +11,8 @@ use crate::slices::{Sending, Trash};
 use crate::survey::Asking;
 use crate::table::{LockId, Locks};
 use crate::{
-    Acquisition, Body, ClusterSettings, Config, Event, Flaw, Frame, LockMessage, MemberId,
-    Node, Note, Out, PortEvent, PortRequest, Renewal, SessionId, Table, View,
+    Acquisition, Body, ClusterSettings, Config, Event, Flaw, Frame, LockMessage, MemberId, Node, Note, Out,
+    PortEvent, PortRequest, Renewal, SessionId, Table, View,
 };
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -464,7 +464,9 @@ impl<P: MutualExclusion> Member<P> {
             unreachable: self
                 .links
                 .iter()
-                .filter(|(_, link)| now >= self.links_count_from_ns.saturating_add(stuck) && link.is_stuck(now, stuck))
+                .filter(|(_, link)| {
+                    now >= self.links_count_from_ns.saturating_add(stuck) && link.is_stuck(now, stuck)
+                })
                 .map(|(&node, _)| node)
                 .collect(),
             joiners: self

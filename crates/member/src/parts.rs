@@ -192,8 +192,7 @@ mod tests {
         while !arriving.is_complete() {
             let first = arriving.next();
             asked += 1;
-            let mut parts: Vec<_> =
-                (first..first + WINDOW).filter_map(|number| items.part(number)).collect();
+            let mut parts: Vec<_> = (first..first + WINDOW).filter_map(|number| items.part(number)).collect();
             assert!(parts.iter().all(|part| part.items.len() <= 2));
             parts.reverse();
             // Every other window, one part is lost.

@@ -13,7 +13,8 @@ use lockkeeper_core::MutualExclusion;
 impl<P: MutualExclusion> Member<P> {
     /// How many different locks the clients of this member may use at a time.
     pub(crate) fn most_own_locks(&self) -> usize {
-        let members = if self.applied.epoch > 0 { self.applied.members.len() } else { self.config.peers.len() };
+        let members =
+            if self.applied.epoch > 0 { self.applied.members.len() } else { self.config.peers.len() };
         self.config.most_own_locks(members)
     }
 

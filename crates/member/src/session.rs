@@ -60,7 +60,9 @@ impl Session {
         let below = self.settled;
         let mut open = Vec::new();
         for _ in 0..most {
-            let Some(first) = self.acquisitions.first_entry().filter(|first| *first.key() < below) else { break };
+            let Some(first) = self.acquisitions.first_entry().filter(|first| *first.key() < below) else {
+                break;
+            };
             let (number, stage) = first.remove_entry();
             self.revoked.remove(&number);
             if !matches!(stage, Stage::Over(_)) {

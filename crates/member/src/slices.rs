@@ -102,7 +102,11 @@ impl<P: MutualExclusion> Member<P> {
             || self.unparks
             || self.resends
             || self.is_sweeping_out()
-            || self.leader.as_ref().and_then(|leader| leader.gather.as_ref()).is_some_and(|it| it.is_building())
+            || self
+                .leader
+                .as_ref()
+                .and_then(|leader| leader.gather.as_ref())
+                .is_some_and(|it| it.is_building())
     }
 
     /// Goes on with what is under way, until the step has touched enough.

@@ -242,13 +242,7 @@ impl<P: MutualExclusion> Member<P> {
     }
 
     /// To a frozen member: a part of the start arrives. With the last one, it is installed.
-    pub(crate) fn start(
-        &mut self,
-        from: Node,
-        epoch: u64,
-        part: Part<Held>,
-        out: &mut Out<Message<P>>,
-    ) {
+    pub(crate) fn start(&mut self, from: Node, epoch: u64, part: Part<Held>, out: &mut Out<Message<P>>) {
         let unwedged = self.config.has(Flaw::NoWedge) && self.applied.epoch == epoch;
         let two = self.config.has(Flaw::TwoCoordinators);
         match &mut self.standing {

@@ -69,8 +69,8 @@ impl<P: MutualExclusion> Sim<'_, P> {
     pub(super) fn look_at_hoard(&mut self, index: usize) {
         self.after(150 * MS, What::Hoard(index));
         let clock = self.hoard_clock(index);
-        let silent = self.hoards[index].birth.is_none()
-            && self.now > self.hoards[index].since_ns + 4_000 * MS;
+        let silent =
+            self.hoards[index].birth.is_none() && self.now > self.hoards[index].since_ns + 4_000 * MS;
         if silent || clock >= self.hoards[index].lease_until_ns {
             self.hoard_loses(index, "its lease ended");
         }
@@ -100,7 +100,10 @@ impl<P: MutualExclusion> Sim<'_, P> {
         if held > 0 {
             self.watch.outcome.lost += 1;
             if self.spec.spares_survivors() && self.now >= self.hit_until_ns[member] {
-                let how = format!("{session} loses {held} locks at M{}, to which nothing happened: {why}", member + 1);
+                let how = format!(
+                    "{session} loses {held} locks at M{}, to which nothing happened: {why}",
+                    member + 1
+                );
                 self.watch.broken(self.now, Promise::Survivors, how);
             }
         }

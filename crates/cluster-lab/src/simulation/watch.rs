@@ -1,6 +1,8 @@
 //! What must hold, watched from outside: nothing here changes a run.
 
-use lockkeeper_member::{Birth, Claim, Fence, Held, Items, LockName, Node, Note, Report, SessionId, ToClient};
+use lockkeeper_member::{
+    Birth, Claim, Fence, Held, Items, LockName, Node, Note, Report, SessionId, ToClient,
+};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

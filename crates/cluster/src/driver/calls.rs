@@ -11,7 +11,7 @@ use crate::net::Net;
 use lockkeeper_core::MutualExclusion;
 use lockkeeper_member::{
     Acquisition, Body, Claim, Event, Frame, LockName, MemberId, Node, PortEvent, Progress, SessionId, Table,
-    TableScan,     ToMember, Wish,
+    TableScan, ToMember, Wish,
 };
 use std::sync::Arc;
 use std::time::Duration;
