@@ -1,17 +1,17 @@
-//! What a member costs: `cargo bench -p lockkeeper-member`.
+//! What a member costs: `cargo bench -p lockkeeper-member`; `-- steps` for the longest steps alone.
 //!
 //! Time is told beside the time of a lookup in a `BTreeMap` of a thousand names, in the same run; memory as the allocator counts it.
 
 use lockkeeper_core::Protocol;
 use lockkeeper_core::algorithms::naimi_trehel::NaimiTrehel;
 use lockkeeper_member::{
-    Config, Event, LockName, Member, MemberId, Node, Note, Out, PortEvent, PortRequest, SessionId, ToMember,
-    Wish,
+    Body, Config, Event, LockName, Member, MemberId, Node, Note, Out, PortEvent, PortRequest, SessionId,
+    ToMember, Wish,
 };
 use peak_alloc::PeakAlloc;
 use std::collections::{BTreeMap, VecDeque};
 use std::hint::black_box;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 #[global_allocator]
 static ALLOCATOR: PeakAlloc = PeakAlloc;
@@ -29,15 +29,43 @@ struct Cluster {
     frames: u64,
     /// The next number of each session's acquisitions.
     number: u64,
+    /// The longest step of each kind, if that is measured.
+    steps: Option<Steps>,
+}
+
+/// For each kind of event: how many steps, the longest one, and the most items that one touched.
+type Steps = BTreeMap<&'static str, (u64, Duration, usize)>;
+
+fn kind(event: &Happening) -> &'static str {
+    match event {
+        Event::Frame(frame) => match &frame.body {
+            Body::Freeze { .. } => "frame: freeze",
+            Body::Report { .. } => "frame: report",
+            Body::Start { .. } | Body::More { .. } => "frame: start",
+            Body::Link { .. } => "frame: message of a lock",
+            Body::Ask { .. } | Body::Tell { .. } => "frame: survey",
+            _ => "frame: lease",
+        },
+        Event::Client(_, ToMember::Close) => "client: close",
+        Event::Client(..) => "client: other",
+        Event::Port(_) => "consensus",
+        Event::Tick => "tick",
+        _ => "operator",
+    }
 }
 
 impl Cluster {
     fn new(members: u32) -> Self {
-        let config = Config::new((1..=members).map(MemberId));
+        Self::with(Config::new((1..=members).map(MemberId)))
+    }
+
+    fn with(config: Config) -> Self {
+        let members = config.peers.len() as u32;
         let member = |id| Member::new(Node { id: MemberId(id), incarnation: 1 }, config.clone(), 0);
         let members: Vec<_> = (1..=members).map(|id| member(id).expect("good settings")).collect();
         let installed = vec![0; members.len()];
-        let mut cluster = Self { now: 0, members, out: Out::default(), installed, frames: 0, number: 0 };
+        let mut cluster =
+            Self { now: 0, members, out: Out::default(), installed, frames: 0, number: 0, steps: None };
         cluster.wait(10);
         cluster.happens(0, Event::Port(PortEvent::Leading { term: 1 }));
         for member in 0..cluster.members.len() {
@@ -53,7 +81,17 @@ impl Cluster {
     fn happens(&mut self, member: usize, event: Happening) {
         let mut todo = VecDeque::from([(member, event)]);
         while let Some((member, event)) = todo.pop_front() {
+            let (kind, begin) = (kind(&event), core_time());
             self.members[member].handle(self.now, event, &mut self.out);
+            if let Some(steps) = &mut self.steps {
+                let (count, longest, work) = steps.entry(kind).or_default();
+                (*count, *longest) = (*count + 1, (core_time() - begin).max(*longest));
+                *work = self.out.work.max(*work);
+            }
+            // Long work goes on at once, after what is there already.
+            if self.members[member].wake_ns() == 0 {
+                todo.push_back((member, Event::Tick));
+            }
             self.frames += self.out.frames.len() as u64;
             let frames = self.out.frames.drain(..);
             todo.extend(frames.map(|frame| (frame.to.0 as usize - 1, Event::Frame(frame))));
@@ -97,6 +135,14 @@ impl Cluster {
         }
     }
 
+    /// Time passes, and sessions need no care.
+    fn tick(&mut self, ms: u64) {
+        for _ in 0..ms / 10 {
+            self.now += 10 * MS;
+            (0..self.members.len()).for_each(|member| self.happens(member, Event::Tick));
+        }
+    }
+
     fn acquire(&mut self, member: usize, lock: LockName) -> u64 {
         self.number += 1;
         let said = ToMember::Acquire { number: self.number, settled: 0, wish: Wish::of(lock) };
@@ -113,18 +159,17 @@ fn name(number: usize) -> LockName {
     LockName::new(format!("orders/{number:07}"))
 }
 
-/// The time that this program has had of its core, where the system tells it: others may want the core too.
-fn core_time() -> Option<Duration> {
-    let text = std::fs::read_to_string("/proc/self/schedstat").ok()?;
-    text.split(' ').next()?.parse().ok().map(Duration::from_nanos)
+/// The time that this thread has had of its core: others may want the core too.
+fn core_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// How long something takes, of the core's time if that is known.
+/// How long something takes, of the core's time.
 fn timed(what: impl FnOnce()) -> Duration {
-    let (begin, core) = (Instant::now(), core_time());
+    let begin = core_time();
     what();
-    let elapsed = begin.elapsed();
-    core.zip(core_time()).map_or(elapsed, |(begin, end)| end - begin)
+    core_time() - begin
 }
 
 fn per(time: Duration, times: u32) -> f64 {
@@ -231,7 +276,83 @@ fn view_change(known: usize, held: usize) {
     );
 }
 
+/// What no step may exceed.
+const LIMIT_MS: f64 = 10.0;
+
+/// Measures the longest step of each kind while something happens.
+fn longest_steps(name: &str, cluster: &mut Cluster, what: impl FnOnce(&mut Cluster)) {
+    cluster.steps = Some(Steps::new());
+    what(cluster);
+    for (kind, (count, longest, work)) in cluster.steps.take().unwrap_or_default() {
+        let ms = longest.as_secs_f64() * 1e3;
+        let verdict = if ms <= LIMIT_MS { "" } else { "  TOO LONG" };
+        println!(
+            "{name:28} {kind:26} {count:8} steps, longest {ms:7.2} ms of {LIMIT_MS} ms, {work:5} items{verdict}"
+        );
+    }
+}
+
+/// Three members whose sessions hold a million locks.
+fn many_holds(holds: u64, sessions: u64) -> Cluster {
+    let mut config = Config::new((1..=3).map(MemberId));
+    // Sessions are not kept alive here.
+    config.session_ns = Some(1 << 50);
+    let mut cluster = Cluster::with(config);
+    let session = |number: u64| SessionId { client: 1_000 + number % sessions, number: 0 };
+    let member = |number: u64| (number % sessions % 3) as usize;
+    for number in 0..sessions {
+        let said = ToMember::KeepAlive { sent_ns: 0, first: true, settled: 0 };
+        cluster.happens(member(number), Event::Client(session(number), said));
+    }
+    for number in 0..holds {
+        let wish = Wish::of(name(number as usize));
+        let said = ToMember::Acquire { number: number / sessions, settled: 0, wish };
+        cluster.happens(member(number), Event::Client(session(number), said));
+        if number.is_multiple_of(100_000) {
+            cluster.tick(20);
+        }
+    }
+    cluster.tick(500);
+    cluster
+}
+
+/// No step takes long, however many holds and sessions there are: other events wait for it.
+fn steps() {
+    const HOLDS: u64 = 1_000_000;
+    let mut cluster = many_holds(HOLDS, 100_000);
+    longest_steps("view change", &mut cluster, |cluster| {
+        let before = cluster.installed.clone();
+        let mut settings = cluster.members[0].settings().clone();
+        settings.settle_ns += MS;
+        cluster.happens(0, Event::Change(settings));
+        cluster.tick(100);
+        assert!(cluster.installed.iter().zip(&before).all(|(now, before)| now > before));
+    });
+    longest_steps("survey", &mut cluster, |cluster| {
+        cluster.happens(1, Event::Survey);
+        cluster.tick(20);
+    });
+    longest_steps("planned leave", &mut cluster, |cluster| {
+        let before = cluster.installed[0];
+        cluster.happens(2, Event::Leave { patience_ns: 0 });
+        while cluster.installed[0] == before {
+            cluster.tick(10);
+        }
+    });
+    drop(cluster);
+    let mut cluster = many_holds(HOLDS, 1);
+    longest_steps("end of one session", &mut cluster, |cluster| {
+        let session = SessionId { client: 1_000, number: 0 };
+        cluster.happens(0, Event::Client(session, ToMember::Close));
+        cluster.tick(100);
+        assert!(cluster.members[0].table(cluster.now).is_empty());
+    });
+}
+
 fn main() {
+    if std::env::args().any(|arg| arg == "steps") {
+        return steps();
+    }
     let lookup_ns = lookup_ns();
     speed(lookup_ns);
     memory();
@@ -240,4 +361,5 @@ fn main() {
     {
         view_change(known, held);
     }
+    steps();
 }

@@ -14,15 +14,28 @@ const SHARDS: usize = 1024;
 pub(crate) struct Index<T> {
     shards: Vec<HashTable<T>>,
     len: usize,
+    /// How many values each shard makes room for when it gets its first one.
+    share: usize,
 }
 
 impl<T> Default for Index<T> {
     fn default() -> Self {
-        Self { shards: Vec::new(), len: 0 }
+        Self { shards: Vec::new(), len: 0, share: 0 }
     }
 }
 
 impl<T: Copy> Index<T> {
+    /// An index for so many values. Shards of the same size would all grow in the same steps, so each begins with room for its share.
+    pub fn for_many(values: usize) -> Self {
+        if values < LARGE {
+            return Self::default();
+        }
+        let share = values / SHARDS;
+        let mut shards = Vec::new();
+        shards.resize_with(SHARDS, HashTable::new);
+        Self { shards, len: 0, share: share + share / 4 + 16 }
+    }
+
     pub fn len(&self) -> usize {
         self.len
     }
@@ -56,6 +69,9 @@ impl<T: Copy> Index<T> {
             }
         }
         let shard = self.shard(hash);
+        if self.share > 0 && self.shards[shard].capacity() == 0 {
+            self.shards[shard].reserve(self.share, &rehash);
+        }
         self.shards[shard].insert_unique(hash, value, rehash);
         self.len += 1;
     }

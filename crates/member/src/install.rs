@@ -127,9 +127,11 @@ impl<P: MutualExclusion> Member<P> {
     /// The member runs in the view from now on. Instances of the old view go here and nowhere else: in a new epoch, fresh clocks are
     /// safe.
     fn begin_view(&mut self, now: u64, order: BTreeSet<(u64, LockId)>, out: &mut Out<Message<P>>) {
-        let Standing::Wedged(view, _) = core::mem::replace(&mut self.standing, Standing::Outside) else {
-            return;
-        };
+        let standing = core::mem::replace(&mut self.standing, Standing::Outside);
+        let Standing::Wedged(view, frozen) = standing else { return };
+        if let OwnReport::Made(report) = frozen.report {
+            self.discard(Trash::Holding(report.into_parts()));
+        }
         let epoch = view.epoch;
         out.notes.push(Note::Installed { epoch });
         self.installed = epoch;

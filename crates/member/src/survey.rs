@@ -64,7 +64,7 @@ impl<P: MutualExclusion> Member<P> {
             }
         }
         scan.next = Some(next);
-        next == 0
+        next == 0 && scan.write_rows(left)
     }
 
     fn status(&self, now: u64, name: &LockName, active: &Active) -> LockStatus {
@@ -182,12 +182,22 @@ pub struct TableScan {
     /// From this name on, nothing fits.
     bound: Option<LockName>,
     left_out: u64,
+    /// The table, once every lock was looked at: as many rows as are in it already.
+    table: Table,
 }
 
 impl TableScan {
     /// A table of about so many bytes at most.
     pub fn new(most_bytes: usize) -> Self {
-        Self { next: None, rows: BTreeMap::new(), bytes: 0, most_bytes, bound: None, left_out: 0 }
+        Self {
+            next: None,
+            rows: BTreeMap::new(),
+            bytes: 0,
+            most_bytes,
+            bound: None,
+            left_out: 0,
+            table: Vec::new(),
+        }
     }
 
     fn add(&mut self, name: &LockName, active: &Active, status: impl FnOnce() -> LockStatus) {
@@ -213,9 +223,22 @@ impl TableScan {
         }
     }
 
+    /// Writes so many more rows into the table, in the order of their names; tells whether all of them are there.
+    fn write_rows(&mut self, most: usize) -> bool {
+        if self.table.is_empty() {
+            self.table.reserve_exact(self.rows.len());
+        }
+        for _ in 0..most {
+            let Some((_, (_, row))) = self.rows.pop_first() else { break };
+            self.table.push(row);
+        }
+        self.rows.is_empty()
+    }
+
     /// The table, in the order of the locks' names, and how many locks are left out.
-    pub fn finish(self) -> (Table, u64) {
-        (self.rows.into_values().map(|(_, row)| row).collect(), self.left_out)
+    pub fn finish(mut self) -> (Table, u64) {
+        self.write_rows(usize::MAX);
+        (self.table, self.left_out)
     }
 }
 

@@ -304,7 +304,7 @@ impl<P: MutualExclusion> Locks<P> {
     /// From now on the table knows who held what when its view started, once [`Self::index_start`] has seen every hold. Gives what it
     /// knew before.
     pub fn held_at_start(&mut self, holds: Items<Held>) -> Items<Held> {
-        self.start_index = Index::default();
+        self.start_index = Index::for_many(holds.len());
         core::mem::replace(&mut self.start_holds, holds)
     }
 
