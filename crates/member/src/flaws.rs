@@ -56,6 +56,13 @@ pub enum Flaw {
     OwnLeaseWaitedFor,
     /// The first view of a cluster starts at once, although a cluster of the same members may have lost its disks just now.
     FounderDoesNotWait,
+    /// A client sends each request once and does not repeat it while its connection stays open.
+    RequestsSaidOnce,
+    /// A client keeps a link to a daemon that never answers its keep-alives.
+    SilentLinkKept,
+    /// A daemon tells a client without a session that it can rely on its hold for as long as the daemon's own clock allows, without an
+    /// allowance for drift.
+    LeaseWithoutDrift,
 }
 
 impl Flaw {
@@ -87,5 +94,8 @@ impl Flaw {
         ("kept-for-ever", Self::KeptForEver),
         ("own-lease-waited-for", Self::OwnLeaseWaitedFor),
         ("founder-does-not-wait", Self::FounderDoesNotWait),
+        ("requests-said-once", Self::RequestsSaidOnce),
+        ("silent-link-kept", Self::SilentLinkKept),
+        ("lease-without-drift", Self::LeaseWithoutDrift),
     ];
 }

@@ -20,7 +20,8 @@
 //! | `table` | all locks of a view, by name |
 //! | `session`, `clients` | a client's session at its member |
 //! | `guard` | what another member says is looked at before it is believed |
-//! | [`client`] | [`ClientSession`]: the client's half |
+//! | [`client`] | [`ClientSession`]: the client's half of a session |
+//! | [`client_link`] | [`ClientLink`]: when the client repeats its messages, gives a daemon up, and tries another one |
 //! | [`survey`] | who holds and waits, everywhere; [`why`] somebody waits |
 //! | [`history`] | whether what consensus did, recorded, is what members are promised |
 //! | [`fence`] | [`Fence`]: (epoch, clock) in one number |
@@ -30,6 +31,7 @@
 extern crate alloc;
 
 pub mod client;
+pub mod client_link;
 mod clients;
 pub mod config;
 pub mod fence;
@@ -56,6 +58,7 @@ pub mod view;
 mod views;
 
 pub use client::{ClientSession, KEPT_NS, Progress};
+pub use client_link::{ClientLink, ClientSettings, Connection, LinkEnd};
 pub use config::Config;
 pub use fence::Fence;
 pub use flaws::Flaw;
@@ -66,6 +69,6 @@ pub use lockkeeper_core::Claim;
 pub use member::Member;
 pub use messages::*;
 pub use parts::Part;
-pub use settings::{ClusterSettings, Inherited};
+pub use settings::{ClusterSettings, Inherited, certainly_left};
 pub use survey::{Because, LockStatus, Table, Who, Why, waiters, why};
 pub use view::View;
