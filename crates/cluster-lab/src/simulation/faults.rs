@@ -35,6 +35,8 @@ pub enum Fault {
     Leave,
     /// An operator takes a lock away from whoever holds it.
     Revoke,
+    /// One member loses its links to all other members for good. Its clients still reach it.
+    Isolate,
 }
 
 impl Fault {
@@ -54,6 +56,7 @@ impl Fault {
         Self::Client,
         Self::Leave,
         Self::Revoke,
+        Self::Isolate,
     ];
 
     /// Its name.
@@ -73,6 +76,7 @@ impl Fault {
             Self::Client => "client",
             Self::Leave => "leave",
             Self::Revoke => "revoke",
+            Self::Isolate => "isolate",
         }
     }
 
@@ -121,6 +125,13 @@ pub enum Trouble {
     Revoke { place: usize },
 }
 
+impl Trouble {
+    /// Whether it lasts until the end of the run.
+    pub(crate) fn is_for_good(&self) -> bool {
+        matches!(self, Self::Cut { until_ns: u64::MAX, .. })
+    }
+}
+
 /// Draws the troubles of a run, in the order of time.
 pub fn draw(spec: &ClusterSpec, rng: &mut Rng) -> Vec<(u64, Trouble)> {
     let kinds: Vec<Fault> = {
@@ -153,7 +164,8 @@ fn trouble(
     troubles: &mut Vec<(u64, Trouble)>,
 ) {
     let member = rng.below(spec.members);
-    let client = spec.members + rng.below(spec.clients);
+    let client = spec.members + rng.below(spec.clients + spec.tenants);
+    let isolated = troubles.iter().any(|(_, trouble)| trouble.is_for_good());
     let mut add = |trouble| troubles.push((at, trouble));
     match kind {
         Fault::Crash => add(Trouble::Crash { machine: member, wipe: false, back_ns: until }),
@@ -177,6 +189,12 @@ fn trouble(
         Fault::Leader => add(Trouble::Leader),
         Fault::Leave => {
             add(Trouble::Leave { machine: member, patience_ns: rng.below(1_500 * MS as usize) as u64 })
+        }
+        // The others keep a majority.
+        Fault::Isolate if !isolated && spec.members >= 3 => {
+            let others = (0..spec.members).filter(|other| *other != member);
+            let ways = others.flat_map(|other| [(member, other), (other, member)]).collect();
+            add(Trouble::Cut { ways, until_ns: u64::MAX });
         }
         Fault::Revoke => add(Trouble::Revoke { place: rng.below(usize::MAX) }),
         Fault::Client => match rng.below(3) {

@@ -47,12 +47,14 @@ pub struct Machine {
     pub up: bool,
     /// Stopped until then: nothing reaches it, and its clock goes on.
     pub paused_until_ns: u64,
+    /// Number of times that it was started again. A connection does not survive a start.
+    pub boots: u64,
 }
 
 impl Machine {
     /// A machine that runs.
     pub fn new(clock: Clock) -> Self {
-        Self { clock, up: true, paused_until_ns: 0 }
+        Self { clock, up: true, paused_until_ns: 0, boots: 0 }
     }
 
     /// Whether it does anything at this time.

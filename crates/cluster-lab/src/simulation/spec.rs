@@ -17,6 +17,8 @@ pub struct ClusterSpec {
     pub members: usize,
     /// How many clients.
     pub clients: usize,
+    /// How many clients without a session of their own, as those of HTTP and of etcd's API.
+    pub tenants: usize,
     /// How many locks they mostly want alone. Beside them there is one that they mostly share, and one that they mostly want permits of.
     pub mutexes: usize,
     /// What may go wrong.
@@ -43,6 +45,7 @@ impl ClusterSpec {
             algorithm: algorithm.into(),
             members,
             clients: members * 2,
+            tenants: members.div_ceil(2),
             mutexes: 2,
             faults: Fault::ALL.iter().copied().collect(),
             chaos_ns: 20_000 * MS,
