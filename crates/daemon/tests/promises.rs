@@ -4,7 +4,7 @@ mod support;
 
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
-use support::{Daemons, post, session, soon, until};
+use support::{Daemons, Plan, post, session, soon, until};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_promise_outlives_its_session() {
@@ -15,6 +15,22 @@ async fn no_promise_outlives_its_session() {
     assert!(held["valid_for_ms"].as_u64() <= Some(500), "{held}");
     let alive = post(at, &format!("/v1/sessions/{short}/keep-alive"), json!({})).await.is(200);
     assert!(alive["valid_for_ms"].as_u64() <= Some(500), "{alive}");
+}
+
+/// The client counts on its own clock: one that runs 10 % slow must not count past the end of a daemon's that runs 10 % fast.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn promise_leaves_room_for_the_drift_of_both_clocks() {
+    let daemons = Daemons::start_with(1, Plan { drift_ppm: Some(100_000), ..Plan::default() }).await;
+    let at = daemons.address(0);
+    let id = session(at, 60_000).await;
+    post(at, "/v1/locks/a/acquire", json!({ "session": id, "wait_ms": 10_000 })).await.is(200);
+    // A lease is 4800 ms. Without the allowance a promise right after a renewal is almost as long.
+    let longest = 4_800 * 9 / 11;
+    for _ in 0..100 {
+        let alive = post(at, &format!("/v1/sessions/{id}/keep-alive"), json!({})).await.is(200);
+        assert!(alive["valid_for_ms"].as_u64() <= Some(longest), "{alive}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

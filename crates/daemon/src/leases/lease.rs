@@ -4,6 +4,7 @@ use super::id::LeaseId;
 use super::words::{Asker, Fault, Hold, Life, Listed, Lost, Op, Outcome, Slot, Terms, Wanted, Which};
 use crate::metrics::Counted;
 use lockkeeper_cluster::{Acquire, Claim, Guard, Member};
+use lockkeeper_member::certainly_left;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -118,7 +119,7 @@ impl Lease {
         let guards = state.entries.values().filter_map(Entry::guard);
         // All holds of a session are as good as the session; but one that was taken away is not. And they end with it.
         let valid_for = guards.map(Guard::valid_for).find(|valid_for| !valid_for.is_zero());
-        life.valid_for = valid_for.map(|valid_for| valid_for.min(life.left));
+        life.valid_for = valid_for.map(|valid_for| self.certainly_left(valid_for.min(life.left)));
         if let Op::TimeToLive = op {
             life.holds = self.holds(state);
             life.locks = state.entries.values().map(|entry| entry.lock.clone()).collect();
@@ -129,6 +130,12 @@ impl Lease {
 
     pub fn left(&self, state: &State) -> Duration {
         state.deadline.map_or(self.terms.ttl, |at| at.saturating_duration_since(Instant::now()))
+    }
+
+    /// For how long a client can rely on something that lasts so long on this machine's clock: both clocks drift.
+    pub fn certainly_left(&self, left: Duration) -> Duration {
+        let left_ns = u64::try_from(left.as_nanos()).unwrap_or(u64::MAX);
+        Duration::from_nanos(certainly_left(left_ns, self.member.config().times.drift_ppm, 0))
     }
 
     pub fn holds(&self, state: &State) -> Vec<Hold> {
@@ -142,7 +149,7 @@ impl Lease {
             number,
             lock: entry.lock.clone(),
             fence: guard.fence(),
-            valid_for: guard.valid_for(),
+            valid_for: self.certainly_left(guard.valid_for()),
             ttl: self.terms.ttl,
             value: entry.value.clone(),
             version: entry.version,

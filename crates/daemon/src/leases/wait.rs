@@ -54,7 +54,7 @@ impl Wait {
         outcome.and_then(|hold| {
             // What is left is told as it is now, not as it was at the grant.
             let now = state.entries.get(&self.number).and_then(|entry| self.lease.hold(self.number, entry));
-            let left = self.lease.left(&state);
+            let left = self.lease.certainly_left(self.lease.left(&state));
             let now = now.map(|hold| Hold { valid_for: hold.valid_for.min(left), ..hold });
             let lost = || Fault::LeaseOver(hold.lease, String::from("the hold was lost at once"));
             now.ok_or_else(lost)

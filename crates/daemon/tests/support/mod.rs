@@ -51,6 +51,8 @@ admin = [""]
 pub struct Plan {
     pub limits: Limits,
     pub tokens: Option<&'static str>,
+    /// The largest drift of any clock; `None` for the default.
+    pub drift_ppm: Option<u64>,
 }
 
 pub struct Daemons {
@@ -86,6 +88,7 @@ impl Daemons {
             member.first_members.clone_from(&everybody);
             // On a loaded machine a process may pause for long: nothing here is about speed.
             member.times = Times::default().times(4);
+            member.times.drift_ppm = plan.drift_ppm.unwrap_or(member.times.drift_ppm);
             let mut config = Config::of(member, any(), any());
             // Nobody speaks the native protocol here.
             config.clients = None;
