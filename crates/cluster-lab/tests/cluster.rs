@@ -46,6 +46,26 @@ fn a_cluster_that_nothing_happens_to_has_one_view_and_loses_nothing() {
 }
 
 #[test]
+fn sessions_acquire_again_what_they_hold() {
+    let report = report(&cluster("naimi-trehel", 5, "all"), 1, 5);
+    assert!(report.nested > 50 && report.found.is_empty(), "{report:?}");
+}
+
+#[test]
+fn clients_whose_lease_lives_at_a_daemon_exclude_others_and_are_served() {
+    for faults in ["drift", "revoke,leave,drift", "crash,pause,cut,leader,drift,client"] {
+        holds(&cluster("naimi-trehel", 5, faults), 1, runs(40));
+    }
+    let report = report(&cluster("naimi-trehel", 5, "drift"), 1, 5);
+    assert!(report.leased > 100, "{report:?}");
+}
+
+#[test]
+fn clients_leave_a_member_that_is_isolated_for_good() {
+    holds(&cluster("naimi-trehel", 5, "isolate"), 1, runs(60));
+}
+
+#[test]
 fn clients_of_members_that_survive_lose_nothing() {
     holds(&cluster("naimi-trehel", 5, "crash,hiccup,drift,duplicate"), 1, runs(40));
 }
@@ -144,6 +164,9 @@ const CASES: &[Case] = &[
     case(Flaw::FounderDoesNotWait, "lose-all,client,delay", SAFETY, 1),
     case(Flaw::OneBigStep, "crash,hiccup,drift", &[Promise::Steps, Promise::Survivors], 1),
     case(Flaw::TableNeverReclaimed, "drift", &[Promise::Service], 1),
+    case(Flaw::RequestsSaidOnce, "isolate,pause,cut,leader", &[Promise::Service], 21),
+    case(Flaw::SilentLinkKept, "isolate", &[Promise::Service], 1),
+    case(Flaw::LeaseWithoutDrift, "drift", SAFETY, 1),
     Case {
         flaw: None,
         ..case(Flaw::NoWait, "restart-all,crash", &[Promise::OneStart, Promise::Fences, Promise::Wedge], 1)

@@ -99,6 +99,22 @@ impl ClientSession {
         self.lost
     }
 
+    /// Whether the session's lease has expired; otherwise a lost session is one that its member does not know.
+    pub(crate) fn has_expired(&self, now: u64) -> bool {
+        self.alive && now >= self.lease_until_ns
+    }
+
+    /// Whether an acquisition is not over.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.acquisitions.values().any(|progress| !matches!(progress, Progress::Over(_)))
+    }
+
+    /// Whether something is held, or given back and not answered yet.
+    pub(crate) fn is_used(&self) -> bool {
+        let used = |progress: &Progress| matches!(progress, Progress::Held(_) | Progress::Leaving);
+        self.acquisitions.values().any(used)
+    }
+
     /// Whether its member has ever promised anything.
     pub fn is_alive(&self) -> bool {
         self.alive
@@ -172,9 +188,13 @@ impl ClientSession {
         self.kept.get(&number).is_some_and(|kept| kept.brief)
     }
 
-    /// When to [stop keeping](Self::stop_keeping) the next of what is kept.
+    /// When to [stop keeping](Self::stop_keeping) the next of what is kept: at once if others wait and it is unused.
     pub fn keeps_until_ns(&self) -> Option<u64> {
-        self.kept.values().map(|kept| kept.until_ns).min()
+        let until = |(number, kept): (&u64, &Kept)| {
+            let unused = || matches!(self.acquisitions.get(number), Some(Progress::Kept(_)));
+            if kept.brief && unused() { 0 } else { kept.until_ns }
+        };
+        self.kept.iter().map(until).min()
     }
 
     /// Keeps nothing any more whose time is over; nothing at all at [`u64::MAX`]. Gives what is to be said.

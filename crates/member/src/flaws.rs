@@ -63,6 +63,13 @@ pub enum Flaw {
     TableNeverReclaimed,
     /// Work on all holds is done in one step, however many there are.
     OneBigStep,
+    /// A client sends each request once and does not repeat it while its connection stays open.
+    RequestsSaidOnce,
+    /// A client keeps a link to a daemon that never answers its keep-alives.
+    SilentLinkKept,
+    /// A daemon tells a client without a session that it can rely on its hold for as long as the daemon's own clock allows, without an
+    /// allowance for drift.
+    LeaseWithoutDrift,
 }
 
 impl Flaw {
@@ -97,5 +104,8 @@ impl Flaw {
         ("founder-does-not-wait", Self::FounderDoesNotWait),
         ("table-never-reclaimed", Self::TableNeverReclaimed),
         ("one-big-step", Self::OneBigStep),
+        ("requests-said-once", Self::RequestsSaidOnce),
+        ("silent-link-kept", Self::SilentLinkKept),
+        ("lease-without-drift", Self::LeaseWithoutDrift),
     ];
 }

@@ -22,7 +22,8 @@
 //! | `session`, `clients` | a client's session at its member |
 //! | `resident` | sessions of clients in the driver's own process, which need no keep-alives; further fences for a hold |
 //! | `guard` | what another member says is looked at before it is believed |
-//! | [`client`] | [`ClientSession`]: the client's half |
+//! | [`client`] | [`ClientSession`]: the client's half of a session |
+//! | [`client_link`] | [`ClientLink`]: when the client repeats its messages, gives a daemon up, and tries another one |
 //! | [`survey`] | who holds and waits, everywhere; [`why`] somebody waits |
 //! | [`history`] | whether what consensus did, recorded, is what members are promised |
 //! | [`fence`] | [`Fence`]: (epoch, clock) in one number |
@@ -32,6 +33,7 @@
 extern crate alloc;
 
 pub mod client;
+pub mod client_link;
 mod clients;
 pub mod config;
 pub mod fence;
@@ -63,6 +65,7 @@ pub mod view;
 mod views;
 
 pub use client::{ClientSession, KEPT_NS, Progress};
+pub use client_link::{ClientLink, ClientSettings, Connection, LinkEnd};
 pub use config::Config;
 pub use fence::Fence;
 pub use flaws::Flaw;
@@ -74,6 +77,6 @@ pub use member::Member;
 pub use messages::*;
 pub use parts::{Items, Part};
 pub use resident::NoFence;
-pub use settings::{ClusterSettings, Inherited};
+pub use settings::{ClusterSettings, Inherited, certainly_left};
 pub use survey::{Because, LockStatus, Table, TableScan, Who, Why, waiters, why};
 pub use view::View;

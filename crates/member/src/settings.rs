@@ -144,6 +144,15 @@ impl Inherited {
     }
 }
 
+/// How much of `duration_ns` on this clock has certainly not passed on it yet when another clock has counted it:
+/// (d − margin)·(1−ρ)/(1+ρ). It is the inverse of waiting for another clock.
+pub fn certainly_left(duration_ns: u64, drift_ppm: u64, margin_ns: u64) -> u64 {
+    let million = 1_000_000_u128;
+    let drift = u128::from(drift_ppm.min(999_999));
+    let left = u128::from(duration_ns.saturating_sub(margin_ns)) * (million - drift) / (million + drift);
+    u64::try_from(left).unwrap_or(u64::MAX)
+}
+
 /// How long to wait on this clock until `duration_ns` has certainly passed on any other: d·(1+ρ)/(1−ρ), and the margin.
 pub(crate) fn outwait(duration_ns: u64, drift_ppm: u64, margin_ns: u64) -> u64 {
     let million = 1_000_000_u128;
@@ -176,5 +185,12 @@ mod tests {
     fn a_slow_clock_is_waited_for_by_a_fast_one() {
         // 900 on a clock 10 % slow are 1000 true; those are 1100 on a clock 10 % fast.
         assert_eq!(outwait(900, 100_000, 0), 1100);
+    }
+
+    #[test]
+    fn time_that_is_promised_to_another_clock_ends_before_this_one() {
+        // 900 on a clock 10 % slow are 1000 true; those are 1100 on a clock 10 % fast.
+        assert_eq!(certainly_left(1100, 100_000, 0), 900);
+        assert_eq!(certainly_left(5, 100_000, 10), 0);
     }
 }

@@ -1,8 +1,14 @@
 //! Clients: each wants one lock after another, holds it for a while, and uses it only while its lease runs.
+//!
+//! A client runs [`ClientLink`], the state machine that the library runs. This file decides what the application does; when
+//! messages are repeated, when a daemon is given up and which one is tried next are decisions of the link.
 
 use super::spec::{ClusterSpec, MS};
 use lockkeeper_lab::rng::Rng;
-use lockkeeper_member::{Claim, ClientSession, Ended, Flaw, LockName, Progress, SessionId, Wish};
+use lockkeeper_member::{
+    Claim, ClientLink, ClientSettings, Ended, Fence, Flaw, LinkEnd, LockName, Progress, SessionId, ToMember,
+    Wish,
+};
 
 /// What a client does with its wish.
 #[derive(Clone, Debug)]
@@ -11,7 +17,9 @@ pub struct Errand {
     pub wish: Wish,
     /// Since when, whatever sessions it took.
     pub since_ns: u64,
-    /// The number of the acquisition in the present session.
+    /// The session of the acquisition.
+    pub session: SessionId,
+    /// The number of the acquisition in that session.
     pub number: u64,
     /// Since when it holds, and until when it means to.
     pub inside: Option<(u64, u64)>,
@@ -19,28 +27,70 @@ pub struct Errand {
     pub gives_up_ns: Option<u64>,
     /// When it asks again, after its member had no room for the lock.
     pub asks_again_ns: Option<u64>,
+    /// The second acquisition of the same lock, while the first is held.
+    pub nested: Nested,
+}
+
+/// A re-entrant acquisition: the session acquires the lock again that it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nested {
+    /// There is none, or it is over.
+    None,
+    /// It is requested at this time.
+    Planned(u64),
+    /// It is requested, under this number.
+    Waiting(u64),
+    /// It is held, under this number.
+    Held(u64),
+}
+
+/// A link of a client, and what the simulated network knows of its connection.
+#[derive(Clone, Debug)]
+pub struct Wire {
+    /// The state machine.
+    pub link: ClientLink,
+    /// An attempt to connect is under way.
+    pub dialing: bool,
+    /// Number of the start of the daemon's machine to which the connection was opened.
+    pub boot: u64,
+}
+
+impl Wire {
+    /// The other end of its connection.
+    pub fn peer(&self) -> Peer {
+        Peer { daemon: self.link.daemon(), boot: self.boot, session: self.link.session().id() }
+    }
+}
+
+/// The other end of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// The daemon.
+    pub daemon: usize,
+    /// Number of the start of its machine.
+    pub boot: u64,
+    /// The session that the connection carries.
+    pub session: SessionId,
 }
 
 /// A client.
 #[derive(Clone, Debug)]
 pub struct Client {
-    /// Its session.
-    pub session: ClientSession,
-    /// With which member.
-    pub member: usize,
+    /// Its links: the last one is for new requests, the ones before go on for what is held through them.
+    pub wires: Vec<Wire>,
     /// What it is about.
     pub errand: Option<Errand>,
+    /// The last messages of links that have ended, with the daemon and the connection that they go to.
+    pub last_messages: Vec<(Peer, ToMember)>,
     /// When it wants something next.
     pub next_wish_ns: u64,
-    /// When it last heard anything of its member.
-    pub heard_ns: u64,
     /// Whether its next wake is planned, and when.
     pub wake_ns: u64,
     number: u64,
     sessions: u64,
+    settings: ClientSettings,
     /// What it wanted last: often it wants the same again.
     last: Option<Wish>,
-    flaw: Option<Flaw>,
     rng: Rng,
 }
 
@@ -52,105 +102,268 @@ const KEPT_NS: u64 = 300 * MS;
 pub enum Step {
     /// Nothing new.
     Waits,
-    /// It has something to say to its member.
+    /// It has requested something, or given up.
     Speaks,
     /// It is inside, from now on.
     Enters,
+    /// It is inside once more.
+    EntersNested,
+    /// It has left one of two acquisitions of the same lock, the one of this number.
+    LeavesOne(u64),
     /// It has left by itself.
     Leaves,
-    /// Its session is gone, and it begins another one; whether something was held is told.
-    LosesSession { held: bool },
+    /// One of its links has ended.
+    LosesLink {
+        /// Its session.
+        session: SessionId,
+        /// The daemon.
+        daemon: usize,
+        /// Why.
+        why: LinkEnd,
+        /// Whether something was held.
+        held: bool,
+    },
 }
 
 impl Client {
-    /// A client at some member.
+    /// A client that connects to some member.
     pub fn new(number: u64, spec: &ClusterSpec, mut rng: Rng, flaw: Option<Flaw>) -> Self {
         let member = rng.below(spec.members);
         let next_wish_ns = 500 * MS + rng.below(1_500 * MS as usize) as u64;
-        Self {
-            session: session(number, 0, flaw),
-            member,
+        let settings = ClientSettings { kept_ns: KEPT_NS, flaw, ..ClientSettings::new(spec.members) };
+        let mut client = Self {
+            wires: Vec::new(),
             errand: None,
+            last_messages: Vec::new(),
             next_wish_ns,
-            heard_ns: 0,
             wake_ns: 0,
             number,
             sessions: 0,
+            settings,
             last: None,
-            flaw,
             rng,
+        };
+        client.new_link(0, member, 0);
+        client
+    }
+
+    /// Its process begins again, and knows nothing.
+    pub fn restart(&mut self, clock: u64) {
+        self.errand = None;
+        self.wires.clear();
+        let member = self.rng.below(self.settings.daemons);
+        self.new_link(clock, member, 0);
+    }
+
+    fn new_link(&mut self, clock: u64, daemon: usize, lease_ns: u64) {
+        let id = SessionId { client: self.number, number: self.sessions };
+        self.sessions += 1;
+        let link = ClientLink::new(id, self.settings.clone(), daemon, lease_ns, clock);
+        self.wires.push(Wire { link, dialing: false, boot: 0 });
+    }
+
+    /// The link with this session.
+    pub fn wire(&mut self, session: SessionId) -> Option<&mut Wire> {
+        self.wires.iter_mut().find(|wire| wire.link.session().id() == session)
+    }
+
+    /// Whether the client may use an acquisition when its clock shows this.
+    pub fn may_use(&self, clock: u64, session: SessionId, number: u64) -> bool {
+        let wire = self.wires.iter().find(|wire| wire.link.session().id() == session);
+        wire.is_some_and(|wire| wire.link.ended().is_none() && wire.link.session().may_use(clock, number))
+    }
+
+    fn progress(&self, session: SessionId, number: u64) -> Option<&Progress> {
+        let wire = self.wires.iter().find(|wire| wire.link.session().id() == session)?;
+        wire.link.session().progress(number)
+    }
+
+    /// The fence of what is held.
+    pub fn fence(&self, session: SessionId, number: u64) -> Option<Fence> {
+        match self.progress(session, number) {
+            Some(Progress::Held(fence)) => *fence,
+            _ => None,
         }
     }
 
-    /// Begins another session, at this member or another.
-    pub fn new_session(&mut self, now: u64, members: usize) {
-        self.sessions += 1;
-        self.session = session(self.number, self.sessions, self.flaw);
-        if self.rng.chance(0.7) {
-            self.member = self.rng.below(members);
+    /// Looks after its links: replaces retired ones, makes the requests again that moved, and drops those that have ended.
+    fn look_after_links(&mut self, clock: u64) -> Option<Step> {
+        for wire in &mut self.wires {
+            wire.link.poll(clock);
         }
-        self.heard_ns = now;
-        if let Some(errand) = &mut self.errand {
-            errand.inside = None;
-            errand.number = self.session.acquire(errand.wish.clone());
+        if let Some(last) = self.wires.last()
+            && last.link.is_retired()
+        {
+            let (daemon, lease_ns) = (last.link.next_daemon(), last.link.lease_ns());
+            self.new_link(clock, daemon, lease_ns);
+        }
+        for place in 0..self.wires.len() {
+            let session = self.wires[place].link.session().id();
+            for (number, wish) in self.wires[place].link.take_moved() {
+                self.moved(clock, session, number, wish);
+            }
+        }
+        let place = self.wires.iter().position(|wire| wire.link.ended().is_some())?;
+        let mut wire = self.wires.remove(place);
+        let peer = wire.peer();
+        self.last_messages.extend(wire.link.take_messages().map(|message| (peer, message)));
+        let link = wire.link;
+        let (session, daemon) = (link.session().id(), link.daemon());
+        let mine = self.errand.as_ref().filter(|errand| errand.session == session);
+        let held = mine.is_some_and(|errand| errand.inside.is_some());
+        let lost = mine.is_some();
+        if lost && let Some(errand) = self.errand.take() {
+            self.request_again(clock, errand);
+        }
+        Some(Step::LosesLink { session, daemon, why: link.ended().unwrap_or(LinkEnd::Closed), held })
+    }
+
+    /// A waiting request moved away from a link.
+    fn moved(&mut self, clock: u64, session: SessionId, number: u64, wish: Wish) {
+        match self.errand.take() {
+            Some(errand) if (errand.session, errand.number) == (session, number) => {
+                self.request_again(clock, Errand { wish, ..errand });
+            }
+            Some(mut errand) if errand.nested == Nested::Waiting(number) && errand.session == session => {
+                // The other link has another session, which does not hold the lock.
+                errand.nested = Nested::None;
+                self.errand = Some(errand);
+            }
+            other => self.errand = other,
+        }
+    }
+
+    fn request_again(&mut self, clock: u64, errand: Errand) {
+        let Some(wire) = self.wires.last_mut() else { return };
+        let session = wire.link.session().id();
+        if let Some(number) = wire.link.acquire(clock, errand.wish.clone()) {
+            self.errand = Some(Errand { session, number, inside: None, nested: Nested::None, ..errand });
         }
     }
 
     /// Looks after its own affairs, at this true time and this reading of its clock.
     pub fn step(&mut self, now: u64, clock: u64, spec: &ClusterSpec) -> Step {
-        let held = self.errand.as_ref().is_some_and(|errand| errand.inside.is_some());
-        if self.session.is_lost(clock) || now > self.heard_ns + 2_000 * MS {
-            return Step::LosesSession { held };
+        if let Some(step) = self.look_after_links(clock) {
+            return step;
         }
         if self.errand.is_none() && now >= self.next_wish_ns {
-            self.errand = Some(self.errand(now, clock, spec));
+            self.errand = self.errand(now, clock, spec);
             return Step::Speaks;
         }
-        // What is given back is said until it is answered; who is inside only matters to people.
-        if !self.session.stop_keeping(clock).is_empty() {
-            return Step::Speaks;
-        }
-        let Some(errand) = &mut self.errand else { return Step::Waits };
-        match (self.session.progress(errand.number), errand.inside) {
-            (Some(Progress::Held(_)), Some((_, until))) if now >= until => {
-                if !self.session.put_down(clock, errand.number) {
-                    self.session.release(errand.number);
-                }
-                self.done(now);
-                Step::Leaves
-            }
-            (Some(Progress::Held(_)), None) if self.session.may_use(clock, errand.number) => {
-                // Most stay for a moment, some for longer than a lease; after the faults nobody keeps the others waiting for long.
-                let long = self.rng.chance(0.15) && now < spec.chaos_ns;
-                let mean = if long { 1_500.0 } else { 80.0 };
-                let stay = (self.rng.exponential(mean * MS as f64) as u64).min(4_000 * MS);
-                errand.inside = Some((now, now + stay));
-                Step::Enters
-            }
+        let Some(errand) = &self.errand else { return Step::Waits };
+        let (session, number) = (errand.session, errand.number);
+        match (self.progress(session, number), errand.inside) {
+            (Some(Progress::Held(_)), Some((_, until))) if now >= until => self.leave(now, clock),
+            (Some(Progress::Held(_)), Some(_)) => self.nest(now, clock),
+            (Some(Progress::Held(_)), None) if self.may_use(clock, session, number) => self.enter(now, spec),
             (Some(Progress::Waiting(_)), _) if errand.gives_up_ns.is_some_and(|at| now >= at) => {
-                self.session.release(errand.number);
+                self.release(clock, session, number);
                 self.done(now);
                 Step::Speaks
             }
-            (Some(Progress::Over(Ended::Full { .. })), _) => match errand.asks_again_ns.take() {
-                None => {
-                    errand.asks_again_ns = Some(now + 100 * MS);
-                    Step::Waits
-                }
-                Some(at) if now < at => {
-                    errand.asks_again_ns = Some(at);
-                    Step::Waits
-                }
-                Some(_) => {
-                    errand.number = self.session.acquire(errand.wish.clone());
-                    Step::Speaks
-                }
-            },
+            (Some(Progress::Over(Ended::Full { .. })), _) => self.request_later(now, clock),
             (Some(Progress::Leaving | Progress::Over(_)) | None, _) => {
+                // What was revoked is lost as a whole.
+                if let Nested::Waiting(nested) | Nested::Held(nested) = errand.nested {
+                    self.release(clock, session, nested);
+                }
                 self.done(now);
                 Step::Leaves
             }
             _ => Step::Waits,
+        }
+    }
+
+    /// Its member had no room for the lock: requests it again after a while.
+    fn request_later(&mut self, now: u64, clock: u64) -> Step {
+        let Some(errand) = &mut self.errand else { return Step::Waits };
+        let at = *errand.asks_again_ns.get_or_insert(now + 100 * MS);
+        if now < at {
+            return Step::Waits;
+        }
+        if let Some(errand) = self.errand.take() {
+            self.request_again(clock, Errand { asks_again_ns: None, ..errand });
+        }
+        Step::Speaks
+    }
+
+    fn enter(&mut self, now: u64, spec: &ClusterSpec) -> Step {
+        // Most stay for a moment, some for longer than a lease; after the faults nobody keeps the others waiting for long.
+        let long = self.rng.chance(0.15) && now < spec.chaos_ns;
+        let mean = if long { 1_500.0 } else { 80.0 };
+        let stay = (self.rng.exponential(mean * MS as f64) as u64).min(4_000 * MS);
+        let nests = self.rng.below(stay as usize + 1) as u64;
+        if let Some(errand) = &mut self.errand {
+            errand.inside = Some((now, now + stay));
+            if errand.wish.reentrant {
+                errand.nested = Nested::Planned(now + nests);
+            }
+        }
+        Step::Enters
+    }
+
+    /// Acquires the lock once more while it is held, if this was planned.
+    fn nest(&mut self, now: u64, clock: u64) -> Step {
+        let Some(errand) = &mut self.errand else { return Step::Waits };
+        let (session, wish) = (errand.session, errand.wish.clone());
+        match errand.nested {
+            Nested::Planned(at) if now >= at => {
+                errand.nested = Nested::None;
+                let wire = self.wires.iter_mut().find(|wire| wire.link.session().id() == session);
+                let number = wire.and_then(|wire| wire.link.acquire(clock, wish));
+                if let (Some(errand), Some(number)) = (&mut self.errand, number) {
+                    errand.nested = Nested::Waiting(number);
+                }
+                Step::Speaks
+            }
+            Nested::Waiting(number) => match self.progress(session, number) {
+                Some(Progress::Held(_)) if self.may_use(clock, session, number) => {
+                    if let Some(errand) = &mut self.errand {
+                        errand.nested = Nested::Held(number);
+                    }
+                    Step::EntersNested
+                }
+                Some(Progress::Waiting(_) | Progress::Held(_)) => Step::Waits,
+                _ => {
+                    if let Some(errand) = &mut self.errand {
+                        errand.nested = Nested::None;
+                    }
+                    Step::Waits
+                }
+            },
+            _ => Step::Waits,
+        }
+    }
+
+    /// Leaves: of two acquisitions of the same lock, either one first.
+    fn leave(&mut self, now: u64, clock: u64) -> Step {
+        let Some(mut errand) = self.errand.take() else { return Step::Waits };
+        let session = errand.session;
+        match errand.nested {
+            Nested::Held(nested) => {
+                let stay = self.rng.exponential(50.0 * MS as f64) as u64;
+                let leaves =
+                    if self.rng.chance(0.5) { nested } else { std::mem::replace(&mut errand.number, nested) };
+                self.release(clock, session, leaves);
+                errand.nested = Nested::None;
+                errand.inside = errand.inside.map(|(since, _)| (since, now + stay));
+                self.errand = Some(errand);
+                return Step::LeavesOne(leaves);
+            }
+            Nested::Waiting(nested) => self.release(clock, session, nested),
+            Nested::None | Nested::Planned(_) => {}
+        }
+        let kept = self.wire(session).is_some_and(|wire| wire.link.put_down(clock, errand.number));
+        if !kept {
+            self.release(clock, session, errand.number);
+        }
+        self.done(now);
+        Step::Leaves
+    }
+
+    fn release(&mut self, clock: u64, session: SessionId, number: u64) {
+        if let Some(wire) = self.wire(session) {
+            wire.link.release(clock, number);
         }
     }
 
@@ -161,14 +374,28 @@ impl Client {
         self.next_wish_ns = if at_once { now } else { now + self.rng.exponential(150.0 * MS as f64) as u64 };
     }
 
-    fn errand(&mut self, now: u64, clock: u64, spec: &ClusterSpec) -> Errand {
+    fn errand(&mut self, now: u64, clock: u64, spec: &ClusterSpec) -> Option<Errand> {
         let again = self.last.take().filter(|_| self.rng.chance(0.4));
         let wish = again.unwrap_or_else(|| self.wish(spec));
         self.last = Some(wish.clone());
         let gives_up_ns = self.rng.chance(0.05).then(|| now + self.rng.below(600 * MS as usize) as u64);
-        let kept = self.session.enter_again(clock, &wish);
-        let number = kept.unwrap_or_else(|| self.session.acquire(wish.clone()));
-        Errand { wish, since_ns: now, number, inside: None, gives_up_ns, asks_again_ns: None }
+        let link = &mut self.wires.last_mut()?.link;
+        let session = link.session().id();
+        let number = match link.enter_again(clock, &wish) {
+            Some(number) => number,
+            None => link.acquire(clock, wish.clone())?,
+        };
+        let nested = Nested::None;
+        Some(Errand {
+            wish,
+            since_ns: now,
+            session,
+            number,
+            inside: None,
+            gives_up_ns,
+            asks_again_ns: None,
+            nested,
+        })
     }
 
     fn wish(&mut self, spec: &ClusterSpec) -> Wish {
@@ -200,26 +427,24 @@ impl Client {
         if rng.chance(0.5) {
             wish.more = 1 + rng.below(4) as u32;
         }
+        wish.reentrant = rng.chance(0.15);
         wish
     }
 
-    /// When to look again.
-    pub fn next_look(&self, now: u64) -> u64 {
-        let beat = now + 150 * MS;
-        match &self.errand {
-            None => beat.min(self.next_wish_ns),
-            Some(errand) => match (errand.inside, errand.gives_up_ns) {
-                (Some((_, until)), _) => beat.min(until),
-                (None, Some(at)) => beat.min(at.max(now + MS)),
-                (None, None) => beat,
+    /// When to look again; `when` gives the true time at which the client's clock shows a reading.
+    pub fn next_look(&self, now: u64, when: impl Fn(u64) -> u64) -> u64 {
+        let wake = self.wires.iter().map(|wire| wire.link.wake_ns()).min().unwrap_or(u64::MAX);
+        let wake = if wake == u64::MAX { u64::MAX } else { when(wake) };
+        let own = match &self.errand {
+            None => self.next_wish_ns,
+            Some(errand) => match (errand.inside, errand.nested, errand.gives_up_ns) {
+                (Some((_, until)), Nested::Planned(at), _) => until.min(at),
+                (Some((_, until)), ..) => until,
+                (None, _, Some(at)) => at.max(now + MS),
+                (None, _, None) => u64::MAX,
             },
-        }
+        };
+        let again = self.errand.as_ref().and_then(|errand| errand.asks_again_ns).unwrap_or(u64::MAX);
+        wake.min(own).min(again)
     }
-}
-
-fn session(client: u64, number: u64, flaw: Option<Flaw>) -> ClientSession {
-    let mut session = ClientSession::new(SessionId { client, number });
-    session.kept_ns = KEPT_NS;
-    session.flaw = flaw;
-    session
 }

@@ -41,6 +41,8 @@ pub enum Fault {
     Settings,
     /// All members crash and lose their disks; the same machines found a new cluster.
     LoseAll,
+    /// One member loses its links to all other members for good. Its clients still reach it.
+    Isolate,
 }
 
 impl Fault {
@@ -62,6 +64,7 @@ impl Fault {
         Self::Revoke,
         Self::Settings,
         Self::LoseAll,
+        Self::Isolate,
     ];
 
     /// Its name.
@@ -83,6 +86,7 @@ impl Fault {
             Self::Revoke => "revoke",
             Self::Settings => "settings",
             Self::LoseAll => "lose-all",
+            Self::Isolate => "isolate",
         }
     }
 
@@ -138,6 +142,13 @@ pub enum Trouble {
     LoseAll { back_ns: Vec<u64> },
 }
 
+impl Trouble {
+    /// Whether it lasts until the end of the run.
+    pub(crate) fn is_for_good(&self) -> bool {
+        matches!(self, Self::Cut { until_ns: u64::MAX, .. })
+    }
+}
+
 /// Draws the troubles of a run, in the order of time.
 pub fn draw(spec: &ClusterSpec, rng: &mut Rng) -> Vec<(u64, Trouble)> {
     let kinds: Vec<Fault> = {
@@ -170,7 +181,8 @@ fn trouble(
     troubles: &mut Vec<(u64, Trouble)>,
 ) {
     let member = rng.below(spec.members);
-    let client = spec.members + rng.below(spec.clients);
+    let client = spec.members + rng.below(spec.clients + spec.tenants);
+    let isolated = troubles.iter().any(|(_, trouble)| trouble.is_for_good());
     let mut add = |trouble| troubles.push((at, trouble));
     match kind {
         Fault::Crash => add(Trouble::Crash { machine: member, wipe: false, back_ns: until }),
@@ -199,6 +211,12 @@ fn trouble(
         Fault::LoseAll if rng.chance(0.2) => {
             let back_ns = (0..spec.members).map(|_| at + (20 + rng.below(400) as u64) * MS).collect();
             add(Trouble::LoseAll { back_ns });
+        }
+        // The others keep a majority.
+        Fault::Isolate if !isolated && spec.members >= 3 => {
+            let others = (0..spec.members).filter(|other| *other != member);
+            let ways = others.flat_map(|other| [(member, other), (other, member)]).collect();
+            add(Trouble::Cut { ways, until_ns: u64::MAX });
         }
         Fault::Revoke => add(Trouble::Revoke { place: rng.below(usize::MAX) }),
         Fault::Client => match rng.below(3) {

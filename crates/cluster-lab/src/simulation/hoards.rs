@@ -30,7 +30,7 @@ impl Hoard {
     pub fn new(number: usize, spec: &ClusterSpec) -> Self {
         Self {
             number,
-            session: SessionId { client: (spec.clients + number) as u64, number: 0 },
+            session: SessionId { client: (spec.clients + spec.tenants + number) as u64, number: 0 },
             member: number % spec.members,
             since_ns: 0,
             birth: None,
@@ -61,7 +61,7 @@ impl Hoard {
 
 impl<P: MutualExclusion> Sim<'_, P> {
     fn hoard_clock(&self, index: usize) -> u64 {
-        let machine = self.spec.members + self.spec.clients + index;
+        let machine = self.spec.members + self.spec.clients + self.spec.tenants + index;
         self.machines[machine].clock.read(self.now)
     }
 
@@ -86,10 +86,10 @@ impl<P: MutualExclusion> Sim<'_, P> {
 
     fn hoard_says(&mut self, index: usize, all: Vec<ToMember>) {
         let (session, member) = (self.hoards[index].session, self.hoards[index].member);
-        let machine = self.spec.members + self.spec.clients + index;
+        let machine = self.spec.members + self.spec.clients + self.spec.tenants + index;
         for said in all {
             for delay in self.net.send(self.now, machine, member).into_iter().flatten() {
-                self.after(delay, What::ToMember { member, session, said: said.clone() });
+                self.after(delay, What::Local { machine: member, session, said: said.clone() });
             }
         }
     }

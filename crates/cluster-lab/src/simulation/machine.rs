@@ -49,12 +49,14 @@ pub struct Machine {
     pub paused_until_ns: u64,
     /// The member's step takes until then, and other events wait for it. Consensus has tasks of its own, which go on.
     pub busy_until_ns: u64,
+    /// Number of times that it was started again. A connection does not survive a start.
+    pub boots: u64,
 }
 
 impl Machine {
     /// A machine that runs.
     pub fn new(clock: Clock) -> Self {
-        Self { clock, up: true, paused_until_ns: 0, busy_until_ns: 0 }
+        Self { clock, up: true, paused_until_ns: 0, busy_until_ns: 0, boots: 0 }
     }
 
     /// Whether it does anything at this time.

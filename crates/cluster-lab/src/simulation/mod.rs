@@ -15,19 +15,24 @@
 //! | `troubles` | how it happens, and passes |
 //! | `clients` | clients: what they want, how long they hold it |
 //! | `hoards` | clients that hold hundreds of locks |
+//! | `connections` | drives the clients' links: connections to daemons, messages, timers |
+//! | `tenants`, `leases` | clients without a session of their own, and the daemons' half of their leases |
 //! | [`watch`] | what must hold |
 
 mod clients;
+mod connections;
 mod consensus;
 mod faults;
 #[cfg(test)]
 mod histories;
 mod hoards;
+mod leases;
 mod machine;
 mod net;
 mod runner;
 mod sim;
 pub mod spec;
+mod tenants;
 mod troubles;
 pub mod watch;
 

@@ -40,6 +40,10 @@ pub struct ClusterReport {
     pub runs: u64,
     /// How often a client entered.
     pub entries: u64,
+    /// How often a client acquired once more what it held.
+    pub nested: u64,
+    /// How often a client without a session of its own entered.
+    pub leased: u64,
     /// How many views started.
     pub views: u64,
     /// How many sessions were lost with something held.
@@ -113,6 +117,8 @@ fn report(spec: &ClusterSpec, seed: u64, outcomes: &[Outcome]) -> ClusterReport 
         seed,
         runs: outcomes.len() as u64,
         entries: sum(|outcome| outcome.entries),
+        nested: sum(|outcome| outcome.nested),
+        leased: sum(|outcome| outcome.leased),
         views: sum(|outcome| outcome.views),
         lost: sum(|outcome| outcome.lost),
         leaves: sum(|outcome| outcome.leaves),

@@ -1,20 +1,24 @@
 //! The event loop of a cluster.
 
-use super::clients::{Client, Step};
+use super::clients::{Client, Peer};
+use super::connections::Connects;
 use super::consensus::{Consensus, Later, Reach};
 use super::faults::{self, Fault, Trouble};
 use super::hoards::Hoard;
+use super::leases::LOCAL;
 use super::machine::{Clock, Machine};
 use super::net::Net;
 use super::spec::{ClusterSpec, MS};
-use super::watch::{Inside, Outcome, Promise, Watch};
+use super::tenants::{Lease, Life, Renew, Tenant};
+use super::watch::{Outcome, Promise, Watch};
 use lockkeeper_core::{MutualExclusion, Protocol};
 use lockkeeper_lab::queue::Queue;
 use lockkeeper_lab::rng::{Purpose, Rng};
 use lockkeeper_lab::time::Time;
 use lockkeeper_member::{
-    Event, Frame, Member, MemberId, Node, Note, Out, PortEvent, Progress, SessionId, ToClient, ToMember, View,
+    Event, Frame, Member, MemberId, Node, Note, Out, PortEvent, SessionId, ToClient, ToMember, View,
 };
+use std::collections::BTreeMap;
 
 pub(super) type Message<P> = <P as Protocol>::Message;
 
@@ -24,8 +28,8 @@ pub(super) enum What<M> {
     /// A frame of the cluster with this number.
     Frame(u64, Frame<M>),
     ToMember {
-        member: usize,
-        session: SessionId,
+        client: usize,
+        peer: Peer,
         said: ToMember,
     },
     ToClient {
@@ -35,6 +39,28 @@ pub(super) enum What<M> {
     Port(usize, u64, PortEvent),
     Tick(usize, u64),
     Look(usize),
+    Connection(usize, Peer, Connects),
+    Tenant(usize),
+    Renew {
+        tenant: usize,
+        daemon: usize,
+        boot: u64,
+        renew: Renew,
+    },
+    Life {
+        tenant: usize,
+        daemon: usize,
+        life: Life,
+    },
+    Local {
+        machine: usize,
+        session: SessionId,
+        said: ToMember,
+    },
+    Leases {
+        machine: usize,
+        boot: u64,
+    },
     Hoard(usize),
     /// What the voters of the cluster with this number do.
     Consensus(u64, Later),
@@ -64,12 +90,22 @@ pub struct Sim<'a, P: MutualExclusion> {
     tick_ns: Vec<u64>,
     pub(super) clients: Vec<Client>,
     pub(super) hoards: Vec<Hoard>,
+    pub(super) tenants: Vec<Tenant>,
+    /// When each tenant looks after its affairs next.
+    pub(super) tenant_wake_ns: Vec<u64>,
+    /// The leases of tenants, by the daemon at which they live and the tenant.
+    pub(super) leases: BTreeMap<(usize, usize), Lease>,
+    pub(super) lease_sessions: u64,
+    /// When each daemon looks after its leases next.
+    pub(super) lease_wake_ns: BTreeMap<usize, u64>,
     pub(super) net: Net,
     pub(super) consensus: Consensus,
     troubles: Vec<(u64, Trouble)>,
     /// Machines to which something has happened lately: until then nothing is promised to their clients.
     pub(super) hit_until_ns: Vec<u64>,
     pub(super) watch: Watch,
+    /// When the last message of each session arrives, at the member (`true`) and at the client.
+    pub(super) arrivals: BTreeMap<(SessionId, bool), u64>,
     out: Out<Message<P>>,
     /// Draws the settings that each life of a member is configured with.
     configuring: Rng,
@@ -92,7 +128,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
     /// The start of a run; refuses what makes no sense, in a sentence.
     pub fn new(spec: &'a ClusterSpec, seed: u64, trace: Option<Trace<'a>>) -> Result<Self, String> {
         let mut rng = Rng::new(seed, Purpose::Faults);
-        let machines = spec.members + spec.clients + spec.hoards;
+        let machines = spec.members + spec.clients + spec.tenants + spec.hoards;
         let drifts = spec.faults.contains(&Fault::Drift);
         let clock =
             |rng: &mut Rng| if drifts { Clock::draw(ClusterSpec::DRIFT_PPM, rng) } else { Clock::right() };
@@ -102,6 +138,9 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             let rng = Rng::new(workload.below(usize::MAX) as u64, Purpose::Workload);
             Client::new(number as u64, spec, rng, spec.flaw)
         };
+        let mut lodging = Rng::new(seed ^ 0x7e4a, Purpose::Workload);
+        let tenant =
+            |_: usize| Tenant::new(spec, Rng::new(lodging.below(usize::MAX) as u64, Purpose::Workload));
         let mut consensus = Consensus::new(spec.members, Rng::new(seed, Purpose::Consensus));
         consensus.late = !spec.spares_survivors();
         consensus.forgets = spec.forgets_epochs;
@@ -114,12 +153,18 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             tick_ns: vec![u64::MAX; spec.members],
             clients: (0..spec.clients).map(client).collect(),
             hoards: (0..spec.hoards).map(|number| Hoard::new(number, spec)).collect(),
+            tenants: (0..spec.tenants).map(tenant).collect(),
+            tenant_wake_ns: vec![0; spec.tenants],
+            leases: BTreeMap::new(),
+            lease_sessions: 0,
+            lease_wake_ns: BTreeMap::new(),
             net: Net::new(Rng::new(seed, Purpose::Network), spec.faults.clone(), spec.chaos_ns),
             consensus,
             troubles: faults::draw(spec, &mut rng),
             hit_until_ns: vec![0; machines.len()],
             machines,
             watch: Watch::default(),
+            arrivals: BTreeMap::new(),
             out: Out::default(),
             configuring: Rng::new(!seed, Purpose::Faults),
             trace,
@@ -135,6 +180,9 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         }
         for client in 0..self.clients.len() {
             self.after(client as u64 * MS, What::Look(client));
+        }
+        for tenant in 0..self.tenants.len() {
+            self.after(0, What::Tenant(tenant));
         }
         for hoard in 0..self.hoards.len() {
             self.after(1_000 * MS, What::Hoard(hoard));
@@ -194,9 +242,12 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
                     self.at(machine, |frame| What::Frame(cluster, frame), frame, Event::Frame);
                 }
             }
-            What::ToMember { member, session, said } => {
-                let again = |(session, said)| What::ToMember { member, session, said };
-                self.at(member, again, (session, said), |(session, said)| Event::Client(session, said));
+            What::ToMember { client, peer, said } => {
+                if self.is_connected(client, peer) {
+                    self.watch.requested(peer.session, &said);
+                    let again = |said| What::ToMember { client, peer, said };
+                    self.at(peer.daemon, again, said, |said| Event::Client(peer.session, said));
+                }
             }
             What::ToClient { session, said } => self.client_hears(session, said),
             What::Port(machine, life, event) => {
@@ -210,6 +261,16 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
                 }
             }
             What::Look(client) => self.look(client),
+            What::Connection(client, peer, how) => self.connection(client, peer, how),
+            What::Tenant(tenant) => self.tenant_looks(tenant),
+            What::Renew { tenant, daemon, boot, renew } => self.renewed(tenant, (daemon, boot), renew),
+            What::Life { tenant, daemon, life } => self.tenant_hears(tenant, daemon, life),
+            What::Local { machine, session, said } => {
+                let again = |said| What::Local { machine, session, said };
+                self.watch.requested(session, &said);
+                self.at(machine, again, said, |said| Event::Client(session, said));
+            }
+            What::Leases { machine, boot } => self.look_after_leases(machine, boot, false),
             What::Hoard(hoard) => self.look_at_hoard(hoard),
             // What voters that have lost their disks were about to do is lost with them.
             What::Consensus(cluster, Later::Look) if cluster != self.consensus.cluster => {
@@ -299,8 +360,13 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         for (session, said) in out.clients.drain(..) {
             self.tell(|| format!("{node} to {session}"), &said);
             self.watch.says(self.now, node, session, &said, lease_left_ns);
+            if session.client >= LOCAL {
+                self.lease_hears(machine, session, said);
+                continue;
+            }
             let copies = self.net.send(self.now, machine, self.spec.members + session.client as usize);
             for delay in copies.into_iter().flatten() {
+                let delay = self.in_order(session, false, delay);
                 self.after(delay, What::ToClient { session, said: said.clone() });
             }
         }
@@ -323,124 +389,6 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             if let Some(life) = self.life(machine) {
                 self.after(0, What::Port(machine, life, event));
             }
-        }
-    }
-
-    fn client_hears(&mut self, session: SessionId, said: ToClient) {
-        let index = session.client as usize;
-        if index >= self.clients.len() {
-            return self.hoard_hears(index - self.clients.len(), session, &said);
-        }
-        let state = self.machines[self.spec.members + index];
-        if !state.up {
-            return;
-        }
-        if self.now < state.paused_until_ns {
-            return self.after(state.paused_until_ns - self.now, What::ToClient { session, said });
-        }
-        let client = &mut self.clients[index];
-        if client.session.id() == session {
-            client.heard_ns = self.now;
-            let answer = client.session.hear(state.clock.read(self.now), said);
-            if let Some(said) = answer {
-                self.client_sends(index, said);
-            }
-            self.client_steps(index);
-        }
-    }
-
-    fn look(&mut self, index: usize) {
-        let state = self.machines[self.spec.members + index];
-        if !state.up {
-            return;
-        }
-        if self.now < state.paused_until_ns {
-            return self.after(state.paused_until_ns - self.now, What::Look(index));
-        }
-        if self.now >= self.clients[index].wake_ns {
-            self.client_steps(index);
-            self.client_says(index);
-            let next = self.clients[index].next_look(self.now).max(self.now + 1);
-            self.clients[index].wake_ns = next;
-            self.after(next - self.now, What::Look(index));
-        }
-    }
-
-    fn client_steps(&mut self, index: usize) {
-        let clock = self.machines[self.spec.members + index].clock.read(self.now);
-        loop {
-            let client = &mut self.clients[index];
-            let step = client.step(self.now, clock, self.spec);
-            match step {
-                Step::Waits => return,
-                Step::Enters => self.enters(index),
-                Step::Leaves => self.watch.leaves(index),
-                Step::Speaks => {}
-                Step::LosesSession { held } => {
-                    self.loses_session(index, held);
-                    return;
-                }
-            }
-            let client = self.clients[index].session.id();
-            self.tell(|| client.to_string(), &step);
-            self.client_says(index);
-            let next = self.clients[index].next_look(self.now).max(self.now + 1);
-            if next < self.clients[index].wake_ns {
-                self.clients[index].wake_ns = next;
-                self.after(next - self.now, What::Look(index));
-            }
-        }
-    }
-
-    fn enters(&mut self, index: usize) {
-        let client = &self.clients[index];
-        let Some(errand) = &client.errand else { return };
-        let Some(Progress::Held(fence)) = client.session.progress(errand.number) else { return };
-        let (lock, fence) = (errand.wish.lock.clone(), *fence);
-        let who = Inside {
-            client: index,
-            session: client.session.id(),
-            number: errand.number,
-            claim: errand.wish.claim,
-        };
-        let (clients, machines, now, first) = (&self.clients, &self.machines, self.now, self.spec.members);
-        self.watch.enters(now, &lock, who, fence, |other| {
-            let (client, machine) = (&clients[other.client], &machines[first + other.client]);
-            let same = client.session.id() == other.session;
-            machine.up && same && client.session.may_use(machine.clock.read(now), other.number)
-        });
-    }
-
-    fn loses_session(&mut self, index: usize, held: bool) {
-        let client = &self.clients[index];
-        let (session, member, machine) = (client.session.id(), client.member, self.spec.members + index);
-        self.tell(|| session.to_string(), &"loses its session");
-        self.watch.leaves(index);
-        if held {
-            self.watch.outcome.lost += 1;
-            let spared = self.now >= self.hit_until_ns[member] && self.now >= self.hit_until_ns[machine];
-            if self.spec.spares_survivors() && spared {
-                let how =
-                    format!("{session} loses what it holds at M{}, to which nothing happened", member + 1);
-                self.watch.broken(self.now, Promise::Survivors, how);
-            }
-        }
-        self.clients[index].new_session(self.now, self.spec.members);
-        self.client_says(index);
-    }
-
-    fn client_says(&mut self, index: usize) {
-        let clock = self.machines[self.spec.members + index].clock.read(self.now);
-        for said in self.clients[index].session.say(clock) {
-            self.client_sends(index, said);
-        }
-    }
-
-    fn client_sends(&mut self, index: usize, said: ToMember) {
-        let (session, member) = (self.clients[index].session.id(), self.clients[index].member);
-        let copies = self.net.send(self.now, self.spec.members + index, member);
-        for delay in copies.into_iter().flatten() {
-            self.after(delay, What::ToMember { member, session, said: said.clone() });
         }
     }
 
@@ -470,15 +418,20 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             return;
         }
         let latest = self.spec.end_ns() - ClusterSpec::PATIENCE_NS;
-        let waits = |client: &&Client| {
+        let waits = |client: &Client| {
             client.errand.as_ref().is_some_and(|errand| errand.inside.is_none() && errand.since_ns <= latest)
         };
-        let waiting = self.clients.iter().find(waits).map(|client| {
-            let lock = client.errand.as_ref().map(|errand| errand.wish.lock.to_string()).unwrap_or_default();
-            format!("{} at M{} still waits for {lock}", client.session.id(), client.member + 1)
+        let waiting = self.clients.iter_mut().find(|client| waits(client)).map(|client| {
+            let errand = client.errand.clone();
+            let lock = errand.as_ref().map(|errand| errand.wish.lock.to_string()).unwrap_or_default();
+            let wire = errand.and_then(|errand| client.wire(errand.session));
+            let (session, connection) =
+                wire.map(|wire| (wire.link.session().id().to_string(), wire.link.connection())).unzip();
+            format!("{} still waits for {lock}: {connection:?}", session.unwrap_or_default())
         });
         let waiting = waiting.or_else(|| self.hoards.iter().find_map(|hoard| hoard.lacks(latest)));
         let served = self.watch.outcome.entries > 0;
+        let waiting = waiting.or_else(|| self.waiting_tenant(latest));
         if let Some(how) = waiting.or_else(|| (!served).then(|| "nobody was ever served".into())) {
             self.watch.broken(self.now, Promise::Service, how);
         }

@@ -18,6 +18,8 @@ pub struct ClusterSpec {
     pub members: usize,
     /// How many clients.
     pub clients: usize,
+    /// How many clients without a session of their own, as those of HTTP and of etcd's API.
+    pub tenants: usize,
     /// How many locks they mostly want alone. Beside them there is one that they mostly share, and one that they mostly want permits of.
     pub mutexes: usize,
     /// How many further names there are that clients use once in a while, as names of jobs: 0 for none.
@@ -62,6 +64,7 @@ impl ClusterSpec {
             algorithm: algorithm.into(),
             members,
             clients: members * 2,
+            tenants: members.div_ceil(2),
             mutexes: 2,
             jobs: 0,
             hoards: 0,

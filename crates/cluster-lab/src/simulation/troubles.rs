@@ -32,7 +32,9 @@ impl<P: MutualExclusion> Sim<'_, P> {
             }
             Trouble::Cut { ways, until_ns } => {
                 ways.iter().for_each(|&(from, to)| self.net.cut(from, to, true));
-                self.after(until_ns.saturating_sub(self.now), What::Mend(ways));
+                if until_ns < u64::MAX {
+                    self.after(until_ns.saturating_sub(self.now), What::Mend(ways));
+                }
             }
             Trouble::Leave { machine, patience_ns } => {
                 self.hit_until_ns[machine] = self.now + patience_ns + recovery;
@@ -104,13 +106,17 @@ impl<P: MutualExclusion> Sim<'_, P> {
     pub(super) fn back(&mut self, machine: usize, wipe: bool) {
         self.machines[machine].up = true;
         self.machines[machine].paused_until_ns = 0;
+        self.machines[machine].boots += 1;
         if machine < self.spec.members {
             self.begin_life(machine).expect("the settings were good before");
             self.consensus(|consensus, _, _, later, _| consensus.restarted(machine, wipe, later));
+        } else if let Some(tenant) = (machine - self.spec.members).checked_sub(self.spec.clients) {
+            self.tenants[tenant].restart(self.now);
+            self.wake_tenant(tenant);
         } else {
+            let clock = self.machines[machine].clock.read(self.now);
             let client = &mut self.clients[machine - self.spec.members];
-            client.errand = None;
-            client.new_session(self.now, self.spec.members);
+            client.restart(clock);
             client.wake_ns = self.now;
             self.after(0, What::Look(machine - self.spec.members));
         }

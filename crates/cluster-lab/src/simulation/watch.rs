@@ -1,7 +1,7 @@
 //! What must hold, watched from outside: nothing here changes a run.
 
 use lockkeeper_member::{
-    Birth, Claim, Fence, Held, Items, LockName, Node, Note, Report, SessionId, ToClient,
+    Birth, Claim, Fence, Held, Items, LockName, Node, Note, Report, SessionId, ToClient, ToMember,
 };
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -57,6 +57,10 @@ pub struct Outcome {
     pub seed: u64,
     /// How often a client entered.
     pub entries: u64,
+    /// How often a client acquired once more what it held.
+    pub nested: u64,
+    /// How often a client without a session of its own entered.
+    pub leased: u64,
     /// How many views started.
     pub views: u64,
     /// How many sessions were lost with something held.
@@ -80,6 +84,8 @@ pub struct Inside {
     pub number: u64,
     /// How.
     pub claim: Claim,
+    /// Whether its session may acquire the lock again while it holds it.
+    pub reentrant: bool,
 }
 
 /// The watcher.
@@ -94,6 +100,12 @@ pub struct Watch {
     starts: BTreeMap<u64, Items<Held>>,
     reports: BTreeMap<Node, (u64, Report)>,
     granted: BTreeSet<(SessionId, Birth, u64)>,
+    /// The lock of each acquisition that a member was asked for, and whether it is re-entrant.
+    requested: BTreeMap<(SessionId, u64), (LockName, bool)>,
+    /// The acquisitions of a session that were granted and have not ended, for each lock.
+    held: BTreeMap<(SessionId, Birth, LockName), BTreeSet<u64>>,
+    /// The last entry of each lock.
+    last: BTreeMap<LockName, (SessionId, Fence)>,
     installed: BTreeMap<Node, u64>,
 }
 
@@ -113,8 +125,40 @@ impl Watch {
         valid: impl Fn(&Inside) -> bool,
     ) {
         self.outcome.entries += 1;
+        self.exclusion(now, lock, who.clone(), valid);
+        if let Some(fence) = fence {
+            // A re-entrant request may overtake the release before it: then the session never ceased to hold the lock.
+            let before = self.last.insert(lock.clone(), (who.session, fence));
+            if !who.reentrant || before != Some((who.session, fence)) {
+                self.fence(now, lock, who.claim, fence);
+            }
+        }
+    }
+
+    /// A session acquires once more what it holds; the fences are those of the first acquisition and of this one.
+    pub fn enters_nested(
+        &mut self,
+        now: u64,
+        lock: &LockName,
+        who: Inside,
+        (outer, fence): (Option<Fence>, Option<Fence>),
+        valid: impl Fn(&Inside) -> bool,
+    ) {
+        self.outcome.nested += 1;
+        self.exclusion(now, lock, who.clone(), valid);
+        // The same hold has the same fence.
+        if let Some(fence) = fence.filter(|_| fence != outer) {
+            self.fence(now, lock, who.claim, fence);
+        }
+    }
+
+    fn exclusion(&mut self, now: u64, lock: &LockName, who: Inside, valid: impl Fn(&Inside) -> bool) {
         let inside = self.inside.entry(lock.clone()).or_default();
-        let others: Vec<&Inside> = inside.iter().filter(|other| valid(other)).collect();
+        let mut others: Vec<&Inside> =
+            inside.iter().filter(|other| other.session != who.session && valid(other)).collect();
+        // A session that holds a lock twice holds it once.
+        others.sort_by_key(|other| other.session);
+        others.dedup_by_key(|other| other.session);
         let named: Vec<String> = others.iter().map(|other| other.session.to_string()).collect();
         let admitted = who.claim.fits(others.iter().map(|other| other.claim));
         let (session, claim) = (who.session, who.claim);
@@ -122,9 +166,6 @@ impl Watch {
         if !admitted {
             let how = format!("{session} enters {lock} ({claim}) while {} may use it", named.join(", "));
             self.broken(now, Promise::Exclusion, how);
-        }
-        if let Some(fence) = fence {
-            self.fence(now, lock, claim, fence);
         }
     }
 
@@ -147,6 +188,13 @@ impl Watch {
     pub fn leaves(&mut self, client: usize) {
         for inside in self.inside.values_mut() {
             inside.retain(|who| who.client != client);
+        }
+    }
+
+    /// A client leaves one of several acquisitions of the same lock.
+    pub fn leaves_one(&mut self, client: usize, number: u64) {
+        for inside in self.inside.values_mut() {
+            inside.retain(|who| (who.client, who.number) != (client, number));
         }
     }
 
@@ -185,10 +233,34 @@ impl Watch {
         self.reports.insert(node, (reported, report.clone()));
     }
 
+    /// A request arrives at a member.
+    pub fn requested(&mut self, session: SessionId, said: &ToMember) {
+        if let ToMember::Acquire { number, wish, .. } = said {
+            self.requested.insert((session, *number), (wish.lock.clone(), wish.reentrant));
+        }
+    }
+
     /// A member says something to a client; it has a lease for so much longer.
     pub fn says(&mut self, now: u64, node: Node, session: SessionId, said: &ToClient, lease_left_ns: u64) {
+        if let ToClient::Ended { number, .. } = said {
+            let first = (session, Birth::default(), LockName::new(""));
+            let of_session = self.held.range_mut(first..).take_while(|(key, _)| key.0 == session);
+            for (_, numbers) in of_session {
+                numbers.remove(number);
+            }
+        }
         let ToClient::Granted { number, fence, birth, .. } = said else { return };
         if !self.granted.insert((session, *birth, *number)) {
+            return;
+        }
+        let requested = self.requested.get(&(session, *number)).cloned();
+        let (lock, reentrant) = requested.unwrap_or_else(|| (LockName::new(""), false));
+        let held = self.held.entry((session, *birth, lock)).or_default();
+        let nested = reentrant && !held.is_empty();
+        held.insert(*number);
+        // A re-entrant acquisition is part of a hold that was granted before, perhaps in an earlier view; it can be used for no
+        // longer than that.
+        if nested {
             return;
         }
         if lease_left_ns == 0 {

@@ -141,12 +141,16 @@ impl Client {
         let name = &wish.lock.name;
         let allowed = self.front.shared.check(NATIVE, &self.principal, Permission::Acquire, name);
         allowed.map_err(|denied| denied.to_string())?;
+        // A client repeats a request until it is answered: that is not another request.
+        let mut state = self.lock();
+        if state.open.contains_key(&(session.number, number)) {
+            return Ok(());
+        }
         let limits = &self.front.shared.limits;
         let rate = limits.requests_per_second;
         self.rate.check().map_err(|_| format!("more than {rate} requests in a second"))?;
-        let mut state = self.lock();
         let most = limits.locks_per_session;
-        if state.open.len() >= most && !state.open.contains_key(&(session.number, number)) {
+        if state.open.len() >= most {
             return Err(format!("a client holds and waits for at most {most} locks at a time"));
         }
         state.open.entry((session.number, number)).or_insert_with(|| {

@@ -1,25 +1,20 @@
 //! The client of a cluster: one link at a time for what is new, and older ones for as long as something is held through them.
 
 use super::address::Daemons;
-use super::link::{Asked, Link, NoMore, Outcome, Wishing};
+use super::link::{Asked, Link, Next, Outcome, Wishing, reason};
 use super::stream::{Connected, NotConnected, Who, connect};
-use lockkeeper_member::SessionId;
+use lockkeeper_member::{LinkEnd, SessionId};
 use lockkeeper_wire::{Answer, Ask, FromDaemon, Refusal, Welcome};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{oneshot, watch};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 /// How long a daemon may take to answer a connection.
 const CONNECT: Duration = Duration::from_secs(2);
-/// For how long daemons are tried before those who wait are told that there is none: at least so long, and so many leases. After the
-/// crash of a member nobody is let in until its lease is over and the others have agreed on a view without it.
-const PATIENCE: Duration = Duration::from_secs(6);
-const PATIENCE_IN_LEASES: u32 = 5;
-/// Between two rounds of trying all daemons.
-const PAUSE: Duration = Duration::from_millis(50);
 
 /// The client of a cluster.
 pub(super) struct Client {
@@ -27,8 +22,6 @@ pub(super) struct Client {
     /// The same over all connections.
     who: Who,
     current: Mutex<Current>,
-    /// How long a lease is, in nanoseconds, as the last daemon said.
-    lease_ns: AtomicU64,
     /// Counts what the daemon tells of changes, and the moments in which some may have been missed.
     pub changes: watch::Sender<u64>,
 }
@@ -36,8 +29,6 @@ pub(super) struct Client {
 struct Current {
     link: Arc<Link>,
     sessions: u64,
-    /// With whom to try first.
-    address: usize,
     watches: bool,
 }
 
@@ -47,49 +38,53 @@ impl Client {
         let number = random()?;
         // Clients spread over the daemons, unless told otherwise.
         let spread = (number % daemons.addresses.len() as u64) as usize;
-        let address = if daemons.in_order { 0 } else { spread };
-        let link = Link::new(SessionId { client: number, number: 1 }, daemons.keep);
-        let current = Current { link: link.clone(), sessions: 1, address, watches: false };
+        let first = if daemons.in_order { 0 } else { spread };
+        let id = SessionId { client: number, number: 1 };
+        let link = Link::new(id, daemons.addresses.len(), first, 0, daemons.keep);
+        let current = Current { link: link.clone(), sessions: 1, watches: false };
         let (current, changes) = (Mutex::new(current), watch::Sender::new(0));
-        let (who, lease_ns) = (Who { client: number, for_locks }, AtomicU64::new(0));
-        let client = Arc::new(Client { daemons, who, current, lease_ns, changes });
-        match client.reach(address).await {
-            Ok((connected, address)) => {
-                client.lock().address = address;
-                link.connected(connected.welcome.clone());
-                tokio::spawn(run(Arc::downgrade(&client), link, Some((connected, address))));
-                Ok(client)
-            }
-            Err(why) => Err(why),
-        }
+        let client = Arc::new(Client { daemons, who: Who { client: number, for_locks }, current, changes });
+        let connected = client.dial(&link).await?;
+        tokio::spawn(run(Arc::downgrade(&client), link, Some(connected)));
+        Ok(client)
     }
 
     fn lock(&self) -> MutexGuard<'_, Current> {
         self.current.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Connects to one of the daemons, this one first.
-    async fn reach(&self, first: usize) -> Result<(Connected, usize), String> {
-        let (count, began) = (self.daemons.addresses.len(), Instant::now());
+    /// Connects the link to a daemon, as the link decides. An error tells why there is no connection, once the link has ended.
+    async fn dial(self: &Arc<Client>, link: &Arc<Link>) -> Result<Connected, String> {
+        let (mut failures, mut unsent) = (BTreeMap::new(), Vec::new());
         loop {
-            let mut whys = Vec::new();
-            for n in 0..count {
-                let index = (first + n) % count;
-                let address = &self.daemons.addresses[index];
-                match connect(&self.daemons, address, self.who, CONNECT).await {
-                    Ok(connected) => {
-                        self.lease_ns.store(connected.welcome.lease_ns, Ordering::Relaxed);
-                        return Ok((connected, index));
+            match link.turn(&mut unsent) {
+                Next::Connect(daemon) => {
+                    let address = &self.daemons.addresses[daemon];
+                    match connect(&self.daemons, address, self.who, CONNECT).await {
+                        Ok(connected) => {
+                            link.opened(connected.welcome.clone());
+                            return Ok(connected);
+                        }
+                        Err(NotConnected::Refused(why)) => {
+                            link.rejected();
+                            return Err(why);
+                        }
+                        Err(NotConnected::Unreachable(why)) => {
+                            failures.insert(daemon, why);
+                            link.not_opened();
+                        }
                     }
-                    Err(NotConnected::Refused(why)) => return Err(why),
-                    Err(NotConnected::Unreachable(why)) => whys.push(why),
                 }
+                Next::Pause(pause) => tokio::time::sleep(pause).await,
+                Next::End(LinkEnd::Unreachable) => {
+                    let failures: Vec<String> = failures.into_values().collect();
+                    return Err(format!("no daemon can be reached: {}", failures.join("; ")));
+                }
+                Next::End(why) => return Err(reason(why).into()),
+                // Only `opened` leads there.
+                Next::Talk(_) => return Err(String::from("the link is connected already")),
             }
-            let lease = Duration::from_nanos(self.lease_ns.load(Ordering::Relaxed));
-            if began.elapsed() > PATIENCE.max(lease.saturating_mul(PATIENCE_IN_LEASES)) {
-                return Err(format!("no daemon can be reached: {}", whys.join("; ")));
-            }
-            tokio::time::sleep(PAUSE).await;
+            self.move_on(link);
         }
     }
 
@@ -115,22 +110,19 @@ impl Client {
     fn renew(self: &Arc<Client>, current: &mut Current) {
         current.sessions += 1;
         let id = SessionId { client: self.who.client, number: current.sessions };
-        current.link = Link::new(id, self.daemons.keep);
+        let (first, lease_ns) = current.link.hint();
+        current.link = Link::new(id, self.daemons.addresses.len(), first, lease_ns, self.daemons.keep);
         if current.watches {
             current.link.question(Asked { ask: Ask::Watch, told: oneshot::channel().0 });
         }
         tokio::spawn(run(Arc::downgrade(self), current.link.clone(), None));
     }
 
-    /// A link is of no more use for new wishes: those who wait there are asked for elsewhere, in order, with whom to try first.
-    fn move_on(self: &Arc<Client>, from: &Arc<Link>, first: usize) {
-        let mut current = self.lock();
-        let (wishing, asked) = (from.retire(), from.take_asked());
-        if Arc::ptr_eq(&current.link, from) {
-            current.address = first % self.daemons.addresses.len();
-            self.renew(&mut current);
-        }
-        drop(current);
+    /// If a link takes no more requests, those that wait there go to another link, in order.
+    fn move_on(self: &Arc<Client>, from: &Arc<Link>) {
+        let Some((wishing, asked)) = from.take_moving() else { return };
+        // The next link exists before anything moves.
+        self.link();
         self.changes.send_modify(|changes| *changes += 1);
         for wishing in wishing {
             self.ask(wishing);
@@ -185,147 +177,106 @@ fn random() -> Result<u64, String> {
     getrandom::u64().map_err(|error| format!("the system gives no random numbers: {error}"))
 }
 
-/// Carries a link until it is over.
-async fn run(client: Weak<Client>, link: Arc<Link>, mut connected: Option<(Connected, usize)>) {
+/// Carries a link until it has ended.
+async fn run(client: Weak<Client>, link: Arc<Link>, mut connected: Option<Connected>) {
+    let unused = |link: &Link| drop(link.end("nobody uses it any more"));
     loop {
-        let (stands, address) = match connected.take() {
+        let stands = match connected.take() {
             Some(connected) => connected,
             None => {
-                let Some(client) = client.upgrade() else { return link.end("nobody uses it any more") };
-                let first = client.lock().address;
-                match client.reach(first).await {
+                let Some(client) = client.upgrade() else { return unused(&link) };
+                match client.dial(&link).await {
                     Ok(connected) => connected,
-                    Err(why) => return give_up(&link, &why),
+                    Err(why) => return end(&client, &link, &why, || Outcome::Unreachable(why.clone())),
                 }
             }
         };
-        if let Some(client) = client.upgrade() {
-            client.lock().address = address;
-        }
-        link.connected(stands.welcome.clone());
-        let why = talk(&client, &link, stands, address).await;
-        link.disconnected();
-        let Some(client) = client.upgrade() else { return link.end("nobody uses it any more") };
-        match why {
-            Broken::Over(why) => {
-                client.move_on(&link, address);
-                return link.end(&why);
+        let broken = talk(&client, &link, stands).await;
+        link.closed();
+        let Some(client) = client.upgrade() else { return unused(&link) };
+        match broken {
+            Broken::Ended(why) => {
+                return end(&client, &link, reason(why), || Outcome::Unreachable(reason(why).into()));
             }
             Broken::Refused(why) => {
-                link.end("the daemon does not serve the session");
-                for wishing in link.retire() {
-                    let _ = wishing.told.send(Outcome::Refused(why.clone()));
-                }
-                return;
+                link.rejected();
+                return end(&client, &link, reason(LinkEnd::Rejected), || Outcome::Refused(why.clone()));
             }
-            Broken::Connection(why) => match again(&client, &link, address, &why).await {
-                Some(stands) => connected = Some((stands, address)),
-                None => return,
-            },
+            // The link decides what follows.
+            Broken::Connection => client.move_on(&link),
         }
     }
 }
 
-/// Nobody can be reached: those who wait are told.
-fn give_up(link: &Link, why: &str) {
-    link.end(why);
-    for wishing in link.retire() {
-        let _ = wishing.told.send(Outcome::Unreachable(why.into()));
-    }
-    link.take_asked();
-}
-
-/// A connection broke. The same daemon knows the session: it is tried first. If it does not answer at once, those who wait go
-/// elsewhere, and it is tried on for as long as something is held there.
-async fn again(client: &Arc<Client>, link: &Arc<Link>, address: usize, why: &str) -> Option<Connected> {
-    let mut moved = false;
-    loop {
-        let daemon = &client.daemons.addresses[address];
-        match connect(&client.daemons, daemon, client.who, CONNECT).await {
-            Ok(connected) => return Some(connected),
-            Err(_) if !moved => {
-                client.move_on(link, address + 1);
-                moved = true;
-            }
-            Err(_) => {}
-        }
-        if !link.is_used() || !link.keep_alive() {
-            link.end(&format!("the connection to {daemon} broke: {why}"));
-            return None;
-        }
-        tokio::time::sleep(PAUSE).await;
+/// A link has ended. Its requests go to another link, or get this outcome if no link would serve them.
+fn end(client: &Arc<Client>, link: &Arc<Link>, why: &str, outcome: impl Fn() -> Outcome) {
+    client.move_on(link);
+    for wishing in link.end(why) {
+        let _ = wishing.told.send(outcome());
     }
 }
 
 enum Broken {
-    /// The link is over.
-    Over(String),
-    /// The link is over, and another one would come to no other end: those who wait are told.
+    /// The link has ended.
+    Ended(LinkEnd),
+    /// The daemon does not serve the session: another one would not either.
     Refused(Refusal),
-    /// Only the connection is.
-    Connection(String),
+    /// The connection broke.
+    Connection,
 }
 
-/// Carries words in both directions until the connection breaks or the link is over.
-async fn talk(client: &Weak<Client>, link: &Arc<Link>, connected: Connected, address: usize) -> Broken {
+/// Carries messages in both directions until the connection breaks or the link ends.
+async fn talk(client: &Weak<Client>, link: &Arc<Link>, connected: Connected) -> Broken {
     let Connected { mut stream, mut frames, welcome } = connected;
-    let mut keep_alive =
-        tokio::time::interval(Duration::from_nanos(welcome.lease_ns / 5).max(Duration::from_millis(5)));
-    keep_alive.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    let longest_write = Duration::from_nanos(welcome.lease_ns).max(CONNECT);
     let mut bytes = Vec::new();
+    // One timer for the whole connection: it is set anew only to fire earlier, or after it has fired.
+    let mut timer = pin!(tokio::time::sleep(Duration::ZERO));
     loop {
-        let keeps_for = link.look_after_kept();
-        link.take_unsent(&mut bytes);
+        let next = link.turn(&mut bytes);
         if !bytes.is_empty() {
             let written = async {
                 stream.write_all(&bytes).await?;
                 stream.flush().await
             };
-            if let Err(error) = written.await {
-                return Broken::Connection(error.to_string());
+            if !matches!(timeout(longest_write, written).await, Ok(Ok(()))) {
+                return Broken::Connection;
             }
         }
-        if link.is_over() {
-            return Broken::Over(String::from("it was closed"));
+        let wait = match next {
+            Next::Talk(wait) => wait,
+            Next::End(why) => return Broken::Ended(why),
+            Next::Connect(_) | Next::Pause(_) => return Broken::Connection,
+        };
+        if link.is_retired()
+            && let Some(client) = client.upgrade()
+        {
+            client.move_on(link);
         }
-        if link.is_retired() && !link.is_used() {
-            link.close();
-            continue;
+        let wake = Instant::now() + wait;
+        if timer.is_elapsed() || wake < timer.deadline() {
+            timer.as_mut().reset(wake);
         }
         tokio::select! {
             () = link.wake.notified() => {}
-            () = tokio::time::sleep(keeps_for.unwrap_or_default()), if keeps_for.is_some() => {}
-            _ = keep_alive.tick() => {
-                if !link.keep_alive() {
-                    return Broken::Over(String::from("its lease ran out unrenewed"));
-                }
-            }
+            () = &mut timer => {}
             read = stream.read_buf(&mut frames.arrived) => {
-                match read {
-                    Ok(0) => return Broken::Connection(String::from("the daemon closed it")),
-                    Ok(_) => {}
-                    Err(error) => return Broken::Connection(error.to_string()),
+                if !matches!(read, Ok(1..)) {
+                    return Broken::Connection;
                 }
                 loop {
                     let said = match frames.take() {
                         Ok(Some(said)) => said,
                         Ok(None) => break,
-                        Err(error) => return Broken::Connection(error.to_string()),
+                        Err(_) => return Broken::Connection,
                     };
                     if let FromDaemon::Changed = said
                         && let Some(client) = client.upgrade()
                     {
                         client.changes.send_modify(|changes| *changes += 1);
                     }
-                    match link.hear(said) {
-                        Ok(()) => {}
-                        Err(NoMore::Lost(why)) => return Broken::Over(why),
-                        Err(NoMore::Refused(why)) => return Broken::Refused(why),
-                        Err(NoMore::Leaving) => {
-                            if let Some(client) = client.upgrade() {
-                                client.move_on(link, address + 1);
-                            }
-                        }
+                    if let Err(why) = link.hear(said) {
+                        return Broken::Refused(why);
                     }
                 }
             }

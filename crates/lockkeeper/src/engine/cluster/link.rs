@@ -1,13 +1,14 @@
-//! A session with one daemon: what is waited for, what is held, and the connection that carries it.
+//! A session with one daemon: what is waited for, what is held, and the bytes that go over its connection.
 //!
-//! The session itself, and when what it holds may be used, is [`ClientSession`], the pure half that the lab runs too. A link gives it
-//! a connection, again if the connection breaks, and tells those who wait and hold what becomes of it.
+//! Every decision about time is made by [`ClientLink`], the pure state machine that the simulator runs too: when a message is
+//! repeated, when a daemon is given up, what moves to another one. A [`Link`] adds the callers that wait and hold.
 
 use super::clock::now_ns;
 use super::habits::Habits;
 use crate::lease::{self, Lease};
 use lockkeeper_member::{
-    ClientSession, Ended, Fence, LockName, Progress, SessionId, ToClient, ToMember, Wish,
+    ClientLink, ClientSettings, Connection, Ended, Fence, LinkEnd, LockName, Progress, SessionId, ToClient,
+    Wish,
 };
 use lockkeeper_wire::{Answer, Ask, FromDaemon, Refusal, ToDaemon, Welcome};
 use std::collections::BTreeMap;
@@ -56,12 +57,12 @@ impl Place {
 }
 
 struct State {
-    session: ClientSession,
+    link: ClientLink,
     wishing: BTreeMap<u64, Wishing>,
     held: BTreeMap<u64, Held>,
     /// Which locks to keep for a while; `None` if none.
     habits: Option<Habits>,
-    /// Whether the connection looks after what is kept.
+    /// Whether the connection's task knows when delegations expire.
     keeps: bool,
     releasing: BTreeMap<u64, oneshot::Sender<()>>,
     asked: BTreeMap<u64, Asked>,
@@ -69,9 +70,10 @@ struct State {
     unsent: Vec<u8>,
     /// What the daemon said when the connection came about that stands now.
     welcome: Option<Welcome>,
-    /// It takes no more wishes: it goes on for what is held through it.
-    retired: bool,
-    over: bool,
+    /// Requests that must be made through another link, in order.
+    moving: Vec<Wishing>,
+    /// The client knows that this link takes no more requests.
+    replaced: bool,
 }
 
 /// What somebody holds.
@@ -83,15 +85,31 @@ struct Held {
 /// A session with one daemon.
 pub(super) struct Link {
     state: Mutex<State>,
-    /// Something is to be sent, or the link is over.
+    /// Something is to be sent, or the link has ended.
     pub wake: Notify,
 }
 
+/// What the task of a link does next.
+pub(super) enum Next {
+    /// Connect to the daemon at this place.
+    Connect(usize),
+    /// Wait.
+    Pause(Duration),
+    /// Send, and receive for at most so long.
+    Talk(Duration),
+    /// Nothing: the link has ended.
+    End(LinkEnd),
+}
+
+/// The longest time between two looks at a link.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
 impl Link {
-    /// A new session, which keeps locks for a while or does not.
-    pub fn new(id: SessionId, keeps: bool) -> Arc<Link> {
+    /// A link that connects to the daemon at place `first`, and keeps locks for a while or does not.
+    pub fn new(id: SessionId, daemons: usize, first: usize, lease_ns: u64, keeps: bool) -> Arc<Link> {
+        let link = ClientLink::new(id, ClientSettings::new(daemons), first, lease_ns, now_ns());
         let state = State {
-            session: ClientSession::new(id),
+            link,
             wishing: BTreeMap::new(),
             held: BTreeMap::new(),
             habits: keeps.then(Habits::default),
@@ -101,8 +119,8 @@ impl Link {
             next_question: 0,
             unsent: Vec::new(),
             welcome: None,
-            retired: false,
-            over: false,
+            moving: Vec::new(),
+            replaced: false,
         };
         Arc::new(Link { state: Mutex::new(state), wake: Notify::new() })
     }
@@ -111,10 +129,31 @@ impl Link {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
+    /// Encodes the link's messages, takes the requests that moved, and wakes the link's task if there is something to do.
+    fn flush(&self, state: &mut State) {
+        if self.flush_quietly(state) {
+            self.wake.notify_one();
+        }
+    }
+
+    fn flush_quietly(&self, state: &mut State) -> bool {
+        let State { link, unsent, wishing, moving, .. } = state;
+        let (id, before) = (link.session().id(), unsent.len());
+        for message in link.take_messages() {
+            lockkeeper_wire::encode(&ToDaemon::Say(id, message), unsent);
+        }
+        if link.ended().is_some() {
+            moving.extend(std::mem::take(wishing).into_values());
+        } else if link.is_retired() {
+            moving.extend(link.take_moved().into_iter().filter_map(|(number, _)| wishing.remove(&number)));
+        }
+        unsent.len() > before || link.is_retired()
+    }
+
     /// Asks for a lock; gives the wish back if the link takes no more.
     pub fn ask(self: &Arc<Link>, wishing: Wishing) -> Option<Wishing> {
         let mut state = self.lock();
-        if state.over || state.retired {
+        if state.link.is_retired() {
             return Some(wishing);
         }
         let mut place = wishing.place.lock().unwrap_or_else(|e| e.into_inner());
@@ -122,7 +161,7 @@ impl Link {
             return None;
         }
         let now = now_ns();
-        if let Some(number) = state.session.enter_again(now, &wishing.wish) {
+        if let Some(number) = state.link.enter_again(now, &wishing.wish) {
             (place.link, place.number) = (self.clone(), number);
             drop(place);
             state.wishing.insert(number, wishing);
@@ -131,12 +170,14 @@ impl Link {
         }
         let mut wish = wishing.wish.clone();
         wish.more = state.habits.as_ref().map_or(0, |habits| habits.more(now, &wish.lock));
-        let number = state.session.acquire(wish.clone());
+        let Some(number) = state.link.acquire(now, wish) else {
+            drop(place);
+            return Some(wishing);
+        };
         (place.link, place.number) = (self.clone(), number);
         drop(place);
         state.wishing.insert(number, wishing);
-        let settled = state.session.settle();
-        self.say(&mut state, ToMember::Acquire { number, settled, wish });
+        self.flush(&mut state);
         None
     }
 
@@ -147,16 +188,16 @@ impl Link {
         let state = &mut *state;
         state.wishing.remove(&number);
         let held = state.held.remove(&number);
-        if state.over || state.session.progress(number).is_none() {
+        if state.link.ended().is_some() || state.link.session().progress(number).is_none() {
             return None;
         }
+        let now = now_ns();
         if let (Some(held), Some(habits)) = (held, &mut state.habits) {
-            let now = now_ns();
-            let (allowed, made) = state.session.entries(number);
+            let (allowed, made) = state.link.session().entries(number);
             habits.left(now, &held.lock, allowed, made);
-            if !state.retired && state.session.put_down(now, number) {
+            if state.link.put_down(now, number) {
                 // Whoever waits is not kept waiting: unless somebody enters again before the connection's turn, it goes back.
-                if !std::mem::replace(&mut state.keeps, true) || state.session.is_brief(number) {
+                if !std::mem::replace(&mut state.keeps, true) || state.link.session().is_brief(number) {
                     self.wake.notify_one();
                 }
                 return None;
@@ -164,39 +205,20 @@ impl Link {
         }
         let (told, hears) = oneshot::channel();
         state.releasing.insert(number, told);
-        state.session.release(number);
-        self.say(state, ToMember::Release { number });
+        state.link.release(now, number);
+        self.flush(state);
         Some(hears)
-    }
-
-    /// In how long something that is kept is to be looked after again, if anything is; what is over by now is given back.
-    pub fn look_after_kept(&self) -> Option<Duration> {
-        let mut state = self.lock();
-        if !state.keeps {
-            return None;
-        }
-        let now = now_ns();
-        self.stop_keeping(&mut state, now);
-        let until = state.session.keeps_until_ns();
-        state.keeps = until.is_some();
-        until.map(|until| Duration::from_nanos(until.saturating_sub(now)))
-    }
-
-    /// Keeps nothing any more whose time is over; nothing at all at [`u64::MAX`].
-    fn stop_keeping(&self, state: &mut State, now: u64) {
-        for said in state.session.stop_keeping(now) {
-            self.say(state, said);
-        }
     }
 
     /// Asks the daemon something; gives the question back if the link is over.
     pub fn question(&self, asked: Asked) -> Option<Asked> {
         let mut state = self.lock();
-        if state.over {
+        if state.link.ended().is_some() {
             return Some(asked);
         }
         // Whoever looks sees what is used, and nothing that is only kept.
-        self.stop_keeping(&mut state, u64::MAX);
+        state.link.stop_keeping(now_ns());
+        self.flush(&mut state);
         state.next_question += 1;
         let number = state.next_question;
         if state.welcome.is_some() {
@@ -207,91 +229,96 @@ impl Link {
         None
     }
 
-    /// To the member, if there is a connection; otherwise it is said when there is one.
-    fn say(&self, state: &mut State, said: ToMember) {
-        if state.welcome.is_some() {
-            lockkeeper_wire::encode(&ToDaemon::Say(state.session.id(), said), &mut state.unsent);
-            self.wake.notify_one();
-        }
-    }
-
     /// A connection stands: everything that is not answered is said again.
-    pub fn connected(&self, welcome: Welcome) {
+    pub fn opened(&self, welcome: Welcome) {
         let mut state = self.lock();
         let state = &mut *state;
+        state.link.opened(now_ns(), welcome.lease_ns);
         state.welcome = Some(welcome);
         state.unsent.clear();
-        let id = state.session.id();
-        for said in state.session.say(now_ns()) {
-            lockkeeper_wire::encode(&ToDaemon::Say(id, said), &mut state.unsent);
-        }
+        self.flush(state);
         for (number, asked) in &state.asked {
             lockkeeper_wire::encode(&ToDaemon::Ask(*number, asked.ask.clone()), &mut state.unsent);
         }
     }
 
-    pub fn disconnected(&self) {
+    /// The daemon could not be connected to.
+    pub fn not_opened(&self) {
+        let mut state = self.lock();
+        state.link.not_opened(now_ns());
+        self.flush(&mut state);
+    }
+
+    /// The daemon does not serve this client, and no other daemon would.
+    pub fn rejected(&self) {
+        let mut state = self.lock();
+        state.link.rejected(now_ns());
+        self.flush(&mut state);
+    }
+
+    /// The connection broke.
+    pub fn closed(&self) {
         let mut state = self.lock();
         state.welcome = None;
         state.unsent = Vec::new();
+        state.link.closed(now_ns());
+        self.flush(&mut state);
     }
 
     pub fn welcome(&self) -> Option<Welcome> {
         self.lock().welcome.clone()
     }
 
-    /// What is to be sent now, in exchange for an empty buffer.
-    pub fn take_unsent(&self, empty: &mut Vec<u8>) {
-        empty.clear();
-        std::mem::swap(&mut self.lock().unsent, empty);
-    }
-
-    /// Keeps the session alive. `false` if it is over.
-    pub fn keep_alive(&self) -> bool {
+    /// Does everything whose time has come, and gives what the link's task does next. What is to be sent goes to `unsent`, in
+    /// exchange for an empty buffer.
+    pub fn turn(&self, unsent: &mut Vec<u8>) -> Next {
         let mut state = self.lock();
-        if state.session.is_lost(now_ns()) {
-            return false;
+        let state = &mut *state;
+        let now = now_ns();
+        state.link.poll(now);
+        self.flush_quietly(state);
+        state.keeps = state.link.session().keeps_until_ns().is_some();
+        unsent.clear();
+        std::mem::swap(&mut state.unsent, unsent);
+        if let Some(why) = state.link.ended() {
+            return Next::End(why);
         }
-        let said = state.session.keep_alive(now_ns());
-        self.say(&mut state, said);
-        true
+        let wait = Duration::from_nanos(state.link.wake_ns().saturating_sub(now)).min(LONGEST_WAIT);
+        match state.link.connection() {
+            Connection::Connecting { daemon } => Next::Connect(daemon),
+            Connection::Pausing { .. } => Next::Pause(wait),
+            Connection::Open { .. } => Next::Talk(wait),
+        }
     }
 
-    /// Whether somebody holds something through this link.
-    pub fn is_used(&self) -> bool {
-        let state = self.lock();
-        !state.held.is_empty() || !state.releasing.is_empty()
-    }
-
-    /// The daemon says something. `Err` if the link is of no more use for new wishes, and why.
-    pub fn hear(&self, said: FromDaemon) -> Result<(), NoMore> {
+    /// The daemon says something. `Err` if it does not serve the session, and why.
+    pub fn hear(&self, said: FromDaemon) -> Result<(), Refusal> {
         let mut state = self.lock();
+        let id = state.link.session().id();
         match said {
-            FromDaemon::Hear(session, said) if session == state.session.id() => {
-                self.hear_member(&mut state, said)
-            }
-            FromDaemon::Hear(..) => Ok(()),
-            FromDaemon::Refuse { session, number, why } if session == state.session.id() => {
-                let _ = state.session.hear(now_ns(), ToClient::Ended { number, how: Ended::Refused });
+            FromDaemon::Hear(session, said) if session == id => self.hear_member(&mut state, said),
+            FromDaemon::Hear(..) => {}
+            FromDaemon::Refuse { session, number, why } if session == id => {
                 if number == 0 {
-                    return Err(NoMore::Refused(why));
+                    return Err(why);
                 }
+                state.link.receive(now_ns(), ToClient::Ended { number, how: Ended::Refused });
                 if let Some(wishing) = state.wishing.remove(&number) {
                     let _ = wishing.told.send(Outcome::Refused(why));
                 }
-                Ok(())
+                self.flush(&mut state);
             }
-            FromDaemon::Refuse { .. } | FromDaemon::Changed => Ok(()),
+            FromDaemon::Refuse { .. } | FromDaemon::Changed => {}
             FromDaemon::Answer(number, answer) => {
                 if let Some(asked) = state.asked.remove(&number) {
                     let _ = asked.told.send(answer);
                 }
-                Ok(())
             }
         }
+        Ok(())
     }
 
-    fn hear_member(&self, state: &mut State, said: ToClient) -> Result<(), NoMore> {
+    fn hear_member(&self, state: &mut State, said: ToClient) {
         let now = now_ns();
         let answered = match &said {
             ToClient::Granted { number, .. }
@@ -299,24 +326,23 @@ impl Link {
             | ToClient::Ended { number, .. } => Some(*number),
             ToClient::Alive { .. } | ToClient::NoSession => None,
         };
-        let leaving = matches!(said, ToClient::Ended { how: Ended::Leaving, .. });
-        if let Some(answer) = state.session.hear(now, said) {
-            self.say(state, answer);
-        }
-        if state.session.is_lost(now) {
-            return Err(NoMore::Lost(String::from("the daemon does not know the session any more")));
+        state.link.receive(now, said);
+        // Requests that moved are not settled here.
+        self.flush_quietly(state);
+        if state.link.ended().is_some() {
+            return;
         }
         match answered {
-            Some(_) if leaving => return Err(NoMore::Leaving),
             Some(number) => settle(state, now, number),
             None => {
                 let waiting: Vec<u64> = state.wishing.keys().copied().collect();
                 for number in waiting {
                     settle(state, now, number);
                 }
-                let left = Duration::from_nanos(state.session.lease_until_ns().saturating_sub(now));
+                let State { link, held, .. } = state;
+                let left = Duration::from_nanos(link.session().lease_until_ns().saturating_sub(now));
                 let sent = lease::now();
-                state.held.retain(|&number, held| match state.session.may_use(now, number) {
+                held.retain(|&number, held| match link.session().may_use(now, number) {
                     true => held.lease.renewed(sent, left),
                     false => {
                         held.lease.lose(TAKEN_BACK);
@@ -325,75 +351,74 @@ impl Link {
                 });
             }
         }
-        Ok(())
-    }
-
-    /// From now on it takes no more wishes. Gives those who wait, to be asked for elsewhere, in order. The daemon hears that nobody
-    /// wants them here any more, now or when it is reached again: otherwise it would grant them one day, to nobody.
-    pub fn retire(&self) -> Vec<Wishing> {
-        let mut state = self.lock();
-        state.retired = true;
-        self.stop_keeping(&mut state, u64::MAX);
-        let wishing = std::mem::take(&mut state.wishing);
-        for &number in wishing.keys() {
-            state.session.release(number);
-            self.say(&mut state, ToMember::Release { number });
-        }
-        wishing.into_values().collect()
     }
 
     /// Whether it takes no more wishes.
     pub fn is_retired(&self) -> bool {
+        self.lock().link.is_retired()
+    }
+
+    /// The daemon that the next link should try first, and the lease that the last daemon announced.
+    pub fn hint(&self) -> (usize, u64) {
         let state = self.lock();
-        state.retired || state.over
+        (state.link.next_daemon(), state.link.lease_ns())
     }
 
-    /// Takes the questions that are not answered.
-    pub fn take_asked(&self) -> Vec<Asked> {
-        std::mem::take(&mut self.lock().asked).into_values().collect()
-    }
-
-    /// It is over: whatever was held is lost, whoever releases need not wait.
-    pub fn end(&self, why: &str) {
+    /// Takes the requests and questions that must go to another link. `None` if there are none, and the client knows that this link
+    /// takes no more of them.
+    pub fn take_moving(&self) -> Option<(Vec<Wishing>, Vec<Asked>)> {
         let mut state = self.lock();
-        state.over = true;
+        let fails = matches!(state.link.ended(), Some(LinkEnd::Unreachable | LinkEnd::Rejected));
+        if !state.link.is_retired() || fails {
+            return None;
+        }
+        let replaced = std::mem::replace(&mut state.replaced, true);
+        let (moving, asked) = (std::mem::take(&mut state.moving), std::mem::take(&mut state.asked));
+        let none = replaced && moving.is_empty() && asked.is_empty();
+        (!none).then(|| (moving, asked.into_values().collect()))
+    }
+
+    /// It has ended: every hold is lost, and no release waits for an answer. Gives the requests that nobody serves.
+    pub fn end(&self, why: &str) -> Vec<Wishing> {
+        let mut state = self.lock();
+        state.link.close(now_ns());
+        self.flush(&mut state);
         for (_, held) in std::mem::take(&mut state.held) {
             held.lease.lose(why);
         }
         state.releasing.clear();
-        self.wake.notify_one();
+        state.asked.clear();
+        std::mem::take(&mut state.moving)
     }
 
-    pub fn is_over(&self) -> bool {
-        self.lock().over
-    }
-
-    /// The client leaves in order: the last words to the daemon.
+    /// The client leaves in order: the last messages to the daemon.
     pub fn close(&self) {
         let mut state = self.lock();
-        self.say(&mut state, ToMember::Close);
-        state.over = true;
-        self.wake.notify_one();
+        state.link.close(now_ns());
+        self.flush(&mut state);
     }
 }
 
-/// Why a link is of no more use for new wishes.
-pub(super) enum NoMore {
-    /// Its session is over, and what it held is lost.
-    Lost(String),
-    /// Its daemon does not serve it.
-    Refused(Refusal),
-    /// Its daemon is leaving: what is held may be kept, for a while.
-    Leaving,
+/// Why a hold is lost with its link.
+pub(super) fn reason(end: LinkEnd) -> &'static str {
+    match end {
+        LinkEnd::Closed => "it was closed",
+        LinkEnd::Expired => "its lease ran out unrenewed",
+        LinkEnd::Unknown => "the daemon does not know the session any more",
+        LinkEnd::Silent => "the daemon answered no keep-alive",
+        LinkEnd::Disconnected => "the connection to the daemon broke",
+        LinkEnd::Unreachable => "no daemon can be reached",
+        LinkEnd::Rejected => "the daemon does not serve the session",
+    }
 }
 
 const TAKEN_BACK: &str = "it was taken back by force, or held for too long";
 
 /// Tells whoever waits for this acquisition, if it is decided: a grant counts once the lease runs, and for a while.
 fn settle(state: &mut State, now: u64, number: u64) {
-    let left = Duration::from_nanos(state.session.lease_until_ns().saturating_sub(now));
-    let outcome = match state.session.progress(number) {
-        Some(Progress::Held(fence)) if state.session.may_use(now, number) => {
+    let left = Duration::from_nanos(state.link.session().lease_until_ns().saturating_sub(now));
+    let outcome = match state.link.session().progress(number) {
+        Some(Progress::Held(fence)) if state.link.session().may_use(now, number) => {
             let lease = Lease::expiring(lease::now(), left);
             let Some(wishing) = state.wishing.get(&number).filter(|_| lease.is_valid()) else { return };
             let lock = wishing.wish.lock.clone();

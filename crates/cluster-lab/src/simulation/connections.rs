@@ -1,0 +1,239 @@
+//! Drives the links of the clients in virtual time: it opens and breaks connections, carries messages, and polls.
+//!
+//! A connection belongs to one start of the daemon's machine. A machine that has started again resets connections of its earlier
+//! starts when something arrives on them; a machine that is down resets them too (its process died) or stays silent (it
+//! lost power). A member that begins a new incarnation in the same process keeps its connections. The daemon's check before it
+//! accepts a client, whether its member serves, is left out: it may be out of date when the first keep-alive arrives.
+
+use super::clients::{Peer, Step};
+use super::faults::Fault;
+use super::sim::{Sim, What};
+use super::spec::MS;
+use super::watch::{Inside, Promise};
+use lockkeeper_core::MutualExclusion;
+use lockkeeper_member::{Connection, LockName, SessionId, ToClient};
+
+/// What a client learns of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Connects {
+    /// It is open.
+    Opened,
+    /// It could not be opened.
+    NotOpened,
+    /// It is broken.
+    Closed,
+}
+
+/// How long the library waits for a daemon to accept a connection.
+const CONNECT_NS: u64 = 2_000 * MS;
+
+impl<P: MutualExclusion> Sim<'_, P> {
+    /// Whether a message that arrives now reaches the daemon's process over its connection. If not, the client may learn of it.
+    pub(super) fn is_connected(&mut self, client: usize, peer: Peer) -> bool {
+        let machine = self.machines[peer.daemon];
+        let connected = machine.up && machine.boots == peer.boot;
+        if !connected && (machine.up || machine.boots.is_multiple_of(2)) {
+            let copies = self.net.send(self.now, peer.daemon, self.spec.members + client);
+            if let Some(delay) = copies[0] {
+                self.after(delay, What::Connection(client, peer, Connects::Closed));
+            }
+        }
+        connected
+    }
+
+    /// When a message of a session arrives, in nanoseconds from now. A connection keeps messages in order; where the network loses,
+    /// duplicates or delays, messages of a session arrive in any order, as from several connections.
+    pub(super) fn in_order(&mut self, session: SessionId, to_member: bool, delay: u64) -> u64 {
+        const DISORDER: [Fault; 3] = [Fault::Loss, Fault::Duplicate, Fault::Delay];
+        if DISORDER.iter().any(|fault| self.spec.faults.contains(fault)) {
+            return delay;
+        }
+        let last = self.arrivals.entry((session, to_member)).or_default();
+        *last = (*last).max(self.now + delay);
+        *last - self.now
+    }
+
+    /// Tries to connect a client to a daemon.
+    fn connect(&mut self, client: usize, peer: Peer) {
+        let (own, machine) = (self.spec.members + client, self.machines[peer.daemon]);
+        let linked = self.net.is_open(own, peer.daemon) && self.net.is_open(peer.daemon, own);
+        let peer = Peer { boot: machine.boots, ..peer };
+        let (delay, how) = if linked && machine.is_awake(self.now) {
+            let there = self.net.send(self.now, own, peer.daemon)[0];
+            let back = self.net.send(self.now, peer.daemon, own)[0];
+            // A lost segment is sent again by the transport.
+            let delay = there.unwrap_or(200 * MS) + back.unwrap_or(200 * MS);
+            (delay, Connects::Opened)
+        } else if linked && !machine.up && machine.boots.is_multiple_of(2) {
+            (2 * MS, Connects::NotOpened)
+        } else {
+            (CONNECT_NS, Connects::NotOpened)
+        };
+        self.after(delay, What::Connection(client, peer, how));
+    }
+
+    pub(super) fn connection(&mut self, index: usize, peer: Peer, how: Connects) {
+        let state = self.machines[self.spec.members + index];
+        if !state.up {
+            return;
+        }
+        if self.now < state.paused_until_ns {
+            return self.after(state.paused_until_ns - self.now, What::Connection(index, peer, how));
+        }
+        let (clock, lease_ns) = (state.clock.read(self.now), self.spec.config().cluster.lease_ns);
+        let Some(wire) = self.clients[index].wire(peer.session) else { return };
+        match how {
+            Connects::Opened | Connects::NotOpened if !wire.dialing => return,
+            Connects::Opened => {
+                wire.dialing = false;
+                wire.boot = peer.boot;
+                wire.link.opened(clock, lease_ns);
+            }
+            Connects::NotOpened => {
+                wire.dialing = false;
+                wire.link.not_opened(clock);
+            }
+            Connects::Closed if wire.boot == peer.boot => wire.link.closed(clock),
+            Connects::Closed => return,
+        }
+        self.tell(|| peer.session.to_string(), &(how, peer.daemon + 1));
+        self.client_steps(index);
+    }
+
+    pub(super) fn client_hears(&mut self, session: SessionId, said: ToClient) {
+        let index = session.client as usize;
+        if let Some(hoard) = index.checked_sub(self.spec.clients + self.spec.tenants) {
+            return self.hoard_hears(hoard, session, &said);
+        }
+        let state = self.machines[self.spec.members + index];
+        if !state.up {
+            return;
+        }
+        if self.now < state.paused_until_ns {
+            return self.after(state.paused_until_ns - self.now, What::ToClient { session, said });
+        }
+        if let Some(wire) = self.clients[index].wire(session) {
+            wire.link.receive(state.clock.read(self.now), said);
+            self.client_steps(index);
+        }
+    }
+
+    pub(super) fn look(&mut self, index: usize) {
+        let state = self.machines[self.spec.members + index];
+        if !state.up {
+            return;
+        }
+        if self.now < state.paused_until_ns {
+            return self.after(state.paused_until_ns - self.now, What::Look(index));
+        }
+        if self.now >= self.clients[index].wake_ns {
+            self.clients[index].wake_ns = u64::MAX;
+            self.client_steps(index);
+        }
+    }
+
+    fn client_steps(&mut self, index: usize) {
+        let clock = self.machines[self.spec.members + index].clock;
+        loop {
+            let step = self.clients[index].step(self.now, clock.read(self.now), self.spec);
+            if let Step::Waits = step {
+                break;
+            }
+            self.tell(|| format!("C{index}"), &step);
+            match step {
+                Step::Waits | Step::Speaks => {}
+                Step::Enters => self.enters(index, false),
+                Step::EntersNested => self.enters(index, true),
+                Step::Leaves => self.watch.leaves(index),
+                Step::LeavesOne(number) => self.watch.leaves_one(index, number),
+                Step::LosesLink { session, daemon, held, .. } => {
+                    if held {
+                        self.loses_hold(index, session, daemon);
+                    }
+                }
+            }
+        }
+        self.client_sends(index);
+        let client = &mut self.clients[index];
+        let next = client.next_look(self.now, |reading| clock.when(reading)).max(self.now + 1);
+        if next < client.wake_ns {
+            client.wake_ns = next;
+            self.after(next - self.now, What::Look(index));
+        }
+    }
+
+    /// Sends what the client's links give, and connects where they want to be connected.
+    fn client_sends(&mut self, index: usize) {
+        let client = &mut self.clients[index];
+        let mut messages = std::mem::take(&mut client.last_messages);
+        let mut dials = Vec::new();
+        for wire in &mut client.wires {
+            let peer = wire.peer();
+            messages.extend(wire.link.take_messages().map(|message| (peer, message)));
+            if let Connection::Connecting { .. } = wire.link.connection()
+                && !std::mem::replace(&mut wire.dialing, true)
+            {
+                dials.push(peer);
+            }
+        }
+        for (peer, said) in messages {
+            let copies = self.net.send(self.now, self.spec.members + index, peer.daemon);
+            for delay in copies.into_iter().flatten() {
+                let delay = self.in_order(peer.session, true, delay);
+                self.after(delay, What::ToMember { client: index, peer, said: said.clone() });
+            }
+        }
+        for peer in dials {
+            self.connect(index, peer);
+        }
+    }
+
+    fn enters(&mut self, index: usize, nested: bool) {
+        let client = &self.clients[index];
+        let Some(errand) = &client.errand else { return };
+        let (session, lock) = (errand.session, errand.wish.lock.clone());
+        let number = match errand.nested {
+            super::clients::Nested::Held(number) if nested => number,
+            _ => errand.number,
+        };
+        let fence = client.fence(session, number);
+        let outer = nested.then(|| client.fence(session, errand.number));
+        let (claim, reentrant) = (errand.wish.claim, errand.wish.reentrant);
+        let who = Inside { client: index, session, number, claim, reentrant };
+        let valid = self.relied_on(&lock);
+        let valid = |other: &Inside| valid.contains(&(other.session, other.number));
+        match outer {
+            None => self.watch.enters(self.now, &lock, who, fence, valid),
+            Some(outer) => self.watch.enters_nested(self.now, &lock, who, (outer, fence), valid),
+        }
+    }
+
+    /// The acquisitions of a lock that clients may use at this moment.
+    pub(super) fn relied_on(&self, lock: &LockName) -> Vec<(SessionId, u64)> {
+        let inside = self.watch.inside.get(lock).map_or(&[][..], Vec::as_slice);
+        let valid = |other: &&Inside| {
+            let machine = &self.machines[self.spec.members + other.client];
+            let clock = machine.clock.read(self.now);
+            let used = match self.clients.get(other.client) {
+                Some(client) => client.may_use(clock, other.session, other.number),
+                None => {
+                    let tenant = &self.tenants[other.client - self.clients.len()];
+                    tenant.may_use(clock, other.session, other.number)
+                }
+            };
+            machine.up && used
+        };
+        inside.iter().filter(valid).map(|other| (other.session, other.number)).collect()
+    }
+
+    fn loses_hold(&mut self, index: usize, session: SessionId, daemon: usize) {
+        let machine = self.spec.members + index;
+        self.watch.leaves(index);
+        self.watch.outcome.lost += 1;
+        let spared = self.now >= self.hit_until_ns[daemon] && self.now >= self.hit_until_ns[machine];
+        if self.spec.spares_survivors() && spared {
+            let how = format!("{session} loses what it holds at M{}, to which nothing happened", daemon + 1);
+            self.watch.broken(self.now, Promise::Survivors, how);
+        }
+    }
+}

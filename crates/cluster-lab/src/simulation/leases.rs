@@ -1,0 +1,214 @@
+//! The daemons' half of the leases of tenants: a local session for each, kept alive by the daemon until the lease ends.
+//!
+//! A local session loses nothing between itself and the member. Two things differ from a client in the daemon's own process, since a
+//! tenant far away relies on what it was told: a hold that is revoked, and a session that the member ends, are not given back
+//! before what was promised has expired.
+
+use super::sim::{Sim, What};
+use super::spec::{ClusterSpec, MS};
+use super::tenants::{Doing, Lease, Life, Renew, Turn};
+use super::watch::Inside;
+use lockkeeper_core::MutualExclusion;
+use lockkeeper_member::{Claim, Ended, Flaw, SessionId, ToClient, ToMember, certainly_left};
+
+/// Sessions of daemons have client numbers from here on.
+pub(super) const LOCAL: u64 = 1 << 32;
+/// How long a lease lives without a renewal.
+const TTL_NS: u64 = 900 * MS;
+/// How often a daemon keeps its local sessions alive.
+const BEAT_NS: u64 = 100 * MS;
+
+impl<P: MutualExclusion> Sim<'_, P> {
+    // ---- The tenant.
+
+    pub(super) fn wake_tenant(&mut self, tenant: usize) {
+        self.tenant_wake_ns[tenant] = self.now;
+        self.after(0, What::Tenant(tenant));
+    }
+
+    fn tenant_machine(&self, tenant: usize) -> usize {
+        self.spec.members + self.spec.clients + tenant
+    }
+
+    pub(super) fn tenant_looks(&mut self, tenant: usize) {
+        let state = self.machines[self.tenant_machine(tenant)];
+        if !state.up || self.now < self.tenant_wake_ns[tenant] {
+            return;
+        }
+        if self.now < state.paused_until_ns {
+            return self.after(state.paused_until_ns - self.now, What::Tenant(tenant));
+        }
+        self.tenant_steps(tenant);
+    }
+
+    fn tenant_steps(&mut self, tenant: usize) {
+        let machine = self.tenant_machine(tenant);
+        let clock = self.machines[machine].clock;
+        let turn = self.tenants[tenant].step(self.now, clock.read(self.now), self.spec);
+        match turn {
+            Turn::Waits => {}
+            Turn::Enters => self.tenant_enters(tenant),
+            Turn::Leaves => self.watch.leaves(self.spec.clients + tenant),
+        }
+        if turn != Turn::Waits {
+            self.tell(|| format!("T{tenant}"), &turn);
+        }
+        if let Some(renew) = self.tenants[tenant].renewal(self.now, clock.read(self.now), self.spec) {
+            let daemon = self.tenants[tenant].daemon;
+            let boot = self.machines[daemon].boots;
+            for delay in self.net.send(self.now, machine, daemon).into_iter().flatten() {
+                self.after(delay, What::Renew { tenant, daemon, boot, renew: renew.clone() });
+            }
+        }
+        let next = self.tenants[tenant].next_look(self.now, |reading| clock.when(reading)).max(self.now + 1);
+        self.tenant_wake_ns[tenant] = next;
+        self.after(next - self.now, What::Tenant(tenant));
+    }
+
+    fn tenant_enters(&mut self, tenant: usize) {
+        let it = &self.tenants[tenant];
+        let (Some(wish), Some(((session, number), _, fence))) = (&it.wish, it.hold) else { return };
+        let (lock, client) = (wish.lock.clone(), self.spec.clients + tenant);
+        let who = Inside { client, session, number, claim: Claim::Alone, reentrant: false };
+        let valid = self.relied_on(&lock);
+        let valid = |other: &Inside| valid.contains(&(other.session, other.number));
+        self.watch.outcome.leased += 1;
+        self.watch.enters(self.now, &lock, who, fence, valid);
+    }
+
+    pub(super) fn tenant_hears(&mut self, tenant: usize, daemon: usize, life: Life) {
+        let state = self.machines[self.tenant_machine(tenant)];
+        if !state.up {
+            return;
+        }
+        if self.now < state.paused_until_ns {
+            return self.after(state.paused_until_ns - self.now, What::Life { tenant, daemon, life });
+        }
+        if self.tenants[tenant].daemon == daemon {
+            self.tenants[tenant].hears(self.now, &life);
+            self.tenant_steps(tenant);
+        }
+    }
+
+    /// A tenant that has waited for too long.
+    pub(super) fn waiting_tenant(&self, latest: u64) -> Option<String> {
+        let waits = |doing| matches!(doing, Doing::Waits(since) if since <= latest);
+        let tenant = self.tenants.iter().position(|tenant| waits(tenant.doing))?;
+        Some(format!("tenant {tenant} at M{} still waits", self.tenants[tenant].daemon + 1))
+    }
+
+    // ---- Its daemon.
+
+    /// A renewal arrives at a daemon.
+    pub(super) fn renewed(&mut self, tenant: usize, (daemon, boot): (usize, u64), renew: Renew) {
+        let state = self.machines[daemon];
+        if !state.up || state.boots != boot {
+            return;
+        }
+        if self.now < state.paused_until_ns {
+            let what = What::Renew { tenant, daemon, boot, renew };
+            return self.after(state.paused_until_ns - self.now, what);
+        }
+        let clock = state.clock.read(self.now);
+        if !self.leases.contains_key(&(daemon, tenant)) {
+            let lease = Lease::new(self.lease_session(tenant));
+            self.leases.insert((daemon, tenant), lease);
+        }
+        let Some(lease) = self.leases.get_mut(&(daemon, tenant)) else { return };
+        lease.renew(clock, TTL_NS, &renew);
+        let allows = |left| match self.spec.flaw {
+            Some(Flaw::LeaseWithoutDrift) => left,
+            _ => certainly_left(left, ClusterSpec::DRIFT_PPM, 0),
+        };
+        let life = lease.life(clock, &renew, allows);
+        self.lease_speaks(daemon, tenant);
+        self.look_after_leases(daemon, boot, true);
+        let copies = self.net.send(self.now, daemon, self.tenant_machine(tenant));
+        for delay in copies.into_iter().flatten() {
+            self.after(delay, What::Life { tenant, daemon, life: life.clone() });
+        }
+    }
+
+    fn lease_session(&mut self, tenant: usize) -> SessionId {
+        self.lease_sessions += 1;
+        SessionId { client: LOCAL + tenant as u64, number: self.lease_sessions }
+    }
+
+    fn lease_speaks(&mut self, machine: usize, tenant: usize) {
+        let clock = self.machines[machine].clock.read(self.now);
+        let Some(lease) = self.leases.get_mut(&(machine, tenant)) else { return };
+        let session = lease.session.id();
+        for said in lease.session.say(clock) {
+            self.after(0, What::Local { machine, session, said });
+        }
+    }
+
+    /// The member says something to a daemon's local session.
+    pub(super) fn lease_hears(&mut self, machine: usize, session: SessionId, said: ToClient) {
+        let clock = self.machines[machine].clock.read(self.now);
+        let mut own = self.leases.range_mut((machine, 0)..=(machine, usize::MAX));
+        let Some((_, lease)) = own.find(|(_, lease)| lease.session.id() == session) else { return };
+        match said {
+            ToClient::Ended { how: Ended::Revoked, .. } => lease.revoked = true,
+            // The session is replaced when its lease has expired.
+            ToClient::NoSession => {}
+            ToClient::Alive { birth, sent_ns, duration_ns, revoked } => {
+                lease.revoked |= !revoked.is_empty();
+                let revoked = Vec::new();
+                lease.session.hear(clock, ToClient::Alive { birth, sent_ns, duration_ns, revoked });
+            }
+            said => drop(lease.session.hear(clock, said)),
+        }
+    }
+
+    /// Keeps local sessions alive, replaces those that have expired, and ends leases that nobody renewed.
+    pub(super) fn look_after_leases(&mut self, machine: usize, boot: u64, renewed: bool) {
+        let state = self.machines[machine];
+        if !state.up || state.boots != boot {
+            // Another start of the machine knows nothing of them.
+            self.leases.retain(|(daemon, _), _| *daemon != machine || (state.up && state.boots != boot));
+            return;
+        }
+        if self.now < state.paused_until_ns {
+            let what = What::Leases { machine, boot };
+            return self.after(state.paused_until_ns - self.now, what);
+        }
+        if self.now < self.lease_wake_ns.get(&machine).copied().unwrap_or(0) && !renewed {
+            return;
+        }
+        let clock = state.clock.read(self.now);
+        let own = self.leases.range((machine, 0)..=(machine, usize::MAX));
+        let tenants: Vec<usize> = own.map(|((_, tenant), _)| *tenant).collect();
+        let mut next = u64::MAX;
+        for tenant in tenants {
+            let Some(lease) = self.leases.get_mut(&(machine, tenant)) else { continue };
+            let (session, over) = (lease.session.id(), clock >= lease.deadline_ns);
+            if over || lease.session.is_lost(clock) {
+                self.after(0, What::Local { machine, session, said: ToMember::Close });
+                if over {
+                    self.leases.remove(&(machine, tenant));
+                    continue;
+                }
+                let id = self.lease_session(tenant);
+                if let Some(lease) = self.leases.get_mut(&(machine, tenant)) {
+                    lease.begin_again(id);
+                }
+            }
+            if let Some(lease) = self.leases.get_mut(&(machine, tenant)) {
+                lease.give_back_revoked(clock);
+            }
+            self.lease_speaks(machine, tenant);
+            if let Some(lease) = self.leases.get(&(machine, tenant)) {
+                next = next.min(state.clock.when(lease.deadline_ns));
+            }
+        }
+        let planned = self.lease_wake_ns.entry(machine).or_default();
+        if next < u64::MAX {
+            let at = next.min(self.now + BEAT_NS).max(self.now + 1);
+            if *planned <= self.now || at < *planned {
+                *planned = at;
+                self.after(at - self.now, What::Leases { machine, boot });
+            }
+        }
+    }
+}

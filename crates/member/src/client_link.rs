@@ -1,0 +1,535 @@
+//! A client's link: one session with one member, carried by one connection at a time.
+//!
+//! [`ClientLink`] makes every decision of a client that depends on time or on the network:
+//!
+//! | decision | rule |
+//! |---|---|
+//! | when a keep-alive is sent | every fifth of a lease while a connection is open |
+//! | when a message is repeated | every half of a lease until it is answered; all of them when a connection opens |
+//! | when a session is lost | its lease has expired, or its member does not know it |
+//! | when a silent daemon is given up | requests wait, and no keep-alive was answered for a lease |
+//! | which daemon is tried next | the same one after a broken connection, then the one after it |
+//! | when the client reports that no daemon can be reached | after five leases, at least 6 s |
+//! | which requests move to the next link | those that wait, in the order of the first request |
+//!
+//! It is a pure state machine. The library drives it with sockets; the simulator drives it with virtual time.
+//!
+//! # Duties of a driver
+//! 1. While [`connection`](ClientLink::connection) is [`Connection::Connecting`], connect to that daemon and report the result
+//!    with [`opened`](ClientLink::opened) or [`not_opened`](ClientLink::not_opened). Report an open connection that breaks
+//!    with [`closed`](ClientLink::closed).
+//! 2. After every call, send [`take_messages`](ClientLink::take_messages) over the open connection.
+//! 3. Call [`poll`](ClientLink::poll) when the client's clock reaches [`wake_ns`](ClientLink::wake_ns).
+//! 4. After every call, look at [`take_moved`](ClientLink::take_moved): those requests must be made again, in that order,
+//!    through a new link that begins with [`next_daemon`](ClientLink::next_daemon). A retired link goes on for its holds.
+//! 5. Once [`ended`](ClientLink::ended) gives a reason, send the last messages and drop the link. Every hold is lost.
+
+use crate::{ClientSession, Ended, Flaw, Progress, SessionId, ToClient, ToMember, Wish};
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+/// Settings of a client. Times are in nanoseconds of the client's own clock.
+#[derive(Clone, Debug)]
+pub struct ClientSettings {
+    /// Number of daemons that the client can try.
+    pub daemons: usize,
+    /// The pause after each daemon was tried once without success.
+    pub pause_ns: u64,
+    /// The least time for which daemons are tried before the client reports that none can be reached.
+    pub patience_ns: u64,
+    /// The same as a number of leases. After a crash no member grants until the lease of the crashed member has expired and the
+    /// other members have agreed on a view without it.
+    pub patience_leases: u64,
+    /// The longest time for which a delegation is kept.
+    pub kept_ns: u64,
+    /// Bug switch, for the simulator.
+    pub flaw: Option<Flaw>,
+}
+
+impl ClientSettings {
+    /// Defaults for a client that knows this many daemons.
+    pub fn new(daemons: usize) -> Self {
+        const MS: u64 = 1_000_000;
+        Self {
+            daemons: daemons.max(1),
+            pause_ns: 50 * MS,
+            patience_ns: 6_000 * MS,
+            patience_leases: 5,
+            kept_ns: crate::KEPT_NS,
+            flaw: None,
+        }
+    }
+}
+
+/// The state of a link's connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Connection {
+    /// The driver must connect to this daemon now.
+    Connecting {
+        /// The daemon's place in the list of the client's daemons.
+        daemon: usize,
+    },
+    /// The link waits before it tries the next daemon.
+    Pausing {
+        /// The daemon's place in the list of the client's daemons.
+        daemon: usize,
+        /// The end of the pause.
+        until_ns: u64,
+    },
+    /// A connection is open.
+    Open {
+        /// The daemon's place in the list of the client's daemons.
+        daemon: usize,
+    },
+}
+
+/// Why a link has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkEnd {
+    /// The client closed it, or it was retired and holds nothing any more.
+    Closed,
+    /// The session's lease has expired without a renewal.
+    Expired,
+    /// The member does not know the session any more.
+    Unknown,
+    /// The daemon answered no keep-alive for a lease.
+    Silent,
+    /// The connection broke, the daemon could not be reached again, and the session holds nothing.
+    Disconnected,
+    /// None of the daemons could be reached for long enough.
+    Unreachable,
+    /// The daemon does not serve this client.
+    Rejected,
+}
+
+/// One session with one member. See the [module](self).
+#[derive(Clone, Debug)]
+pub struct ClientLink {
+    session: ClientSession,
+    settings: ClientSettings,
+    connection: Connection,
+    /// Whether a connection was ever open. From then on the session belongs to that daemon.
+    bound: bool,
+    /// Number of attempts to connect since `dialing_since_ns`.
+    attempts: usize,
+    dialing_since_ns: u64,
+    /// The length of a lease: as the last daemon announced it; 0 before.
+    lease_ns: u64,
+    next_keep_alive_ns: u64,
+    /// The last answer to a keep-alive; before the first one, the moment when the first connection opened.
+    answered_ns: u64,
+    /// Messages without an answer and when to repeat them, in that order. Answered ones are skipped when their time comes.
+    unanswered: VecDeque<(u64, u64)>,
+    /// No message is repeated before.
+    next_repeat_ns: u64,
+    messages: Vec<ToMember>,
+    /// It takes no more requests.
+    retired: bool,
+    moved: Vec<(u64, Wish)>,
+    next_daemon: usize,
+    ended: Option<LinkEnd>,
+}
+
+/// The shortest interval between two keep-alives.
+const SHORTEST_INTERVAL_NS: u64 = 5_000_000;
+/// The most messages that are repeated in a fifth of a lease: a client with many waiting requests repeats them by turns.
+const MOST_REPEATED: usize = 256;
+
+impl ClientLink {
+    /// A link with a new session, which connects to the daemon `first`. `lease_ns` is the lease that an earlier link was told; 0
+    /// if there was none.
+    pub fn new(id: SessionId, settings: ClientSettings, first: usize, lease_ns: u64, now: u64) -> Self {
+        let mut session = ClientSession::new(id);
+        session.kept_ns = settings.kept_ns;
+        session.flaw = settings.flaw;
+        let first = first % settings.daemons;
+        Self {
+            session,
+            settings,
+            connection: Connection::Connecting { daemon: first },
+            bound: false,
+            attempts: 0,
+            dialing_since_ns: now,
+            lease_ns,
+            next_keep_alive_ns: 0,
+            answered_ns: now,
+            unanswered: VecDeque::new(),
+            next_repeat_ns: 0,
+            messages: Vec::new(),
+            retired: false,
+            moved: Vec::new(),
+            next_daemon: first,
+            ended: None,
+        }
+    }
+
+    /// The session.
+    pub fn session(&self) -> &ClientSession {
+        &self.session
+    }
+
+    /// The state of the connection.
+    pub fn connection(&self) -> Connection {
+        self.connection
+    }
+
+    /// The daemon of this link: the one that is connected, or that is tried.
+    pub fn daemon(&self) -> usize {
+        match self.connection {
+            Connection::Connecting { daemon }
+            | Connection::Pausing { daemon, .. }
+            | Connection::Open { daemon } => daemon,
+        }
+    }
+
+    /// The length of a lease, as the last daemon announced it; 0 before.
+    pub fn lease_ns(&self) -> u64 {
+        self.lease_ns
+    }
+
+    /// Whether the link takes no more requests.
+    pub fn is_retired(&self) -> bool {
+        self.retired || self.ended.is_some()
+    }
+
+    /// Why the link has ended, once it has.
+    pub fn ended(&self) -> Option<LinkEnd> {
+        self.ended
+    }
+
+    /// The daemon that the next link should try first.
+    pub fn next_daemon(&self) -> usize {
+        self.next_daemon
+    }
+
+    /// Messages to send now, in order. Empty without a connection.
+    pub fn take_messages(&mut self) -> impl Iterator<Item = ToMember> + '_ {
+        self.messages.drain(..)
+    }
+
+    /// Requests that must be made again through another link, in order, with their numbers in this one.
+    pub fn take_moved(&mut self) -> Vec<(u64, Wish)> {
+        core::mem::take(&mut self.moved)
+    }
+
+    fn has(&self, flaw: Flaw) -> bool {
+        self.settings.flaw == Some(flaw)
+    }
+
+    fn is_open(&self) -> bool {
+        matches!(self.connection, Connection::Open { .. })
+    }
+
+    fn repeat_ns(&self) -> u64 {
+        (self.lease_ns / 2).max(SHORTEST_INTERVAL_NS)
+    }
+
+    fn send(&mut self, message: ToMember) {
+        if self.is_open() {
+            self.messages.push(message);
+        }
+    }
+
+    /// Sends a message, and repeats it until the acquisition of this number is answered.
+    fn send_until_answered(&mut self, now: u64, number: u64, message: ToMember) {
+        if self.is_open() {
+            self.messages.push(message);
+            self.unanswered.push_back((now.saturating_add(self.repeat_ns()), number));
+        }
+    }
+
+    // ---- The driver reports about connections.
+
+    /// A connection is open. The daemon announces the length of a lease.
+    pub fn opened(&mut self, now: u64, lease_ns: u64) {
+        let Connection::Connecting { daemon } = self.connection else { return };
+        if self.ended.is_some() {
+            return;
+        }
+        self.connection = Connection::Open { daemon };
+        self.lease_ns = lease_ns;
+        if !core::mem::replace(&mut self.bound, true) {
+            self.answered_ns = now;
+        }
+        self.messages.clear();
+        self.unanswered.clear();
+        self.messages.extend(self.session.say(now));
+        let due = now.saturating_add(self.repeat_ns());
+        let numbers = self.messages.iter().filter_map(|message| match message {
+            ToMember::Acquire { number, .. } | ToMember::Release { number } => Some(*number),
+            _ => None,
+        });
+        self.unanswered.extend(numbers.map(|number| (due, number)));
+        self.plan_keep_alive(now, lease_ns);
+    }
+
+    /// The daemon could not be connected to.
+    pub fn not_opened(&mut self, now: u64) {
+        let Connection::Connecting { daemon } = self.connection else { return };
+        if self.ended.is_some() {
+            return;
+        }
+        let paused = now.saturating_add(self.settings.pause_ns);
+        if self.bound {
+            // The session lives at this daemon alone: waiting requests go elsewhere, and holds are kept alive if it comes back in time.
+            self.retire(now, daemon + 1);
+            self.connection = Connection::Pausing { daemon, until_ns: paused };
+            if !self.session.is_used() {
+                self.end(now, LinkEnd::Disconnected, daemon + 1);
+            }
+            return self.check_session(now);
+        }
+        self.attempts += 1;
+        let next = (daemon + 1) % self.settings.daemons;
+        if !self.attempts.is_multiple_of(self.settings.daemons) {
+            self.connection = Connection::Connecting { daemon: next };
+        } else if now.saturating_sub(self.dialing_since_ns) > self.patience_ns() {
+            self.end(now, LinkEnd::Unreachable, next);
+        } else {
+            self.connection = Connection::Pausing { daemon: next, until_ns: paused };
+        }
+    }
+
+    fn patience_ns(&self) -> u64 {
+        let leases = self.lease_ns.saturating_mul(self.settings.patience_leases);
+        self.settings.patience_ns.max(leases)
+    }
+
+    /// The daemon does not serve this client, and no other daemon would.
+    pub fn rejected(&mut self, now: u64) {
+        self.end(now, LinkEnd::Rejected, self.daemon() + 1);
+    }
+
+    /// The connection broke. The session may still live at the daemon, so the same daemon is tried first.
+    pub fn closed(&mut self, now: u64) {
+        if let Connection::Open { daemon } = self.connection {
+            self.connection = Connection::Connecting { daemon };
+            self.messages.clear();
+            self.check_session(now);
+        }
+    }
+
+    // ---- The application's requests.
+
+    /// Requests a lock: gives the number of the acquisition; `None` if the link takes no more requests.
+    pub fn acquire(&mut self, now: u64, wish: Wish) -> Option<u64> {
+        if self.is_retired() {
+            return None;
+        }
+        let number = self.session.acquire(wish.clone());
+        let settled = self.session.settle();
+        self.send_until_answered(now, number, ToMember::Acquire { number, settled, wish });
+        Some(number)
+    }
+
+    /// Gives back a hold, or gives up a request.
+    pub fn release(&mut self, now: u64, number: u64) {
+        self.session.release(number);
+        if matches!(self.session.progress(number), Some(Progress::Leaving)) {
+            self.send_until_answered(now, number, ToMember::Release { number });
+        }
+    }
+
+    /// Enters an idle delegation again, without a message: see [`ClientSession::enter_again`].
+    pub fn enter_again(&mut self, now: u64, wish: &Wish) -> Option<u64> {
+        self.session.enter_again(now, wish)
+    }
+
+    /// Leaves a hold and keeps it as an idle delegation, where that is allowed: see [`ClientSession::put_down`].
+    pub fn put_down(&mut self, now: u64, number: u64) -> bool {
+        !self.is_retired() && self.session.put_down(now, number)
+    }
+
+    /// Gives back every idle delegation.
+    pub fn stop_keeping(&mut self, now: u64) {
+        self.stop_keeping_until(now, u64::MAX);
+    }
+
+    fn stop_keeping_until(&mut self, now: u64, expired_ns: u64) {
+        for message in self.session.stop_keeping(expired_ns) {
+            self.answer(now, message);
+        }
+    }
+
+    fn answer(&mut self, now: u64, message: ToMember) {
+        match message {
+            ToMember::Release { number } => self.send_until_answered(now, number, message),
+            // It only informs the member, which does not answer it.
+            _ => self.send(message),
+        }
+    }
+
+    /// Ends the session: the client uses nothing any more.
+    pub fn close(&mut self, now: u64) {
+        self.end(now, LinkEnd::Closed, self.daemon());
+    }
+
+    // ---- Messages and time.
+
+    /// A message of the member.
+    pub fn receive(&mut self, now: u64, message: ToClient) {
+        if self.ended.is_some() || !self.is_open() {
+            return;
+        }
+        let mut revoked = Vec::new();
+        let mut duration = None;
+        match &message {
+            ToClient::Alive { revoked: numbers, duration_ns, .. } => {
+                revoked.clone_from(numbers);
+                duration = Some(*duration_ns);
+            }
+            ToClient::Ended { number, how: Ended::Revoked } => revoked.push(*number),
+            ToClient::Ended { how: Ended::Leaving, .. } => self.retire(now, self.daemon() + 1),
+            _ => {}
+        }
+        if let Some(answer) = self.session.hear(now, message) {
+            self.answer(now, answer);
+        }
+        for number in revoked {
+            // The member names a revoked hold in every promise until the client gives it back: so this needs no other repetition.
+            if matches!(self.session.progress(number), Some(Progress::Leaving)) {
+                self.send(ToMember::Release { number });
+            }
+        }
+        if let Some(duration) = duration {
+            self.answered_ns = now;
+            self.plan_keep_alive(now, duration);
+        }
+        self.check_session(now);
+    }
+
+    /// A promise shorter than a lease is renewed earlier.
+    fn plan_keep_alive(&mut self, now: u64, duration_ns: u64) {
+        let interval = (duration_ns.min(self.lease_ns) / 5).max(SHORTEST_INTERVAL_NS);
+        let next = now.saturating_add(interval);
+        self.next_keep_alive_ns =
+            if self.next_keep_alive_ns > now { self.next_keep_alive_ns.min(next) } else { next };
+    }
+
+    /// Does everything whose time has come.
+    pub fn poll(&mut self, now: u64) {
+        if self.ended.is_some() {
+            return;
+        }
+        self.stop_keeping_until(now, now);
+        self.check_session(now);
+        if self.retired && self.is_open() && !self.session.is_used() {
+            self.close(now);
+        }
+        match self.connection {
+            Connection::Pausing { daemon, until_ns } if now >= until_ns => {
+                self.connection = Connection::Connecting { daemon };
+            }
+            Connection::Open { .. } if self.ended.is_none() => {
+                if now >= self.next_keep_alive_ns {
+                    let message = self.session.keep_alive(now);
+                    self.send(message);
+                    self.next_keep_alive_ns = now + (self.lease_ns / 5).max(SHORTEST_INTERVAL_NS);
+                }
+                self.repeat(now);
+            }
+            _ => {}
+        }
+    }
+
+    fn repeat(&mut self, now: u64) {
+        let mut repeated = 0;
+        while let Some(&(due, number)) = self.unanswered.front() {
+            let message = match self.session.progress(number) {
+                Some(Progress::Waiting(_) | Progress::Leaving) if now < due.max(self.next_repeat_ns) => {
+                    return;
+                }
+                Some(Progress::Waiting(wish)) => {
+                    let wish = wish.clone();
+                    Some(ToMember::Acquire { number, settled: self.session.settle(), wish })
+                }
+                Some(Progress::Leaving) => Some(ToMember::Release { number }),
+                _ => None,
+            };
+            self.unanswered.pop_front();
+            if let Some(message) = message.filter(|_| !self.has(Flaw::RequestsSaidOnce)) {
+                self.send_until_answered(now, number, message);
+                repeated += 1;
+            }
+            if repeated == MOST_REPEATED {
+                self.next_repeat_ns = now.saturating_add((self.lease_ns / 5).max(SHORTEST_INTERVAL_NS));
+            }
+        }
+    }
+
+    /// Ends the link if its session is lost, or if the daemon is silent while requests wait.
+    fn check_session(&mut self, now: u64) {
+        if self.ended.is_some() {
+            return;
+        }
+        let next = self.daemon() + 1;
+        if self.session.is_lost(now) {
+            let expired = self.session.has_expired(now);
+            // A daemon that does not know the session answers: a new session may begin there.
+            return match expired {
+                true => self.end(now, LinkEnd::Expired, next),
+                false => self.end(now, LinkEnd::Unknown, self.daemon()),
+            };
+        }
+        if self.silent_from_ns().is_some_and(|at| now >= at) {
+            self.end(now, LinkEnd::Silent, next);
+        }
+    }
+
+    /// When the daemon is given up if it stays silent. A session that was promised a lease ends with that lease instead.
+    fn silent_from_ns(&self) -> Option<u64> {
+        if !self.bound || self.session.is_alive() || self.has(Flaw::SilentLinkKept) {
+            return None;
+        }
+        // Without a promise nothing is usable: whatever is not over has a caller that waits.
+        let needed = self.retired || self.session.is_busy();
+        needed.then(|| self.answered_ns.saturating_add(self.lease_ns.max(SHORTEST_INTERVAL_NS)))
+    }
+
+    /// When to [poll](Self::poll) next, at the latest.
+    pub fn wake_ns(&self) -> u64 {
+        if self.ended.is_some() {
+            return u64::MAX;
+        }
+        let mut wake = self.silent_from_ns().unwrap_or(u64::MAX);
+        if self.session.is_alive() {
+            wake = wake.min(self.session.lease_until_ns());
+        }
+        match self.connection {
+            Connection::Connecting { .. } => {}
+            Connection::Pausing { until_ns, .. } => wake = wake.min(until_ns),
+            Connection::Open { .. } => {
+                wake = wake.min(self.next_keep_alive_ns);
+                let due = self.unanswered.front().map_or(u64::MAX, |&(due, _)| due);
+                wake = wake.min(due.max(self.next_repeat_ns));
+            }
+        }
+        wake.min(self.session.keeps_until_ns().unwrap_or(u64::MAX))
+    }
+
+    /// Takes no more requests: those that wait move to another link, which tries `next` first. The daemon is told that they are given up
+    /// here, now or when it is reached again; otherwise it would grant them later, to no one.
+    fn retire(&mut self, now: u64, next: usize) {
+        if core::mem::replace(&mut self.retired, true) {
+            return;
+        }
+        self.next_daemon = next % self.settings.daemons;
+        self.stop_keeping(now);
+        let waiting = self.session.wishes();
+        for (number, _) in &waiting {
+            self.session.release(*number);
+            self.send_until_answered(now, *number, ToMember::Release { number: *number });
+        }
+        self.moved.extend(waiting);
+    }
+
+    fn end(&mut self, now: u64, why: LinkEnd, next: usize) {
+        if self.ended.is_some() {
+            return;
+        }
+        self.retire(now, next);
+        self.messages.clear();
+        self.send(ToMember::Close);
+        self.ended = Some(why);
+    }
+}
