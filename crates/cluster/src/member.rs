@@ -323,6 +323,11 @@ impl Member {
         self.inner.engine.settings()
     }
 
+    /// The length of a lease in this cluster.
+    pub fn lease(&self) -> Duration {
+        Duration::from_nanos(self.settings().lease_ns)
+    }
+
     /// Changes the settings of the whole cluster: the leader decides a view with them, which starts once every lease of the
     /// views before could have expired at the members that it excludes. Returns when this member has that view. Holds survive.
     pub async fn change_settings(&self, changes: &[(String, String)]) -> Result<ClusterSettings> {
@@ -411,8 +416,8 @@ impl Member {
 }
 
 fn new_session(inner: &Arc<Inner>) -> Arc<Session> {
-    let margin_ns = u64::try_from(inner.config.times.lease.as_nanos() / 5).unwrap_or(u64::MAX);
     let engine = inner.engine.clone();
+    let margin_ns = engine.settings().lease_ns / 5;
     Arc::new(Session { client: engine.open(), engine, _member: inner.clone(), margin_ns })
 }
 

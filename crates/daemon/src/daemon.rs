@@ -125,7 +125,7 @@ impl Daemon {
     /// cluster, so that nobody waits for it.
     pub async fn leave(mut self) {
         // Without a majority nobody can leave in order: all the others may have left before.
-        let longest = self.leave_patience + self.shared.member.config().times.lease * 4;
+        let longest = self.leave_patience + self.shared.member.lease() * 4;
         let left = self.shared.member.clone().leave(self.leave_patience);
         if tokio::time::timeout(longest, left).await.is_err() {
             tracing::warn!("ends without having left: there is no majority, and others wait for its lease");

@@ -79,7 +79,7 @@ pub(crate) async fn look_around(shared: Arc<Shared>, clients: Arc<Clients>, tls:
     let mut for_members = Watched::new(of_member.filter_map(pem).collect());
     loop {
         tokio::time::sleep(ROUND).await;
-        clients.forget(config.times.lease * 3);
+        clients.forget(shared.member.lease() * 3);
         shared.audit.tell_refusals(ROUND);
         if tokens.have_changed() {
             report("tokens", shared.access.reload());

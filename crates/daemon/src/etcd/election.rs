@@ -61,7 +61,7 @@ impl Etcd {
     async fn proclaim_as(&self, caller: &Caller, proof: Proof, value: Vec<u8>) -> Result<Hold, Status> {
         let Proof { lock, lease, fence } = proof;
         let set = Op::SetValue { which: Which::OnlyOn(lock.clone()), fence, value };
-        let until = Instant::now() + self.0.shared.member.config().times.lease;
+        let until = Instant::now() + self.0.shared.member.lease();
         loop {
             match self.0.leases.perform(&caller.asker, lease_id(lease)?, set.clone()).await {
                 Ok(Reply::Set(hold)) => return Ok(hold),

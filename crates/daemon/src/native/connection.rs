@@ -36,7 +36,7 @@ pub(crate) async fn serve(clients: Arc<Clients>, mut stream: Box<dyn Stream>) ->
             let ns = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
             Greeting::Welcome(Welcome {
                 member: shared.member.id().0,
-                lease_ns: ns(times.lease),
+                lease_ns: ns(shared.member.lease()),
                 moment_ns: ns(times.round_trip * 2),
                 members: shared.member.addresses().len() as u32,
             })

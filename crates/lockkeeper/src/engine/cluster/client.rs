@@ -158,7 +158,7 @@ impl Client {
 
     /// How long a hold lasts without a keep-alive, as the last daemon announced.
     pub fn lease(&self) -> Duration {
-        Duration::from_nanos(self.lease_ns.load(Ordering::Relaxed))
+        Duration::from_nanos(self.lock().link.hint().1)
     }
 
     /// What the present daemon said of itself, if there is one now.
