@@ -72,7 +72,9 @@ impl fmt::Display for Trouble {
             _ => {}
         }
         match lasts {
-            Some(lasts) => write!(f, "member {} has had no lease for {:.1} s", member.0, lasts.as_secs_f64())?,
+            Some(lasts) => {
+                write!(f, "member {} has had no lease for {:.1} s", member.0, lasts.as_secs_f64())?
+            }
             None => write!(f, "member {} has no lease", member.0)?,
         }
         let majority = |voters: usize| voters / 2 + 1;
