@@ -216,7 +216,7 @@ pub async fn waiters(address: SocketAddr, name: &str, count: usize) {
 impl Answer {
     /// A plain text, if it is so.
     #[track_caller]
-    pub fn is_text(self, status: u16, begins: &str) {
+    pub fn is_text(&self, status: u16, begins: &str) {
         assert_eq!(self.status, status, "{self:?}");
         assert!(self.text.starts_with(begins), "{self:?}");
     }
