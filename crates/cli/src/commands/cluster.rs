@@ -58,7 +58,7 @@ enum What {
         #[arg(value_name = "NAME=VALUE")]
         changes: Vec<String>,
         #[command(flatten)]
-        on: super::engine::On,
+        on: super::engine::OnDaemon,
     },
     /// New certificates for a member that `init` or `add` has made, before the old ones expire
     Renew {

@@ -160,7 +160,7 @@ impl Release {
 }
 
 /// `lockkeeper cluster set`: changes the cluster's settings, and shows them.
-pub fn set(changes: &[String], on: On) -> ExitCode {
+pub fn set(changes: &[String], on: OnDaemon) -> ExitCode {
     let pair = |change: &String| {
         let (name, value) = change
             .split_once('=')

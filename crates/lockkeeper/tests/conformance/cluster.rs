@@ -10,6 +10,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
 
@@ -68,7 +69,27 @@ impl Cluster {
             let (folder, ports) = (data.path().join(id.to_string()), ports.clone());
             Daemon::start(move |port| daemon(&folder, id, port, &ports))
         };
-        Cluster { daemons: (1..=members).map(start).collect(), _data: data }
+        let cluster = Cluster { daemons: (1..=members).map(start).collect(), _data: data };
+        cluster.serves();
+        cluster
+    }
+
+    /// Waits until the daemons grant locks. A new cluster waits for one lease first, and clients are not as patient as that.
+    fn serves(&self) {
+        let url = self.url();
+        let asking = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(timeout(PATIENCE, async {
+                loop {
+                    let asked = async { Operator::open(&url).await?.cluster().await };
+                    if asked.await.is_ok_and(|line| line.serves) {
+                        return;
+                    }
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                }
+            }))
+        });
+        asking.join().unwrap().expect("the daemons grant locks");
     }
 }
 
