@@ -103,7 +103,6 @@ macro_rules! any {
 
             /// The position of the algorithm in [`ALL`].
             fn position(&self) -> usize {
-                #[expect(clippy::items_after_statements, reason = "the macro names the variants here")]
                 #[derive(Clone, Copy)]
                 enum Position { $($variant,)+ }
                 match self { $(Self::$variant(_) => Position::$variant as usize,)+ }
@@ -305,7 +304,7 @@ impl AnyMessage {
 
 impl Default for AnyOptions {
     fn default() -> Self {
-        Self::NaimiTrehel(Default::default())
+        Self::NaimiTrehel(())
     }
 }
 
@@ -387,7 +386,7 @@ mod tests {
         out.begin(SiteId::new(0));
         asks.input(Ask::Request(crate::Mode::Exclusive), &mut out);
         let (_, message) = out.sends.pop().expect("a request to another site");
-        let other = start(AnyOptions::NaimiTrehel(Default::default()));
+        let other = start(AnyOptions::NaimiTrehel(()));
         assert!(asks.awaits(SiteId::new(1), &message) || AnySite::plausible(&message, 3));
         assert!(!other.awaits(SiteId::new(1), &message));
     }
