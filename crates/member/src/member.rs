@@ -7,7 +7,7 @@ use crate::leave::Leave;
 use crate::link::Link;
 use crate::lock::Wants;
 use crate::session::Session;
-use crate::slices::{Sending, Trash};
+use crate::slices::{Listed, Sending, Trash};
 use crate::survey::Asking;
 use crate::table::{LockId, Locks};
 use crate::{
@@ -91,6 +91,8 @@ pub struct Member<P: MutualExclusion> {
     pub(crate) work: usize,
     /// Parts of lists to be sent.
     pub(crate) sending: VecDeque<Sending>,
+    /// For each member and list: for which view parts of it were sent, and how many.
+    pub(crate) sent: BTreeMap<(Node, Listed), (u64, u32)>,
     /// Locks in use whose instance in the present view is yet to be made, by the order of their first waiter.
     pub(crate) resuming: BTreeSet<(u64, LockId)>,
     /// How many of the early frames are yet to be looked at.
@@ -168,6 +170,7 @@ impl<P: MutualExclusion> Member<P> {
             trash: Vec::new(),
             work: 0,
             sending: VecDeque::new(),
+            sent: BTreeMap::new(),
             resuming: BTreeSet::new(),
             early_left: 0,
             ending: VecDeque::new(),
