@@ -105,6 +105,8 @@ pub struct Member<P: MutualExclusion> {
     pub(crate) unparks: bool,
     /// Something is being sent again.
     pub(crate) resends: bool,
+    /// Messages that have arrived wait to be delivered.
+    pub(crate) delivers: bool,
     /// How many holds there are, those included that are over and only the report of a frozen member names.
     pub(crate) held: usize,
     /// From then on a link on which nothing moves is a fault.
@@ -177,6 +179,7 @@ impl<P: MutualExclusion> Member<P> {
             scans: VecDeque::new(),
             unparks: false,
             resends: false,
+            delivers: false,
             held: 0,
             links_count_from_ns: 0,
             sessions: BTreeMap::new(),

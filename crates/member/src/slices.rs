@@ -101,6 +101,7 @@ impl<P: MutualExclusion> Member<P> {
             || !self.scans.is_empty()
             || self.unparks
             || self.resends
+            || self.delivers
             || self.is_sweeping_out()
             || self
                 .leader
@@ -117,6 +118,7 @@ impl<P: MutualExclusion> Member<P> {
         self.go_on_sending(out);
         self.go_on_installing(now, out);
         self.go_on_resuming(now, out);
+        self.go_on_delivering(now, out);
         self.go_on_unparking(now, out);
         self.go_on_ending(now, out);
         if self.is_sweeping_out() {
@@ -158,6 +160,7 @@ impl<P: MutualExclusion> Member<P> {
             self.discard(Trash::Messages(link.into_unacknowledged()));
         }
         self.resends = false;
+        self.delivers = false;
     }
 
     /// This member does not lead any more, or does so anew.
