@@ -74,7 +74,8 @@ impl ClusterSpec {
     }
 
     /// What the run with this seed draws in addition, where anything can go wrong at all. Every fourth run has hundreds of names and
-    /// small tables, which members must empty again and again. In every tenth one there are hundreds of holds, and steps take time.
+    /// small tables, which members must empty again and again. In every tenth of the others there are hundreds of holds,
+    /// and steps take time.
     #[must_use]
     pub fn drawn(&self, seed: u64) -> Self {
         let mut spec = self.clone();
