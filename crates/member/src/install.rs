@@ -140,6 +140,7 @@ impl<P: MutualExclusion> Member<P> {
         let holds = self.locks.start_holds().len() as u64;
         self.links_count_from_ns = now.saturating_add(self.config.install_ns.saturating_mul(holds));
         self.drop_links();
+        self.sent.retain(|_, sent| sent.0 >= epoch);
         self.parked.clear();
         self.clock_full = false;
         self.told_table_full = false;

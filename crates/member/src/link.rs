@@ -82,8 +82,8 @@ impl<T: Clone> Link<T> {
         Packet { acknowledged: self.next_to_deliver, payload: Some((number, payload)) }
     }
 
-    /// Takes a packet in; gives what may be delivered now, in order, and whether an acknowledgement is due.
-    pub fn receive(&mut self, now: u64, packet: Packet<T>, deliver: &mut VecDeque<T>) -> Answer {
+    /// Takes a packet in; gives what may be delivered now, in order, at most so much, and whether an acknowledgement is due.
+    pub fn receive(&mut self, now: u64, packet: Packet<T>, most: usize, deliver: &mut VecDeque<T>) -> Answer {
         // Nobody can have what was not sent.
         if packet.acknowledged > self.next_to_send {
             return Answer::None;
@@ -97,10 +97,7 @@ impl<T: Clone> Link<T> {
         let window = self.next_to_deliver..self.next_to_deliver + Self::MOST_EARLY;
         if window.contains(&number) {
             self.early.insert(number, payload);
-            while let Some(payload) = self.early.remove(&self.next_to_deliver) {
-                self.next_to_deliver += 1;
-                deliver.push_back(payload);
-            }
+            self.deliver(most, deliver);
         }
         if self.owed == 0 {
             self.owed_since_ns = now;
@@ -111,6 +108,28 @@ impl<T: Clone> Link<T> {
         }
         // Where much is said, one look for many payloads is enough.
         if core::mem::replace(&mut self.looked_after, true) { Answer::None } else { Answer::Soon }
+    }
+
+    fn deliver(&mut self, most: usize, deliver: &mut VecDeque<T>) {
+        for _ in 0..most {
+            let Some(payload) = self.early.remove(&self.next_to_deliver) else { return };
+            self.next_to_deliver += 1;
+            deliver.push_back(payload);
+        }
+    }
+
+    /// Whether something can be delivered that was left for later. It is not acknowledged yet.
+    pub fn is_ready(&self) -> bool {
+        self.early.contains_key(&self.next_to_deliver)
+    }
+
+    /// Gives at most so much of what was left for later.
+    pub fn go_on_delivering(&mut self, now: u64, most: usize, deliver: &mut VecDeque<T>) {
+        self.deliver(most, deliver);
+        if self.owed == 0 {
+            self.owed_since_ns = now;
+        }
+        self.owed = self.owed.saturating_add(1);
     }
 
     /// Somebody looks whether something is owed: gives when it has waited for long enough. Before that, somebody must look again then.
@@ -188,7 +207,7 @@ mod tests {
 
     fn take(link: &mut Link<u32>, packet: Packet<u32>) -> Vec<u32> {
         let mut delivered = VecDeque::new();
-        link.receive(0, packet, &mut delivered);
+        link.receive(0, packet, usize::MAX, &mut delivered);
         delivered.into()
     }
 
@@ -196,16 +215,16 @@ mod tests {
     fn what_is_said_anyway_acknowledges() {
         let (mut a, mut b) = (Link::new(0), Link::new(0));
         let first = a.send(0, 10);
-        assert_eq!(b.receive(0, first.clone(), &mut VecDeque::new()), Answer::Soon);
+        assert_eq!(b.receive(0, first.clone(), usize::MAX, &mut VecDeque::new()), Answer::Soon);
         assert!(b.owes());
-        assert_eq!(b.receive(0, first, &mut VecDeque::new()), Answer::AtOnce, "it came twice");
+        assert_eq!(b.receive(0, first, usize::MAX, &mut VecDeque::new()), Answer::AtOnce, "it came twice");
         let reply = b.send(0, 1);
         assert!(!b.owes());
-        assert_eq!(a.receive(0, reply, &mut VecDeque::new()), Answer::Soon);
+        assert_eq!(a.receive(0, reply, usize::MAX, &mut VecDeque::new()), Answer::Soon);
         assert!(!a.resend(5, 5), "what was sent is acknowledged");
         let many = (0..Link::<u32>::MOST_OWED).map(|n| a.send(0, n)).collect::<Vec<_>>();
         let answers: Vec<_> =
-            many.into_iter().map(|packet| b.receive(0, packet, &mut VecDeque::new())).collect();
+            many.into_iter().map(|packet| b.receive(0, packet, usize::MAX, &mut VecDeque::new())).collect();
         assert_eq!(answers.iter().filter(|answer| **answer != Answer::None).count(), 1);
         assert_eq!(answers.last(), Some(&Answer::AtOnce));
     }
@@ -213,7 +232,8 @@ mod tests {
     #[test]
     fn one_look_is_enough_for_many_payloads() {
         let (mut a, mut b) = (Link::new(0), Link::new(0));
-        let mut receive = |b: &mut Link<u32>, now| b.receive(now, a.send(now, 1), &mut VecDeque::new());
+        let mut receive =
+            |b: &mut Link<u32>, now| b.receive(now, a.send(now, 1), usize::MAX, &mut VecDeque::new());
         assert_eq!(receive(&mut b, 0), Answer::Soon);
         b.send(1, 2);
         assert_eq!(receive(&mut b, 3), Answer::None, "somebody looks anyway");
@@ -235,10 +255,13 @@ mod tests {
         assert_eq!(take(&mut b, second), []);
         assert!(a.resend(5, 5));
         assert_eq!((a.go_on_resending(1).count(), a.go_on_resending(5).count(), a.resends()), (1, 1, false));
+        let mut one = VecDeque::new();
+        b.clone().receive(5, first.clone(), 1, &mut one);
+        assert_eq!(one, [10], "the rest is left for later");
         assert_eq!(take(&mut b, first.clone()), [10, 20]);
         assert_eq!(take(&mut b, first), []);
         assert!(a.is_stuck(9, 9));
-        a.receive(9, b.acknowledgement(), &mut VecDeque::new());
+        a.receive(9, b.acknowledgement(), usize::MAX, &mut VecDeque::new());
         assert!(!a.resend(50, 5));
         assert!(!a.is_stuck(100, 9));
     }

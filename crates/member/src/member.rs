@@ -7,7 +7,7 @@ use crate::leave::Leave;
 use crate::link::Link;
 use crate::lock::Wants;
 use crate::session::Session;
-use crate::slices::{Sending, Trash};
+use crate::slices::{Listed, Sending, Trash};
 use crate::survey::Asking;
 use crate::table::{LockId, Locks};
 use crate::{
@@ -91,6 +91,8 @@ pub struct Member<P: MutualExclusion> {
     pub(crate) work: usize,
     /// Parts of lists to be sent.
     pub(crate) sending: VecDeque<Sending>,
+    /// For each member and list: for which view parts of it were sent, and how many.
+    pub(crate) sent: BTreeMap<(Node, Listed), (u64, u32)>,
     /// Locks in use whose instance in the present view is yet to be made, by the order of their first waiter.
     pub(crate) resuming: BTreeSet<(u64, LockId)>,
     /// How many of the early frames are yet to be looked at.
@@ -103,6 +105,8 @@ pub struct Member<P: MutualExclusion> {
     pub(crate) unparks: bool,
     /// Something is being sent again.
     pub(crate) resends: bool,
+    /// Messages that have arrived wait to be delivered.
+    pub(crate) delivers: bool,
     /// How many holds there are, those included that are over and only the report of a frozen member names.
     pub(crate) held: usize,
     /// From then on a link on which nothing moves is a fault.
@@ -168,12 +172,14 @@ impl<P: MutualExclusion> Member<P> {
             trash: Vec::new(),
             work: 0,
             sending: VecDeque::new(),
+            sent: BTreeMap::new(),
             resuming: BTreeSet::new(),
             early_left: 0,
             ending: VecDeque::new(),
             scans: VecDeque::new(),
             unparks: false,
             resends: false,
+            delivers: false,
             held: 0,
             links_count_from_ns: 0,
             sessions: BTreeMap::new(),

@@ -16,7 +16,7 @@ use lockkeeper_core::MutualExclusion;
 const SWEPT: usize = 16;
 
 /// A list of which parts are being sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Listed {
     Report,
     Start,
@@ -101,6 +101,7 @@ impl<P: MutualExclusion> Member<P> {
             || !self.scans.is_empty()
             || self.unparks
             || self.resends
+            || self.delivers
             || self.is_sweeping_out()
             || self
                 .leader
@@ -117,6 +118,7 @@ impl<P: MutualExclusion> Member<P> {
         self.go_on_sending(out);
         self.go_on_installing(now, out);
         self.go_on_resuming(now, out);
+        self.go_on_delivering(now, out);
         self.go_on_unparking(now, out);
         self.go_on_ending(now, out);
         if self.is_sweeping_out() {
@@ -158,6 +160,7 @@ impl<P: MutualExclusion> Member<P> {
             self.discard(Trash::Messages(link.into_unacknowledged()));
         }
         self.resends = false;
+        self.delivers = false;
     }
 
     /// This member does not lead any more, or does so anew.
@@ -175,11 +178,19 @@ impl<P: MutualExclusion> Member<P> {
         self.discard(Trash::Held(start));
     }
 
-    /// Parts of a list are to be sent, from this one on.
+    /// A member asks for parts of a list, from this one on. What was sent to it before is probably under way, except for the first
+    /// part that it lacks: only a few parts are sent again.
     pub(crate) fn send_parts(&mut self, to: Node, what: Listed, epoch: u64, first: u32) {
+        const AGAIN: u32 = 4;
         self.sending.retain(|sending| (sending.to, sending.what) != (to, what));
+        let sent = self.sent.get(&(to, what)).filter(|sent| sent.0 == epoch).map_or(0, |sent| sent.1);
         let end = first.saturating_add(crate::parts::WINDOW);
-        self.sending.push_back(Sending { to, what, epoch, next: first, end });
+        let again = sent.min(first.saturating_add(AGAIN));
+        for (next, end) in [(first, again), (first.max(sent), end)] {
+            if next < end {
+                self.sending.push_back(Sending { to, what, epoch, next, end });
+            }
+        }
     }
 
     fn go_on_sending(&mut self, out: &mut Out<Message<P>>) {
@@ -190,6 +201,9 @@ impl<P: MutualExclusion> Member<P> {
             self.spend(1 + items / 8);
             self.send(sending.to, body, out);
             sending.next += 1;
+            let sent = self.sent.entry((sending.to, sending.what)).or_default();
+            let before = if sent.0 == sending.epoch { sent.1 } else { 0 };
+            *sent = (sending.epoch, before.max(sending.next));
             if sending.next < sending.end {
                 self.sending.push_back(sending);
             }

@@ -315,18 +315,54 @@ impl<P: MutualExclusion> Member<P> {
         if refused {
             self.leave_message_waiting(now);
         }
-        let mut delivered = VecDeque::new();
+        let (mut delivered, most) = (VecDeque::new(), self.most_messages());
         let link = self.links.entry(from).or_insert_with(|| Link::new(now));
-        match link.receive(now, packet, &mut delivered) {
+        let answer = link.receive(now, packet, most, &mut delivered);
+        self.delivers |= link.is_ready();
+        match answer {
             Answer::None => {}
             Answer::Soon => self.look_at_link(now, from, out),
             Answer::AtOnce => self.acknowledge(from, out),
         }
-        for message in delivered {
+        self.deliver_all(now, from, delivered, out);
+    }
+
+    /// How many messages this step may deliver: each may be answered to every member.
+    fn most_messages(&self) -> usize {
+        let members = self.running().map_or(1, |view| view.members.len());
+        (self.config.slice().saturating_sub(self.work) / members.max(1)).max(1)
+    }
+
+    fn deliver_all(
+        &mut self,
+        now: u64,
+        from: Node,
+        messages: VecDeque<crate::LockMessage<Message<P>>>,
+        out: &mut Out<Message<P>>,
+    ) {
+        for message in messages {
             if self.config.has(Flaw::TableNeverReclaimed) && !self.has_room_for(&message.lock) {
                 continue;
             }
             self.deliver(now, from, message, out);
+        }
+    }
+
+    /// Delivers what was left for later, since many messages could be delivered at once.
+    pub(crate) fn go_on_delivering(&mut self, now: u64, out: &mut Out<Message<P>>) {
+        if !core::mem::take(&mut self.delivers) {
+            return;
+        }
+        let ready = self.links.iter().filter(|(_, link)| link.is_ready()).map(|(&node, _)| node);
+        for node in ready.collect::<Vec<_>>() {
+            let (mut delivered, most, may) = (VecDeque::new(), self.most_messages(), self.may_go_on());
+            let Some(link) = self.links.get_mut(&node) else { continue };
+            if may {
+                link.go_on_delivering(now, most, &mut delivered);
+            }
+            self.delivers |= link.is_ready();
+            self.look_at_link(now, node, out);
+            self.deliver_all(now, node, delivered, out);
         }
     }
 

@@ -325,6 +325,9 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         }
         let cost = out.work as u64 * self.spec.item_ns;
         self.machines[machine].busy_until_ns = self.now + cost;
+        if cost > 0 {
+            self.tell(|| node.to_string(), &format!("is busy for {} ms", cost / MS));
+        }
         if cost > ClusterSpec::LONGEST_STEP_NS {
             let how = format!("a step of {node} touches {} items and takes {} ms", out.work, cost / MS);
             self.watch.broken(self.now, Promise::Steps, how);
