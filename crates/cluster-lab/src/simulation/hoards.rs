@@ -124,10 +124,10 @@ impl<P: MutualExclusion> Sim<'_, P> {
                 let before = if hoard.lease_until_ns == u64::MAX { 0 } else { hoard.lease_until_ns };
                 hoard.lease_until_ns = before.max(until);
             }
-            ToClient::Granted { birth, number, .. } if Some(*birth) == hoard.birth => {
-                if hoard.wants.remove(number) {
-                    hoard.holds.insert(*number);
-                }
+            ToClient::Granted { birth, number, .. }
+                if Some(*birth) == hoard.birth && hoard.wants.remove(number) =>
+            {
+                hoard.holds.insert(*number);
             }
             // An operator took it away.
             ToClient::Ended { number, how: Ended::Revoked } => {
