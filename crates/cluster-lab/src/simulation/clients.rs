@@ -237,7 +237,8 @@ impl Client {
         let Some(wire) = self.wires.last_mut() else { return };
         let session = wire.link.session().id();
         if let Some(number) = wire.link.acquire(clock, errand.wish.clone()) {
-            self.errand = Some(Errand { session, number, inside: None, nested: Nested::None, ..errand });
+            let (inside, asks_again_ns, nested) = (None, None, Nested::None);
+            self.errand = Some(Errand { session, number, inside, asks_again_ns, nested, ..errand });
         }
     }
 
@@ -282,7 +283,7 @@ impl Client {
             return Step::Waits;
         }
         if let Some(errand) = self.errand.take() {
-            self.request_again(clock, Errand { asks_again_ns: None, ..errand });
+            self.request_again(clock, errand);
         }
         Step::Speaks
     }
