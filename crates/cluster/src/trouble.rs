@@ -52,6 +52,8 @@ pub enum Reason {
         /// Whether it was in a view before, and was excluded because it had fallen silent.
         excluded: bool,
     },
+    /// The cluster is new, and its first view waits for one lease: a cluster of the same members may have lost its disks.
+    Founds,
     /// The view changes.
     ViewChanges,
     /// It has left its cluster.
@@ -66,6 +68,13 @@ impl fmt::Display for Trouble {
         match reason {
             Reason::Left => return write!(f, "member {} has left its cluster", member.0),
             Reason::Stopped(why) => return write!(f, "member {} has stopped: {why}", member.0),
+            Reason::Founds => {
+                return write!(
+                    f,
+                    "member {} grants no lock yet: the cluster is new, and its first view waits for one lease",
+                    member.0
+                );
+            }
             Reason::ViewChanges => {
                 return write!(f, "member {} grants no lock while its view changes: try again", member.0);
             }
@@ -102,7 +111,7 @@ impl fmt::Display for Trouble {
                     if *excluded { "it was excluded from the view, and" } else { "it is in no view, and" };
                 write!(f, ": {was} waits for the leader, member {}, to let it in", leader.0)?;
             }
-            Reason::ViewChanges | Reason::Left | Reason::Stopped(_) => {}
+            Reason::Founds | Reason::ViewChanges | Reason::Left | Reason::Stopped(_) => {}
         }
         match &unreachable[..] {
             [] => Ok(()),

@@ -291,6 +291,11 @@ impl<P: MutualExclusion> Member<P> {
         crate::instance::options::<P>(&settings.algorithm, members, 0).map(drop)
     }
 
+    /// Whether this member waits for the start of the first view of a new cluster.
+    pub fn founds(&self) -> bool {
+        matches!(&self.standing, Standing::Wedged(view, _) if view.founding && self.installed == 0)
+    }
+
     /// Whether this member leads the voters, as far as it knows.
     pub fn leads(&self) -> bool {
         self.leader.is_some()

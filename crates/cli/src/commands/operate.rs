@@ -5,6 +5,7 @@ use crate::exit;
 use comfy_table::{Table, presets};
 use lockkeeper::Error;
 use lockkeeper::cluster::{ClusterLine, Operator};
+use lockkeeper_cluster::ClusterSettings;
 use std::process::ExitCode;
 
 /// Show the members of a cluster, as one of them sees them
@@ -172,6 +173,10 @@ pub fn set(changes: &[String], on: OnDaemon) -> ExitCode {
         Ok(changes) => changes,
         Err(error) => return exit::complain(exit::USAGE, &error),
     };
+    // A value that no cluster can read is a mistake in the command; the leader refuses what its cluster cannot run.
+    if let Err(error) = lockkeeper_cluster::settings::change(&ClusterSettings::default(), &changes) {
+        return exit::complain(exit::USAGE, &error);
+    }
     let asked = ask(on, async |operator| {
         if !changes.is_empty() {
             operator.set(changes).await?;

@@ -73,6 +73,7 @@ impl<P: MutualExclusion> Driver<P> {
         let has_lease = state.member.lease_left_ns(now) > 0;
         let (in_view, excluded) = (state.member.running().is_some(), state.excluded);
         let (stopped, left) = (state.stopped.clone(), state.left);
+        let founds = state.member.founds();
         let lasts = Duration::from_nanos(now.saturating_sub(state.without_lease_since_ns));
         // Consensus calls this driver with locks of its own.
         drop(state);
@@ -96,6 +97,8 @@ impl<P: MutualExclusion> Driver<P> {
         let unreachable = others(&status.members);
         let reason = if let Some(why) = status.failure.or(status.trouble) {
             Reason::Waits(why)
+        } else if founds {
+            Reason::Founds
         } else if has_lease {
             Reason::ViewChanges
         } else {

@@ -83,7 +83,10 @@ async fn answer(shared: &Shared, client: &Client, ask: Ask) -> Result<Answer, St
         }
         Ask::Set(changes) => {
             may(Permission::Admin, "")?;
-            shared.member.change_settings(&changes).await.map_err(failed)?;
+            shared.member.change_settings(&changes).await.map_err(|error| match error {
+                lockkeeper_cluster::Error::BadOption(why) => why,
+                other => other.to_string(),
+            })?;
             Answer::Done
         }
         Ask::Leave => {
