@@ -17,8 +17,20 @@ fn error(output: &Output) -> String {
 }
 
 /// All commands that only a daemon can answer.
-const OPERATOR_COMMANDS: [&str; 5] =
-    ["members", "status", "release --force nightly", "leave", "leave --dead 3"];
+const OPERATOR_COMMANDS: [&str; 6] =
+    ["members", "status", "release --force nightly", "leave", "leave --dead 3", "cluster set lease=2s"];
+
+#[test]
+fn cluster_set_refuses_values_that_no_cluster_can_read() {
+    let home = tempfile::tempdir().unwrap();
+    for (change, why) in
+        [("lease", "NAME=VALUE"), ("lease=2", "1500ms"), ("times=fast", "slow"), ("=2s", "NAME=VALUE")]
+    {
+        let output = lockkeeper(home.path(), &format!("cluster set {change}")).output().unwrap();
+        assert_eq!(output.status.code(), Some(64), "{change}: {}", error(&output));
+        assert!(error(&output).contains(why), "{change}: {}", error(&output));
+    }
+}
 
 #[test]
 fn operator_commands_refuse_urls_of_other_engines_and_ask_no_daemon() {
