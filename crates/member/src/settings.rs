@@ -78,8 +78,9 @@ impl ClusterSettings {
     /// Empty if there are none.
     pub fn differences(&self, other: &Self) -> String {
         let mut found = Vec::new();
-        if self.algorithm != other.algorithm {
-            found.push(format!("algorithm {} instead of {}", self.algorithm_text(), other.algorithm_text()));
+        let (own, theirs) = (self.algorithm_text(), other.algorithm_text());
+        if own != theirs {
+            found.push(format!("algorithm {own} instead of {theirs}"));
         }
         let times = [
             ("lease", self.lease_ns, other.lease_ns),
@@ -101,7 +102,8 @@ impl ClusterSettings {
         let named = |(name, _): &&(String, String)| name == lockkeeper_core::any::ALGORITHM;
         let name = self.algorithm.iter().rfind(named).map_or(lockkeeper_core::any::DEFAULT, |(_, name)| name);
         let options = self.algorithm.iter().filter(|pair| !named(pair));
-        let options: Vec<String> = options.map(|(name, value)| format!("{name}={value}")).collect();
+        let mut options: Vec<String> = options.map(|(name, value)| format!("{name}={value}")).collect();
+        options.sort_unstable();
         if options.is_empty() { name.into() } else { format!("{name} ({})", options.join(", ")) }
     }
 }

@@ -286,8 +286,8 @@ async fn a_member_whose_disk_was_restored_from_a_backup_is_refused_and_stops() {
         })
         .await;
     // The others go on without it, and with an empty disk it joins again.
-    cluster.decide().await;
     cluster.kill(3).await;
+    cluster.decide().await;
     cluster.lose_disk(3);
     cluster.start(3).await;
     let decided = cluster.decide().await;
