@@ -23,7 +23,8 @@ impl Alone {
         let member = Member::new(me, config, 0).unwrap();
         let mut alone = Self { member, now: 0, told: Vec::new() };
         alone.step(Event::Port(PortEvent::Leading { term: 1 }));
-        alone.run(1_000 * MS);
+        // The first view of a new cluster waits for one lease.
+        alone.run(3_000 * MS);
         assert!(alone.member.running().is_some() && alone.member.lease_left_ns(alone.now) > 0);
         alone
     }

@@ -2,7 +2,7 @@
 
 use crate::backend::{Backend, PATIENCE, Server, acquire, open_url, until, until_waiting};
 use crate::local_server::Daemon;
-use lockkeeper::cluster::Operator;
+use lockkeeper::cluster::{ClusterLine, Operator};
 use lockkeeper::{Error, Lockkeeper};
 use lockkeeper_daemon::{Config, MemberConfig, MemberId};
 use lockkeeper_testbed::ports;
@@ -79,15 +79,12 @@ impl Cluster {
         let url = self.url();
         let asking = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(timeout(PATIENCE, async {
-                loop {
-                    let asked = async { Operator::open(&url).await?.cluster().await };
-                    if asked.await.is_ok_and(|line| line.serves) {
-                        return;
-                    }
+            let serves = async {
+                while !asked(&url).await.is_ok_and(|line| line.serves) {
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
-            }))
+            };
+            runtime.block_on(async { timeout(PATIENCE, serves).await })
         });
         asking.join().unwrap().expect("the daemons grant locks");
     }
@@ -100,6 +97,10 @@ impl Cluster {
             places.iter().map(|place| format!("127.0.0.1:{}", self.daemons[*place].port())).collect();
         open_url(&format!("lockkeeper://{}?in-order", hosts.join(","))).await
     }
+}
+
+async fn asked(url: &str) -> Result<ClusterLine, Error> {
+    Operator::open(url).await?.cluster().await
 }
 
 impl Backend for Cluster {
