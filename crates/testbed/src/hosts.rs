@@ -18,7 +18,7 @@ pub fn can_make_hosts() -> Result<(), String> {
     if !rustix::process::geteuid().is_root() {
         return Err(String::from("only root can make them"));
     }
-    for (tool, package) in [("ip", "iproute2"), ("nft", "nftables")] {
+    for (tool, package) in [("ip", "iproute2"), ("nft", "nftables"), ("nsenter", "util-linux")] {
         let found = Command::new(tool).arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status();
         found.map_err(|_| format!("`{tool}` is missing (Debian: {package})"))?;
     }
@@ -72,14 +72,20 @@ impl Hosts {
         format!("{}-{host}", self.prefix)
     }
 
+    /// Where `ip netns add` puts a namespace.
+    fn place(&self, host: u32) -> String {
+        format!("/run/netns/{}", self.name(host))
+    }
+
     fn on(&self, host: u32, command: &str) {
-        run(&format!("ip netns exec {} {command}", self.name(host)));
+        // Not by `ip netns exec`, which mounts file systems anew and cannot where the root is no mount point.
+        run(&format!("nsenter --net={} {command}", self.place(host)));
     }
 
     /// A command that runs on a host. Its process is the program itself.
     pub fn command(&self, host: u32, program: &Path) -> Command {
-        let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.name(host)]).arg(program);
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net={}", self.place(host))).arg(program);
         command
     }
 
