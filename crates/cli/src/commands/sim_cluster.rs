@@ -21,7 +21,7 @@ pub struct Flags {
     #[arg(long, value_name = "N", default_value_t = 5, requires = "cluster", help_heading = "Clusters")]
     members: usize,
     /// What goes wrong: all, none, or some of crash, wipe, restart-all, pause, hiccup, cut, loss, duplicate, delay, drift,
-    /// leader, client, leave, revoke, settings and lose-all, with commas between them.
+    /// leader, client, leave, revoke, settings, lose-all and isolate, with commas between them.
     #[arg(
         long,
         value_name = "FAULT,…",

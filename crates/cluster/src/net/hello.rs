@@ -13,7 +13,7 @@ use std::ops::RangeInclusive;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
 /// The versions of what is said after the greeting that this code speaks.
-pub const VERSIONS: RangeInclusive<u16> = 1..=1;
+pub const VERSIONS: RangeInclusive<u16> = 2..=2;
 /// The longest name of a cluster.
 pub const LONGEST_NAME: usize = 255;
 

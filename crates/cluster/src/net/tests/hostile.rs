@@ -10,8 +10,8 @@ use tokio::net::{TcpListener, TcpStream};
 
 fn hello_to(to: MemberId, from: u32) -> Hello {
     Hello {
-        oldest: 1,
-        newest: 1,
+        oldest: *hello::VERSIONS.start(),
+        newest: *hello::VERSIONS.end(),
         cluster: "canal".into(),
         from: Some(MemberId(from)),
         to: Some(to),
@@ -257,7 +257,10 @@ async fn a_peer_that_does_not_read_costs_no_more_than_the_bound() {
     a.dial(B, listener.local_addr().unwrap());
     let (mut silent, _) = listener.accept().await.unwrap();
     let _: Hello = hello::read(&mut silent).await.unwrap();
-    silent.write_all(&hello::encode(&Reply::Welcome { version: 1, member: B })).await.unwrap();
+    silent
+        .write_all(&hello::encode(&Reply::Welcome { version: *hello::VERSIONS.end(), member: B }))
+        .await
+        .unwrap();
     a.connected_to(B).await;
     // Until the system's own buffers are full, and then the queue.
     until("frames are dropped", || {
@@ -281,7 +284,9 @@ async fn a_half_open_connection_is_noticed_on_both_sides() {
     a.dial(B, listener.local_addr().unwrap());
     let (mut gone, _) = listener.accept().await.unwrap();
     let _: Hello = hello::read(&mut gone).await.unwrap();
-    gone.write_all(&hello::encode(&Reply::Welcome { version: 1, member: B })).await.unwrap();
+    gone.write_all(&hello::encode(&Reply::Welcome { version: *hello::VERSIONS.end(), member: B }))
+        .await
+        .unwrap();
     until("the dialler notices", || a.net.counters().silent.get() >= 1).await;
 
     let hand = Hand::link(&a, 3).await;

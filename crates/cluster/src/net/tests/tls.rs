@@ -73,7 +73,7 @@ async fn lying_listener(tls: &Tls, claims: MemberId) -> (tokio::task::JoinHandle
             let accepted = tokio_rustls::TlsAcceptor::from(ready.server.clone()).accept(stream).await;
             let Ok(mut stream) = accepted else { continue };
             let _: Result<Hello, _> = hello::read(&mut stream).await;
-            let reply = hello::encode(&Reply::Welcome { version: 1, member: claims });
+            let reply = hello::encode(&Reply::Welcome { version: *hello::VERSIONS.end(), member: claims });
             let _ = stream.write_all(&reply).await;
             let _ = stream.flush().await;
         }
