@@ -2,19 +2,20 @@
 //!
 //! Time is told beside the time of a lookup in a `BTreeMap` of a thousand names, in the same run; memory as the allocator counts it.
 
+use cap::Cap;
 use lockkeeper_core::Protocol;
 use lockkeeper_core::algorithms::naimi_trehel::NaimiTrehel;
 use lockkeeper_member::{
     Body, Config, Event, LockName, Member, MemberId, Node, Note, Out, PortEvent, PortRequest, SessionId,
     ToMember, Wish,
 };
-use peak_alloc::PeakAlloc;
+use mimalloc::MiMalloc;
 use std::collections::{BTreeMap, VecDeque};
 use std::hint::black_box;
 use std::time::Duration;
 
 #[global_allocator]
-static ALLOCATOR: PeakAlloc = PeakAlloc;
+static ALLOCATOR: Cap<MiMalloc> = Cap::new(MiMalloc, usize::MAX);
 
 type Happening = Event<<NaimiTrehel as Protocol>::Message>;
 
@@ -199,7 +200,7 @@ fn speed(lookup_ns: f64) {
     }
     let (session, first) = (Cluster::session(0), cluster.number + 1);
     let frames = cluster.frames;
-    let before = ALLOCATOR.current_usage();
+    let before = ALLOCATOR.allocated();
     let Cluster { now, members, out, .. } = &mut cluster;
     let mut granted = 0;
     let time = timed(|| {
@@ -214,7 +215,7 @@ fn speed(lookup_ns: f64) {
     });
     let ns = per(time, TIMES);
     assert_eq!((granted, cluster.frames), (TIMES as usize, frames));
-    let grown = ALLOCATOR.current_usage().saturating_sub(before);
+    let grown = ALLOCATOR.allocated().saturating_sub(before);
     println!(
         "acquire and release, token at home    {ns:6.0} ns, {:.1} lookups of {lookup_ns:.0} ns, {:.2} million a second",
         ns / lookup_ns,
@@ -234,7 +235,7 @@ fn resident() -> usize {
 fn memory() {
     const LOCKS: usize = 1_000_000;
     let mut cluster = Cluster::new(1);
-    let (before, resident_before) = (ALLOCATOR.current_usage(), resident());
+    let (before, resident_before) = (ALLOCATOR.allocated(), resident());
     for number in 0..LOCKS {
         let number = cluster.acquire(0, name(number));
         cluster.release(0, number);
@@ -243,7 +244,7 @@ fn memory() {
             cluster.happens(0, Event::Client(Cluster::session(0), said));
         }
     }
-    let bytes = (ALLOCATOR.current_usage() - before) as f64 / LOCKS as f64;
+    let bytes = (ALLOCATOR.allocated() - before) as f64 / LOCKS as f64;
     let resident = (resident() - resident_before) as f64 / LOCKS as f64;
     println!(
         "an idle lock among {LOCKS}            {bytes:6.0} bytes, its name of 14 letters included; {resident:.0} as the system counts"
