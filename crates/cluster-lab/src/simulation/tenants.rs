@@ -30,7 +30,7 @@ pub struct Life {
     pub request: u64,
     /// Whether the daemon's member can grant anything.
     pub serves: bool,
-    /// The hold of this request was lost, or revoked.
+    /// The hold of this request was lost or revoked, or the member refused the request: its table was full.
     pub lost: bool,
     /// For how long the hold can be relied on, and which hold that is.
     pub held: Option<(HoldId, u64, Option<Fence>)>,
@@ -93,7 +93,8 @@ impl Lease {
             self.relied_until_ns = self.relied_until_ns.max(until);
         }
         let serves = self.session.is_alive() && clock < self.session.lease_until_ns();
-        let lost = renew.request == self.request && renew.wish.is_some() && self.number.is_none();
+        let over = |number| matches!(self.session.progress(number), Some(Progress::Over(_)) | None);
+        let lost = renew.request == self.request && renew.wish.is_some() && self.number.is_none_or(over);
         Life { sent_ns: renew.sent_ns, request: renew.request, serves, lost, held }
     }
 
@@ -187,7 +188,7 @@ impl Tenant {
         match (&mut self.hold, granted) {
             (Some(hold), Some(granted)) if hold.0 == granted.0 => hold.1 = hold.1.max(granted.1),
             (None, Some(granted)) if matches!(self.doing, Doing::Waits(_)) => self.hold = Some(granted),
-            // It was granted and lost before the tenant learned of it.
+            // It was refused, or granted and lost before the tenant learned of it: the tenant requests the lock again.
             (None, None) if life.lost && matches!(self.doing, Doing::Waits(_)) => self.again(),
             _ => {}
         }
