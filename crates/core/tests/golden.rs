@@ -1,20 +1,16 @@
 //! The bytes of every message between sites, as members of a cluster send them.
 //!
 //! A deterministic run of each algorithm collects one message of each kind. Its encoding is compared with `tests/golden/messages.txt`,
-//! so that a reordered enum variant or a new field fails a test. A change of the file is a change of the wire format: raise the
-//! version of the greeting between members, and write the file anew with
-//!
-//! ```sh
-//! LOCKKEEPER_BLESS=1 cargo test -p lockkeeper-core --test golden
-//! ```
+//! so that a reordered enum variant or a new field fails a test. A change of that file is a change of the wire format: raise the
+//! version of the greeting between members.
 
 use lockkeeper_core::algorithms::gate::Gate;
 use lockkeeper_core::any::{self, AnySite};
 use lockkeeper_core::mutex::Settings;
 use lockkeeper_core::protocol::TimerChange;
 use lockkeeper_core::{Claim, MutualExclusion, Out, Protocol, Setup, Site, SiteId, Vocabulary};
+use lockkeeper_testbed::golden::Golden;
 use std::collections::{BTreeMap, VecDeque};
-use std::fmt::Write;
 
 type Message = <Gate<AnySite> as Protocol>::Message;
 type Timer = <Gate<AnySite> as Protocol>::Timer;
@@ -139,33 +135,20 @@ impl System {
     }
 }
 
-/// One line for each kind of message that a run of this algorithm sends.
-fn messages(slug: &str) -> String {
-    let mut system = System::new(slug);
-    for round in 0..ROUNDS {
-        if round == ROUNDS / 2 {
-            system.crash();
-        }
-        system.round(round);
-    }
-    let mut lines = String::new();
-    for (word, bytes) in &system.seen {
-        let hex = bytes.iter().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"));
-        writeln!(lines, "{slug} {} {hex}", Message::WORDS[*word].name).unwrap();
-    }
-    lines
-}
-
 #[test]
 fn bytes_of_messages_between_sites_do_not_change() {
-    let found: String = any::ALL.iter().map(|about| messages(about.slug)).collect();
-    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/messages.txt");
-    if std::env::var_os("LOCKKEEPER_BLESS").is_some() {
-        std::fs::write(file, &found).unwrap();
+    let mut golden = Golden::default();
+    for about in any::ALL {
+        let mut system = System::new(about.slug);
+        for round in 0..ROUNDS {
+            if round == ROUNDS / 2 {
+                system.crash();
+            }
+            system.round(round);
+        }
+        for (word, bytes) in &system.seen {
+            golden.bytes(&format!("{} {}", about.slug, Message::WORDS[*word].name), bytes);
+        }
     }
-    let expected = std::fs::read_to_string(file).unwrap();
-    for (found, expected) in found.lines().zip(expected.lines()) {
-        assert_eq!(found, expected, "the wire format changed: see the head of this file");
-    }
-    assert_eq!(found.lines().count(), expected.lines().count(), "there are other messages than before");
+    golden.check(env!("CARGO_MANIFEST_DIR"), "tests/golden/messages.txt");
 }

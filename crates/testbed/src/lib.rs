@@ -3,6 +3,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
+//! | [`golden`] | golden files: the bytes of stored and sent values |
 //! | [`hosts`] | network namespaces on one bridge, cuts between them, a proxy that delays, disks that can be filled |
 //! | [`story`] | the lines of clients, and whether they are a story of mutual exclusion |
 //! | [`tail`] | files of lines that others write on |
@@ -11,6 +12,7 @@
 //!
 //! Programs that use it are tests without a harness: the judge, and, started with other arguments, whatever runs on its hosts.
 
+pub mod golden;
 pub mod hosts;
 pub mod options;
 pub mod ports;
