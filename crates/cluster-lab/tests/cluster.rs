@@ -162,6 +162,7 @@ const CASES: &[Case] = &[
     case(Flaw::OwnLeaseWaitedFor, "settings,crash,pause", SAFETY, 1),
     case(Flaw::OwnAlgorithm, "settings", SAFETY, 1),
     case(Flaw::FounderDoesNotWait, "lose-all,client,delay", SAFETY, 1),
+    case(Flaw::FounderWaitsForOwnLease, "lose-all,settings,client", SAFETY, 1),
     case(Flaw::OneBigStep, "crash,hiccup,drift", &[Promise::Steps, Promise::Survivors], 1),
     case(Flaw::TableNeverReclaimed, "drift", &[Promise::Service], 1),
     case(Flaw::RequestsSaidOnce, "isolate,pause,cut,leader", &[Promise::Service], 21),

@@ -143,6 +143,7 @@ impl Config {
         ClusterSettings {
             algorithm: std::iter::once(algorithm).chain(self.settings.iter().cloned()).collect(),
             lease_ns: nanoseconds(times.lease),
+            longest_lease_ns: nanoseconds(times.longest_lease.max(times.lease)),
             renewal_ns: nanoseconds(times.renewal),
             silence_ns: nanoseconds(times.silence),
             settle_ns: nanoseconds(times.settle),
@@ -183,6 +184,9 @@ fn nanoseconds(time: Duration) -> u64 {
 pub struct Times {
     /// How long a member may let its clients hold locks after it was last heard. A crash costs this much, and a moment.
     pub lease: Duration,
+    /// The longest lease that the members may ever have had. A new cluster grants nothing for so long, because all members may have
+    /// lost their data just before.
+    pub longest_lease: Duration,
     /// How often a member renews its lease.
     pub renewal: Duration,
     /// After how long without a word a member is taken for dead.
@@ -204,6 +208,7 @@ impl Default for Times {
     fn default() -> Self {
         Self {
             lease: Duration::from_millis(1200),
+            longest_lease: Duration::from_millis(1200),
             renewal: Duration::from_millis(200),
             silence: Duration::from_millis(700),
             election: Duration::from_millis(400),
@@ -220,6 +225,7 @@ impl Times {
     pub fn tuned() -> Self {
         Self {
             lease: Duration::from_millis(300),
+            longest_lease: Duration::from_millis(300),
             renewal: Duration::from_millis(50),
             silence: Duration::from_millis(150),
             election: Duration::from_millis(100),
@@ -234,6 +240,7 @@ impl Times {
     pub fn times(self, factor: u32) -> Self {
         Self {
             lease: self.lease * factor,
+            longest_lease: self.longest_lease * factor,
             renewal: self.renewal * factor,
             silence: self.silence * factor,
             election: self.election * factor,

@@ -24,6 +24,7 @@ pub fn describe(settings: &ClusterSettings) -> Vec<(String, String)> {
     }
     all.extend([
         ms("lease", settings.lease_ns),
+        ms("longest_lease", settings.longest_lease_ns),
         ms("renewal", settings.renewal_ns),
         ms("silence", settings.silence_ns),
         ms("settle", settings.settle_ns),
@@ -49,6 +50,7 @@ pub fn change(present: &ClusterSettings, changes: &[(String, String)]) -> Result
                 settings.settle_ns = nanoseconds(times.settle);
             }
             "lease" => settings.lease_ns = time(name, value)?,
+            "longest_lease" => settings.longest_lease_ns = time(name, value)?,
             "renewal" => settings.renewal_ns = time(name, value)?,
             "silence" => settings.silence_ns = time(name, value)?,
             "settle" => settings.settle_ns = time(name, value)?,
@@ -72,7 +74,11 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Reads `1500ms` or `1.5s`.
+/// Reads a time such as `1500ms` or `1.5s`.
+pub fn read_time(name: &str, value: &str) -> Result<Duration, String> {
+    time(name, value).map(Duration::from_nanos)
+}
+
 fn time(name: &str, value: &str) -> Result<u64, String> {
     let (digits, unit_ms) = match value.strip_suffix("ms") {
         Some(digits) => (digits, 1.0),

@@ -98,7 +98,7 @@ async fn settings_change_for_all_members_while_a_lock_is_held() {
     });
     // Asked of every member in turn: only one of them leads.
     for (place, algorithm) in ["majority", "raymond", "ricart-agrawala"].into_iter().enumerate() {
-        let wanted = changes(&[("algorithm", algorithm), ("lease", "6s")]);
+        let wanted = changes(&[("algorithm", algorithm), ("longest_lease", "6s"), ("lease", "6s")]);
         let asked = cluster.member(place).change_settings(&wanted);
         soon(algorithm, asked).await.expect("it is decided");
         for member in cluster.members.iter().flatten() {
@@ -129,6 +129,7 @@ async fn settings_that_the_cluster_cannot_run_are_refused_in_words() {
         ("algorithm", "paxos", "no algorithm"),
         ("tree", "line", "no setting"),
         ("lease", "1ms", "too short"),
+        ("lease", "100s", "longest_lease"),
         ("silence", "1ms", "two renewals"),
         ("lease", "soon", "1500ms"),
     ] {

@@ -137,6 +137,7 @@ struct File {
     #[serde(default)]
     epoch_above: u64,
     times: Option<Spanned<String>>,
+    longest_lease: Option<Spanned<String>>,
     leave_patience_s: Option<u64>,
     #[serde(default)]
     listen: Listen,
@@ -273,6 +274,11 @@ impl File {
         member.first_members = self.first_members(source)?;
         member.join = std::mem::take(&mut self.join);
         member.times = source.times(self.times.as_ref())?;
+        if let Some(longest) = &self.longest_lease {
+            let time = lockkeeper_cluster::settings::read_time("longest_lease", longest.get_ref());
+            member.times.longest_lease =
+                time.map_err(|error| format!("line {}: {error}", source.line(longest)))?;
+        }
         if let Some(algorithm) = &self.algorithm {
             member.algorithm = source.algorithm(algorithm)?;
         }
@@ -360,6 +366,7 @@ key = "member-2.key"
             (with("member = 2", "member = \"b\""), ["line 2", "invalid type"]),
             (with("data =", "date ="), ["line 3", "unknown field `date`"]),
             (with("data =", "times = \"fast\"\ndata ="), ["line 3", "tuned"]),
+            (with("data =", "longest_lease = \"2\"\ndata ="), ["line 3", "1500ms"]),
             (with("data =", "algorithm = \"lampert\"\ndata ="), ["line 3", "lockkeeper algorithms"]),
             (
                 with("[client_tls]\ncertificate = \"member-2.pem\"\nkey = \"member-2.key\"\n", ""),

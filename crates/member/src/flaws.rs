@@ -58,6 +58,9 @@ pub enum Flaw {
     OwnAlgorithm,
     /// The first view of a cluster starts at once, although a cluster of the same members may have lost its disks just now.
     FounderDoesNotWait,
+    /// The founder of a cluster waits for one lease of its own settings, although the members may have had a longer one before they lost
+    /// their disks.
+    FounderWaitsForOwnLease,
     /// A table of locks that is full of idle ones stays full: no view is asked for that would drop them, new names are refused for
     /// good, and messages about new names are acknowledged and dropped.
     TableNeverReclaimed,
@@ -102,6 +105,7 @@ impl Flaw {
         ("own-lease-waited-for", Self::OwnLeaseWaitedFor),
         ("own-algorithm", Self::OwnAlgorithm),
         ("founder-does-not-wait", Self::FounderDoesNotWait),
+        ("founder-waits-for-own-lease", Self::FounderWaitsForOwnLease),
         ("table-never-reclaimed", Self::TableNeverReclaimed),
         ("one-big-step", Self::OneBigStep),
         ("requests-said-once", Self::RequestsSaidOnce),

@@ -160,7 +160,11 @@ impl Leader {
         if config.has(Flaw::FounderDoesNotWait) {
             return 0;
         }
-        self.since_ns.saturating_add(config.outwait(config.cluster.lease_ns))
+        let longest = match config.flaw {
+            Some(Flaw::FounderWaitsForOwnLease) => config.cluster.lease_ns,
+            _ => config.cluster.longest_lease_ns,
+        };
+        self.since_ns.saturating_add(config.outwait(longest))
     }
 
     /// What the next view inherits: once every lease from before the present view has expired, the present settings only.

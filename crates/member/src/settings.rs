@@ -23,6 +23,9 @@ pub struct ClusterSettings {
     pub algorithm: Vec<(String, String)>,
     /// The length of a member's lease.
     pub lease_ns: u64,
+    /// The longest lease that these members may ever have set. The founder of a cluster waits for it before the first view
+    /// starts: the members may have lost all their disks, and with them the knowledge of the lease in force.
+    pub longest_lease_ns: u64,
     /// The interval at which a member renews its lease.
     pub renewal_ns: u64,
     /// The time without a renewal after which the leader excludes a member.
@@ -43,6 +46,7 @@ impl Default for ClusterSettings {
         Self {
             algorithm: Vec::new(),
             lease_ns: 1_200 * MS,
+            longest_lease_ns: 1_200 * MS,
             renewal_ns: 200 * MS,
             silence_ns: 700 * MS,
             settle_ns: 500 * MS,
@@ -62,6 +66,15 @@ impl ClusterSettings {
         }
         if self.lease_ns == 0 || self.lease_ns > LONGEST_LEASE_NS {
             return Err(format!("a lease lasts between 1 ns and {} s", LONGEST_LEASE_NS / 1_000_000_000));
+        }
+        if self.lease_ns > self.longest_lease_ns || self.longest_lease_ns > LONGEST_LEASE_NS {
+            return Err(format!(
+                "a lease of {lease} ms is longer than longest_lease, {} ms: if all members lost their data, a new cluster would not \
+                 wait for such a lease. Write longest_lease = \"{lease}ms\" in the configuration of every member, then set \
+                 longest_lease={lease}ms together with the lease",
+                self.longest_lease_ns / 1_000_000,
+                lease = self.lease_ns / 1_000_000,
+            ));
         }
         if self.renewal_ns == 0 || self.silence_ns < self.renewal_ns.saturating_mul(2) {
             return Err(String::from(
@@ -84,6 +97,7 @@ impl ClusterSettings {
         }
         let times = [
             ("lease", self.lease_ns, other.lease_ns),
+            ("longest_lease", self.longest_lease_ns, other.longest_lease_ns),
             ("renewal", self.renewal_ns, other.renewal_ns),
             ("silence", self.silence_ns, other.silence_ns),
             ("settle", self.settle_ns, other.settle_ns),
@@ -174,13 +188,23 @@ mod tests {
         let own = ClusterSettings {
             algorithm: vec![("algorithm".to_string(), "raymond".to_string()), ("tree".into(), "line".into())],
             lease_ns: 6_000_000_000,
+            longest_lease_ns: 6_000_000_000,
             ..ClusterSettings::default()
         };
         assert_eq!(
             own.differences(&ClusterSettings::default()),
-            "algorithm raymond (tree=line) instead of naimi-trehel, lease 6000 ms instead of 1200 ms"
+            "algorithm raymond (tree=line) instead of naimi-trehel, lease 6000 ms instead of 1200 ms, longest_lease \
+             6000 ms instead of 1200 ms"
         );
         assert_eq!(own.differences(&own), "");
+    }
+
+    #[test]
+    fn a_lease_that_no_founder_would_wait_for_is_refused() {
+        let settings = ClusterSettings { lease_ns: 2_000_000_000, ..ClusterSettings::default() };
+        assert!(settings.check().unwrap_err().contains("longest_lease=2000ms"));
+        let settings = ClusterSettings { longest_lease_ns: 2_000_000_000, ..settings };
+        assert_eq!(settings.check(), Ok(()));
     }
 
     #[test]

@@ -50,7 +50,8 @@ enum What {
     },
     /// Change settings of a running cluster, for all members at once; without any, show them
     ///
-    /// NAME is lease, renewal, silence, settle (times such as 1500ms or 2s), drift (in ppm), times (default, tuned or slow: all of
+    /// NAME is lease, longest_lease (no lease may be longer; a new cluster waits for it), renewal, silence, settle (times such as
+    /// 1500ms or 2s), drift (in ppm), times (default, tuned or slow: all of
     /// the times at once), algorithm, or an option of the algorithm such as tree. The voters decide the change, and every member
     /// takes it over with the next view; holds survive it. A member's configuration file counts only when the cluster is founded.
     Set {

@@ -50,6 +50,8 @@ impl ClusterSpec {
     pub const PATIENCE_NS: u64 = 15_000 * MS;
     /// By how much clocks drift: far more than real ones, so that it shows.
     pub const DRIFT_PPM: u64 = 100_000;
+    /// How many times as long as configured a lease may become by a change of the settings.
+    pub const LONGEST: u64 = 3;
     /// More members than this are not simulated.
     pub const MOST_MEMBERS: usize = 9;
 
@@ -113,11 +115,12 @@ impl ClusterSpec {
     /// Settings of a cluster, as the rng wants them: up to three times as long, and perhaps with another algorithm.
     pub(super) fn settings(&self, rng: &mut Rng) -> ClusterSettings {
         let usual = self.config().cluster;
-        let factor = 1 + rng.below(3) as u64;
+        let factor = 1 + rng.below(Self::LONGEST as usize) as u64;
         let other = rng.chance(0.5).then(|| rng.pick(any::ALL).slug);
         ClusterSettings {
             algorithm: vec![(ALGORITHM.into(), other.unwrap_or(&self.algorithm).into())],
             lease_ns: factor * usual.lease_ns,
+            longest_lease_ns: usual.longest_lease_ns,
             renewal_ns: factor * usual.renewal_ns,
             silence_ns: factor * usual.silence_ns,
             settle_ns: factor * usual.settle_ns,
@@ -130,6 +133,9 @@ impl ClusterSpec {
         let mut config = Config::new((1..=self.members as u32).map(MemberId));
         config.cluster.algorithm = vec![(ALGORITHM.into(), self.algorithm.clone())];
         config.cluster.drift_ppm = Self::DRIFT_PPM;
+        if self.faults.contains(&Fault::Settings) {
+            config.cluster.longest_lease_ns = Self::LONGEST * config.cluster.lease_ns;
+        }
         config.rounds = 2;
         // Every list has several parts, so that parts are lost and reordered too.
         config.part_bytes = 40;

@@ -2,7 +2,7 @@
 
 use super::faults::{Fault, Trouble};
 use super::sim::{Message, Sim, What};
-use super::spec::MS;
+use super::spec::{ClusterSpec, MS};
 use lockkeeper_core::MutualExclusion;
 use lockkeeper_member::{Event, MemberId};
 
@@ -10,7 +10,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
     pub(super) fn trouble(&mut self, trouble: Trouble) {
         self.tell(|| "trouble".into(), &trouble);
         // What a machine went through, its clients may feel for the time of a lease and a rejoining.
-        let slowest = if self.spec.faults.contains(&Fault::Settings) { 3 } else { 1 };
+        let slowest = if self.spec.faults.contains(&Fault::Settings) { ClusterSpec::LONGEST } else { 1 };
         let recovery = slowest * 6_000 * MS;
         match trouble {
             Trouble::Crash { machine, wipe, back_ns } => {

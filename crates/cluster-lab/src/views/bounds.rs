@@ -88,6 +88,7 @@ impl Bounds {
         Config {
             cluster: ClusterSettings {
                 lease_ns: 4 * UNIT_NS,
+                longest_lease_ns: 4 * UNIT_NS,
                 renewal_ns: tick_ns,
                 silence_ns: 2 * UNIT_NS,
                 settle_ns: UNIT_NS,

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 /// The version of these words, the first byte of each question and answer.
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 
 /// The longest question or answer.
 pub(crate) const MOST_BYTES: usize = 1 << 20;

@@ -31,7 +31,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 /// The format of what is on disk. Another number is another format.
-const FORMAT: u32 = 2;
+const FORMAT: u32 = 3;
 const FILE: &str = "consensus.redb";
 const RECORDS: TableDefinition<u8, &[u8]> = TableDefinition::new("records");
 const LOG: TableDefinition<u64, &[u8]> = TableDefinition::new("log");

@@ -184,6 +184,7 @@ impl Run {
         let time = |name: &str, time: Duration| format!("{name}={}ms", time.as_millis());
         let changes = [
             format!("algorithm={algorithm}"),
+            time("longest_lease", Times::default().times(3).lease),
             time("lease", times.lease),
             time("renewal", times.renewal),
             time("silence", times.silence),
