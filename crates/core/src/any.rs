@@ -1,10 +1,11 @@
 //! One type for every algorithm that a cluster can run.
 //!
-//! A member takes its algorithm from the settings of the decided view, at run time, and may take another one with the next view.
-//! [`AnySite`] is a site of that algorithm; its messages carry the algorithm's tag, so that a message of another algorithm
-//! is recognised and refused. Drivers that use it are compiled once, not once per algorithm.
+//! A member reads its algorithm from the settings of the decided view at run time; the next view may select another
+//! one. [`AnySite`] is a site of the selected algorithm. Its messages carry a tag of the algorithm, so that a message
+//! of another algorithm is recognised and refused. Drivers that use it are compiled once, not once per algorithm.
 //!
-//! The lab's simulator and checker do not use it: they compare and trace single algorithms, and need their rules.
+//! The simulator and the checker of the lab do not use it: they compare and trace single algorithms and need their
+//! rules.
 
 use crate::algorithms::{
     bakery_messages::BakeryMessages,
@@ -39,10 +40,10 @@ use serde::{Deserialize, Serialize};
 /// The setting that names the algorithm.
 pub const ALGORITHM: &str = "algorithm";
 
-/// The algorithm of a cluster whose settings name none.
+/// The algorithm of a cluster whose settings do not name one.
 pub const DEFAULT: &str = NaimiTrehel::ABOUT.slug;
 
-/// The rules of [`AnySite`]: none, since its drivers do not trace them.
+/// The rules of [`AnySite`]: none, because its drivers do not trace rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoRule {}
 
@@ -58,17 +59,19 @@ impl Rules for NoRule {
     }
 }
 
-/// The most kinds of messages of all algorithms together.
+/// An upper bound for the number of message kinds of all algorithms together.
 const MOST_WORDS: usize = 96;
 
 macro_rules! any {
     ($($variant:ident: $stored:ty),+ $(,)?) => {
-        /// A site of one algorithm. The default algorithm is stored inline, because a member may keep millions of idle locks.
+        /// A site of one algorithm. The default algorithm is stored inline, because a member may have millions of idle
+        /// locks.
         #[derive(Clone, Debug, PartialEq, Eq, Hash)]
         #[expect(missing_docs, reason = "each variant is the algorithm of its name")]
         pub enum AnySite { $($variant($stored),)+ }
 
-        /// A message of one algorithm. The order of the variants is part of the wire format: append new algorithms at the end.
+        /// A message of one algorithm. The order of the variants is part of the wire format: append new algorithms at
+        /// the end.
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[expect(missing_docs, reason = "each variant is the algorithm of its name")]
         pub enum AnyMessage { $($variant(<$variant as Protocol>::Message),)+ }
@@ -78,7 +81,7 @@ macro_rules! any {
         #[expect(missing_docs, reason = "each variant is the algorithm of its name")]
         pub enum AnyTimer { $($variant(<$variant as Protocol>::Timer),)+ }
 
-        /// The options of one algorithm, and with them the choice of the algorithm.
+        /// The options of one algorithm. The variant selects the algorithm.
         #[derive(Clone, Debug)]
         #[expect(missing_docs, reason = "each variant is the algorithm of its name")]
         pub enum AnyOptions { $($variant(<$variant as MutualExclusion>::Options),)+ }
@@ -87,7 +90,7 @@ macro_rules! any {
         pub const ALL: &[&About] = &[$(&<$variant as MutualExclusion>::ABOUT,)+];
 
         impl AnyMessage {
-            /// Where the kinds of messages of each algorithm begin in [`Vocabulary::WORDS`].
+            /// The index in [`Vocabulary::WORDS`] of the first message kind of each algorithm.
             const FIRST_WORDS: [usize; ALL.len() + 1] = {
                 let counts = [$(<<$variant as Protocol>::Message as Vocabulary>::WORDS.len(),)+];
                 let mut first = [0; ALL.len() + 1];
@@ -140,7 +143,7 @@ macro_rules! any {
                 }
             }
 
-            /// A message of another algorithm changes nothing: see [`awaits`](MutualExclusion::awaits).
+            /// Ignores a message of another algorithm; [`awaits`](MutualExclusion::awaits) refuses it before.
             fn message(&mut self, from: SiteId, message: AnyMessage, out: &mut Out<Self>) {
                 match (self, message) {
                     $((Self::$variant(site), AnyMessage::$variant(message)) => {
@@ -187,7 +190,7 @@ macro_rules! any {
         }
 
         impl MutualExclusion for AnySite {
-            /// Of the default algorithm; [`about`](MutualExclusion::about) tells which one runs.
+            /// The description of the default algorithm; [`about`](MutualExclusion::about) describes the selected one.
             const ABOUT: About = NaimiTrehel::ABOUT;
 
             type Options = AnyOptions;
@@ -221,7 +224,7 @@ macro_rules! any {
                         step(out, AnyMessage::$variant, AnyTimer::$variant, |out| {
                             site = Some($variant::start(me, &setup, out));
                         });
-                        let site = site.expect("the step has made it");
+                        let site = site.expect("the step creates the site");
                         Self::$variant(<$stored>::from(site))
                     })+
                 }
@@ -308,7 +311,7 @@ impl Default for AnyOptions {
     }
 }
 
-/// Why a cluster does not run the algorithm of this name.
+/// The reason why a cluster does not run the algorithm of this name.
 fn refusal(slug: &str) -> String {
     match crate::registry::find(slug) {
         None => format!("there is no algorithm '{slug}': `lockkeeper algorithms` lists them"),
@@ -321,7 +324,7 @@ fn refusal(slug: &str) -> String {
     }
 }
 
-/// One step of an algorithm's site. Its messages and timers get the algorithm's tag.
+/// Runs one step of an algorithm's site and adds the algorithm's tag to its messages and timers.
 fn step<P: Protocol<Output = Entered>>(
     out: &mut Out<AnySite>,
     message: impl Fn(P::Message) -> AnyMessage,

@@ -4,7 +4,7 @@ use crate::SiteId;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
-/// A counter that respects causality: what happens later is counted higher.
+/// A logical clock: if one event happens before another, its reading is smaller.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LamportClock(u64);
 
@@ -14,30 +14,30 @@ impl LamportClock {
         self.0
     }
 
-    /// Counts an event of this site and returns its time (Lamport's rule IR1).
+    /// Advances the clock for an event of this site and returns the event's time (Lamport's rule IR1).
     pub fn tick(&mut self) -> u64 {
         self.0 += 1;
         self.0
     }
 
-    /// The reading itself, for checkers that keep all clocks of a system small together.
+    /// The reading, mutable for checkers that renumber all clocks of a system together.
     pub fn reading(&mut self) -> &mut u64 {
         &mut self.0
     }
 
-    /// Takes over a time seen in a message (the first half of rule IR2).
+    /// Advances the clock to the time of a received message (the first half of rule IR2).
     pub fn observe(&mut self, time: u64) {
         self.0 = self.0.max(time);
     }
 }
 
-/// A clock reading with the site that took it: a total order that extends causality. The smaller one
-/// has priority; equal times are decided by the site's number.
+/// A clock reading together with the site that took it. Timestamps are totally ordered, and the order extends
+/// causality. The smaller timestamp has priority; between equal times, the lower site number has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Timestamp {
     /// The Lamport clock's reading. Compared first.
     pub time: u64,
-    /// Who took it. Breaks ties.
+    /// The site that took the reading. Breaks ties.
     pub site: SiteId,
 }
 
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_receipt_is_later_than_its_sending() {
+    fn receive_event_is_later_than_send_event() {
         let (mut sender, mut receiver) = (LamportClock::default(), LamportClock::default());
         for _ in 0..5 {
             sender.tick();
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn ties_go_to_the_lower_site() {
+    fn equal_times_are_ordered_by_site_number() {
         let of = |time, site| Timestamp { time, site: SiteId(site) };
         assert!(of(1, 1) < of(2, 0));
         assert!(of(2, 0) < of(2, 1));

@@ -1,4 +1,4 @@
-//! The family of protocols that make one site the leader.
+//! The protocols that elect one site as leader.
 
 use crate::mutex::{Setting, Settings};
 use crate::{Out, Protocol, SiteId};
@@ -7,93 +7,93 @@ use alloc::vec::Vec;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
-/// What an application asks of an election: the leader does not answer, find one that does.
+/// The input of an election: the leader does not answer, so elect one that does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Campaign;
 
-/// What an application learns: this site leads from now on.
+/// The output of an election: this site is the leader from now on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Elected(pub SiteId);
 
-/// A protocol by which the sites agree on a leader: the highest of those that are up.
+/// A protocol by which the sites agree on a leader: the highest site that is up.
 ///
-/// A site whose leader is suspected campaigns of itself, and so does one that starts without knowing a leader.
+/// A site starts a campaign on its own when its leader is suspected, or when it starts without knowing a leader.
 pub trait Election: Protocol<Input = Campaign, Output = Elected> {
-    /// What a person should know about the algorithm.
+    /// The description of the algorithm.
     const ABOUT: About;
 
     /// The algorithm's own options, made from settings such as `timeout=3`.
     type Options: Clone + fmt::Debug + Default + Send + Sync;
 
-    /// Reads the settings. Asking [`Settings`] for each known one is enough: what nobody asked for is refused by the
-    /// caller.
+    /// Reads the options from the settings. An implementation takes each setting that it knows from [`Settings`]; the
+    /// caller rejects the remaining ones.
     fn options(settings: &mut Settings, sites: usize) -> Result<Self::Options, String>;
 
-    /// The state of one site at the start. Where no leader is named the site has just come up and does not know one: it
-    /// starts an election at once.
+    /// The initial state of one site. If the setup names no leader, the site has just come up, does not know the
+    /// leader, and starts an election at once.
     fn start(me: SiteId, setup: &Setup<Self::Options>, out: &mut Out<Self>) -> Self;
 
-    /// Whom this site takes for the leader; `None` while it does not know.
+    /// The leader as far as this site knows; `None` while it knows none.
     fn leader(&self) -> Option<SiteId>;
 
-    /// The cases whose cost the papers and textbooks give, with their messages counted by name.
+    /// The cases for which papers and textbooks give the cost, with the messages counted by name.
     fn cases(sites: usize) -> Vec<Case>;
 }
 
-/// How an election starts.
+/// The initial situation of an election.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setup<O> {
-    /// How many sites there are.
+    /// The number of sites.
     pub sites: usize,
-    /// Whom everybody takes for the leader.
+    /// The leader that every site knows at the start.
     pub leader: Option<SiteId>,
     /// The algorithm's own options.
     pub options: O,
 }
 
-/// One case of the cost of an election. Delays are constant, and the leader was the highest site.
+/// One case of the cost of an election. Delays are constant, and the previous leader was the highest site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Case {
-    /// What it is called.
+    /// The name of the case.
     pub name: &'static str,
-    /// Who campaigns, all at the same instant.
+    /// The sites that campaign, all at the same instant.
     pub initiators: Vec<SiteId>,
-    /// Whether the leader is dead; otherwise it was suspected wrongly.
+    /// Whether the leader is dead. If not, it is suspected wrongly.
     pub leader_is_dead: bool,
-    /// The cost as a formula over N, the number of sites, dead or not.
+    /// The cost as a formula over N, the number of sites including dead ones.
     pub formula: &'static str,
-    /// The messages of each name; sends to a dead site count.
+    /// The number of messages of each name, including those sent to a dead site.
     pub messages: Vec<(&'static str, u64)>,
 }
 
-/// What a person should know about an election.
+/// The description of an election.
 #[derive(Clone, Debug, Serialize)]
 pub struct About {
-    /// The name to type.
+    /// The name on the command line.
     pub slug: &'static str,
-    /// The name to say.
+    /// The full name.
     pub title: &'static str,
-    /// Who published it, where and when.
+    /// The authors, the publication and the year.
     pub paper: &'static str,
-    /// The idea in a sentence or two.
+    /// The idea, in one or two sentences.
     pub idea: &'static str,
-    /// What it needs to be right.
+    /// The assumptions under which it is correct.
     pub assumes: &'static str,
-    /// The fewest messages, as a formula over N sites of which the highest is dead.
+    /// The smallest number of messages, as a formula over N sites of which the highest is dead.
     pub best: &'static str,
-    /// The most.
+    /// The largest number of messages, as a formula over the same N.
     pub worst: &'static str,
-    /// What a crash does.
+    /// The consequences of a crash.
     pub crash: &'static str,
-    /// The settings it takes.
+    /// The settings that it accepts.
     pub settings: &'static [Setting],
 }
 
-/// How long to wait for an answer, in thousandths of T: 2T_m + T_p, where a message takes at most T_m = 1 T and its
+/// The default timeout for an answer, in thousandths of T: 2T_m + T_p, where a message takes at most T_m = 1 T and its
 /// handling at most T_p = 1 T.
 pub const TIMEOUT_MILLI_T: u64 = 3_000;
 
-/// The setting that all elections with timeouts take.
+/// The setting `timeout` of all elections that have timeouts.
 pub const TIMEOUT: Setting = Setting {
     name: "timeout",
     values: "a time in T",

@@ -1,23 +1,24 @@
 //! Distributed mutual exclusion and election algorithms, each written once as a pure state machine.
 //!
-//! An algorithm here does no I/O, reads no clock and draws no random number: it is told what happened
-//! and answers with what it wants done. Whoever runs it is called a *driver*: the simulator, the
-//! checker, the cluster. This crate is `no_std`, so the compiler itself keeps the world out.
+//! An algorithm here does no I/O, reads no clock and draws no random numbers. It receives one event at a time and
+//! returns the actions to take: messages to send, timers to arm, outputs for the application. The code that runs it is
+//! called a *driver*: the simulator, the checker or the cluster. This crate is `no_std`, so the compiler rejects any
+//! I/O.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | [`protocol`] | [`Protocol`], the interface of every algorithm, and [`Out`], what a step leaves behind |
-//! | [`mutex`] | [`MutualExclusion`], the family of protocols that let sites in |
-//! | [`sharing`] | [`Sharing`], the one place that says who may be inside together |
-//! | [`election`] | [`Election`], the family of protocols that make one site the leader |
+//! | [`protocol`] | [`Protocol`], the interface of every algorithm, and [`Out`], the actions of one step |
+//! | [`mutex`] | [`MutualExclusion`], the protocols that admit sites to a critical section |
+//! | [`sharing`] | [`Sharing`], which entries may overlap and which conflict |
+//! | [`election`] | [`Election`], the protocols that elect one site as leader |
 //! | [`site`] | [`SiteId`], [`SiteSet`] |
 //! | [`clock`] | [`LamportClock`], [`Timestamp`] |
-//! | [`driver`] | [`Site`], the half of a driver that all drivers share: self-sends and fences |
-//! | [`algorithms`] | one file per algorithm |
+//! | [`driver`] | [`Site`], the part that all drivers share: messages of a site to itself, and fences |
+//! | [`algorithms`] | one file per mutual exclusion algorithm |
 //! | [`elections`] | one file per election |
-//! | [`quorum`] | whose votes a site needs |
+//! | [`quorum`] | constructions of quorums |
 //! | [`tree`] | trees of sites |
-//! | [`registry`] | the only list of algorithms |
+//! | [`registry`] | the list of all algorithms and elections |
 //! | [`any`] | [`AnySite`](any::AnySite), one type for every algorithm that a cluster can run |
 #![no_std]
 

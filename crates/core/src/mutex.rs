@@ -1,4 +1,4 @@
-//! The family of protocols that let sites in: one at a time, or as many as their kind of lock allows.
+//! The protocols that admit sites to a critical section: one at a time, or as many as the kind of lock allows.
 
 use crate::{Holder, Mode, Out, Protocol, Sharing, SiteId, Timestamp};
 use alloc::collections::BTreeMap;
@@ -8,20 +8,20 @@ use alloc::vec::Vec;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
-/// What an application asks of a mutual exclusion protocol.
+/// A request or release by the application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Ask {
-    /// I want to enter the critical section, in this mode.
+    /// The application requests to enter the critical section in this mode.
     Request(Mode),
-    /// I have left the critical section.
+    /// The application has left the critical section.
     Release,
 }
 
-/// What an application learns: it is now inside the critical section.
+/// The output of a mutual exclusion protocol: the site is now inside the critical section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Entered;
 
-/// Where a site stands, in the words of the field.
+/// The phase of a site's request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Phase {
     /// Executing outside the critical section.
@@ -43,199 +43,203 @@ impl fmt::Display for Phase {
     }
 }
 
-/// No clock and no counter of a correct system ever gets here; from here on, counting never overflows either.
+/// The largest clock reading or counter that a message may carry. No correct system reaches it, and adding to it does
+/// not overflow.
 pub const LARGEST_NUMBER: u64 = u64::MAX / 4;
 
-/// A protocol that lets one site at a time into the critical section, or as many as [`sharing`](Self::sharing) says.
+/// A protocol that admits one site at a time to the critical section, or as many as [`sharing`](Self::sharing) allows.
 pub trait MutualExclusion: Protocol<Input = Ask, Output = Entered> {
-    /// What a person should know about the algorithm.
+    /// The description of the algorithm.
     const ABOUT: About;
 
     /// The algorithm's own options, made from settings such as `coordinator=apart`.
     type Options: Clone + fmt::Debug + Default + Send + Sync;
 
-    /// What a person should know about the algorithm that these options choose; [`ABOUT`](Self::ABOUT), but for
+    /// The description of the algorithm that these options select. Always [`ABOUT`](Self::ABOUT), except for
     /// [`AnySite`](crate::any::AnySite).
     fn about(_options: &Self::Options) -> &'static About {
         const { &Self::ABOUT }
     }
 
-    /// Reads the settings. Asking [`Settings`] for each known one is enough: what nobody asked for is
-    /// refused by the caller.
+    /// Reads the options from the settings. An implementation takes each setting that it knows from [`Settings`]; the
+    /// caller rejects the remaining ones.
     fn options(_settings: &mut Settings, _sites: usize) -> Result<Self::Options, String> {
         Ok(Self::Options::default())
     }
 
-    /// How many processes there are beside the sites that ask: a coordinator apart.
+    /// The number of processes besides the requesting sites: 1 for a separate coordinator.
     fn helpers(_options: &Self::Options) -> usize {
         0
     }
 
-    /// Who may be inside together; by default one at a time. A protocol is asked only in modes that this knows, so that
-    /// one for a mutex need not look at the mode.
+    /// Which entries may overlap. Default: none. Drivers request only modes that the returned value supports, so that a
+    /// protocol for a mutex may ignore the mode.
     fn sharing(_options: &Self::Options) -> Sharing {
         Sharing::Mutex
     }
 
-    /// The state of one site at the start. Whoever the start names as a holder is inside its critical section, and
-    /// every site knows whatever it must know for that. There are never more holders than [`sharing`](Self::sharing)
+    /// The initial state of one site. The holders that the setup names are inside the critical section from the start,
+    /// and every site has the state that this implies. There are never more holders than [`sharing`](Self::sharing)
     /// allows.
     fn start(me: SiteId, setup: &Setup<Self::Options>, out: &mut Out<Self>) -> Self;
 
-    /// Whether it goes on when sites crash, and come back from scratch, as long as one is always up and the failure
-    /// detector is perfect. Tests then let sites crash.
+    /// Whether the algorithm continues when sites crash and restart without their state, provided that one site is
+    /// always up and the failure detector is perfect. Tests crash sites where this is `true`.
     const SURVIVES_CRASHES: bool = false;
 
-    /// The state of a site that has crashed and starts from scratch, for the `life`th time. It knows nothing but that
-    /// and the setup, in which it is not the holder and has no token. An algorithm that lets such a site take part again
-    /// says how here.
+    /// The state of a site that restarts after a crash, for the `life`th time. The site has lost its state; it knows
+    /// that number and the setup, in which it neither is a holder nor has the token. An algorithm whose sites may
+    /// return overrides this.
     fn restart(me: SiteId, _life: u32, setup: &Setup<Self::Options>, out: &mut Out<Self>) -> Self {
         Self::start(me, setup, out)
     }
 
-    /// What the paper promises for this load and so many sites.
+    /// The cost that the paper states for this load and number of sites.
     fn expected(load: Load, sites: usize, options: &Self::Options) -> Expected;
 
-    /// What cannot happen with these options: names of messages and sentences of rules. Tests expect all the others.
+    /// The names of messages and the sentences of rules that cannot occur with these options. Tests expect all the
+    /// others.
     fn dormant(_options: &Self::Options) -> &'static [&'static str] {
         &[]
     }
 
-    /// The timestamp of the site's request, pending or being served, where the paper orders requests by it.
+    /// The timestamp of the site's request, pending or being served, where the paper orders requests by timestamp.
     fn timestamp(&self) -> Option<Timestamp> {
         None
     }
 
-    /// Whether the paper promises that conflicting requests are served in the order of their timestamps.
+    /// Whether the paper states that conflicting requests are served in the order of their timestamps.
     fn in_timestamp_order() -> bool {
         false
     }
 
-    /// The most messages per entry that the paper allows, in any run in which everybody who asks is served.
+    /// The largest number of messages per entry that the paper allows, in any run in which every request is served.
     fn most_messages(_sites: usize, _options: &Self::Options) -> Option<usize> {
         None
     }
 
-    /// How many kinds of numbers there are that grow for ever and only matter relative to others of their kind: clocks,
-    /// sequence numbers.
+    /// The number of independent scales: kinds of numbers that grow without bound and matter only relative to others of
+    /// the same kind, such as clocks and sequence numbers.
     fn scales(_sites: usize) -> usize {
         0
     }
 
-    /// Visits every such number of a site, with its kind, so that a checker can keep them small. What no longer matters
-    /// is set to 0 and not visited.
+    /// Visits every such number in the site's state together with its scale, so that a checker can renumber them. A
+    /// number that no longer matters is set to 0 and not visited.
     fn numbers(&mut self, _visit: &mut dyn FnMut(usize, &mut u64)) {}
 
-    /// The same for a message, and who sent it.
+    /// The same as [`numbers`](Self::numbers) for a message and its sender.
     fn numbers_in(_from: SiteId, _message: &mut Self::Message, _visit: &mut dyn FnMut(usize, &mut u64)) {}
 
-    /// How many tokens this site has. There must never be more than one in the whole system.
+    /// The number of tokens at this site. There is never more than one in the whole system.
     fn tokens(&self) -> u32 {
         0
     }
 
-    /// How many tokens travel in this message.
+    /// The number of tokens in this message.
     fn tokens_in(_message: &Self::Message) -> u32 {
         0
     }
 
-    /// Whether a site of a system of at most so many sites can have sent this: it names sites that exist, lists no more than there
-    /// are, and its numbers are not about to overflow ([`LARGEST_NUMBER`]). A driver whose messages come from outside asks BEFORE
-    /// it delivers one.
+    /// Whether a site of a system of at most `sites` sites can have sent this message: every site that it names exists,
+    /// no list is longer than the number of sites, and no number is about to overflow ([`LARGEST_NUMBER`]). A driver
+    /// that receives messages from outside calls this BEFORE it delivers one.
     fn plausible(_message: &Self::Message, _sites: usize) -> bool {
         true
     }
 
-    /// Whether this site can hear that from another one as things stand. `false` for what does not fit its state: a list of the
-    /// wrong length, a second request of a site that can only have one, a request that came back to its asker. Asked together with [`plausible`](Self::plausible).
+    /// Whether this message can arrive in the current state of this site. Returns `false` for a message that does not
+    /// fit: a list of the wrong length, a second request of a site that can have only one, a request that came back to
+    /// its requester. Drivers call it together with [`plausible`](Self::plausible).
     fn awaits(&self, _from: SiteId, _message: &Self::Message) -> bool {
         true
     }
 
-    /// Whether this site, inside, knows of another one that waits for it. A site that cannot know, as where others ask a coordinator,
-    /// says no: a driver must not keep others waiting for ever because of that.
+    /// Whether this site, inside, knows that another site waits for the lock. Returns `false` where the site cannot
+    /// know, for example because requests go to a coordinator; a driver must not let others wait for ever on account of
+    /// that.
     fn is_wanted(&self) -> bool {
         false
     }
 
-    /// What must hold of this site's state after every step. Cheap: every run checks it at every step.
+    /// Checks the invariants of this site's state. Cheap, because every run checks them after every step.
     fn invariant(&self) -> Result<(), &'static str> {
         Ok(())
     }
 }
 
-/// How a system starts.
+/// The initial situation of a system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setup<O> {
-    /// How many sites may ask.
+    /// The number of sites that may request.
     pub sites: usize,
-    /// Who has the token, or is asked first, when nobody holds the lock.
+    /// The site that has the token, or is the first to receive requests, when no site holds the lock.
     pub home: SiteId,
-    /// Who is inside the critical section at the start, and how.
+    /// The sites that are inside the critical section at the start, with their modes.
     pub holders: Vec<Holder>,
     /// The algorithm's own options.
     pub options: O,
 }
 
 impl<O> Setup<O> {
-    /// A start with nobody inside.
+    /// A setup without a holder.
     pub fn new(sites: usize, options: O) -> Self {
         Self { sites, home: SiteId(0), holders: Vec::new(), options }
     }
 
-    /// Who is inside at the start, where that can only be one.
+    /// The holder at the start, for locks that have at most one.
     pub fn holder(&self) -> Option<SiteId> {
         self.holders.first().map(|holder| holder.site)
     }
 
-    /// Where a token is at the start: with the holder if there is one.
+    /// The initial place of the token: the holder, or the home site if there is none.
     pub fn token_site(&self) -> SiteId {
         self.holder().unwrap_or(self.home)
     }
 
-    /// How the given site is inside at the start, if it is.
+    /// The mode in which the given site is inside at the start; `None` if it is not.
     pub fn mode_of(&self, site: SiteId) -> Option<Mode> {
         self.holders.iter().find(|holder| holder.site == site).map(|holder| holder.mode)
     }
 
-    /// Where the given site stands at the start.
+    /// The initial phase of the given site.
     pub fn phase_of(&self, site: SiteId) -> Phase {
         if self.mode_of(site).is_some() { Phase::Inside } else { Phase::Idle }
     }
 }
 
-/// How much the sites ask.
+/// How often the sites request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Load {
-    /// One requester at a time, and the next only when the network is quiet.
+    /// One requester at a time; the next request follows when no message is in transit.
     Low,
-    /// Every site asks again at once after leaving.
+    /// Every site requests again as soon as it has left.
     High,
 }
 
-/// What the paper promises; `None` where it promises nothing.
+/// The cost that the paper states; `None` where it states none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Expected {
-    /// Messages between different sites for each entry.
+    /// Messages between different sites per entry.
     pub messages_per_entry: Option<f64>,
-    /// From an exit to the next entry when somebody waits, in T.
+    /// Synchronization delay: the time from an exit to the next entry while a site waits, in T.
     pub sync_delay: Option<f64>,
-    /// From a request to the entry when nobody else wants in, in T.
+    /// The time from a request to the entry while no other site requests, in T.
     pub client_delay: Option<f64>,
 }
 
-/// How an algorithm keeps sites apart.
+/// The mechanism by which an algorithm excludes sites.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Family {
-    /// One process decides.
+    /// One process grants all requests.
     Coordinator,
-    /// All others must agree.
+    /// A site needs the permission of all others.
     Permission,
-    /// Whoever has the token may enter.
+    /// A site needs the only token.
     Token,
-    /// A site needs the votes of some others.
+    /// A site needs the votes of a quorum.
     Quorum,
 }
 
@@ -250,13 +254,13 @@ impl fmt::Display for Family {
     }
 }
 
-/// What an algorithm needs of its channels.
+/// The order of delivery that an algorithm requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Channels {
-    /// Between each pair of sites, messages arrive in the order sent.
+    /// Messages between each pair of sites arrive in the order sent.
     Fifo,
-    /// Any order will do.
+    /// Messages may arrive in any order.
     Any,
 }
 
@@ -269,30 +273,30 @@ impl fmt::Display for Channels {
     }
 }
 
-/// What a person should know about an algorithm.
+/// The description of an algorithm.
 #[derive(Clone, Debug, Serialize)]
 pub struct About {
-    /// The name to type.
+    /// The name on the command line.
     pub slug: &'static str,
-    /// The name to say.
+    /// The full name.
     pub title: &'static str,
-    /// How it keeps sites apart.
+    /// The mechanism of exclusion.
     pub family: Family,
-    /// Who published it, where and when.
+    /// The authors, the publication and the year.
     pub paper: &'static str,
-    /// The idea in a sentence or two.
+    /// The idea, in one or two sentences.
     pub idea: &'static str,
-    /// What it needs of its channels.
+    /// The order of delivery that it requires.
     pub channels: Channels,
-    /// Whether messages travel even when nobody asks.
+    /// Whether messages travel even while no site requests.
     pub perpetual: bool,
-    /// Whether nobody can ever be stuck for good while nothing fails.
+    /// Whether every request is eventually served while nothing fails.
     pub deadlock_free: bool,
-    /// Its cost, as formulas.
+    /// The cost, as formulas.
     pub cost: Cost,
-    /// What a crash does.
+    /// The consequences of a crash.
     pub crash: &'static str,
-    /// The settings it takes.
+    /// The settings that it accepts.
     pub settings: &'static [Setting],
 }
 
@@ -309,23 +313,23 @@ pub struct Cost {
     pub client_delay: &'static str,
 }
 
-/// A setting that an algorithm takes.
+/// A setting of an algorithm.
 #[derive(Clone, Debug, Serialize)]
 pub struct Setting {
-    /// Its name.
+    /// The name.
     pub name: &'static str,
-    /// What it may be.
+    /// The accepted values.
     pub values: &'static str,
-    /// What it is when nobody says.
+    /// The default value.
     pub default: &'static str,
-    /// What it changes.
+    /// The effect of the setting.
     pub help: &'static str,
 }
 
-/// What the setting `timeout` may be.
+/// The accepted values of the setting `timeout`.
 pub const TIMEOUT_VALUES: &str = "none or a time in T from 0.001 to 1e9";
 
-/// Settings by name, as a person gave them.
+/// Settings by name, as the user gave them.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     given: BTreeMap<String, String>,
@@ -333,12 +337,12 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Settings from pairs of name and value; the last one of a name counts.
+    /// Creates settings from pairs of name and value. The last value of a name wins.
     pub fn new(pairs: impl IntoIterator<Item = (String, String)>) -> Self {
         Self { given: pairs.into_iter().collect(), taken: Vec::new() }
     }
 
-    /// The value of a setting, read with `parse`, or the default where nobody gave one.
+    /// Takes a setting and reads it with `parse`; returns the default if the setting is not given.
     pub fn take<T>(
         &mut self,
         name: &'static str,
@@ -355,7 +359,7 @@ impl Settings {
         }
     }
 
-    /// The setting `timeout`, in thousandths of T; `None` where the site waits for ever.
+    /// Takes the setting `timeout`, in thousandths of T; `None` if the site waits without a timeout.
     pub fn take_timeout(&mut self) -> Result<Option<u64>, String> {
         let parse = |text: &str| match text.parse::<f64>() {
             _ if text == "none" => Some(None),
@@ -365,7 +369,7 @@ impl Settings {
         self.take("timeout", None, parse, TIMEOUT_VALUES)
     }
 
-    /// Refuses what no algorithm asked for.
+    /// Rejects settings that were given but not taken.
     pub fn nothing_left(&self) -> Result<(), String> {
         match self.given.keys().find(|name| !self.taken.contains(&name.as_str())) {
             None => Ok(()),
@@ -379,14 +383,14 @@ impl Settings {
     }
 }
 
-/// Reads a site number as people count, from 1.
+/// Reads a site number counted from 1, with or without the prefix `S`.
 pub fn parse_site(text: &str, sites: usize) -> Option<SiteId> {
     let digits = text.strip_prefix(['S', 's']).unwrap_or(text);
     let number: usize = digits.parse().ok()?;
     (1..=sites).contains(&number).then(|| SiteId::new(number - 1))
 }
 
-/// Joins things for a person to read: `a, b, c`, or a word for none.
+/// Joins items as `a, b, c`; returns `none` if there are no items.
 pub fn list<T: ToString>(items: impl IntoIterator<Item = T>, none: &str) -> String {
     let items: Vec<String> = items.into_iter().map(|item| item.to_string()).collect();
     if items.is_empty() { none.to_string() } else { items.join(", ") }

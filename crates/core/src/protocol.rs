@@ -1,19 +1,19 @@
-//! The interface between an algorithm and whoever runs it.
+//! The interface between an algorithm and its driver.
 //!
-//! A [`Protocol`] is one site's half of a distributed algorithm; its value is the site's whole state.
-//! Four events can happen to it, one method each, and all it can do in return is to write into an
-//! [`Out`]. No method blocks, fails or looks at anything but its arguments.
+//! A [`Protocol`] is one site's part of a distributed algorithm; its value is the complete state of the site. There are
+//! four kinds of events, with one method each, and a method acts only by writing into an [`Out`]. No method blocks,
+//! fails or reads anything but its arguments.
 //!
-//! # What a driver must do
+//! # Duties of a driver
 //! 1. Call one method per event, one event at a time for each site.
-//! 2. After each call, deliver messages that the site sent to itself BEFORE anything else happens at that
-//!    site ([`Site`](crate::Site) does this); they are not network messages and are not counted.
-//! 3. Then take everything out of the [`Out`]: the messages to the network, the timers, the outputs.
-//! 4. Deliver each message at most once, and exactly once where the paper assumes reliable channels. In
-//!    order between each pair of sites where [`About::channels`](crate::About) says so.
-//! 5. Fire an armed timer once, no earlier than asked; never fire one that was disarmed or armed anew.
-//! 6. Not call `input` with a request while an earlier one is unanswered or its grant unreleased: a site
-//!    asks once at a time, as in the papers; further requests queue in the driver.
+//! 2. After each call, deliver the messages that the site sent to itself BEFORE any other event of that site
+//!    ([`Site`](crate::Site) does this). They are not network messages and are not counted.
+//! 3. Then take all actions out of the [`Out`]: the messages for the network, the timers, the outputs.
+//! 4. Deliver each message at most once, and exactly once where the paper assumes reliable channels. Deliver in order
+//!    between each pair of sites where [`About::channels`](crate::About) requires it.
+//! 5. Fire an armed timer once, no earlier than requested. Never fire a timer that was disarmed or armed again.
+//! 6. Do not call `input` with a request before the previous request is granted and released: a site has one
+//!    request at a time, as in the papers. Further requests queue in the driver.
 
 use crate::SiteId;
 use alloc::collections::VecDeque;
@@ -24,66 +24,66 @@ use core::hash::Hash;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// What crosses a boundary: compared and hashed by the checker, encoded by the cluster, printed in traces.
+/// A value that the checker compares and hashes, the cluster encodes and traces print.
 pub trait Value: Clone + Debug + Ord + Hash + Serialize + DeserializeOwned + Send + Sync + 'static {}
 impl<T: Clone + Debug + Ord + Hash + Serialize + DeserializeOwned + Send + Sync + 'static> Value for T {}
 
-/// One site's half of one distributed algorithm. `Self` is the site's whole state.
+/// One site's part of a distributed algorithm. `Self` is the complete state of the site.
 pub trait Protocol: Clone + Debug + Eq + Hash + Send + Sync + 'static {
-    /// What the application asks for.
+    /// A request of the application.
     type Input: Value;
-    /// What sites say to each other, under the paper's own names. `Display` writes it as the paper would.
+    /// A message between sites, under the name that the paper gives it. `Display` writes it in the paper's notation.
     type Message: Value + Vocabulary + Display;
-    /// What the application learns.
+    /// A result for the application.
     type Output: Value;
-    /// What the site wants to be woken for; [`Never`] where the paper has no timeouts.
+    /// A timer of the site; [`Never`] where the paper has no timeouts.
     type Timer: Value;
-    /// The rules of the algorithm, named as they fire.
+    /// A rule of the algorithm; a step reports the rules that it applies.
     type Rule: Rules;
 
-    /// The application asks for something.
+    /// Handles a request of the application.
     fn input(&mut self, input: Self::Input, out: &mut Out<Self>);
 
-    /// A message arrives.
+    /// Handles a message.
     fn message(&mut self, from: SiteId, message: Self::Message, out: &mut Out<Self>);
 
-    /// A timer that this site armed has run out.
+    /// Handles the expiry of a timer that this site armed.
     fn timer(&mut self, timer: Self::Timer, out: &mut Out<Self>);
 
-    /// The failure detector suspects that `site` has crashed. It may be wrong.
+    /// Handles a suspicion of the failure detector that `site` has crashed. The detector may be wrong.
     fn suspect(&mut self, _site: SiteId, _out: &mut Out<Self>) {}
 
-    /// The state in the paper's words, for people.
+    /// The state under the paper's names, for display.
     fn fields(&self) -> Vec<Field>;
 
-    /// Where the site's pointer of the paper leads, for a drawing of the tree; `None` where there is no tree, and at its
-    /// root.
+    /// The site to which this site's pointer leads, for a drawing of the tree. `None` at the root, and where the
+    /// algorithm has no tree.
     fn points_to(&self) -> Option<SiteId> {
         None
     }
 
-    /// Whose votes this site needs, where the paper has quorums, for a drawing of them.
+    /// The quorum of this site, for a drawing; empty where the algorithm has no quorums.
     fn quorum(&self) -> &[SiteId] {
         &[]
     }
 
-    /// Whom this site cannot go on without, for the report of a deadlock.
+    /// The sites from which this site needs a message before it can continue, for the report of a deadlock.
     fn waits_for(&self) -> Vec<SiteId> {
         Vec::new()
     }
 }
 
-/// One named part of a site's state, in the paper's words: `queue: (1, S1), (2, S3)`.
+/// One named part of a site's state, under the paper's name: `queue: (1, S1), (2, S3)`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Field {
-    /// What the paper calls it.
+    /// The paper's name.
     pub name: &'static str,
-    /// Its value, written for a person.
+    /// The value, formatted for display.
     pub value: String,
 }
 
 impl Field {
-    /// A field with a value that knows how to be read.
+    /// A field with the displayed form of `value`.
     pub fn new(name: &'static str, value: impl ToString) -> Self {
         Self { name, value: value.to_string() }
     }
@@ -93,35 +93,35 @@ impl Field {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, serde::Deserialize)]
 pub enum Never {}
 
-/// The timer of a protocol whose only question to time is whether it has waited too long.
+/// The timer of a protocol with a single timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, serde::Deserialize)]
 pub struct Timeout;
 
-/// Why a message is sent: to get somebody in, or to say that somebody is out.
+/// The purpose of a message: to bring about an entry or to report an exit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// Asks for or gives the right to enter: REQUEST, REPLY, TOKEN.
+    /// The message requests or grants an entry: REQUEST, REPLY, TOKEN.
     Enter,
-    /// Only tells that the critical section is free: RELEASE.
+    /// The message only reports that the critical section is free: RELEASE.
     Exit,
 }
 
-/// A message's name in the paper, and what it is for.
+/// A kind of message: its name in the paper and its purpose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Word {
     /// The paper's name, in capitals.
     pub name: &'static str,
-    /// What it is for.
+    /// The purpose of the message.
     pub purpose: Purpose,
 }
 
 impl Word {
-    /// A message that asks for or gives the right to enter.
+    /// A message that requests or grants an entry.
     pub const fn enter(name: &'static str) -> Self {
         Self { name, purpose: Purpose::Enter }
     }
 
-    /// A message that only tells of an exit.
+    /// A message that only reports an exit.
     pub const fn exit(name: &'static str) -> Self {
         Self { name, purpose: Purpose::Exit }
     }
@@ -141,15 +141,15 @@ pub trait Rules: Copy + Eq + Debug + Send + Sync + 'static {
     /// Every rule, in the order of the paper.
     const ALL: &'static [Self];
 
-    /// What the site does by this rule: the rest of a sentence that starts with the site's name.
+    /// The effect of this rule: the rest of a sentence that starts with the site's name.
     fn sentence(self) -> &'static str;
 
     /// This rule's position in [`Self::ALL`].
     fn index(self) -> usize;
 }
 
-/// Defines the rules of an algorithm. A step names the rules it follows with [`Out::rule`]; traces print
-/// their sentences, the checker reports those that never fired.
+/// Defines the rules of an algorithm. A step reports the rules that it applies with [`Out::rule`]. Traces print the
+/// sentences of the rules; the checker lists those that never fired.
 ///
 /// ```
 /// lockkeeper_core::rules! {
@@ -181,49 +181,49 @@ macro_rules! rules {
     };
 }
 
-/// What a step asks of its driver about time.
+/// A change of a timer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TimerChange<T> {
-    /// Wake me for this after so long, in units of the mean message delay T. Replaces an earlier one.
+    /// Arm a timer. Replaces an earlier one that is equal.
     Arm {
-        /// What for.
+        /// The timer.
         timer: T,
-        /// After how long, in thousandths of T.
+        /// The delay in thousandths of T, the mean message delay.
         after_milli_t: u64,
     },
-    /// Never mind.
+    /// Disarm a timer.
     Disarm {
-        /// What for.
+        /// The timer.
         timer: T,
     },
 }
 
-/// What one step leaves behind. The driver owns it and uses it again for every step, so that steps
-/// allocate nothing in the long run.
+/// The actions of one step. The driver owns the buffer and reuses it for every step, so that steps do not allocate once
+/// the buffer has grown.
 #[derive(Clone, Debug)]
 pub struct Out<P: Protocol> {
     me: SiteId,
     processes: usize,
-    /// Whether nobody wants to know which rules fired.
+    /// Whether to drop the names of the rules that fire.
     quiet: bool,
     /// Messages for other sites, in the order sent.
     pub sends: Vec<(SiteId, P::Message)>,
     /// Messages of the site to itself.
     pub local: VecDeque<P::Message>,
-    /// What the application learns.
+    /// Results for the application.
     pub outputs: Vec<P::Output>,
     /// Timers armed and disarmed.
     pub timers: Vec<TimerChange<P::Timer>>,
     /// The rules that fired.
     pub rules: Vec<P::Rule>,
-    /// How many fences must not be used, because somebody who cannot be asked any more may have used them.
+    /// The number of fences to skip, because a crashed site may have used them.
     pub skipped_fences: u64,
-    /// What the fences of later entries must exceed, beside all that is known; see [`Out::raise_fence`].
+    /// A lower bound for the fences of later entries, in addition to the fence clock; see [`Out::raise_fence`].
     pub fence_floor: u64,
 }
 
 impl<P: Protocol> Out<P> {
-    /// An empty buffer for a system of so many processes.
+    /// An empty buffer for a system of this many processes.
     pub fn new(processes: usize) -> Self {
         Self {
             me: SiteId(0),
@@ -239,12 +239,12 @@ impl<P: Protocol> Out<P> {
         }
     }
 
-    /// The same for a driver that does not ask which rules fired: nothing is noted of them.
+    /// An empty buffer for a driver that does not need the rules that fired.
     pub fn quiet(processes: usize) -> Self {
         Self { quiet: true, ..Self::new(processes) }
     }
 
-    /// An empty buffer for a protocol that runs inside this one, at the same site.
+    /// An empty buffer for a protocol that is embedded in this one, at the same site.
     pub fn inner<Q: Protocol>(&self) -> Out<Q> {
         Out { me: self.me, quiet: self.quiet, ..Out::new(self.processes) }
     }
@@ -254,7 +254,7 @@ impl<P: Protocol> Out<P> {
         self.me
     }
 
-    /// Makes the buffer ready for a step of the given site. For drivers.
+    /// Clears the buffer for a step of the given site. Called by drivers.
     pub fn begin(&mut self, me: SiteId) {
         self.me = me;
         self.skipped_fences = 0;
@@ -266,7 +266,7 @@ impl<P: Protocol> Out<P> {
         self.fence_floor = 0;
     }
 
-    /// Sends a message. One to the site itself arrives at once, before the site's next event.
+    /// Sends a message. A message to the site itself is delivered before the site's next event.
     #[inline]
     pub fn send(&mut self, to: SiteId, message: P::Message) {
         if to == self.me {
@@ -289,34 +289,34 @@ impl<P: Protocol> Out<P> {
         self.sends.extend(others.map(|to| (to, message.clone())));
     }
 
-    /// Tells the application something.
+    /// Emits a result for the application.
     #[inline]
     pub fn output(&mut self, output: P::Output) {
         self.outputs.push(output);
     }
 
-    /// Asks to be woken after so many thousandths of the mean message delay T.
+    /// Arms a timer to fire after this many thousandths of T, the mean message delay.
     pub fn arm(&mut self, timer: P::Timer, after_milli_t: u64) {
         self.timers.push(TimerChange::Arm { timer, after_milli_t });
     }
 
-    /// Takes back a wish to be woken.
+    /// Disarms a timer.
     pub fn disarm(&mut self, timer: P::Timer) {
         self.timers.push(TimerChange::Disarm { timer });
     }
 
-    /// Leaves out the next fence: a site that has died may have entered with it, and nobody else knows.
+    /// Skips the next fence: a crashed site may have entered with it without any other site knowing.
     pub fn skip_fence(&mut self) {
         self.skipped_fences += 1;
     }
 
-    /// Makes the fences of later entries exceed this number. For a protocol that goes on without a crashed holder,
-    /// from whose last entry nothing has travelled: who numbers such takeovers can keep their fences apart.
+    /// Makes the fences of later entries exceed `floor`. For a protocol that continues without a crashed holder, whose
+    /// last fence has reached no other site: if takeovers are numbered, each of them can have its own range of fences.
     pub fn raise_fence(&mut self, floor: u64) {
         self.fence_floor = floor;
     }
 
-    /// Names the rule that this step follows.
+    /// Reports the rule that this step applies.
     #[inline]
     pub fn rule(&mut self, rule: P::Rule) {
         if !self.quiet {

@@ -1,7 +1,7 @@
-//! Quorums: for each site, the sites whose votes it needs.
+//! Quorums: for each site, the set of sites whose votes it needs.
 //!
 //! Maekawa's conditions: **M1** any two quorums share a site; **M2** a site is in its own quorum; **M3** all quorums
-//! have the same size; **M4** every site is in the same number of quorums. Only M1 is needed for mutual exclusion.
+//! have the same size; **M4** every site is in the same number of quorums. Mutual exclusion needs only M1.
 
 use crate::SiteId;
 use crate::mutex::{list, parse_site};
@@ -11,8 +11,11 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// Perfect difference sets: every number mod N but 0 is the difference of exactly one pair. Shifted by each site they
-/// are the lines of a projective plane of order q, for N = q² + q + 1. Found by search; the tests check each of them.
+/// Perfect difference sets: every number mod N except 0 is the difference of exactly one pair. Shifted by each site,
+/// such a set yields the lines of a projective plane of order q, for N = q² + q + 1. Found by search; the tests check
+/// each of them.
+///
+/// For N = 7 the set {0, 1, 3} gives site `i` the quorum {i, i+1, i+3} mod 7: {0, 1, 3}, {1, 2, 4}, … {6, 0, 2}.
 const DIFFERENCE_SETS: &[(usize, &[u32])] = &[
     (1, &[0]),
     (3, &[0, 1]),
@@ -26,30 +29,30 @@ const DIFFERENCE_SETS: &[(usize, &[u32])] = &[
     (133, &[0, 1, 3, 12, 20, 34, 38, 81, 88, 94, 104, 109]),
 ];
 
-/// A way to make quorums.
+/// A construction of quorums.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Construction {
-    /// A projective plane where there is one, else a grid.
+    /// A projective plane if there is one for the number of sites, otherwise a grid.
     #[default]
     Best,
     /// The lines of a projective plane: about √N sites each. For N = 1, 3, 7, 13, 21, 31, 57, 73, 91, 133.
     Plane,
-    /// The sites of a row and a column of a square: about 2√N.
+    /// The row and the column of the site in a square: about 2√N sites.
     Grid,
-    /// More than half: each site with those that follow it on a ring.
+    /// More than half of the sites: each site and those that follow it on a ring.
     Majority,
-    /// The way from the root of a binary tree through the site to a leaf: about log N.
+    /// A path from the root of a binary tree through the site to a leaf: about log N sites.
     Tree,
-    /// These sets, one for each site.
+    /// The given sets, one for each site.
     Given(Vec<Vec<SiteId>>),
 }
 
 impl Construction {
-    /// What [`Construction::parse`] reads.
+    /// The forms that [`Construction::parse`] accepts.
     pub const FORMS: &'static str =
         "best, plane, grid, majority, tree or one set for each site such as 1,2/2,3/3,1";
 
-    /// Reads a construction and checks that it works for so many sites.
+    /// Reads a construction and checks that it is valid for this number of sites.
     pub fn parse(text: &str, sites: usize) -> Result<Self, String> {
         let construction = match text {
             "best" => Self::Best,
@@ -63,7 +66,7 @@ impl Construction {
         Ok(construction)
     }
 
-    /// Reads sets, one for each site.
+    /// Reads given sets, one for each site.
     fn parse_sets(text: &str, sites: usize) -> Result<Self, String> {
         let set = |set: &str| -> Result<Vec<SiteId>, String> {
             let site = |text: &str| {
@@ -80,7 +83,7 @@ impl Construction {
         Ok(sets)
     }
 
-    /// Whether there are such quorums for so many sites, and any two of them meet.
+    /// Checks that the construction exists for this number of sites and that any two quorums share a site.
     pub fn check(&self, sites: usize) -> Result<(), String> {
         match self {
             Self::Plane if difference_set(sites).is_none() => Err(format!(
@@ -97,7 +100,7 @@ impl Construction {
         }
     }
 
-    /// Whether there is a set for each site.
+    /// Checks that there is one set for each site.
     fn suffices(&self, sites: usize) -> Result<(), String> {
         match self {
             Self::Given(sets) if sets.len() != sites => {
@@ -107,7 +110,7 @@ impl Construction {
         }
     }
 
-    /// Reads other quorums that sites may ask in place of these: any two of both kinds must meet.
+    /// Reads fallback quorums that sites may ask instead of these. Any two sets of either kind must share a site.
     pub fn beside(&self, text: &str, sites: usize) -> Result<Self, String> {
         let other = match text {
             "best" | "plane" | "grid" | "majority" | "tree" => Self::parse(text, sites)?,
@@ -134,7 +137,7 @@ impl Construction {
         Ok(other)
     }
 
-    /// The quorum of a site, lowest first.
+    /// The quorum of a site, in ascending order.
     pub fn quorum_of(&self, site: SiteId, sites: usize) -> Vec<SiteId> {
         let shifted = |by: u32| SiteId::new((site.index() + by as usize) % sites);
         let mut quorum: Vec<SiteId> = match self {
@@ -170,8 +173,18 @@ fn difference_set(sites: usize) -> Option<&'static [u32]> {
     DIFFERENCE_SETS.iter().find(|(n, _)| *n == sites).map(|(_, set)| *set)
 }
 
-/// The site's row and column in a square that is filled row by row. Where the last row is incomplete, two sites still
-/// meet: at the end of one's column that lies in a complete row.
+/// The site's row and column in a square that is filled row by row.
+///
+/// Two such quorums share a site even if the last row is incomplete. For 7 sites:
+///
+/// ```text
+/// 0 1 2      quorum of 6 (row {6}, column {0, 3, 6})
+/// 3 4 5      quorum of 5 (row {3, 4, 5}, column {2, 5})      both contain 3
+/// 6
+/// ```
+///
+/// Two quorums cross twice: the row of the one with the column of the other, and the reverse. Only crossings in the
+/// last row can be missing, and the other crossing then lies in a complete row.
 fn row_and_column(site: SiteId, sites: usize) -> Vec<SiteId> {
     let side = (1..).find(|side| side * side >= sites).unwrap_or(1);
     let (row, column) = (site.index() / side, site.index() % side);
@@ -180,7 +193,7 @@ fn row_and_column(site: SiteId, sites: usize) -> Vec<SiteId> {
     in_row.chain(in_column).collect()
 }
 
-/// Up from the site to the root, and down along the left children to a leaf.
+/// The path from the site up to the root, and from the site down along the left children to a leaf.
 fn path_through(site: SiteId, sites: usize) -> Vec<SiteId> {
     let mut path = vec![site];
     let mut at = site.index();
@@ -199,17 +212,17 @@ fn path_through(site: SiteId, sites: usize) -> Vec<SiteId> {
 /// The quorums of all sites.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Coterie {
-    /// One for each site, lowest member first.
+    /// The quorum of each site, in ascending order.
     pub quorums: Vec<Vec<SiteId>>,
 }
 
 impl Coterie {
-    /// The quorums that a construction makes.
+    /// The quorums of a construction.
     pub fn new(construction: &Construction, sites: usize) -> Self {
         Self { quorums: SiteId::all(sites).map(|site| construction.quorum_of(site, sites)).collect() }
     }
 
-    /// M1: any two quorums share a site; else the sites whose quorums do not.
+    /// M1: any two quorums share a site. The error names two sites whose quorums do not.
     pub fn m1(&self) -> Result<(), (SiteId, SiteId)> {
         for (i, a) in self.quorums.iter().enumerate() {
             for (j, b) in self.quorums.iter().enumerate().skip(i + 1) {
@@ -238,7 +251,7 @@ impl Coterie {
         loads.windows(2).all(|two| two[0] == two[1])
     }
 
-    /// The mean number of *other* sites in a quorum: what a round of messages costs.
+    /// The mean number of *other* sites in a quorum, which is the number of messages in one round.
     pub fn mean_others(&self) -> f64 {
         let others = |(site, quorum): (usize, &Vec<SiteId>)| {
             quorum.iter().filter(|member| member.index() != site).count()
@@ -261,7 +274,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_plane_is_one() {
+    fn every_difference_set_yields_a_projective_plane() {
         for &(sites, _) in DIFFERENCE_SETS {
             let coterie = Coterie::new(&Construction::Plane, sites);
             assert!(coterie.m1().is_ok() && coterie.m2() && coterie.m3() && coterie.m4(), "{sites}");
@@ -292,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_those_of_the_textbooks() {
+    fn quorum_sizes_match_the_textbooks() {
         assert_eq!(Construction::Grid.quorum_of(SiteId(4), 9).len(), 5, "2√N − 1");
         assert_eq!(Construction::Majority.quorum_of(SiteId(0), 9).len(), 5);
         assert_eq!(Construction::Majority.quorum_of(SiteId(0), 8).len(), 5);
@@ -300,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn quorums_that_do_not_meet_are_refused_by_name() {
+    fn disjoint_quorums_are_rejected_with_the_names_of_their_sites() {
         let error = Construction::parse("1,2/2,3/3,4/4,1", 4).unwrap_err();
         assert!(error.contains("the quorums of S1 and S3 share no site"), "{error}");
         assert!(Construction::parse("1,2/2,3/3,1", 3).is_ok());
@@ -309,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn the_seven_quorums_of_a_lecture_are_a_plane_too() {
+    fn textbook_quorums_of_seven_sites_satisfy_maekawas_conditions() {
         let sets = "1,2,3/2,4,6/3,5,6/1,4,5/2,5,7/1,6,7/3,4,7";
         let coterie = Coterie::new(&Construction::parse(sets, 7).unwrap(), 7);
         assert!(coterie.m2() && coterie.m3() && coterie.m4());

@@ -1,23 +1,23 @@
-//! The only list of algorithms. Everything that offers a choice of them reads it here.
+//! The list of all algorithms and elections. Every command that offers a choice of them reads this list.
 
 use crate::{About, Election, MutualExclusion, Sharing, algorithms, election, elections};
 
 /// One algorithm of the registry.
 #[derive(Clone, Copy, Debug)]
 pub struct Entry {
-    /// What a person should know about it.
+    /// The description of the algorithm.
     pub about: &'static About,
-    /// The text of its file.
+    /// The source text of its file.
     pub source: &'static str,
 }
 
-/// Something to be done with one algorithm, whose type is only known from its name. This is where types
-/// are erased, once: everything behind `visit` is compiled for each algorithm on its own.
+/// An operation on one algorithm that is selected by name. `visit` is the only place where a name becomes a type: the
+/// code behind it is compiled separately for each algorithm.
 pub trait Visitor {
-    /// What comes of it.
+    /// The result of the operation.
     type Output;
 
-    /// Does it with the algorithm `P`.
+    /// Runs the operation with the algorithm `P`.
     fn visit<P: MutualExclusion>(self) -> Self::Output;
 }
 
@@ -31,7 +31,7 @@ macro_rules! registry {
             },)+
         ];
 
-        /// Does something with the algorithm of the given name; `None` if there is no such algorithm.
+        /// Runs an operation with the algorithm of the given name; `None` if there is no such algorithm.
         pub fn visit<V: Visitor>(slug: &str, visitor: V) -> Option<V::Output> {
             $(if slug == <algorithms::$module::$protocol as MutualExclusion>::ABOUT.slug {
                 return Some(visitor.visit::<algorithms::$module::$protocol>());
@@ -66,7 +66,7 @@ registry! {
     gate::SharedByToken,
 }
 
-/// Who may be inside together under the algorithm of the given name, with its default options.
+/// The sharing rule of the algorithm of the given name, with its default options.
 pub fn sharing(slug: &str) -> Option<Sharing> {
     struct OfDefaults;
     impl Visitor for OfDefaults {
@@ -78,7 +78,7 @@ pub fn sharing(slug: &str) -> Option<Sharing> {
     visit(slug, OfDefaults)
 }
 
-/// The algorithm of the given name.
+/// The entry of the algorithm of the given name.
 pub fn find(slug: &str) -> Option<&'static Entry> {
     ALL.iter().find(|entry| entry.about.slug == slug)
 }
@@ -86,18 +86,18 @@ pub fn find(slug: &str) -> Option<&'static Entry> {
 /// One election of the registry.
 #[derive(Clone, Copy, Debug)]
 pub struct ElectionEntry {
-    /// What a person should know about it.
+    /// The description of the election.
     pub about: &'static election::About,
-    /// The text of its file.
+    /// The source text of its file.
     pub source: &'static str,
 }
 
-/// Something to be done with one election, whose type is only known from its name.
+/// An operation on one election that is selected by name.
 pub trait ElectionVisitor {
-    /// What comes of it.
+    /// The result of the operation.
     type Output;
 
-    /// Does it with the election `E`.
+    /// Runs the operation with the election `E`.
     fn visit<E: Election>(self) -> Self::Output;
 }
 
@@ -111,7 +111,7 @@ macro_rules! elections {
             },)+
         ];
 
-        /// Does something with the election of the given name; `None` if there is no such election.
+        /// Runs an operation with the election of the given name; `None` if there is no such election.
         pub fn visit_election<V: ElectionVisitor>(slug: &str, visitor: V) -> Option<V::Output> {
             $(if slug == <elections::$module::$protocol as Election>::ABOUT.slug {
                 return Some(visitor.visit::<elections::$module::$protocol>());
@@ -127,7 +127,7 @@ elections! {
     chang_roberts::ChangRoberts,
 }
 
-/// The election of the given name.
+/// The entry of the election of the given name.
 pub fn find_election(slug: &str) -> Option<&'static ElectionEntry> {
     ELECTIONS.iter().find(|entry| entry.about.slug == slug)
 }

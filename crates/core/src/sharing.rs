@@ -1,12 +1,12 @@
-//! Who may be inside together: the one place that says which entries conflict.
+//! Which entries may overlap, and which conflict.
 //!
-//! Drivers, checkers and tests ask here and nowhere else.
+//! Drivers, checkers and tests all use this definition.
 //!
-//! | lock | inside together | [conflict](Sharing::conflict), and so fences that must rise |
+//! | lock | entries that may overlap | entries that [conflict](Sharing::conflict), so that their fences rise |
 //! |---|---|---|
-//! | [`Mutex`](Sharing::Mutex) | one | any two entries |
-//! | [`Semaphore`](Sharing::Semaphore) | up to k | no two entries, unless k is 1: a permit says nothing about the others |
-//! | [`ReadersWriters`](Sharing::ReadersWriters) | one exclusive entry, or any number of shared ones | any two, unless both are shared |
+//! | [`Mutex`](Sharing::Mutex) | none | any two |
+//! | [`Semaphore`](Sharing::Semaphore) | up to k | none, unless k is 1: permits are not ordered among themselves |
+//! | [`ReadersWriters`](Sharing::ReadersWriters) | any number of shared ones | any two, unless both are shared |
 
 use crate::SiteId;
 use crate::mutex::{list, parse_site};
@@ -15,19 +15,19 @@ use alloc::string::String;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
-/// How an application wants to be inside.
+/// The mode of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
-    /// The plain way: alone, or as one of the k that a semaphore lets in.
+    /// Exclusive, or one of the k permits of a semaphore.
     #[default]
     Exclusive,
-    /// Together with others who share: a reader.
+    /// Shared with other shared entries: a reader.
     Shared,
 }
 
 impl Mode {
-    /// Both.
+    /// Both modes.
     pub const ALL: [Self; 2] = [Self::Exclusive, Self::Shared];
 }
 
@@ -40,39 +40,40 @@ impl fmt::Display for Mode {
     }
 }
 
-/// What somebody wants of a lock that can be had in every way. One name is one lock: these exclude each other.
+/// The mode of a request for a lock that supports all of them. A name denotes one lock, so that these modes exclude
+/// each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Claim {
-    /// Nobody else is inside.
+    /// No other holder.
     #[default]
     Alone,
-    /// Only others who share are inside.
+    /// Together with other shared holders.
     Shared,
-    /// Only others with a permit of as many are inside, this one included at most so many.
+    /// One of this many permits, together with other holders of permits of the same number.
     Permit(u32),
 }
 
 impl Claim {
-    /// The most permits.
+    /// The largest number of permits.
     pub const MOST_PERMITS: u32 = 1 << 20;
 
-    /// Whether there can be such a claim.
+    /// Whether the number of permits is valid.
     pub fn is_possible(self) -> bool {
         !matches!(self, Self::Permit(permits) if !(1..=Self::MOST_PERMITS).contains(&permits))
     }
 
-    /// Whether these two can never be inside together.
+    /// Whether holders of these two claims can never overlap.
     pub fn conflicts(self, other: Self) -> bool {
         self != other || matches!(self, Self::Alone | Self::Permit(1))
     }
 
-    /// Whether the entry of one can keep the other waiting.
+    /// Whether a holder of one of the claims can make the other wait.
     pub fn competes(self, other: Self) -> bool {
         self.conflicts(other) || matches!(self, Self::Permit(_))
     }
 
-    /// Whether it may enter while these are inside: the safety property of a lock.
+    /// Whether a holder of this claim may enter while `inside` are holders: the safety property of a lock.
     pub fn fits(self, inside: impl IntoIterator<Item = Self>) -> bool {
         let room = if let Self::Permit(permits) = self { permits as usize } else { usize::MAX };
         let mut others = 0;
@@ -82,7 +83,7 @@ impl Claim {
         })
     }
 
-    /// Whether an entry orders others, and so has a fence: several permits say nothing about each other.
+    /// Whether an entry has a fence. Permits of a semaphore with several do not: they are not ordered among themselves.
     pub fn has_fence(self) -> bool {
         !matches!(self, Self::Permit(permits) if permits > 1)
     }
@@ -98,27 +99,27 @@ impl fmt::Display for Claim {
     }
 }
 
-/// Somebody inside, and how.
+/// A site inside the critical section, with its mode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Holder {
-    /// Who.
+    /// The holder.
     pub site: SiteId,
-    /// How.
+    /// The mode in which it holds.
     pub mode: Mode,
 }
 
 impl Holder {
-    /// A holder in the plain way.
+    /// A holder in exclusive mode.
     pub fn exclusive(site: SiteId) -> Self {
         Self { site, mode: Mode::Exclusive }
     }
 
-    /// A holder that shares.
+    /// A holder in shared mode.
     pub fn shared(site: SiteId) -> Self {
         Self { site, mode: Mode::Shared }
     }
 
-    /// Reads `2`, `S2`, `2:shared` or `S2 shared`, as people count sites, from 1.
+    /// Reads `2`, `S2`, `2:shared` or `S2 shared`, with sites numbered from 1.
     pub fn parse(text: &str, sites: usize) -> Result<Self, String> {
         let (site, mode) = text.split_once([':', ' ']).unwrap_or((text, "exclusive"));
         let mode = match mode.trim() {
@@ -141,32 +142,32 @@ impl fmt::Display for Holder {
     }
 }
 
-/// So many sites in each mode: inside, or waiting.
+/// The number of sites in each mode, either inside or waiting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Crowd {
-    /// In the plain way.
+    /// Sites in exclusive mode.
     pub exclusive: usize,
-    /// Sharing.
+    /// Sites in shared mode.
     pub shared: usize,
 }
 
 impl Crowd {
-    /// All of them.
+    /// The number of sites in both modes.
     pub fn all(self) -> usize {
         self.exclusive + self.shared
     }
 
-    /// One more.
+    /// Adds a site.
     pub fn add(&mut self, mode: Mode) {
         *self.count(mode) += 1;
     }
 
-    /// One fewer.
+    /// Removes a site.
     pub fn remove(&mut self, mode: Mode) {
         *self.count(mode) -= 1;
     }
 
-    /// How many in this mode.
+    /// The number of sites in this mode.
     pub fn of(mut self, mode: Mode) -> usize {
         *self.count(mode)
     }
@@ -179,26 +180,26 @@ impl Crowd {
     }
 }
 
-/// The kind of a lock: who may be inside together.
+/// The kind of a lock: which entries may overlap.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Sharing {
-    /// One at a time.
+    /// One holder at a time.
     #[default]
     Mutex,
-    /// Up to so many at a time.
+    /// Up to this many holders at a time.
     Semaphore(usize),
-    /// One exclusive entry, or any number of shared ones.
+    /// One exclusive holder, or any number of shared ones.
     ReadersWriters,
 }
 
 impl Sharing {
-    /// Whether this kind of lock can be asked for in this mode.
+    /// Whether this kind of lock supports the mode.
     pub fn knows(self, mode: Mode) -> bool {
         mode == Mode::Exclusive || self == Self::ReadersWriters
     }
 
-    /// Whether these two can never be inside together. What conflicts has rising fences.
+    /// Whether entries in these modes can never overlap. The fences of conflicting entries rise.
     pub fn conflict(self, one: Mode, other: Mode) -> bool {
         match self {
             Self::Mutex => true,
@@ -207,13 +208,13 @@ impl Sharing {
         }
     }
 
-    /// Whether the entry of one can keep the other waiting. What conflicts competes; so do the permits of a
-    /// semaphore, although two of them may be inside together.
+    /// Whether an entry in one of the modes can make the other wait. Conflicting entries do; so do the permits of a
+    /// semaphore, although two of them may overlap.
     pub fn compete(self, one: Mode, other: Mode) -> bool {
         matches!(self, Self::Semaphore(_)) || self.conflict(one, other)
     }
 
-    /// How many more may enter in this mode while so many are inside.
+    /// The number of further sites that may enter in this mode while `inside` are holders.
     pub fn room(self, inside: Crowd, mode: Mode) -> usize {
         match (self, mode) {
             (Self::Mutex, _) => 1usize.saturating_sub(inside.all()),
@@ -224,22 +225,22 @@ impl Sharing {
         }
     }
 
-    /// Whether one more may enter in this mode while so many are inside: the safety property of every lock.
+    /// Whether one more site may enter in this mode while `inside` are holders: the safety property of every lock.
     pub fn admits(self, inside: Crowd, mode: Mode) -> bool {
         self.room(inside, mode) > 0
     }
 
-    /// How many plain entries fit in at once.
+    /// The number of entries in exclusive mode that may overlap.
     pub fn capacity(self) -> usize {
         self.room(Crowd::default(), Mode::Exclusive)
     }
 
-    /// Refuses holders that cannot be inside together, with a sentence for whoever named them.
+    /// Rejects holders that cannot be inside together, with an error that names them.
     pub fn check(self, holders: &[Holder]) -> Result<(), String> {
         let mut inside = Crowd::default();
         for (place, holder) in holders.iter().enumerate() {
             if holders[..place].iter().any(|other| other.site == holder.site) {
-                return Err(format!("{} is named twice among those who start inside", holder.site));
+                return Err(format!("{} is named twice among the holders at the start", holder.site));
             }
             if !self.knows(holder.mode) {
                 return Err(format!("{} cannot share this lock: it is {self}", holder.site));
@@ -255,7 +256,7 @@ impl Sharing {
     }
 }
 
-/// What the lock is, for the end of a sentence: `this lock is …`.
+/// The kind of lock as the end of the sentence `this lock is …`.
 impl fmt::Display for Sharing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -281,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn only_readers_and_permits_may_be_inside_together() {
+    fn only_readers_and_permits_may_overlap() {
         for (one, other) in [(E, E), (E, S), (S, E), (S, S)] {
             assert!(Sharing::Mutex.conflict(one, other));
             assert!(Sharing::Semaphore(1).conflict(one, other));
@@ -292,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_admits_what_it_has_room_for() {
+    fn lock_admits_entries_up_to_its_capacity() {
         assert!(Sharing::Mutex.admits(inside(0, 0), E) && !Sharing::Mutex.admits(inside(1, 0), E));
         assert!(Sharing::Semaphore(3).admits(inside(2, 0), E));
         assert!(!Sharing::Semaphore(3).admits(inside(3, 0), E));
@@ -311,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_that_cannot_be_is_refused_with_a_sentence() {
+    fn impossible_initial_holders_are_rejected_with_an_error() {
         let of = |text: &str| Holder::parse(text, 5).unwrap();
         let refused = |sharing: Sharing, holders: &[Holder]| sharing.check(holders).unwrap_err();
         assert!(refused(Sharing::Mutex, &[of("1"), of("2")]).starts_with("S1, S2 cannot all start inside"));
@@ -324,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_on_one_name_exclude_each_other() {
+    fn different_claims_on_one_lock_exclude_each_other() {
         use Claim::{Alone, Permit, Shared};
         assert!(Alone.fits([]) && !Alone.fits([Alone]) && !Alone.fits([Shared]) && !Shared.fits([Alone]));
         assert!(Shared.fits([Shared, Shared]) && !Shared.fits([Permit(3)]) && !Permit(3).fits([Shared]));
@@ -337,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_is_written_as_it_is_read() {
+    fn holder_display_and_parse_round_trip() {
         for text in ["3", "4:shared"] {
             assert_eq!(Holder::parse(text, 5).unwrap().to_string(), text);
         }

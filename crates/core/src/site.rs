@@ -5,14 +5,14 @@ use alloc::vec::Vec;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
-/// One process of the system. People count sites from 1 (`S1`), code from 0.
+/// One process of the system. Displayed numbers start at 1 (`S1`), indices at 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SiteId(pub u32);
 
 impl SiteId {
     /// The site at position `index`, counted from 0.
     pub fn new(index: usize) -> Self {
-        Self(u32::try_from(index).expect("a system has at most a million sites"))
+        Self(u32::try_from(index).expect("the index of a site fits into 32 bits"))
     }
 
     /// The site's position, counted from 0.
@@ -20,7 +20,7 @@ impl SiteId {
         self.0 as usize
     }
 
-    /// The site's number as people count, from 1.
+    /// The displayed number of the site, counted from 1.
     pub fn number(self) -> usize {
         self.index() + 1
     }
@@ -48,26 +48,26 @@ impl fmt::Debug for SiteId {
     }
 }
 
-/// A set of sites of one system, one bit each.
+/// A set of sites of one system, stored as one bit per site.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SiteSet {
     words: Vec<u64>,
 }
 
 impl SiteSet {
-    /// The empty set, with room for `sites` sites.
+    /// The empty set, with capacity for `sites` sites.
     pub fn none(sites: usize) -> Self {
         Self { words: vec![0; sites.div_ceil(64)] }
     }
 
-    /// Every site of the system but one.
+    /// Every site of the system except one.
     pub fn all_but(sites: usize, left_out: SiteId) -> Self {
         let mut set = Self::none(sites);
         set.extend(SiteId::all(sites).filter(|&site| site != left_out));
         set
     }
 
-    /// Adds a site; tells whether it was new.
+    /// Adds a site. Returns whether it was new.
     pub fn insert(&mut self, site: SiteId) -> bool {
         let (word, bit) = Self::place(site);
         let new = self.words[word] & bit == 0;
@@ -75,7 +75,7 @@ impl SiteSet {
         new
     }
 
-    /// Takes a site out; tells whether it was there.
+    /// Removes a site. Returns whether it was in the set.
     pub fn remove(&mut self, site: SiteId) -> bool {
         let (word, bit) = Self::place(site);
         let there = self.words[word] & bit != 0;
@@ -89,22 +89,22 @@ impl SiteSet {
         self.words.get(word).is_some_and(|w| w & bit != 0)
     }
 
-    /// Whether nobody is in the set.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.words.iter().all(|&w| w == 0)
     }
 
-    /// How many sites are in the set.
+    /// The number of sites in the set.
     pub fn len(&self) -> usize {
         self.words.iter().map(|w| w.count_ones() as usize).sum()
     }
 
-    /// Takes everybody out.
+    /// Removes all sites.
     pub fn clear(&mut self) {
         self.words.fill(0);
     }
 
-    /// The sites in the set, lowest first.
+    /// The sites in the set, in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = SiteId> + '_ {
         self.words.iter().enumerate().flat_map(|(index, &word)| {
             let mut left = word;
@@ -119,6 +119,7 @@ impl SiteSet {
         })
     }
 
+    /// The index of the word that holds the site's bit, and the bit: site 70 is bit 6 of word 1.
     fn place(site: SiteId) -> (usize, u64) {
         (site.index() / 64, 1 << (site.index() % 64))
     }
@@ -156,13 +157,13 @@ mod tests {
     use alloc::string::ToString;
 
     #[test]
-    fn sites_are_counted_from_one_where_a_person_sees_them() {
+    fn displayed_site_numbers_start_at_one() {
         assert_eq!(SiteId::new(0).to_string(), "S1");
         assert_eq!(SiteId::new(2).next_on_ring(3), SiteId::new(0));
     }
 
     #[test]
-    fn a_set_spans_words() {
+    fn site_set_spans_several_machine_words() {
         let mut set = SiteSet::none(130);
         for index in [0, 63, 64, 129] {
             assert!(set.insert(SiteId::new(index)));

@@ -1,4 +1,4 @@
-//! Trees of sites, for algorithms that send along the edges of one.
+//! Trees of sites, for algorithms that send messages along the edges of a tree.
 
 use crate::SiteId;
 use crate::mutex::parse_site;
@@ -12,24 +12,25 @@ use core::fmt;
 /// The shape of a tree.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Tree {
-    /// S1 in the middle, everybody else around it.
+    /// S1 in the centre, connected to every other site.
     #[default]
     Star,
     /// S1 – S2 – … – SN.
     Line,
-    /// S1 at the top, each site with up to so many below it.
+    /// S1 at the root, each site with up to this many children.
     Kary(usize),
-    /// Each site from S2 on hangs on a random earlier one.
+    /// Each site from S2 on is the child of a random lower site. The value is the seed.
     Random(u64),
-    /// These edges.
+    /// The given edges.
     Given(Vec<(SiteId, SiteId)>),
 }
 
 impl Tree {
-    /// What [`Tree::parse`] reads.
+    /// The forms that [`Tree::parse`] accepts.
     pub const FORMS: &'static str = "star, line, binary, kary:K, random:SEED or edges such as 1-2,2-3";
 
-    /// Reads `star`, `line`, `binary`, `kary:K`, `random:SEED` or `1-2,2-3,…`, which must be a tree of so many sites.
+    /// Reads `star`, `line`, `binary`, `kary:K`, `random:SEED` or edges `1-2,2-3,…`, which must form a tree of all
+    /// sites.
     pub fn parse(text: &str, sites: usize) -> Result<Self, String> {
         let wrong = || format!("a tree is {}, not '{text}'", Self::FORMS);
         let tree = match text.split_once(':') {
@@ -58,7 +59,7 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Whether a given list of edges is a tree: everybody reached, and no edge too many.
+    /// Checks that given edges form a tree: every site is reachable, and there are exactly N−1 edges.
     fn check(&self, sites: usize) -> Result<(), String> {
         let Self::Given(edges) = self else { return Ok(()) };
         let reached = self.towards(SiteId(0), sites).iter().filter(|next| next.is_some()).count() + 1;
@@ -84,7 +85,7 @@ impl Tree {
         }
     }
 
-    /// For each site, its neighbour on the way to `root`; `None` for the root itself.
+    /// For each site, its neighbour on the path to `root`; `None` for the root itself.
     pub fn towards(&self, root: SiteId, sites: usize) -> Vec<Option<SiteId>> {
         let mut neighbours = vec![Vec::new(); sites];
         for (a, b) in self.edges(sites) {
@@ -104,9 +105,10 @@ impl Tree {
         towards
     }
 
-    /// The number of edges between two sites, on average over all ordered pairs, a site and itself included.
+    /// The mean number of edges between two sites, over all ordered pairs including a site and itself.
     pub fn mean_distance(&self, sites: usize) -> f64 {
-        // Each edge lies between the sites on its one side and those on the other.
+        // An edge is on the path of every pair with one site on either side of it. With b of N sites below the edge,
+        // these are 2·b·(N−b) ordered pairs. On the line S1–S2–S3 both edges have b = 1 or 2: 4 + 4 pairs, mean 8/9.
         let towards = self.towards(SiteId(0), sites);
         let mut below = vec![1u64; sites];
         let mut order: Vec<(usize, usize)> = (0..sites).map(|site| (depth(&towards, site), site)).collect();
@@ -132,7 +134,7 @@ fn depth(towards: &[Option<SiteId>], site: usize) -> usize {
     depth
 }
 
-/// A fixed function that looks random (SplitMix64): core has no generator of its own.
+/// SplitMix64, a fixed function with random-looking output: this crate has no random number generator.
 fn mix(seed: u64, n: u64) -> u64 {
     let mut z = seed.wrapping_add(n.wrapping_mul(0x9E37_79B9_7F4A_7C15));
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -169,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn mean_distances_are_those_of_the_shape() {
+    fn mean_distance_matches_the_formula_of_the_shape() {
         // Star: 2(N−1)²/N² over all ordered pairs; line: (N²−1)/(3N).
         assert!((Tree::Star.mean_distance(9) - 2.0 * 64.0 / 81.0).abs() < 1e-12);
         assert!((Tree::Line.mean_distance(9) - 80.0 / 27.0).abs() < 1e-12);
@@ -177,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_tree_is_refused() {
+    fn edges_that_form_no_tree_are_rejected() {
         for text in ["bush", "kary:0", "random:x", "1-2", "1-2,2-3,3-1", "1-2,2-3,1-3,3-4", "1-9,2-3,3-4"] {
             assert!(Tree::parse(text, 4).is_err(), "{text}");
         }
