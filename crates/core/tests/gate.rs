@@ -1,5 +1,5 @@
-//! The gate over several algorithms, with all claims on one lock, and several holders at a site: in every order of small systems, and
-//! in random orders of larger ones.
+//! The gate over several algorithms, with requests of all modes on one lock and several holders per site: small systems
+//! in every order of events, larger ones in random orders.
 
 use lockkeeper_core::algorithms::centralized::Centralized;
 use lockkeeper_core::algorithms::gate::{Gate, Options};
@@ -14,15 +14,15 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 type Message<P> = <Gate<P> as Protocol>::Message;
 
-/// What one site's clients do: they ask in this order, and may be inside together.
+/// The clients of one site: they request in this order, and may be inside together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Clients {
-    wishes: Vec<Claim>,
+    requests: Vec<Claim>,
     asked: Option<Claim>,
     inside: Vec<Claim>,
 }
 
-/// All sites of one lock, what is under way between them, and the highest fence of each kind of entry.
+/// All sites of one lock, the messages in transit, and the highest fence of each mode.
 #[derive(Clone, Debug)]
 struct System<P: MutualExclusion> {
     sites: Vec<Site<Gate<P>>>,
@@ -33,7 +33,7 @@ struct System<P: MutualExclusion> {
     sent: usize,
 }
 
-/// What can happen next.
+/// An event that can happen next.
 #[derive(Clone, Copy, Debug)]
 enum Next {
     Asks(usize),
@@ -42,8 +42,8 @@ enum Next {
 }
 
 impl<P: MutualExclusion> System<P> {
-    /// The wishes of each site; those inside at the start.
-    fn new(wishes: &[&[Claim]], inside: &[(usize, Claim, u32)]) -> Self {
+    /// A system with these requests of each site, and these holders at the start.
+    fn new(requests: &[&[Claim]], inside: &[(usize, Claim, u32)]) -> Self {
         let mut system = Self {
             sites: Vec::new(),
             clients: Vec::new(),
@@ -52,15 +52,15 @@ impl<P: MutualExclusion> System<P> {
             entries: 0,
             sent: 0,
         };
-        let all = wishes.len() + P::helpers(&P::Options::default());
+        let all = requests.len() + P::helpers(&P::Options::default());
         let inside: Vec<_> = inside.iter().map(|&(site, claim, n)| (SiteId::new(site), claim, n)).collect();
         let mut out = Out::new(all);
         for id in SiteId::all(all) {
-            let setup = Setup::new(wishes.len(), P::Options::default());
+            let setup = Setup::new(requests.len(), P::Options::default());
             let site = Site::new(id, &mut out, |out| Gate::<P>::begin(id, setup, &inside, out));
             let own = inside.iter().filter(|(site, ..)| *site == id);
             system.clients.push(Clients {
-                wishes: wishes.get(id.index()).map_or(Vec::new(), |wishes| wishes.to_vec()),
+                requests: requests.get(id.index()).map_or(Vec::new(), |requests| requests.to_vec()),
                 asked: None,
                 inside: own.flat_map(|&(_, claim, n)| vec![claim; n as usize]).collect(),
             });
@@ -72,14 +72,18 @@ impl<P: MutualExclusion> System<P> {
 
     fn collect(&mut self, site: usize, out: &mut Out<Gate<P>>) {
         for _ in out.outputs.drain(..) {
-            let claim = self.clients[site].asked.take().expect("nobody enters unasked");
+            let claim = self.clients[site].asked.take().expect("a site enters only after a request");
             let fence = self.sites[site].stamp();
             let inside: Vec<Claim> = self.clients.iter().flat_map(|clients| clients.inside.clone()).collect();
-            assert!(claim.fits(inside.iter().copied()), "S{} enters, {claim}, beside {inside:?}", site + 1);
+            assert!(
+                claim.fits(inside.iter().copied()),
+                "S{} enters in mode {claim} although {inside:?} are inside",
+                site + 1
+            );
             for &(other, before) in &self.fences {
                 assert!(
                     !claim.conflicts(other) || fence > before,
-                    "{claim} has {fence}, {other} had {before}"
+                    "entry in mode {claim} has fence {fence}, an earlier one in mode {other} had {before}"
                 );
             }
             self.fences.retain(|&(other, before)| other != claim || before > fence);
@@ -99,9 +103,9 @@ impl<P: MutualExclusion> System<P> {
     fn nexts(&self, in_order: bool) -> Vec<Next> {
         let mut nexts = Vec::new();
         for (site, clients) in self.clients.iter().enumerate() {
-            // Whoever is inside alone is inside the section below: its site cannot ask for that again.
+            // An exclusive holder is in the section below, and its site cannot request that section again.
             let free = clients.asked.is_none() && !clients.inside.contains(&Alone);
-            if free && !clients.wishes.is_empty() {
+            if free && !clients.requests.is_empty() {
                 nexts.push(Next::Asks(site));
             }
             for place in 0..clients.inside.len() {
@@ -123,7 +127,7 @@ impl<P: MutualExclusion> System<P> {
         let mut out = Out::quiet(self.sites.len());
         let site = match next {
             Next::Asks(site) => {
-                let claim = self.clients[site].wishes.remove(0);
+                let claim = self.clients[site].requests.remove(0);
                 self.clients[site].asked = Some(claim);
                 self.sites[site].step(&mut out, |gate, out| gate.request(claim, out));
                 site
@@ -136,8 +140,8 @@ impl<P: MutualExclusion> System<P> {
             Next::Arrives(place) => {
                 let (from, to, clock, message) = self.under_way.remove(place);
                 let state = self.sites[to.index()].protocol();
-                assert!(Gate::<P>::plausible(&message, self.sites.len()), "{message} is refused");
-                assert!(state.awaits(from, &message), "{message} from {from} to {to} is refused");
+                assert!(Gate::<P>::plausible(&message, self.sites.len()), "{message} is not plausible");
+                assert!(state.awaits(from, &message), "{message} from {from} to {to} is not awaited");
                 self.sites[to.index()].deliver(from, clock, message, &mut out);
                 to.index()
             }
@@ -145,13 +149,17 @@ impl<P: MutualExclusion> System<P> {
         self.collect(site, &mut out);
     }
 
-    fn is_over(&self) {
-        let waits = |clients: &&Clients| clients.asked.is_some() || !clients.wishes.is_empty();
+    fn assert_all_served(&self) {
+        let waits = |clients: &&Clients| clients.asked.is_some() || !clients.requests.is_empty();
         let stuck: Vec<_> = self.clients.iter().filter(waits).collect();
-        assert!(stuck.is_empty(), "nothing is under way, and these wait: {stuck:?} at {:#?}", self.sites);
+        assert!(
+            stuck.is_empty(),
+            "no message is in transit, and these clients wait: {stuck:?} at {:#?}",
+            self.sites
+        );
     }
 
-    /// A number for all that matters.
+    /// A hash of everything that influences later events.
     fn state(&self) -> u128 {
         let mut under_way: Vec<_> =
             self.under_way.iter().map(|(from, to, clock, message)| (from, to, clock, message)).collect();
@@ -165,18 +173,18 @@ impl<P: MutualExclusion> System<P> {
     }
 }
 
-/// Every order; gives how many states there are.
+/// Explores every order of events. Returns the number of states.
 fn every_order<P: MutualExclusion>(
-    wishes: &[&[Claim]],
+    requests: &[&[Claim]],
     inside: &[(usize, Claim, u32)],
     in_order: bool,
 ) -> usize {
-    let mut todo = vec![System::<P>::new(wishes, inside)];
+    let mut todo = vec![System::<P>::new(requests, inside)];
     let mut seen = HashSet::new();
     while let Some(system) = todo.pop() {
         let nexts = system.nexts(in_order);
         if nexts.is_empty() {
-            system.is_over();
+            system.assert_all_served();
         }
         for next in nexts {
             let mut then = system.clone();
@@ -191,13 +199,14 @@ fn every_order<P: MutualExclusion>(
 
 use Claim::{Alone, Permit, Shared};
 
-/// In every order: every mixture of claims, one site asking twice and two asking once; and starts with holders. Gives the number of states.
+/// Explores every mixture of modes where one site requests twice and two request once, and some starts with holders.
+/// Returns the number of states.
 fn small<P: MutualExclusion>(claims: &[Claim], in_order: bool) -> usize {
     let mut states = 0;
     for mixture in 0..claims.len().pow(4) {
         let claim = |place: u32| claims[mixture / claims.len().pow(place) % claims.len()];
-        let wishes: &[&[Claim]] = &[&[claim(0), claim(1)], &[claim(2)], &[claim(3)]];
-        states += every_order::<P>(wishes, &[], in_order);
+        let requests: &[&[Claim]] = &[&[claim(0), claim(1)], &[claim(2)], &[claim(3)]];
+        states += every_order::<P>(requests, &[], in_order);
     }
     states += every_order::<P>(&[&[], &[Alone], &[Shared]], &[(0, Shared, 2), (2, Shared, 1)], in_order);
     states += every_order::<P>(
@@ -209,19 +218,19 @@ fn small<P: MutualExclusion>(claims: &[Claim], in_order: bool) -> usize {
 }
 
 #[test]
-fn over_path_reversal_in_every_order() {
+fn gate_over_path_reversal_is_safe_and_live_in_every_order() {
     let states = small::<NaimiTrehel>(&[Alone, Shared, Permit(1), Permit(2)], false);
     assert!(states > 100_000, "{states} states");
 }
 
 #[test]
-fn over_permissions_in_every_order() {
+fn gate_over_permissions_is_safe_and_live_in_every_order() {
     let states = small::<RicartAgrawala>(&[Alone, Shared, Permit(2)], true);
     assert!(states > 100_000, "{states} states");
 }
 
 #[test]
-fn over_a_coordinator_apart_in_every_order() {
+fn gate_over_a_separate_coordinator_is_safe_and_live_in_every_order() {
     let states = small::<Centralized>(&[Alone, Shared, Permit(1), Permit(2)], true);
     assert!(states > 100_000, "{states} states");
 }
@@ -247,12 +256,12 @@ fn random_runs<P: MutualExclusion>(in_order: bool) {
             [&[Alone, Shared, Shared, Permit(2), Permit(3)][..], &[Shared, Shared, Alone], &[Permit(3)]]
                 [random.below(3)];
         let sites = 2 + random.below(4);
-        let wishes: Vec<Vec<Claim>> = (0..sites)
+        let requests: Vec<Vec<Claim>> = (0..sites)
             .map(|_| (0..random.below(8)).map(|_| claims[random.below(claims.len())]).collect())
             .collect();
-        let wishes: Vec<&[Claim]> = wishes.iter().map(Vec::as_slice).collect();
-        let all: usize = wishes.iter().map(|wishes| wishes.len()).sum();
-        let mut system = System::<P>::new(&wishes, &[]);
+        let requests: Vec<&[Claim]> = requests.iter().map(Vec::as_slice).collect();
+        let all: usize = requests.iter().map(|requests| requests.len()).sum();
+        let mut system = System::<P>::new(&requests, &[]);
         loop {
             let nexts = system.nexts(in_order);
             if nexts.is_empty() {
@@ -262,17 +271,17 @@ fn random_runs<P: MutualExclusion>(in_order: bool) {
             let inside: usize = system.clients.iter().map(|clients| clients.inside.len()).sum();
             together.insert(inside);
         }
-        system.is_over();
+        system.assert_all_served();
         assert_eq!(system.entries, all, "seed {seed}");
         if let Some(most) = Gate::<P>::most_messages(sites, &Options::default()) {
             assert!(system.sent <= most * all, "seed {seed}: {} messages for {all} entries", system.sent);
         }
     }
-    assert!(together.contains(&5), "so many were inside together: {together:?}");
+    assert!(together.contains(&5), "numbers of holders inside together: {together:?}");
 }
 
 #[test]
-fn in_random_orders_over_every_family() {
+fn gate_over_every_family_is_safe_and_live_in_random_orders() {
     random_runs::<NaimiTrehel>(false);
     random_runs::<RicartAgrawala>(false);
     random_runs::<SuzukiKasami>(false);
@@ -281,7 +290,7 @@ fn in_random_orders_over_every_family() {
     random_runs::<TokenRingParked>(true);
 }
 
-/// What is promised of its cost: nothing for a lock that is used alone, nothing at a registered site, two for each that is recalled.
+/// The cost of the gate: nothing for exclusive use, nothing at a registered site, two messages for each recall.
 #[test]
 fn a_registered_site_enters_without_a_message_until_it_is_recalled() {
     let mut system = System::<NaimiTrehel>::new(&[&[Alone], &[Shared; 4], &[Shared, Alone]], &[]);
@@ -292,7 +301,7 @@ fn a_registered_site_enters_without_a_message_until_it_is_recalled() {
         std::mem::take(&mut system.sent)
     };
     system.step(Next::Asks(0));
-    assert_eq!(settle(&mut system), 0, "alone at home");
+    assert_eq!(settle(&mut system), 0, "exclusive at the home site");
     system.step(Next::Leaves(0, 0));
     system.step(Next::Asks(1));
     assert_eq!(settle(&mut system), 2, "REQUEST and TOKEN");
@@ -301,25 +310,25 @@ fn a_registered_site_enters_without_a_message_until_it_is_recalled() {
         assert_eq!((settle(&mut system), system.clients[1].inside.len()), (0, inside));
     }
     system.step(Next::Asks(2));
-    assert_eq!(settle(&mut system), 3, "REQUEST, passed on, and TOKEN: two sites share");
+    assert_eq!(settle(&mut system), 3, "REQUEST, forwarded once, and TOKEN: two sites share");
     system.step(Next::Leaves(2, 0));
     system.step(Next::Asks(2));
     assert_eq!(settle(&mut system), 1, "RECALL");
     for left in (0..=3).rev() {
         assert_eq!(system.clients[2].inside, []);
         system.step(Next::Leaves(1, 0));
-        assert_eq!(settle(&mut system), usize::from(left == 0), "CLEARED when the last one has left");
+        assert_eq!(settle(&mut system), usize::from(left == 0), "CLEARED when the last holder has left");
     }
     assert_eq!(system.clients[2].inside, [Alone]);
 }
 
-/// S1 recalls both holders of two permits, and gets one from S3; S2 is recalled again by S3, leaves, and registers anew. Only then S1's
-/// recall arrives: it is for a registration that is over, and costs S2 nothing.
+/// S1 recalls both holders of two permits, and gets one from S3. S2 is recalled again by S3, leaves, and registers
+/// again. Only then S1's recall arrives at S2: it is for a registration that is over, and has no effect.
 #[test]
-fn a_recall_that_comes_late_is_not_taken_for_one_of_the_next_registration() {
+fn late_recall_does_not_apply_to_the_next_registration() {
     let two = Permit(2);
     let mut system = System::<NaimiTrehel>::new(&[&[two], &[two, two, two], &[two, two]], &[]);
-    // Everything arrives but what S1 says to S2 for now.
+    // Delivers all messages except those from S1 to S2.
     let settle = |system: &mut System<NaimiTrehel>, all: bool| {
         let late = |&(from, to, _, _): &(SiteId, SiteId, u64, Message<NaimiTrehel>)| {
             !all && (from, to) == (SiteId(0), SiteId(1))
@@ -357,6 +366,6 @@ fn a_recall_that_comes_late_is_not_taken_for_one_of_the_next_registration() {
     assert_eq!(
         (late, inside(&system), system.sent - before),
         (1, vec![1, 1, 0], 0),
-        "its registration stands"
+        "the registration of S2 is still valid"
     );
 }

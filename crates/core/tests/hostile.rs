@@ -1,6 +1,6 @@
-//! Sites that are told nonsense by their peers, as a driver lets it through: only what [`MutualExclusion::plausible`] and
-//! [`MutualExclusion::awaits`] do not refuse. No site panics, goes round in circles or grows; and nothing that a correct site says
-//! is refused.
+//! Sites that receive forged or damaged messages. A driver delivers only messages that [`MutualExclusion::plausible`]
+//! and [`MutualExclusion::awaits`] accept. With these, no site panics, loops for ever or grows without bound; and no
+//! message of a correct site is refused.
 
 use lockkeeper_core::mutex::LARGEST_NUMBER;
 use lockkeeper_core::registry::{self, Visitor};
@@ -23,24 +23,24 @@ impl Random {
 }
 
 #[derive(Clone, Copy, PartialEq)]
-enum Stands {
+enum State {
     Idle,
     Asked,
     Inside,
 }
 
-/// All sites of one lock, and what is under way between them, in order for each pair.
+/// All sites of one lock, and the messages in transit, in order for each pair.
 struct System<P: MutualExclusion> {
     sites: Vec<Site<P>>,
-    stands: Vec<Stands>,
+    stands: Vec<State>,
     under_way: Vec<(SiteId, SiteId, u64, P::Message)>,
-    /// Some of what was really said, as it is on the wire.
+    /// Some of the messages that were really sent, encoded.
     seen: Vec<Vec<u8>>,
     out: Out<P>,
     random: Random,
-    /// Whether the lock can be shared.
+    /// Whether the lock supports shared mode.
     shares: bool,
-    /// Damaged messages that were let through, and refused.
+    /// The number of forged messages that were accepted, and that were refused.
     damaged: (u64, u64),
     entries: u64,
 }
@@ -57,7 +57,7 @@ impl<P: MutualExclusion> System<P> {
         let setup = Setup::new(sites, options);
         let mut system = Self {
             sites: Vec::new(),
-            stands: vec![Stands::Idle; sites],
+            stands: vec![State::Idle; sites],
             under_way: Vec::new(),
             seen: Vec::new(),
             out: Out::new(sites),
@@ -77,8 +77,8 @@ impl<P: MutualExclusion> System<P> {
     fn collect(&mut self, site: SiteId) {
         for _ in self.out.outputs.drain(..) {
             let stands = &mut self.stands[site.index()];
-            if *stands == Stands::Asked {
-                *stands = Stands::Inside;
+            if *stands == State::Asked {
+                *stands = State::Inside;
                 self.sites[site.index()].stamp();
                 self.entries += 1;
             }
@@ -88,21 +88,21 @@ impl<P: MutualExclusion> System<P> {
         self.under_way.extend(sends);
     }
 
-    /// Asks or gives back, whichever can be.
+    /// Requests or releases at a random site.
     fn input(&mut self) {
         let site = self.random.below(self.sites.len());
         let ask = match self.stands[site] {
-            Stands::Idle if self.shares && self.random.below(2) == 0 => Ask::Request(Mode::Shared),
-            Stands::Idle => Ask::Request(Mode::Exclusive),
-            Stands::Asked => return,
-            Stands::Inside => Ask::Release,
+            State::Idle if self.shares && self.random.below(2) == 0 => Ask::Request(Mode::Shared),
+            State::Idle => Ask::Request(Mode::Exclusive),
+            State::Asked => return,
+            State::Inside => Ask::Release,
         };
-        self.stands[site] = if self.stands[site] == Stands::Idle { Stands::Asked } else { Stands::Idle };
+        self.stands[site] = if self.stands[site] == State::Idle { State::Asked } else { State::Idle };
         self.sites[site].input(ask, &mut self.out);
         self.collect(SiteId::new(site));
     }
 
-    /// The oldest message of some pair arrives. Tells whether it was let through.
+    /// Delivers the oldest message of a random pair. Returns whether it was accepted.
     fn deliver(&mut self) -> bool {
         if self.under_way.is_empty() {
             return true;
@@ -117,7 +117,7 @@ impl<P: MutualExclusion> System<P> {
         self.arrives(from, to, fence, message)
     }
 
-    /// A message that nobody has sent arrives somewhere, from somebody.
+    /// Delivers a forged message to a random site, from a random sender.
     fn deceive(&mut self) {
         let place = self.random.below(self.seen.len().max(1));
         let mut bytes = self.seen.get(place).cloned().unwrap_or_default();
@@ -149,7 +149,7 @@ impl<P: MutualExclusion> System<P> {
         let place = self.random.below(bytes.len().max(1)).min(bytes.len());
         match self.random.below(3) {
             0 => bytes.get_mut(place).into_iter().for_each(|byte| *byte ^= 1 << self.random.below(8)),
-            // A number of up to ten bytes.
+            // A varint of up to ten bytes.
             1 => {
                 let mut number = vec![0xff; self.random.below(10)];
                 number.push(1);
@@ -176,7 +176,11 @@ impl Visitor for Honest {
                 if step % 4 == 0 {
                     system.input();
                 }
-                assert!(system.deliver(), "{}, seed {seed}: a correct message was refused", P::ABOUT.slug);
+                assert!(
+                    system.deliver(),
+                    "{}, seed {seed}: a message of a correct site was refused",
+                    P::ABOUT.slug
+                );
             }
             assert!(system.entries > 20, "{}: {} entries", P::ABOUT.slug, system.entries);
         }
@@ -201,7 +205,7 @@ impl Visitor for Attack {
                 if step % 2 == 0 {
                     system.deceive();
                 }
-                // Forged tokens multiply what is under way; a site must not keep it.
+                // Forged tokens multiply the messages in transit. The sites must not store them.
                 system.under_way.truncate(500);
             }
             let size = system.size();
@@ -209,13 +213,13 @@ impl Visitor for Attack {
             taken += system.damaged.0;
             refused += system.damaged.1;
         }
-        assert!(taken > 500, "{}: {taken} damaged messages were let through", P::ABOUT.slug);
+        assert!(taken > 500, "{}: {taken} forged messages were accepted", P::ABOUT.slug);
         let never_wrong = ["token-ring"];
         assert!(refused > 20 || never_wrong.contains(&P::ABOUT.slug), "{}: {refused} refused", P::ABOUT.slug);
     }
 }
 
-/// Those that serve in a cluster: the others are never told anything from outside.
+/// Visits the algorithms that a cluster can run. The others never receive messages from outside.
 fn each(mut visit: impl FnMut(&'static str)) {
     for entry in registry::ALL.iter().filter(|entry| entry.about.deadlock_free) {
         visit(entry.about.slug);
@@ -223,11 +227,11 @@ fn each(mut visit: impl FnMut(&'static str)) {
 }
 
 #[test]
-fn nothing_that_a_correct_site_says_is_refused() {
+fn messages_of_correct_sites_are_accepted() {
     each(|slug| registry::visit(slug, Honest).unwrap());
 }
 
 #[test]
-fn nonsense_that_is_let_through_does_no_harm() {
+fn accepted_forged_messages_neither_panic_nor_grow_the_state() {
     each(|slug| registry::visit(slug, Attack).unwrap());
 }

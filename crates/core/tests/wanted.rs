@@ -1,11 +1,12 @@
-//! Which sites, inside, know that another one waits ([`MutualExclusion::is_wanted`]).
+//! Tests of [`MutualExclusion::is_wanted`]: under which algorithms the site inside knows that another site waits.
 
 use lockkeeper_core::mutex::Settings;
 use lockkeeper_core::registry::{self, Visitor};
 use lockkeeper_core::{Ask, Mode, MutualExclusion, Out, Setup, Sharing, Site, SiteId};
 use std::collections::VecDeque;
 
-/// More than any of them needs for one entry; the token of a ring travels for ever.
+/// The number of deliveries after a request. More than any algorithm needs for one entry; the token of a ring never
+/// rests.
 const STEPS: usize = 200;
 
 struct System<P: MutualExclusion> {
@@ -33,7 +34,7 @@ impl<P: MutualExclusion> System<P> {
         self.under_way.extend(self.out.sends.drain(..).map(|(to, message)| (site, to, fence, message)));
     }
 
-    /// A site asks, and all that is said arrives.
+    /// A site requests, and all messages are delivered.
     fn asks(&mut self, site: SiteId) {
         self.sites[site.index()].input(Ask::Request(Mode::Exclusive), &mut self.out);
         self.collect(site);
@@ -45,7 +46,7 @@ impl<P: MutualExclusion> System<P> {
     }
 }
 
-/// Whether the one inside knows; `None` where several may be inside.
+/// Returns whether the site inside knows that another waits; `None` if the lock admits several holders.
 struct Knows;
 
 impl Visitor for Knows {
@@ -61,13 +62,13 @@ impl Visitor for Knows {
         if P::sharing(&options) != Sharing::Mutex {
             return None;
         }
-        // The first site is everybody's home, or coordinator: the others show what it does not tell them.
+        // S1 is the home site or the coordinator. S2 and S3 are neither, so they know only what messages tell them.
         let (holder, other) = (SiteId::new(1), SiteId::new(2));
         let mut system = System::<P>::new(&Setup::new(sites, options));
         system.asks(holder);
         let slug = P::ABOUT.slug;
         assert_eq!(system.inside, [holder], "{slug}");
-        assert!(!system.sites[1].protocol().is_wanted(), "{slug}: nobody waits");
+        assert!(!system.sites[1].protocol().is_wanted(), "{slug}: no site waits");
         system.asks(other);
         assert_eq!(system.inside, [holder], "{slug}");
         Some(system.sites[1].protocol().is_wanted())
@@ -75,22 +76,22 @@ impl Visitor for Knows {
 }
 
 #[test]
-fn whoever_is_inside_knows_who_waits_where_the_algorithm_tells_it() {
+fn is_wanted_is_true_where_requests_reach_the_holder() {
     let served = registry::ALL.iter().filter(|entry| entry.about.deadlock_free);
     let (mut know, mut do_not) = (Vec::new(), Vec::new());
     for slug in served.map(|entry| entry.about.slug) {
-        match registry::visit(slug, Knows).expect("it is registered") {
+        match registry::visit(slug, Knows).expect("the slug is of the registry") {
             Some(true) => know.push(slug),
             Some(false) => do_not.push(slug),
             None => {}
         }
     }
-    let told =
+    let by_permission =
         ["lamport", "lamport-suppressed", "ricart-agrawala", "roucairol-carvalho", "lodha-kshemkalyani"];
     let by_token = ["token-ring-parked", "suzuki-kasami", "raymond", "naimi-trehel", "neilsen-mizuno"];
-    assert_eq!(know, [told, by_token].concat());
-    // Others ask a coordinator or their arbiters, wait for a token that comes anyway, or look at tickets by themselves.
-    let not_told =
+    assert_eq!(know, [by_permission, by_token].concat());
+    // The others send requests to a coordinator or to arbiters, wait for a token that arrives anyway, or read tickets.
+    let never =
         ["centralized", "centralized-failover", "bakery-messages", "token-ring", "token-ring-recovering"];
-    assert_eq!(do_not, [&not_told[..], &["maekawa", "majority", "tree-quorum"]].concat());
+    assert_eq!(do_not, [&never[..], &["maekawa", "majority", "tree-quorum"]].concat());
 }

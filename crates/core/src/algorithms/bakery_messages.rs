@@ -1,18 +1,18 @@
 //! # Lamport's bakery, by messages
 //!
-//! Leslie Lamport: *A New Solution of Dijkstra's Concurrent Programming Problem*. Communications of the ACM 17(8), 1974,
-//! pages 453–455; here each process serves its own variables to the others by messages.
+//! Leslie Lamport: *A New Solution of Dijkstra's Concurrent Programming Problem*. Communications of the ACM 17(8),
+//! 1974, pages 453–455; here each process serves its own variables to the others by messages.
 //!
-//! **Idea.** Take a ticket larger than any that you can see; then let everybody go first who has a smaller one. Each
-//! site is the server of its own `choosing` and `number`; a wait for somebody's variable is a question that its owner
-//! answers once the answer is yes.
+//! **Idea.** A site takes a ticket larger than any that it sees, and then waits until no site with a smaller ticket is
+//! left. Each site is the server of its own `choosing` and `number`. Waiting for a variable of another site is a query
+//! that the owner answers once the condition holds.
 //!
 //! **Assumes** reliable channels in any order; no crashes.
 //!
-//! **Cost.** Three remote reads of two messages each: 6(N−1) messages and 6T, whatever the load.
+//! **Cost.** Three remote reads of two messages each: 6(N−1) messages and 6T at every load.
 //!
-//! **Pitfalls.** Without `choosing`, a site that is slow to write down its ticket is overlooked, and two enter. Tickets
-//! grow without bound as long as somebody is always there.
+//! **Pitfalls.** Without `choosing`, a site that is slow to write its ticket is overlooked, and two enter. Tickets grow
+//! without bound as long as there is always a site with a ticket.
 
 use crate::mutex::{Channels, Cost, Family, LARGEST_NUMBER};
 use crate::{
@@ -25,20 +25,20 @@ use alloc::vec::Vec;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
-/// What sites say to each other.
+/// A message between sites.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Message {
-    /// What is your number?
+    /// A query for the receiver's number.
     ReadNumber,
-    /// This.
+    /// The answer: the sender's number, 0 for none.
     Number(u64),
-    /// Tell me when you are not choosing.
+    /// A query to be answered once the receiver is not choosing.
     AwaitChosen,
-    /// I am not.
+    /// The answer: the sender is not choosing.
     Chosen,
-    /// Tell me when you are not before the ticket of this number.
+    /// A query to be answered once the receiver does not precede the sender's ticket, which has this number.
     AwaitTurn(u64),
-    /// I am not.
+    /// The answer: the sender does not precede that ticket.
     Turn,
 }
 
@@ -78,23 +78,23 @@ crate::rules! {
     /// The rules of the algorithm.
     pub enum Rule {
         /// The doorway.
-        Chooses: "starts to choose and asks everybody for their number",
+        Chooses: "starts to choose and asks all other sites for their number",
         /// The doorway.
         Compares: "has one more number to compare with",
         /// The end of the doorway.
         TakesTicket: "takes a number larger than all it has seen, and stops choosing",
         /// The first loop of the bakery.
-        SeesChosen: "knows that the other one is not choosing, and asks whether it comes first",
+        SeesChosen: "knows that the other site is not choosing, and asks whether it comes first",
         /// The second loop of the bakery.
-        IsBefore: "is not behind that one any more",
+        IsBefore: "does not wait for that site any more",
         /// All loops are over.
-        Enters: "is behind nobody: it enters",
-        /// Serves its variables.
+        Enters: "precedes all other sites: it enters",
+        /// The site serves its variables.
         Answers: "answers at once",
-        /// Serves its variables.
-        WillAnswer: "will answer when it has changed",
-        /// On leaving.
-        Leaves: "gives its ticket up and answers those who waited for that",
+        /// The site serves its variables.
+        WillAnswer: "will answer when the variable has changed",
+        /// The site leaves.
+        Leaves: "gives up its ticket and answers the sites that wait for that",
     }
 }
 
@@ -108,16 +108,16 @@ pub struct BakeryMessages {
     number: u64,
     /// The largest number seen in the doorway.
     largest: u64,
-    /// Whose number is not known yet; then, whom it is still behind.
+    /// In the doorway, the sites whose number is not known yet; after it, the sites that may precede this one.
     missing: SiteSet,
-    /// Who wants to know when this site is not choosing.
+    /// The sites to answer when this site is not choosing.
     await_chosen: SiteSet,
-    /// Who wants to know when this site is not before their ticket.
+    /// The tickets to answer when this site does not precede them.
     await_turn: BTreeSet<Timestamp>,
 }
 
 impl BakeryMessages {
-    /// Whether this site's ticket does not come before the other one.
+    /// Whether this site has no ticket, or its ticket comes after the other one.
     fn is_not_before(&self, other: Timestamp) -> bool {
         self.number == 0 || other < Timestamp { time: self.number, site: self.me }
     }
@@ -242,12 +242,12 @@ impl MutualExclusion for BakeryMessages {
         title: "Lamport's bakery, by messages",
         family: Family::Permission,
         paper: "Lamport, A New Solution of Dijkstra's Concurrent Programming Problem, CACM 1974",
-        idea: "Take a ticket larger than any you see, and let everybody go first who has a smaller one.",
+        idea: "A site takes a ticket larger than any that it sees, and lets all sites with a smaller ticket go first.",
         channels: Channels::Any,
         perpetual: false,
         deadlock_free: true,
         cost: Cost { low: "6(N−1)", high: "6(N−1)", sync_delay: "T", client_delay: "6T" },
-        crash: "of any site: everybody waits for its answers for ever",
+        crash: "of any site: all sites wait for its answers for ever",
         settings: &[],
     };
 

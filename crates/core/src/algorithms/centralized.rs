@@ -1,20 +1,20 @@
 //! # The centralized coordinator
 //!
-//! The oldest idea, without a paper of its own; told in every textbook (Coulouris et al., *Distributed
+//! The oldest algorithm, without a paper of its own; described in every textbook (Coulouris et al., *Distributed
 //! Systems*, section 15.2; van Steen and Tanenbaum, *Distributed Systems*, section 5.3).
 //!
-//! **Idea.** One process keeps the queue. A site asks it with ENTER, enters on GRANTED, and gives the right
-//! back with RELEASED. Whoever comes while the section is taken waits in the queue, first come first served,
-//! told so with DENIED if it wants to know.
+//! **Idea.** One process, the coordinator, keeps the queue. A site requests with ENTER, enters on GRANTED, and returns
+//! the section with RELEASED. A request that arrives while the section is taken waits in the queue, first come first
+//! served. Optionally the coordinator answers it with DENIED, so that the site knows that it is queued.
 //!
-//! **Assumes** reliable channels in any order, no crashes. The coordinator is either a process apart or one of
+//! **Assumes** reliable channels in any order, no crashes. The coordinator is either a separate process or one of
 //! the sites, whose own messages to the coordinator then cost nothing.
 //!
-//! **Cost.** ENTER, GRANTED, RELEASED: 3 messages per entry, 4 with DENIED for those that must wait; 2T from
+//! **Cost.** ENTER, GRANTED, RELEASED: 3 messages per entry, 4 with DENIED for each request that is queued; 2T from
 //! an exit to the next entry. With the coordinator among the sites, one entry in N costs nothing.
 //!
-//! **Pitfalls.** Serving the last comer first starves the others without any deadlock. On channels that
-//! reorder, a site's next ENTER may overtake its RELEASED: it must simply join the queue.
+//! **Pitfalls.** Granting to the latest request first starves the others without any deadlock. On channels that
+//! reorder, a site's next ENTER may overtake its RELEASED: the coordinator puts it into the queue like any other.
 
 use crate::mutex::{Channels, Cost, Family, Setting, Settings, list, parse_site};
 use crate::{
@@ -28,14 +28,14 @@ use alloc::vec::Vec;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
-/// What sites and coordinator say to each other.
+/// A message between a site and the coordinator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Message {
-    /// A site wants to enter.
+    /// A site requests to enter.
     Enter,
-    /// The coordinator lets it in.
+    /// The coordinator grants the request.
     Granted,
-    /// The coordinator has queued the site.
+    /// The coordinator has queued the request.
     Denied,
     /// A site has left.
     Released,
@@ -59,31 +59,31 @@ impl fmt::Display for Message {
 crate::rules! {
     /// The rules of the algorithm.
     pub enum Rule {
-        /// A site wants in.
+        /// A site requests.
         Asks: "asks the coordinator",
         /// The section is free.
         Grants: "finds the section free and grants it",
         /// The section is taken.
         Queues: "finds the section taken and queues the request",
-        /// The answer to a site.
+        /// The grant arrives at the site.
         Enters: "has the grant and enters",
-        /// Only with the option DENIED.
+        /// The coordinator reports that it has queued the request. Only with the option DENIED.
         LearnsToWait: "learns that it has to wait",
         /// A site leaves.
         Leaves: "gives the section back to the coordinator",
         /// The queue is not empty.
         GrantsNext: "takes the section back and grants it to the first in the queue",
         /// The queue is empty.
-        Rests: "takes the section back; nobody waits for it",
+        Rests: "takes the section back; no site waits for it",
     }
 }
 
-/// Who coordinates, and how.
+/// The choice of the coordinator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// One of the sites; `None` for a process apart.
+    /// The coordinating site; `None` for a separate process.
     pub coordinator: Option<SiteId>,
-    /// Whether a site that must wait is told so.
+    /// Whether the coordinator answers a queued request with DENIED.
     pub denied: bool,
 }
 
@@ -93,11 +93,11 @@ pub struct Centralized {
     coordinator: SiteId,
     denied: bool,
     phase: Phase,
-    /// Only at the coordinator.
+    /// The coordinator's state; `None` at other processes.
     desk: Option<Desk>,
 }
 
-/// What the coordinator keeps.
+/// The coordinator's state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Desk {
     holder: Option<SiteId>,
@@ -156,14 +156,14 @@ impl Protocol for Centralized {
     fn message(&mut self, from: SiteId, message: Message, out: &mut Out<Self>) {
         match (message, &mut self.desk) {
             (Message::Enter, Some(desk)) => desk.enter(from, self.denied, out),
-            // Anyone but the holder has nothing to give back: a duplicate, or a message to nobody.
+            // Only the holder can release. RELEASED from another site is a duplicate or was sent to the wrong process.
             (Message::Released, Some(desk)) if desk.holder == Some(from) => desk.released(out),
             (Message::Granted, _) if self.phase == Phase::Waiting => {
                 out.rule(Rule::Enters);
                 self.phase = Phase::Inside;
                 out.output(Entered);
             }
-            // It may come after the grant where channels reorder; it never changes anything.
+            // On channels that reorder it may arrive after the grant. It changes no state either way.
             (Message::Denied, _) => out.rule(Rule::LearnsToWait),
             _ => {}
         }
@@ -197,7 +197,7 @@ impl MutualExclusion for Centralized {
         title: "Centralized coordinator",
         family: Family::Coordinator,
         paper: "Coulouris et al., Distributed Systems, section 15.2",
-        idea: "One process keeps the queue: sites ask it, enter when it grants, and give the right back to it.",
+        idea: "One process keeps the queue: sites request from it, enter when it grants, and return the section to it.",
         channels: Channels::Any,
         perpetual: false,
         deadlock_free: true,
@@ -207,19 +207,20 @@ impl MutualExclusion for Centralized {
             sync_delay: "2T; 2T(1−1/N) with the coordinator among the sites",
             client_delay: "2T; mean 2T(1−1/N) with the coordinator among the sites",
         },
-        crash: "of the coordinator, the holder or a site in the queue: everybody waits for ever; of an idle site: nothing",
+        crash: "of the coordinator, the holder or a site in the queue: all sites wait for ever; of an idle \
+                site: nothing",
         settings: &[
             Setting {
                 name: "coordinator",
                 values: "apart or a site's number",
                 default: "apart",
-                help: "who keeps the queue: a process that never asks itself, or one of the sites",
+                help: "which process keeps the queue: a separate one that never requests, or one of the sites",
             },
             Setting {
                 name: "denied",
                 values: "yes or no",
                 default: "no",
-                help: "whether a site that must wait is told so with DENIED",
+                help: "whether the coordinator answers a queued request with DENIED",
             },
         ],
     };
@@ -267,9 +268,9 @@ impl MutualExclusion for Centralized {
     }
 
     fn expected(load: Load, sites: usize, options: &Options) -> Expected {
-        // The share of entries that are not the coordinator's own.
+        // The share of entries of other sites than the coordinator.
         let remote = if options.coordinator.is_some() { 1.0 - 1.0 / sites as f64 } else { 1.0 };
-        // A site alone never finds the section taken.
+        // A system of one site never finds the section taken.
         let denied = load == Load::High && options.denied && sites > 1;
         Expected {
             messages_per_entry: Some(if denied { 4.0 } else { 3.0 } * remote),
@@ -283,7 +284,7 @@ impl MutualExclusion for Centralized {
     }
 
     fn awaits(&self, from: SiteId, message: &Message) -> bool {
-        // A site asks once at a time, and gives the right back before it asks again.
+        // A site has one request at a time, and releases before it requests again.
         let known = |desk: &Desk| desk.holder == Some(from) || desk.queue.contains(&from);
         *message != Message::Enter || !self.desk.as_ref().is_some_and(known)
     }
@@ -291,7 +292,7 @@ impl MutualExclusion for Centralized {
     fn invariant(&self) -> Result<(), &'static str> {
         match &self.desk {
             Some(desk) if desk.holder.is_none() && !desk.queue.is_empty() => {
-                Err("the section is free and yet somebody is in the queue")
+                Err("the section is free although the queue is not empty")
             }
             _ => Ok(()),
         }

@@ -1,23 +1,24 @@
 //! # The centralized coordinator, with failover
 //!
-//! Told in outline by the textbooks (Coulouris et al., *Distributed Systems*, sections 15.2 and 15.3): the coordinator is
-//! elected, and when it dies a new one rebuilds from its clients what the old one knew.
+//! Outlined in the textbooks (Coulouris et al., *Distributed Systems*, sections 15.2 and 15.3): the coordinator is
+//! elected, and when it dies a new one rebuilds the state of the old one from the answers of the sites.
 //!
-//! **Idea.** As `centralized`, until the coordinator is suspected. Then the sites elect another, which asks everybody with
-//! INQUIRE who is inside and who waits, and grants nothing until every survivor has answered with STATUS. Each
-//! coordinator has a *term*; a site that has answered in one term takes no grant of an earlier one.
+//! **Idea.** As `centralized`, until the coordinator is suspected. Then the sites elect another one. It sends INQUIRE
+//! to all sites to learn which of them is inside and which wait, and grants nothing until every survivor has answered
+//! with STATUS. Each coordinator has a *term*; a site that has answered in one term accepts no grant of an earlier one.
 //!
-//! **Assumes** FIFO channels, a failure detector that suspects every crashed process and no other, and the bounded delays
-//! that the election assumes. One crash at a time, the next only after the failover.
+//! **Assumes** FIFO channels, a failure detector that suspects every crashed process and no other, and the bounded
+//! delays that the election assumes. One crash at a time, the next only after the failover.
 //!
-//! **Cost.** While nothing fails, that of `centralized`: 3 messages per entry, no heartbeats of its own. A failover costs
-//! an election and an INQUIRE and a STATUS for each survivor.
+//! **Cost.** While nothing fails, that of `centralized`: 3 messages per entry, no heartbeats of its own. A failover
+//! costs an election and an INQUIRE and a STATUS for each survivor.
 //!
-//! **Pitfalls.** A new coordinator that forgets to queue those who wait leaves them waiting for ever; one that does not
-//! wait for all answers lets a second site in beside the holder; without terms, so does a late grant of the old one. What
-//! a site sent before it died may arrive after its death was noticed, and must not put it back into the queue; and a
-//! site that was once suspected may be back, and inside: a new coordinator gives it time to answer. And the limit that no care removes: a site that is slow or cut off and not dead looks dead. If it is inside, the new
-//! coordinator lets a second one in. Only a majority that stands behind the new coordinator could tell it that it may.
+//! **Pitfalls.** A new coordinator that does not queue the waiting sites leaves them waiting for ever. One that does
+//! not wait for all answers admits a second site beside the holder; without terms, so does a late grant of the old one.
+//! A message that a site sent before it died may arrive after its death was noticed, and must not put the site back
+//! into the queue. A site that was once suspected may be back, and inside: a new coordinator gives it time to answer.
+//! One limit remains: a site that is slow or cut off looks dead. If it is inside, the new coordinator admits a second
+//! one. Only the consent of a majority could show the new coordinator that it may grant.
 
 use super::failover_messages::{Message, Term, Timer};
 use crate::election::TIMEOUT_MILLI_T;
@@ -33,43 +34,43 @@ use alloc::vec::Vec;
 crate::rules! {
     /// The rules of the algorithm.
     pub enum Rule {
-        /// A site wants in.
+        /// A site requests.
         Asks: "asks the coordinator",
         /// The section is free.
         Grants: "finds the section free and grants it",
-        /// The section is taken, or not everybody has answered yet.
+        /// The section is taken, or some site has not answered yet.
         Queues: "queues the request",
-        /// The answer to a site.
+        /// The grant arrives at the site.
         Enters: "has the grant and enters",
         /// A site leaves.
         Leaves: "gives the section back to the coordinator",
         /// The queue is empty.
-        Rests: "takes the section back; nobody waits for it",
-        /// The coordinator is suspected, or somebody else has started.
+        Rests: "takes the section back; no site waits for it",
+        /// The coordinator is suspected, or another site has started an election.
         Elects: "takes part in the election of a coordinator",
-        /// It is elected.
-        TakesOver: "is elected, and asks everybody who is inside and who waits",
-        /// A coordinator asks.
-        Answers: "tells the coordinator where it stands, and follows it from now on",
+        /// The process is elected.
+        TakesOver: "is elected, and asks all sites which is inside and which wait",
+        /// A coordinator inquires.
+        Answers: "reports its state to the coordinator, and follows it from now on",
         /// All survivors have answered.
-        Resumes: "has heard from everybody that is up, and may grant again",
+        Resumes: "has an answer from every site that is up, and may grant again",
         /// A grant of a term that is over.
         Refuses: "refuses a grant that is not of its coordinator's term, or that it did not ask for",
-        /// A client is suspected.
-        CountsOut: "counts out a site that has crashed",
-        /// Somebody has a higher term.
-        Renews: "hears of a later term than its own and asks again in one later still",
-        /// Somebody asks in another term.
-        Corrects: "asks a site that speaks of another term where it stands",
+        /// A site is suspected.
+        CountsOut: "excludes a site that has crashed",
+        /// A site answers with a higher term.
+        Renews: "learns of a later term than its own and asks again in a higher one",
+        /// A site sends a message of another term.
+        Corrects: "asks a site that is in another term for its state",
     }
 }
 
-/// Who coordinates at first, and how the next is found.
+/// The first coordinator, and the election that finds the next one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// One of the sites; `None` for a process apart.
+    /// The first coordinator; `None` for a separate process.
     pub coordinator: Option<SiteId>,
-    /// Which election.
+    /// The election that finds the next coordinator.
     pub election: Choice,
 }
 
@@ -81,22 +82,23 @@ pub struct CentralizedFailover {
     phase: Phase,
     /// The latest term in which this process has answered.
     term: Term,
-    /// Who has ever been suspected; it may be back.
+    /// The sites that have ever been suspected. Some of them may be back.
     suspected: SiteSet,
     elector: Elector,
-    /// Only at the coordinator.
+    /// The coordinator's state; `None` at other processes.
     desk: Option<Desk>,
 }
 
-/// What the coordinator keeps.
+/// The coordinator's state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Desk {
     term: Term,
     holder: Option<SiteId>,
     queue: VecDeque<SiteId>,
-    /// Who has not answered yet; while there is anybody, nothing is granted.
+    /// The sites that have not answered yet. While there are any, nothing is granted.
     awaited: SiteSet,
-    /// Who is held for dead until it answers this question: what it said before may have been under way when it died.
+    /// Suspected sites, each with the number of the INQUIRE that it has to answer. Until it does, the coordinator
+    /// ignores the site, because its earlier messages may have been in transit when it died.
     counted_out: Vec<(SiteId, u32)>,
     questions: u32,
 }
@@ -111,7 +113,7 @@ impl Desk {
     }
 
     fn enter(&mut self, from: SiteId, out: &mut Out<CentralizedFailover>) {
-        // What a site asks twice because the coordinator changed is asked once.
+        // A site that saw the coordinator change may send the same request twice.
         if self.holder == Some(from) || self.queue.contains(&from) || self.is_counted_out(from) {
             return;
         }
@@ -140,7 +142,7 @@ impl Desk {
         }
     }
 
-    /// A site stands so, in the coordinator's term.
+    /// Handles the answer of a site that is in the coordinator's term.
     fn status(&mut self, from: SiteId, question: u32, phase: Phase, out: &mut Out<CentralizedFailover>) {
         self.counted_out.retain(|&(site, asked)| site != from || question < asked);
         if self.is_counted_out(from) {
@@ -155,7 +157,7 @@ impl Desk {
         self.no_longer_awaits(from, out);
     }
 
-    /// A process has answered, or never will.
+    /// Handles that a process has answered, or will never answer.
     fn no_longer_awaits(&mut self, site: SiteId, out: &mut Out<CentralizedFailover>) {
         if self.awaited.remove(site) && self.awaited.is_empty() {
             self.resume(out);
@@ -164,7 +166,7 @@ impl Desk {
 
     fn resume(&mut self, out: &mut Out<CentralizedFailover>) {
         out.rule(Rule::Resumes);
-        // The old coordinator may have been inside itself, or have let in somebody who has died as well.
+        // The old coordinator may have been inside itself, or may have granted to a site that has died as well.
         out.skip_fence();
         self.grant_next(out);
     }
@@ -177,7 +179,7 @@ impl Desk {
             self.released(out);
         }
         self.no_longer_awaits(crashed, out);
-        // It may only have been slow: then it answers, and is queued again.
+        // The site may only have been slow. Then it answers, and its request is queued again.
         self.questions += 1;
         self.counted_out.retain(|(site, _)| *site != crashed);
         self.counted_out.push((crashed, self.questions));
@@ -197,7 +199,7 @@ impl CentralizedFailover {
         process
     }
 
-    /// Does what an election's outcome wants done.
+    /// Takes over if this process is elected.
     fn react(&mut self, elected: Option<SiteId>, out: &mut Out<Self>) {
         if elected == Some(self.me) {
             out.rule(Rule::TakesOver);
@@ -241,7 +243,7 @@ impl CentralizedFailover {
         }
     }
 
-    /// A message to the coordinator arrives.
+    /// Handles a message to the coordinator.
     fn at_the_desk(&mut self, from: SiteId, message: Message, out: &mut Out<Self>) {
         let Some(desk) = &mut self.desk else { return };
         match message {
@@ -287,7 +289,8 @@ impl Protocol for CentralizedFailover {
         };
         out.rule(rule);
         self.phase = phase;
-        // A process that has come back knows no coordinator; the one that is elected will ask it.
+        // A process that has come back does not know the coordinator. The next one to be elected will send INQUIRE to
+        // it.
         if self.term.number > 0 {
             out.send(self.term.coordinator, message);
         }
@@ -360,7 +363,8 @@ impl MutualExclusion for CentralizedFailover {
         title: "Centralized coordinator with failover",
         family: Family::Coordinator,
         paper: "Coulouris et al., Distributed Systems, sections 15.2 and 15.3",
-        idea: "A coordinator that is elected: when it dies, the next one asks the survivors who holds and who waits.",
+        idea: "A coordinator that is elected: when it dies, the next one asks the survivors which holds and \
+               which wait.",
         channels: Channels::Fifo,
         perpetual: false,
         deadlock_free: true,
@@ -370,13 +374,14 @@ impl MutualExclusion for CentralizedFailover {
             sync_delay: "2T; 2T(1−1/N) with the coordinator among the sites",
             client_delay: "2T; mean 2T(1−1/N) with the coordinator among the sites",
         },
-        crash: "with a failure detector, of any process: the others go on; wrong suspicion of a site inside: two inside",
+        crash: "with a failure detector, of any process: the others continue; wrong suspicion of a site \
+                inside: two inside",
         settings: &[
             Setting {
                 name: "coordinator",
                 values: "apart or a site's number",
                 default: "apart",
-                help: "who keeps the queue at first: a process that never asks itself, or one of the sites",
+                help: "which process keeps the queue at first: a separate one that never requests, or one of the sites",
             },
             Setting {
                 name: "election",
@@ -426,7 +431,7 @@ impl MutualExclusion for CentralizedFailover {
     }
 
     fn expected(_load: Load, sites: usize, options: &Options) -> Expected {
-        // The share of entries that are not the coordinator's own.
+        // The share of entries of other sites than the coordinator.
         let remote = if options.coordinator.is_some() { 1.0 - 1.0 / sites as f64 } else { 1.0 };
         Expected {
             messages_per_entry: Some(3.0 * remote),
@@ -435,7 +440,7 @@ impl MutualExclusion for CentralizedFailover {
         }
     }
 
-    /// All that a crash brings about.
+    /// The messages and rules that occur only after a crash.
     fn dormant(_options: &Options) -> &'static [&'static str] {
         &[
             "INQUIRE",
@@ -445,13 +450,13 @@ impl MutualExclusion for CentralizedFailover {
             "COORDINATOR",
             "ACK",
             "takes part in the election of a coordinator",
-            "is elected, and asks everybody who is inside and who waits",
-            "tells the coordinator where it stands, and follows it from now on",
-            "has heard from everybody that is up, and may grant again",
+            "is elected, and asks all sites which is inside and which wait",
+            "reports its state to the coordinator, and follows it from now on",
+            "has an answer from every site that is up, and may grant again",
             "refuses a grant that is not of its coordinator's term, or that it did not ask for",
-            "counts out a site that has crashed",
-            "hears of a later term than its own and asks again in one later still",
-            "asks a site that speaks of another term where it stands",
+            "excludes a site that has crashed",
+            "learns of a later term than its own and asks again in a higher one",
+            "asks a site that is in another term for its state",
         ]
     }
 
@@ -462,7 +467,7 @@ impl MutualExclusion for CentralizedFailover {
         | Message::Inquire(term, _)
         | Message::Status(term, ..)) = message
         else {
-            // Drivers that ask have views instead of a failure detector: nobody is suspected there, and nobody elected.
+            // Drivers that call this have views instead of a failure detector, so that elections do not occur.
             return false;
         };
         term.number <= LARGEST_NUMBER && term.coordinator.index() < sites
@@ -471,7 +476,7 @@ impl MutualExclusion for CentralizedFailover {
     fn invariant(&self) -> Result<(), &'static str> {
         match &self.desk {
             Some(desk) if desk.holder.is_none() && desk.awaited.is_empty() && !desk.queue.is_empty() => {
-                Err("the section is free and yet somebody is in the queue")
+                Err("the section is free although the queue is not empty")
             }
             Some(desk) if desk.term != self.term => Err("the coordinator follows another one"),
             _ => Ok(()),

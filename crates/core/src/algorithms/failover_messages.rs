@@ -1,16 +1,16 @@
-//! What the processes of [`centralized_failover`](super::centralized_failover) say to each other.
+//! The messages and timers of [`centralized_failover`](super::centralized_failover).
 
 use crate::elections::elector;
 use crate::{Phase, SiteId, Vocabulary, Word};
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
-/// The reign of one coordinator. Later terms are higher; 0 is before the first.
+/// The term of one coordinator. Later terms have higher numbers; 0 is before the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Term {
-    /// Its number.
+    /// The number of the term.
     pub number: u64,
-    /// Who coordinates.
+    /// The coordinator of the term.
     pub coordinator: SiteId,
 }
 
@@ -20,18 +20,18 @@ impl fmt::Display for Term {
     }
 }
 
-/// What processes say to each other.
+/// A message between processes. Each names the term to which it belongs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Message {
-    /// A site wants to enter.
+    /// A site requests to enter.
     Enter(Term),
-    /// The coordinator lets it in.
+    /// The coordinator grants the request.
     Granted(Term),
     /// A site has left.
     Released(Term),
-    /// A coordinator wants to know where the receiver stands; its questions are numbered.
+    /// A coordinator asks for the receiver's phase. The second value numbers the queries of this coordinator.
     Inquire(Term, u32),
-    /// The receiver stands here; the answer to that question.
+    /// The answer: the number of the query and the sender's phase.
     Status(Term, u32, Phase),
     /// A message of the election.
     Election(elector::Message),
@@ -74,11 +74,11 @@ impl fmt::Display for Message {
     }
 }
 
-/// What a process wants to be woken for.
+/// A timer of a process.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Timer {
-    /// Something of the election.
+    /// A timer of the election.
     Election(elector::Timer),
-    /// Those who were suspected before this process took over have had time to answer.
+    /// The sites that were suspected before this process took over have had time to answer.
     Answers,
 }

@@ -1,24 +1,27 @@
-//! # The gate: alone, shared, or by permits, over any algorithm
+//! # The gate: exclusive, shared, or by permits, over any algorithm
 //!
-//! Kai Li, Paul Hudak: *Memory Coherence in Shared Virtual Memory Systems*. ACM Transactions on Computer Systems 7(4), 1989,
-//! pages 321–359, keep a set of who has a copy of a page, and invalidate all copies before somebody writes. The gate does the same
-//! with the right to enter, over a mutual exclusion algorithm of one's choice.
+//! Kai Li, Paul Hudak: *Memory Coherence in Shared Virtual Memory Systems*. ACM Transactions on Computer Systems 7(4),
+//! 1989, pages 321–359, keep the set of sites that have a copy of a page, and invalidate all copies before a write. The
+//! gate does the same with the permission to enter, over any mutual exclusion algorithm.
 //!
-//! **Idea.** Whoever wants in alone stays in the section of the algorithm below, as ever. Whoever wants to share, or wants one of
-//! k permits, enters that section only to *register*: it leaves at once, and from then on may let its own in without a
-//! message. The register travels with every message. Since an entry happens after the exit before it, along messages, whoever is in the
-//! section knows every registration, whatever the algorithm; it *recalls* those that it cannot be inside with, and waits until their last
-//! holder has left. Nobody else is let in under a registration that is recalled.
+//! **Idea.** An exclusive holder stays in the section of the algorithm below. A site with a shared request, or a
+//! request for one of k permits, enters that section only to *register*: it leaves at once, and from then on admits its
+//! own holders without a message. The register travels with every message. An entry happens after the previous exit,
+//! along messages, so that the site in the section knows every registration, under every algorithm. It *recalls* the
+//! registrations that conflict with its request, and waits until their last holder has left. A recalled registration
+//! admits no further holder.
 //!
-//! **Assumes** what the algorithm below assumes. A RECALL and its answer may overtake others.
+//! **Assumes** what the algorithm below assumes. A RECALL and its answer may overtake other messages.
 //!
-//! **Cost.** Alone: the messages of the algorithm below, and two for each site that is registered since the last entry alone. Shared
-//! or by a permit: nothing at a site that is registered; else the messages of the algorithm below, and two for each registration
-//! in the way, where one kind follows another or permits have run out. A lock that is only used alone costs nothing more, on the wire or in memory.
+//! **Cost.** Exclusive: the messages of the algorithm below, and two for each site that has registered since the last
+//! exclusive entry. Shared or by permit: nothing at a registered site; else the messages of the algorithm below, and
+//! two for each registration to recall, where one kind follows another or the permits are used up. A lock that is only
+//! used exclusively costs nothing more, on the wire or in memory.
 //!
-//! **Pitfalls.** A recall is for one registration: one that comes late must not be taken for a recall of the next. What a message says of
-//! others must be kept and passed on even by those who do not care. A recall that is answered while a holder is inside, or after which one
-//! more is let in, lets two in that exclude each other. Several may recall one site: who has got its permit elsewhere does not wait any more, but the next one does.
+//! **Pitfalls.** A recall is for one registration: one that arrives late must not be applied to the next. A site must
+//! keep and pass on the registrations of others even if it does not need them. Answering a recall while a holder is
+//! inside, or admitting one more after the answer, lets conflicting holders in. Several sites may recall one: a
+//! recaller that has got its permit elsewhere does not wait any more, but the next one does.
 
 use super::gate_messages::{Entry, GateRule, Message, Register, Rule, Words};
 use super::naimi_trehel::NaimiTrehel;
@@ -34,56 +37,56 @@ use alloc::vec::Vec;
 /// The gate over Naimi and Tréhel's algorithm.
 pub type SharedByToken = Gate<NaimiTrehel>;
 
-/// One site: the algorithm below, and what is needed to share.
+/// One site: the state of the algorithm below, and the state for sharing.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Gate<P> {
     inner: P,
-    /// Nothing where nobody has ever shared, as far as this site knows: there may be millions of such locks.
+    /// `None` as long as this site knows of no shared use. A member may have millions of such locks.
     shared: Option<Box<Shared>>,
 }
 
-/// Where a site stands with the section of the algorithm below.
+/// The relation of a site to the section of the algorithm below.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 enum Stage {
-    /// Not in it; it may have asked for it.
+    /// Not in the section; the site may have requested it.
     #[default]
     Outside,
-    /// In it, and waits until nothing is in its way.
+    /// In the section, waiting until no registration conflicts.
     Clearing,
-    /// In it, and so inside alone.
+    /// In the section, and inside as exclusive holder.
     Alone,
 }
 
-/// What a site knows of sharing.
+/// The state of a site for sharing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Shared {
     stage: Stage,
-    /// What the present request is for, or the last one was.
+    /// The mode of the present request, or of the last one.
     claim: Claim,
     register: Register,
-    /// How many are inside here by this site's own registration.
+    /// The number of holders inside under this site's own registration.
     used: u32,
-    /// Whether that lets nobody else in.
+    /// Whether the own registration is recalled and admits no further holder.
     recalled: bool,
-    /// Who wants to know when fewer units than these are left.
+    /// The sites to answer, each when fewer than this many units are left.
     recallers: Vec<(SiteId, u32)>,
-    /// Whom this site has recalled for its present request.
+    /// The sites that this site has recalled for its present request.
     asked: Vec<SiteId>,
 }
 
 impl Shared {
-    /// How many units the holders of this site's own take.
+    /// The number of units that the holders of this site use.
     fn units_used(&self, claim: Claim) -> u32 {
         if claim == Claim::Shared { self.used.min(1) } else { self.used }
     }
 
-    /// Whether one more fits under this site's own registration.
+    /// Whether one more holder fits under this site's own registration.
     fn has_room(&self, me: SiteId, claim: Claim) -> bool {
         let fits = |own: &Entry| own.claim == claim && (claim == Claim::Shared || self.used < own.units);
         !self.recalled && self.register.of(me).is_some_and(fits)
     }
 
-    /// Nobody else is let in by this site's own registration, and what is not used of it is given up.
+    /// Closes this site's own registration: it admits no further holder, and its unused units are returned.
     fn give_up(&mut self, me: SiteId) {
         self.recalled = true;
         if let Some(&own) = self.register.of(me) {
@@ -91,7 +94,7 @@ impl Shared {
         }
     }
 
-    /// Whose registrations are in the way of the present request, and whether all of each is.
+    /// The sites whose registrations conflict with the present request, each with whether all of its units do.
     fn in_the_way(&self) -> Vec<(SiteId, bool)> {
         let claim = self.claim;
         let registered = || self.register.iter().filter(|entry| entry.units > 0);
@@ -107,8 +110,8 @@ impl Shared {
 }
 
 impl<P: MutualExclusion> Gate<P> {
-    /// The state of one site at the start, where these are inside: who, how, and how many of them. The setup is that of the algorithm
-    /// below, and its holders do not count.
+    /// The initial state of one site. `inside` lists the holders at the start: site, mode and number. The setup is that
+    /// of the algorithm below; its holders are ignored.
     pub fn begin(
         me: SiteId,
         mut setup: Setup<P::Options>,
@@ -133,7 +136,7 @@ impl<P: MutualExclusion> Gate<P> {
         gate
     }
 
-    /// Somebody here wants in. One at a time: the next one once this one is in, and none while somebody here is inside alone.
+    /// Requests for a client of this site. One request at a time, and none while this site has an exclusive holder.
     pub fn request(&mut self, claim: Claim, out: &mut Out<Self>) {
         if claim != Claim::Alone {
             self.shared.get_or_insert_default();
@@ -149,7 +152,7 @@ impl<P: MutualExclusion> Gate<P> {
         self.below(out, |inner, out| inner.input(Ask::Request(Mode::Exclusive), out));
     }
 
-    /// Somebody here who was inside by this claim has left.
+    /// Releases a hold of this mode.
     pub fn release(&mut self, claim: Claim, out: &mut Out<Self>) {
         match &mut self.shared {
             Some(shared) if claim != Claim::Alone => {
@@ -171,7 +174,7 @@ impl<P: MutualExclusion> Gate<P> {
         }
     }
 
-    /// A step of the algorithm below, with what it says to itself.
+    /// Runs a step of the algorithm below, and delivers its messages to itself.
     fn below(&mut self, out: &mut Out<Self>, act: impl FnOnce(&mut P, &mut Out<P>)) {
         let mut below = out.inner();
         act(&mut self.inner, &mut below);
@@ -183,7 +186,7 @@ impl<P: MutualExclusion> Gate<P> {
             self.inner.message(out.me(), message, below);
         }
         for (to, message) in below.sends.drain(..) {
-            self.say(to, Words::Inner(message), out);
+            self.send(to, Words::Inner(message), out);
         }
         out.timers.append(&mut below.timers);
         out.rules.extend(below.rules.drain(..).map(Rule::inner));
@@ -194,12 +197,12 @@ impl<P: MutualExclusion> Gate<P> {
         }
     }
 
-    fn say(&self, to: SiteId, words: Words<P::Message>, out: &mut Out<Self>) {
+    fn send(&self, to: SiteId, words: Words<P::Message>, out: &mut Out<Self>) {
         let register = self.shared.as_ref().map(|shared| shared.register.clone()).unwrap_or_default();
         out.send(to, Message { register, words });
     }
 
-    /// The section below is this site's.
+    /// Handles the entry into the section below.
     fn arrive(&mut self, out: &mut Out<Self>) {
         match &mut self.shared {
             None => self.enter_alone(out),
@@ -207,12 +210,12 @@ impl<P: MutualExclusion> Gate<P> {
                 shared.stage = Stage::Clearing;
                 self.clear(out);
             }
-            // Twice in it: only a message that no correct site sends can do that.
+            // Only a message that no correct site sends can make this site enter the section twice.
             Some(_) => {}
         }
     }
 
-    /// In the section, enters as soon as nothing is in the way, and recalls what is.
+    /// In the section: enters if no registration conflicts, otherwise recalls the conflicting ones.
     fn clear(&mut self, out: &mut Out<Self>) {
         let me = out.me();
         let Some(shared) = self.shared.as_mut().filter(|shared| shared.stage == Stage::Clearing) else {
@@ -234,7 +237,7 @@ impl<P: MutualExclusion> Gate<P> {
         out.rule(Rule::gate(GateRule::Recalls));
         shared.asked.extend(in_the_way.iter().map(|(site, _)| *site));
         for (site, all) in in_the_way {
-            self.say(site, Words::Recall { all }, out);
+            self.send(site, Words::Recall { all }, out);
         }
     }
 
@@ -246,7 +249,7 @@ impl<P: MutualExclusion> Gate<P> {
         out.output(Entered);
     }
 
-    /// Enters by a registration of this site's own, and leaves the section.
+    /// Registers this site, enters under the registration, and leaves the section.
     fn register(&mut self, out: &mut Out<Self>) {
         let Some(shared) = &mut self.shared else { return };
         out.rule(Rule::gate(GateRule::Registers));
@@ -254,7 +257,7 @@ impl<P: MutualExclusion> Gate<P> {
         let version = shared.register.of(site).map_or(1, |own| own.version + 1);
         shared.used += 1;
         shared.recalled = false;
-        // Whoever recalled the registration before this one has left the section since.
+        // The sites that recalled the previous registration have left the section since.
         shared.recallers.clear();
         shared.register.note(Entry { site, version, claim, units: shared.units_used(claim) });
         shared.stage = Stage::Outside;
@@ -262,18 +265,19 @@ impl<P: MutualExclusion> Gate<P> {
         self.below(out, |inner, out| inner.input(Ask::Release, out));
     }
 
-    /// What a message tells of others is kept, whether this site cares or not; it knows best of itself.
+    /// Stores the registrations of other sites from a message. Of its own registration this site has the latest state.
     fn hear(&mut self, register: &Register, me: SiteId) {
         for &entry in register.iter().filter(|entry| entry.site != me) {
             self.shared.get_or_insert_default().register.note(entry);
         }
     }
 
-    /// This site's registration is recalled: so many units are too many.
+    /// Handles a recall of this site's registration: the recaller waits until fewer units are left.
     fn recalled(&mut self, from: SiteId, told: Option<Entry>, all: bool, out: &mut Out<Self>) {
         let me = out.me();
         let Some(shared) = &mut self.shared else { return };
-        // Whoever recalled an earlier registration does not wait any more: it had left the section before this one was made.
+        // A site that recalled an earlier registration does not wait any more: it left the section before this one was
+        // made.
         let is_present = |told: &Entry| shared.register.of(me).is_some_and(|own| own.version == told.version);
         let Some(told) = told.filter(is_present) else { return };
         shared.give_up(me);
@@ -287,16 +291,16 @@ impl<P: MutualExclusion> Gate<P> {
         self.tell_recallers(out);
     }
 
-    /// Answers those who wanted to know of fewer units than there are left.
+    /// Answers the recallers that wait for fewer units than are left now. Returns whether there were any.
     fn tell_recallers(&mut self, out: &mut Out<Self>) -> bool {
         let Some(shared) = &mut self.shared else { return false };
         let left = shared.register.of(out.me()).map_or(0, |own| own.units);
-        let told: Vec<SiteId> =
+        let answered: Vec<SiteId> =
             shared.recallers.extract_if(.., |(_, too_many)| left < *too_many).map(|(site, _)| site).collect();
-        for &site in &told {
-            self.say(site, Words::Cleared, out);
+        for &site in &answered {
+            self.send(site, Words::Cleared, out);
         }
-        !told.is_empty()
+        !answered.is_empty()
     }
 }
 
@@ -311,7 +315,7 @@ impl<P: MutualExclusion> Protocol for Gate<P> {
         match (ask, self.shared.as_ref().map_or(Claim::Alone, |shared| shared.claim)) {
             (Ask::Release, claim) => self.release(claim, out),
             (Ask::Request(Mode::Shared), _) => self.request(Claim::Shared, out),
-            // Where there are permits, everybody wants one of as many.
+            // In a semaphore, every request is for one of the same number of permits.
             (Ask::Request(Mode::Exclusive), claim @ Claim::Permit(_)) => self.request(claim, out),
             (Ask::Request(Mode::Exclusive), _) => self.request(Claim::Alone, out),
         }
@@ -364,38 +368,38 @@ impl<P: MutualExclusion> Protocol for Gate<P> {
     }
 }
 
-/// The options of the gate, and of the algorithm below.
+/// The options of the gate and of the algorithm below.
 #[derive(Clone, Debug, Default)]
 pub struct Options<O> {
-    /// How many permits there are, for a semaphore; otherwise the lock is one for readers and writers.
+    /// The number of permits of a semaphore; `None` for a readers-writers lock.
     pub permits: Option<u32>,
-    /// Of the algorithm below.
+    /// The options of the algorithm below.
     pub inner: O,
 }
 
 impl<P: MutualExclusion> MutualExclusion for Gate<P> {
     const ABOUT: About = About {
         slug: "gate",
-        title: "The gate: alone, shared, or by permits",
+        title: "The gate: exclusive, shared, or by permits",
         family: P::ABOUT.family,
         paper: "after Li and Hudak, Memory Coherence in Shared Virtual Memory Systems, TOCS 1989",
-        idea: "Whoever wants to share registers in the section of a mutex and lets its own in from then on; whoever wants in \
-               alone keeps that section, and recalls all registrations first.",
+        idea: "A site with a shared request registers in the section of a mutex and then admits its own holders; \
+               an exclusive holder keeps that section, and recalls all registrations first.",
         channels: P::ABOUT.channels,
         perpetual: P::ABOUT.perpetual,
         deadlock_free: P::ABOUT.deadlock_free,
         cost: Cost {
-            low: "of the algorithm below, and 2 for each registration in the way; 0 at a registered site",
+            low: "of the algorithm below, and 2 for each registration to recall; 0 at a registered site",
             high: "at most 2(N−1) more than the algorithm below",
             sync_delay: "T, or 2T where registrations are recalled",
             client_delay: "of the algorithm below, and 2T where registrations are recalled",
         },
-        crash: "of a registered site: whoever recalls it waits for ever; else as the algorithm below",
+        crash: "of a registered site: a site that recalls it waits for ever; else as the algorithm below",
         settings: &[Setting {
             name: "permits",
             values: "none or a number from 1",
             default: "none",
-            help: "how many permits there are; with none, the lock is one for readers and writers",
+            help: "the number of permits; none makes the lock one for readers and writers",
         }],
     };
 
@@ -436,14 +440,14 @@ impl<P: MutualExclusion> MutualExclusion for Gate<P> {
     }
 
     fn expected(_load: Load, _sites: usize, _options: &Self::Options) -> Expected {
-        // It depends on who has shared before.
+        // The cost depends on which sites are registered.
         Expected::default()
     }
 
     fn dormant(options: &Self::Options) -> &'static [&'static str] {
-        const NOBODY_ALONE: &[&str] =
-            &["has the section, and nobody is registered: it enters, and keeps the section until it leaves"];
-        if options.permits.is_none() { P::dormant(&options.inner) } else { NOBODY_ALONE }
+        const NO_EXCLUSIVE_ENTRY: &[&str] =
+            &["has the section, and no site is registered: it enters, and keeps the section until it leaves"];
+        if options.permits.is_none() { P::dormant(&options.inner) } else { NO_EXCLUSIVE_ENTRY }
     }
 
     fn scales(sites: usize) -> usize {
@@ -490,10 +494,10 @@ impl<P: MutualExclusion> MutualExclusion for Gate<P> {
         self.inner.invariant()?;
         let Some(shared) = &self.shared else { return Ok(()) };
         if shared.stage == Stage::Alone && shared.register.iter().any(|entry| entry.units > 0) {
-            return Err("inside alone while somebody is registered");
+            return Err("exclusive holder although a site is registered");
         }
         if !shared.recalled && !shared.recallers.is_empty() {
-            return Err("somebody is owed an answer by a site that was not recalled");
+            return Err("a recaller waits for an answer of a registration that is not recalled");
         }
         Ok(())
     }

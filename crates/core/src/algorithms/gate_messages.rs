@@ -1,4 +1,4 @@
-//! What the sites of a [`gate`](super::gate) say to each other, and what they know of each other.
+//! The messages and rules of the [`gate`](super::gate), and the register of all sites.
 
 use crate::mutex::{LARGEST_NUMBER, list};
 use crate::{Claim, Rules, SiteId, Vocabulary, Word};
@@ -8,20 +8,20 @@ use core::fmt;
 use core::marker::PhantomData;
 use serde::{Deserialize, Serialize};
 
-/// One site's registration: it may have holders of this kind inside, at most so many.
+/// The registration of one site: it may have holders of this mode inside, up to a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Entry {
-    /// Whose.
+    /// The registered site.
     pub site: SiteId,
-    /// The how-manyth registration of that site.
+    /// The number of this registration, counted per site from 1.
     pub version: u64,
-    /// Of which kind: never alone.
+    /// The mode: never exclusive.
     pub claim: Claim,
-    /// How many permits, 1 for any number that share, 0 once nobody is left. Within a version it only falls.
+    /// The number of permits, or 1 for any number of shared holders; 0 once no holder is left. Falls within a version.
     pub units: u32,
 }
 
-/// What is known of everybody's registrations: at most one entry a site, in the order of sites.
+/// The registrations of all sites as far as they are known: at most one entry per site, ordered by site.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Register(Vec<Entry>);
 
@@ -31,7 +31,7 @@ impl Register {
         self.place(site).ok().map(|place| &self.0[place])
     }
 
-    /// Takes over what is newer: a later version, or fewer units within the same one.
+    /// Stores an entry if it is newer than the known one: a later version, or fewer units within the same version.
     pub fn note(&mut self, news: Entry) {
         match self.place(news.site) {
             Err(place) => self.0.insert(place, news),
@@ -46,17 +46,17 @@ impl Register {
         }
     }
 
-    /// Every entry, in the order of sites.
+    /// All entries, ordered by site.
     pub fn iter(&self) -> impl Iterator<Item = &Entry> {
         self.0.iter()
     }
 
-    /// Whether nobody is known to have ever registered.
+    /// Whether no site is known to have ever registered.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether the sites of a system of so many can know this.
+    /// Whether a register of a system of this many sites can have these contents.
     pub fn is_plausible(&self, sites: usize) -> bool {
         let possible = |entry: &Entry| {
             let most = if let Claim::Permit(permits) = entry.claim { permits } else { 1 };
@@ -69,7 +69,7 @@ impl Register {
         self.0.iter().all(possible) && self.0.windows(2).all(|pair| pair[0].site < pair[1].site)
     }
 
-    /// Visits every version, each of them a number that only matters beside others of its site.
+    /// Visits every version, together with its site. Versions matter only relative to others of the same site.
     pub fn versions(&mut self, visit: &mut dyn FnMut(SiteId, &mut u64)) {
         for entry in &mut self.0 {
             visit(entry.site, &mut entry.version);
@@ -91,30 +91,31 @@ impl fmt::Display for Register {
     }
 }
 
-/// A message. What its sender knows of everybody's registrations goes along with all of them.
+/// A message of the gate. Each carries the register of its sender.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Message<M> {
-    /// Who is registered, as far as the sender knows.
+    /// The registrations that the sender knows.
     pub register: Register,
-    /// What is said.
+    /// The content of the message.
     pub words: Words<M>,
 }
 
-/// What is said.
+/// The content of a message.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Words<M> {
-    /// In the words of the algorithm below.
+    /// A message of the algorithm below.
     Inner(M),
-    /// Let nobody else in under the registration that this message tells of.
+    /// Asks the receiver to close the registration that the register of this message contains.
     Recall {
-        /// Answer when nobody is left of it, rather than as soon as fewer units are than this message tells of.
+        /// Whether to answer when no holder is left, rather than as soon as fewer units are left than the register
+        /// shows.
         all: bool,
     },
-    /// The answer: the message tells of what is left.
+    /// The answer to a recall. The register of this message contains the units that are left.
     Cleared,
 }
 
-/// The most words or rules of an algorithm below: constants cannot be longer than the compiler is told.
+/// An upper bound for the message kinds or rules of an algorithm below. A constant array needs a fixed length.
 const MOST: usize = 128;
 
 impl<M: Vocabulary> Message<M> {
@@ -122,7 +123,7 @@ impl<M: Vocabulary> Message<M> {
     const ALL: &'static [Word; MOST] = &joined(&Self::OWN, M::WORDS);
 }
 
-/// One list after the other, in an array that is longer than both.
+/// Concatenates two lists in an array of fixed length; the remaining elements are unused.
 const fn joined<T: Copy>(own: &[T], inner: &[T]) -> [T; MOST] {
     let mut all = [own[0]; MOST];
     let mut place = 0;
@@ -160,24 +161,24 @@ impl<M: fmt::Display> fmt::Display for Message<M> {
 crate::rules! {
     /// The rules of the gate itself.
     pub enum GateRule {
-        /// By a registration that is not recalled.
-        EntersRegistered: "is registered, and nobody has recalled that: it enters at once",
-        /// Inside the section below.
-        Recalls: "has the section, and recalls the registrations that it cannot be inside with",
-        /// Inside the section below, nothing in the way.
-        Registers: "has the section, and nothing is in its way: it registers, leaves the section to others, and enters",
-        /// Inside the section below, nobody registered.
-        EntersAlone: "has the section, and nobody is registered: it enters, and keeps the section until it leaves",
+        /// The site has a registration that is not recalled.
+        EntersRegistered: "is registered, and not recalled: it enters at once",
+        /// In the section below.
+        Recalls: "has the section, and recalls the registrations that conflict with its request",
+        /// In the section below, and no registration conflicts.
+        Registers: "has the section, and no registration conflicts: it registers, leaves the section, and enters",
+        /// In the section below, and no site is registered.
+        EntersAlone: "has the section, and no site is registered: it enters, and keeps the section until it leaves",
         /// A recall arrives.
-        AnswersAtOnce: "has fewer inside than it is registered for: it gives that up, and says so at once",
+        AnswersAtOnce: "has fewer holders than it is registered for: it returns the rest, and answers at once",
         /// A recall arrives.
-        AnswersLater: "has somebody inside: it lets nobody else in, and answers when one has left",
-        /// One has left.
-        Answers: "has one fewer inside, and says so to those who recalled it",
+        AnswersLater: "has a holder inside: it admits no other, and answers when one has left",
+        /// A holder has left.
+        Answers: "has one holder fewer, and answers the sites that recalled it",
     }
 }
 
-/// A rule of the gate, or of the algorithm below: its place in the list of the ones and then the others.
+/// A rule of the gate or of the algorithm below, as an index into the list of both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule<R> {
     place: u8,
@@ -195,12 +196,12 @@ impl<R: Rules> Rule<R> {
         all
     };
 
-    /// One of the gate.
+    /// A rule of the gate.
     pub fn gate(rule: GateRule) -> Self {
         Self::EVERY[rule.index()]
     }
 
-    /// One of the algorithm below.
+    /// A rule of the algorithm below.
     pub fn inner(rule: R) -> Self {
         Self::EVERY[GateRule::ALL.len() + rule.index()]
     }

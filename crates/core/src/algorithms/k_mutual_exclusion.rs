@@ -3,23 +3,24 @@
 //! Kerry Raymond: *A Distributed Algorithm for Multiple Entries to a Critical Section*.
 //! Information Processing Letters 30(4), 1989, pages 189–193.
 //!
-//! **Idea.** Ricart and Agrawala's algorithm for a semaphore: a site asks everybody and enters with N−k replies, since the
-//! k−1 who have not replied are at most that many inside or before it. Those replies come late, after the entry or even
-//! after the next request, so a site counts how many each other site still owes; whoever owes nothing has given its
-//! permission. Replies to one site that were deferred meanwhile travel together.
+//! **Idea.** Ricart and Agrawala's algorithm for a semaphore: a site sends its request to all others and enters with
+//! N−k replies, because at most the k−1 sites that have not replied can be inside or before it. Their replies arrive
+//! late, after the entry or even after the next request. So a site counts how many replies each other site still owes;
+//! a site that owes none has given its permission. Replies to one site that were deferred in the meantime travel
+//! together.
 //!
 //! **Assumes** reliable channels in any order; no crashes.
 //!
-//! **Cost.** N−1 REQUESTs, and a REPLY from everybody in the end: 2(N−1) messages per entry; T from an exit to the next
-//! entry, where at least 2k sites take turns. A site that stays inside while another asks several times owes it one REPLY
-//! for all of them: while k−1 stay inside, an entry of the others costs 2N−k−1. Sites that take equal turns save nothing,
-//! because everybody leaves between two requests of anybody else: high load then costs 2(N−1) too.
+//! **Cost.** N−1 REQUESTs, and eventually a REPLY from each other site: 2(N−1) messages per entry; T from an exit to
+//! the next entry, where at least 2k sites take turns. A site that stays inside while another requests several times
+//! owes it one REPLY for all of them: while k−1 stay inside, an entry of the others costs 2N−k−1. Sites that take equal
+//! turns save nothing, because every site leaves between two requests of any other: high load then costs 2(N−1) too.
 //!
-//! **Pitfalls.** A late reply must not be taken for one to the present request: a site that forgets what it is owed lets
-//! k+1 in. A request that overtakes an older one of the same site must not settle the older one. As with k = 1, ties
-//! are broken by the site's number and the clock takes over the time of every request received. Entries need not come in
-//! the order of timestamps: which k−1 replies are the last ones is a matter of luck. A permit orders nothing, so fences rise
-//! only with k = 1.
+//! **Pitfalls.** A late reply must not be taken for one to the present request: a site that forgets what it is owed
+//! admits k+1 sites. A request that overtakes an older one of the same site must not settle the older one. As with k =
+//! 1, ties are broken by the site's number and the clock advances to the time of every request received. Entries need
+//! not be in the order of timestamps: any k−1 of the replies may be the last ones. Permits are not ordered, so that
+//! fences rise only with k = 1.
 
 use crate::mutex::{Channels, Cost, Family, LARGEST_NUMBER, Setting, Settings, list};
 use crate::{
@@ -34,12 +35,12 @@ use alloc::vec::Vec;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
-/// What sites say to each other.
+/// A message between sites.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Message {
-    /// I want to enter; my request has this time.
+    /// The sender requests to enter. The value is the time of the request.
     Request(u64),
-    /// You may, as far as I am concerned: an answer to so many of your requests.
+    /// The sender permits the receiver to enter. The value is the number of requests that this answers.
     Reply(u32),
 }
 
@@ -66,33 +67,33 @@ impl fmt::Display for Message {
 crate::rules! {
     /// The rules of the algorithm.
     pub enum Rule {
-        /// A site wants in.
-        Asks: "asks everybody for permission",
+        /// A site requests.
+        Asks: "asks all other sites for permission",
         /// A REQUEST arrives.
-        RepliesIdle: "does not want in: it replies at once",
+        RepliesIdle: "does not request: it replies at once",
         /// A REQUEST arrives; by the timestamps.
-        RepliesYounger: "wants in too, but the other request comes first: it replies at once",
+        RepliesYounger: "requests too, but the other request comes first: it replies at once",
         /// A REQUEST arrives; by the timestamps.
-        DefersOlder: "wants in too, and its own request comes first: it defers its reply",
+        DefersOlder: "requests too, and its own request comes first: it defers its reply",
         /// A REQUEST arrives.
         DefersInside: "is inside: it defers its reply",
         /// A REPLY arrives, and its sender owes nothing more.
         Collects: "has one more permission",
         /// A REPLY arrives that leaves another one owed.
         StillOwed: "notes the reply to an older request: its sender still owes one to the present request",
-        /// A REPLY arrives when it is not needed any more.
+        /// A REPLY arrives after the entry.
         TooLate: "notes a reply that it entered without",
         /// N−k permissions are in.
         Enters: "lacks the permission of fewer than k others: it enters",
-        /// The section is over.
+        /// The site leaves.
         Leaves: "sends the replies that it deferred, if any",
     }
 }
 
-/// What can be chosen.
+/// The options of the algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// How many may be inside at once.
+    /// The number of sites that may be inside at once.
     pub k: usize,
 }
 
@@ -112,9 +113,9 @@ pub struct KMutualExclusion {
     phase: Phase,
     /// The time of the site's own request.
     requested: u64,
-    /// How many replies each site owes to requests of this one; who owes none is not listed.
+    /// The number of replies that each site owes to requests of this one. Sites that owe none are not listed.
     owed: BTreeMap<SiteId, u32>,
-    /// How many replies this site has deferred.
+    /// The number of deferred replies to each site.
     deferred: BTreeMap<SiteId, u32>,
 }
 
@@ -124,6 +125,8 @@ impl KMutualExclusion {
     }
 
     fn enter_if_possible(&mut self, out: &mut Out<Self>) {
+        // N = 5, k = 2: with REPLYs from 3 of the 4 others, one site still owes. At most that site is inside or goes
+        // first.
         if self.phase == Phase::Waiting && self.owed.len() < self.k {
             out.rule(Rule::Enters);
             self.phase = Phase::Inside;
@@ -152,7 +155,7 @@ impl KMutualExclusion {
     }
 
     fn reply(&mut self, from: SiteId, requests: u32, out: &mut Out<Self>) {
-        // Whoever owes nothing has nothing to say: a duplicate.
+        // A REPLY from a site that owes none is a duplicate.
         let Some(owed) = self.owed.get_mut(&from) else { return };
         *owed = owed.saturating_sub(requests);
         let settled = *owed == 0;
@@ -210,14 +213,14 @@ impl Protocol for KMutualExclusion {
     }
 
     fn fields(&self) -> Vec<Field> {
-        let told = |counts: &BTreeMap<SiteId, u32>| -> String {
+        let display = |counts: &BTreeMap<SiteId, u32>| -> String {
             list(counts.iter().map(|(site, count)| format!("{site}: {count}")), "none")
         };
         let mut fields = vec![
             Field::new("state", self.phase),
             Field::new("highest time seen", self.clock.now()),
-            Field::new("replies deferred", told(&self.deferred)),
-            Field::new("replies owed", told(&self.owed)),
+            Field::new("replies deferred", display(&self.deferred)),
+            Field::new("replies owed", display(&self.owed)),
         ];
         if self.phase == Phase::Waiting {
             fields.push(Field::new("own request", self.own_request()));
@@ -236,12 +239,13 @@ impl MutualExclusion for KMutualExclusion {
         title: "Raymond's algorithm for k entries at once",
         family: Family::Permission,
         paper: "Raymond, A Distributed Algorithm for Multiple Entries to a Critical Section, IPL 1989",
-        idea: "A semaphore: a site enters with the permission of all but k−1 others, and counts the late replies.",
+        idea: "A semaphore: a site enters with the permission of all but k−1 others, and counts the replies \
+               that arrive late.",
         channels: Channels::Any,
         perpetual: false,
         deadlock_free: true,
         cost: Cost { low: "2(N−1)", high: "2N−k−1 to 2(N−1)", sync_delay: "T", client_delay: "2T" },
-        crash: "of any site: a permit fewer, since its reply never comes; of k sites: everybody waits for ever",
+        crash: "of any site: one permit fewer, because its reply never arrives; of k sites: all sites wait for ever",
         settings: &[Setting {
             name: "k",
             values: "a number from 1",
@@ -323,7 +327,7 @@ impl MutualExclusion for KMutualExclusion {
     }
 
     fn awaits(&self, from: SiteId, message: &Message) -> bool {
-        // So many requests cannot have been made in the time of one entry.
+        // A site cannot have made so many requests during one entry of another.
         !matches!(message, Message::Request(_))
             || self.deferred.get(&from).is_none_or(|&count| count < u32::MAX)
     }
@@ -333,7 +337,7 @@ impl MutualExclusion for KMutualExclusion {
             return Err("inside without the permission of k others or more");
         }
         if self.phase == Phase::Idle && !self.deferred.is_empty() {
-            return Err("outside, and yet it owes replies");
+            return Err("outside although it has deferred replies");
         }
         Ok(())
     }

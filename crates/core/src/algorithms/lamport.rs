@@ -3,21 +3,21 @@
 //! Leslie Lamport: *Time, Clocks, and the Ordering of Events in a Distributed System*. Communications of the
 //! ACM 21(7), 1978, pages 558–565; the example of section "Ordering the Events Totally".
 //!
-//! **Idea.** Every site keeps the whole queue of requests, ordered by timestamp. A site enters when its own
-//! request is first (L2) and everybody has been heard from since (L1), so that no earlier request can still
-//! be on its way.
+//! **Idea.** Every site keeps the complete queue of requests, ordered by timestamp. A site enters when its own request
+//! is first (L2) and it has received a later message from every other site (L1), so that no earlier request can still
+//! be in transit.
 //!
 //! **Assumes** FIFO channels, reliable; no crashes. Without FIFO order a REPLY may overtake an older REQUEST
 //! of the same site, and two sites enter.
 //!
-//! **Cost.** REQUEST, REPLY and RELEASE to and from everybody: 3(N−1) messages per entry; T from an exit to the
+//! **Cost.** REQUEST to, REPLY from and RELEASE to each other site: 3(N−1) messages per entry; T from an exit to the
 //! next entry.
 //!
 //! **Pitfalls.** L1 counts *any* later message, not only a REPLY. Ties are broken by the site's number.
 //!
-//! `lamport-suppressed` leaves out a REPLY wherever the site's own pending request makes it unnecessary: if that request
-//! is the later one, its REQUEST is a later message; if it is the earlier one, its RELEASE will be. That makes 2(N−1) when
-//! everybody asks.
+//! `lamport-suppressed` omits a REPLY wherever the site's own pending request makes it unnecessary: if that request is
+//! the later one, its REQUEST is a later message; if it is the earlier one, its RELEASE will be. That makes 2(N−1) when
+//! all sites request.
 
 use crate::mutex::{Channels, Cost, Family, LARGEST_NUMBER, list};
 use crate::{
@@ -32,14 +32,14 @@ use core::hash::Hash;
 use core::marker::PhantomData;
 use serde::{Deserialize, Serialize};
 
-/// What sites say to each other. Every message carries its sender's clock.
+/// A message between sites. Every message carries its sender's clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Message {
-    /// I want to enter; my request has this time.
+    /// The sender requests to enter. The value is the time of the request.
     Request(u64),
-    /// I have your request.
+    /// The sender has queued the receiver's request.
     Reply(u64),
-    /// I have left: forget my request.
+    /// The sender has left; its request leaves the queue.
     Release(u64),
 }
 
@@ -72,27 +72,27 @@ crate::rules! {
     /// The rules of the algorithm.
     pub enum Rule {
         /// Rule 1.
-        Asks: "puts its request into its own queue and sends it to everybody",
+        Asks: "puts its request into its own queue and sends it to all other sites",
         /// Rule 2.
         Acknowledges: "puts the request into its queue and acknowledges it",
         /// Only with suppressed replies.
         Suppresses: "puts the request into its queue; its own pending request serves as the acknowledgement",
         /// Rule 5(ii), also called L1.
-        Hears: "has now heard from the sender since its own request (L1)",
+        Hears: "has now a later message from the sender than its own request (L1)",
         /// Rule 5, L1 and L2 together.
-        Enters: "has heard from everybody (L1), its request is first in its queue (L2): it enters",
+        Enters: "has a later message from every site (L1), its request is first in its queue (L2): it enters",
         /// Rule 3.
-        Leaves: "takes its request out of its queue and tells everybody",
+        Leaves: "takes its request out of its queue and sends RELEASE to all other sites",
         /// Rule 4.
         Forgets: "takes the sender's request out of its queue",
     }
 }
 
-/// What tells the two algorithms apart.
+/// The difference between the two algorithms.
 pub trait Variant: Clone + Debug + Eq + Hash + Send + Sync + 'static {
-    /// What a person should know.
+    /// The description of the algorithm.
     const ABOUT: About;
-    /// Whether unnecessary replies are left out.
+    /// Whether unnecessary replies are omitted.
     const SUPPRESSES: bool;
 }
 
@@ -106,7 +106,7 @@ pub struct Queueing<V> {
     queue: VecDeque<Timestamp>,
     /// The time of the site's own pending request.
     requested: u64,
-    /// Who has not sent a later message than the site's own pending request.
+    /// The sites that have not sent a later message than the site's own pending request.
     unheard: SiteSet,
     variant: PhantomData<V>,
 }
@@ -117,7 +117,7 @@ impl<V: Variant> Queueing<V> {
     }
 
     fn insert(&mut self, request: Timestamp) {
-        // Clocks advance with every message, so a new request nearly always belongs at the end.
+        // Clocks advance with every message, so that a new request nearly always belongs at the end.
         let place = self.queue.partition_point(|queued| *queued < request);
         self.queue.insert(place, request);
     }
@@ -226,7 +226,7 @@ impl<V: Variant> MutualExclusion for Queueing<V> {
     type Options = ();
 
     fn start(me: SiteId, setup: &Setup<()>, _out: &mut Out<Self>) -> Self {
-        // A request at time 0 stands before every real one: clocks tick before they stamp.
+        // A request with time 0 precedes every real one, because clocks tick before they stamp.
         let queue = setup.holder().map(|site| Timestamp { time: 0, site }).into_iter().collect();
         Self {
             me,
@@ -295,7 +295,7 @@ impl<V: Variant> MutualExclusion for Queueing<V> {
     }
 
     fn awaits(&self, from: SiteId, message: &Message) -> bool {
-        // A site asks once at a time, and its RELEASE comes before its next REQUEST.
+        // A site has one request at a time, and its RELEASE arrives before its next REQUEST.
         !matches!(message, Message::Request(_)) || self.queue.iter().all(|queued| queued.site != from)
     }
 
@@ -305,13 +305,13 @@ impl<V: Variant> MutualExclusion for Queueing<V> {
 
     fn invariant(&self) -> Result<(), &'static str> {
         if self.phase == Phase::Inside && self.queue.front().map(|request| request.site) != Some(self.me) {
-            return Err("inside, and yet its own request is not first in its queue");
+            return Err("inside although its own request is not first in its queue");
         }
         Ok(())
     }
 }
 
-/// As published.
+/// The algorithm as published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Plain;
 
@@ -323,17 +323,17 @@ impl Variant for Plain {
         family: Family::Permission,
         paper: "Lamport, Time, Clocks, and the Ordering of Events in a Distributed System, CACM 1978",
         idea: "Every site keeps the whole queue, ordered by timestamp, and enters when it is first \
-               and has heard from everybody since it asked.",
+               and has a later message from every other site.",
         channels: Channels::Fifo,
         perpetual: false,
         deadlock_free: true,
         cost: Cost { low: "3(N−1)", high: "3(N−1)", sync_delay: "T", client_delay: "2T" },
-        crash: "of any site: everybody waits for its reply for ever",
+        crash: "of any site: all sites wait for its reply for ever",
         settings: &[],
     };
 }
 
-/// With unnecessary replies left out.
+/// The algorithm without unnecessary replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Suppressed;
 
@@ -342,7 +342,8 @@ impl Variant for Suppressed {
     const ABOUT: About = About {
         slug: "lamport-suppressed",
         title: "Lamport's algorithm with suppressed replies",
-        idea: "As Lamport's, but a site that wants in itself does not reply: its own REQUEST or RELEASE says as much.",
+        idea: "As Lamport's, but a site with a pending request does not reply: its own REQUEST or RELEASE \
+               serves as the reply.",
         cost: Cost { low: "3(N−1)", high: "2(N−1)", sync_delay: "T", client_delay: "2T" },
         ..Plain::ABOUT
     };

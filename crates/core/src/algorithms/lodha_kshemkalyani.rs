@@ -3,28 +3,30 @@
 //! Sandeep Lodha, Ajay Kshemkalyani: *A Fair Distributed Mutual Exclusion Algorithm*. IEEE Transactions on Parallel and
 //! Distributed Systems 11(6), 2000, pages 537–549.
 //!
-//! **Idea.** Ricart and Agrawala's algorithm in which two requests that cross each other need no replies: each REQUEST is
-//! the reply to the other. Both sites now know both requests, and the timestamps say who goes first; whoever leaves tells
-//! the next of those it knows (FLUSH) how far everybody has been served.
+//! **Idea.** Ricart and Agrawala's algorithm in which two requests that cross each other need no replies: each REQUEST
+//! is the reply to the other. Both sites then know both requests, and the timestamps decide which goes first. A site
+//! that leaves sends FLUSH to the next request that it knows, with the largest request that has been served.
 //!
 //! **Assumes** reliable FIFO channels; no crashes.
 //!
 //! **Cost.** N−1 REQUESTs; a REPLY from each site whose request did not cross this one; at most one FLUSH. So 2(N−1)
-//! when nobody else asks, and N²−1 for N entries, about N each, when all ask at once. T from an exit to the next entry.
+//! when no other site requests, and N²−1 for N entries, about N each, when all request at once. T from an exit to the
+//! next entry.
 //!
-//! **Why it is right.** (1) *Crossing is mutual.* Had site i received j's request R before making its own request R', it
-//! would have replied to R, or an older request of its own would have crossed R; either way j, by FIFO, has i's
+//! **Why it is right.** (1) *Crossing is mutual.* Had site i received j's request R before making its own request R',
+//! it would have replied to R, or an older request of its own would have crossed R; either way j, by FIFO, has i's
 //! permission before R' arrives, and defers R'. So R' counts as a permission at j only if R counts at i. (2) *Entries
-//! are in the order of timestamps.* When a site enters with R, each other site has either replied, and its later requests
-//! have larger times, or has a request that crossed R; a smaller one of these is in the queue until somebody says
-//! that it was served. (3) *So one timestamp tells it all*: when a request has been served, all smaller ones have.
-//! (4) *Nobody waits for ever.* Let R of site i be the smallest request that is not served, and P the largest served one
-//! in i's queue. On leaving, P's site sent FLUSH to its next: to i, or to a site k whose request lies between P and R and
-//! did not cross R. Then k gave its permission for R after that request, and said with it how far it knew.
+//! are in the order of timestamps.* When a site enters with R, each other site has either replied, and its later
+//! requests have larger times, or has a request that crossed R; a smaller one of these stays in the queue until a
+//! message reports that it was served. (3) *So one timestamp is enough*: when a request has been served, all smaller
+//! ones have. (4) *No request waits for ever.* Let R of site i be the smallest request that is not served, and P the
+//! largest served one in i's queue. On leaving, P's site sent FLUSH to its next: to i, or to a site k whose request
+//! lies between P and R and did not cross R. Then k gave its permission for R after that request, and the permission
+//! carried what k knew to be served.
 //!
-//! **Pitfalls.** (4) holds only if a REQUEST that serves as a reply also says what a REPLY would say: how far everybody
-//! has been served. A FLUSH may come late, when its receiver has entered by other news and asks again: it is no
-//! permission. A REQUEST may come later than the news that it was served: it must not be queued then.
+//! **Pitfalls.** (4) holds only if a REQUEST that serves as a reply carries what a REPLY would carry: the largest
+//! request that has been served. A FLUSH may arrive late, when its receiver has entered for another reason and requests
+//! again: it is no permission. A REQUEST may arrive after the report that it was served: it must not be queued then.
 
 use crate::mutex::{Channels, Cost, Family, LARGEST_NUMBER, list};
 use crate::{
@@ -37,17 +39,17 @@ use alloc::vec::Vec;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
-/// The largest request known to be served, and with it all smaller ones; `None` before the first.
+/// The largest request known to be served. All smaller ones have been served as well. `None` before the first.
 type Served = Option<Timestamp>;
 
-/// What sites say to each other.
+/// A message between sites.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Message {
-    /// I want to enter; my request has this time. So far have requests been served.
+    /// The sender requests to enter: the time of the request, and the largest request known to be served.
     Request(u64, Served),
-    /// You may, as far as I am concerned. So far have requests been served.
+    /// The sender permits the receiver to enter.
     Reply(Served),
-    /// I am out, and you are the next that I know of. So far have requests been served.
+    /// The sender has left, and the receiver's request is the next one that it knows.
     Flush(Served),
 }
 
@@ -80,23 +82,23 @@ crate::rules! {
     /// The rules of the algorithm.
     pub enum Rule {
         /// The paper's `InvMutEx`.
-        Asks: "asks everybody for permission",
+        Asks: "asks all other sites for permission",
         /// `RcvReq`, not requesting.
-        RepliesIdle: "does not want in: it replies at once",
+        RepliesIdle: "does not request: it replies at once",
         /// `RcvReq`, requesting, and the other's permission is missing.
-        Crosses: "wants in too, and the two requests have crossed: each is the reply to the other",
+        Crosses: "requests too, and the two requests have crossed: each is the reply to the other",
         /// `RcvReq`, requesting, and the other's permission is there.
         Defers: "has the other's permission already: it defers its reply",
-        /// The news of it was faster.
+        /// The report that it was served arrived before the request.
         KnowsServed: "knows that this request has been served",
         /// `RcvReply`.
         Collects: "has one more permission",
         /// `RcvFlush`.
-        Learns: "learns how far requests have been served",
+        Learns: "learns which requests have been served",
         /// `CheckExecuteCS`.
-        Enters: "has everybody's permission and knows of no earlier request: it enters",
+        Enters: "has the permission of all sites and knows of no earlier request: it enters",
         /// `FinCS`.
-        Flushes: "leaves and tells the next one that it knows of",
+        Flushes: "leaves and sends FLUSH to the next request that it knows of",
         /// `FinCS`.
         Leaves: "leaves; no request that it knows of has crossed its own",
     }
@@ -113,7 +115,7 @@ pub struct LodhaKshemkalyani {
     requested: u64,
     /// The sites j with `RV[j] = 0`: those whose permission is missing.
     missing: SiteSet,
-    /// The paper's `LRQ`: the own request and those that crossed it, as far as they are not known to be served.
+    /// The paper's `LRQ`: the own request and those that crossed it, without those known to be served.
     queue: BTreeSet<Timestamp>,
     deferred: SiteSet,
     served: Served,
@@ -260,7 +262,7 @@ impl MutualExclusion for LodhaKshemkalyani {
             sync_delay: "T",
             client_delay: "2T",
         },
-        crash: "of any site: everybody waits for its permission for ever",
+        crash: "of any site: all sites wait for its permission for ever",
         settings: &[],
     };
 
@@ -310,13 +312,13 @@ impl MutualExclusion for LodhaKshemkalyani {
 
     fn invariant(&self) -> Result<(), &'static str> {
         if self.phase == Phase::Inside && !self.missing.is_empty() {
-            return Err("inside without everybody's permission");
+            return Err("inside without the permission of all sites");
         }
         if self.phase == Phase::Inside && self.queue.first() != Some(&self.own_request()) {
             return Err("inside although an earlier request is known");
         }
         if self.phase == Phase::Idle && !(self.queue.is_empty() && self.deferred.is_empty()) {
-            return Err("outside, and yet it owes somebody an answer");
+            return Err("outside although a site waits for its answer");
         }
         Ok(())
     }

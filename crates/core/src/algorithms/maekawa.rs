@@ -4,24 +4,24 @@
 //! 3(2), 1985, pages 145–159; with the corrections of Beverly Sanders, *The Information Structure of Distributed Mutual
 //! Exclusion Algorithms*, ACM TOCS 5(3), 1987.
 //!
-//! **Idea.** A site needs the votes of its quorum only; any two quorums share a site, and a site votes for one at a
-//! time. An arbiter that has voted for a younger request asks for its vote back (INQUIRE); a site that cannot win anyway
-//! (FAILED) gives it (RELINQUISH).
+//! **Idea.** A site needs the votes of its quorum only; any two quorums share a site, and a site votes for one request
+//! at a time. An arbiter that has voted for a younger request asks for its vote back (INQUIRE); a site that cannot win
+//! at the moment (FAILED) returns it (RELINQUISH).
 //!
-//! **Assumes** reliable channels in any order; no crashes. Every message names the request it speaks of, so that one
-//! that was overtaken is known as old.
+//! **Assumes** reliable channels in any order; no crashes. Every message names its request, so that the receiver
+//! recognises a message of an earlier one.
 //!
 //! **Cost.** REQUEST, LOCKED, RELEASED: 3(K−1) messages for quorums of K sites at low load, up to 6(K−1) under
 //! contention; 2T from an exit to the next entry.
 //!
-//! **Pitfalls.** (1) As published it deadlocks, see [`maekawa_published`](super::maekawa_published). (2) A waiter that was
-//! first in line and is displaced by an older request must be told FAILED, or some bursts still deadlock. (3) An INQUIRE
-//! may overtake the LOCKED it asks about: remember it. (4) After the entry it is too late to give the vote back. (5) A
-//! RELINQUISH counts only for the present vote. (6) A later LOCKED makes an earlier FAILED void.
+//! **Pitfalls.** (1) As published it deadlocks, see [`maekawa_published`](super::maekawa_published). (2) A waiter that
+//! was first in the queue and is displaced by an older request must receive FAILED, or some bursts still deadlock. (3)
+//! An INQUIRE may overtake the LOCKED it asks about: remember it. (4) After the entry it is too late to return the
+//! vote. (5) A RELINQUISH counts only for the present vote. (6) A later LOCKED makes an earlier FAILED void.
 //!
-//! The same engine serves other quorums: `majority` and `tree-quorum`. With `timeout=D` and `fallback=QUORUMS` a site that
-//! has waited for D takes its request back and asks its other quorum. Any two quorums of both kinds share a site, so that
-//! this is safe whoever is slow or dead; it helps if the dead were arbiters only, and not inside.
+//! The same engine serves other quorums: `majority` and `tree-quorum`. With `timeout=D` and `fallback=QUORUMS` a site
+//! that has waited for D withdraws its request and asks its other quorum. Any two quorums of both kinds share a site,
+//! so that this is safe even if sites are slow or dead; it helps if the dead sites were arbiters only, and not inside.
 
 use super::maekawa_variants::{MoreThanHalf, RootN, RootToLeaf, Variant};
 use crate::mutex::{LARGEST_NUMBER, Settings, list};
@@ -38,20 +38,20 @@ use core::fmt;
 use core::marker::PhantomData;
 use serde::{Deserialize, Serialize};
 
-/// What sites say to each other. The number is the time of the request that is spoken of.
+/// A message between sites. The number is the time of the request to which the message belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Message {
-    /// Vote for me.
+    /// The sender requests the receiver's vote.
     Request(u64),
-    /// You have my vote.
+    /// The sender votes for the receiver's request.
     Locked(u64),
-    /// Somebody else comes first.
+    /// The sender has voted for, or has queued, an earlier request.
     Failed(u64),
-    /// May I have my vote back?
+    /// The sender asks for its vote back.
     Inquire(u64),
-    /// Yes.
+    /// The sender returns the vote.
     Relinquish(u64),
-    /// I am out.
+    /// The sender has left, or withdraws its request.
     Released(u64),
 }
 
@@ -103,47 +103,47 @@ impl fmt::Display for Message {
 crate::rules! {
     /// The rules of the algorithm.
     pub enum Rule {
-        /// A site wants in.
+        /// A site requests.
         Asks: "asks its quorum for their votes",
-        /// An arbiter is free.
+        /// An arbiter has not voted.
         Votes: "has its vote to give and gives it",
-        /// An arbiter's vote is out, and not worth asking back.
+        /// An arbiter has voted for an older request, or an older one is queued.
         Fails: "has voted already, and an earlier request comes first",
         /// An arbiter has voted for a younger request.
         Inquires: "has voted for a younger request: it asks for its vote back",
-        /// An arbiter waits for an answer already.
+        /// An arbiter has sent INQUIRE already.
         Awaits: "has asked for its vote back already",
         /// Pitfall 2.
-        Displaces: "tells the one that was next that an earlier request has come",
-        /// A vote comes in.
+        Displaces: "sends FAILED to the request that was next, because an earlier one has arrived",
+        /// A vote arrives.
         Collects: "has one more vote",
         /// All votes are in.
         Enters: "has the votes of its whole quorum: it enters",
-        /// A site that cannot win gives votes back.
-        Yields: "cannot win yet: it gives the vote back",
+        /// A site that cannot win returns a vote.
+        Yields: "cannot win yet: it returns the vote",
         /// A site that may still win keeps the vote.
         Hopes: "may still win: it keeps the vote for now",
         /// Pitfall 4.
-        TooLate: "speaks of a request that is over or being served: nothing to do",
+        TooLate: "receives a message of a request that is over or being served: nothing to do",
         /// The arbiter has its vote back.
-        VotesAgain: "has its vote back and gives it to the first in line",
+        VotesAgain: "has its vote back and gives it to the first in its queue",
         /// The arbiter has its vote back.
-        Rests: "has its vote back; nobody is in line",
+        Rests: "has its vote back; no request is queued",
         /// A site leaves.
-        Leaves: "tells its quorum that it is out",
+        Leaves: "sends RELEASED to its quorum",
         /// The settings `timeout` and `fallback`.
-        TriesOther: "has waited long enough: it takes its request back and asks its other quorum",
-        /// A request was taken back.
-        Forgets: "strikes a request off that was taken back",
+        TriesOther: "has waited long enough: it withdraws its request and asks its other quorum",
+        /// A request is withdrawn.
+        Forgets: "removes a withdrawn request from its queue",
     }
 }
 
-/// Options: which quorums.
+/// The choice of quorums.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options<V> {
-    /// Which quorums.
+    /// The construction of the quorums.
     pub construction: Construction,
-    /// Which other quorums, and after how many thousandths of T.
+    /// The construction of the fallback quorums, and the timeout in thousandths of T after which they are asked.
     pub fallback: Option<(Construction, u64)>,
     variant: PhantomData<V>,
 }
@@ -159,19 +159,19 @@ impl<V: Variant> Default for Options<V> {
     }
 }
 
-/// One site: it asks for votes, and it is an arbiter of others.
+/// One site, which requests votes and is an arbiter for others.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Quorum<V> {
     me: SiteId,
     clock: LamportClock,
     phase: Phase,
     quorum: Vec<SiteId>,
-    /// The other quorum, and after how long it is asked.
+    /// The other quorum, and the timeout after which it is asked.
     fallback: Option<(Vec<SiteId>, u64)>,
     /// The time of the site's own request.
     requested: u64,
     votes: SiteSet,
-    /// Arbiters that have voted for an earlier request.
+    /// Arbiters that have sent FAILED.
     failed: SiteSet,
     /// Arbiters that want their vote back.
     inquiring: SiteSet,
@@ -179,7 +179,7 @@ pub struct Quorum<V> {
     variant: PhantomData<V>,
 }
 
-/// The arbiter's half.
+/// The part of a site that votes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Arbiter {
     voted_for: Option<Timestamp>,
@@ -200,7 +200,7 @@ impl Arbiter {
             out.rule(Rule::Fails);
             return out.send(request.site, Message::Failed(request.time));
         }
-        // Whoever was first in line, and so has not been told yet, is so no more.
+        // The request that was first in the queue has received no FAILED yet, and is not first any more.
         if let Some(displaced) = first.filter(|&first| first < voted_for) {
             out.rule(Rule::Displaces);
             out.send(displaced.site, Message::Failed(displaced.time));
@@ -228,7 +228,7 @@ impl Arbiter {
 }
 
 impl<V: Variant> Quorum<V> {
-    /// Gives back every vote that is asked for, if the site cannot win anyway.
+    /// Returns every vote for which an INQUIRE has arrived, if the site cannot win at the moment.
     fn yield_if_hopeless(&mut self, out: &mut Out<Self>) {
         if self.phase != Phase::Waiting || self.failed.is_empty() {
             return;
@@ -257,7 +257,7 @@ impl<V: Variant> Quorum<V> {
                 out.disarm(Timeout);
             }
         } else {
-            // An INQUIRE that overtook this vote has waited for it.
+            // An INQUIRE that overtook this vote has been waiting for it.
             self.yield_if_hopeless(out);
         }
     }
@@ -273,7 +273,7 @@ impl<V: Variant> Quorum<V> {
         }
     }
 
-    /// Gives all votes back, and the wish for those that are missing.
+    /// Returns all votes, and withdraws the request where the vote is missing.
     fn release(&mut self, out: &mut Out<Self>) {
         self.phase = Phase::Idle;
         self.votes.clear();
@@ -387,7 +387,7 @@ impl<V: Variant> MutualExclusion for Quorum<V> {
         let fallback = match (other.as_str(), settings.take_timeout()?) {
             ("none", None) => None,
             ("none", Some(_)) | (_, None) => {
-                return Err("timeout and fallback belong together: after how long to ask whom instead".into());
+                return Err("timeout and fallback belong together: give both settings or neither".into());
             }
             (sets, Some(timeout)) => Some((construction.beside(sets, sites)?, timeout)),
         };
@@ -396,8 +396,8 @@ impl<V: Variant> MutualExclusion for Quorum<V> {
 
     fn dormant(options: &Options<V>) -> &'static [&'static str] {
         const RETRIES: &[&str] = &[
-            "has waited long enough: it takes its request back and asks its other quorum",
-            "strikes a request off that was taken back",
+            "has waited long enough: it withdraws its request and asks its other quorum",
+            "removes a withdrawn request from its queue",
         ];
         if options.fallback.is_none() { RETRIES } else { &[] }
     }
@@ -474,7 +474,7 @@ impl<V: Variant> MutualExclusion for Quorum<V> {
     }
 
     fn awaits(&self, from: SiteId, message: &Message) -> bool {
-        // A site asks once at a time, and takes its request back before its next one.
+        // A site has one request at a time, and releases or withdraws it before its next one.
         let asked = |request: &Timestamp| request.site == from;
         let arbiter = &self.arbiter;
         !matches!(message, Message::Request(_))
@@ -486,7 +486,7 @@ impl<V: Variant> MutualExclusion for Quorum<V> {
             return Err("inside without the votes of its whole quorum");
         }
         if self.arbiter.voted_for.is_none() && !self.arbiter.waiting.is_empty() {
-            return Err("somebody is in line for a vote that is free");
+            return Err("a request is queued although the vote is free");
         }
         Ok(())
     }

@@ -1,18 +1,18 @@
-//! # Maekawa's algorithm as textbooks tell it
+//! # Maekawa's algorithm as textbooks describe it
 //!
 //! Mamoru Maekawa: *A √N Algorithm for Mutual Exclusion in Decentralized Systems*. ACM Transactions on Computer Systems
 //! 3(2), 1985, pages 145–159, without the messages that resolve deadlocks.
 //!
-//! **Idea.** A site needs the votes of its quorum only; any two quorums share a site, and a site votes for one at a
-//! time, first come first served.
+//! **Idea.** A site needs the votes of its quorum only; any two quorums share a site, and a site votes for one request
+//! at a time, first come first served.
 //!
-//! **Assumes** FIFO channels, reliable; no crashes; and luck.
+//! **Assumes** FIFO channels, reliable; no crashes; and that no requests are concurrent in an unlucky order.
 //!
-//! **Cost.** REQUEST, REPLY, RELEASE: 3(K−1) messages for quorums of K sites; 2T from an exit to the next entry, T where
-//! the shared arbiter is one of the two.
+//! **Cost.** REQUEST, REPLY, RELEASE: 3(K−1) messages for quorums of K sites; 2T from an exit to the next entry, T
+//! where the shared arbiter is one of the two.
 //!
-//! **Pitfalls.** It deadlocks: S1, S2 and S3 with the quorums {1, 2}, {2, 3}, {3, 1} each vote for themselves and wait for
-//! the next. [`maekawa`](super::maekawa) is the version that does not.
+//! **Pitfalls.** It deadlocks: S1, S2 and S3 with the quorums {1, 2}, {2, 3}, {3, 1} each vote for themselves and wait
+//! for the vote of the next. [`maekawa`](super::maekawa) is the version that does not.
 
 use crate::mutex::{Channels, Cost, Family, Setting, Settings, list};
 use crate::quorum::{Construction, Coterie};
@@ -27,14 +27,14 @@ use alloc::vec::Vec;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
-/// What sites say to each other.
+/// A message between sites.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Message {
-    /// Vote for me.
+    /// The sender requests the receiver's vote.
     Request,
-    /// You have my vote.
+    /// The sender votes for the receiver's request.
     Reply,
-    /// I am out.
+    /// The sender has left.
     Release,
 }
 
@@ -61,16 +61,16 @@ crate::rules! {
         Votes: "has its vote to give and gives it",
         /// Rule (b).
         Queues: "has voted already and queues the request",
-        /// A vote comes in.
+        /// A vote arrives.
         Collects: "has one more vote",
         /// Rule (c).
         Enters: "has the votes of its whole quorum: it enters",
         /// Rule (d).
-        Leaves: "tells its quorum that it is out",
+        Leaves: "sends RELEASE to its quorum",
         /// Rule (e).
         VotesAgain: "has its vote back and gives it to the first in its queue",
         /// Rule (e).
-        Rests: "has its vote back; nobody waits for it",
+        Rests: "has its vote back; no request is queued",
     }
 }
 
@@ -179,7 +179,7 @@ impl MutualExclusion for MaekawaPublished {
             sync_delay: "2T; T where the shared arbiter is one of the two",
             client_delay: "2T",
         },
-        crash: "of any site: whoever has it in its quorum waits for ever",
+        crash: "of any site: every site that has it in its quorum waits for ever",
         settings: &[Setting {
             name: "quorums",
             values: Construction::FORMS,
@@ -222,7 +222,7 @@ impl MutualExclusion for MaekawaPublished {
 
     fn invariant(&self) -> Result<(), &'static str> {
         if self.voted_for.is_none() && !self.queue.is_empty() {
-            return Err("somebody waits for a vote that is free");
+            return Err("a request is queued although the vote is free");
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! What tells the algorithms apart that the engine in [`maekawa`](super::maekawa) serves: their default quorums.
+//! The algorithms that share the engine in [`maekawa`](super::maekawa). They differ in their default quorums.
 
 use crate::About;
 use crate::mutex::{Channels, Cost, Family, Setting, TIMEOUT_VALUES};
@@ -6,11 +6,11 @@ use crate::quorum::Construction;
 use core::fmt::Debug;
 use core::hash::Hash;
 
-/// What tells the algorithms apart that this engine serves.
+/// The difference between the algorithms of this engine.
 pub trait Variant: Clone + Debug + Eq + Hash + Default + Send + Sync + 'static {
-    /// What a person should know.
+    /// The description of the algorithm.
     const ABOUT: About;
-    /// The quorums, when nobody says.
+    /// The default quorums.
     const QUORUMS: &'static str;
 }
 
@@ -25,12 +25,17 @@ const SETTINGS: &[Setting] = &[
         name: "fallback",
         values: "quorums, as above; any two of both kinds must share a site",
         default: "none",
-        help: "whose votes a site asks for instead, turn about, when it has waited for the timeout; needs FIFO channels",
+        help: "whose votes a site requests instead, in turn, after each timeout; needs FIFO channels",
     },
-    Setting { name: "timeout", values: TIMEOUT_VALUES, default: "none", help: "after how long it does" },
+    Setting {
+        name: "timeout",
+        values: TIMEOUT_VALUES,
+        default: "none",
+        help: "how long a site waits before it uses the other quorums",
+    },
 ];
 
-const CRASH: &str = "of any site: whoever has it in its quorum waits for ever";
+const CRASH: &str = "of any site: every site that has it in its quorum waits for ever";
 
 /// Maekawa's quorums of about √N sites.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -78,7 +83,7 @@ impl Variant for MoreThanHalf {
     };
 }
 
-/// The way from a root to a leaf.
+/// A path from the root of a tree to a leaf.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct RootToLeaf;
 
@@ -89,7 +94,7 @@ impl Variant for RootToLeaf {
         title: "Agrawal and El Abbadi's tree quorums",
         family: Family::Quorum,
         paper: "Agrawal and El Abbadi, An Efficient and Fault-Tolerant Solution for Distributed Mutual Exclusion, ACM TOCS 1991",
-        idea: "A site needs the votes on a way from the root of a binary tree to a leaf; all of them meet at the root.",
+        idea: "A site needs the votes on a path from the root of a binary tree to a leaf; all paths share the root.",
         channels: Channels::Any,
         perpetual: false,
         deadlock_free: true,

@@ -1,4 +1,4 @@
-//! One file per algorithm, each readable beside its paper.
+//! Mutual exclusion algorithms, one file each, to be read beside the paper.
 
 pub mod bakery_messages;
 pub mod centralized;

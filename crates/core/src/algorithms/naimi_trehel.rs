@@ -1,17 +1,18 @@
 //! # Naimi and Tréhel's path reversal
 //!
-//! Mohamed Naimi, Michel Tréhel, André Arnold: *A log(N) Distributed Mutual Exclusion Algorithm Based on Path Reversal*.
-//! Journal of Parallel and Distributed Computing 34(1), 1996, pages 1–13.
+//! Mohamed Naimi, Michel Tréhel, André Arnold: *A log(N) Distributed Mutual Exclusion Algorithm Based on Path
+//! Reversal*. Journal of Parallel and Distributed Computing 34(1), 1996, pages 1–13.
 //!
-//! **Idea.** Each site remembers who asked last, as far as it knows. A request follows these pointers to the one who
-//! really asked last, and turns every pointer on its way to the new asker; that one gets the token from its predecessor.
+//! **Idea.** Each site remembers the last requester that it knows. A request follows these pointers to the actual last
+//! requester, and every site on its path now points to the new requester, which gets the token from its predecessor.
 //!
 //! **Assumes** reliable channels in any order; no crashes.
 //!
-//! **Cost.** H(N−1) messages on average at low load, about ln N; T from an exit to the next entry; two pointers a site.
+//! **Cost.** H(N−1) messages on average at low load, about ln N; T from an exit to the next entry; two pointers per
+//! site.
 //!
-//! **Pitfalls.** LAST becomes the requester *after* the request has been forwarded along it. A request is queued in NEXT
-//! when the site is waiting *or* inside. A duplicate is fatal.
+//! **Pitfalls.** LAST becomes the requester *after* the request has been forwarded along it. A request is queued in
+//! NEXT when the site is waiting *or* inside. A duplicate breaks the algorithm.
 
 use crate::mutex::{Channels, Cost, Family, list};
 use crate::{
@@ -23,12 +24,12 @@ use alloc::vec::Vec;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
-/// What sites say to each other.
+/// A message between sites.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Message {
-    /// This site wants the token.
+    /// This site requests the token.
     Request(SiteId),
-    /// Whoever has it may enter.
+    /// The token. Its holder may enter.
     Token,
 }
 
@@ -55,20 +56,20 @@ impl fmt::Display for Message {
 crate::rules! {
     /// The rules of the algorithm.
     pub enum Rule {
-        /// The site is not the last.
-        Asks: "asks whom it believes to have asked last",
+        /// The site is not the last requester.
+        Asks: "asks the site that it believes to have requested last",
         /// The token is here.
         Enters: "has the token: it enters",
         /// The request goes on, and the path is reversed.
-        Forwards: "passes the request on, and takes the asker for the last one from now on",
+        Forwards: "passes the request on, and takes the requester for the last one from now on",
         /// The end of the path, idle.
-        HandsOver: "has the token and does not need it: it sends it to the asker",
+        HandsOver: "has the token and does not need it: it sends it to the requester",
         /// The end of the path, busy.
-        Follows: "asked last itself: the asker comes next after it",
-        /// On leaving.
+        Follows: "requested last itself: the requester comes next after it",
+        /// The site leaves.
         PassesOn: "sends the token to the one that comes next",
-        /// On leaving.
-        Keeps: "keeps the token: nobody comes next",
+        /// The site leaves.
+        Keeps: "keeps the token: no site comes next",
     }
 }
 
@@ -78,7 +79,7 @@ pub struct NaimiTrehel {
     me: SiteId,
     phase: Phase,
     has_token: bool,
-    /// Whom the site believes to have asked last; `None` if that is itself.
+    /// The last requester as far as the site knows; `None` if it is the site itself.
     last: Option<SiteId>,
     next: Option<SiteId>,
 }
@@ -96,6 +97,10 @@ impl NaimiTrehel {
     }
 
     fn request(&mut self, asker: SiteId, out: &mut Out<Self>) {
+        // Example: S1 is the last requester and inside; S2 and S3 point to it.
+        //   S3 requests          S3 becomes the last one (LAST = None) and sends REQUEST(S3) to S1
+        //   S1 receives it       NEXT of S1 becomes S3, LAST of S1 becomes S3
+        //   S2 requests later    REQUEST(S2) goes to S1, which forwards it to S3 and now points to S2
         match self.last {
             Some(last) => {
                 out.rule(Rule::Forwards);
@@ -178,7 +183,7 @@ impl MutualExclusion for NaimiTrehel {
         title: "Naimi and Tréhel's path reversal",
         family: Family::Token,
         paper: "Naimi, Tréhel and Arnold, A log(N) Distributed Mutual Exclusion Algorithm Based on Path Reversal, JPDC 1996",
-        idea: "A request follows pointers to whoever asked last, turning each of them to the new asker on its way.",
+        idea: "A request follows pointers to the last requester, and each site on its path then points to the new one.",
         channels: Channels::Any,
         perpetual: false,
         deadlock_free: true,
@@ -188,7 +193,7 @@ impl MutualExclusion for NaimiTrehel {
             sync_delay: "T",
             client_delay: "T per message of the path, and T for the token",
         },
-        crash: "of whoever has the token, or of any site on a request's path: those behind it wait for ever",
+        crash: "of the site with the token, or of one on the path of a request: the sites behind it wait for ever",
         settings: &[],
     };
 
@@ -233,7 +238,7 @@ impl MutualExclusion for NaimiTrehel {
     }
 
     fn awaits(&self, _from: SiteId, message: &Message) -> bool {
-        // Every path ends at the last asker: a request that came back would be sent round for ever.
+        // Every path ends at the last requester. A request that came back to its requester would circulate for ever.
         *message != Message::Request(self.me)
     }
 
@@ -244,9 +249,9 @@ impl MutualExclusion for NaimiTrehel {
     fn invariant(&self) -> Result<(), &'static str> {
         match self.phase {
             Phase::Inside if !self.has_token => Err("inside without the token"),
-            Phase::Idle if self.next.is_some() => Err("somebody comes next after a site that does not wait"),
+            Phase::Idle if self.next.is_some() => Err("a site comes next after one that does not wait"),
             Phase::Idle if self.last.is_none() && !self.has_token => {
-                Err("the last one, idle, and without the token")
+                Err("the last requester, idle, and without the token")
             }
             _ => Ok(()),
         }

@@ -1,17 +1,17 @@
 //! # Neilsen and Mizuno's algorithm
 //!
-//! Mitchell L. Neilsen, Masaaki Mizuno: *A DAG-Based Algorithm for Distributed Mutual Exclusion*. International Conference
-//! on Distributed Computing Systems 1991, pages 354–360.
+//! Mitchell L. Neilsen, Masaaki Mizuno: *A DAG-Based Algorithm for Distributed Mutual Exclusion*. International
+//! Conference on Distributed Computing Systems 1991, pages 354–360.
 //!
-//! **Idea.** Sites stand on a tree, as in Raymond's algorithm; a request follows the edges to the one that asked last
-//! and turns them. But the privilege does not go back along the tree: it is sent straight to the site that asked.
+//! **Idea.** Sites form a tree, as in Raymond's algorithm. A request follows the edges to the last requester and
+//! reverses them. But the privilege does not go back along the tree: it is sent directly to the requester.
 //!
 //! **Assumes** reliable channels in any order; no crashes.
 //!
-//! **Cost.** On a star 3 messages at most: as cheap as a coordinator, at half its synchronization delay, T. Three
-//! variables a site.
+//! **Cost.** On a star 3 messages at most: the same as a coordinator, at half its synchronization delay, T. Three
+//! variables per site.
 //!
-//! **Pitfalls.** An edge is turned towards the *neighbour* from which a request came, not towards its origin.
+//! **Pitfalls.** An edge is reversed towards the *neighbour* from which a request came, not towards its origin.
 
 use crate::mutex::{Channels, Cost, Family, Setting, Settings, list};
 use crate::tree::Tree;
@@ -25,12 +25,12 @@ use alloc::vec::Vec;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
-/// What sites say to each other.
+/// A message between sites.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Message {
-    /// This site wants in.
+    /// This site requests the privilege.
     Request(SiteId),
-    /// Whoever has it may enter.
+    /// The privilege. Its holder may enter.
     Privilege,
 }
 
@@ -58,19 +58,19 @@ crate::rules! {
     /// The rules of the algorithm.
     pub enum Rule {
         /// The site is no sink.
-        Asks: "asks along the edge to the last asker, and becomes the last one itself",
+        Asks: "sends its request along the edge to the last requester, and becomes the last one itself",
         /// The privilege is here.
         Enters: "has the privilege: it enters",
-        /// No sink.
-        Forwards: "passes the request on, and turns its edge to where it came from",
-        /// A sink that holds the privilege and does not use it.
-        HandsOver: "has the privilege and does not need it: it sends it to the asker",
-        /// A sink that waits or is inside.
-        Follows: "asked last itself: the asker follows it",
-        /// On leaving.
+        /// The site is no sink.
+        Forwards: "passes the request on, and points its edge to where it came from",
+        /// The site is a sink with the privilege, not inside.
+        HandsOver: "has the privilege and does not need it: it sends it to the requester",
+        /// The site is a sink that waits or is inside.
+        Follows: "requested last itself: the requester follows it",
+        /// The site leaves.
         PassesOn: "sends the privilege to the one that follows",
-        /// On leaving.
-        Keeps: "keeps the privilege: nobody follows",
+        /// The site leaves.
+        Keeps: "keeps the privilege: no site follows",
     }
 }
 
@@ -79,11 +79,11 @@ crate::rules! {
 pub struct NeilsenMizuno {
     me: SiteId,
     phase: Phase,
-    /// The paper's HOLDING: the privilege is here, and not in use.
+    /// The paper's HOLDING: the privilege is here and not in use.
     holding: bool,
-    /// The paper's NEXT: the neighbour on the way to the last asker; `None` for a sink.
+    /// The paper's NEXT: the neighbour on the path to the last requester; `None` for a sink.
     next: Option<SiteId>,
-    /// The paper's FOLLOW: who gets the privilege after this site.
+    /// The paper's FOLLOW: the site that gets the privilege after this one.
     follow: Option<SiteId>,
 }
 
@@ -179,7 +179,7 @@ impl MutualExclusion for NeilsenMizuno {
         title: "Neilsen and Mizuno's DAG algorithm",
         family: Family::Token,
         paper: "Neilsen and Mizuno, A DAG-Based Algorithm for Distributed Mutual Exclusion, ICDCS 1991",
-        idea: "A request follows a tree to whoever asked last; the privilege is sent straight to the asker.",
+        idea: "A request follows a tree to the last requester; the privilege is sent directly to the new one.",
         channels: Channels::Any,
         perpetual: false,
         deadlock_free: true,
@@ -189,12 +189,12 @@ impl MutualExclusion for NeilsenMizuno {
             sync_delay: "T",
             client_delay: "T per message",
         },
-        crash: "of whoever has the privilege, or of any site on a request's way: those behind it wait for ever",
+        crash: "of the site with the privilege, or of one on the path of a request: the sites behind it wait for ever",
         settings: &[Setting {
             name: "tree",
             values: Tree::FORMS,
             default: "star",
-            help: "how the sites are joined",
+            help: "how the sites are connected",
         }],
     };
 
@@ -217,13 +217,13 @@ impl MutualExclusion for NeilsenMizuno {
     }
 
     fn most_messages(_sites: usize, tree: &Tree) -> Option<usize> {
-        // Along the tree, whose longest way on a star is two, and the privilege comes back at once.
+        // The longest path of a star has two edges, and the privilege comes back in one message.
         (*tree == Tree::Star).then_some(3)
     }
 
     fn expected(load: Load, sites: usize, tree: &Tree) -> Expected {
         let n = sites as f64;
-        // A site asks along the tree, and the privilege comes back in one message, unless it is here already.
+        // The request follows the tree, and the privilege comes back in one message, unless it is here already.
         let low = tree.mean_distance(sites) + 1.0 - 1.0 / n;
         let high = (*tree == Tree::Star).then_some(if sites == 1 { 0.0 } else { 3.0 - 2.0 / n });
         Expected {
@@ -246,7 +246,7 @@ impl MutualExclusion for NeilsenMizuno {
     }
 
     fn awaits(&self, _from: SiteId, message: &Message) -> bool {
-        // Every path ends at the last asker: a request never comes back.
+        // Every path ends at the last requester, so that a request never comes back.
         *message != Message::Request(self.me)
     }
 
@@ -256,12 +256,12 @@ impl MutualExclusion for NeilsenMizuno {
 
     fn invariant(&self) -> Result<(), &'static str> {
         match self.phase {
-            Phase::Idle if self.follow.is_some() => Err("somebody follows a site that does not wait"),
+            Phase::Idle if self.follow.is_some() => Err("a site follows one that does not wait"),
             Phase::Idle if self.next.is_none() && !self.holding => {
                 Err("a sink, idle, and without the privilege")
             }
             Phase::Inside | Phase::Waiting if self.holding => {
-                Err("holds the privilege unused while it wants it")
+                Err("has the privilege unused while it waits or is inside")
             }
             _ => Ok(()),
         }

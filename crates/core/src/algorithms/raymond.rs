@@ -3,16 +3,17 @@
 //! Kerry Raymond: *A Tree-Based Algorithm for Distributed Mutual Exclusion*. ACM Transactions on Computer Systems 7(1),
 //! 1989, pages 61–77.
 //!
-//! **Idea.** Sites stand on a tree, and each points to the neighbour on whose side the privilege is. A site asks that
-//! neighbour, once, for itself and for all who asked it; the privilege comes back the same way, and the pointers turn.
+//! **Idea.** Sites form a tree, and each points to the neighbour on whose side the privilege is. A site sends that
+//! neighbour one REQUEST, for itself and for all neighbours that asked it. The privilege comes back along the same
+//! path, and the pointers are reversed.
 //!
 //! **Assumes** reliable channels in any order; no crashes.
 //!
 //! **Cost.** Twice the distance to the privilege: on a star 4(N−1)²/N² on average at low load. At high load about 4
-//! messages, whatever N.
+//! messages for every N.
 //!
-//! **Pitfalls.** When the privilege leaves, ASKED must be reset, and if the queue is not empty a REQUEST follows right
-//! behind it. A site that serves itself first starves its neighbours.
+//! **Pitfalls.** When the privilege leaves, ASKED must be reset, and if the queue is not empty a REQUEST follows
+//! directly behind it. A site that serves itself first starves its neighbours.
 
 use crate::mutex::{Channels, Cost, Family, Setting, Settings, list};
 use crate::tree::Tree;
@@ -27,12 +28,12 @@ use alloc::vec::Vec;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
-/// What neighbours say to each other.
+/// A message between neighbours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Message {
-    /// Send me the privilege.
+    /// The sender requests the privilege.
     Request,
-    /// Here it is.
+    /// The sender passes the privilege.
     Privilege,
 }
 
@@ -56,7 +57,7 @@ crate::rules! {
         /// The paper's procedure MAKE_REQUEST.
         Asks: "asks the neighbour on the side of the privilege",
         /// MAKE_REQUEST has been called before.
-        HasAsked: "has asked already and queues this",
+        HasAsked: "has asked already and queues the request",
         /// Procedure ASSIGN_PRIVILEGE, for itself.
         Enters: "has the privilege and is first in its own queue: it enters",
         /// Procedure ASSIGN_PRIVILEGE, for a neighbour.
@@ -164,7 +165,7 @@ impl MutualExclusion for Raymond {
         title: "Raymond's tree algorithm",
         family: Family::Token,
         paper: "Raymond, A Tree-Based Algorithm for Distributed Mutual Exclusion, ACM TOCS 1989",
-        idea: "Each site points to the neighbour on whose side the privilege is, and asks only that one.",
+        idea: "Each site points to the neighbour on whose side the privilege is, and sends requests only to it.",
         channels: Channels::Any,
         perpetual: false,
         deadlock_free: true,
@@ -174,12 +175,12 @@ impl MutualExclusion for Raymond {
             sync_delay: "on a star 2T(1−1/N) at high load",
             client_delay: "2T × mean distance",
         },
-        crash: "of any site on the way to the privilege, or of whoever has it: everybody behind it waits for ever",
+        crash: "of the site with the privilege, or of one on the path to it: all sites behind it wait for ever",
         settings: &[Setting {
             name: "tree",
             values: Tree::FORMS,
             default: "star",
-            help: "how the sites are joined",
+            help: "how the sites are connected",
         }],
     };
 
@@ -202,13 +203,13 @@ impl MutualExclusion for Raymond {
     }
 
     fn most_messages(_sites: usize, tree: &Tree) -> Option<usize> {
-        // There and back along the tree, whose longest way on a star is two.
+        // The request and the privilege each follow the tree, and the longest path of a star has two edges.
         (*tree == Tree::Star).then_some(4)
     }
 
     fn expected(load: Load, sites: usize, tree: &Tree) -> Expected {
         let low = 2.0 * tree.mean_distance(sites);
-        // At high load the privilege visits the leaves of a star in turn; other trees have no formula here.
+        // At high load the privilege visits the leaves of a star in turn. Other trees have no formula here.
         let remote = (*tree == Tree::Star).then(|| 1.0 - 1.0 / sites as f64);
         Expected {
             messages_per_entry: if load == Load::Low { Some(low) } else { remote.map(|remote| 4.0 * remote) },
@@ -226,7 +227,7 @@ impl MutualExclusion for Raymond {
     }
 
     fn awaits(&self, from: SiteId, message: &Message) -> bool {
-        // A neighbour asks once, and then waits for the privilege.
+        // A neighbour sends one REQUEST and then waits for the privilege.
         *message != Message::Request || !self.queue.contains(&from)
     }
 
@@ -239,7 +240,7 @@ impl MutualExclusion for Raymond {
             return Err("inside without the privilege");
         }
         if self.holder != self.me && !self.queue.is_empty() && !self.asked {
-            return Err("somebody waits here and nobody was asked");
+            return Err("a request is queued although none was sent");
         }
         Ok(())
     }

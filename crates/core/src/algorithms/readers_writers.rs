@@ -1,23 +1,24 @@
 //! # Readers and writers by permission
 //!
-//! P. J. Courtois, F. Heymans, D. L. Parnas: *Concurrent Control with "Readers" and "Writers"*. Communications of the ACM
-//! 14(10), 1971, pages 667–668, states the problem. The protocol is Ricart and Agrawala's of 1981, in which only requests
-//! that conflict are deferred.
+//! P. J. Courtois, F. Heymans, D. L. Parnas: *Concurrent Control with "Readers" and "Writers"*. Communications of the
+//! ACM 14(10), 1971, pages 667–668, states the problem. The protocol is Ricart and Agrawala's of 1981, in which only
+//! requests that conflict are deferred.
 //!
-//! **Idea.** A site asks everybody, says whether it wants to read or to write, and enters with everybody's permission.
-//! A reader never stands in another reader's way: it replies at once, even from inside. For all others the older request goes
-//! first. So a writer that waits defers the readers who ask after it: they cannot pass it one by one for ever, nor can
-//! writers pass a reader.
+//! **Idea.** A site sends its request to all others, with its mode (read or write), and enters with the permission of
+//! all. A reader never delays another reader: it replies at once, even from inside. In all other cases the older
+//! request goes first. So a waiting writer defers the readers that request after it: readers cannot pass it one by one
+//! for ever, nor can writers pass a reader.
 //!
 //! **Assumes** reliable channels in any order; no crashes.
 //!
-//! **Cost.** REQUEST to and REPLY from everybody: 2(N−1) messages per entry, whatever the share of readers; T from the exit
-//! of a writer or of the last reader to the next entry. All readers between two writers are inside together.
+//! **Cost.** REQUEST to and REPLY from each other site: 2(N−1) messages per entry, for any share of readers; T from the
+//! exit of a writer or of the last reader to the next entry. All readers between two writers are inside together.
 //!
 //! **Pitfalls.** A waiting writer must not let later readers pass, although they would only share: it would give its
-//! permission to somebody whose permission it may have already, and both would enter. A reader inside that replies to a
-//! writer lets it in too early. A request says its mode on the wire: the receiver cannot guess it. Ties and clocks are as in Ricart and Agrawala's algorithm. Fences rise from a writer to the next entry
-//! and from any entry to the next writer; readers between two writers may have the same.
+//! permission to a reader whose permission it may have already, and both would enter. A reader inside that replies to a
+//! writer admits it too early. A request carries its mode, because the receiver cannot know it otherwise. Ties and
+//! clocks are as in Ricart and Agrawala's algorithm. Fences rise from a writer to the next entry and from any entry to
+//! the next writer; readers between two writers may have the same.
 
 use crate::mutex::{Channels, Cost, Family, LARGEST_NUMBER};
 use crate::{
@@ -29,14 +30,14 @@ use alloc::vec::Vec;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
-/// What sites say to each other.
+/// A message between sites.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Message {
-    /// I want to read; my request has this time.
+    /// The sender requests to read. The value is the time of the request.
     Read(u64),
-    /// I want to write; my request has this time.
+    /// The sender requests to write. The value is the time of the request.
     Write(u64),
-    /// You may, as far as I am concerned.
+    /// The sender permits the receiver to enter.
     Reply,
 }
 
@@ -65,25 +66,25 @@ impl fmt::Display for Message {
 crate::rules! {
     /// The rules of the algorithm.
     pub enum Rule {
-        /// A reader wants in.
-        AsksToRead: "asks everybody for permission to read",
-        /// A writer wants in.
-        AsksToWrite: "asks everybody for permission to write",
+        /// A reader requests.
+        AsksToRead: "asks all other sites for permission to read",
+        /// A writer requests.
+        AsksToWrite: "asks all other sites for permission to write",
         /// A request arrives.
-        RepliesIdle: "does not want in: it replies at once",
+        RepliesIdle: "does not request: it replies at once",
         /// A reader's request arrives at a reader that waits or is inside.
-        RepliesReader: "reads too, or wants to: it replies at once",
+        RepliesReader: "reads too, or waits to read: it replies at once",
         /// A request arrives that conflicts; by the timestamps.
-        RepliesYounger: "wants in too, but the other request comes first: it replies at once",
+        RepliesYounger: "requests too, but the other request comes first: it replies at once",
         /// A request arrives that conflicts; by the timestamps.
-        DefersOlder: "wants in too, and its own request comes first: it defers its reply",
+        DefersOlder: "requests too, and its own request comes first: it defers its reply",
         /// A request arrives that conflicts.
         DefersInside: "is inside: it defers its reply",
         /// A REPLY arrives.
         Collects: "has one more permission",
         /// The last REPLY is in.
-        Enters: "has everybody's permission: it enters",
-        /// The section is over.
+        Enters: "has the permission of all sites: it enters",
+        /// The site leaves.
         Leaves: "sends the replies that it deferred, if any",
     }
 }
@@ -95,11 +96,11 @@ pub struct ReadersWriters {
     /// The highest time seen in a request.
     clock: LamportClock,
     phase: Phase,
-    /// What the site's own request is for, pending or being served.
+    /// The mode of the site's own request, pending or being served.
     mode: Mode,
-    /// Its time.
+    /// The time of the site's own request.
     requested: u64,
-    /// Whose reply is missing.
+    /// The sites whose reply is missing.
     missing: SiteSet,
     deferred: SiteSet,
 }
@@ -216,13 +217,13 @@ impl MutualExclusion for ReadersWriters {
         family: Family::Permission,
         paper: "Courtois, Heymans and Parnas, Concurrent Control with \"Readers\" and \"Writers\", CACM 1971; \
                 after Ricart and Agrawala, CACM 1981",
-        idea: "A site enters with everybody's permission; readers never wait for readers, and otherwise the older request \
-               goes first.",
+        idea: "A site enters with the permission of all others; readers never wait for readers, and otherwise \
+               the older request goes first.",
         channels: Channels::Any,
         perpetual: false,
         deadlock_free: true,
         cost: Cost { low: "2(N−1)", high: "2(N−1)", sync_delay: "T", client_delay: "2T" },
-        crash: "of any site: everybody waits for its reply for ever",
+        crash: "of any site: all sites wait for its reply for ever",
         settings: &[],
     };
 
@@ -289,10 +290,10 @@ impl MutualExclusion for ReadersWriters {
 
     fn invariant(&self) -> Result<(), &'static str> {
         if self.phase == Phase::Inside && !self.missing.is_empty() {
-            return Err("inside without everybody's permission");
+            return Err("inside without the permission of all sites");
         }
         if self.phase == Phase::Idle && !self.deferred.is_empty() {
-            return Err("outside, and yet it owes replies");
+            return Err("outside although it has deferred replies");
         }
         Ok(())
     }

@@ -3,22 +3,23 @@
 //! Glenn Ricart, Ashok K. Agrawala: *An Optimal Algorithm for Mutual Exclusion in Computer Networks*.
 //! Communications of the ACM 24(1), 1981, pages 9–17; the algorithm is in section 2.
 //!
-//! **Idea.** A reply is a permission. A site asks everybody; whoever does not want in, or asked later, replies
-//! at once; whoever is inside or asked earlier defers its reply until it leaves. The reply at the exit makes
-//! Lamport's RELEASE unnecessary.
+//! **Idea.** A reply is a permission. A site sends its request to all others. A site that has no request, or a later
+//! one, replies at once; a site that is inside, or has an earlier request, defers its reply until it leaves. The
+//! deferred reply makes Lamport's RELEASE unnecessary.
 //!
 //! **Assumes** reliable channels in any order; no crashes.
 //!
-//! **Cost.** REQUEST to and REPLY from everybody: 2(N−1) messages per entry; T from an exit to the next entry.
-//! A deferred REPLY is sent on somebody's exit, but it is another one's permission to enter: it counts there.
+//! **Cost.** REQUEST to and REPLY from each other site: 2(N−1) messages per entry; T from an exit to the next entry.
+//! A deferred REPLY is sent at the exit of one site, but it permits the entry of another: it is counted there.
 //!
-//! **Pitfalls.** Ties are broken by the site's number, or two sites defer each other for ever. The clock must
-//! take over the time of every request received, or a late asker overtakes. A site inside defers to all.
-//! A REPLY carries no time, so the order is that of the timestamps, but not always that of causality: a site can learn
-//! of a request by way of somebody's REPLY, ask with a smaller time, and go first (seen under random delays).
+//! **Pitfalls.** Ties are broken by the site's number, or two sites defer each other for ever. The clock must advance
+//! to the time of every request received, or a late requester overtakes earlier ones. A site inside defers every
+//! request. A REPLY carries no time, so the order is that of the timestamps, but not always that of causality: a site
+//! can learn of a request through the REPLY of a third site, request with a smaller time, and go first (seen under
+//! random delays).
 //!
-//! With `timeout=D` a site that has waited for D goes on with the replies of the remaining sites. That helps when the
-//! silent ones are dead, and lets two in when they are slow, cut off, or inside for longer than D.
+//! With `timeout=D` a site that has waited for D enters with the replies that it has. That helps when the silent sites
+//! are dead, and admits two sites when they are slow, cut off, or inside for longer than D.
 
 use crate::mutex::{Channels, Cost, Family, LARGEST_NUMBER, Setting, Settings, TIMEOUT_VALUES};
 use crate::{
@@ -31,12 +32,12 @@ use alloc::vec::Vec;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
-/// What sites say to each other.
+/// A message between sites.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Message {
-    /// I want to enter; my request has this time.
+    /// The sender requests to enter. The value is the time of the request.
     Request(u64),
-    /// You may, as far as I am concerned.
+    /// The sender permits the receiver to enter.
     Reply,
 }
 
@@ -64,21 +65,21 @@ crate::rules! {
     /// The rules of the algorithm.
     pub enum Rule {
         /// Section 2: the process that invokes mutual exclusion.
-        Asks: "asks everybody for permission",
+        Asks: "asks all other sites for permission",
         /// Section 2: the process that receives REQUEST messages.
-        RepliesIdle: "does not want in: it replies at once",
+        RepliesIdle: "does not request: it replies at once",
         /// Section 2, by the timestamps.
-        RepliesYounger: "wants in too, but the other request comes first: it replies at once",
+        RepliesYounger: "requests too, but the other request comes first: it replies at once",
         /// Section 2, by the timestamps.
-        DefersOlder: "wants in too, and its own request comes first: it defers its reply",
+        DefersOlder: "requests too, and its own request comes first: it defers its reply",
         /// Section 2.
         DefersInside: "is inside: it defers its reply",
         /// Section 2: the process that receives REPLY messages.
         Collects: "has one more permission",
         /// The last REPLY is in.
-        Enters: "has everybody's permission: it enters",
+        Enters: "has the permission of all sites: it enters",
         /// No rule of the paper: the setting `timeout`.
-        GoesOn: "has waited long enough: it enters without the permission of those who are silent",
+        GoesOn: "has waited long enough: it enters without the permission of the silent sites",
         /// Section 2: release of the critical section.
         Leaves: "sends the replies that it deferred, if any",
     }
@@ -93,18 +94,18 @@ pub struct RicartAgrawala {
     phase: Phase,
     /// The paper's `Our_Sequence_Number`.
     requested: u64,
-    /// Whose reply is missing; the paper keeps only their number, `Outstanding_Reply_Count`.
+    /// The sites whose reply is missing. The paper keeps only their number, `Outstanding_Reply_Count`.
     missing: SiteSet,
     /// The paper's `Reply_Deferred`.
     deferred: SiteSet,
-    /// After how long the site goes on without those who are silent, in thousandths of T.
+    /// How long the site waits before it enters without the missing replies, in thousandths of T.
     timeout: Option<u64>,
 }
 
-/// Options: how long a site waits for replies.
+/// The timeout of a site that waits for replies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// In thousandths of T; `None` for ever, as in the paper.
+    /// The timeout in thousandths of T; `None` for no timeout, as in the paper.
     pub timeout: Option<u64>,
 }
 
@@ -130,6 +131,8 @@ impl RicartAgrawala {
 
     fn request(&mut self, request: Timestamp, out: &mut Out<Self>) {
         self.clock.observe(request.time);
+        // Example: both sites are waiting, S1 with (4, S1) and S2 with (4, S2). The times are equal and S1 is lower, so
+        // S1 defers its reply to S2, and S2 replies to S1 at once.
         let defer = match self.phase {
             Phase::Idle => false,
             Phase::Waiting => self.own_request() < request,
@@ -224,17 +227,18 @@ impl MutualExclusion for RicartAgrawala {
         title: "Ricart and Agrawala's algorithm",
         family: Family::Permission,
         paper: "Ricart and Agrawala, An Optimal Algorithm for Mutual Exclusion in Computer Networks, CACM 1981",
-        idea: "A site enters with everybody's permission; whoever is inside or asked earlier gives it on leaving.",
+        idea: "A site enters with the permission of all others; one that is inside or requested earlier \
+               gives it on leaving.",
         channels: Channels::Any,
         perpetual: false,
         deadlock_free: true,
         cost: Cost { low: "2(N−1)", high: "2(N−1)", sync_delay: "T", client_delay: "2T" },
-        crash: "of any site: everybody waits for its reply for ever",
+        crash: "of any site: all sites wait for its reply for ever",
         settings: &[Setting {
             name: "timeout",
             values: TIMEOUT_VALUES,
             default: "none",
-            help: "after how long a site goes on with the replies of the remaining sites: unsafe if the others live",
+            help: "how long a site waits before it enters without the missing replies: unsafe if their sites are alive",
         }],
     };
 
@@ -246,7 +250,7 @@ impl MutualExclusion for RicartAgrawala {
 
     fn dormant(options: &Options) -> &'static [&'static str] {
         const GOES_ON: &[&str] =
-            &["has waited long enough: it enters without the permission of those who are silent"];
+            &["has waited long enough: it enters without the permission of the silent sites"];
         if options.timeout.is_none() { GOES_ON } else { &[] }
     }
 
@@ -311,10 +315,10 @@ impl MutualExclusion for RicartAgrawala {
 
     fn invariant(&self) -> Result<(), &'static str> {
         if self.phase == Phase::Inside && !self.missing.is_empty() {
-            return Err("inside without everybody's permission");
+            return Err("inside without the permission of all sites");
         }
         if self.phase == Phase::Idle && !self.deferred.is_empty() {
-            return Err("outside, and yet it owes replies");
+            return Err("outside although it has deferred replies");
         }
         Ok(())
     }

@@ -1,18 +1,19 @@
 //! # Roucairol and Carvalho's algorithm
 //!
-//! Osvaldo Carvalho, Gérard Roucairol: *On Mutual Exclusion in Computer Networks*. Communications of the ACM 26(2), 1983,
-//! pages 146–147.
+//! Osvaldo Carvalho, Gérard Roucairol: *On Mutual Exclusion in Computer Networks*. Communications of the ACM 26(2),
+//! 1983, pages 146–147.
 //!
-//! **Idea.** Ricart and Agrawala's algorithm, with permissions that last: between any two sites there is one permission,
-//! and whoever has it need not ask again until the other one wants it.
+//! **Idea.** Ricart and Agrawala's algorithm with permissions that last: between any two sites there is one permission,
+//! and the site that has it need not ask again until the other one requests it.
 //!
-//! **Assumes** FIFO channels, reliable; no crashes. Without FIFO order a site may be asked for a permission that is still
-//! on its way to it.
+//! **Assumes** FIFO channels, reliable; no crashes. Without FIFO order a site may receive a request for a permission
+//! that is still in transit to it.
 //!
-//! **Cost.** 0 on entering again, N−1 messages on average at low load, 2(N−1) when everybody asks; T from an exit to the next entry.
+//! **Cost.** 0 for a repeated entry, N−1 messages on average at low load, 2(N−1) when all sites request; T from an exit
+//! to the next entry.
 //!
-//! **Pitfalls.** A site that gives a permission away while it waits must ask for it back at once: REPLY *and* a fresh
-//! REQUEST.
+//! **Pitfalls.** A site that gives a permission away while it waits must request it back at once: it sends REPLY *and*
+//! a new REQUEST.
 
 use crate::mutex::{Channels, Cost, Family, LARGEST_NUMBER};
 use crate::{
@@ -24,12 +25,12 @@ use alloc::vec::Vec;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
-/// What sites say to each other.
+/// A message between sites.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Message {
-    /// I want the permission that you have; my request has this time.
+    /// The sender requests the receiver's permission. The value is the time of the request.
     Request(u64),
-    /// It is yours until I ask for it.
+    /// The sender gives the permission until it requests it back.
     Reply,
 }
 
@@ -59,18 +60,18 @@ crate::rules! {
         /// Some permissions are missing.
         Asks: "asks those whose permission it does not have",
         /// All permissions are here.
-        Enters: "has everybody's permission: it enters",
-        /// The site does not want in.
-        GivesIdle: "does not want in: it gives its permission away",
-        /// The site wants in, later.
-        GivesYounger: "wants in too, but the other request comes first: it gives its permission and asks for it back",
-        /// The site wants in, earlier.
-        DefersOlder: "wants in too, and its own request comes first: it defers",
+        Enters: "has the permission of all sites: it enters",
+        /// The site has no request.
+        GivesIdle: "does not request: it gives its permission away",
+        /// The site has a later request.
+        GivesYounger: "requests too, but the other request comes first: it gives its permission and asks for it back",
+        /// The site has an earlier request.
+        DefersOlder: "requests too, and its own request comes first: it defers",
         /// The site is inside.
         DefersInside: "is inside: it defers",
-        /// A permission comes in.
+        /// A permission arrives.
         Collects: "has one more permission",
-        /// On leaving.
+        /// The site leaves.
         Leaves: "gives away the permissions that it deferred, if any",
     }
 }
@@ -82,7 +83,7 @@ pub struct RoucairolCarvalho {
     clock: LamportClock,
     phase: Phase,
     requested: u64,
-    /// Whose permission is not here.
+    /// The sites whose permission is not here.
     missing: SiteSet,
     deferred: SiteSet,
 }
@@ -205,14 +206,14 @@ impl MutualExclusion for RoucairolCarvalho {
             sync_delay: "T",
             client_delay: "0 or 2T",
         },
-        crash: "of any site whose permission is needed: everybody who needs it waits for ever",
+        crash: "of any site whose permission is needed: every site that needs it waits for ever",
         settings: &[],
     };
 
     type Options = ();
 
     fn start(me: SiteId, setup: &Setup<()>, _out: &mut Out<Self>) -> Self {
-        // Between two sites the holder has the permission, else the lower one.
+        // Of each pair of sites the holder has the permission; without a holder, the lower site has it.
         let has_permission_of = |other: SiteId| match setup.holder() {
             Some(holder) if holder == me || holder == other => holder == me,
             _ => me < other,
@@ -274,8 +275,8 @@ impl MutualExclusion for RoucairolCarvalho {
 
     fn invariant(&self) -> Result<(), &'static str> {
         match self.phase {
-            Phase::Inside if !self.missing.is_empty() => Err("inside without everybody's permission"),
-            Phase::Idle if !self.deferred.is_empty() => Err("outside, and yet it owes a permission"),
+            Phase::Inside if !self.missing.is_empty() => Err("inside without the permission of all sites"),
+            Phase::Idle if !self.deferred.is_empty() => Err("outside although it has deferred a permission"),
             _ => Ok(()),
         }
     }

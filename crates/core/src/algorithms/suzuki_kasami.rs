@@ -3,16 +3,17 @@
 //! Ichiro Suzuki, Tadao Kasami: *A Distributed Mutual Exclusion Algorithm*. ACM Transactions on Computer Systems 3(4),
 //! 1985, pages 344–349.
 //!
-//! **Idea.** Whoever has the token may enter. A site without it broadcasts a numbered REQUEST; the token carries
-//! the number of each site's last served request, so that the holder can tell a new request from an old one, and a queue of
-//! those who wait.
+//! **Idea.** The site that has the token may enter. A site without it broadcasts a numbered REQUEST. The token carries
+//! the number of each site's last served request, so that its holder can tell a new request from an old one, and a
+//! queue of waiting sites.
 //!
 //! **Assumes** reliable channels in any order; no crashes.
 //!
 //! **Cost.** 0 where the token is, else N: N−1 REQUEST and the TOKEN. T from an exit to the next entry.
 //!
-//! **Pitfalls.** A request is outstanding only if RN\[j\] = LN\[j\] + 1 exactly: a late REQUEST of long ago must not
-//! move the token. The queue is first in first out. The token is never sent while inside.
+//! **Pitfalls.** A request is outstanding only if RN\[j\] = LN\[j\] + 1 exactly: a REQUEST that arrives long after it
+//! was served must not move the token. The queue is first in first out. The token is never sent while its holder is
+//! inside.
 
 use crate::mutex::{Channels, Cost, Family, LARGEST_NUMBER, list};
 use crate::{
@@ -26,21 +27,21 @@ use alloc::vec::Vec;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
-/// What travels with the token.
+/// The contents of the token.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Token {
     /// The paper's LN: the number of each site's last served request.
     served: Vec<u64>,
-    /// The paper's Q: who waits, in order.
+    /// The paper's Q: the waiting sites, in order.
     queue: VecDeque<SiteId>,
 }
 
-/// What sites say to each other.
+/// A message between sites.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Message {
-    /// I want the token, for the n-th time.
+    /// The sender requests the token. The value is the number of the request, counted per site.
     Request(u64),
-    /// Whoever has it may enter.
+    /// The token. Its holder may enter.
     Token(Box<Token>),
 }
 
@@ -68,19 +69,19 @@ crate::rules! {
     /// The rules of the algorithm.
     pub enum Rule {
         /// The token is elsewhere.
-        Asks: "asks everybody for the token",
+        Asks: "asks all other sites for the token",
         /// The token is here.
         Enters: "has the token: it enters",
         /// An outstanding request reaches an idle token.
-        HandsOver: "has the token and does not need it: it sends it to the asker",
-        /// A request that has been served, or whose time has not come.
+        HandsOver: "has the token and does not need it: it sends it to the requester",
+        /// The request has been served already.
         Outdated: "has the token, but that request has been served already",
         /// The site has no idle token.
         Notes: "notes the request",
-        /// On leaving.
-        PassesOn: "adds those who wait to the token's queue and sends it to the first",
-        /// Nobody waits.
-        Keeps: "keeps the token: nobody waits for it",
+        /// The site leaves.
+        PassesOn: "adds the waiting sites to the token's queue and sends it to the first",
+        /// No site waits.
+        Keeps: "keeps the token: no site waits for it",
     }
 }
 
@@ -89,7 +90,7 @@ crate::rules! {
 pub struct SuzukiKasami {
     me: SiteId,
     phase: Phase,
-    /// The paper's RN: the highest request number seen of each site.
+    /// The paper's RN: the highest request number received from each site.
     requested: Vec<u64>,
     token: Option<Box<Token>>,
 }
@@ -108,6 +109,8 @@ impl SuzukiKasami {
         if self.phase != Phase::Idle || self.token.is_none() {
             return out.rule(Rule::Notes);
         }
+        // RN[j] = LN[j] + 1: the request is outstanding. RN[j] = LN[j]: it has been served, and this copy of it is
+        // late.
         match self.token.take_if(|token| seen == token.served[from.index()] + 1) {
             Some(token) => {
                 out.rule(Rule::HandsOver);
@@ -122,6 +125,7 @@ impl SuzukiKasami {
         let Some(mut token) = self.token.take() else { return };
         token.served[self.me.index()] = self.requested[self.me.index()];
         for site in SiteId::all(self.requested.len()) {
+            // With LN = [2, 5, 0] and RN = [2, 6, 1], S2 (6 = 5 + 1) and S3 (1 = 0 + 1) are waiting and S1 is not.
             let outstanding = self.requested[site.index()] == token.served[site.index()] + 1;
             if outstanding && !token.queue.contains(&site) {
                 token.queue.push_back(site);
@@ -191,7 +195,7 @@ impl MutualExclusion for SuzukiKasami {
         title: "Suzuki and Kasami's broadcast algorithm",
         family: Family::Token,
         paper: "Suzuki and Kasami, A Distributed Mutual Exclusion Algorithm, ACM TOCS 1985",
-        idea: "A site without the token asks everybody for it; the token itself carries the queue.",
+        idea: "A site without the token requests it from all others; the token itself carries the queue.",
         channels: Channels::Any,
         perpetual: false,
         deadlock_free: true,
@@ -201,7 +205,8 @@ impl MutualExclusion for SuzukiKasami {
             sync_delay: "T",
             client_delay: "0 or 2T, mean 2T(1−1/N)",
         },
-        crash: "of whoever has the token: everybody waits for ever; of anybody else: nothing until the token goes there",
+        crash: "of the site with the token: all sites wait for ever; of another site: nothing until the \
+                token goes there",
         settings: &[],
     };
 
@@ -223,7 +228,7 @@ impl MutualExclusion for SuzukiKasami {
     }
 
     fn scales(sites: usize) -> usize {
-        // One for each site's requests.
+        // One scale for the requests of each site.
         sites
     }
 
@@ -288,9 +293,9 @@ impl MutualExclusion for SuzukiKasami {
     fn invariant(&self) -> Result<(), &'static str> {
         match (&self.token, self.phase) {
             (None, Phase::Inside) => Err("inside without the token"),
-            (Some(_), Phase::Waiting) => Err("has the token and waits all the same"),
+            (Some(_), Phase::Waiting) => Err("has the token and waits"),
             (Some(token), Phase::Idle) if !token.queue.is_empty() => {
-                Err("the token rests with somebody in its queue")
+                Err("the token rests although its queue is not empty")
             }
             _ => Ok(()),
         }

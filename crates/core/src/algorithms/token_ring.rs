@@ -1,18 +1,18 @@
 //! # The token ring
 //!
 //! Gérard Le Lann: *Distributed Systems: Towards a Formal Approach*. IFIP Congress 1977, pages 155–160.
-//! Told as the *perpetuum mobile* in van Steen and Tanenbaum, *Distributed Systems*, section 5.3.
+//! Described as the *perpetuum mobile* in van Steen and Tanenbaum, *Distributed Systems*, section 5.3.
 //!
-//! **Idea.** One token travels round a ring for ever. Whoever has it may enter; whoever does not want to
+//! **Idea.** One token travels round a ring for ever. A site that has it may enter; a site that does not want to enter
 //! passes it on.
 //!
 //! **Assumes** reliable channels (with one token, order does not matter); no crashes.
 //!
-//! **Cost.** One message per entry when everybody wants in, without bound when nobody does. T from an exit to the
-//! next entry when the neighbour waits, (N−1)T at most. About N·T/2 for a site that asks out of the blue.
+//! **Cost.** One message per entry when all sites request, without bound when none does. T from an exit to the next
+//! entry when the neighbour waits, (N−1)T at most. About N·T/2 for a request at a random time.
 //!
-//! **Pitfalls.** An idle first holder must send the token off, or all the others wait for ever. A site alone has
-//! nobody to pass it to and keeps it.
+//! **Pitfalls.** An idle first holder must send the token off, or all other sites wait for ever. The only site of a
+//! ring of one cannot pass the token on and keeps it.
 
 use crate::mutex::{Channels, Cost, Family};
 use crate::{
@@ -24,10 +24,10 @@ use alloc::vec::Vec;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
-/// What sites say to each other.
+/// A message to the next site on the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Message {
-    /// Whoever has it may enter.
+    /// The token: its holder may enter.
     Token,
 }
 
@@ -50,11 +50,11 @@ crate::rules! {
     pub enum Rule {
         /// The site waits passively.
         Awaits: "waits for the token to come round",
-        /// The token is here.
+        /// The token has arrived.
         Enters: "has the token: it enters",
-        /// Nobody here wants in.
-        Passes: "does not want in: it passes the token on",
-        /// The section is over.
+        /// The site has no request.
+        Passes: "does not request: it passes the token on",
+        /// The site leaves.
         Leaves: "leaves and passes the token on",
         /// A ring of one.
         Keeps: "is alone on the ring and keeps the token",
@@ -71,7 +71,7 @@ pub struct TokenRing {
 }
 
 impl TokenRing {
-    /// The token is here: use it or pass it on.
+    /// Enters with the token that is here, or passes it on.
     fn use_or_pass(&mut self, otherwise: Rule, out: &mut Out<Self>) {
         if self.phase == Phase::Waiting {
             out.rule(Rule::Enters);
@@ -114,7 +114,7 @@ impl Protocol for TokenRing {
     fn message(&mut self, _from: SiteId, message: Message, out: &mut Out<Self>) {
         let Message::Token = message;
         self.has_token = true;
-        // A second token can only come from outside the paper's assumptions; the one in use stays.
+        // A second token violates the paper's assumptions. The one in use stays.
         if self.phase != Phase::Inside {
             self.use_or_pass(Rule::Passes, out);
         }
@@ -138,7 +138,7 @@ impl MutualExclusion for TokenRing {
         title: "Token ring",
         family: Family::Token,
         paper: "Le Lann, Distributed Systems: Towards a Formal Approach, IFIP Congress 1977",
-        idea: "One token travels round a ring for ever; whoever has it may enter.",
+        idea: "One token travels round a ring for ever; its holder may enter.",
         channels: Channels::Any,
         perpetual: true,
         deadlock_free: true,
@@ -148,7 +148,7 @@ impl MutualExclusion for TokenRing {
             sync_delay: "T at high load, at most (N−1)T",
             client_delay: "mean N·T/2",
         },
-        crash: "of any site: the token is lost when it gets there, and everybody waits for ever",
+        crash: "of any site: the token is lost when it gets there, and all sites wait for ever",
         settings: &[],
     };
 

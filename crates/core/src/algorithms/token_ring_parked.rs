@@ -1,20 +1,20 @@
 //! # The parked token ring
 //!
 //! A variant of Le Lann's ring (see [`token_ring`](super::token_ring)) in which the token rests where it was
-//! last used. No paper of its own; the classical answer to the idle traffic of the perpetual ring.
+//! last used. No paper of its own; the usual remedy for the idle traffic of the perpetual ring.
 //!
-//! **Idea.** A site that wants in sends a REQUEST round the ring until it meets the token. The token then
-//! follows the ring until everybody it knows to be waiting has had it, and rests again.
+//! **Idea.** A requesting site sends a REQUEST round the ring until it meets the token. The token then follows the ring
+//! until every site in its list of requesters has had it, and rests again.
 //!
 //! **Assumes** reliable channels in any order; no crashes.
 //!
 //! **Cost.** 0 for the site where the token rests, else N: the request and the token together go once round.
-//! Nothing while nobody asks. T from an exit to the next entry when the neighbour waits.
+//! Nothing while no site requests. T from an exit to the next entry when the neighbour waits.
 //!
-//! **Pitfalls.** Only the token's site may swallow a REQUEST. If waiting sites swallowed what passes them, then
-//! on channels that reorder two of them could swallow each other's request while the token rests elsewhere.
-//! A site may be served before its REQUEST has found the token; the REQUEST then sends the token to a
-//! site that does not want it, which simply strikes its name off.
+//! **Pitfalls.** Only the token's site may consume a REQUEST. If waiting sites consumed the requests that pass them,
+//! then on channels that reorder two of them could consume each other's request while the token rests elsewhere. A site
+//! may be served before its REQUEST has found the token. The REQUEST then sends the token to a site that does not
+//! request, which removes itself from the list.
 
 use crate::mutex::{Channels, Cost, Family, list};
 use crate::{
@@ -27,12 +27,12 @@ use alloc::vec::Vec;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
-/// What sites say to each other, always to the next one on the ring.
+/// A message to the next site on the ring.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Message {
-    /// This site wants the token.
+    /// This site requests the token.
     Request(SiteId),
-    /// Whoever has it may enter; these sites are known to want it.
+    /// The token, with the sites known to request it. Its holder may enter.
     Token(BTreeSet<SiteId>),
 }
 
@@ -66,13 +66,13 @@ crate::rules! {
         /// On the way to the token.
         Forwards: "does not have the token: it passes the request on",
         /// The request came back to a site that has been served.
-        Drops: "has been served in the meantime and drops its own old request",
-        /// The token's site notes a request.
+        Drops: "has been served in the meantime and drops its own request",
+        /// A request reaches the token.
         Notes: "has the token and notes the request",
         /// The token leaves.
-        Passes: "passes the token on towards those who want it",
+        Passes: "passes the token on towards its requesters",
         /// The token stays.
-        Parks: "keeps the token: nobody is known to want it",
+        Parks: "keeps the token: no site is known to request it",
     }
 }
 
@@ -82,12 +82,12 @@ pub struct TokenRingParked {
     me: SiteId,
     next: SiteId,
     phase: Phase,
-    /// Where the token is, the sites known to want it.
+    /// The token, with the sites known to request it; `None` if it is elsewhere.
     token: Option<BTreeSet<SiteId>>,
 }
 
 impl TokenRingParked {
-    /// Passes the token on if it is here, unused and wanted.
+    /// Passes the token on if it is here, not in use and requested.
     fn pass_if_wanted(&mut self, out: &mut Out<Self>) {
         if self.phase == Phase::Inside {
             return;
@@ -188,7 +188,7 @@ impl MutualExclusion for TokenRingParked {
             sync_delay: "at most (N−1)T",
             client_delay: "0 or N·T, mean (N−1)T",
         },
-        crash: "of any site: requests or the token are lost when they get there, and everybody waits for ever",
+        crash: "of any site: requests or the token are lost when they get there, and all sites wait for ever",
         settings: &[],
     };
 
@@ -234,8 +234,10 @@ impl MutualExclusion for TokenRingParked {
     fn invariant(&self) -> Result<(), &'static str> {
         match (&self.token, self.phase) {
             (None, Phase::Inside) => Err("inside without the token"),
-            (Some(_), Phase::Waiting) => Err("has the token and waits all the same"),
-            (Some(wanted), Phase::Idle) if !wanted.is_empty() => Err("rests although somebody wants it"),
+            (Some(_), Phase::Waiting) => Err("has the token and waits"),
+            (Some(wanted), Phase::Idle) if !wanted.is_empty() => {
+                Err("the token rests although a site requests it")
+            }
             _ => Ok(()),
         }
     }

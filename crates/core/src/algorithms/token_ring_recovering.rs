@@ -1,32 +1,34 @@
 //! # The token ring that recovers
 //!
-//! Le Lann's ring (see [`token_ring`](super::token_ring)) with a ring that closes over crashed members and a token that is
-//! made anew when it is lost: what van Steen and Tanenbaum, *Distributed Systems*, section 5.3, ask of the ring.
+//! Le Lann's ring (see [`token_ring`](super::token_ring)) in which crashed sites are skipped and a lost token is
+//! replaced, as van Steen and Tanenbaum, *Distributed Systems*, section 5.3, ask of the ring.
 //!
-//! **Idea.** A token belongs to an *epoch*, and a site refuses tokens of older epochs than its own. The site before a
-//! crashed one closes the ring and starts an epoch by asking all who live WHO-HAS the token. Whoever has it takes it over
-//! into the new epoch and says so; if nobody has, no older token will be accepted anywhere, and the asker makes a new one.
+//! **Idea.** A token belongs to an *epoch*, and a site refuses tokens of older epochs than its own. The predecessor of
+//! a crashed site skips it and starts an epoch by sending WHO-HAS to all live sites. The site that has the token moves
+//! it into the new epoch and answers so. If no site has it, no site will accept an older token, and the inquirer makes
+//! a new one.
 //!
-//! **Assumes** reliable FIFO channels and a perfect failure detector: each crash is noticed, nobody who lives is
-//! suspected, and no message of a site that knows of a crash overtakes the notice of it. Any site may crash at any time, and
-//! come back from scratch, as long as one stays up; it remembers nothing but how often it has.
+//! **Assumes** reliable FIFO channels and a perfect failure detector: each crash is noticed, no live site is suspected,
+//! and no message of a site that knows of a crash overtakes the notice of it. Any site may crash at any time and
+//! restart without its state, as long as one stays up; a restarted site knows only how often it has restarted.
 //!
 //! **Cost.** That of the token ring; and for each crash, WHO-HAS and ANSWER with all others, 2(N−1) messages.
 //!
-//! **Why there are no two tokens.** An asker makes a token of epoch e only when each other site has entered e without
-//! one, and knows who is dead: tokens that travel are of older epochs, or were sent by the dead, and will be refused. A site that dies before it answers may have taken the token over into e and passed it on: the
-//! asker then starts again with a higher epoch. Two askers do no
-//! harm: the lower epoch's tokens are refused, or taken over, by those who have entered the higher one. A site that comes
-//! back may be missing in somebody's epoch. So it declines tokens until everybody alive has bidden it WELCOME, and so
-//! will ask it, and then has entered an epoch that it started itself.
+//! **Why there are no two tokens.** An inquirer makes a token of epoch e only when each other site has entered e
+//! without one and knows which sites are dead: a token in transit is of an older epoch, or was sent by a dead site, and
+//! will be refused. A site that dies before it answers may have moved the token into e and passed it on; the inquirer
+//! then starts again with a higher epoch. Two inquirers do no harm: sites that have entered the higher epoch refuse the
+//! tokens of the lower one or move them into theirs. A restarted site may be unknown to the inquirer of an epoch. So it
+//! declines tokens until every live site has sent it WELCOME, and so will include it in later inquiries, and until it
+//! has then completed an epoch that it started itself.
 //!
-//! **Why the token is not lost for good.** Only the site before a crashed one sends there, and it asks after it has
-//! stopped sending. Of several askers the one with the highest epoch goes on; if it crashes, those that gave way to it, or
-//! refused a token for its sake, ask again.
+//! **Why the token is not lost for good.** Only the predecessor of a crashed site sends to it, and it inquires after it
+//! has stopped sending. Of several inquirers the one with the highest epoch continues; if it crashes, the sites that
+//! gave way to it, or refused a token of an older epoch than its own, inquire again.
 //!
-//! **Pitfalls.** Under a detector that errs, the token of a site that is only slow is made a second time, and two are
-//! inside. A WELCOME may come when the site it was meant for has crashed and come back once more: it counts only for
-//! the life that asked for it.
+//! **Pitfalls.** With a detector that errs, the token of a slow site is made a second time, and two sites are inside. A
+//! WELCOME may arrive after the site for which it was meant has crashed and restarted once more: it counts only for the
+//! incarnation that sent the JOIN.
 
 use crate::algorithms::token_ring::TokenRing;
 use crate::mutex::{Channels, Cost, Family};
@@ -39,21 +41,21 @@ use alloc::vec::Vec;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
-/// A number and who chose it: no two sites start the same epoch.
+/// A number and the site that chose it, so that no two sites start the same epoch.
 pub type Epoch = Timestamp;
 
-/// What sites say to each other.
+/// A message between sites.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Message {
-    /// Whoever has it may enter.
+    /// The token of this epoch. Its holder may enter.
     Token(Epoch),
-    /// A new epoch starts: is the token with you?
+    /// The sender starts this epoch and asks whether the receiver has the token.
     WhoHas(Epoch),
-    /// I am in this epoch, and have or have not had its token.
+    /// The sender is in this epoch; the flag is set if the token of this epoch is or was there.
     Answer(Epoch, bool),
-    /// I am back, and know nothing but how often I have been.
+    /// The sender has restarted, for the given number of times, and has lost its state.
     Join(u32),
-    /// I count on you again, in this life of yours; this is my epoch.
+    /// The sender includes that incarnation of the receiver from now on; the epoch is the sender's.
     Welcome(u32, Epoch),
 }
 
@@ -94,42 +96,42 @@ crate::rules! {
     pub enum Rule {
         /// The site waits passively.
         Awaits: "waits for the token to come round",
-        /// The token is here.
+        /// The token has arrived.
         Enters: "has the token: it enters",
-        /// Nobody here wants in.
-        Passes: "does not want in: it passes the token on",
-        /// The section is over.
+        /// The site has no request.
+        Passes: "does not request: it passes the token on",
+        /// The site leaves.
         Leaves: "leaves and passes the token on",
         /// A ring of one.
         Keeps: "is alone on the ring and keeps the token",
         /// An old token.
         Refuses: "refuses a token of an older epoch, or of a site that has crashed",
-        /// It may be an old one.
-        Declines: "is not back yet and declines the token",
-        /// The next on the ring is dead, or the site is new.
-        Asks: "starts a new epoch and asks all who live for the token",
-        /// Somebody asked is dead or knows a higher epoch.
-        AsksAgain: "cannot get an answer from everybody: it asks again",
+        /// The token may be an old one.
+        Declines: "has not rejoined yet and declines the token",
+        /// The successor has crashed, or the site has restarted.
+        Asks: "starts a new epoch and asks all live sites for the token",
+        /// A site that was asked has crashed or is in a higher epoch.
+        AsksAgain: "cannot get an answer from every site: it asks again",
         /// The token is here and in use.
-        TakesOver: "has the token and takes it over into the new epoch",
+        TakesOver: "has the token and moves it into the new epoch",
         /// The token is elsewhere.
         Adopts: "enters the new epoch without a token",
-        /// The asker is behind.
-        Contradicts: "knows of a higher epoch and says so",
-        /// The asker has crashed since.
-        TooLate: "is asked by a site that has crashed: there is nobody to answer",
-        /// Somebody has it.
-        Found: "hears that the token exists",
-        /// Nobody has it.
-        Regenerates: "has heard from all who live that the token is lost: it makes a new one",
-        /// A site comes back.
-        Joins: "is back and asks to be counted on",
-        /// A site is welcomed.
-        Welcomes: "counts on the site again",
-        /// Meant for an earlier life, or from a site that has crashed since.
-        OldWelcome: "has no use for so late a welcome",
-        /// Everybody alive has said so.
-        IsWelcome: "is counted on by all who live",
+        /// The inquirer's epoch is lower.
+        Contradicts: "answers with the higher epoch that it is in",
+        /// The inquirer has crashed since.
+        TooLate: "is asked by a site that has crashed: it does not answer",
+        /// A site has the token.
+        Found: "learns that the token exists",
+        /// No site has the token.
+        Regenerates: "has an answer from all live sites that they do not have the token: it makes a new one",
+        /// A site restarts.
+        Joins: "has restarted and asks to rejoin",
+        /// A restarted site asks to rejoin.
+        Welcomes: "includes the site again",
+        /// The WELCOME is for an earlier incarnation, or its sender has crashed since.
+        OldWelcome: "ignores a welcome that arrives too late",
+        /// Every live site has sent WELCOME.
+        IsWelcome: "is included by all live sites",
     }
 }
 
@@ -139,21 +141,22 @@ pub struct TokenRingRecovering {
     me: SiteId,
     sites: usize,
     phase: Phase,
-    /// Those known to have crashed and not to be back.
+    /// The sites known to have crashed and not to have rejoined.
     dead: SiteSet,
     epoch: Epoch,
-    /// Whether the token of this epoch is known to exist: it is or has been here, or somebody said so.
+    /// Whether the token of this epoch is known to exist: it is or was here, or an answer reported it.
     had_token: bool,
     has_token: bool,
-    /// Whose answers are missing, while this site asks for the token.
+    /// The sites whose answers are missing, while this site inquires for the token.
     asking: Option<SiteSet>,
-    /// Whether this site relies on whoever started its epoch: it has stopped asking in favour of it, or refused a token.
+    /// Whether this site relies on the site that started its epoch: it gave way to its inquiry, or refused an older
+    /// token.
     trusting: bool,
-    /// How often this site has come back.
+    /// The number of restarts of this site.
     life: u32,
-    /// Whether this site has come back from a crash, and not yet heard from all who live that they are in its epoch.
+    /// Whether this site has restarted and not yet learned from all live sites that they are in its epoch.
     returning: bool,
-    /// Whose welcome is missing, before it may ask them.
+    /// The sites whose WELCOME is missing. Until all have arrived, this site must not inquire.
     joining: SiteSet,
 }
 
@@ -175,7 +178,7 @@ impl TokenRingRecovering {
         }
     }
 
-    /// The next on the ring who lives: the site itself if nobody else does.
+    /// The next live site on the ring; the site itself if no other lives.
     fn next(&self) -> SiteId {
         let mut next = self.me.next_on_ring(self.sites);
         while self.dead.contains(next) {
@@ -184,9 +187,10 @@ impl TokenRingRecovering {
         next
     }
 
-    /// Below the fences of a token made in this epoch, and above those of all older ones: of each epoch's there are
-    /// fewer than 2³². Nobody can have seen them before all who live have entered the epoch.
+    /// A lower bound for the fences of a token made in this epoch. It is above the fences of all older epochs, because
+    /// each epoch uses fewer than 2³², and no site can see it before all live sites have entered the epoch.
     fn first_fence(&self) -> u64 {
+        // With 3 sites: epoch (1, S1) starts at 3 · 2³², (1, S2) at 4 · 2³², (1, S3) at 5 · 2³², (2, S1) at 6 · 2³².
         (self.epoch.time * self.sites as u64 + self.epoch.site.index() as u64) << 32
     }
 
@@ -198,7 +202,7 @@ impl TokenRingRecovering {
         }
     }
 
-    /// If the token is here and this site may use it: uses it or passes it on.
+    /// If the token is here and not in use, enters or passes it on.
     fn use_or_pass(&mut self, otherwise: Rule, out: &mut Out<Self>) {
         if !self.has_token || self.phase == Phase::Inside {
             return;
@@ -224,7 +228,7 @@ impl TokenRingRecovering {
         }
         if epoch < self.epoch || self.dead.contains(from) {
             out.rule(Rule::Refuses);
-            // Whoever started this epoch makes a new one, if it lives to see everybody's answer.
+            // The site that started this epoch makes a new token, if it lives until all answers have arrived.
             self.trusting |= !self.had_token;
             if self.dead.contains(self.epoch.site) {
                 self.ask_again_without(self.epoch.site, out);
@@ -232,7 +236,7 @@ impl TokenRingRecovering {
             return;
         }
         self.adopt(epoch);
-        // Whoever asks for it has found it.
+        // An inquiry for the token ends here: it is found.
         self.asking = None;
         self.trusting = false;
         self.had_token = true;
@@ -240,7 +244,7 @@ impl TokenRingRecovering {
         self.use_or_pass(Rule::Passes, out);
     }
 
-    /// Asks everybody alive for the token, unless it is here.
+    /// Sends WHO-HAS to all live sites, unless the token is here.
     fn ask(&mut self, rule: Rule, out: &mut Out<Self>) {
         if self.has_token || !self.joining.is_empty() {
             self.asking = None;
@@ -258,7 +262,7 @@ impl TokenRingRecovering {
         self.conclude(out);
     }
 
-    /// If everybody has answered and nobody has the token, makes a new one.
+    /// Ends the inquiry when all answers are in, and makes a new token if no site has one.
     fn conclude(&mut self, out: &mut Out<Self>) {
         if self.asking.take_if(|missing| missing.is_empty()).is_none() {
             return;
@@ -299,8 +303,8 @@ impl TokenRingRecovering {
         }
     }
 
-    /// A site has crashed, perhaps to come back: if it was asked, what it answers is worth nothing, and if it asked in
-    /// this site's stead, this site must ask again.
+    /// Handles the crash of a site, which may restart. If it was asked, its answer is void; if this site relied on its
+    /// inquiry, this site must inquire again.
     fn ask_again_without(&mut self, site: SiteId, out: &mut Out<Self>) {
         let asked = self.asking.as_ref().is_some_and(|missing| missing.contains(site));
         if asked || self.trusting && self.epoch.site == site {
@@ -313,9 +317,10 @@ impl TokenRingRecovering {
         self.dead.remove(site);
         out.send(site, Message::Welcome(life, self.epoch));
         self.ask_again_without(site, out);
-        // Both are coming back: the other starts by counting on everybody.
+        // If this site is restarting as well, the JOIN counts as a WELCOME: a restarted site starts by including all
+        // others.
         self.welcomed(site, out);
-        // Perhaps this site was alone so far.
+        // This site may have been alone and kept the token until now.
         self.use_or_pass(Rule::Passes, out);
     }
 
@@ -404,12 +409,12 @@ impl MutualExclusion for TokenRingRecovering {
         title: "Token ring that recovers",
         family: Family::Token,
         paper: "a variant of Le Lann's ring, IFIP Congress 1977; van Steen and Tanenbaum, Distributed Systems, section 5.3",
-        idea: "A token ring that closes over crashed members and makes a lost token anew, in a new epoch.",
+        idea: "A token ring that skips crashed sites and replaces a lost token, in a new epoch.",
         channels: Channels::Fifo,
         perpetual: true,
         deadlock_free: true,
         cost: Cost { high: "1; 2(N−1) more for each crash", ..TokenRing::ABOUT.cost },
-        crash: "of any sites but one: the others go on, if each crash is noticed and nothing else is taken for one",
+        crash: "of any sites but one: the others continue, if each crash is noticed and no live site is suspected",
         settings: &[],
     };
 
@@ -430,7 +435,7 @@ impl MutualExclusion for TokenRingRecovering {
         out.rule(Rule::Joins);
         out.broadcast(Message::Join(life));
         site.joining.extend(SiteId::all(setup.sites));
-        // Of itself it can be sure.
+        // The site needs no WELCOME from itself.
         site.welcomed(me, out);
         site
     }
@@ -439,13 +444,13 @@ impl MutualExclusion for TokenRingRecovering {
         TokenRing::expected(load, sites, &())
     }
 
-    /// Only tokens at sites count: one of an older epoch may still travel, to be refused.
+    /// Counts only tokens at sites. A token of an older epoch may still be in transit, and will be refused.
     fn tokens(&self) -> u32 {
         self.has_token.into()
     }
 
     fn plausible(message: &Message, sites: usize) -> bool {
-        // What the fences of an epoch are made of must fit into them.
+        // The fences of an epoch are computed from these numbers and must fit into 64 bits.
         let fits =
             |epoch: &Epoch| epoch.site.index() < sites && epoch.time.saturating_mul(sites as u64) < 1 << 31;
         match message {
@@ -460,10 +465,10 @@ impl MutualExclusion for TokenRingRecovering {
             return Err("inside without the token");
         }
         if self.has_token && self.asking.is_some() {
-            return Err("asks for a token that is here");
+            return Err("inquires for a token that is here");
         }
         if self.has_token && self.returning {
-            return Err("has the token before it is back");
+            return Err("has the token before it has rejoined");
         }
         if self.has_token && !self.had_token {
             return Err("has a token of an older epoch");

@@ -1,22 +1,23 @@
 //! # The bully election
 //!
 //! Garcia-Molina, *Elections in a distributed computing system*, IEEE Transactions on Computers C-31 (1), 1982; here as
-//! the textbooks tell it (Coulouris et al., *Distributed Systems*, section 15.3).
+//! the textbooks describe it (Coulouris et al., *Distributed Systems*, section 15.3).
 //!
-//! **Idea.** Whoever misses the leader sends ELECTION to all sites above it. A site that is up answers OK and takes over,
-//! by campaigning itself. Whoever gets no OK in time is the highest site that is up, and says so with COORDINATOR.
+//! **Idea.** A site that suspects the leader sends ELECTION to all higher sites. A site that is up answers OK and takes
+//! over, by campaigning itself. A site that gets no OK in time is the highest site that is up, and announces itself
+//! with COORDINATOR.
 //!
 //! **Assumes** that a message takes at most T_m and its handling at most T_p, so that no answer within 2T_m + T_p means
-//! that the site is dead; that messages are not lost; channels in any order. With slow messages or a cut network there
-//! are two leaders.
+//! that the site is dead; that messages are not lost; channels in any order. With slow messages or a partitioned
+//! network there are two leaders.
 //!
-//! **Cost.** N sites, the highest of them dead, sends to it counted. Best, when the next highest notices: one ELECTION
-//! and N−2 COORDINATOR. Worst, when the lowest notices: N(N−1)/2 ELECTION, (N−1)(N−2)/2 OK, N−2 COORDINATOR, which is
-//! N²−N−1; textbooks do not count the OKs. Nobody sends more than once whoever else campaigns meanwhile.
+//! **Cost.** N sites, the highest of them dead, messages to it counted. Best, when the next highest notices: one
+//! ELECTION and N−2 COORDINATOR. Worst, when the lowest notices: N(N−1)/2 ELECTION, (N−1)(N−2)/2 OK, N−2 COORDINATOR,
+//! which is N²−N−1; textbooks do not count the OKs. No site sends more because others campaign at the same time.
 //!
-//! **Pitfalls.** A site that got OK must still wait for COORDINATOR, and campaign again if none comes: whoever answered
-//! may have died since. A site that announces itself although it got OK makes a second leader. An ELECTION that was sent
-//! before COORDINATOR arrived must not make a leader that has just announced itself do so again.
+//! **Pitfalls.** A site that got OK must still wait for COORDINATOR, and campaign again if none arrives: the site that
+//! answered may have died since. A site that announces itself although it got OK makes a second leader. An ELECTION
+//! that was sent before COORDINATOR arrived must not make a leader that has just announced itself do so again.
 
 use crate::election::{About, Case, Setup, TIMEOUT, TIMEOUT_MILLI_T, take_timeout};
 use crate::mutex::Settings;
@@ -27,14 +28,14 @@ use alloc::vec::Vec;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
-/// What sites say to each other.
+/// A message between sites.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Message {
-    /// To every higher site: are you there?
+    /// To every higher site: the sender campaigns and asks whether the receiver is up.
     Election,
-    /// To a lower site: I am, leave it to me.
+    /// To a lower site: the sender is up and takes over the campaign.
     Ok,
-    /// To every lower site: I lead.
+    /// To every lower site: the sender is the leader.
     Coordinator,
 }
 
@@ -59,31 +60,31 @@ crate::rules! {
         Asks: "asks every higher site whether it is there",
         /// A lower site campaigns.
         Answers: "answers the lower site",
-        /// Somebody higher is there.
+        /// A higher site is up.
         SitsBack: "hears that a higher site is there and sits back",
-        /// No OK in time, or nobody is higher.
+        /// No OK in time, or there is no higher site.
         Announces: "finds no higher site that is up and announces itself",
         /// The outcome.
         Accepts: "accepts the leader",
-        /// OK came, COORDINATOR did not.
-        AsksAgain: "hears of no leader and asks again",
+        /// OK arrived, COORDINATOR did not.
+        AsksAgain: "receives no COORDINATOR and asks again",
         /// A lower site took this one for dead.
-        Bullies: "is higher than the one that announced itself and campaigns",
+        Bullies: "is higher than the site that announced itself and campaigns",
     }
 }
 
-/// What a site waits for.
+/// A timer of a site.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Timer {
-    /// For the first OK.
+    /// The wait for the first OK.
     Answer,
-    /// After an OK, for COORDINATOR.
+    /// The wait for COORDINATOR after an OK.
     Coordinator,
-    /// After announcing itself, for ELECTIONs sent before the announcement arrived.
+    /// The wait, after the announcement, for ELECTIONs that were sent before it arrived.
     Stragglers,
 }
 
-/// Where a site stands.
+/// The stage of a site's campaign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Stage {
     Quiet,
@@ -103,10 +104,10 @@ impl fmt::Display for Stage {
     }
 }
 
-/// How long a site waits.
+/// The options of the election.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// For an answer, in thousandths of T.
+    /// The timeout for an answer, in thousandths of T.
     pub timeout_milli_t: u64,
 }
 
@@ -176,7 +177,7 @@ impl Protocol for Bully {
             Message::Election => {
                 out.rule(Rule::Answers);
                 out.send(from, Message::Ok);
-                // One campaign at a time; and after an announcement, COORDINATOR is already on its way to this one.
+                // One campaign at a time. After an announcement, COORDINATOR is already in transit to the sender.
                 if self.stage == Stage::Quiet {
                     self.campaign(out);
                 }
@@ -185,7 +186,7 @@ impl Protocol for Bully {
                 out.rule(Rule::SitsBack);
                 self.stage = Stage::AwaitsCoordinator;
                 out.disarm(Timer::Answer);
-                // Whoever answered waits for answers itself before it announces itself.
+                // The site that answered waits for answers itself before it announces itself.
                 out.arm(Timer::Coordinator, 2 * self.timeout_milli_t);
             }
             Message::Ok => {}
@@ -235,11 +236,13 @@ impl Election for Bully {
         slug: "bully",
         title: "Bully",
         paper: "Garcia-Molina, Elections in a distributed computing system, IEEE Transactions on Computers, 1982",
-        idea: "Whoever misses the leader asks all higher sites; whoever gets no answer is the highest and says so.",
+        idea: "A site that suspects the leader asks all higher sites; one that gets no answer is the highest \
+               and announces itself.",
         assumes: "messages and their handling take bounded time and nothing is lost; channels in any order",
         best: "1 ELECTION + N−2 COORDINATOR = N−1, started by the next highest",
         worst: "N(N−1)/2 ELECTION + (N−1)(N−2)/2 OK + N−2 COORDINATOR = N²−N−1, started by the lowest",
-        crash: "of the leader, an initiator or a candidate: whoever waits for it campaigns again; a site that comes back campaigns",
+        crash: "of the leader, an initiator or a candidate: the sites that wait for it campaign again; a \
+                site that restarts campaigns",
         settings: &[TIMEOUT],
     };
 

@@ -1,21 +1,23 @@
 //! # The ring election of Chang and Roberts
 //!
-//! Chang and Roberts, *An improved algorithm for decentralized extrema-finding in circular configurations of processes*,
-//! Communications of the ACM 22 (5), 1979; with the announcement that textbooks add (Coulouris et al., section 15.3).
+//! Chang and Roberts, *An improved algorithm for decentralized extrema-finding in circular configurations of
+//! processes*, Communications of the ACM 22 (5), 1979; with the announcement that textbooks add (Coulouris et al.,
+//! section 15.3).
 //!
-//! **Idea.** Every candidate sends its own number round. A site hands on numbers higher than its own and stops lower
-//! ones, sending its own instead if it has not yet. Only the highest comes back to its owner, which leads and says so.
+//! **Idea.** Every candidate sends its own number round. A site forwards numbers higher than its own and stops lower
+//! ones, sending its own instead if it has not done so yet. Only the highest number returns to its owner, which becomes
+//! the leader and announces it.
 //!
-//! **Assumes** a ring in one direction; reliable channels. The paper knows no crashes. Here dead successors are passed
-//! over, as in `ring_election`, and elections are numbered in rounds, so that a new one is not stopped by sites that still
-//! take part in the one before.
+//! **Assumes** a ring in one direction; reliable channels. The paper has no crashes. Here dead successors are skipped,
+//! as in `ring_election`, and elections are numbered in rounds, so that a new one is not stopped by sites that still
+//! take part in the previous one.
 //!
-//! **Cost.** Letters of constant size. With everybody up, one initiator costs 2N messages at best (the highest starts)
+//! **Cost.** Letters of constant size. With all sites up, one initiator costs 2N messages at best (the highest starts)
 //! and 3N−1 at worst (its successor starts). When all start at once, ELECTION costs from 2N−1 (numbers rise along the
-//! ring) to N(N+1)/2 (they fall); COORDINATOR always costs N. Each ELECTION and COORDINATOR brings one ACK.
+//! ring) to N(N+1)/2 (they fall); COORDINATOR always costs N. Each ELECTION and COORDINATOR is answered by one ACK.
 //!
-//! **Pitfalls.** The number of a candidate that has died comes back to nobody and circles for ever. The site that would
-//! have to hand it to its owner notices, stops it and starts the next round.
+//! **Pitfalls.** The number of a dead candidate does not return to its owner and would circulate for ever. The site
+//! that would have to send it to its owner notices, stops it and starts the next round.
 
 use super::relay::{Direction, Letter, Overdue, Relay, UNKNOWN};
 use crate::election::{About, Case, Setup, TIMEOUT, TIMEOUT_MILLI_T, take_timeout};
@@ -27,23 +29,23 @@ use alloc::vec::Vec;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
-/// What goes round.
+/// The content of a letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Body {
-    /// What it says of the site.
+    /// The role of the site that the letter names.
     pub news: News,
-    /// Of whom it speaks.
+    /// The site that the letter names.
     pub site: SiteId,
-    /// In which round.
+    /// The round of the election.
     pub round: u32,
 }
 
-/// What a letter says of a site.
+/// The role of the site that a letter names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum News {
     /// It is a candidate.
     Election,
-    /// It leads.
+    /// It is the leader.
     Coordinator,
 }
 
@@ -61,7 +63,7 @@ impl fmt::Display for Body {
     }
 }
 
-/// What sites say to each other.
+/// A message between sites.
 pub type Message = Letter<Body>;
 
 crate::rules! {
@@ -70,7 +72,7 @@ crate::rules! {
         /// The leader does not answer, or the site has just come up.
         Starts: "becomes a candidate and sends its number round",
         /// The number is higher than its own.
-        HandsOn: "hands the higher number on",
+        HandsOn: "forwards the higher number",
         /// The number is lower than its own, which it has not sent yet.
         Replaces: "sends its own, higher number instead",
         /// The number is lower than one it has sent.
@@ -78,26 +80,26 @@ crate::rules! {
         /// Its own number comes back.
         Wins: "gets its own number back and leads",
         /// The outcome.
-        Accepts: "accepts the leader and hands the news on",
-        /// The news comes back to the leader.
-        Ends: "leads, and everybody knows it",
-        /// From a round that is over.
+        Accepts: "accepts the leader and forwards the letter",
+        /// The letter returns to the leader.
+        Ends: "leads, and all sites know it",
+        /// The letter is of a round that is over.
         IgnoresOld: "ignores a letter that is out of date",
-        /// A lower site leads: this one was down when the numbers went round.
-        Objects: "is higher than the one that leads, and starts again",
+        /// A lower site leads, because this one was down when the numbers went round.
+        Objects: "is higher than the leader, and starts again",
         /// No acknowledgement.
-        PassesOver: "passes over the successor, which does not answer",
-        /// No acknowledgement from the very site that the letter speaks of.
-        Orphaned: "stops the letter, because the site that it speaks of does not answer",
+        PassesOver: "skips the successor, which does not answer",
+        /// No acknowledgement from the very site that the letter names.
+        Orphaned: "stops the letter, because the site that it names does not answer",
     }
 }
 
-/// The ring, and how long a site waits.
+/// The options of the election.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// For an acknowledgement, in thousandths of T.
+    /// The timeout for an acknowledgement, in thousandths of T.
     pub timeout_milli_t: u64,
-    /// Who comes after whom.
+    /// The order of successors on the ring.
     pub direction: Direction,
 }
 
@@ -111,7 +113,7 @@ impl Default for Options {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ChangRoberts {
     me: SiteId,
-    /// The last one heard of; not to be relied on while taking part.
+    /// The last leader that this site knew; not valid while it takes part in an election.
     leader: Option<SiteId>,
     /// The paper's *participant*.
     takes_part: bool,
@@ -136,7 +138,8 @@ impl ChangRoberts {
     }
 
     fn election(&mut self, candidate: SiteId, round: u32, out: &mut Out<Self>) {
-        // Whoever has just come up knows no round: it joins the one under way, or gets a new one.
+        // A site that has just come up knows no round. If a round is under way, it joins that one; otherwise a new one
+        // starts.
         if round == UNKNOWN && !self.takes_part {
             return self.campaign(out);
         }
@@ -145,7 +148,7 @@ impl ChangRoberts {
             self.round = round;
             self.takes_part = false;
         } else if round < self.round || !self.takes_part {
-            // A later round has told the candidate, or will.
+            // The candidate takes part in the later round, or will.
             return out.rule(Rule::IgnoresOld);
         }
         if candidate == self.me {
@@ -234,8 +237,8 @@ impl Protocol for ChangRoberts {
     }
 
     fn suspect(&mut self, site: SiteId, out: &mut Out<Self>) {
-        // Without the leader, one must be found. During an election that is under way already; but whoever else dies then
-        // may have taken a letter along.
+        // If the leader dies, a new one must be elected; during an election that is under way already. But the death of
+        // another site during an election may have lost a letter, so that the election starts again.
         if (self.leader == Some(site)) != self.takes_part {
             self.campaign(out);
         }
@@ -256,11 +259,14 @@ impl Election for ChangRoberts {
         slug: "chang-roberts",
         title: "Chang and Roberts' ring election",
         paper: "Chang and Roberts, An improved algorithm for decentralized extrema-finding in circular configurations of processes, CACM, 1979",
-        idea: "Numbers go round the ring; each site stops lower ones than its own, and only the highest comes home.",
-        assumes: "each site knows who comes after whom; an acknowledgement within the timeout unless a site is dead; channels in any order",
+        idea: "Numbers go round the ring; each site stops lower ones than its own, and only the highest \
+               returns to its owner.",
+        assumes: "each site knows the order of the ring; an acknowledgement within the timeout unless a site \
+                  is dead; channels in any order",
         best: "N ELECTION + N COORDINATOR = 2N, started by the next highest; beside them the ACKs",
         worst: "one initiator: 2N−2 ELECTION + N COORDINATOR = 3N−2; all at once, numbers falling: N(N+1)/2 + N",
-        crash: "a dead successor is passed over; the number of a dead candidate is stopped by the site before it, which starts anew",
+        crash: "a dead successor is skipped; the number of a dead candidate is stopped by its predecessor, \
+                which starts again",
         settings: &[
             TIMEOUT,
             Setting {
@@ -305,7 +311,7 @@ impl Election for ChangRoberts {
         if n < 3 {
             return Vec::new();
         }
-        // Whatever reaches a site that is up is acknowledged; what is sent to a dead one is not.
+        // A letter that reaches a live site is acknowledged; one to a dead site is not.
         let count = |election, coordinator, failed| {
             vec![
                 ("ELECTION", election),
@@ -336,7 +342,7 @@ impl Election for ChangRoberts {
                 count(2 * n - 2, n, 2),
             ),
             case(
-                "all start at once, nobody is dead",
+                "all start at once, no site is dead",
                 SiteId::all(sites).collect(),
                 false,
                 "3N−1 + ACKs",

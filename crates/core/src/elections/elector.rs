@@ -1,7 +1,7 @@
-//! An election inside another protocol, which has to find a new coordinator.
+//! An election embedded in another protocol that needs a new coordinator.
 //!
-//! The outer protocol owns an [`Elector`] and hands it what concerns it. Its messages and timers travel in those of the
-//! outer protocol; that somebody is elected is told to the outer protocol alone.
+//! The outer protocol owns an [`Elector`] and passes the events of the election to it. The election's messages and
+//! timers travel inside those of the outer protocol. Its outcome is returned to the outer protocol only.
 
 use super::bully::{self, Bully};
 use super::ring_election::{self, RingElection};
@@ -11,7 +11,7 @@ use crate::{Elected, Election, Out, Protocol, SiteId, Vocabulary, Word};
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
-/// Which election.
+/// The algorithm of the embedded election.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
     /// The bully election.
@@ -21,12 +21,12 @@ pub enum Choice {
     Ring,
 }
 
-/// What its messages say.
+/// A message of the election.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Message {
-    /// In a bully election.
+    /// A message of a bully election.
     Bully(bully::Message),
-    /// In a ring election.
+    /// A message of a ring election.
     Ring(ring_election::Message),
 }
 
@@ -37,7 +37,7 @@ impl Vocabulary for Message {
     fn word(&self) -> usize {
         match self {
             Self::Bully(message) => message.word(),
-            // A ring has no OK.
+            // A ring election has no OK.
             Self::Ring(message) => [0, 2, 3][message.word()],
         }
     }
@@ -52,36 +52,36 @@ impl fmt::Display for Message {
     }
 }
 
-/// What it wants to be woken for.
+/// A timer of the election.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Timer {
-    /// In a bully election.
+    /// A timer of a bully election.
     Bully(<Bully as Protocol>::Timer),
-    /// In a ring election.
+    /// A timer of a ring election.
     Ring(<RingElection as Protocol>::Timer),
 }
 
-/// A protocol that can hold an election of its own.
+/// A protocol that contains an election.
 pub trait Electorate: Protocol {
-    /// An election's message as one of this protocol.
+    /// Wraps a message of the election in one of this protocol.
     fn wrap(message: Message) -> Self::Message;
 
-    /// An election's timer as one of this protocol.
+    /// Wraps a timer of the election in one of this protocol.
     fn wrap_timer(timer: Timer) -> Self::Timer;
 }
 
-/// What can happen to the election.
+/// An event of the election.
 #[derive(Clone, Debug)]
 pub enum Event {
-    /// One of its messages arrives.
+    /// A message of the election arrives.
     Message(SiteId, Message),
-    /// One of its timers runs out.
+    /// A timer of the election expires.
     Timer(Timer),
-    /// A site is suspected.
+    /// The failure detector suspects a site.
     Suspicion(SiteId),
 }
 
-/// One site's half of the election.
+/// One site's part of the election.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Elector {
     /// A bully election.
@@ -91,7 +91,8 @@ pub enum Elector {
 }
 
 impl Elector {
-    /// A site that knows the leader, or that campaigns because it does not.
+    /// Starts a site that knows the leader, or that campaigns because it does not. Also returns the leader, if one is
+    /// elected at once.
     pub fn start<P: Electorate>(
         choice: Choice,
         me: SiteId,
@@ -113,7 +114,7 @@ impl Elector {
         }
     }
 
-    /// Something happens. Tells who is elected, if anybody is.
+    /// Handles an event. Returns the leader if this event elects one.
     pub fn handle<P: Electorate>(&mut self, event: Event, out: &mut Out<P>) -> Option<SiteId> {
         use {Message as M, Timer as T};
         let ((), elected) = match (self, event) {
@@ -127,14 +128,14 @@ impl Elector {
             (Self::Ring(site), Event::Timer(T::Ring(timer))) => step(out, |inner| site.timer(timer, inner)),
             (Self::Bully(site), Event::Suspicion(suspect)) => step(out, |inner| site.suspect(suspect, inner)),
             (Self::Ring(site), Event::Suspicion(suspect)) => step(out, |inner| site.suspect(suspect, inner)),
-            // Sites of one system hold the same election.
+            // All sites of a system use the same election.
             (Self::Bully(_), Event::Message(_, M::Ring(_)) | Event::Timer(T::Ring(_)))
             | (Self::Ring(_), Event::Message(_, M::Bully(_)) | Event::Timer(T::Bully(_))) => ((), None),
         };
         elected
     }
 
-    /// Whom this site takes for the leader.
+    /// The leader as far as this site knows.
     pub fn leader(&self) -> Option<SiteId> {
         match self {
             Self::Bully(site) => site.leader(),
@@ -143,7 +144,7 @@ impl Elector {
     }
 }
 
-/// An election that can stand inside another protocol.
+/// An election that can be embedded in another protocol.
 trait Inner: Election {
     fn wrap(message: Self::Message) -> Message;
     fn wrap_timer(timer: Self::Timer) -> Timer;
@@ -169,7 +170,7 @@ impl Inner for RingElection {
     }
 }
 
-/// A step of the election, whose messages and timers become the outer protocol's.
+/// Runs a step of the election and wraps its messages and timers in those of the outer protocol.
 fn step<E: Inner, P: Electorate, R>(
     out: &mut Out<P>,
     act: impl FnOnce(&mut Out<E>) -> R,

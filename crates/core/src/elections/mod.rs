@@ -1,4 +1,4 @@
-//! One file per election, each readable beside its paper.
+//! Elections, one file each, to be read beside the paper.
 
 pub mod bully;
 pub mod chang_roberts;

@@ -1,33 +1,34 @@
-//! Passing letters round a ring some of whose sites are dead.
+//! Forwarding along a ring some of whose sites are dead.
 //!
-//! A site hands a letter to its successor and waits for an acknowledgement; if none comes in time it takes the successor
-//! for dead and tries the one after it. That needs no failure detector, only the bound on delays that elections assume
-//! anyway; over TCP the acknowledgement would be the transport's. It is counted under its own name, ACK, so that the
-//! counts of ELECTION and COORDINATOR are the papers'. Nobody remembers who was dead: it may be back.
+//! A site sends a letter to its successor and waits for an acknowledgement. If none arrives in time, it takes the
+//! successor for dead and sends the letter to the next site. This needs no failure detector, only the bound on delays
+//! that elections assume anyway; over TCP the acknowledgement would be the transport's. It is counted under its own
+//! name, ACK, so that the counts of ELECTION and COORDINATOR are those of the papers. A site does not remember dead
+//! successors: they may be back.
 //!
-//! No site knows how many there are: all that a site asks of the ring is who comes after whom.
+//! No site knows the number of sites: it only needs the successor of a given site.
 
 use crate::{Out, Protocol, SiteId, Vocabulary, Word};
 use alloc::vec::Vec;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
-/// The round of a site that has just come up and does not know which round it is.
+/// The round of a site that has just come up and does not know the current round.
 pub const UNKNOWN: u32 = 0;
 
-/// What goes over the ring: a letter, or the word that one has come.
+/// A message along the ring: a letter or its acknowledgement.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Letter<B> {
     /// A letter.
     Body {
-        /// What the sender knows it by.
+        /// The sender's number for the letter.
         number: u32,
-        /// What it says.
+        /// The content of the letter.
         body: B,
     },
-    /// It has come.
+    /// The acknowledgement of a letter.
     Ack {
-        /// What the sender knows it by.
+        /// The sender's number for the letter.
         number: u32,
     },
 }
@@ -52,11 +53,11 @@ impl<B: fmt::Display> fmt::Display for Letter<B> {
     }
 }
 
-/// The acknowledgement of this letter is overdue.
+/// The timer of a letter whose acknowledgement is overdue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Overdue(pub u32);
 
-/// Who comes after whom.
+/// The direction of the ring: the order of successors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Direction {
     /// S1 → S2 → … → S1.
@@ -66,19 +67,19 @@ pub enum Direction {
     Down,
 }
 
-/// A site's place on the ring, and the letters that it has handed on and nobody has acknowledged.
+/// A site's position on the ring, and the letters that it has sent and that are not acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Relay<B> {
     me: SiteId,
     sites: usize,
     direction: Direction,
     timeout_milli_t: u64,
-    /// By number; numbers are used again, so that a site that does the same again is in the same state again.
+    /// The letters by number. Numbers are reused, so that a site that repeats its actions returns to the same state.
     unacknowledged: Vec<Option<(SiteId, B)>>,
 }
 
 impl<B: Clone> Relay<B> {
-    /// The place of a site that has handed on nothing yet.
+    /// The position of a site that has not sent a letter yet.
     pub fn new(me: SiteId, sites: usize, direction: Direction, timeout_milli_t: u64) -> Self {
         Self { me, sites, direction, timeout_milli_t, unacknowledged: Vec::new() }
     }
@@ -90,7 +91,7 @@ impl<B: Clone> Relay<B> {
         }
     }
 
-    /// Hands a letter to the successor.
+    /// Sends a letter to the successor.
     pub fn hand_on<P>(&mut self, body: B, out: &mut Out<P>)
     where
         P: Protocol<Message = Letter<B>, Timer = Overdue>,
@@ -98,7 +99,7 @@ impl<B: Clone> Relay<B> {
         self.hand_to(self.after(self.me), body, out);
     }
 
-    /// Hands a letter that `dead` did not take to the one after it.
+    /// Sends a letter that `dead` did not acknowledge to the successor of `dead`.
     pub fn pass_over<P>(&mut self, dead: SiteId, body: B, out: &mut Out<P>)
     where
         P: Protocol<Message = Letter<B>, Timer = Overdue>,
@@ -121,7 +122,7 @@ impl<B: Clone> Relay<B> {
         out.send(to, Letter::Body { number, body });
     }
 
-    /// An acknowledgement came.
+    /// Handles an acknowledgement.
     pub fn acknowledged<P>(&mut self, from: SiteId, number: u32, out: &mut Out<P>)
     where
         P: Protocol<Message = Letter<B>, Timer = Overdue>,
@@ -133,7 +134,7 @@ impl<B: Clone> Relay<B> {
         }
     }
 
-    /// No acknowledgement came: who did not send one, and of what.
+    /// Handles a missing acknowledgement: returns the silent site and the letter.
     pub fn overdue(&mut self, Overdue(number): Overdue) -> Option<(SiteId, B)> {
         let letter = self.unacknowledged.get_mut(number as usize)?.take();
         self.forget_empty_places();

@@ -1,23 +1,25 @@
 //! # The ring election with a list
 //!
 //! After Fredrickson and Lynch, *Electing a leader in a synchronous ring*, Journal of the ACM 34 (1), 1987, as the
-//! textbooks tell it (van Steen and Tanenbaum, *Distributed Systems*, section 5.4).
+//! textbooks describe it (van Steen and Tanenbaum, *Distributed Systems*, section 5.4).
 //!
-//! **Idea.** Whoever misses the leader sends ELECTION round the ring, and every site adds itself to its list. When the
-//! letter has been everywhere, the highest site of the list leads, and COORDINATOR goes round to say so.
+//! **Idea.** A site that suspects the leader sends ELECTION round the ring, and every site adds itself to its list.
+//! When the letter has visited all sites, the highest site of the list becomes the leader, and COORDINATOR goes round
+//! to announce it.
 //!
-//! **Assumes** that each site knows who comes after whom, not how many there are; reliable channels in any order; and,
-//! to tell a dead successor from a slow one, that an acknowledgement comes within 2T_m + T_p.
+//! **Assumes** that each site knows the order of the ring, not the number of sites; reliable channels in any order;
+//! and, to tell a dead successor from a slow one, that an acknowledgement arrives within 2T_m + T_p.
 //!
-//! **Cost.** N sites, the highest of them dead: each of the two rounds takes N−1 sends and one more that the dead site
-//! does not take, so N ELECTION and N COORDINATOR, 2N for each initiator; 2(N−1) without the failed ones. Beside them
-//! 2(N−1) ACK. Letters grow with the list, so bytes grow with N².
+//! **Cost.** N sites, the highest of them dead: each of the two rounds takes N−1 messages and one more that the dead
+//! site does not receive, so N ELECTION and N COORDINATOR, 2N for each initiator; 2(N−1) without the failed ones. In
+//! addition 2(N−1) ACK. Letters grow with the list, so that the number of bytes grows with N².
 //!
-//! **Pitfalls.** A letter that only its initiator stops circles for ever when the initiator has died: here whoever finds
-//! itself on the list knows that the letter has been everywhere. The site elected may have died since it put itself on
-//! the list: COORDINATOR lists whom it has told, and if the leader is not among them, everything starts again. And news
-//! of an earlier election may come last, and name a leader whose death has already been noticed: elections are numbered
-//! in rounds, and of two lists of the same round the one that found fewer sites up went round later.
+//! **Pitfalls.** A letter that only its initiator stops circulates for ever when the initiator has died: here any site
+//! that finds itself on the list knows that the letter has visited all sites. The elected site may have died since it
+//! put itself on the list: COORDINATOR lists the sites that it has visited, and if the leader is not among them, the
+//! election starts again. A letter of an earlier election may arrive last and name a leader whose death has already
+//! been noticed: elections are numbered in rounds, and of two lists of the same round the one that found fewer sites up
+//! went round later.
 
 use super::relay::{Direction, Letter, Overdue, Relay, UNKNOWN};
 use crate::election::{About, Case, Setup, TIMEOUT, TIMEOUT_MILLI_T, take_timeout};
@@ -29,23 +31,23 @@ use alloc::vec::Vec;
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
-/// What goes round.
+/// The content of a letter.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Body {
-    /// Who is there?
+    /// Collects the sites that are up.
     Election {
-        /// In which round.
+        /// The round of the election.
         round: u32,
-        /// Those who were, in the order of the ring.
+        /// The sites visited so far, in the order of the ring.
         list: Vec<SiteId>,
     },
-    /// This site leads.
+    /// Announces the leader.
     Coordinator {
-        /// In which round.
+        /// The round of the election.
         round: u32,
-        /// Which site.
+        /// The elected site.
         leader: SiteId,
-        /// Who has been told, in the order of the ring.
+        /// The sites visited so far, in the order of the ring.
         told: Vec<SiteId>,
     },
 }
@@ -69,7 +71,7 @@ impl fmt::Display for Body {
     }
 }
 
-/// What sites say to each other.
+/// A message between sites.
 pub type Message = Letter<Body>;
 
 crate::rules! {
@@ -78,28 +80,28 @@ crate::rules! {
         /// The leader does not answer, or the site has just come up.
         Starts: "sends a list with itself on it round the ring",
         /// Not on the list yet.
-        Joins: "adds itself to the list and hands it on",
+        Joins: "adds itself to the list and forwards it",
         /// On the list already.
-        Closes: "finds itself on the list: everybody has been asked, and the highest leads",
+        Closes: "finds itself on the list: all sites have been visited, and the highest leads",
         /// The outcome.
-        Accepts: "accepts the leader and hands the news on",
-        /// The news has been everywhere.
-        Stops: "finds that everybody has been told",
-        /// The site elected is not among those told.
-        StartsAgain: "finds that the leader has died before it was told",
-        /// From a round that is over, or from a list that went round earlier.
+        Accepts: "accepts the leader and forwards the letter",
+        /// The letter has visited all sites.
+        Stops: "finds that COORDINATOR has visited all sites",
+        /// The elected site is not on COORDINATOR's list.
+        StartsAgain: "finds that the leader has died before COORDINATOR reached it",
+        /// The letter is of a round that is over, or of a list that went round earlier.
         IgnoresOld: "ignores a letter that is out of date",
-        /// A lower site is elected: this one was down when the list went round.
-        Objects: "is higher than the one elected, and starts again",
+        /// A lower site is elected, because this one was down when the list went round.
+        Objects: "is higher than the elected site, and starts again",
         /// No acknowledgement.
-        PassesOver: "passes over the successor, which does not answer",
+        PassesOver: "skips the successor, which does not answer",
     }
 }
 
-/// How long a site waits.
+/// The options of the election.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// For an acknowledgement, in thousandths of T.
+    /// The timeout for an acknowledgement, in thousandths of T.
     pub timeout_milli_t: u64,
 }
 
@@ -116,7 +118,7 @@ pub struct RingElection {
     round: u32,
     /// Whether the outcome of this round is known.
     settled: bool,
-    /// The last one heard of; not to be relied on until settled.
+    /// The last leader that this site knew; not valid until the round is settled.
     leader: Option<SiteId>,
     relay: Relay<Body>,
 }
@@ -139,7 +141,8 @@ impl RingElection {
     }
 
     fn election(&mut self, round: u32, list: Vec<SiteId>, out: &mut Out<Self>) {
-        // Whoever has just come up knows no round: it joins the one under way, or gets a new one.
+        // A site that has just come up knows no round. If a round is under way, it joins that one; otherwise a new one
+        // starts.
         if round == UNKNOWN && self.settled {
             return self.campaign(out);
         }
@@ -154,14 +157,14 @@ impl RingElection {
             self.round = round;
             self.join(list, out);
         } else {
-            // A later round has told whoever sent it, or will.
+            // The sender takes part in the later round, or will.
             out.rule(Rule::IgnoresOld);
         }
     }
 
     fn coordinator(&mut self, round: u32, leader: SiteId, mut told: Vec<SiteId>, out: &mut Out<Self>) {
         if told.contains(&self.me) {
-            return self.told_everybody(round, told.contains(&leader), out);
+            return self.coordinator_returned(round, told.contains(&leader), out);
         }
         let later = round == self.round && (!self.settled || self.leader.is_none_or(|known| leader <= known));
         if round > self.round || later {
@@ -181,8 +184,8 @@ impl RingElection {
         }
     }
 
-    fn told_everybody(&mut self, round: u32, even_the_leader: bool, out: &mut Out<Self>) {
-        if even_the_leader {
+    fn coordinator_returned(&mut self, round: u32, visited_the_leader: bool, out: &mut Out<Self>) {
+        if visited_the_leader {
             out.rule(Rule::Stops);
         } else if round == self.round && self.settled {
             out.rule(Rule::StartsAgain);
@@ -225,8 +228,8 @@ impl Protocol for RingElection {
     }
 
     fn suspect(&mut self, site: SiteId, out: &mut Out<Self>) {
-        // Without the leader, one must be found. During a campaign that is under way already; but whoever else dies then
-        // may have taken the list along.
+        // If the leader dies, a new one must be elected; during a campaign that is under way already. But the death of
+        // another site during a campaign may have lost the list, so that the campaign starts again.
         if (self.leader == Some(site)) == self.settled {
             self.campaign(out);
         }
@@ -247,11 +250,14 @@ impl Election for RingElection {
         slug: "ring-election",
         title: "Ring election with a list",
         paper: "after Fredrickson and Lynch, Electing a leader in a synchronous ring, JACM, 1987",
-        idea: "A list goes round the ring, every site adds itself, the highest leads; the news goes round as well.",
-        assumes: "each site knows who comes after whom; an acknowledgement within the timeout unless a site is dead; channels in any order",
-        best: "N ELECTION + N COORDINATOR = 2N for each initiator, beside 2(N−1) ACK",
+        idea: "A list goes round the ring, every site adds itself, the highest leads; the announcement goes \
+               round as well.",
+        assumes: "each site knows the order of the ring; an acknowledgement within the timeout unless a site \
+                  is dead; channels in any order",
+        best: "N ELECTION + N COORDINATOR = 2N for each initiator, and 2(N−1) ACK",
         worst: "the same",
-        crash: "a dead successor is passed over; a letter whose initiator died is closed by the next site that finds itself on it",
+        crash: "a dead successor is skipped; a letter whose initiator died is stopped by the next site that \
+                finds itself on it",
         settings: &[TIMEOUT],
     };
 
