@@ -62,7 +62,8 @@ impl Visitor for Knows {
         if P::sharing(&options) != Sharing::Mutex {
             return None;
         }
-        // S1 is the home site or the coordinator. S2 and S3 are neither, so they know only what messages tell them.
+        // S1 is the home site or the coordinator. S2 and S3 are neither, so they know only what they receive in
+        // messages.
         let (holder, other) = (SiteId::new(1), SiteId::new(2));
         let mut system = System::<P>::new(&Setup::new(sites, options));
         system.asks(holder);

@@ -4,8 +4,8 @@
 //! 1985, pages 344–349.
 //!
 //! **Idea.** The site that has the token may enter. A site without it broadcasts a numbered REQUEST. The token carries
-//! the number of each site's last served request, so that its holder can tell a new request from an old one, and a
-//! queue of waiting sites.
+//! the number of each site's last served request, so that its holder can distinguish a new request from an old one, and
+//! a queue of waiting sites.
 //!
 //! **Assumes** reliable channels in any order; no crashes.
 //!

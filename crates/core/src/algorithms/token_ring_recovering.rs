@@ -178,7 +178,7 @@ impl TokenRingRecovering {
         }
     }
 
-    /// The next live site on the ring; the site itself if no other lives.
+    /// The next live site on the ring; the site itself if it is the only one.
     fn next(&self) -> SiteId {
         let mut next = self.me.next_on_ring(self.sites);
         while self.dead.contains(next) {
@@ -228,7 +228,7 @@ impl TokenRingRecovering {
         }
         if epoch < self.epoch || self.dead.contains(from) {
             out.rule(Rule::Refuses);
-            // The site that started this epoch makes a new token, if it lives until all answers have arrived.
+            // The site that started this epoch makes a new token, if it stays up until all answers have arrived.
             self.trusting |= !self.had_token;
             if self.dead.contains(self.epoch.site) {
                 self.ask_again_without(self.epoch.site, out);

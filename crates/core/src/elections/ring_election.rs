@@ -8,7 +8,7 @@
 //! to announce it.
 //!
 //! **Assumes** that each site knows the order of the ring, not the number of sites; reliable channels in any order;
-//! and, to tell a dead successor from a slow one, that an acknowledgement arrives within 2T_m + T_p.
+//! and, to distinguish a dead successor from a slow one, that an acknowledgement arrives within 2T_m + T_p.
 //!
 //! **Cost.** N sites, the highest of them dead: each of the two rounds takes N−1 messages and one more that the dead
 //! site does not receive, so N ELECTION and N COORDINATOR, 2N for each initiator; 2(N−1) without the failed ones. In
