@@ -1,9 +1,9 @@
-//! What each lock costs, beside `std::sync::Mutex` and `parking_lot::Mutex`.
+//! The cost of each lock, compared with `std::sync::Mutex` and `parking_lot::Mutex`.
 //!
 //! `cargo bench -p lockkeeper-shared-memory`
 //!
-//! A program of its own, without a harness: threads that contend are timed as a whole, and each number is the median of
-//! five runs. The critical section adds one to a number; nothing else is done between entries.
+//! A program of its own, without a harness: contending threads are timed as a whole, and each number is the median of
+//! five runs. The critical section adds one to a number; threads do nothing else between entries.
 
 use lockkeeper_shared_memory::{
     Algorithm, Bakery, BlackWhiteBakery, Dijkstra, Mutex, Semaphore, Slot, TestAndSet,
@@ -12,10 +12,10 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long each run lasts: many slices of the scheduler, so that threads really contend.
+/// The duration of each run: many time slices of the scheduler, so that threads really contend.
 const RUN: Duration = Duration::from_millis(200);
 
-/// One thread's way to the number.
+/// The access of one thread to the number.
 trait Till: Send {
     fn add_one(&mut self);
 }
@@ -28,7 +28,7 @@ impl<A: Algorithm> Till for Slot<'_, A, u64> {
 
 impl Till for &std::sync::Mutex<u64> {
     fn add_one(&mut self) {
-        *self.lock().expect("nobody panics") += 1;
+        *self.lock().expect("no thread panics") += 1;
     }
 }
 
@@ -41,7 +41,7 @@ impl Till for &parking_lot::Mutex<u64> {
 fn main() {
     let cores = std::thread::available_parallelism().map_or(0, |cores| cores.get());
     println!("{cores} cores; median of five runs");
-    println!("\nnobody else wants in: nanoseconds for an entry and an exit, by the lock's number of slots");
+    println!("\nwithout contention: nanoseconds for an entry and an exit, by the number of slots");
     println!("  {:24} {:>9} {:>9} {:>9}", "", "1 slot", "4 slots", "16 slots");
     row("std::sync::Mutex", [1, 1, 1].map(|_| std_mutex(1)));
     row("parking_lot::Mutex", [1, 1, 1].map(|_| parking_lot(1)));
@@ -51,7 +51,7 @@ fn main() {
     row("bakery", [1, 4, 16].map(|slots| slotted::<Bakery>(slots, 1)));
     row("black-white-bakery", [1, 4, 16].map(|slots| slotted::<BlackWhiteBakery>(slots, 1)));
 
-    println!("\nall want in all the time: nanoseconds from one entry to the next, by the number of threads");
+    println!("\nfull contention: nanoseconds from one entry to the next, by the number of threads");
     println!("  {:24} {:>9} {:>9} {:>9}", "", "2 threads", "4 threads", "8 threads");
     let threads = [2, 4, 8];
     row("std::sync::Mutex", threads.map(std_mutex));
@@ -80,7 +80,7 @@ fn std_mutex(threads: usize) -> f64 {
     median(|| {
         let mutex = std::sync::Mutex::new(0_u64);
         let took = run(vec![&mutex; threads]);
-        took.as_nanos() as f64 / mutex.into_inner().expect("nobody panics") as f64
+        took.as_nanos() as f64 / mutex.into_inner().expect("no thread panics") as f64
     })
 }
 
@@ -98,7 +98,7 @@ fn median(mut run: impl FnMut() -> f64) -> f64 {
     runs[2]
 }
 
-/// All threads add one again and again, for a while; tells how long that was.
+/// All threads add one in a loop for [`RUN`]. Returns the actual duration.
 fn run(tills: Vec<impl Till>) -> Duration {
     let start = Barrier::new(tills.len() + 1);
     let stop = AtomicBool::new(false);

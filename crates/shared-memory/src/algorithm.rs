@@ -1,53 +1,53 @@
-//! What the algorithms have in common, and the list of them.
+//! The interface of the algorithms, and the list of them.
 
 use crate::patience::{GaveUp, Patience};
 use crate::{bakery, black_white_bakery, dijkstra, semaphore, test_and_set};
 use serde::Serialize;
 
-/// One algorithm's shared registers, and how a slot uses them.
+/// The shared registers of one algorithm, and the operations of a slot on them.
 ///
-/// Only this crate can implement it: the lock hands out data on the word of the algorithm, so that a wrong one would be
-/// unsound. Slots are numbered from 0. A slot is used by one thread at a time; [`crate::Mutex`] sees to that.
+/// Sealed, because the lock hands out `&mut` data on the guarantee of the algorithm: a wrong implementation would be
+/// unsound. Slots are numbered from 0. A slot is used by one thread at a time, which [`crate::Mutex`] ensures.
 pub trait Algorithm: Sealed + Send + Sync {
-    /// For people.
+    /// The description of the algorithm.
     const ABOUT: About;
 
-    /// The registers for a number of slots, nobody inside.
+    /// Creates the registers for this many slots, with no thread inside.
     fn new(slots: usize) -> Self;
 
-    /// The trying protocol: returns when `me` is inside, or has given up and not yet withdrawn.
+    /// The trying protocol. Returns when `me` is inside, or has given up; then [`Algorithm::withdraw`] must follow.
     fn enter(&self, me: usize, patience: &mut impl Patience) -> Result<(), GaveUp>;
 
     /// The exit protocol.
     fn exit(&self, me: usize);
 
-    /// Takes back what [`Algorithm::enter`] began and did not finish.
+    /// Undoes an [`Algorithm::enter`] that did not finish.
     fn withdraw(&self, me: usize);
 }
 
-/// Keeps other crates from implementing [`Algorithm`].
+/// Prevents implementations of [`Algorithm`] in other crates.
 pub trait Sealed {}
 
-/// An algorithm, for people.
+/// The description of an algorithm.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct About {
-    /// The name to type.
+    /// The name on the command line.
     pub slug: &'static str,
-    /// The name to say.
+    /// The full name.
     pub title: &'static str,
     /// Always `shared memory`: the name of this family in lists of all algorithms.
     pub family: &'static str,
-    /// Who published it, where and when.
+    /// The authors, the publication and the year.
     pub paper: &'static str,
-    /// The idea in a sentence.
+    /// The idea, in one sentence.
     pub idea: &'static str,
-    /// What it needs of the machine.
+    /// The requirements on the machine.
     pub needs: &'static str,
-    /// What it promises those who wait.
+    /// The fairness among waiting threads.
     pub fairness: &'static str,
 }
 
-/// All of them, the oldest first.
+/// All algorithms, oldest first.
 pub const ALL: [About; 5] = [
     dijkstra::Dijkstra::ABOUT,
     bakery::Bakery::ABOUT,

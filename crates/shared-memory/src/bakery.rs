@@ -1,16 +1,18 @@
 //! Lamport, "A new solution of Dijkstra's concurrent programming problem", CACM 17(8), 1974: the bakery.
 //!
-//! **Idea.** Who wants in takes a ticket one higher than all it sees, and waits until nobody has a lower one. Two may
-//! take the same: then the lower slot goes first. Since taking a ticket takes time, `choosing` says that one is about to.
+//! **Idea.** A slot takes a ticket one higher than all it sees, and waits until no slot has a lower one. Two slots may
+//! take the same number: then the lower slot goes first. Taking a ticket takes time, so `choosing` announces it.
 //!
 //! **Registers.** `choosing[i]` and `number[i]`, written by slot i alone.
 //!
-//! **Promises** that one at most is inside, and that who is through the *doorway* (has its ticket) before another
-//! comes to it enters first; nobody waits for ever. It needs no atomic registers: a read that overlaps a write
-//! may return anything. The lab's register machines check that; here registers are atomic, as the language wants it.
+//! **Guarantees** that at most one slot is inside, and that a slot that is through the *doorway* (has its ticket)
+//! before another one comes to it enters first; no slot starves. It needs no atomic registers: a read that overlaps a
+//! write may return any value (Lamport's *safe register*). The lab's register machines check that; here registers are
+//! atomic, because the language requires it.
 //!
-//! **Pitfalls.** Without `choosing` two enter. Tickets grow as long as there is always somebody with one: here they
-//! are 64 bits wide, enough for five centuries at a billion a second; for small ones, see [`crate::black_white_bakery`].
+//! **Pitfalls.** Without `choosing` two slots enter. Tickets grow as long as there is always a slot with one: here they
+//! are 64 bits wide, enough for five centuries at a billion a second; for small ones, see
+//! [`crate::black_white_bakery`].
 
 use crate::algorithm::{About, Algorithm, FAMILY, Sealed};
 use crate::patience::{GaveUp, Patience};
@@ -31,26 +33,27 @@ struct Registers {
 
 impl Bakery {
     pub(crate) fn begin_choosing(&self, me: usize) {
-        // Relaxed: nothing before it matters to who sees it. What comes after is held back by the caller's fence.
+        // Relaxed: no earlier write needs to be visible with it. The caller's fence orders it before the reads that
+        // follow.
         self.slots[me].0.choosing.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn take_ticket(&self, me: usize) {
-        // Relaxed: only the numbers count here. They are read again, with acquire, before anybody enters.
+        // Relaxed: only the numbers matter here. They are read again, with acquire, before a slot enters.
         let highest = self.slots.iter().map(|slot| slot.0.number.load(Ordering::Relaxed)).max().unwrap_or(0);
-        // Release: who finds this ticket higher than its own passes, and must see what this slot did inside the last
-        // time. (The zero that said so may never have been seen: this write hides it.)
+        // Release: a slot that finds this ticket higher than its own enters, and must see the last critical section of
+        // this slot. It may never have seen the zero that ended that section, because this write replaces it.
         self.slots[me].0.number.store(highest + 1, Ordering::Release);
     }
 
     pub(crate) fn end_choosing(&self, me: usize) {
-        // Release: who sees it sees the ticket.
+        // Release: a slot that sees this sees the ticket.
         self.slots[me].0.choosing.store(false, Ordering::Release);
     }
 
     /// Waits until `j` is not choosing.
     pub(crate) fn until_chosen(&self, j: usize, patience: &mut impl Patience) -> Result<(), GaveUp> {
-        // Acquire: the other half of `end_choosing`.
+        // Acquire: pairs with the release in `end_choosing`.
         while self.slots[j].0.choosing.load(Ordering::Acquire) {
             patience.pause()?;
         }
@@ -66,7 +69,7 @@ impl Bakery {
     ) -> Result<(), GaveUp> {
         let mine = self.slots[me].0.number.load(Ordering::Relaxed);
         loop {
-            // Acquire: the other half of `exit` and `take_ticket`.
+            // Acquire: pairs with the releases in `exit` and `take_ticket`.
             let theirs = self.slots[j].0.number.load(Ordering::Acquire);
             if theirs == 0 || (theirs, j) > (mine, me) {
                 return Ok(());
@@ -88,7 +91,7 @@ impl Algorithm for Bakery {
         title: "Lamport's bakery",
         family: FAMILY,
         paper: "L. Lamport, A new solution of Dijkstra's concurrent programming problem, CACM 17(8), 1974",
-        idea: "take a ticket higher than all others, wait until nobody has a lower one",
+        idea: "take a ticket higher than all others, wait until no other slot has a lower one",
         needs: "reads and writes of registers with one writer each, which need not even be atomic",
         fairness: "first come, first served",
     };
@@ -99,9 +102,9 @@ impl Algorithm for Bakery {
 
     fn enter(&self, me: usize, patience: &mut impl Patience) -> Result<(), GaveUp> {
         self.begin_choosing(me);
-        // Of me, who says that it is choosing and then reads j's number, and j, who writes its number and then reads
-        // whether I am choosing (the fence below, in j's run), one at least sees the other: either my ticket will be
-        // higher than j's, or j waits until I have one.
+        // This slot writes `choosing` and then reads j's number. Slot j writes its number and then, after the fence
+        // below, reads whether this slot is choosing. At least one of the two sees the other's write: either this slot
+        // takes a higher ticket than j, or j waits until this slot has its ticket.
         write_before_read();
         self.take_ticket(me);
         self.end_choosing(me);
@@ -114,12 +117,12 @@ impl Algorithm for Bakery {
     }
 
     fn exit(&self, me: usize) {
-        // Release: who passes on this zero sees what was done inside.
+        // Release: a slot that enters on reading this zero sees the critical section before it.
         self.slots[me].0.number.store(0, Ordering::Release);
     }
 
     fn withdraw(&self, me: usize) {
-        // The paper lets a process stop anywhere and come back with its registers at zero; who gives up does the same.
+        // The paper lets a process stop anywhere and return with its registers at zero. Withdrawing does the same.
         self.end_choosing(me);
         self.exit(me);
     }
@@ -131,12 +134,12 @@ mod tests {
     use crate::patience::While;
 
     #[test]
-    fn tickets_grow_while_there_is_always_somebody_with_one() {
+    fn bakery_tickets_grow_while_a_slot_always_has_one() {
         let bakery = Bakery::new(2);
         let mut tickets = Vec::new();
         for round in 0..1_000 {
             let (me, other) = (round % 2, 1 - round % 2);
-            // The other one leaves only once this one waits for it.
+            // The other slot exits only once this one waits for it.
             let leave = || {
                 bakery.exit(other);
                 true

@@ -1,7 +1,8 @@
-//! The bank: ATMs that deposit into one account, without a lock and with each of them.
+//! The bank: ATMs that deposit into one account, without a lock and with each of the locks.
 //!
-//! A deposit reads the balance, adds to it, and writes it back. Two that overlap lose one: [`interleave`] shows it step
-//! by step, [`without_lock`] with real threads, and [`with_lock`] that a lock ends it, at what price.
+//! A deposit reads the balance, adds to it, and writes it back. Of two that overlap, one is lost: [`interleave`] shows
+//! it step by step, [`without_lock`] with real threads; [`with_lock`] shows that a lock prevents it, and measures the
+//! cost.
 
 use crate::{
     Algorithm, Bakery, BlackWhiteBakery, Dijkstra, Guard, Mutex, Semaphore, Slot, TestAndSet, sync::Padded,
@@ -11,30 +12,30 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
-/// What is in the account at first, in dollars.
+/// The initial balance of the account, in dollars.
 pub const START: u64 = 1_000;
-/// What one of the two ATMs of the story brings, in dollars.
+/// The deposit at each of the two ATMs of the example, in dollars.
 pub const DEPOSIT: u64 = 10_000;
 /// The name of `std::sync::Mutex` among the locks.
 pub const STD: &str = "std-mutex";
 
-/// One step of an ATM of the story.
+/// One step of an ATM of the example.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Step {
-    /// Which ATM, from 1.
+    /// The number of the ATM, from 1.
     pub atm: usize,
-    /// What it does.
+    /// The description of the step.
     pub what: String,
     /// The balance after the step, in dollars.
     pub balance: u64,
 }
 
-/// Deposits [`DEPOSIT`] at each ATM, which take their steps in the order of `schedule`: each ATM reads the balance the
+/// Deposits [`DEPOSIT`] at each ATM. The ATMs take their steps in the order of `schedule`: each reads the balance the
 /// first time it is named, adds the second time, and writes the third.
 pub fn interleave(schedule: &[usize]) -> Vec<Step> {
     let atms = schedule.iter().max().map_or(0, |&last| last + 1);
     let mut balance = START;
-    // How many steps each has taken, and the amount that it has in its hands.
+    // The number of steps that each ATM has taken, and the amount that it has read or computed.
     let mut local = vec![(0, 0); atms];
     let step = |&atm: &usize| {
         let (taken, amount) = &mut local[atm];
@@ -62,48 +63,48 @@ pub fn interleave(schedule: &[usize]) -> Vec<Step> {
 /// The schedule in which two ATMs read before either writes.
 pub const BOTH_READ_FIRST: [usize; 6] = [0, 1, 0, 1, 0, 1];
 
-/// An amount as people write it, such as `21,000`.
+/// Formats an amount with thousands separators, such as `21,000`.
 pub fn dollars(amount: u64) -> String {
     let digits = amount.to_string();
-    let mut told = String::new();
+    let mut text = String::new();
     for (index, digit) in digits.chars().enumerate() {
         if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            told.push(',');
+            text.push(',');
         }
-        told.push(digit);
+        text.push(digit);
     }
-    told
+    text
 }
 
-/// How many ATMs, and how many deposits of one dollar they make in all.
+/// The number of ATMs and of deposits of one dollar.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// How many threads; at least one.
+    /// The number of threads; at least one.
     pub atms: usize,
-    /// How many deposits in all.
+    /// The total number of deposits.
     pub deposits: u64,
 }
 
-/// What became of a [`Plan`].
+/// The result of a [`Plan`].
 #[derive(Clone, Debug, Serialize)]
 pub struct Run {
-    /// The lock's name; none if there was none.
+    /// The name of the lock; `None` without a lock.
     pub lock: Option<&'static str>,
-    /// Deposits made.
+    /// The number of deposits made.
     pub deposits: u64,
-    /// What should be in the account, in dollars.
+    /// The balance that the account should have, in dollars.
     pub expected: u64,
-    /// What is in it.
+    /// The balance that it has.
     pub balance: u64,
-    /// How long it took.
+    /// The duration of the run.
     pub seconds: f64,
     /// Deposits per second.
     pub per_second: f64,
-    /// Who made how many of them.
+    /// The number of deposits of each ATM.
     pub by_atm: Vec<u64>,
-    /// Jain's index of those: 1 if all made the same number, 1/N if one made them all.
+    /// Jain's index of these: 1 if all made the same number, 1/N if one made them all.
     pub jain: f64,
-    /// The most deposits that others made while one ATM waited for its own.
+    /// The most deposits that other ATMs made while one waited for its own.
     pub longest_wait: u64,
 }
 
@@ -124,7 +125,7 @@ impl Run {
         }
     }
 
-    /// Whether every deposit is in the account.
+    /// Whether no deposit is lost.
     pub fn right(&self) -> bool {
         self.balance == self.expected
     }
@@ -136,42 +137,42 @@ fn jain(counts: &[u64]) -> f64 {
     if squares == 0.0 { 1.0 } else { sum * sum / (counts.len() as f64 * squares) }
 }
 
-/// What one ATM saw.
+/// The measurements of one ATM.
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     deposits: u64,
     longest_wait: u64,
 }
 
-/// Tells now and then how many deposits were made: each time would be a second lock.
+/// Reports the number of deposits in batches: reporting each of them would be a second point of contention.
 struct Counter<'a> {
     progress: &'a AtomicU64,
-    untold: u64,
+    unreported: u64,
 }
 
 impl Counter<'_> {
     const EVERY: u64 = 1024;
 
     fn count(&mut self) {
-        self.untold += 1;
-        if self.untold == Self::EVERY {
-            self.progress.fetch_add(std::mem::take(&mut self.untold), Ordering::Relaxed);
+        self.unreported += 1;
+        if self.unreported == Self::EVERY {
+            self.progress.fetch_add(std::mem::take(&mut self.unreported), Ordering::Relaxed);
         }
     }
 }
 
 impl Drop for Counter<'_> {
     fn drop(&mut self) {
-        self.progress.fetch_add(self.untold, Ordering::Relaxed);
+        self.progress.fetch_add(self.unreported, Ordering::Relaxed);
     }
 }
 
-/// In every so many deposits without a lock, an ATM lets others run between its read and its write. Left alone, a thread
-/// makes thousands before another gets to run at all, and a bug that is seldom seen is still there.
+/// Without a lock, an ATM yields between its read and its write in one of this many deposits. Otherwise a thread makes
+/// thousands of deposits before another gets to run at all, and the bug is seldom visible.
 const YIELD_EVERY: u64 = 64;
 
-/// Real threads that read, add and write with nothing that keeps them apart. The balance is an atomic, so that this is
-/// wrong but not undefined; each ATM makes its share of the deposits.
+/// Runs threads that read, add and write without a lock. The balance is an atomic, so that the result is wrong but not
+/// undefined behaviour. Each ATM makes its share of the deposits.
 pub fn without_lock(plan: Plan, progress: &AtomicU64) -> Run {
     let balance = AtomicU64::new(START);
     let share = |atm: usize| {
@@ -179,7 +180,7 @@ pub fn without_lock(plan: Plan, progress: &AtomicU64) -> Run {
         plan.deposits / atms + u64::from(atm < plan.deposits % atms)
     };
     let (seen, took) = at_once((0..plan.atms).collect(), |atm| {
-        let mut counter = Counter { progress, untold: 0 };
+        let mut counter = Counter { progress, unreported: 0 };
         for deposit in 0..share(atm) {
             let amount = balance.load(Ordering::Relaxed);
             if deposit.is_multiple_of(YIELD_EVERY) {
@@ -193,7 +194,8 @@ pub fn without_lock(plan: Plan, progress: &AtomicU64) -> Run {
     Run::new(plan, None, balance.into_inner(), seen, took)
 }
 
-/// Real threads that deposit under a lock, by its name in [`crate::ALL`], or [`STD`]; none if there is no such lock.
+/// Runs threads that deposit under the lock of this name in [`crate::ALL`], or [`STD`]; `None` if there is no such
+/// lock.
 pub fn with_lock(lock: &str, plan: Plan, progress: &AtomicU64) -> Option<Run> {
     let run = match lock {
         "dijkstra" => with_slots::<Dijkstra>,
@@ -221,7 +223,7 @@ fn with_std(plan: Plan, progress: &AtomicU64) -> Run {
     Run::new(plan, Some(STD), account.balance, seen, took)
 }
 
-/// The account, and how many deposits it has seen.
+/// The account, and the number of deposits made.
 struct Account {
     balance: u64,
     made: u64,
@@ -233,7 +235,7 @@ impl Default for Account {
     }
 }
 
-/// An ATM's way to the account.
+/// The access of an ATM to the account.
 trait Till: Send {
     fn inside<R>(&mut self, f: impl FnOnce(&mut Account) -> R) -> R;
 }
@@ -251,11 +253,11 @@ impl Till for &std::sync::Mutex<Account> {
     }
 }
 
-/// ATMs deposit until all deposits of the plan are made; who makes how many is up to the lock.
+/// Deposits until all deposits of the plan are made. The share of each ATM depends on the lock.
 fn deposit(plan: Plan, tills: Vec<impl Till>, progress: &AtomicU64) -> (Vec<Seen>, Duration) {
     let made = Padded(AtomicU64::new(0));
     at_once(tills, |mut till| {
-        let mut counter = Counter { progress, untold: 0 };
+        let mut counter = Counter { progress, unreported: 0 };
         let mut seen = Seen::default();
         loop {
             let before = made.0.load(Ordering::Relaxed);
@@ -277,14 +279,14 @@ fn deposit(plan: Plan, tills: Vec<impl Till>, progress: &AtomicU64) -> (Vec<Seen
     })
 }
 
-/// Runs `work` on one thread for each of `whom`, all from the same moment on; tells how long that took, from the first
-/// one's start to the last one's end.
-fn at_once<W: Send, R: Send>(whom: Vec<W>, work: impl Fn(W) -> R + Sync) -> (Vec<R>, Duration) {
-    let missing = AtomicUsize::new(whom.len());
+/// Runs `work` on one thread for each item, all from the same moment on. Also returns the duration from the first start
+/// to the last end.
+fn at_once<W: Send, R: Send>(items: Vec<W>, work: impl Fn(W) -> R + Sync) -> (Vec<R>, Duration) {
+    let missing = AtomicUsize::new(items.len());
     let (missing, work) = (&missing, &work);
     let run = move |one: W| {
         missing.fetch_sub(1, Ordering::Relaxed);
-        // Awake, unlike at a barrier: whoever is woken first may be done before the next one is.
+        // Polls instead of sleeping at a barrier, where the first thread to wake may be done before the next one wakes.
         while missing.load(Ordering::Relaxed) > 0 {
             std::thread::yield_now();
         }
@@ -292,7 +294,7 @@ fn at_once<W: Send, R: Send>(whom: Vec<W>, work: impl Fn(W) -> R + Sync) -> (Vec
         (work(one), started, Instant::now())
     };
     let all: Vec<(R, Instant, Instant)> = std::thread::scope(|scope| {
-        let threads: Vec<_> = whom.into_iter().map(|one| scope.spawn(move || run(one))).collect();
+        let threads: Vec<_> = items.into_iter().map(|one| scope.spawn(move || run(one))).collect();
         let join = |thread: ScopedJoinHandle<'_, _>| {
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         };
@@ -309,9 +311,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn two_who_read_before_either_writes_lose_a_deposit() {
+    fn two_atms_that_read_before_either_writes_lose_a_deposit() {
         let steps = interleave(&BOTH_READ_FIRST);
-        let told: Vec<String> = steps.iter().map(|step| format!("ATM {} {}", step.atm, step.what)).collect();
+        let descriptions: Vec<String> =
+            steps.iter().map(|step| format!("ATM {} {}", step.atm, step.what)).collect();
         let expected = [
             "ATM 1 reads $1,000",
             "ATM 2 reads $1,000",
@@ -320,7 +323,7 @@ mod tests {
             "ATM 1 writes $11,000",
             "ATM 2 writes $11,000",
         ];
-        assert_eq!(told, expected);
+        assert_eq!(descriptions, expected);
         assert_eq!(steps.last().unwrap().balance, 11_000);
         assert_eq!(interleave(&[0, 0, 0, 1, 1, 1]).last().unwrap().balance, 21_000, "one after the other");
     }
@@ -341,17 +344,17 @@ mod tests {
     }
 
     #[test]
-    fn without_a_lock_no_more_comes_out_than_went_in() {
+    fn without_a_lock_the_balance_never_exceeds_the_deposits() {
         let plan = Plan { atms: 3, deposits: if cfg!(miri) { 50 } else { 5_000 } };
         let run = without_lock(plan, &AtomicU64::new(0));
         assert!(run.balance > START && run.balance <= run.expected, "{run:?}");
         assert_eq!(run.by_atm.iter().sum::<u64>(), plan.deposits);
         let alone = without_lock(Plan { atms: 1, ..plan }, &AtomicU64::new(0));
-        assert!(alone.right(), "nobody to overlap with");
+        assert!(alone.right(), "a single ATM cannot lose a deposit");
     }
 
     #[test]
-    fn amounts_are_told_in_thousands() {
+    fn amounts_have_thousands_separators() {
         assert_eq!(
             [0, 999, 1_000, 21_000, 1_234_567].map(dollars),
             ["0", "999", "1,000", "21,000", "1,234,567"]

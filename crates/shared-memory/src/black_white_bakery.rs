@@ -1,14 +1,14 @@
 //! Taubenfeld, "The black-white bakery algorithm", DISC 2004: a bakery whose tickets never exceed the number of slots.
 //!
-//! **Idea.** Tickets are black or white. New ones get the colour of the shared bit `color`, and count only tickets of
-//! their own colour. The tickets of the other colour are the older ones and go first; who leaves sets the bit to
-//! the colour that it did not have, so that its own colour becomes the older one and gets no new tickets.
+//! **Idea.** Tickets are black or white. A new one gets the colour of the shared bit `color`, and counts only tickets
+//! of its own colour. The tickets of the other colour are the older ones and go first. A slot that exits sets the bit
+//! to the opposite of its own colour, so that its own colour becomes the older one and gets no new tickets.
 //!
 //! **Registers.** `choosing[i]` and the ticket (colour, number) of slot i, written by slot i alone; `color`, written
-//! only by who is inside. The paper writes a ticket's colour and then its number; here a ticket is one
-//! register and written at once. The lab's register machines are the same, and are checked for two and three.
+//! only by the slot that is inside. The paper writes the colour of a ticket and then its number; here a ticket is one
+//! register, written at once. The lab's register machines are the same, and are checked for two and three slots.
 //!
-//! **Promises** what the bakery promises, with numbers from 1 to N, for *atomic* registers.
+//! **Guarantees** the same as the bakery, with numbers from 1 to N, for *atomic* registers.
 
 use crate::algorithm::{About, Algorithm, FAMILY, Sealed};
 use crate::patience::{GaveUp, Patience};
@@ -19,18 +19,18 @@ use crate::sync::{Padded, each, write_before_read};
 #[derive(Debug)]
 pub struct BlackWhiteBakery {
     slots: Box<[Padded<Registers>]>,
-    /// Black if true.
+    /// The colour of new tickets: black if true.
     color: Padded<AtomicBool>,
 }
 
 #[derive(Debug, Default)]
 struct Registers {
     choosing: AtomicBool,
-    /// Twice the number, plus one if it is black.
+    /// Twice the number, plus one if the ticket is black.
     ticket: AtomicUsize,
 }
 
-/// A ticket; a number of 0 is none.
+/// A ticket. The number 0 means none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ticket {
     black: bool,
@@ -44,14 +44,15 @@ impl BlackWhiteBakery {
     }
 
     fn write_ticket(&self, me: usize, ticket: Ticket) {
-        // Release: who passes on this ticket, because it is none or a later one, must see what was done inside before.
+        // Release: a slot that enters because this ticket is none or a later one must see the critical section before
+        // it.
         let packed = 2 * ticket.number + usize::from(ticket.black);
         self.slots[me].0.ticket.store(packed, Ordering::Release);
     }
 
     fn take_ticket(&self, me: usize) -> Ticket {
-        // Relaxed, both: what they tell is only about tickets, and is read again with acquire before anybody enters.
-        // The fence before has this read the bit that every ticket is seen to be under.
+        // Relaxed, both: the values only choose a ticket, and tickets are read again with acquire before a slot enters.
+        // The fence before this call makes this read at least as recent as the tickets that are visible.
         let black = self.color.0.load(Ordering::Relaxed);
         let highest = (0..self.slots.len())
             .map(|slot| self.ticket(slot, Ordering::Relaxed))
@@ -65,7 +66,7 @@ impl BlackWhiteBakery {
 
     /// Waits until `j` is not choosing.
     fn until_chosen(&self, j: usize, patience: &mut impl Patience) -> Result<(), GaveUp> {
-        // Acquire: who sees that j has chosen sees its ticket.
+        // Acquire: a slot that sees that j has chosen sees j's ticket.
         while self.slots[j].0.choosing.load(Ordering::Acquire) {
             patience.pause()?;
         }
@@ -86,10 +87,10 @@ impl BlackWhiteBakery {
             let after = if same {
                 (theirs.number, j) > (mine.number, me)
             } else {
-                // Mine is of the older colour. Acquire: the bit was changed by somebody inside.
+                // The own ticket is of the older colour. Acquire: the bit was changed by a slot inside.
                 self.color.0.load(Ordering::Acquire) != mine.black
             };
-            // A ticket of another colour than at first is a new one, taken after mine.
+            // A ticket of another colour than at first is a new one, taken after the own ticket.
             if theirs.number == 0 || after || same != same_at_first {
                 return Ok(());
             }
@@ -116,12 +117,12 @@ impl Algorithm for BlackWhiteBakery {
     }
 
     fn enter(&self, me: usize, patience: &mut impl Patience) -> Result<(), GaveUp> {
-        // Relaxed: the fence holds back what comes after; nothing before matters.
+        // Relaxed: the fence orders it before the reads that follow; no earlier write needs to be visible with it.
         self.slots[me].0.choosing.store(true, Ordering::Relaxed);
-        // As in the bakery: of two, one at least sees that the other is choosing, or the other's ticket.
+        // As in the bakery: of two slots, at least one sees that the other is choosing, or the other's ticket.
         write_before_read();
         let mine = self.take_ticket(me);
-        // Release: who sees it sees the ticket.
+        // Release: a slot that sees this sees the ticket.
         self.slots[me].0.choosing.store(false, Ordering::Release);
         write_before_read();
         for j in (0..self.slots.len()).filter(|&j| j != me) {
@@ -133,13 +134,13 @@ impl Algorithm for BlackWhiteBakery {
 
     fn exit(&self, me: usize) {
         let mine = self.ticket(me, Ordering::Relaxed);
-        // Release: those of my colour may enter on it, and must see what was done inside.
+        // Release: slots of the same colour may enter on this write, and must see this critical section.
         self.color.0.store(!mine.black, Ordering::Release);
         self.write_ticket(me, Ticket { number: 0, ..mine });
     }
 
     fn withdraw(&self, me: usize) {
-        // Not the bit: only who is inside may write it. A ticket that goes unused leaves the colours as they are.
+        // The bit stays: only the slot inside may write it. An unused ticket does not change the colours.
         let mine = self.ticket(me, Ordering::Relaxed);
         self.slots[me].0.choosing.store(false, Ordering::Release);
         self.write_ticket(me, Ticket { number: 0, ..mine });
@@ -152,12 +153,12 @@ mod tests {
     use crate::patience::While;
 
     #[test]
-    fn tickets_stay_small_while_there_is_always_somebody_with_one() {
+    fn black_white_tickets_stay_small_while_a_slot_always_has_one() {
         let bakery = BlackWhiteBakery::new(3);
         let mut tickets = Vec::new();
         for round in 0..999 {
             let (me, other) = (round % 3, (round + 2) % 3);
-            // The other one leaves only once this one waits for it.
+            // The other slot exits only once this one waits for it.
             let leave = || {
                 bakery.exit(other);
                 true

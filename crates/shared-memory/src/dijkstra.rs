@@ -1,15 +1,15 @@
 //! Dijkstra, "Solution of a problem in concurrent programming control", CACM 8(9), 1965: the first solution for N.
 //!
-//! **Idea.** `k` names whose turn it is. Who wants in takes the turn from a `k` that does not, announces that it is about
-//! to enter, and enters if nobody else has announced the same; otherwise it goes back and starts again.
+//! **Idea.** `k` names the slot whose turn it is. A slot that tries takes the turn if the slot `k` is not trying,
+//! announces that it is about to enter, and enters if no other slot has announced the same; otherwise it starts again.
 //!
-//! **Registers.** `b[i]`: slot i does not want in. `c[i]`: slot i is not about to enter. `k`: whose turn; all write it.
-//! As in the paper, `b` and `c` are true at first.
+//! **Registers.** `b[i]`: slot i is not trying. `c[i]`: slot i is not about to enter. `k`: the slot whose turn it is;
+//! all slots write it. As in the paper, `b` and `c` are true at first.
 //!
-//! **Promises** that one at most is inside and that somebody enters; *not* that everybody does: a slot that is always
-//! late to see `b[k]` waits for ever while others come and go. The lab shows such a schedule.
+//! **Guarantees** that at most one slot is inside and that some slot enters; *not* that every slot does: one that is
+//! always late to see `b[k]` waits for ever while others enter and exit. The lab shows such a schedule.
 //!
-//! **Pitfall.** Writing `c[i]` and then reading all other `c` needs the order that machines do not keep by themselves.
+//! **Pitfall.** Writing `c[i]` and then reading all other `c` needs an order that machines do not keep by default.
 
 use crate::algorithm::{About, Algorithm, FAMILY, Sealed};
 use crate::patience::{GaveUp, Patience};
@@ -36,22 +36,22 @@ impl Default for Registers {
 }
 
 impl Dijkstra {
-    /// The trying protocol. `fence` stands between the announcement in Li4 and the look at the others: an argument, so
-    /// that a test can leave it out and see two enter.
+    /// The trying protocol. `fence` is called between the announcement in Li4 and the check of the other slots. It is
+    /// an argument, so that a test can omit it and observe two slots inside.
     pub(crate) fn try_to_enter(
         &self,
         me: usize,
         patience: &mut impl Patience,
         fence: impl Fn(),
     ) -> Result<(), GaveUp> {
-        // Li0. Relaxed, as all of b and k: they only say whose turn it is to try. Safety rests on c alone, and every
-        // thread sees the last write in the end.
+        // Li0. Relaxed, as all accesses to b and k: they only decide whose turn it is to try. Safety depends on c
+        // alone, and every thread eventually sees the last write.
         self.slots[me].0.b.store(false, Ordering::Relaxed);
         loop {
             // Li1
             if self.k.0.load(Ordering::Relaxed) != me {
                 // Li2
-                self.announce_nothing(me);
+                self.retract(me);
                 // Li3
                 let k = self.k.0.load(Ordering::Relaxed);
                 if self.slots[k].0.b.load(Ordering::Relaxed) {
@@ -61,24 +61,26 @@ impl Dijkstra {
                 }
                 continue;
             }
-            // Li4. Relaxed: who reads false only goes back, and takes nothing from it.
+            // Li4. Relaxed: a slot that reads false starts again and reads nothing that this write protects.
             self.slots[me].0.c.store(false, Ordering::Relaxed);
-            // Of two that announce themselves, one at least must see the other.
+            // Of two slots that announce themselves, at least one must see the other.
             fence();
-            if self.nobody_else(me) {
+            if self.no_other_announced(me) {
                 return Ok(());
             }
             patience.pause()?;
         }
     }
 
-    fn nobody_else(&self, me: usize) -> bool {
-        // Acquire: a c[j] that is true again was written after j's critical section, which is seen from here on.
+    fn no_other_announced(&self, me: usize) -> bool {
+        // Acquire: a c[j] that is true again was written after j's critical section, whose writes are visible from here
+        // on.
         (0..self.slots.len()).all(|j| j == me || self.slots[j].0.c.load(Ordering::Acquire))
     }
 
-    fn announce_nothing(&self, me: usize) {
-        // Release, in Li2 too: another may pass on this very write, and must then see what was done inside before it.
+    fn retract(&self, me: usize) {
+        // Release, in Li2 too: another slot may enter on reading this very write, and must then see the critical
+        // section before it.
         self.slots[me].0.c.store(true, Ordering::Release);
     }
 }
@@ -91,10 +93,10 @@ impl Algorithm for Dijkstra {
         title: "Dijkstra",
         family: FAMILY,
         paper: "E. W. Dijkstra, Solution of a problem in concurrent programming control, CACM 8(9), 1965",
-        idea: "who has the turn announces itself and enters if nobody else has; the turn is taken from those who do not \
-               want it",
+        idea: "the slot whose turn it is announces itself and enters if no other has; the turn is taken from a slot \
+               that is not trying",
         needs: "reads and writes of registers, one of which all write",
-        fairness: "somebody enters, but one may wait for ever",
+        fairness: "some thread enters, but one may wait for ever",
     };
 
     fn new(slots: usize) -> Self {
@@ -106,12 +108,12 @@ impl Algorithm for Dijkstra {
     }
 
     fn exit(&self, me: usize) {
-        self.announce_nothing(me);
+        self.retract(me);
         self.slots[me].0.b.store(true, Ordering::Relaxed);
     }
 
     fn withdraw(&self, me: usize) {
-        // k may go on naming this slot: with b[me] true, the next one takes the turn.
+        // k may continue to name this slot: because b[me] is true, the next slot takes the turn.
         self.exit(me);
     }
 }

@@ -1,8 +1,8 @@
 //! The guard, and the only unsafe code of the workspace.
 //!
-//! A lock around data gives `&mut T` to threads that hold only `&Mutex`: that the algorithm lets one in at a time is
-//! something which the compiler cannot see. What must be believed is in this file: that [`Algorithm::enter`]
-//! excludes all other slots until `exit`. loom and miri watch the cell for accesses that overlap.
+//! A lock around data gives `&mut T` to threads that hold only `&Mutex`. The compiler cannot check that the algorithm
+//! admits one thread at a time. The unsafe code relies on one assumption: [`Algorithm::enter`] excludes all other slots
+//! until `exit`. loom and miri check that accesses to the cell do not overlap.
 #![allow(unsafe_code)]
 
 use crate::algorithm::Algorithm;
@@ -18,13 +18,13 @@ type Pointer<T> = loom::cell::MutPtr<T>;
 #[cfg(not(loom))]
 type Pointer<T> = *mut T;
 
-/// Data that only a [`Guard`] reaches.
+/// Data that can be accessed only through a [`Guard`].
 #[derive(Debug)]
 pub(crate) struct Protected<T>(UnsafeCell<T>);
 
-// SAFETY: a shared `Protected` gives the data only to guards, and there is at most one guard at a time, whose owner has
-// seen all that earlier guards did (acquire and release in the algorithms). So sharing it means handing the data from
-// thread to thread, which is what `T: Send` allows.
+// SAFETY: a shared `Protected` gives the data only to guards, and there is at most one guard at a time. Its owner has
+// seen all writes of earlier guards (acquire and release in the algorithms). So sharing it means passing the data from
+// thread to thread, which `T: Send` permits.
 unsafe impl<T: Send> Sync for Protected<T> {}
 
 impl<T> Protected<T> {
@@ -37,9 +37,9 @@ impl<T> Protected<T> {
     }
 }
 
-/// The right to use the data, until it is dropped.
+/// Exclusive access to the data, until it is dropped.
 ///
-/// It may be sent to another thread if the data may, and shared if the data may be shared:
+/// It can be sent to another thread if the data can, and shared if the data can be shared:
 ///
 /// ```compile_fail,E0277
 /// # use lockkeeper_shared_memory::BakeryMutex;
@@ -48,17 +48,17 @@ impl<T> Protected<T> {
 /// let guard = slot.lock();
 /// std::thread::scope(|scope| { scope.spawn(|| guard.set(1)); });
 /// ```
-#[must_use = "a guard that is dropped at once has locked nothing"]
+#[must_use = "a guard that is dropped at once releases the lock at once"]
 pub struct Guard<'a, A: Algorithm, T> {
-    // Dropped first: no access to the data may follow the exit.
+    // Fields are dropped in order, and no access to the data may follow the exit.
     pointer: Pointer<T>,
     _inside: Inside<'a, A>,
-    /// A guard is like the `&mut T` that it stands for.
+    /// Makes the guard behave like the `&mut T` that it represents.
     _data: PhantomData<&'a mut T>,
 }
 
-// SAFETY: a guard is a `&mut T` and the duty to leave, and no algorithm cares which thread does that. Only the raw pointer
-// keeps the compiler from seeing it.
+// SAFETY: a guard is a `&mut T` and the duty to exit, and every algorithm permits the exit on any thread. Only the raw
+// pointer prevents the automatic implementation.
 unsafe impl<A: Algorithm, T: Send> Send for Guard<'_, A, T> {}
 // SAFETY: a shared guard gives only `&T`.
 unsafe impl<A: Algorithm, T: Sync> Sync for Guard<'_, A, T> {}
@@ -76,12 +76,12 @@ impl<A: Algorithm, T> Deref for Guard<'_, A, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        // SAFETY: the pointer is to the data of a lock that outlives the guard. The slot went inside before the pointer
-        // was made, and leaves only after this guard is gone: by the algorithm's word there is no other guard, and
+        // SAFETY: the pointer is to the data of a lock that outlives the guard. The slot entered before the pointer was
+        // made, and exits only after this guard is dropped: the algorithm guarantees that there is no other guard, and
         // this one is borrowed for as long as the reference lives.
         #[cfg(not(loom))]
         return unsafe { &*self.pointer };
-        // SAFETY: as above; and loom complains if another guard has a pointer at the same time.
+        // SAFETY: as above; in addition loom panics if another guard has a pointer at the same time.
         #[cfg(loom)]
         return unsafe { self.pointer.deref() };
     }

@@ -1,7 +1,7 @@
-//! Mutual exclusion where it began: threads that share memory.
+//! Mutual exclusion for threads that share memory.
 //!
 //! Five algorithms behind one safe lock around data. A lock has a fixed number of *slots*, as the papers have a fixed
-//! number of processes; a thread takes a slot, and locks through it.
+//! number of processes; a thread takes a slot and locks through it.
 //!
 //! ```
 //! use lockkeeper_shared_memory::BakeryMutex;
@@ -16,22 +16,22 @@
 //! assert_eq!(balance.into_inner(), 21_000);
 //! ```
 //!
-//! | module | lock | what it needs of the machine |
+//! | module | lock | requirements on the machine, and guarantees |
 //! |---|---|---|
-//! | [`dijkstra`] | [`DijkstraMutex`] | reads and writes; somebody may wait for ever |
-//! | [`bakery`] | [`BakeryMutex`] | reads and writes; first come, first served; tickets grow |
-//! | [`black_white_bakery`] | [`BlackWhiteBakeryMutex`] | reads and writes; first come, first served; tickets stay small |
-//! | [`test_and_set`] | [`TestAndSetMutex`] | an instruction that reads and writes at once |
+//! | [`dijkstra`] | [`DijkstraMutex`] | reads and writes; a thread may starve |
+//! | [`bakery`] | [`BakeryMutex`] | reads and writes; first come, first served; growing tickets |
+//! | [`black_white_bakery`] | [`BlackWhiteBakeryMutex`] | reads and writes; first come, first served; small tickets |
+//! | [`test_and_set`] | [`TestAndSetMutex`] | an atomic read-modify-write instruction; a thread may starve |
 //! | [`semaphore`] | [`SemaphoreMutex`] | the same |
 //!
-//! All of them wait by looking again and again, and let other threads run in between: see [`patience`]. For a program
-//! that only wants a lock, `std::sync::Mutex` is the better choice, and `cargo bench` says by how much.
+//! All of them wait by polling, and let other threads run in between: see [`patience`]. For a program that only needs a
+//! lock, `std::sync::Mutex` is the better choice; `cargo bench` measures the difference.
 //!
-//! **A thread that panics inside** leaves the critical section like one that returns: the guard is dropped, the next
-//! one enters, and finds whatever the data were. There is no poison.
-//! **A thread that gives up** ([`Slot::lock_while`], [`Slot::try_lock`]), or panics while it waits, takes its request
-//! back, and nobody waits for it.
-//! **A guard that is forgotten** (`std::mem::forget`) keeps the others out until its slot locks again or is dropped.
+//! **A thread that panics inside** leaves the critical section like one that returns: the guard is dropped, and the
+//! next thread enters and finds the data as they are. There is no poisoning. **A thread that gives up**
+//! ([`Slot::lock_while`], [`Slot::try_lock`]), or panics while it waits, withdraws its request, and no other thread
+//! waits for it. **A guard that is forgotten** (`std::mem::forget`) keeps the lock until its slot locks again or is
+//! dropped.
 
 pub mod algorithm;
 pub mod bakery;

@@ -1,9 +1,10 @@
-//! Two threads, every interleaving and every stale value that the memory model allows.
+//! Two threads, in every interleaving and with every stale value that the memory model allows.
 //!
 //! `RUSTFLAGS='--cfg loom' cargo test -p lockkeeper-shared-memory --lib --target-dir target/loom`
 //!
-//! loom watches the data: two guards at once, or a guard that has not seen what an earlier one did, and it complains.
-//! Three processes are the work of the lab's register machines, which have no weak memory but more room.
+//! loom checks the accesses to the data: it panics if two guards exist at once, or if a guard has not seen the writes
+//! of an earlier one. Three processes are checked by the lab's register machines, which have no weak memory but scale
+//! further.
 
 use crate::algorithm::{About, Sealed};
 use crate::patience::{GaveUp, Patience};
@@ -13,7 +14,7 @@ use loom::model::Builder;
 use loom::sync::Arc;
 use loom::thread;
 
-/// Two threads enter once each, or one of them twice.
+/// Explores two threads that enter the given number of times each.
 fn explore<A: Algorithm + 'static>(entries: [usize; 2], preemptions: Option<usize>) {
     let mut builder = Builder::new();
     builder.preemption_bound = preemptions;
@@ -34,8 +35,8 @@ fn explore<A: Algorithm + 'static>(entries: [usize; 2], preemptions: Option<usiz
     });
 }
 
-/// How often a thread may be interrupted where it does not wait: enough to catch what is left out on purpose below, and
-/// seconds instead of minutes for the bakeries.
+/// The bound on preemptions of threads that do not wait: enough to find the bugs of the mutants below, and seconds
+/// instead of minutes for the bakeries.
 const PREEMPTIONS: Option<usize> = Some(3);
 
 macro_rules! holds {
@@ -56,7 +57,7 @@ holds! {
     semaphore: Semaphore;
 }
 
-/// The bakery with one thing left out.
+/// The bakery with one part omitted.
 struct Without<const WHAT: u8>(Bakery);
 const CHOOSING: u8 = 0;
 const FENCE_AFTER_CHOOSING: u8 = 1;
@@ -98,7 +99,7 @@ impl<const WHAT: u8> Algorithm for Without<WHAT> {
     }
 }
 
-/// Dijkstra's algorithm without its fence: both announce themselves, and neither sees the other.
+/// Dijkstra's algorithm without its fence: both slots announce themselves, and neither sees the other.
 struct UnfencedDijkstra(Dijkstra);
 
 impl Sealed for UnfencedDijkstra {}

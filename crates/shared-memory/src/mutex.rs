@@ -7,50 +7,50 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::{Bakery, BlackWhiteBakery, Dijkstra, Semaphore, TestAndSet};
 use std::fmt;
 
-/// Data that one thread at a time can use, kept by an [`Algorithm`] for a fixed number of slots.
+/// Data that one thread at a time can access, protected by an [`Algorithm`] for a fixed number of slots.
 pub struct Mutex<A, T> {
     algorithm: A,
-    /// Which slots are in use. Taking a slot may use instructions that locking must not: it happens once per thread.
+    /// The slots in use. Taking a slot may use instructions that locking must not: it happens once per thread.
     taken: Box<[AtomicBool]>,
     value: Protected<T>,
 }
 
-/// A lock by [`Dijkstra`]'s algorithm.
+/// A lock that uses [`Dijkstra`]'s algorithm.
 pub type DijkstraMutex<T> = Mutex<Dijkstra, T>;
-/// A lock by Lamport's [`Bakery`].
+/// A lock that uses Lamport's [`Bakery`].
 pub type BakeryMutex<T> = Mutex<Bakery, T>;
-/// A lock by Taubenfeld's [`BlackWhiteBakery`].
+/// A lock that uses Taubenfeld's [`BlackWhiteBakery`].
 pub type BlackWhiteBakeryMutex<T> = Mutex<BlackWhiteBakery, T>;
-/// A lock by [`TestAndSet`].
+/// A lock that uses [`TestAndSet`].
 pub type TestAndSetMutex<T> = Mutex<TestAndSet, T>;
-/// A lock by a [`Semaphore`] with one permit.
+/// A lock that uses a [`Semaphore`] with one permit.
 pub type SemaphoreMutex<T> = Mutex<Semaphore, T>;
 
 impl<A: Algorithm, T> Mutex<A, T> {
-    /// A lock for that many threads at a time.
+    /// Creates a lock for this many threads at a time.
     ///
     /// # Panics
-    /// With no slots: nobody could ever use it.
+    /// If `slots` is 0: no thread could use the lock.
     pub fn new(slots: usize, value: T) -> Self {
         assert!(slots > 0, "a lock needs at least one slot: one for each thread that will use it");
         let taken = (0..slots).map(|_| AtomicBool::new(false)).collect();
         Self { algorithm: A::new(slots), taken, value: Protected::new(value) }
     }
 
-    /// How many slots there are.
+    /// The number of slots.
     pub fn slots(&self) -> usize {
         self.taken.len()
     }
 
-    /// Takes a free slot, the lowest; dropping it gives it back.
+    /// Takes the lowest free slot. Dropping it frees it.
     pub fn slot(&self) -> Result<Slot<'_, A, T>, NoFreeSlot> {
-        // Acquire: what the slot's last user did to its registers comes before what this one does.
+        // Acquire: the accesses of the slot's last user to its registers happen before those of this one.
         let free = self.taken.iter().position(|taken| !taken.swap(true, Ordering::Acquire));
         let number = free.ok_or(NoFreeSlot { slots: self.slots() })?;
         Ok(Slot { mutex: self, number, inside: false })
     }
 
-    /// The data, once nobody has a slot any more.
+    /// Returns the data. The borrow checker ensures that no slot is left.
     pub fn into_inner(self) -> T {
         self.value.into_inner()
     }
@@ -65,7 +65,7 @@ impl<A: Algorithm, T> fmt::Debug for Mutex<A, T> {
     }
 }
 
-/// All slots of a lock are in use.
+/// The error of [`Mutex::slot`] when all slots are in use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoFreeSlot {
     slots: usize,
@@ -83,10 +83,10 @@ impl fmt::Display for NoFreeSlot {
 
 impl std::error::Error for NoFreeSlot {}
 
-/// One place at a lock: what the papers call a process.
+/// One slot of a lock: the process of the papers.
 ///
-/// It can move to another thread, but locking needs it by `&mut`, and its guard keeps that borrow: no two threads
-/// can use one slot at a time.
+/// It can move to another thread, but locking needs `&mut`, and the guard keeps that borrow: no two threads can use one
+/// slot at the same time.
 ///
 /// ```compile_fail,E0499
 /// # use lockkeeper_shared_memory::BakeryMutex;
@@ -99,12 +99,12 @@ impl std::error::Error for NoFreeSlot {}
 pub struct Slot<'a, A: Algorithm, T> {
     mutex: &'a Mutex<A, T>,
     number: usize,
-    /// Whether it has entered and not left; a guard that was forgotten leaves it set.
+    /// Whether the slot has entered and not exited. A forgotten guard leaves it set.
     inside: bool,
 }
 
 impl<'a, A: Algorithm, T> Slot<'a, A, T> {
-    /// Waits for its turn.
+    /// Waits until the slot enters.
     pub fn lock(&mut self) -> Guard<'_, A, T> {
         match Guard::enter(self, &mut Backoff::default()) {
             Ok(guard) => guard,
@@ -112,12 +112,12 @@ impl<'a, A: Algorithm, T> Slot<'a, A, T> {
         }
     }
 
-    /// Waits for its turn as long as `go_on` says so; it is asked each time before the slot looks again.
+    /// Waits until the slot enters, as long as `go_on` returns true; it is called before each further poll.
     pub fn lock_while(&mut self, go_on: impl FnMut() -> bool) -> Option<Guard<'_, A, T>> {
         Guard::enter(self, &mut While::new(go_on)).ok()
     }
 
-    /// Enters only if that needs no waiting. Two who try at the same time may both fail.
+    /// Enters only if that needs no waiting. Two slots that try at the same time may both fail.
     pub fn try_lock(&mut self) -> Option<Guard<'_, A, T>> {
         self.lock_while(|| false)
     }
@@ -129,7 +129,7 @@ impl<'a, A: Algorithm, T> Slot<'a, A, T> {
     pub(crate) fn go_inside(&mut self, patience: &mut impl Patience) -> Result<Inside<'_, A>, GaveUp> {
         self.leave_if_inside();
         let algorithm = &self.mutex.algorithm;
-        // Withdraws unless disarmed, also when `patience` panics.
+        // Withdraws when dropped, also when `patience` panics.
         let attempt = Attempt { algorithm, number: self.number };
         algorithm.enter(self.number, patience)?;
         std::mem::forget(attempt);
@@ -147,7 +147,7 @@ impl<'a, A: Algorithm, T> Slot<'a, A, T> {
 impl<A: Algorithm, T> Drop for Slot<'_, A, T> {
     fn drop(&mut self) {
         self.leave_if_inside();
-        // Release: the slot's next user comes after all that this one did.
+        // Release: the accesses of this user happen before those of the slot's next user.
         self.mutex.taken[self.number].store(false, Ordering::Release);
     }
 }
@@ -161,7 +161,7 @@ impl<A: Algorithm, T> fmt::Debug for Slot<'_, A, T> {
     }
 }
 
-/// A slot that is inside; dropping it is the exit.
+/// A slot that is inside. Dropping it exits.
 pub(crate) struct Inside<'a, A: Algorithm> {
     algorithm: &'a A,
     number: usize,
@@ -175,7 +175,7 @@ impl<A: Algorithm> Drop for Inside<'_, A> {
     }
 }
 
-/// A slot that is trying; dropping it withdraws.
+/// A slot that is trying. Dropping it withdraws.
 struct Attempt<'a, A: Algorithm> {
     algorithm: &'a A,
     number: usize,

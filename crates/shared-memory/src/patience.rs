@@ -1,36 +1,36 @@
-//! How a thread waits for its turn.
+//! How a thread waits.
 //!
-//! These algorithms have no queue of sleeping threads: a thread that waits looks again and again. On a machine with more
-//! threads than cores that would burn the very time that the holder needs, so a thread spins for a moment and then
-//! yields to the others.
+//! These algorithms have no queue of sleeping threads: a waiting thread polls. On a machine with more threads than
+//! cores, pure spinning would use the time that the holder needs, so a thread spins for a moment and then yields to the
+//! others.
 
 use crate::sync::yield_now;
 
-/// How a thread waits, and whether it goes on waiting.
+/// The waiting strategy of a thread, and the condition under which it gives up.
 pub trait Patience {
-    /// Called each time that the thread would have to look again.
+    /// Called before each further poll.
     fn pause(&mut self) -> Result<(), GaveUp>;
 }
 
-/// The thread no longer wants to enter.
+/// The error of a thread that gave up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GaveUp;
 
-/// Spins a little longer each time, then yields; never gives up.
+/// Spins twice as long each time, then yields; never gives up.
 #[derive(Debug, Default)]
 pub struct Backoff {
     pauses: u32,
 }
 
 impl Backoff {
-    /// After that many pauses, a thread yields: 1 + 2 + 4 + … + 32 rounds, well under a microsecond. Longer waits mean
-    /// that the one who is awaited is long inside, or not running.
+    /// The number of pauses before a thread yields: 1 + 2 + 4 + … + 32 spins, well under a microsecond. A longer wait
+    /// means that the other thread stays inside for long, or is not running.
     const SPINS: u32 = 6;
 }
 
 impl Patience for Backoff {
     fn pause(&mut self) -> Result<(), GaveUp> {
-        // A model checker's threads must say that they only wait, or it follows them for ever.
+        // Under a model checker a waiting thread must yield, or the checker would explore its loop without end.
         if self.pauses < Self::SPINS && !cfg!(any(loom, miri)) {
             (0..1 << self.pauses).for_each(|_| std::hint::spin_loop());
             self.pauses += 1;
@@ -41,7 +41,7 @@ impl Patience for Backoff {
     }
 }
 
-/// Waits like [`Backoff`], as long as a question is answered with yes.
+/// Waits like [`Backoff`] as long as `go_on` returns true.
 #[derive(Debug)]
 pub(crate) struct While<F> {
     go_on: F,

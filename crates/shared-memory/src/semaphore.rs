@@ -1,15 +1,15 @@
-//! Dijkstra's semaphore: a number of permits; P waits for one and takes it, V gives one back.
+//! Dijkstra's semaphore: a number of permits. P waits for one and takes it, V returns one.
 //!
-//! **Idea.** With one permit it is a mutex; with more, that many may be inside at once. P's test and its decrement are
-//! one step, as is V.
+//! **Idea.** With one permit it is a mutex; with more, that many threads may be inside at once. The test and the
+//! decrement of P are one step, as is V.
 //!
-//! **Promises** what the test-and-set mutex promises: somebody enters, but one may wait for ever.
+//! **Guarantees** the same as the test-and-set mutex: some thread enters, but one may starve.
 
 use crate::algorithm::{About, Algorithm, FAMILY, Sealed};
 use crate::patience::{Backoff, GaveUp, Patience};
 use crate::sync::atomic::{AtomicUsize, Ordering};
 
-/// A number of permits.
+/// A counting semaphore.
 ///
 /// ```
 /// use lockkeeper_shared_memory::Semaphore;
@@ -28,18 +28,18 @@ pub struct Semaphore {
 }
 
 impl Semaphore {
-    /// A semaphore with that many permits.
+    /// Creates a semaphore with this many permits.
     pub fn with_permits(permits: usize) -> Self {
         Self { s: AtomicUsize::new(permits) }
     }
 
-    /// Waits for a permit; dropping it gives it back.
+    /// Waits for a permit. Dropping it returns it.
     pub fn acquire(&self) -> Permit<'_> {
         self.p();
         Permit { semaphore: self }
     }
 
-    /// How many permits are free at the moment.
+    /// The number of free permits at the moment.
     pub fn free(&self) -> usize {
         self.s.load(Ordering::Relaxed)
     }
@@ -50,18 +50,18 @@ impl Semaphore {
         debug_assert!(taken.is_ok(), "a backoff never gives up");
     }
 
-    /// Dijkstra's V, also called signal: one permit more. Unlike a lock's exit, anybody may call it.
+    /// Dijkstra's V, also called signal: adds one permit. Unlike the exit of a lock, any thread may call it.
     pub fn v(&self) {
-        // Release: whoever takes this permit sees what was done before it was given.
+        // Release: the thread that takes this permit sees the writes before this call.
         let before = self.s.fetch_add(1, Ordering::Release);
         assert!(before < usize::MAX, "a semaphore cannot hold more than {} permits", usize::MAX);
     }
 
     fn wait(&self, patience: &mut impl Patience) -> Result<(), GaveUp> {
         loop {
-            // Relaxed: a guess, which the exchange below confirms.
+            // Relaxed: the exchange below confirms the value.
             let s = self.s.load(Ordering::Relaxed);
-            // Acquire: the other half of V.
+            // Acquire: pairs with the release in `v`.
             if s > 0 && self.s.compare_exchange(s, s - 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 return Ok(());
             }
@@ -70,9 +70,9 @@ impl Semaphore {
     }
 }
 
-/// A permit of a [`Semaphore`]; dropping it gives it back.
+/// A permit of a [`Semaphore`]. Dropping it returns it.
 #[derive(Debug)]
-#[must_use = "a permit that is dropped at once has been given back"]
+#[must_use = "a permit that is dropped at once is returned at once"]
 pub struct Permit<'a> {
     semaphore: &'a Semaphore,
 }
@@ -91,9 +91,9 @@ impl Algorithm for Semaphore {
         title: "Semaphore",
         family: FAMILY,
         paper: "E. W. Dijkstra, Over de sequentialiteit van procesbeschrijvingen, EWD35, about 1962",
-        idea: "a number of permits: P takes one and waits while there is none, V gives one back; as a lock, it has one",
-        needs: "an instruction that reads and writes at once",
-        fairness: "somebody enters, but one may wait for ever",
+        idea: "a number of permits: P takes one and waits while there is none, V returns one; as a lock, it has one",
+        needs: "an atomic read-modify-write instruction",
+        fairness: "some thread enters, but one may wait for ever",
     };
 
     fn new(_slots: usize) -> Self {
@@ -109,6 +109,6 @@ impl Algorithm for Semaphore {
     }
 
     fn withdraw(&self, _me: usize) {
-        // Who has no permit has nothing to give back.
+        // A thread without a permit has nothing to return.
     }
 }

@@ -1,4 +1,4 @@
-//! Atomics and yielding, as the machine has them or as loom models them; nothing else in this crate asks which.
+//! Atomics and yielding: of the machine, or as loom models them. No other module depends on which.
 
 #[cfg(not(loom))]
 pub(crate) use std::{sync::atomic, thread::yield_now};
@@ -8,26 +8,34 @@ pub(crate) use loom::{cell::UnsafeCell, sync::atomic, thread::yield_now};
 
 use atomic::{Ordering, fence};
 
-/// What this thread wrote before is seen by the others before it reads what comes after.
+/// Orders the earlier writes of this thread before its later reads, as seen by all threads.
 ///
-/// No acquire or release gives that: with those alone, two threads may each write their own register, read the other's
-/// old value, and both enter. Every algorithm on reads and writes lives on this order. It is a fence and not accesses
-/// with `SeqCst`, since loom takes the latter for acquire and release, but models the fence.
+/// Acquire and release do not give this order. With those alone, two threads may each write their own register, read
+/// the old value of the other's, and both enter:
+///
+/// ```text
+/// thread 0              thread 1
+/// write a = true        write b = true
+/// read b: false         read a: false      allowed without the fence
+/// ```
+///
+/// Every algorithm that uses only reads and writes relies on it. It is a fence and not `SeqCst` accesses, because loom
+/// treats the latter as acquire and release, but models the fence.
 pub(crate) fn write_before_read() {
     fence(Ordering::SeqCst);
 }
 
-/// One slot's registers, on a line of their own: a thread that writes its own does not slow down those that read others'.
+/// The registers of one slot, on cache lines of their own, so that a write does not slow down reads of other slots.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Padded<T>(pub T);
 
-/// One for each slot.
+/// Creates one value for each slot.
 pub(crate) fn each<T: Default>(slots: usize) -> Box<[Padded<T>]> {
     (0..slots).map(|_| Padded::default()).collect()
 }
 
-/// `std::cell::UnsafeCell` with the face of loom's, which watches who reads and writes when.
+/// `std::cell::UnsafeCell` with the interface of loom's, which checks that accesses do not overlap.
 #[cfg(not(loom))]
 #[derive(Debug, Default)]
 pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);

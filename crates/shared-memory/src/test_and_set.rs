@@ -1,9 +1,10 @@
 //! The mutex of textbooks: one bit, and an instruction that reads and sets it at once.
 //!
-//! **Idea.** Whoever finds the bit clear while setting it is inside. The hardware does what Dijkstra's problem forbids
-//! itself: reading and writing in one step.
+//! **Idea.** The thread that finds the bit clear while setting it is inside. The instruction does what Dijkstra's
+//! problem excludes: it reads and writes in one step.
 //!
-//! **Promises** that one at most is inside and that somebody enters; who, is left to chance, and one may wait for ever.
+//! **Guarantees** that at most one thread is inside and that some thread enters. The order is arbitrary, and a thread
+//! may starve.
 
 use crate::algorithm::{About, Algorithm, FAMILY, Sealed};
 use crate::patience::{GaveUp, Patience};
@@ -23,9 +24,9 @@ impl Algorithm for TestAndSet {
         title: "Test-and-set mutex",
         family: FAMILY,
         paper: "IBM System/360's TEST AND SET instruction, 1964; as taught ever since",
-        idea: "one bit, read and set in one step: who found it clear is inside",
-        needs: "an instruction that reads and writes at once",
-        fairness: "somebody enters, but one may wait for ever",
+        idea: "one bit, read and set in one step: the thread that found it clear is inside",
+        needs: "an atomic read-modify-write instruction",
+        fairness: "some thread enters, but one may wait for ever",
     };
 
     fn new(_slots: usize) -> Self {
@@ -34,9 +35,9 @@ impl Algorithm for TestAndSet {
 
     fn enter(&self, _me: usize, patience: &mut impl Patience) -> Result<(), GaveUp> {
         loop {
-            // Acquire: what was done inside before is seen. No fence: one instruction does it all, so that nothing can come
-            // between its read and its write. Where the bit was set already, it writes nothing; relaxed, for what it read
-            // then leads nowhere.
+            // Acquire: this thread sees all writes of earlier critical sections. No fence is needed: the read and the
+            // write are one instruction, and nothing can come between them. If the bit is set already, the exchange
+            // writes nothing and may be relaxed, because the value is not used.
             let set = self.in_use.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
             if set.is_ok() {
                 return Ok(());
@@ -46,11 +47,11 @@ impl Algorithm for TestAndSet {
     }
 
     fn exit(&self, _me: usize) {
-        // Release: the other half of the exchange.
+        // Release: pairs with the acquire in `enter`.
         self.in_use.store(false, Ordering::Release);
     }
 
     fn withdraw(&self, _me: usize) {
-        // Who is not inside has left no trace.
+        // A thread that has not entered has changed no register.
     }
 }

@@ -1,4 +1,4 @@
-//! Every lock, as a program uses it: with threads, panics, people who give up, and guards that are forgotten.
+//! Every lock as a program uses it: with threads, panics, waiters that give up, and guards that are forgotten.
 #![cfg(not(loom))]
 
 use lockkeeper_shared_memory::{
@@ -6,9 +6,9 @@ use lockkeeper_shared_memory::{
 };
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// How often each thread enters where threads really contend; miri takes its time.
+/// The number of entries of each thread where threads really contend. Smaller under miri, which is slow.
 const ENTRIES: usize = if cfg!(miri) { 10 } else { 2_000 };
-/// How often somebody looks again before it is clear that it does not enter.
+/// The number of polls after which a waiter counts as kept out.
 const LOOKS: usize = 100;
 
 /// The same tests for each algorithm.
@@ -18,38 +18,38 @@ macro_rules! for_each_lock {
             use super::*;
 
             #[test]
-            fn one_at_a_time() {
-                super::one_at_a_time::<$algorithm>();
+            fn at_most_one_thread_is_inside() {
+                super::at_most_one_thread_is_inside::<$algorithm>();
             }
 
             #[test]
-            fn slots_are_counted_and_come_back() {
-                super::slots_are_counted_and_come_back::<$algorithm>();
+            fn dropped_slot_is_free_again() {
+                super::dropped_slot_is_free_again::<$algorithm>();
             }
 
             #[test]
-            fn who_panics_inside_leaves() {
-                super::who_panics_inside_leaves::<$algorithm>();
+            fn panic_inside_releases_the_lock() {
+                super::panic_inside_releases_the_lock::<$algorithm>();
             }
 
             #[test]
-            fn who_gives_up_is_not_waited_for() {
-                super::who_gives_up_is_not_waited_for::<$algorithm>();
+            fn waiter_that_gives_up_blocks_no_other() {
+                super::waiter_that_gives_up_blocks_no_other::<$algorithm>();
             }
 
             #[test]
-            fn who_panics_while_it_waits_is_not_waited_for() {
-                super::who_panics_while_it_waits_is_not_waited_for::<$algorithm>();
+            fn waiter_that_panics_blocks_no_other() {
+                super::waiter_that_panics_blocks_no_other::<$algorithm>();
             }
 
             #[test]
-            fn a_forgotten_guard_ends_with_its_slot() {
-                super::a_forgotten_guard_ends_with_its_slot::<$algorithm>();
+            fn forgotten_guard_is_released_with_its_slot() {
+                super::forgotten_guard_is_released_with_its_slot::<$algorithm>();
             }
 
             #[test]
-            fn a_guard_may_leave_on_another_thread() {
-                super::a_guard_may_leave_on_another_thread::<$algorithm>();
+            fn guard_can_be_dropped_on_another_thread() {
+                super::guard_can_be_dropped_on_another_thread::<$algorithm>();
             }
         }
     )* };
@@ -67,9 +67,9 @@ fn lock<A: Algorithm, T>(slots: usize, value: T) -> Mutex<A, T> {
     Mutex::new(slots, value)
 }
 
-fn one_at_a_time<A: Algorithm>() {
+fn at_most_one_thread_is_inside<A: Algorithm>() {
     for threads in 1..=4 {
-        // Two numbers that differ by turns only inside: whoever saw them differ came in too early.
+        // The two numbers differ only inside. A thread that sees them differ entered too early.
         let mutex = lock::<A, _>(threads, (0, 0));
         std::thread::scope(|scope| {
             for _ in 0..threads {
@@ -89,7 +89,7 @@ fn one_at_a_time<A: Algorithm>() {
     }
 }
 
-fn slots_are_counted_and_come_back<A: Algorithm>() {
+fn dropped_slot_is_free_again<A: Algorithm>() {
     let mutex = lock::<A, _>(2, 0);
     let first = mutex.slot().unwrap();
     let mut second = mutex.slot().unwrap();
@@ -97,14 +97,14 @@ fn slots_are_counted_and_come_back<A: Algorithm>() {
     assert!(none.starts_with("all 2 slots of the lock are taken"), "{none}");
     *second.lock() += 1;
     drop(first);
-    let mut third = mutex.slot().expect("the first one's slot is free again");
+    let mut third = mutex.slot().expect("the first slot is free again");
     *third.lock() += 1;
     assert!(mutex.slot().is_err());
     drop((second, third));
     assert_eq!(mutex.into_inner(), 2);
 }
 
-fn who_panics_inside_leaves<A: Algorithm>() {
+fn panic_inside_releases_the_lock<A: Algorithm>() {
     let mutex = lock::<A, _>(2, 0);
     let mut slot = mutex.slot().unwrap();
     let panic = catch_unwind(AssertUnwindSafe(|| {
@@ -113,11 +113,11 @@ fn who_panics_inside_leaves<A: Algorithm>() {
         panic!("inside");
     }));
     assert!(panic.is_err());
-    assert_eq!(*mutex.slot().unwrap().lock(), 7, "entered, and found what the other left behind");
+    assert_eq!(*mutex.slot().unwrap().lock(), 7, "the value of the thread that panicked");
     assert_eq!(*slot.lock(), 7);
 }
 
-fn who_gives_up_is_not_waited_for<A: Algorithm>() {
+fn waiter_that_gives_up_blocks_no_other<A: Algorithm>() {
     let mutex = lock::<A, _>(3, 0);
     let (mut holder, mut waiter, mut third) = three(&mutex);
     let guard = holder.lock();
@@ -128,16 +128,16 @@ fn who_gives_up_is_not_waited_for<A: Algorithm>() {
     });
     assert!(entered.is_none());
     drop(entered);
-    assert_eq!(looks, LOOKS, "it waited as long as it was told to");
+    assert_eq!(looks, LOOKS, "it polled as often as `lock_while` allows");
     assert!(third.try_lock().is_none());
     drop(guard);
-    // Whichever of them tries first, nothing that was begun stands in its way.
+    // None of the withdrawn requests delays a slot.
     assert!(third.try_lock().is_some());
     assert!(waiter.try_lock().is_some());
     assert!(holder.try_lock().is_some());
 }
 
-fn who_panics_while_it_waits_is_not_waited_for<A: Algorithm>() {
+fn waiter_that_panics_blocks_no_other<A: Algorithm>() {
     let mutex = lock::<A, _>(3, 0);
     let (mut holder, mut waiter, mut third) = three(&mutex);
     let guard = holder.lock();
@@ -150,27 +150,27 @@ fn who_panics_while_it_waits_is_not_waited_for<A: Algorithm>() {
     assert!(waiter.try_lock().is_some());
 }
 
-fn a_forgotten_guard_ends_with_its_slot<A: Algorithm>() {
+fn forgotten_guard_is_released_with_its_slot<A: Algorithm>() {
     let mutex = lock::<A, _>(3, 0);
     let (mut forgetful, mut other, _third) = three(&mutex);
     std::mem::forget(forgetful.lock());
     assert!(other.try_lock().is_none(), "still inside");
     *forgetful.lock() += 1;
-    assert!(other.try_lock().is_some(), "locked again, and left");
+    assert!(other.try_lock().is_some(), "the slot locked again and released");
     std::mem::forget(forgetful.lock());
     assert!(other.try_lock().is_none(), "still inside");
     drop(forgetful);
-    assert!(other.try_lock().is_some(), "its slot is gone");
+    assert!(other.try_lock().is_some(), "the slot is dropped");
 }
 
-fn a_guard_may_leave_on_another_thread<A: Algorithm>() {
+fn guard_can_be_dropped_on_another_thread<A: Algorithm>() {
     let mutex = lock::<A, _>(2, 0);
     let mut slot = mutex.slot().unwrap();
     let mut guard = slot.lock();
     std::thread::scope(|scope| {
         scope.spawn(move || *guard += 1);
     });
-    assert_eq!(*mutex.slot().unwrap().try_lock().expect("free"), 1);
+    assert_eq!(*mutex.slot().unwrap().try_lock().expect("the lock is free"), 1);
 }
 
 fn three<A: Algorithm, T>(mutex: &Mutex<A, T>) -> (Slot<'_, A, T>, Slot<'_, A, T>, Slot<'_, A, T>) {
@@ -179,8 +179,8 @@ fn three<A: Algorithm, T>(mutex: &Mutex<A, T>) -> (Slot<'_, A, T>, Slot<'_, A, T
     (slot(), slot(), slot())
 }
 
-/// The holder is inside, the early one waits, and then the late one comes: does the late one get in before the early
-/// one? On one thread, since a waiting slot runs whatever it is told to before it looks again.
+/// The holder is inside, the early slot waits, and then the late slot comes. Returns whether the late one enters before
+/// the early one. Runs on one thread: a waiting slot calls the given closure before each poll.
 fn overtakes<A: Algorithm>(early_slot: usize) -> bool {
     let mutex = lock::<A, _>(3, 0);
     let (mut holder, one, other) = three(&mutex);
@@ -189,11 +189,11 @@ fn overtakes<A: Algorithm>(early_slot: usize) -> bool {
     let mut overtaken = false;
     let mut first = true;
     let entered = early.lock_while(|| {
-        // The early one waits, so that it is through its doorway.
+        // The early slot waits, so it is through its doorway.
         if std::mem::take(&mut first) {
             let mut looks = 0;
             let ahead = late.lock_while(|| {
-                // And so is the late one. Now the holder leaves.
+                // The late slot waits as well. Now the holder exits.
                 guard = None;
                 looks += 1;
                 looks < LOOKS
@@ -202,12 +202,12 @@ fn overtakes<A: Algorithm>(early_slot: usize) -> bool {
         }
         true
     });
-    assert!(entered.is_some(), "the early one enters in the end");
+    assert!(entered.is_some(), "the early slot enters eventually");
     overtaken
 }
 
 #[test]
-fn in_a_bakery_who_is_first_through_the_doorway_enters_first() {
+fn bakeries_serve_first_the_slot_that_is_first_through_the_doorway() {
     for early in [1, 2] {
         assert!(!overtakes::<Bakery>(early));
         assert!(!overtakes::<BlackWhiteBakery>(early));
@@ -215,7 +215,7 @@ fn in_a_bakery_who_is_first_through_the_doorway_enters_first() {
 }
 
 #[test]
-fn elsewhere_the_one_who_looks_first_enters_first() {
+fn other_locks_let_a_later_slot_overtake() {
     for early in [1, 2] {
         assert!(overtakes::<Dijkstra>(early));
         assert!(overtakes::<TestAndSet>(early));
@@ -225,12 +225,12 @@ fn elsewhere_the_one_who_looks_first_enters_first() {
 
 #[test]
 #[should_panic(expected = "at least one slot")]
-fn a_lock_without_slots_is_refused() {
+fn lock_without_slots_is_rejected() {
     lock::<Bakery, _>(0, ());
 }
 
 #[test]
-fn a_semaphore_lets_as_many_in_as_it_has_permits() {
+fn semaphore_admits_as_many_threads_as_it_has_permits() {
     let semaphore = Semaphore::with_permits(2);
     let inside = std::sync::atomic::AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -248,5 +248,5 @@ fn a_semaphore_lets_as_many_in_as_it_has_permits() {
     });
     assert_eq!(semaphore.free(), 2);
     semaphore.v();
-    assert_eq!(semaphore.free(), 3, "anybody may give a permit");
+    assert_eq!(semaphore.free(), 3, "any thread may add a permit");
 }
