@@ -1,4 +1,4 @@
-//! Hosts on one machine: network namespaces on one bridge; links cut by packet filters; a proxy that delays.
+//! Hosts on one machine: network namespaces on one bridge. Packet filters cut links; a proxy adds delay.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -10,13 +10,13 @@ use std::time::Duration;
 
 /// The port of every member on its own host.
 pub const PORT: u16 = 7420;
-/// The number of the host in the middle, where the proxy is.
+/// The number of the host in the centre, which runs the proxy.
 pub const HUB: u32 = 250;
 
-/// Whether this process may make hosts, or what is missing.
+/// Checks that this process can create hosts. The error names what is missing.
 pub fn can_make_hosts() -> Result<(), String> {
     if !rustix::process::geteuid().is_root() {
-        return Err(String::from("only root can make them"));
+        return Err(String::from("only root can create network namespaces"));
     }
     for (tool, package) in [("ip", "iproute2"), ("nft", "nftables"), ("nsenter", "util-linux")] {
         let found = Command::new(tool).arg("-V").stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -27,11 +27,11 @@ pub fn can_make_hosts() -> Result<(), String> {
 
 fn run(command: &str) {
     let words: Vec<&str> = command.split_whitespace().collect();
-    let done = Command::new(words[0]).args(&words[1..]).output().expect("the tool is there");
+    let done = Command::new(words[0]).args(&words[1..]).output().expect("the tool starts");
     assert!(done.status.success(), "`{command}`: {}", String::from_utf8_lossy(&done.stderr));
 }
 
-/// The hosts of one run. They go when this goes.
+/// The hosts of one test run. Dropping it removes them.
 pub struct Hosts {
     prefix: String,
     names: Vec<u32>,
@@ -40,7 +40,7 @@ pub struct Hosts {
 }
 
 impl Hosts {
-    /// So many hosts on one bridge, and one more for the proxy.
+    /// Creates this many hosts on one bridge, and one more for the proxy.
     pub fn new(count: u32) -> Self {
         let prefix = format!("lk{}", std::process::id());
         let mut hosts = Self { prefix, names: Vec::new(), proxy: None, mounted: Vec::new() };
@@ -72,13 +72,13 @@ impl Hosts {
         format!("{}-{host}", self.prefix)
     }
 
-    /// Where `ip netns add` puts a namespace.
+    /// The file of a namespace that `ip netns add` creates.
     fn place(&self, host: u32) -> String {
         format!("/run/netns/{}", self.name(host))
     }
 
     fn on(&self, host: u32, command: &str) {
-        // Not by `ip netns exec`, which mounts file systems anew and cannot where the root is no mount point.
+        // Not `ip netns exec`, which remounts file systems and fails where the root is no mount point.
         run(&format!("nsenter --net={} {command}", self.place(host)));
     }
 
@@ -89,10 +89,10 @@ impl Hosts {
         command
     }
 
-    /// Nothing from one host reaches the other; the way back stays open.
+    /// Drops all packets from one host to another. The opposite direction stays open.
     pub fn cut(&self, from: u32, to: u32) {
         self.drop_from(from, to);
-        // Whoever is behind the proxy is also reached, and answers, through it.
+        // The host behind the proxy also receives and answers through the proxy.
         let behind = self.proxy.as_ref().map(|&(_, host)| host);
         if behind == Some(to) {
             self.drop_from(from, HUB);
@@ -102,7 +102,7 @@ impl Hosts {
         }
     }
 
-    /// Nothing passes between these ports of one host and another host, or the host itself.
+    /// Drops all packets between these ports of one host and another host, which may be the same.
     pub fn cut_service(&self, host: u32, ports: &[u16], other: u32) {
         let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
         let ports = ports.join(", ");
@@ -116,16 +116,16 @@ impl Hosts {
         self.on(at, &format!("nft add rule inet cuts input ip saddr {} drop", address(from)));
     }
 
-    /// Every link carries again.
+    /// Removes all cuts.
     pub fn heal(&self) {
         for &host in &self.names {
             self.on(host, "nft flush chain inet cuts input");
         }
     }
 
-    /// Starts the proxy in front of a host: says where it is to be reached.
+    /// Starts the proxy in front of a host. Returns the address on which the proxy listens.
     pub fn start_proxy(&mut self, host: u32) -> String {
-        let program = std::env::current_exe().expect("this program has a path");
+        let program = std::env::current_exe().expect("the path of this program");
         let (listen, to) = (format!("{}:{PORT}", address(HUB)), format!("{}:{PORT}", address(host)));
         let mut command = self.command(HUB, &program);
         command.args(["proxy", &listen, &to]).stdin(Stdio::piped());
@@ -133,14 +133,14 @@ impl Hosts {
         listen
     }
 
-    /// Everything that passes the proxy takes so much longer.
+    /// Sets the delay that the proxy adds.
     pub fn delay(&mut self, by: Duration) {
         let (proxy, _) = self.proxy.as_mut().expect("the proxy was started");
-        let input = proxy.stdin.as_mut().expect("it listens");
-        writeln!(input, "{}", by.as_millis()).expect("the proxy lives");
+        let input = proxy.stdin.as_mut().expect("standard input of the proxy is a pipe");
+        writeln!(input, "{}", by.as_millis()).expect("the proxy is running");
     }
 
-    /// A file system of its own for a directory, so small that it can be filled.
+    /// Mounts a file system on a directory that is small enough to be filled.
     pub fn mount_small(&mut self, directory: &Path) {
         run(&format!("mount -t tmpfs -o size=4m lockkeeper {}", directory.display()));
         self.mounted.push(directory.to_owned());
@@ -162,31 +162,33 @@ impl Drop for Hosts {
     }
 }
 
-/// A host's address.
+/// The address of a host.
 pub fn address(host: u32) -> String {
     format!("10.77.0.{host}")
 }
 
-/// `proxy LISTEN TO`: carries bytes both ways, later by as many milliseconds as standard input said last.
+/// `proxy LISTEN TO`: forwards bytes both ways, delayed by the milliseconds that the last line of standard input
+/// contains.
 pub fn proxy(arguments: &[String]) -> ExitCode {
     let [listen, to] = arguments else { return ExitCode::FAILURE };
     let listener = TcpListener::bind(listen).expect("the address is free");
     let delay = Arc::new(AtomicU64::new(0));
-    let (told, to) = (delay.clone(), to.clone());
+    let (delay_from_input, to) = (delay.clone(), to.clone());
     std::thread::spawn(move || {
         for connection in listener.incoming().flatten() {
-            let Ok(onward) =
-                TcpStream::connect_timeout(&to.parse().expect("an address"), Duration::from_secs(1))
-            else {
+            let Ok(onward) = TcpStream::connect_timeout(
+                &to.parse().expect("the address to forward to is valid"),
+                Duration::from_secs(1),
+            ) else {
                 continue;
             };
             carry(&connection, &onward, &delay);
             carry(&onward, &connection, &delay);
         }
     });
-    // It ends with whoever started it.
+    // Standard input is closed when the parent ends, and then the proxy ends as well.
     for line in BufReader::new(std::io::stdin()).lines().map_while(Result::ok) {
-        told.store(line.trim().parse().unwrap_or(0), Ordering::Relaxed);
+        delay_from_input.store(line.trim().parse().unwrap_or(0), Ordering::Relaxed);
     }
     ExitCode::SUCCESS
 }

@@ -1,16 +1,17 @@
-//! For tests with real processes: hosts on one machine that can be cut off from each other, and what their clients did, told
-//! line by line and judged as one story.
+//! Support for tests with real processes: hosts on one machine with links that can be cut, and records that their
+//! clients write, which are merged into one history and checked for mutual exclusion.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
 //! | [`golden`] | golden files: the bytes of stored and sent values |
 //! | [`hosts`] | network namespaces on one bridge, cuts between them, a proxy that delays, disks that can be filled |
-//! | [`story`] | the lines of clients, and whether they are a story of mutual exclusion |
-//! | [`tail`] | files of lines that others write on |
-//! | [`ports`] | ports that nobody else gets |
-//! | [`options`] | the command line: every fault once, or faults for so many minutes |
+//! | [`story`] | the records of clients, and the check for mutual exclusion |
+//! | [`tail`] | reading a file of lines while another process appends to it |
+//! | [`ports`] | ports that no other process gets |
+//! | [`options`] | the command line: every fault once, or random faults for a number of minutes |
 //!
-//! Programs that use it are tests without a harness: the judge, and, started with other arguments, whatever runs on its hosts.
+//! Programs that use it are tests without a harness. The same program, started with other arguments, runs the processes
+//! on the hosts.
 
 pub mod golden;
 pub mod hosts;

@@ -2,24 +2,24 @@
 
 use std::time::{Duration, Instant};
 
-/// What the command line says.
+/// The options of the command line.
 #[derive(Clone, Copy, Debug)]
 pub struct Options {
-    /// For how long to go on; every fault once if nothing is said. `--soak MINUTES`
+    /// The duration of random faults; `None` injects every fault once. `--soak MINUTES`
     pub soak: Option<Duration>,
-    /// Decides the order of things. `--seed NUMBER`
+    /// The seed of all random choices. Default: 1. `--seed NUMBER`
     pub seed: u64,
-    /// How many members there are. `--members NUMBER`
+    /// The number of members. Default: 3. `--members NUMBER`
     pub members: u32,
 }
 
 impl Options {
-    /// Reads what follows the program's name.
+    /// Reads the arguments that follow the program's name.
     pub fn read(arguments: &[String]) -> Self {
         let after = |flag: &str| {
             let at = arguments.iter().position(|argument| argument == flag)?;
             let value = arguments.get(at + 1).and_then(|value| value.parse::<u64>().ok());
-            Some(value.unwrap_or_else(|| panic!("{flag} wants a number")))
+            Some(value.unwrap_or_else(|| panic!("{flag} needs a number")))
         };
         Self {
             soak: after("--soak").map(|minutes| Duration::from_secs(60 * minutes)),
@@ -28,10 +28,10 @@ impl Options {
         }
     }
 
-    /// Every fault once, or faults of any kind for as long as the command line says.
+    /// Injects every fault once, or random faults for the duration of `--soak`.
     pub fn go_through<F: Copy>(&self, all: &[F], mut suffer: impl FnMut(F)) {
         let Some(soak) = self.soak else { return all.iter().for_each(|&fault| suffer(fault)) };
-        // Other numbers than those that decide whom a fault befalls.
+        // A sequence of its own, independent of the one that chooses the target of a fault.
         let mut random = Random::new(!self.seed);
         let began = Instant::now();
         while began.elapsed() < soak {
@@ -41,17 +41,17 @@ impl Options {
     }
 }
 
-/// Numbers that follow from a seed.
+/// A pseudo-random sequence that depends only on its seed.
 #[derive(Clone, Copy, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// From a seed.
+    /// Starts the sequence of a seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// The next number below this one.
+    /// The next number, less than `below`.
     pub fn below(&mut self, below: usize) -> usize {
         self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (self.0 >> 33) as usize % below

@@ -1,4 +1,4 @@
-//! Ports for servers that are told theirs, and that may be stopped and started again.
+//! Ports for servers whose port is fixed in advance and that may be stopped and restarted.
 
 use rustix::process::geteuid;
 use std::collections::hash_map::RandomState;
@@ -8,13 +8,14 @@ use std::io::{Error, ErrorKind, Result};
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::{Mutex, PoisonError};
 
-/// Where they begin.
+/// The first port of the range.
 const FIRST: u16 = 10_240;
 
-/// A port on loopback that nobody uses. Nobody else who asks here is given it while this process lives, in whatever process, and no
-/// connection gets it by chance: such a server can be stopped, and finds its port free again.
+/// Reserves an unused port on loopback. While this process runs, no other call, in this or another process, returns
+/// the same port, and the system assigns it to no outgoing connection. So a server on it can be stopped and finds the
+/// port free again.
 pub fn free() -> Result<u16> {
-    // A file for each port, locked by whoever was given it.
+    // One file per port, locked by the process that has reserved the port.
     static GIVEN: Mutex<Vec<File>> = Mutex::new(Vec::new());
     let folder = std::env::temp_dir().join(format!("lockkeeper-ports-{}", geteuid().as_raw()));
     std::fs::create_dir_all(&folder)?;
@@ -27,10 +28,10 @@ pub fn free() -> Result<u16> {
             return Ok(port);
         }
     }
-    Err(Error::new(ErrorKind::AddrInUse, format!("all from {FIRST} on are in use")))
+    Err(Error::new(ErrorKind::AddrInUse, format!("no free port: all from {FIRST} on are in use")))
 }
 
-/// From here on the system gives ports to connections.
+/// The first port that the system assigns to outgoing connections.
 fn first_of_the_system() -> u16 {
     let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     let first = range.split_whitespace().next().and_then(|first| first.parse().ok());
@@ -42,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_is_given_a_port_twice() {
+    fn no_port_is_reserved_twice() {
         let mut ports: Vec<u16> = (0..100).map(|_| free().unwrap()).collect();
         ports.sort_unstable();
         ports.dedup();

@@ -1,4 +1,4 @@
-//! What the clients did, and whether that is a story of mutual exclusion.
+//! The records of clients, and the check for mutual exclusion.
 
 use crate::tail::Tail;
 use rustix::time::{ClockId, clock_gettime};
@@ -8,129 +8,129 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// One line that a client's process writes the moment it happens. Times are nanoseconds of one clock, the machine's.
+/// One record, which a client's process writes the moment it happens. Times are nanoseconds of the machine's clock.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Line {
-    /// Which client.
+    /// The name of the client.
     pub who: String,
-    /// Which hold: a number that no other hold of this process has.
+    /// The number of the hold, unique within its process.
     pub hold: u64,
-    /// On which lock.
+    /// The name of the lock.
     pub lock: String,
-    /// How it is held.
+    /// The mode of the hold.
     pub how: How,
-    /// With which fence; 0 if it has none.
+    /// The fence of the hold; 0 if it has none.
     pub fence: u64,
-    /// When.
+    /// The time of the record.
     pub at_ns: u64,
-    /// What.
+    /// The event.
     pub what: What,
 }
 
-/// How a lock is held.
+/// The mode of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum How {
-    /// By nobody else.
+    /// Exclusive.
     Alone,
-    /// Together with others who share it.
+    /// Together with other shared holders.
     Shared,
-    /// With one of so many permits.
+    /// One of this many permits.
     Permit(u32),
 }
 
-/// What a client says of its hold.
+/// The event that a client records for its hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum What {
-    /// In the critical section, and sure that nobody is who must not be, until then.
+    /// The client is in the critical section, and its hold is valid until the given time.
     Inside {
-        /// Until when it is sure.
+        /// The end of the validity.
         until_ns: u64,
     },
-    /// About to give the lock back.
+    /// The client is about to release.
     Leaves,
-    /// Told that the hold is being lost, or found out: it uses it no more.
+    /// The client learned that the hold is being lost, and does not use it any more.
     Lost,
 }
 
-/// Where a process writes its lines.
+/// The file to which a process appends its records.
 pub struct Writer(File);
 
 impl Writer {
-    /// A new file of lines.
+    /// Creates the file.
     pub fn create(path: &Path) -> Self {
-        Self(File::create(path).expect("the story's directory can be written"))
+        Self(File::create(path).expect("the directory of the records can be written"))
     }
 
-    /// Writes a line.
+    /// Appends a record.
     pub fn write(&mut self, line: &Line) {
-        let mut text = serde_json::to_string(line).expect("a line is plain data");
+        let mut text = serde_json::to_string(line).expect("a record can be encoded");
         text.push('\n');
-        // One write: whoever is killed leaves whole lines.
-        self.0.write_all(text.as_bytes()).expect("the story's disk is not full");
+        // One write, so that a process that is killed leaves complete lines.
+        self.0.write_all(text.as_bytes()).expect("the disk of the records is not full");
     }
 }
 
-/// The clock of every line.
+/// The current time of the clock that all records use.
 pub fn now_ns() -> u64 {
     let time = clock_gettime(ClockId::Boottime);
     u64::try_from(time.tv_sec).unwrap_or(0) * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }
 
-/// One hold, from its lines.
+/// One hold, assembled from its records.
 #[derive(Clone, Debug)]
 pub struct Hold {
-    /// Whose.
+    /// The name of the client.
     pub who: String,
-    /// On which lock.
+    /// The name of the lock.
     pub lock: String,
-    /// How.
+    /// The mode of the hold.
     pub how: How,
-    /// With which fence.
+    /// The fence of the hold.
     pub fence: u64,
-    /// Since when.
+    /// The time of the entry.
     pub entered_ns: u64,
-    /// When it was last said to be sure.
+    /// The time of the last record that extended the validity.
     pub claimed_ns: u64,
-    /// Until when nobody may have been inside who must not be.
+    /// The end of the validity: until then, no conflicting hold may begin.
     pub until_ns: u64,
-    /// When it was lost, if it was.
+    /// The time at which the hold was lost, if it was.
     pub lost_ns: Option<u64>,
 }
 
-/// What a directory full of lines comes to.
+/// The history of all records in a directory.
 #[derive(Debug)]
 pub struct Story {
     directory: PathBuf,
     files: BTreeMap<PathBuf, Follower>,
-    /// Every hold.
+    /// All holds.
     pub holds: Vec<Hold>,
-    /// How often each client entered.
+    /// The number of entries of each client.
     pub entries: BTreeMap<String, u64>,
-    /// How often each client lost a hold.
+    /// The number of lost holds of each client.
     pub losses: BTreeMap<String, u64>,
 }
 
-/// The file of one process, read as far as it goes.
+/// The file of one process, and how far it is read.
 #[derive(Debug, Default)]
 struct Follower {
     tail: Tail,
-    /// Read, but too new.
+    /// Records that are read, but newer than the last cut-off time.
     later: Vec<Line>,
-    /// By the process' own numbers.
+    /// The index in [`Story::holds`] by the process's own number of the hold.
     holds: BTreeMap<u64, usize>,
 }
 
 impl Follower {
     fn new_lines(&mut self, path: &Path) -> Vec<Line> {
         let mut lines = std::mem::take(&mut self.later);
-        let parse = |line: Vec<u8>| serde_json::from_slice(&line).expect("a process writes whole lines");
+        let parse = |line: Vec<u8>| serde_json::from_slice(&line).expect("a process writes complete lines");
         lines.extend(self.tail.new_lines(path).into_iter().map(parse));
         lines
     }
 }
 
 impl Story {
-    /// The story that is told in this directory. Nothing is read yet.
+    /// The history of the records in this directory. Nothing is read yet.
     pub fn of(directory: &Path) -> Self {
         Self {
             directory: directory.into(),
@@ -141,25 +141,26 @@ impl Story {
         }
     }
 
-    /// Reads on. Files are read one after the other while processes write on; what happened after the first was opened is left for the
-    /// next time, or an entry would be known and the exit before it not.
+    /// Reads new records up to the present time. Files are read one after the other while processes append to them. A
+    /// record that is newer than the start of this call is kept for the next one; otherwise an entry could be read
+    /// whose preceding exit, in a file read earlier, is missing.
     pub fn read(&mut self) {
         let until_ns = now_ns();
-        let files = std::fs::read_dir(&self.directory).expect("the story's directory is there");
+        let files = std::fs::read_dir(&self.directory).expect("the directory of the records exists");
         for path in files.flatten().map(|file| file.path()) {
             let mut follower = self.files.remove(&path).unwrap_or_default();
             for line in follower.new_lines(&path) {
                 if line.at_ns > until_ns {
                     follower.later.push(line);
                 } else {
-                    self.tell(&mut follower.holds, line);
+                    self.apply(&mut follower.holds, line);
                 }
             }
             self.files.insert(path, follower);
         }
     }
 
-    fn tell(&mut self, holds: &mut BTreeMap<u64, usize>, line: Line) {
+    fn apply(&mut self, holds: &mut BTreeMap<u64, usize>, line: Line) {
         let Line { who, hold, lock, how, fence, at_ns, what } = line;
         let known = holds.get(&hold).map(|&at| &mut self.holds[at]);
         match (what, known) {
@@ -191,7 +192,7 @@ impl Story {
         }
     }
 
-    /// Every way in which the story so far is not one of mutual exclusion.
+    /// All violations of mutual exclusion in the history so far, one sentence each.
     pub fn faults(&self) -> Vec<String> {
         let mut locks: BTreeMap<&str, Vec<&Hold>> = BTreeMap::new();
         for hold in &self.holds {
@@ -200,19 +201,19 @@ impl Story {
         let mut faults = Vec::new();
         for holds in locks.values_mut() {
             holds.sort_by_key(|hold| hold.entered_ns);
-            judge(holds, &mut faults);
+            check(holds, &mut faults);
         }
         faults
     }
 }
 
-/// The holds of one lock, in the order of entering.
-fn judge(holds: &[&Hold], faults: &mut Vec<String>) {
+/// Checks the holds of one lock, ordered by entry.
+fn check(holds: &[&Hold], faults: &mut Vec<String>) {
     let mut inside: Vec<&Hold> = Vec::new();
     let (mut highest_alone, mut highest) = (0, 0);
     for &second in holds {
         inside.retain(|first| second.entered_ns < first.until_ns);
-        for first in inside.iter().filter(|first| !second.goes_with(first, inside.len())) {
+        for first in inside.iter().filter(|first| !second.may_overlap(first, inside.len())) {
             faults.push(format!(
                 "`{}`: {} entered (fence {}, {:?}) {} us before the hold of {} (fence {}, {:?}) ended",
                 second.lock,
@@ -233,7 +234,7 @@ fn judge(holds: &[&Hold], faults: &mut Vec<String>) {
             How::Permit(_) => continue,
         };
         if second.fence <= below {
-            faults.push(format!("`{}`: the fence {below} was followed by {}", second.lock, second.fence));
+            faults.push(format!("`{}`: fence {below} was followed by {}", second.lock, second.fence));
         }
         highest = highest.max(second.fence);
         if second.how == How::Alone {
@@ -243,8 +244,8 @@ fn judge(holds: &[&Hold], faults: &mut Vec<String>) {
 }
 
 impl Hold {
-    /// Whether both may be inside, with so many inside already.
-    fn goes_with(&self, other: &Hold, inside: usize) -> bool {
+    /// Whether both holds may be valid at once, with this many valid already.
+    fn may_overlap(&self, other: &Hold, inside: usize) -> bool {
         match self.how {
             How::Alone => false,
             How::Shared => other.how == How::Shared,
@@ -253,7 +254,8 @@ impl Hold {
     }
 }
 
-/// The judge must be able to say no: everything is judged right that is forged here. Writes into an empty directory.
+/// Checks the checker: it must find each violation that is forged here, and none in correct histories. Writes into an
+/// empty directory.
 pub fn the_judge_sees_forgeries(directory: &Path) {
     let line = |hold, how, fence, at_ns, what| {
         let (who, lock) = (String::from("a client"), String::from("l"));
@@ -264,8 +266,8 @@ pub fn the_judge_sees_forgeries(directory: &Path) {
     let mut judged = |lines: &[Line]| {
         runs += 1;
         let directory = directory.join(runs.to_string());
-        std::fs::create_dir(&directory).expect("in an empty directory");
-        let (first, rest) = lines.split_first().expect("some lines");
+        std::fs::create_dir(&directory).expect("the directory is empty");
+        let (first, rest) = lines.split_first().expect("at least one record");
         let mut writer = Writer::create(&directory.join("a"));
         writer.write(first);
         let mut story = Story::of(&directory);
@@ -278,23 +280,34 @@ pub fn the_judge_sees_forgeries(directory: &Path) {
     let (first, left) = (inside(1, alone, 5, 10, 100), line(1, alone, 5, 20, What::Leaves));
     assert_eq!(judged(&[first.clone(), left.clone(), inside(2, alone, 6, 30, 90)]), 0);
     assert_eq!(judged(&[first.clone(), inside(2, alone, 6, 30, 90)]), 1, "two at once");
-    assert_eq!(judged(&[first.clone(), left.clone(), inside(2, alone, 5, 30, 90)]), 1, "a fence twice");
+    assert_eq!(
+        judged(&[first.clone(), left.clone(), inside(2, alone, 5, 30, 90)]),
+        1,
+        "the same fence twice"
+    );
     let readers = [inside(1, shared, 5, 10, 100), inside(2, shared, 5, 20, 40)];
     assert_eq!(judged(&readers), 0, "readers share");
     let writer = |fence, at| inside(3, alone, fence, at, 300);
     assert_eq!(judged(&[readers[0].clone(), readers[1].clone(), writer(6, 50)]), 1, "a writer among readers");
-    assert_eq!(judged(&[readers[0].clone(), readers[1].clone(), writer(5, 150)]), 1, "a writer's old fence");
-    assert_eq!(judged(&[first, left, inside(2, shared, 4, 30, 90)]), 1, "a reader's old fence");
+    assert_eq!(
+        judged(&[readers[0].clone(), readers[1].clone(), writer(5, 150)]),
+        1,
+        "a writer with an old fence"
+    );
+    assert_eq!(judged(&[first, left, inside(2, shared, 4, 30, 90)]), 1, "a reader with an old fence");
     let permits = [1, 2, 3].map(|hold| inside(hold, permit, 0, 10 * hold, 100));
     assert_eq!(judged(&permits[..2]), 0, "two permits of two");
     assert!(judged(&permits) > 0, "three permits of two");
-    assert!(judged(&[permits[0].clone(), inside(2, How::Permit(3), 0, 20, 90)]) > 0, "two counts of permits");
+    assert!(
+        judged(&[permits[0].clone(), inside(2, How::Permit(3), 0, 20, 90)]) > 0,
+        "permits of different numbers"
+    );
 }
 
 #[cfg(test)]
 mod tests {
     #[test]
-    fn the_judge_sees_forgeries() {
+    fn checker_finds_every_forged_violation() {
         super::the_judge_sees_forgeries(tempfile::tempdir().unwrap().path());
     }
 }
