@@ -1,6 +1,7 @@
-//! For tests of pages: a headless Chromium with one window of 1280×720, that of a small projector.
+//! A headless Chromium for tests of pages, with one window of 1280×720, the resolution of a small projector.
 //!
-//! Everything waits for a condition, for so long at most that only what never happens is a failure; then it panics, as tests do.
+//! All operations wait for a condition, with a timeout so long that only a condition that never holds fails. They panic
+//! on failure, as tests do.
 
 use fantoccini::actions::{InputSource, KeyAction, KeyActions};
 use fantoccini::elements::Element;
@@ -17,11 +18,12 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 use tokio::time::{sleep, timeout};
 
-/// How long anything may take before the tests give up; nothing is measured with it.
+/// The timeout of every operation. No measurement depends on it.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// What is seen of a page, without the window's own bars.
+/// The size of the page, without the bars of the window.
 const VIEW: (u64, u64) = (1280, 720);
-/// Flags with which the browser sees nothing but the page, and runs where there is little memory to be shared, as in containers.
+/// Flags that disable all that is not the page, and that allow the browser to run in containers with little shared
+/// memory.
 const FLAGS: [&str; 9] = [
     "--headless",
     "--hide-scrollbars",
@@ -34,7 +36,7 @@ const FLAGS: [&str; 9] = [
     "--disable-dev-shm-usage",
 ];
 
-/// A browser with one window, and the program that drives it. Both end with it.
+/// A browser with one window, and its driver. Dropping it ends both.
 pub struct Browser {
     page: Client,
     pictures: PathBuf,
@@ -43,31 +45,36 @@ pub struct Browser {
 }
 
 async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
-    timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("it did not happen that {what}"))
+    timeout(PATIENCE, future).await.unwrap_or_else(|_| panic!("timed out after {PATIENCE:?}: {what}"))
 }
 
 impl Browser {
-    /// Starts one that keeps its pictures in this folder; `None`, with a word about it, if there is none on this machine.
+    /// Starts a browser that stores its screenshots in this folder. Returns `None`, with a message on standard error,
+    /// if there is no driver on this machine.
     pub async fn start(pictures: PathBuf) -> Option<Self> {
         let mut driver = Command::new("chromedriver");
         driver.arg("--port=0").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-        // A group of its own, so that whatever it starts can be ended with it.
+        // A process group of its own, so that the browser that it starts can be ended with it.
         let Ok(mut driver) = driver.process_group(0).spawn() else {
             assert!(!getuid().is_root(), "chromedriver is missing, and scripts/test installs it as root");
             eprintln!("SKIPPED: the page in a browser (Debian: chromium, chromium-driver)");
             return None;
         };
-        let mut lines = BufReader::new(driver.stdout.take().expect("it is piped")).lines();
-        let port = soon("the driver says its port", async {
+        let mut lines = BufReader::new(driver.stdout.take().expect("standard output is piped")).lines();
+        let port = soon("the driver prints its port", async {
             loop {
-                let line = lines.next_line().await.expect("it can be read").expect("it says its port");
+                let line = lines
+                    .next_line()
+                    .await
+                    .expect("the driver's output can be read")
+                    .expect("the driver prints its port");
                 if let Some((_, port)) = line.split_once("started successfully on port ") {
                     return port.trim_end_matches('.').to_owned();
                 }
             }
         });
         let port = port.await;
-        let profile = tempfile::tempdir().expect("a folder");
+        let profile = tempfile::tempdir().expect("a temporary folder can be created");
         let mut flags: Vec<String> = FLAGS.map(String::from).into();
         flags.push(format!("--user-data-dir={}", profile.path().display()));
         if getuid().is_root() {
@@ -81,41 +88,41 @@ impl Browser {
         let mut builder = ClientBuilder::new(HttpConnector::new());
         builder.capabilities(wanted.as_object().expect("an object").clone());
         let url = format!("http://127.0.0.1:{port}");
-        let page = soon("the browser starts", builder.connect(&url)).await.expect("it starts");
-        std::fs::create_dir_all(&pictures).expect("a folder");
+        let page = soon("the browser starts", builder.connect(&url)).await.expect("the browser starts");
+        std::fs::create_dir_all(&pictures).expect("the folder of screenshots can be created");
         let browser = Self { page, pictures, driver, _profile: profile };
         browser.resize().await;
         Some(browser)
     }
 
-    /// Makes the window as large as it takes for the page to be seen in the right size.
+    /// Sets the size of the window so that the page has the size [`VIEW`].
     async fn resize(&self) {
         let inside = self.run("return [innerWidth, innerHeight, outerWidth, outerHeight]").await;
         let size = |place: usize| inside[place].as_u64().expect("a size");
         let larger =
             |view, inside, outside| u32::try_from(view + size(outside) - size(inside)).expect("small");
         let (width, height) = (larger(VIEW.0, 0, 2), larger(VIEW.1, 1, 3));
-        self.page.set_window_size(width, height).await.expect("there is room");
+        self.page.set_window_size(width, height).await.expect("the window can be resized");
         self.wait("the page has its size", &format!("innerWidth == {} && innerHeight == {}", VIEW.0, VIEW.1))
             .await;
     }
 
-    /// Goes to an address.
+    /// Opens an address.
     pub async fn go(&self, url: &str) {
         soon(url, self.page.goto(url)).await.expect(url);
     }
 
-    /// Goes there again.
+    /// Reloads the page.
     pub async fn refresh(&self) {
-        soon("the page opens again", self.page.refresh()).await.expect("it opens again");
+        soon("the page reloads", self.page.refresh()).await.expect("the page reloads");
     }
 
-    /// Runs a script in the page; its answer, or what its promise comes to.
+    /// Runs a script in the page. Returns its result, or the result of the promise that it returns.
     pub async fn run(&self, script: &str) -> Value {
         soon(script, self.page.execute(script, Vec::new())).await.expect("the script runs")
     }
 
-    /// Waits until a script's answer is true.
+    /// Waits until a condition, given as a script expression, holds. `what` describes it for the error.
     pub async fn wait(&self, what: &str, condition: &str) {
         let happens = async {
             while self.run(&format!("return Boolean({condition})")).await != json!(true) {
@@ -124,26 +131,26 @@ impl Browser {
         };
         if timeout(PATIENCE, happens).await.is_err() {
             self.picture("gave-up").await;
-            panic!("it did not happen that {what}; errors shown: {}", self.errors().await);
+            panic!("timed out after {PATIENCE:?}: {what}; errors on the page: {}", self.errors().await);
         }
     }
 
-    /// What the page tells a person to be wrong.
+    /// The error messages that the page shows.
     pub async fn errors(&self) -> String {
         let errors = "return [...document.querySelectorAll('.error')].map(e => e.textContent).join(' ')";
         self.run(errors).await.as_str().unwrap_or_default().into()
     }
 
-    /// What somebody reads there.
+    /// The visible text of an element; empty if there is none.
     pub async fn text(&self, selector: &str) -> String {
-        // It may be drawn anew in the middle of the question.
+        // The element may be redrawn between the two commands.
         match self.page.find(Locator::Css(selector)).await {
             Ok(element) => element.text().await.unwrap_or_default(),
             Err(_) => String::new(),
         }
     }
 
-    /// Waits until somebody reads this there.
+    /// Waits until an element shows this text.
     pub async fn reads(&self, selector: &str, text: &str) {
         let reads = async {
             while !self.text(selector).await.contains(text) {
@@ -151,15 +158,15 @@ impl Browser {
             }
         };
         let found = timeout(PATIENCE, reads).await;
-        assert!(found.is_ok(), "{selector} never says `{text}`, but `{}`", self.text(selector).await);
+        assert!(found.is_ok(), "{selector} does not show `{text}` but `{}`", self.text(selector).await);
     }
 
-    /// Whether there is such a thing.
+    /// Whether an element exists.
     pub async fn is_there(&self, selector: &str) -> bool {
-        !self.page.find_all(Locator::Css(selector)).await.expect("an answer").is_empty()
+        !self.page.find_all(Locator::Css(selector)).await.expect("the driver answers").is_empty()
     }
 
-    /// Clicks on something, as a mouse would: it must be in view and not covered. It may be drawn anew meanwhile.
+    /// Clicks an element as a mouse does: it must be visible and not covered. Retries if the element is redrawn.
     pub async fn click(&self, selector: &str) {
         let clicks = async {
             loop {
@@ -180,28 +187,31 @@ impl Browser {
 
     /// Types into a field.
     pub async fn type_into(&self, selector: &str, text: &str) {
-        self.find(selector).await.send_keys(text).await.expect("it can be typed");
+        self.find(selector).await.send_keys(text).await.expect("the field accepts text");
     }
 
-    /// Presses a key, by its letter in WebDriver.
+    /// Presses a key, given by its WebDriver code.
     pub async fn press(&self, key: char) {
         let press = KeyActions::new("keys".into()).then(KeyAction::Down { value: key });
         let press = press.then(KeyAction::Up { value: key });
-        soon("a key is pressed", self.page.perform_actions(press)).await.expect("a keyboard");
+        soon("a key is pressed", self.page.perform_actions(press)).await.expect("the driver has a keyboard");
     }
 
-    /// Keeps a picture of the window for people to look at.
+    /// Stores a screenshot of the window.
     pub async fn picture(&self, name: &str) {
-        // Whatever glides has come to rest after so many frames.
+        // Animations have ended after this many frames.
         self.run("return new Promise(done => { let left = 45; (function next() { left-- ? requestAnimationFrame(next) : done() })() })").await;
-        let bytes = soon("a picture", self.page.screenshot()).await.expect("a picture");
-        std::fs::write(self.pictures.join(format!("{name}.png")), bytes).expect("written");
+        let bytes = soon("the screenshot", self.page.screenshot()).await.expect("the screenshot");
+        std::fs::write(self.pictures.join(format!("{name}.png")), bytes)
+            .expect("the screenshot can be written");
     }
 
-    /// What has gone wrong in the page's scripts since the last time, and what its policy has blocked.
+    /// The errors of the page's scripts since the last call, including violations of its content security policy.
     pub async fn complaints(&self) -> Vec<String> {
-        let log = soon("the log", self.page.issue_cmd(ReadLog)).await.expect("a log");
-        let lines = log.as_array().expect("a list").iter();
+        let log = soon("the console log", self.page.issue_cmd(ReadLog))
+            .await
+            .expect("the driver returns the console log");
+        let lines = log.as_array().expect("the console log is a list").iter();
         let severe = lines.filter(|line| line["level"] == "SEVERE");
         severe.map(|line| line["message"].as_str().unwrap_or_default().into()).collect()
     }
@@ -215,7 +225,7 @@ impl Drop for Browser {
     }
 }
 
-/// Asks for what scripts have written on the console: a command that Chromium's driver adds to the standard's.
+/// The command that reads the console log, an extension of Chromium's driver.
 #[derive(Debug)]
 struct ReadLog;
 
