@@ -94,17 +94,17 @@ pub struct Centralized {
     denied: bool,
     phase: Phase,
     /// The coordinator's state; `None` at other processes.
-    desk: Option<Desk>,
+    coordinating: Option<CoordinatorState>,
 }
 
 /// The coordinator's state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Desk {
+struct CoordinatorState {
     holder: Option<SiteId>,
     queue: VecDeque<SiteId>,
 }
 
-impl Desk {
+impl CoordinatorState {
     fn enter(&mut self, from: SiteId, denied: bool, out: &mut Out<Centralized>) {
         if self.holder.is_none() {
             out.rule(Rule::Grants);
@@ -154,10 +154,10 @@ impl Protocol for Centralized {
     }
 
     fn message(&mut self, from: SiteId, message: Message, out: &mut Out<Self>) {
-        match (message, &mut self.desk) {
-            (Message::Enter, Some(desk)) => desk.enter(from, self.denied, out),
+        match (message, &mut self.coordinating) {
+            (Message::Enter, Some(state)) => state.enter(from, self.denied, out),
             // Only the holder can release. RELEASED from another site is a duplicate or was sent to the wrong process.
-            (Message::Released, Some(desk)) if desk.holder == Some(from) => desk.released(out),
+            (Message::Released, Some(state)) if state.holder == Some(from) => state.released(out),
             (Message::Granted, _) if self.phase == Phase::Waiting => {
                 out.rule(Rule::Enters);
                 self.phase = Phase::Inside;
@@ -175,16 +175,16 @@ impl Protocol for Centralized {
 
     fn fields(&self) -> Vec<Field> {
         let mut fields = vec![Field::new("state", self.phase)];
-        if let Some(desk) = &self.desk {
-            fields.push(Field::new("holder", list(desk.holder, "nobody")));
-            fields.push(Field::new("queue", list(&desk.queue, "empty")));
+        if let Some(state) = &self.coordinating {
+            fields.push(Field::new("holder", list(state.holder, "nobody")));
+            fields.push(Field::new("queue", list(&state.queue, "empty")));
         }
         fields
     }
 
     fn waits_for(&self) -> Vec<SiteId> {
-        match &self.desk {
-            Some(desk) if !desk.queue.is_empty() => desk.holder.into_iter().collect(),
+        match &self.coordinating {
+            Some(state) if !state.queue.is_empty() => state.holder.into_iter().collect(),
             None if self.phase == Phase::Waiting => vec![self.coordinator],
             _ => Vec::new(),
         }
@@ -254,12 +254,12 @@ impl MutualExclusion for Centralized {
 
     fn start(me: SiteId, setup: &Setup<Options>, _out: &mut Out<Self>) -> Self {
         let coordinator = setup.options.coordinator.unwrap_or(SiteId::new(setup.sites));
-        let desk = Desk { holder: setup.holder(), queue: VecDeque::new() };
+        let state = CoordinatorState { holder: setup.holder(), queue: VecDeque::new() };
         Self {
             coordinator,
             denied: setup.options.denied,
             phase: setup.phase_of(me),
-            desk: (me == coordinator).then_some(desk),
+            coordinating: (me == coordinator).then_some(state),
         }
     }
 
@@ -285,13 +285,13 @@ impl MutualExclusion for Centralized {
 
     fn awaits(&self, from: SiteId, message: &Message) -> bool {
         // A site has one request at a time, and releases before it requests again.
-        let known = |desk: &Desk| desk.holder == Some(from) || desk.queue.contains(&from);
-        *message != Message::Enter || !self.desk.as_ref().is_some_and(known)
+        let known = |state: &CoordinatorState| state.holder == Some(from) || state.queue.contains(&from);
+        *message != Message::Enter || !self.coordinating.as_ref().is_some_and(known)
     }
 
     fn invariant(&self) -> Result<(), &'static str> {
-        match &self.desk {
-            Some(desk) if desk.holder.is_none() && !desk.queue.is_empty() => {
+        match &self.coordinating {
+            Some(state) if state.holder.is_none() && !state.queue.is_empty() => {
                 Err("the section is free although the queue is not empty")
             }
             _ => Ok(()),

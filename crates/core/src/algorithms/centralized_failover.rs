@@ -86,12 +86,12 @@ pub struct CentralizedFailover {
     suspected: SiteSet,
     elector: Elector,
     /// The coordinator's state; `None` at other processes.
-    desk: Option<Desk>,
+    coordinating: Option<CoordinatorState>,
 }
 
 /// The coordinator's state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Desk {
+struct CoordinatorState {
     term: Term,
     holder: Option<SiteId>,
     queue: VecDeque<SiteId>,
@@ -99,22 +99,22 @@ struct Desk {
     awaited: SiteSet,
     /// Suspected sites, each with the number of the INQUIRE that it has to answer. Until it does, the coordinator
     /// ignores the site, because its earlier messages may have been in transit when it died.
-    counted_out: Vec<(SiteId, u32)>,
+    excluded: Vec<(SiteId, u32)>,
     questions: u32,
 }
 
-impl Desk {
+impl CoordinatorState {
     fn new(term: Term, holder: Option<SiteId>, awaited: SiteSet) -> Self {
-        Self { term, holder, queue: VecDeque::new(), awaited, counted_out: Vec::new(), questions: 0 }
+        Self { term, holder, queue: VecDeque::new(), awaited, excluded: Vec::new(), questions: 0 }
     }
 
-    fn is_counted_out(&self, site: SiteId) -> bool {
-        self.counted_out.iter().any(|(other, _)| *other == site)
+    fn is_excluded(&self, site: SiteId) -> bool {
+        self.excluded.iter().any(|(other, _)| *other == site)
     }
 
     fn enter(&mut self, from: SiteId, out: &mut Out<CentralizedFailover>) {
         // A site that saw the coordinator change may send the same request twice.
-        if self.holder == Some(from) || self.queue.contains(&from) || self.is_counted_out(from) {
+        if self.holder == Some(from) || self.queue.contains(&from) || self.is_excluded(from) {
             return;
         }
         self.queue.push_back(from);
@@ -144,8 +144,8 @@ impl Desk {
 
     /// Handles the answer of a site that is in the coordinator's term.
     fn status(&mut self, from: SiteId, question: u32, phase: Phase, out: &mut Out<CentralizedFailover>) {
-        self.counted_out.retain(|&(site, asked)| site != from || question < asked);
-        if self.is_counted_out(from) {
+        self.excluded.retain(|&(site, asked)| site != from || question < asked);
+        if self.is_excluded(from) {
             return;
         }
         match phase {
@@ -171,7 +171,7 @@ impl Desk {
         self.grant_next(out);
     }
 
-    fn count_out(&mut self, crashed: SiteId, out: &mut Out<CentralizedFailover>) {
+    fn exclude(&mut self, crashed: SiteId, out: &mut Out<CentralizedFailover>) {
         out.rule(Rule::CountsOut);
         self.queue.retain(|&site| site != crashed);
         if self.holder == Some(crashed) {
@@ -181,8 +181,8 @@ impl Desk {
         self.no_longer_awaits(crashed, out);
         // The site may only have been slow. Then it answers, and its request is queued again.
         self.questions += 1;
-        self.counted_out.retain(|(site, _)| *site != crashed);
-        self.counted_out.push((crashed, self.questions));
+        self.excluded.retain(|(site, _)| *site != crashed);
+        self.excluded.push((crashed, self.questions));
         out.send(crashed, Message::Inquire(self.term, self.questions));
     }
 }
@@ -194,7 +194,7 @@ impl CentralizedFailover {
         let (elector, elected) = Elector::start(setup.options.election, me, processes, leader, out);
         let suspected = SiteSet::none(processes);
         let mut process =
-            Self { me, processes, phase: setup.phase_of(me), term, suspected, elector, desk: None };
+            Self { me, processes, phase: setup.phase_of(me), term, suspected, elector, coordinating: None };
         process.react(elected, out);
         process
     }
@@ -211,20 +211,20 @@ impl CentralizedFailover {
         self.term = Term { number, coordinator: self.me };
         let mine = |phase| (self.phase == phase).then_some(self.me);
         let awaited = SiteSet::all_but(self.processes, self.me);
-        let mut desk = Desk::new(self.term, mine(Phase::Inside), awaited);
-        desk.queue.extend(mine(Phase::Waiting));
-        out.broadcast(Message::Inquire(self.term, desk.questions));
+        let mut state = CoordinatorState::new(self.term, mine(Phase::Inside), awaited);
+        state.queue.extend(mine(Phase::Waiting));
+        out.broadcast(Message::Inquire(self.term, state.questions));
         out.arm(Timer::Answers, TIMEOUT_MILLI_T);
-        if desk.awaited.is_empty() {
-            desk.resume(out);
+        if state.awaited.is_empty() {
+            state.resume(out);
         }
-        self.desk = Some(desk);
+        self.coordinating = Some(state);
     }
 
     fn inquired(&mut self, from: SiteId, term: Term, question: u32, out: &mut Out<Self>) {
         if term > self.term {
             self.term = term;
-            self.desk = None;
+            self.coordinating = None;
         }
         out.rule(Rule::Answers);
         out.send(from, Message::Status(self.term, question, self.phase));
@@ -244,21 +244,23 @@ impl CentralizedFailover {
     }
 
     /// Handles a message to the coordinator.
-    fn at_the_desk(&mut self, from: SiteId, message: Message, out: &mut Out<Self>) {
-        let Some(desk) = &mut self.desk else { return };
+    fn handle_as_coordinator(&mut self, from: SiteId, message: Message, out: &mut Out<Self>) {
+        let Some(state) = &mut self.coordinating else { return };
         match message {
-            Message::Enter(term) if term == desk.term => desk.enter(from, out),
-            Message::Released(term) if term == desk.term && desk.holder == Some(from) => desk.released(out),
-            Message::Status(term, question, phase) if term == desk.term => {
-                desk.status(from, question, phase, out)
+            Message::Enter(term) if term == state.term => state.enter(from, out),
+            Message::Released(term) if term == state.term && state.holder == Some(from) => {
+                state.released(out)
             }
-            Message::Status(term, ..) if term > desk.term => {
+            Message::Status(term, question, phase) if term == state.term => {
+                state.status(from, question, phase, out)
+            }
+            Message::Status(term, ..) if term > state.term => {
                 out.rule(Rule::Renews);
                 self.take_over(term.number + 1, out);
             }
-            Message::Enter(term) | Message::Released(term) if term != desk.term => {
+            Message::Enter(term) | Message::Released(term) if term != state.term => {
                 out.rule(Rule::Corrects);
-                out.send(from, Message::Inquire(desk.term, desk.questions));
+                out.send(from, Message::Inquire(state.term, state.questions));
             }
             _ => {}
         }
@@ -306,22 +308,22 @@ impl Protocol for CentralizedFailover {
                 self.react(elected, out);
             }
             Message::Enter(_) | Message::Released(_) | Message::Status(..) => {
-                self.at_the_desk(from, message, out)
+                self.handle_as_coordinator(from, message, out)
             }
         }
     }
 
     fn timer(&mut self, timer: Timer, out: &mut Out<Self>) {
-        match (timer, &mut self.desk) {
+        match (timer, &mut self.coordinating) {
             (Timer::Election(timer), _) => {
                 let elected = self.elector.handle(Event::Timer(timer), out);
                 self.react(elected, out);
             }
-            (Timer::Answers, Some(desk)) => {
+            (Timer::Answers, Some(state)) => {
                 for site in
-                    self.suspected.iter().filter(|&site| desk.awaited.contains(site)).collect::<Vec<_>>()
+                    self.suspected.iter().filter(|&site| state.awaited.contains(site)).collect::<Vec<_>>()
                 {
-                    desk.count_out(site, out);
+                    state.exclude(site, out);
                 }
             }
             (Timer::Answers, None) => {}
@@ -330,8 +332,8 @@ impl Protocol for CentralizedFailover {
 
     fn suspect(&mut self, site: SiteId, out: &mut Out<Self>) {
         self.suspected.insert(site);
-        if let Some(desk) = &mut self.desk {
-            desk.count_out(site, out);
+        if let Some(state) = &mut self.coordinating {
+            state.exclude(site, out);
         }
         let elected = self.elector.handle(Event::Suspicion(site), out);
         self.react(elected, out);
@@ -339,18 +341,18 @@ impl Protocol for CentralizedFailover {
 
     fn fields(&self) -> Vec<Field> {
         let mut fields = vec![Field::new("state", self.phase), Field::new("term", self.term)];
-        if let Some(desk) = &self.desk {
-            fields.push(Field::new("holder", list(desk.holder, "nobody")));
-            fields.push(Field::new("queue", list(&desk.queue, "empty")));
-            fields.push(Field::new("awaits", &desk.awaited));
+        if let Some(state) = &self.coordinating {
+            fields.push(Field::new("holder", list(state.holder, "nobody")));
+            fields.push(Field::new("queue", list(&state.queue, "empty")));
+            fields.push(Field::new("awaits", &state.awaited));
         }
         fields
     }
 
     fn waits_for(&self) -> Vec<SiteId> {
-        match &self.desk {
-            Some(desk) if !desk.awaited.is_empty() => desk.awaited.iter().collect(),
-            Some(desk) if !desk.queue.is_empty() => desk.holder.into_iter().collect(),
+        match &self.coordinating {
+            Some(state) if !state.awaited.is_empty() => state.awaited.iter().collect(),
+            Some(state) if !state.queue.is_empty() => state.holder.into_iter().collect(),
             None if self.phase == Phase::Waiting && self.term.number > 0 => vec![self.term.coordinator],
             _ => Vec::new(),
         }
@@ -421,7 +423,7 @@ impl MutualExclusion for CentralizedFailover {
         let mut process = Self::new(me, setup, term, out);
         if me == coordinator {
             let awaited = SiteSet::none(process.processes);
-            process.desk = Some(Desk::new(term, setup.holder(), awaited));
+            process.coordinating = Some(CoordinatorState::new(term, setup.holder(), awaited));
         }
         process
     }
@@ -474,11 +476,11 @@ impl MutualExclusion for CentralizedFailover {
     }
 
     fn invariant(&self) -> Result<(), &'static str> {
-        match &self.desk {
-            Some(desk) if desk.holder.is_none() && desk.awaited.is_empty() && !desk.queue.is_empty() => {
+        match &self.coordinating {
+            Some(state) if state.holder.is_none() && state.awaited.is_empty() && !state.queue.is_empty() => {
                 Err("the section is free although the queue is not empty")
             }
-            Some(desk) if desk.term != self.term => Err("the coordinator follows another one"),
+            Some(state) if state.term != self.term => Err("the coordinator follows another one"),
             _ => Ok(()),
         }
     }
