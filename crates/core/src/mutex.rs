@@ -72,8 +72,8 @@ pub trait MutualExclusion: Protocol<Input = Ask, Output = Entered> {
         0
     }
 
-    /// Which entries may overlap. Default: none. Drivers request only modes that the returned value supports, so that a
-    /// protocol for a mutex may ignore the mode.
+    /// The rule for entries that may overlap. Default: none may. Drivers request only modes that the returned value
+    /// supports, so that a protocol for a mutex may ignore the mode.
     fn sharing(_options: &Self::Options) -> Sharing {
         Sharing::Mutex
     }

@@ -40,8 +40,8 @@ impl fmt::Display for Mode {
     }
 }
 
-/// The mode of a request for a lock that supports all of them. A name denotes one lock, so that these modes exclude
-/// each other.
+/// The mode of a request for a lock that supports exclusive holders, shared holders and permits. A name denotes one
+/// lock, so that holders of different modes exclude each other.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Claim {

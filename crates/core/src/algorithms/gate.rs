@@ -101,6 +101,8 @@ impl Shared {
         let of_another_kind = |entry: &&Entry| claim == Claim::Alone || entry.claim != claim;
         let others: Vec<_> = registered().filter(of_another_kind).map(|entry| (entry.site, true)).collect();
         let Claim::Permit(permits) = claim else { return others };
+        // Example: of 3 permits, S1 is registered for 2 and S2 for 1. A request of S3 recalls both, and continues when
+        // one unit is free; it does not need all of them.
         let taken: u64 = registered().map(|entry| u64::from(entry.units)).sum();
         if !others.is_empty() || taken < u64::from(permits) {
             return others;

@@ -129,6 +129,8 @@ impl<V: Variant> Queueing<V> {
     }
 
     fn enter_if_possible(&mut self, out: &mut Out<Self>) {
+        // Example: S2 has requested with (2, S2), and its queue is (1, S1), (2, S2). Even with a later message from
+        // every site (L1) it waits until RELEASE from S1 makes its own request the first one (L2).
         let waiting = self.phase == Phase::Waiting;
         if waiting && self.queue.front() == Some(&self.own_request()) && self.unheard.is_empty() {
             out.rule(Rule::Enters);

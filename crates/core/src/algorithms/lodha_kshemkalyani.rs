@@ -143,6 +143,8 @@ impl LodhaKshemkalyani {
     }
 
     fn request(&mut self, request: Timestamp, out: &mut Out<Self>) {
+        // Example: (1, S1) and (1, S2) cross. Each arrives while the other site's permission is missing, so that both
+        // sites queue both requests and no REPLY is sent. S1 enters first, and its FLUSH permits S2 to enter.
         self.clock.observe(request.time);
         if self.phase == Phase::Idle {
             out.rule(Rule::RepliesIdle);

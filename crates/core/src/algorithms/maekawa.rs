@@ -131,7 +131,7 @@ crate::rules! {
         Rests: "has its vote back; no request is queued",
         /// A site leaves.
         Leaves: "sends RELEASED to its quorum",
-        /// The settings `timeout` and `fallback`.
+        /// The timeout has expired. Needs the settings `timeout` and `fallback`.
         TriesOther: "has waited long enough: it withdraws its request and asks its other quorum",
         /// A request is withdrawn.
         Forgets: "removes a withdrawn request from its queue",
@@ -194,6 +194,9 @@ impl Arbiter {
             self.voted_for = Some(request);
             return out.send(request.site, Message::Locked(request.time));
         };
+        // Example: the vote is with (5, S3), and (3, S2) is queued, so that S3 has received INQUIRE.
+        //   (4, S4) arrives: (3, S2) comes first, and S4 receives FAILED.
+        //   (2, S1) arrives: it comes first, S2 receives FAILED as well, and no second INQUIRE is sent.
         let first = self.waiting.first().copied();
         self.waiting.insert(request);
         if voted_for < request || first.is_some_and(|first| first < request) {

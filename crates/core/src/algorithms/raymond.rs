@@ -99,6 +99,8 @@ impl Raymond {
         if self.holder == self.me || self.queue.is_empty() {
             return;
         }
+        // Example: the queue of S2 is S3, S2. One REQUEST is sent for both. When the privilege arrives, S2 passes it to
+        // S3 and sends REQUEST behind it for itself.
         if self.asked {
             out.rule(Rule::HasAsked);
         } else {

@@ -237,8 +237,8 @@ impl Protocol for ChangRoberts {
     }
 
     fn suspect(&mut self, site: SiteId, out: &mut Out<Self>) {
-        // If the leader dies, a new one must be elected; during an election that is under way already. But the death of
-        // another site during an election may have lost a letter, so that the election starts again.
+        // Outside of an election, only the death of the leader matters. During one, that is no news: the election is
+        // looking for a new leader anyway. But any other site that dies may have lost a letter: start a new round.
         if (self.leader == Some(site)) != self.takes_part {
             self.campaign(out);
         }

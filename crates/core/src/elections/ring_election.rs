@@ -228,8 +228,8 @@ impl Protocol for RingElection {
     }
 
     fn suspect(&mut self, site: SiteId, out: &mut Out<Self>) {
-        // If the leader dies, a new one must be elected; during a campaign that is under way already. But the death of
-        // another site during a campaign may have lost the list, so that the campaign starts again.
+        // Outside of an election, only the death of the leader matters. During one, that is no news: the election is
+        // looking for a new leader anyway. But any other site that dies may have lost the list: start a new round.
         if (self.leader == Some(site)) == self.settled {
             self.campaign(out);
         }
