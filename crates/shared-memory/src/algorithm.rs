@@ -15,7 +15,7 @@ pub trait Algorithm: Sealed + Send + Sync {
     /// Creates the registers for this many slots, with no thread inside.
     fn new(slots: usize) -> Self;
 
-    /// The trying protocol. Returns when `me` is inside, or has given up; then [`Algorithm::withdraw`] must follow.
+    /// The trying protocol. Returns when `me` is inside. On an error the caller must call [`Algorithm::withdraw`].
     fn enter(&self, me: usize, patience: &mut impl Patience) -> Result<(), GaveUp>;
 
     /// The exit protocol.

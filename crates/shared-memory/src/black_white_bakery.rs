@@ -84,6 +84,8 @@ impl BlackWhiteBakery {
         loop {
             let theirs = self.ticket(j, Ordering::Acquire);
             let same = theirs.black == mine.black;
+            // Example: mine is white and theirs is black. While the bit is white, new tickets are white, so that black
+            // is the older colour and goes first. Once the bit is black, white is the older colour and mine goes first.
             let after = if same {
                 (theirs.number, j) > (mine.number, me)
             } else {

@@ -39,7 +39,8 @@ impl<T> Protected<T> {
 
 /// Exclusive access to the data, until it is dropped.
 ///
-/// It can be sent to another thread if the data can, and shared if the data can be shared:
+/// It can be sent to another thread if the data can, and shared if the data can be shared. A `Cell` cannot, so this
+/// does not compile:
 ///
 /// ```compile_fail,E0277
 /// # use lockkeeper_shared_memory::BakeryMutex;
