@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// One record, which a client's process writes the moment it happens. Times are nanoseconds of the machine's clock.
+/// One record, which a client's process writes when the event happens. Times are nanoseconds of the machine's clock.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Line {
     /// The name of the client.
