@@ -1,6 +1,6 @@
 //! The figures of the textbooks as scenarios, by name.
 
-/// A figure.
+/// A textbook figure.
 #[derive(Clone, Copy, Debug)]
 pub struct Figure {
     /// Its name.
