@@ -1,26 +1,26 @@
-//! The wrong-on-purpose variants: each is the real file of an algorithm with one guard changed.
+//! The mutants: each is the source file of an algorithm with one guard changed.
 //!
-//! The build script makes the variants from this list.
+//! The build script generates the mutants from this list.
 
 /// One changed guard.
 pub struct Change {
-    /// The variant's name.
+    /// The mutant's name.
     pub name: &'static str,
-    /// The algorithm it spoils, by the name of its file.
+    /// The changed algorithm, by the name of its file.
     pub module: &'static str,
     /// The type of that algorithm.
     pub protocol: &'static str,
-    /// The text that is changed; it stands exactly once in the file.
+    /// The text to replace; it occurs exactly once in the file.
     pub from: &'static str,
-    /// What it becomes.
+    /// The replacement.
     pub to: &'static str,
-    /// The property that breaks, as the type of that name in `property`.
+    /// The violated property, by the name of its variant in `property`.
     pub breaks: &'static str,
-    /// What the change means.
+    /// A description of the change.
     pub story: &'static str,
 }
 
-/// Variants that break without any fault.
+/// Mutants that fail without any fault.
 pub const CHANGES: &[Change] = &[
     Change {
         name: "centralized-last-come-first-served",

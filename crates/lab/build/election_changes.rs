@@ -1,8 +1,8 @@
-//! The same for elections, and for the coordinator that fails over.
+//! The mutants of elections, and of the coordinator that fails over.
 
 use crate::changes::Change;
 
-/// Variants that break when the coordinator crashes.
+/// Mutants that fail when the coordinator crashes.
 pub const FAILOVER_CHANGES: &[Change] = &[
     Change {
         name: "failover-forgets-the-queue",
@@ -33,7 +33,7 @@ pub const FAILOVER_CHANGES: &[Change] = &[
     },
 ];
 
-/// Variants of elections; what breaks is the property of that name in `election`.
+/// Mutants of elections; the violated property is that of the same name in `election`.
 pub const ELECTION_CHANGES: &[Change] = &[
     Change {
         name: "bully-ignores-ok",

@@ -194,7 +194,7 @@ pub struct Network {
 }
 
 impl Network {
-    /// The network of a run with the given seed, not yet cut anywhere.
+    /// The network of a run with the given seed, without partitions.
     pub fn new(spec: &NetworkSpec, seed: u64) -> Self {
         let links =
             spec.links.iter().map(|link| ((link.from, link.to), (link.delay.clone(), link.loss))).collect();
@@ -247,18 +247,18 @@ impl Network {
         }
     }
 
-    /// Whether the way between two sites is cut now.
+    /// Whether messages between two sites are lost now because of a partition.
     pub fn is_cut(&self, from: SiteId, to: SiteId, now: Time) -> bool {
         self.cuts.iter().any(|partition| partition.cuts(from, to, now))
     }
 
-    /// Starts a cut in the middle of a run; it lasts until [`Network::heal`].
+    /// Starts a partition; it lasts until [`Network::heal`].
     pub fn cut(&mut self, left: Vec<SiteId>, right: Vec<SiteId>, one_way: bool, now: Time) {
         self.perfect = false;
         self.cuts.push(Partition { left, right, one_way, from: now, to: Time::NEVER });
     }
 
-    /// Ends the cuts between the same groups.
+    /// Ends the partitions between the same groups.
     pub fn heal(&mut self, left: &[SiteId], right: &[SiteId], now: Time) {
         for partition in &mut self.cuts {
             if partition.left == left && partition.right == right && partition.to > now {
@@ -267,7 +267,7 @@ impl Network {
         }
     }
 
-    /// How long a site works on a message.
+    /// The time that a site needs to process a message.
     pub fn service(&self, site: SiteId) -> Time {
         let special = self.spec.service_at.iter().rev().find(|(at, _)| *at == site);
         special.map_or(self.spec.service, |(_, time)| *time)

@@ -82,7 +82,7 @@ impl Explorer<'_> {
             return breach;
         }
         let what =
-            format!("{me} enters while {} is inside", lockkeeper_core::mutex::list(&holders, "nobody"));
+            format!("{me} enters while {} is inside", lockkeeper_core::mutex::list(&holders, "no site"));
         holders.push(me);
         Some(Breach { property: Property::MutualExclusion, sites: holders, what })
     }
