@@ -72,7 +72,7 @@ fn spoiled(family: Family, change: &Change) -> String {
     let found = source.matches(change.from).count();
     assert!(
         found == 1,
-        "{}: the text '{}' stands {found} times in {}.rs and must stand exactly once; \
+        "{}: the text '{}' occurs {found} times in {}.rs but must occur exactly once; \
          if the algorithm has changed, change build/changes.rs with it",
         change.name,
         change.from,

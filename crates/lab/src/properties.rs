@@ -154,7 +154,7 @@ fn finding(about: &'static About, progress: &Progress) -> Result<Finding, Error>
     Ok(Finding { algorithm: about.slug.into(), channels: about.channels, answers })
 }
 
-/// Small systems under random delays: all at once, all the time, and now and then.
+/// Small systems under random delays: bursts, high load, and random requests.
 fn trials(algorithm: &str, fifo: bool) -> Vec<Spec> {
     let shapes =
         [(3, LoadSpec::Burst), (5, LoadSpec::Burst), (5, LoadSpec::High), (5, LoadSpec::Poisson(0.05))];

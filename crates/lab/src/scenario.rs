@@ -230,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_name_the_line_and_the_fault() {
+    fn errors_name_the_line_and_the_mistake() {
         let cases = [
             ("sites: 3\nalgorithm: lamport\n0 S9 requests\n", "line 3: there is no site 'S9'"),
             ("0 S1 requests\n", "line 1: the line 'sites:' must come before"),
@@ -246,12 +246,12 @@ mod tests {
         ];
         for (text, expected) in cases {
             let error = Scenario::parse("s", text).unwrap_err();
-            assert!(error.contains(expected), "{error}\n does not say\n{expected}");
+            assert!(error.contains(expected), "{error}\n does not contain\n{expected}");
         }
     }
 
     #[test]
-    fn a_scenario_reads_as_meant() {
+    fn scenario_is_parsed_into_headings_and_events() {
         let text = "title: t # comment\nalgorithm: lamport\nsites: 3\ncs: by hand\ndelivery: by hand\n\
                     2 deliver S1>S2 request\n1 S1 requests shared\n";
         let scenario = Scenario::parse("s", text).unwrap();

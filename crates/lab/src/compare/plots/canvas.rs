@@ -7,9 +7,9 @@
 use lockkeeper_core::mutex::Family;
 use std::fmt::Write as _;
 
-/// The size of a plot.
+/// The width of a plot.
 pub const WIDTH: f64 = 1280.0;
-/// The size of a plot.
+/// The height of a plot.
 pub const HEIGHT: f64 = 760.0;
 /// The minimum distance between two labels.
 const LABEL: f64 = 21.0;
