@@ -1,11 +1,11 @@
-//! Lockkeeper's own daemons: processes of the same file, as `lockkeeper up` starts them.
+//! Lockkeeper's own daemons: processes of the same executable, as `lockkeeper up` starts them.
 
 use super::{Counts, Ground, Running, net, until};
 use crate::process::Server;
 use rustix::process::Signal;
 use std::fmt::Write;
 
-/// So many members of one cluster, for clients of its own protocol or of etcd's.
+/// Starts the members of one cluster, for clients of the native protocol or of etcd's.
 pub async fn start(count: usize, for_etcd: bool, ground: &Ground<'_>) -> Result<Running, String> {
     let at = |port: &u16| format!("127.0.0.1:{port}");
     let [members, clients, http] =
@@ -28,7 +28,7 @@ pub async fn start(count: usize, for_etcd: bool, ground: &Ground<'_>) -> Result<
         std::fs::write(&file, config).map_err(|error| format!("cannot write {}: {error}", file.display()))?;
         let mut command = ground.command(ground.program);
         command.arg("up").arg("--config").arg(&file);
-        // What it would wait for when told to end in order is of no use to anybody.
+        // An orderly shutdown would wait for holds, which has no use here.
         processes.push(Server::start(command, Signal::KILL, folder.join("log"))?);
     }
     let http: Vec<String> = http.iter().map(at).collect();
