@@ -68,20 +68,24 @@ pub struct Engine {
     pub durability: &'static str,
 }
 
-const OURS: &str = "a grant is kept in the memory of the members; views and epochs are synced to the disks of a majority when they change; \
-                    a crash costs the lease, and fences rise on";
+const OURS: &str = "a grant is kept in the memory of the members; views and epochs are synced to the disks of a \
+                    majority when they change; after a crash, holds end with their leases, and fences keep rising";
 const ETCD: &str = "default: every change is synced to the disks of a majority";
 const ZOOKEEPER: &str = "default: every change is synced to the disks of a majority (forceSync=yes)";
-const REDIS: &str = "default: snapshots now and then (RDB), no append-only file; nothing is replicated; what was granted since the last \
-                     snapshot is forgotten by a crash";
-const NATIVE: &str = "the library's client (crate lockkeeper, lockkeeper://), one connection for each client; a handoff is pushed; \
-                      an uncontended lock is delegated to the client for a short time";
-const IN_PROCESS: &str = "lockkeeper_cluster::Member in the clients' process; clients are tasks there, each with a session of its own";
-const V3LOCK: &str = "gRPC: Lock and Unlock of v3lock, one connection and one lease for each client, kept alive; the server queues waiters";
-const SET_NX: &str = "redis: SET NX PX with a random value, EVALSHA of a script that compares and deletes, one connection for each client; \
-                      waiters ask again after a pause (--redis-pause-ms)";
-const REDLOCK: &str = "redis: the same at five servers at once, acquired when three agree; a client that fails releases and pauses for a random time up to twice that of redis1";
-const RECIPE: &str = "zookeeper-client: an ephemeral sequential node, the children, a watch on the preceding one; one session for each client";
+const REDIS: &str = "default: snapshots now and then (RDB), no append-only file; nothing is replicated; a \
+                     crash loses the grants since the last snapshot";
+const NATIVE: &str = "the library's client (crate lockkeeper, lockkeeper://), one connection for each client; a \
+                      handoff is pushed; an uncontended lock is delegated to the client for a short time";
+const IN_PROCESS: &str = "lockkeeper_cluster::Member in the clients' process; clients are tasks there, each with \
+                          a session of its own";
+const V3LOCK: &str = "gRPC: Lock and Unlock of v3lock, one connection and one lease for each client, kept alive; \
+                      the server queues waiters";
+const SET_NX: &str = "redis: SET NX PX with a random value, EVALSHA of a script that compares and deletes, one \
+                      connection for each client; waiters ask again after a pause (--redis-pause-ms)";
+const REDLOCK: &str = "redis: the same at five servers at once, acquired when three agree; a client that fails \
+                       releases and pauses for a random time up to twice that of redis1";
+const RECIPE: &str = "zookeeper-client: an ephemeral sequential node, the children, a watch on the preceding one; \
+                      one session for each client";
 const ADVISORY: &str =
     "tokio-postgres: pg_advisory_lock and pg_advisory_unlock, prepared; one connection for each client";
 
@@ -100,7 +104,8 @@ pub static ENGINES: [Engine; 16] = [
         servers: Servers::Daemons(3),
         client: Client::NativeAck,
         fenced: true,
-        how: "as lockkeeper3, but without delegation (?keep=no): each acquire and each release waits for the daemon's reply",
+        how: "as lockkeeper3, but without delegation (?keep=no): each acquire and each release waits for the \
+              daemon's reply",
         durability: OURS,
     },
     Engine {
@@ -212,7 +217,8 @@ pub static ENGINES: [Engine; 16] = [
         servers: Servers::Floor,
         client: Client::Floor,
         fenced: false,
-        how: "no lock: a request and a reply over loopback TCP in place of each acquire and each release, with as many bytes as lockkeeper's",
+        how: "no lock: a request and a reply over loopback TCP in place of each acquire and each release, with as \
+              many bytes as lockkeeper's",
         durability: "none",
     },
 ];
@@ -241,7 +247,8 @@ impl Engine {
         };
         (!built).then(|| {
             format!(
-                "{} needs a build with the client of {feature}: cargo build --release -p lockkeeper-cli --features {feature}",
+                "{} needs a build with the client of {feature}: cargo build --release -p lockkeeper-cli \
+                 --features {feature}",
                 self.name
             )
         })

@@ -87,7 +87,9 @@ pub async fn beside(numbers: &[u64], seconds: f64, tell: &dyn Fn(&str)) -> Resul
         }
         rounds.sort_by(f64::total_cmp);
         if held.iter().any(|guard| !guard.is_valid()) {
-            return Err(Trouble::Failed(String::from("a lock that was held was lost during the measurement")));
+            return Err(Trouble::Failed(String::from(
+                "a lock that was held was lost during the measurement",
+            )));
         }
         let (p50_ns, max_ns) = (turns.value_at_quantile(0.5), turns.max());
         costs.push(Beside { locks, cost_ns: rounds[ROUNDS / 2], p50_ns, max_ns });

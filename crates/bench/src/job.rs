@@ -42,11 +42,11 @@ pub struct Job {
 /// A member inside a client's process.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct MemberJob {
-    /// Its number, from 1.
+    /// The member's number, from 1.
     pub id: u32,
     /// The addresses of all members, in order.
     pub members: Vec<SocketAddr>,
-    /// Its data directory.
+    /// The member's data directory.
     pub data: PathBuf,
 }
 

@@ -49,12 +49,7 @@ pub fn page(report: &Report) -> String {
 /// Acquires per second as bars, on a logarithmic scale.
 fn speeds(title: &str, rows: &[&Run]) -> String {
     let bars: Vec<Bar> = rows.iter().filter_map(|run| Bar::new(run, None, run.per_second?)).collect();
-    draw(
-        title,
-        "acquires with their releases per second; medians; logarithmic scale",
-        &bars,
-        0,
-    )
+    draw(title, "acquires with their releases per second; medians; logarithmic scale", &bars, 0)
 }
 
 /// Latencies from the median to the 99th percentile.

@@ -30,7 +30,7 @@ pub struct Report {
 /// The description of an engine.
 #[derive(Clone, Debug, Serialize)]
 pub struct About {
-    /// Its name.
+    /// The engine's name.
     pub name: &'static str,
     /// The version that its servers report.
     pub version: String,

@@ -25,7 +25,7 @@ pub enum Trouble {
 pub struct Missing {
     /// The engine that needs it.
     pub engine: String,
-    /// Its name.
+    /// The name of the program.
     pub program: String,
     /// The Debian package that contains it.
     pub package: &'static str,

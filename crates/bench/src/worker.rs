@@ -46,7 +46,9 @@ impl Worker {
 
     async fn tell(&mut self, what: &impl Serialize) -> Result<(), String> {
         let line = serde_json::to_string(what).expect("plain data") + "\n";
-        let Some(input) = &mut self.input else { return Err(String::from("the input of this client is closed already")) };
+        let Some(input) = &mut self.input else {
+            return Err(String::from("the input of this client is closed already"));
+        };
         // A process that ended before it read this reports the reason on its output.
         let _ = input.write_all(line.as_bytes()).await;
         Ok(())

@@ -2,13 +2,14 @@
 //!
 //! | criterion | model |
 //! |---|---|
-//! | topology | lan: all delays near T. wan: three regions, T/10 within, T and 2T between. tree: a binary tree, T for each hop |
+//! | topology | lan: all delays near T; wan: three regions, T/10 within, T and 2T between; tree: a binary tree, T per hop |
 //! | load | low or high, as everywhere in the lab |
-//!  fairness | strict: no entry out of timestamp order, in bursts, with random requests and at high load, with delays of any
-//! length; fifo: no site is bypassed more than twice by each other site during one wait, at high load with
-//! delays that vary by half |
-//!  failures | for each site and some seeds, that site and the following ones crash; measured is how often all others
-//! enter again |
+//! | fairness | strict or fifo, see below |
+//! | failures | for each site and some seeds, that site and the following ones crash; how often do all others enter again? |
+//!
+//! Strict fairness means that no entry is out of timestamp order, in bursts, with random requests and at high
+//! load, with delays of any length. Fifo fairness means that no site is bypassed more than twice by each other
+//! site during one wait, at high load with delays that vary by half.
 //!
 //! Only mutexes are ranked. Those that are as fair as requested are ranked by whether they survive all
 //! crashes, most, or few, and then by waiting time times messages, each relative to the best: halving either

@@ -12,7 +12,7 @@
 //! | idle messages | messages sent while no site waited or was inside, per T of such time up to the last of them |
 //! | load per site | messages sent or received by a site, per entry: maximum and mean over all processes |
 //! | client delay | from a request to its entry, if no other site was inside or waiting meanwhile |
-//! | synchronization delay | from an exit to the next entry, if a waiter was waiting for the room that this exit made; exits that made room for several are matched with entries in their order |
+//! | synchronization delay | from an exit to the next entry, if there was a waiter for the room that it made; see below |
 //! | waiting time | from a request to its entry |
 //! | response time | from a request to its exit |
 //! | throughput | entries per T |
@@ -21,6 +21,8 @@
 //! | largest bypass | the maximum number of competing entries of other sites during one site's wait |
 //! | timestamp inversions | entries while a competing request with a smaller timestamp waited |
 //! | causal inversions | entries while a competing request that happened before theirs waited |
+//!
+//! Exits that made room for several waiters are matched with entries in their order.
 //!
 //! Requests [compete](lockkeeper_core::Sharing::compete) unless both are shared: in a mutex, all do.
 

@@ -9,7 +9,7 @@ use lockkeeper_core::MutualExclusion;
 /// A mutant.
 #[derive(Clone, Copy, Debug)]
 pub struct Mutant {
-    /// Its name.
+    /// The mutant's name.
     pub name: &'static str,
     /// The slug of the correct algorithm.
     pub twin: &'static str,
@@ -55,7 +55,7 @@ pub mod election {
     /// A mutant of an election.
     #[derive(Clone, Copy, Debug)]
     pub struct Mutant {
-        /// Its name.
+        /// The mutant's name.
         pub name: &'static str,
         /// The slug of the correct election.
         pub twin: &'static str,

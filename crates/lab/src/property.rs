@@ -44,7 +44,7 @@ impl Property {
             Self::FenceMonotone => "fences do not rise",
             Self::Invariant => "the algorithm's own invariant violated",
             Self::TimestampOrder => "not in the order of timestamps",
-            Self::MessageBound => "more messages than the paper says",
+            Self::MessageBound => "more messages than the bound of the paper",
         }
     }
 }

@@ -111,7 +111,7 @@ pub struct Cut {
     pub right: Vec<SiteId>,
     /// Whether only messages from left to right are lost.
     pub one_way: bool,
-    /// Its start.
+    /// The start of the partition.
     pub from: Time,
     /// Its end. `None` if it does not end.
     pub to: Option<Time>,

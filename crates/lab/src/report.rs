@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 pub struct Report {
     /// The algorithm's slug.
     pub algorithm: String,
-    /// Its settings that differ from the defaults.
+    /// The settings that were given.
     pub settings: BTreeMap<String, String>,
     /// Number of sites that may request.
     pub sites: usize,

@@ -32,7 +32,7 @@
 //! |---|---|
 //! | `S1 requests`, `S1 exits` | S1 requests; S1 leaves |
 //! | `S1 requests shared` | S1 requests in shared mode |
-//! | `deliver S1>S2 REQUEST` | the oldest such message under way arrives now; the name may be left out, or be the complete text: `REQUEST(1)` |
+//! | `deliver S1>S2 REQUEST` | the oldest such message under way arrives now; see below |
 //! | `duplicate S1>S2 REQUEST` | by hand: it arrives now, and can arrive again |
 //! | `lose S1>S2 REQUEST` | it is lost; by delay: the next one sent |
 //! | `slow S1>S2 REQUEST 5` | by delay: the next one sent takes 5 |
@@ -41,8 +41,11 @@
 //! | `S1 suspects S2` | S1's failure detector reports a crash of S2 |
 //! | `S1 forgets` | S1, idle, loses its state and gets an initial one |
 //! | `S1 wakes 1` | the first of S1's armed timers expires; with `timers: by hand` no timer expires otherwise |
-//! | `cut 1,2\|3`, `cut 1>3`, `heal 1,2\|3` | messages between the groups, or only from left to right, are lost; arrive again |
+//! | `cut 1,2\|3`, `cut 1>3` | messages between the groups, or only from left to right, are lost |
+//! | `heal 1,2\|3` | the partition ends |
 //! | `say …` | a remark |
+//!
+//! The name of a message may be omitted, or be its complete text: `REQUEST(1)`.
 
 use crate::delay::Delay;
 use crate::network::{Partition, site};
@@ -56,7 +59,7 @@ pub const LONGEST: u64 = 16 << 20;
 /// A scenario.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// Its title.
+    /// The title.
     pub title: String,
     /// What to look at.
     pub about: String,

@@ -64,7 +64,10 @@ fn share_of_survived_crashes_is_measured() {
         match candidate.algorithm.as_str() {
             "ricart-agrawala" | "lamport" => assert_eq!(survived, 0.0, "it needs a reply from every site"),
             "centralized" => {
-                assert!((0.5..=0.8).contains(&survived), "a crash of the coordinator is not survived: {survived}")
+                assert!(
+                    (0.5..=0.8).contains(&survived),
+                    "a crash of the coordinator is not survived: {survived}"
+                )
             }
             _ => {}
         }

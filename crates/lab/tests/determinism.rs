@@ -100,7 +100,11 @@ fn every_trace_format_is_well_formed() {
     let spec = eventful("lamport");
     let lines = traced(&spec, 1, "a.jsonl");
     let header: serde_json::Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
-    assert_eq!(header["command"], spec.command(1), "the first line contains the command that reproduces the trace");
+    assert_eq!(
+        header["command"],
+        spec.command(1),
+        "the first line contains the command that reproduces the trace"
+    );
     let mut clocks = [0u64; 5];
     for line in lines.lines().skip(1) {
         let event: serde_json::Value = serde_json::from_str(line).unwrap();

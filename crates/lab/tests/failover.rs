@@ -211,6 +211,7 @@ impl mutants::Visitor for IsCaught {
 #[test]
 fn every_failover_mutant_is_caught() {
     for mutant in mutants::failover::ALL {
-        mutants::failover::visit(mutant.name, IsCaught(*mutant)).expect("every mutant of the list can be visited");
+        mutants::failover::visit(mutant.name, IsCaught(*mutant))
+            .expect("every mutant of the list can be visited");
     }
 }

@@ -198,7 +198,8 @@ fn many_random_runs_hold() {
     let tested =
         registry::ALL.iter().filter(|entry| entry.about.deadlock_free && permission(entry.about.family));
     for entry in tested {
-        registry::visit(entry.about.slug, Many(runs)).expect("every algorithm of the registry can be visited");
+        registry::visit(entry.about.slug, Many(runs))
+            .expect("every algorithm of the registry can be visited");
     }
 }
 

@@ -21,7 +21,7 @@ const TABS = [
 ];
 const HINT = [
   "Press space to play, ← and → to step; scroll to zoom, drag to pan. Every site's state is below the diagram.",
-  "Drive by hand: click a site to request or to leave, a message to deliver it. Every step can be undone; the link contains the whole run.",
+  "Drive by hand: click a site to request or to leave, a message to deliver it. Undo any step; the link contains the whole run.",
   "Break it shows the runs behind famous mistakes; Check searches for more.",
 ];
 

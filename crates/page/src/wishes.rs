@@ -273,8 +273,7 @@ impl CompareWish {
     }
 }
 
-const NO_MATRIX: &str =
-    "a delay matrix is read from a file, which only 'lockkeeper sim' does, not the page";
+const NO_MATRIX: &str = "a delay matrix is read from a file, which only 'lockkeeper sim' does, not the page";
 
 fn delay(text: &str) -> Result<Delay, String> {
     if text.trim_start().starts_with("matrix") { Err(NO_MATRIX.into()) } else { Delay::parse(text.trim()) }

@@ -99,7 +99,9 @@ impl Desk {
         });
         match tokio::time::timeout(limit, task).await {
             Ok(Ok(answer)) => answer.map_err(Refusal::usage),
-            Ok(Err(_)) => Err(Refusal::usage("the simulator panicked during this run; this is a bug in Lockkeeper")),
+            Ok(Err(_)) => {
+                Err(Refusal::usage("the simulator panicked during this run; this is a bug in Lockkeeper"))
+            }
             Err(_) => Err(Refusal::too_long(limit)),
         }
     }

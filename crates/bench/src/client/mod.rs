@@ -94,8 +94,9 @@ fn read<T: serde::de::DeserializeOwned>() -> Result<T, Trouble> {
     let read = std::io::stdin().lock().read_line(&mut line);
     read.map_err(|error| format!("cannot read the job: {error}"))?;
     let parsed = serde_json::from_str(&line);
-    parsed
-        .map_err(|error| Trouble::Failed(format!("this process must be started by `lockkeeper bench`: {error}")))
+    parsed.map_err(|error| {
+        Trouble::Failed(format!("this process must be started by `lockkeeper bench`: {error}"))
+    })
 }
 
 fn say(said: &Said) {

@@ -92,7 +92,7 @@ pub struct Counted {
 
 impl Running {
     /// No servers.
-    fn nobody(addresses: Vec<String>) -> Running {
+    fn without_servers(addresses: Vec<String>) -> Running {
         let version = format!("lockkeeper {}", env!("CARGO_PKG_VERSION"));
         Running { processes: Vec::new(), addresses, metrics: Vec::new(), counts: Counts::Nothing, version }
     }
@@ -160,9 +160,9 @@ pub async fn start(engine: &Engine, ground: &Ground<'_>) -> Result<Running, Trou
     }
     let started = match engine.servers {
         Kind::None => {
-            ground.folder("locks").map(|folder| Running::nobody(vec![folder.display().to_string()]))
+            ground.folder("locks").map(|folder| Running::without_servers(vec![folder.display().to_string()]))
         }
-        Kind::Members(_) => Ok(Running::nobody(Vec::new())),
+        Kind::Members(_) => Ok(Running::without_servers(Vec::new())),
         Kind::Daemons(count) => daemons::start(count, engine.client == Client::Etcd, ground).await,
         Kind::Etcd(count) => etcd::start(count, ground).await,
         Kind::Redis(count) => redis::start(count, ground).await,
@@ -179,7 +179,7 @@ async fn floor(ground: &Ground<'_>) -> Result<Running, String> {
     command.args(["bench", "floor", &port.to_string()]);
     let server = Server::start(command, Signal::KILL, ground.folder("floor")?.join("log"))?;
     let address = format!("127.0.0.1:{port}");
-    let mut running = Running::nobody(vec![address.clone()]);
+    let mut running = Running::without_servers(vec![address.clone()]);
     running.processes.push(server);
     until(&mut running.processes, || net::accepts(&address)).await?;
     Ok(running)

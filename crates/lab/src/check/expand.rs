@@ -160,7 +160,7 @@ impl Explorer<'_> {
             && messages > most * entries
         {
             let what = format!(
-                "{messages} messages for {entries} entries, where the paper says at most {most} for each"
+                "{messages} messages for {entries} entries, but the bound of the paper is {most} for each"
             );
             return Some(Breach { property: Property::MessageBound, sites: Vec::new(), what });
         }

@@ -12,7 +12,7 @@ use crate::runner::Error;
 /// A known defect.
 #[derive(Clone, Debug)]
 pub struct Exhibit {
-    /// Its name.
+    /// The exhibit's name.
     pub name: &'static str,
     /// A description of the defect.
     pub story: &'static str,

@@ -86,7 +86,7 @@ fn graph(search: &mut Search<'_, Net>, net: &Net, duties: &mut BTreeMap<(usize, 
 }
 
 /// The duty that a step fulfils: the delivery of a message, or the exit or timer of a site. On a FIFO channel
-/// the duty is "deliver the head", whatever message that is.
+/// the duty is "deliver the head", independent of the message at the head.
 fn duty(net: &Net, action: &Action, duties: &mut BTreeMap<(usize, usize, u32), Duty>) -> Duty {
     let key = match *action {
         Action::Deliver(from, to, parcel) => (from, to, if net.kernel.traits().fifo { 0 } else { parcel }),
@@ -182,13 +182,13 @@ fn components(graph: &Graph, inside: &dyn Fn(u32) -> bool) -> Vec<BTreeSet<u32>>
                     low[at] = low[at].min(index[to]);
                 }
                 continue;
-            // All edges are followed: return to the calling state.
+                // All edges are followed: return to the calling state.
             }
             calls.pop();
             if let Some(&(caller, _)) = calls.last() {
                 low[caller as usize] = low[caller as usize].min(low[at]);
-            // A state whose `low` is its own index is the root of a component: everything above it on the
-            // stack.
+                // A state whose `low` is its own index is the root of a component: everything above it on the
+                // stack.
             }
             if low[at] == index[at] {
                 let start = stack.iter().rposition(|&other| other == state).expect("it is on the stack");

@@ -241,7 +241,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// All kinds.
+    /// All kinds of faults.
     pub const ALL: [Self; 6] =
         [Self::Crash, Self::Loss, Self::Duplicate, Self::Restart, Self::Forget, Self::Suspicion];
 }
@@ -249,7 +249,7 @@ impl Fault {
 /// The maximum number of faults of each kind in a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// In the order of [`Fault::ALL`].
+    /// The maxima, in the order of [`Fault::ALL`].
     pub most: [u8; 6],
 }
 

@@ -117,9 +117,9 @@ impl Question {
             return Err(format!("the checker takes 1 to {MOST_SITES} sites, not {}", self.sites));
         }
         match self.requests {
-            Some(requests) if !(1..=MOST_REQUESTS).contains(&requests) => {
-                Err(format!("each site makes 1 to {MOST_REQUESTS} requests, or an unlimited number; not {requests}"))
-            }
+            Some(requests) if !(1..=MOST_REQUESTS).contains(&requests) => Err(format!(
+                "each site makes 1 to {MOST_REQUESTS} requests, or an unlimited number; not {requests}"
+            )),
             _ => Ok(()),
         }
     }
@@ -189,9 +189,10 @@ struct Searched {
 
 impl Checker<'_> {
     fn run(mut self) -> (Net, Searched) {
-        // With a bounded number of requests every run ends, so the reduction is sound and several threads may
-        // search. Otherwise the search for cycles needs the full graph, in the numbering of one thread.
         let question = self.question;
+        // With limited requests and no perpetual token, runs normally end, and no cycle has to be found: the
+        // search may be reduced and use several threads. Otherwise the search for cycles needs the full graph,
+        // in the numbering of one thread.
         let ends = question.requests.is_some() && !self.perpetual;
         let threads = if ends { question.threads } else { 1 };
         let mut net = (self.fresh)();

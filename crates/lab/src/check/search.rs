@@ -269,8 +269,8 @@ impl<'m, M: Model> Search<'m, M> {
         });
     }
 
-    /// Inserts the successors found by the first `workers` workers into the store. States below `seen` in
-    /// their shard were found before this level ended.
+    /// Inserts the successors found by the first `workers` workers into the store. States
+    /// numbered below `seen` in their shard belong to the current level or an earlier one.
     fn put_finds(&mut self, workers: usize, seen: &[u32; SHARDS]) {
         let finds = &self.finds[..workers];
         // Each thread owns a contiguous group of shards, so the threads need no lock.

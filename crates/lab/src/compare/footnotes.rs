@@ -88,9 +88,9 @@ fn ring_that_never_starts(rows: &[Row]) -> Option<Footnote> {
     let rows = of(rows, "token-ring");
     rows.first()?;
     let mut text = String::from(
-        "Textbook code for the ring often hands the token on only on receiving it or on leaving. If the first holder does \
-         not request, it never does either, and all other sites wait for ever: our tests keep that variant and find the \
-         deadlock. Here the first holder sends the token off at once.",
+        "Textbook code for the ring often passes the token on only after receiving it or on leaving. If the first \
+         holder does not request, neither happens, and all other sites wait for ever: our tests keep that \
+         variant and find the deadlock. Here the first holder sends the token off at once.",
     );
     if let Some(row) = rows.iter().rev().find(|row| row.idle_messages > 0.0) {
         let idle = number(Some(row.idle_messages), 2);
@@ -108,9 +108,9 @@ fn messages_of_the_ring(rows: &[Row]) -> Option<Footnote> {
     note(
         &["token-ring"],
         format!(
-            "\"0 to N−1 messages per entry\" holds for one requester and a token that set off just in time. A token that never \
-             rests also costs messages while no site requests, so there is no bound: the {} measured at {} load with {} sites \
-             follow from how long the pauses were, up to one turn.",
+            "\"0 to N−1 messages per entry\" holds for one requester and a token that set off just in time. A \
+             perpetual token also costs messages while no site requests, so there is no bound: the {} \
+             measured at {} load with {} sites follow from how long the pauses were, up to one turn.",
             number(low.messages_per_entry, 1),
             low.load,
             low.sites
@@ -125,9 +125,9 @@ fn square_roots(rows: &[Row]) -> Option<Footnote> {
     note(
         &["maekawa", "maekawa-published"],
         format!(
-            "3√N is a round figure. A site's own vote costs no message, and a plane of N = K(K−1)+1 sites has quorums of K, a \
-             little more than √N: 3(K−1), measured {} with {} sites, where 3√N is {}. Where there is no plane, a grid \
-             costs about twice that.",
+            "3√N is a round figure. A site's own vote costs no message, and a plane of N = K(K−1)+1 sites has \
+             quorums of K, a little more than √N: 3(K−1), measured {} with {} sites, where 3√N is {}. Where there \
+             is no plane, a grid costs about twice that.",
             number(Some(messages), 2),
             row.sites,
             number(Some(3.0 * libm::sqrt(row.sites as f64)), 2)
@@ -140,9 +140,9 @@ fn sync_delay_of_quorums(rows: &[Row]) -> Option<Footnote> {
     note(
         &["maekawa"],
         format!(
-            "The synchronization delay of quorums is given as 2T: RELEASED to the shared arbiter, LOCKED from it. It is T \
-             when one of the two is that arbiter itself, as the cyclic order of a plane's quorums makes it at high load \
-             and constant delay: measured {} T with {} sites.",
+            "The synchronization delay of quorums is given as 2T: RELEASED to the shared arbiter, LOCKED from it. \
+             It is T when one of the two is that arbiter itself, as the cyclic order of a plane's quorums makes \
+             it at high load and constant delay: measured {} T with {} sites.",
             number(Some(delay), 3),
             row.sites
         ),
@@ -156,9 +156,10 @@ fn majorities(rows: &[Row]) -> Option<Footnote> {
     note(
         &["majority"],
         format!(
-            "Asking a majority is often sold as cheap. It asks half of all sites instead of all, but takes three messages \
-             for each instead of two: measured {} with {} sites at {} load, beside {} for Ricart and Agrawala. What it \
-             can buy is that another majority will do when some sites are down, not fewer messages.",
+            "Majority quorums are often described as cheap. They need half of all sites instead of all, but three \
+             messages for each instead of two: measured {} with {} sites at {} load, beside {} for Ricart and \
+             Agrawala. Their advantage is that another majority can be used when some sites are down, not fewer \
+             messages.",
             number(Some(messages), 1),
             row.sites,
             row.load,
@@ -174,9 +175,10 @@ fn replies_of_permits(rows: &[Row]) -> Option<Footnote> {
     note(
         &["k-mutual-exclusion"],
         format!(
-            "2N−k−1, given for k permits at high load, is a lower bound, met while k−1 sites stay inside: what each of them \
-             owes another travels as one REPLY. Where all take turns, every site leaves between two requests of each \
-             other and every reply is sent: measured {} with {} sites and k = {k}, where 2N−k−1 is {}.",
+            "2N−k−1, given for k permits at high load, is a lower bound, met while k−1 sites stay inside: what \
+             each of them owes another travels as one REPLY. Where all take turns, every site leaves between two \
+             requests of each other and every reply is sent: measured {} with {} sites and k = {k}, where 2N−k−1 \
+             is {}.",
             number(Some(messages), 3),
             row.sites,
             (2 * row.sites).saturating_sub(k + 1)

@@ -176,7 +176,7 @@ fn notes(html: &mut String, comparison: &Comparison) {
     if comparison.footnotes.is_empty() {
         return;
     }
-    html.push_str("<h2>Where textbooks say something else</h2>\n<ol>\n");
+    html.push_str("<h2>Where textbooks differ</h2>\n<ol>\n");
     for note in &comparison.footnotes {
         let _ = writeln!(html, "<li>{}</li>", escape(&note.text));
     }

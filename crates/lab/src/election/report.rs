@@ -123,7 +123,7 @@ fn maybe_number<S: Serializer>(site: &Option<SiteId>, serializer: S) -> Result<S
 pub struct Report {
     /// The election's slug.
     pub election: String,
-    /// Its settings that differ from the defaults.
+    /// The settings that were given.
     pub settings: BTreeMap<String, String>,
     /// Number of sites.
     pub sites: usize,

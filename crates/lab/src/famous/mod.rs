@@ -17,9 +17,9 @@ use serde::Serialize;
 /// A known counterexample.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Failure {
-    /// Its name.
+    /// The counterexample's name.
     pub name: &'static str,
-    /// Its display name.
+    /// The display name.
     pub title: &'static str,
     /// A description of the run.
     pub story: &'static str,
@@ -60,10 +60,11 @@ pub const ALL: &[Failure] = &[
     Failure {
         name: "maekawa-as-published",
         title: "Maekawa's triangle",
-        story: "Three sites request at the same time. Each has its own vote and needs one more; every other vote is given away. \
-                No site can ever continue.",
-        why: "A vote, once given, was kept until the entry. The corrected algorithm asks for votes back: INQUIRE goes to the site \
-              that has the vote when an older request comes, and a site that has FAILED elsewhere yields it.",
+        story: "Three sites request at the same time. Each has its own vote and needs one more; every other vote \
+                is given away. No site can ever continue.",
+        why: "A vote, once given, was kept until the entry. The corrected algorithm asks for votes back: INQUIRE \
+              goes to the site that has the vote when an older request comes, and a site that has FAILED \
+              elsewhere yields it.",
         command: "lockkeeper check maekawa-published --sites 3",
         found_by: FoundBy::Messages,
         run: run!("maekawa-as-published.scenario"),
@@ -71,10 +72,10 @@ pub const ALL: &[Failure] = &[
     Failure {
         name: "lamport-on-channels-that-reorder",
         title: "Lamport without FIFO",
-        story: "A later message overtakes an earlier one on the same channel. A site believes that it has received everything older \
-                than its request, and enters while the other is inside.",
-        why: "Lamport's rule is that a message with a larger timestamp from every other site means that nothing older can come. \
-              On a channel that reorders, something older can.",
+        story: "A later message overtakes an earlier one on the same channel. A site believes that it has \
+                received everything older than its request, and enters while the other is inside.",
+        why: "Lamport's rule is that a message with a larger timestamp from every other site means that nothing \
+              older can come. On a channel that reorders, something older can.",
         command: "lockkeeper check lamport --sites 2 --non-fifo --only mutual-exclusion",
         found_by: FoundBy::Messages,
         run: run!("lamport-on-channels-that-reorder.scenario"),
@@ -82,10 +83,10 @@ pub const ALL: &[Failure] = &[
     Failure {
         name: "bakery-without-choosing",
         title: "The bakery without its doorway",
-        story: "Two processes look at each other's number at the same time and take the same one. The one that is slow to write \
-                its number down enters although the other is inside already.",
-        why: "The register 'choosing' makes others wait until a number has been written down. Without it, a process compares \
-              itself with a number that is about to change.",
+        story: "Two processes look at each other's number at the same time and take the same one. The one that is \
+                slow to write its number down enters although the other is inside already.",
+        why: "The register 'choosing' makes others wait until a number has been written down. Without it, a \
+              process compares itself with a number that is about to change.",
         command: "lockkeeper check bakery-without-choosing --sites 2",
         found_by: FoundBy::Registers,
         run: run!("bakery-without-choosing.story"),
@@ -93,11 +94,11 @@ pub const ALL: &[Failure] = &[
     Failure {
         name: "two-tokens-after-a-hasty-regeneration",
         title: "Two tokens",
-        story: "A site is slow, not dead. The others suspect it, find no token among themselves, and make a new one: now there \
-                are two, and two sites are inside.",
-        why: "Silence does not tell a dead site from a slow one. A token may be made anew only when the old one cannot be \
-              used any more: with a perfect detector, or with a lease that has run out, or with fences that shut the old \
-              holder out.",
+        story: "A site is slow and has not crashed. The others suspect it, find no token among themselves, and \
+                create a new one. Now there are two tokens, and two sites are inside.",
+        why: "A missing reply does not distinguish a crashed site from a slow one. A token may be created again \
+              only when the old one can no longer be used: with a perfect detector, with a lease that has \
+              expired, or with fences that exclude the old holder.",
         command: "lockkeeper check token-ring-recovering --sites 3 --suspicions 1 --only mutual-exclusion",
         found_by: FoundBy::Messages,
         run: run!("two-tokens-after-a-hasty-regeneration.scenario"),
@@ -105,10 +106,11 @@ pub const ALL: &[Failure] = &[
     Failure {
         name: "bully-under-partition",
         title: "Bully under partition",
-        story: "The network falls apart. A site receives nothing from any higher one, assumes that they have crashed, and leads its side; \
-                on the other side the old leader still leads.",
-        why: "The Bully algorithm assumes that a site that does not answer in time is down. A partition breaks that: no timeout is \
-              long enough. Only a majority, which cannot be on both sides, ensures a single leader.",
+        story: "The network is partitioned. A site receives nothing from any higher one, assumes that they have \
+                crashed, and leads its side; on the other side the old leader still leads.",
+        why: "The Bully algorithm assumes that a site that does not answer in time is down. A partition breaks \
+              that: no timeout is long enough. Only a majority, which cannot be on both sides, ensures a single \
+              leader.",
         command: "lockkeeper sim --election bully --sites 3 --initiator 2@1 --partition '1,2|3@0..40'",
         found_by: FoundBy::Election,
         run: run!("bully-under-partition.story"),
@@ -127,8 +129,8 @@ pub const ALL: &[Failure] = &[
     Failure {
         name: "two-coordinators",
         title: "Two coordinators, one epoch",
-        story: "Leadership changes right after a view was decided and started. The new leader starts that same view again: \
-                one epoch has two beginnings, and they need not agree on who holds what.",
+        story: "Leadership changes right after a view was decided and started. The new leader starts that same \
+                view again: one epoch has two beginnings, and they need not agree on who holds what.",
         why: "Only the leader that decided a view may start it. A new leader decides a view of its own, with a higher \
               number, and the old start is refused.",
         command: "lockkeeper check --cluster --leader-changes 1 --service --flaw two-coordinators",

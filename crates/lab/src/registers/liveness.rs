@@ -20,7 +20,7 @@ pub(super) struct Lasso {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Hope {
     /// If a process tries, some process enters.
-    SomebodyEnters,
+    SomeProcessEnters,
     /// If this process tries, it enters.
     Enters(usize),
 }
@@ -56,7 +56,7 @@ struct Search<'a, M: Model> {
 impl<M: Model> Search<'_, M> {
     fn allowed(&self, edge: &Edge) -> bool {
         match self.hope {
-            Hope::SomebodyEnters => !edge.enters,
+            Hope::SomeProcessEnters => !edge.enters,
             Hope::Enters(process) => !(edge.enters && edge.process as usize == process),
         }
     }
@@ -67,7 +67,7 @@ impl<M: Model> Search<'_, M> {
 
     fn unmet_in(&self, state: u32) -> bool {
         match self.hope {
-            Hope::SomebodyEnters => (0..self.model.processes()).any(|p| self.section(state, p).tries()),
+            Hope::SomeProcessEnters => (0..self.model.processes()).any(|p| self.section(state, p).tries()),
             Hope::Enters(process) => self.section(state, process).tries(),
         }
     }

@@ -58,7 +58,7 @@ pub(super) struct Local {
     pub(super) j: u8,
     /// A value read earlier that it still needs.
     pub(super) seen: u8,
-    /// Its ticket.
+    /// The process's ticket.
     pub(super) mine: u8,
 }
 

@@ -268,7 +268,7 @@ fn run<P: Program>(
     };
     let found = [
         (MutualExclusion, two_inside(model, &graph)),
-        (NoDeadlock, nobody_enters(model, &graph)),
+        (NoDeadlock, no_process_enters(model, &graph)),
         (NoStarvation, one_starves(model, &graph)),
         (FirstComeFirstServed, overtaken(model, &graph)),
     ];
@@ -297,12 +297,12 @@ fn two_inside<M: Model>(model: &M, graph: &Graph<M::State>) -> Option<Story> {
     Some(Story { steps: tell(model, graph, &graph.way_to(found)), cycle: Vec::new(), ending })
 }
 
-fn nobody_enters<M: Model>(model: &M, graph: &Graph<M::State>) -> Option<Story> {
-    let lasso = search(model, graph, Hope::SomebodyEnters)?;
+fn no_process_enters<M: Model>(model: &M, graph: &Graph<M::State>) -> Option<Story> {
+    let lasso = search(model, graph, Hope::SomeProcessEnters)?;
     Some(Story {
         steps: tell(model, graph, &lasso.way),
         cycle: tell(model, graph, &lasso.cycle),
-        ending: "somebody tries for ever, and nobody enters".into(),
+        ending: "a process tries for ever, and none enters".into(),
     })
 }
 

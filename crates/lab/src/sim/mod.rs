@@ -224,7 +224,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             self.plan_exit(holder.site);
         }
         match self.spec.load {
-            LoadSpec::High | LoadSpec::Burst => self.everybody_asks(),
+            LoadSpec::High | LoadSpec::Burst => self.all_sites_request(),
             LoadSpec::Poisson(_) => {
                 for site in SiteId::all(self.spec.sites) {
                     self.plan_arrival(site);
@@ -304,11 +304,11 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
 
     /// Whether only background events remain, and arrivals at sites that already wait.
     fn nothing_can_happen(&self) -> bool {
-        let nobody_can_ask = || {
+        let no_site_can_request = || {
             SiteId::all(self.spec.sites)
                 .all(|site| !self.world.is_up(site) || self.world.phase(site) != Phase::Idle)
         };
-        self.foreground == self.arrivals_planned && (self.arrivals_planned == 0 || nobody_can_ask())
+        self.foreground == self.arrivals_planned && (self.arrivals_planned == 0 || no_site_can_request())
     }
 
     fn load_is_done(&self) -> bool {
@@ -360,7 +360,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         self.plan(at, Event::Arrival { site });
     }
 
-    fn everybody_asks(&mut self) {
+    fn all_sites_request(&mut self) {
         for site in SiteId::all(self.spec.sites).filter(|&site| self.world.is_up(site)).collect::<Vec<_>>() {
             if self.world.phase(site) == Phase::Idle || self.events > 0 {
                 self.plan_ask(self.now, site);
@@ -388,7 +388,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             return;
         }
         if self.spec.load == LoadSpec::Burst {
-            return self.everybody_asks();
+            return self.all_sites_request();
         }
         let world = &self.world;
         let Some(site) = self.workload.next_site(|site| world.is_up(site)) else { return };

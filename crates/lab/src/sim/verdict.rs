@@ -30,10 +30,10 @@ impl<P: MutualExclusion> Sim<'_, P> {
     pub(super) fn check_for_deadlock(&mut self) {
         // In a scripted run, undelivered messages and sites inside are only waiting for the script: not a
         // deadlock.
-        let somebody_inside =
+        let some_site_inside =
             || SiteId::all(self.spec.sites).any(|site| self.world.phase(site) == Phase::Inside);
         let over = (!self.spec.by_hand || self.flights.is_empty())
-            && (self.spec.cs.is_some() || !somebody_inside())
+            && (self.spec.cs.is_some() || !some_site_inside())
             && (!self.spec.timers_by_hand || self.timers.iter().all(Vec::is_empty));
         if self.observer.waiting() > 0 && over && self.nothing_can_happen() {
             let what = format!("nothing can happen any more; {}", self.who_waits_for_whom());

@@ -53,8 +53,8 @@ impl LamportMutex {
     }
 
     pub fn can_enter(&self, me: usize, process: &Process) -> bool {
-        let everybody = (1 << self.processes) - 1;
-        process.acks == everybody
+        let all = (1 << self.processes) - 1;
+        process.acks == all
             && (0..self.processes).filter(|&other| other != me).all(|other| self.beats(me, process, other))
     }
 

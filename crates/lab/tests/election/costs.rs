@@ -84,8 +84,8 @@ fn chang_roberts_depends_on_the_direction() {
     for sites in SITES {
         let n = sites as u64;
         for (direction, expected) in [("up", 2 * n - 1), ("down", n * (n + 1) / 2)] {
-            let everybody: Vec<_> = (1..=sites).map(|number| (number, 0.0)).collect();
-            let mut spec = election("chang-roberts", sites, &everybody);
+            let initiators: Vec<_> = (1..=sites).map(|number| (number, 0.0)).collect();
+            let mut spec = election("chang-roberts", sites, &initiators);
             spec.system.settings.push(("direction".into(), direction.into()));
             let report = elect(&spec, 1, 1).unwrap();
             assert_eq!(report.by_message["ELECTION"], expected, "{direction}, {sites}");

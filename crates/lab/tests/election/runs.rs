@@ -41,8 +41,8 @@ fn highest_site_is_elected_for_every_initiator() {
 #[test]
 fn concurrent_initiators_elect_one_leader() {
     for name in names() {
-        let everybody: Vec<(usize, f64)> = (1..7).map(|number| (number, 10.0)).collect();
-        let mut spec = election(name, 7, &everybody);
+        let initiators: Vec<(usize, f64)> = (1..7).map(|number| (number, 10.0)).collect();
+        let mut spec = election(name, 7, &initiators);
         at(&mut spec, 10.0, Action::Crash(site(7)));
         assert_eq!(leader(&spec), "S6");
         let report = run(&spec);
@@ -166,7 +166,10 @@ fn detectors_start_elections() {
         let mut spec = election(name, 5, &[]);
         at(&mut spec, 10.0, Action::Crash(site(5)));
         let report = run(&spec);
-        assert_eq!(report.properties.agreement, "violated", "{name}: no site detects the crash without a detector");
+        assert_eq!(
+            report.properties.agreement, "violated",
+            "{name}: no site detects the crash without a detector"
+        );
         for detector in ["perfect", "timeout:4"] {
             spec.system.detector = DetectorSpec::parse(detector).unwrap();
             assert_eq!(leader(&spec), "S4", "{name}, {detector}");

@@ -178,7 +178,8 @@ fn one_among_others(others: Mode, own: Mode) -> (Entries, Time) {
     let mut entries = Entries::default();
     let report = trace_run(&spec, 1, &mut entries, &Progress::default()).unwrap();
     assert!(report.held(), "{:?}", report.violations);
-    let entered = entries.0.iter().find(|(_, site, _)| *site == SiteId(6)).expect("the seventh site enters").0;
+    let entered =
+        entries.0.iter().find(|(_, site, _)| *site == SiteId(6)).expect("the seventh site enters").0;
     (entries, entered)
 }
 
