@@ -73,6 +73,7 @@ impl Causality {
             }
             return;
         }
+        // Clear the bits of requests that were granted while the message was under way.
         let mut past = past.clone();
         if missed <= self.recent.len() as u64 {
             for &entered in self.recent.iter().rev().take(missed as usize) {

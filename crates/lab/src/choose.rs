@@ -121,7 +121,7 @@ pub fn choose(wish: &Wish, progress: &Progress) -> Result<Advice, Error> {
     }
     if wish.failures >= wish.sites {
         return Err(Error::Usage(format!(
-            "{} of {} sites may crash, but at least one must survive",
+            "{} of {} sites may crash: at least one must stay",
             wish.failures, wish.sites
         )));
     }

@@ -191,6 +191,7 @@ impl Observer {
         self.waiting.remove(mode);
         self.come_in(site, mode);
 
+        // The synchronization delay is measured from the oldest exit that made room.
         let exit = self.contended_exits.pop_front();
         let passed = self.competing_entries(mode) - wait.entries_then;
         let older = wait.timestamp.is_some_and(|own| self.waits_longer(mode, own));

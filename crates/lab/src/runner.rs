@@ -118,7 +118,9 @@ pub(crate) fn check<P: MutualExclusion>(spec: &Spec) -> Result<P::Options, Error
         return usage("the time in the critical section cannot be a matrix");
     }
     if P::ABOUT.perpetual && spec.network.delay.typical() == Time::ZERO && spec.sites > 1 {
-        return usage("a perpetual token would circulate without end at time 0: use a delay above 0");
+        return usage(
+            "a token that never rests would circle for ever in no time: give the delay more than 0",
+        );
     }
     if spec.entries == 0 && spec.load != LoadSpec::Script {
         return usage("at least one entry must be measured");

@@ -63,6 +63,7 @@ impl Explorer<'_> {
             if self.outcomes[outcome as usize].idle {
                 continue;
             }
+            // A suspicion of a crashed machine is correct and free; one of a live machine is a fault.
             let fault = match choice.suspects {
                 Some(other) if self.facts(other, state[other]).down => None,
                 Some(_) => Some(Fault::Suspicion),
@@ -119,6 +120,7 @@ impl Explorer<'_> {
             let action = Action::Deliver(from, to, parcel);
             found(Next { action, state: &self.next, tallies: &self.next_tallies, breach, beyond });
         }
+        // A duplicate is a delivery that leaves the message in its channel.
         if let Some(spent) = self.spend(state, Fault::Duplicate) {
             let breach = self.apply(state, tallies, to, outcome, None);
             self.next[machines * machines] = spent;
@@ -126,6 +128,7 @@ impl Explorer<'_> {
             let beyond = self.too_far || self.outcomes[outcome as usize].step.beyond;
             found(Next { action, state: &self.next, tallies: &self.next_tallies, breach, beyond });
         }
+        // A loss removes the message without a step of the receiver.
         if let Some(spent) = self.spend(state, Fault::Loss) {
             self.next.copy_from_slice(state);
             self.next[machines + place] = rest;

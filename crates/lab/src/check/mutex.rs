@@ -235,6 +235,8 @@ impl<P: MutualExclusion> Local<P> {
             }
             self.phase = Phase::Inside;
             effect.entered = Some(Entry { mode: self.mode, fence: self.fence });
+            // An entry that excludes all others is the new reference point, 0. A reader gets a fence above the
+            // largest that it knew: after a writer (0), the first reader has 1, and one that knows of it 2.
             if sharing.conflict(self.mode, Mode::Shared) {
                 self.fence = 0;
             } else if sharing.conflict(self.mode, Mode::Exclusive) {

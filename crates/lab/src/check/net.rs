@@ -356,6 +356,7 @@ impl<'m> Explorer<'m> {
         if let Some((place, rest)) = popped {
             self.next[machines + place] = rest;
         }
+        // The effects on others come before the messages: a crash empties the channels to the machine.
         let breach = if plain { None } else { self.announce(state, who, outcome) };
         self.send(who, outcome);
         if self.traits.scales > 0 {

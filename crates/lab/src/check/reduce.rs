@@ -29,8 +29,8 @@ use super::search::Next;
 
 /// Whether a delivery affects no machine but the receiver.
 pub(super) fn is_silent(step: &Stepped, before: &Facts, after: &Facts, faults: Faults) -> bool {
-    // Without faults, the sender knows every fence that the receiver learns, so the verdict on no entry
-    // changes. With faults, the sender may crash and forget it.
+    // Without faults, the sender knows every fence that the receiver learns, so deferring the
+    // delivery changes no verdict on an entry. With faults, the sender may crash and forget it.
     let known = if faults.none() { after.fence } else { before.fence };
     let same = Facts { fence: known, ..before.clone() } == *after;
     same && step.sends.is_empty() && !step.effect.is_visible() && !step.effect.asked && !step.beyond

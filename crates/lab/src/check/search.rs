@@ -416,6 +416,7 @@ struct Upwards {
 impl Upwards {
     #[inline]
     fn note(&mut self, put: Put, shard: usize, seen: &[u32; SHARDS]) {
+        // A number below `seen` belongs to a state of the current level or an earlier one.
         match put {
             Put::Known(number) if number < seen[shard] => self.any = true,
             Put::Grown(number) if number < seen[shard] => {

@@ -86,6 +86,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
         let mut arrivals: SmallVec<[Time; 2]> = SmallVec::new();
         self.network.send(now, from, to, |at| arrivals.push(at));
         let mut flight = Some(flight);
+        // The last arrival takes the flight itself, the others take copies. Without an arrival it is lost.
         for (left, at) in (0..arrivals.len()).rev().zip(arrivals) {
             let copy = if left == 0 { flight.take() } else { flight.as_ref().map(Flight::copy) };
             if let Some(copy) = copy {
