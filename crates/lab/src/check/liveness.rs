@@ -113,8 +113,8 @@ fn is_fair(graph: &Graph, component: &BTreeSet<u32>) -> bool {
 /// - impossible in some state: that state, without a step. A cycle through this state owes nothing.
 ///
 /// Example: in the component {5, 6}, state 5 can deliver m (to 6) and n (out of the component), and state 6
-/// can deliver only n (to 5). For m the result is `(6, None)`, since 6 cannot deliver it; for n it is `(6,
-/// Some(0))`.
+/// can deliver only n (to 5). For m the result is `(6, None)`, since 6 cannot deliver it; for n it is
+/// `(6, Some(0))`.
 fn obligations(graph: &Graph, component: &BTreeSet<u32>) -> Vec<Option<(u32, Option<usize>)>> {
     let mut always: Option<BTreeSet<Duty>> = None;
     let mut ever = BTreeMap::new();

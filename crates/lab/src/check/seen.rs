@@ -43,8 +43,9 @@ impl Seen {
     }
 }
 
-/// Of two runs, the one with more messages per entry. Compares by cross-multiplication: 5/2 > 7/3 because 5·3
-/// > 7·2.
+/// Of two runs, the one with more messages per entry.
+///
+/// Fractions are compared by cross-multiplication: 5/2 exceeds 7/3, because 5·3 exceeds 7·2.
 pub(super) fn dearer(left: Option<(u8, u32)>, right: Option<(u8, u32)>) -> Option<(u8, u32)> {
     let (Some((messages, entries)), Some((others, their_entries))) = (left, right) else {
         return left.or(right);
