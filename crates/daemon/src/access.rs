@@ -133,9 +133,9 @@ struct Line {
     expires: Option<toml::value::Datetime>,
 }
 
-struct Known {
+pub(crate) struct Known {
     hash: [u8; 32],
-    principal: Principal,
+    pub principal: Principal,
 }
 
 /// All tokens of a daemon. Without a file of tokens, whoever can connect may do everything.
@@ -201,12 +201,12 @@ pub fn hash(token: &str) -> [u8; 32] {
 }
 
 fn read(file: &Path) -> Result<Vec<Known>, String> {
-    let text = std::fs::read_to_string(file)
+    let text = lockkeeper_files::read_trusted(file)
         .map_err(|error| format!("cannot read the tokens in {}: {error}", file.display()))?;
     parse(&text).map_err(|error| format!("{}: {error}", file.display()))
 }
 
-fn parse(text: &str) -> Result<Vec<Known>, String> {
+pub(crate) fn parse(text: &str) -> Result<Vec<Known>, String> {
     let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
     let known = file.token.into_iter().map(|line| {
         let name = line.name.clone();
@@ -302,6 +302,23 @@ mod tests {
             assert_eq!(access.who(token).unwrap_err(), Denied::NoToken, "{token:?}");
         }
         assert!(Access::open().who(None).unwrap().check(Permission::Admin, "x").is_ok());
+    }
+
+    #[test]
+    fn a_file_of_tokens_that_others_can_change_is_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), FILE).unwrap();
+        std::fs::set_permissions(file.path(), PermissionsExt::from_mode(0o644)).unwrap();
+        let access = Access::of_file(file.path()).unwrap();
+        std::fs::write(file.path(), "").unwrap();
+        for mode in [0o664, 0o646] {
+            std::fs::set_permissions(file.path(), PermissionsExt::from_mode(mode)).unwrap();
+            let error = access.reload().unwrap_err();
+            assert!(error.contains("chmod go-w"), "{error}");
+            assert!(Access::of_file(file.path()).is_err());
+        }
+        assert!(access.who(Some("secret")).is_ok(), "the tokens of before count");
     }
 
     #[test]

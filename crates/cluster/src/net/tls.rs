@@ -22,6 +22,15 @@ pub enum Pem {
 }
 
 impl Pem {
+    /// Reads a private key, which no other user may be able to read.
+    fn read_key(&self) -> Result<Vec<u8>, String> {
+        match self {
+            Self::File(path) => lockkeeper_files::read_secret(path)
+                .map_err(|error| format!("cannot use the private key {}: {error}", path.display())),
+            Self::Bytes(bytes) => Ok(bytes.clone()),
+        }
+    }
+
     fn read(&self) -> Result<Vec<u8>, String> {
         match self {
             Self::File(path) => {
@@ -90,7 +99,7 @@ impl Ready {
     pub(super) fn unchecked(tls: &Tls) -> Result<Self, String> {
         let provider = Arc::new(ring::default_provider());
         let (roots, chain) = (Arc::new(roots(&tls.authority)?), certificates(&tls.certificate)?);
-        let key = PrivateKeyDer::from_pem_slice(&tls.key.read()?)
+        let key = PrivateKeyDer::from_pem_slice(&tls.key.read_key()?)
             .map_err(|error| format!("there is no private key in {:?}: {error}", tls.key))?;
         let setup = |error: rustls::Error| format!("this certificate and key cannot be used: {error}");
         let verifier = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone())
