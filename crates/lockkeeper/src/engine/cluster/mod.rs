@@ -21,7 +21,7 @@ mod stream;
 use self::address::Daemons;
 use self::client::Client;
 use self::link::{Outcome, Place, Wishing};
-use super::{Acquired, BoxFuture, Capabilities, Changes, Engine, Hold, Patience, Request};
+use super::{Acquired, BoxFuture, Capabilities, Changes, Engine, EngineUrl, Hold, Patience, Request};
 use crate::info::{Kind, LockInfo, Participant, Tag};
 use crate::lease::Lease;
 use crate::{Error, Fence, LockName, Result};
@@ -35,6 +35,12 @@ pub use self::probe::probe;
 
 const NAME: &str = "lockkeeper";
 
+/// What is wrong with a URL, without connecting to anything.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn parse_error(url: &EngineUrl) -> Option<Error> {
+    Daemons::parse(url).err()
+}
+
 /// A cluster of daemons.
 pub(crate) struct ClusterEngine {
     client: Arc<Client>,
@@ -43,11 +49,11 @@ pub(crate) struct ClusterEngine {
 }
 
 impl ClusterEngine {
-    pub async fn open(url: &str) -> Result<ClusterEngine> {
+    pub async fn open(url: &EngineUrl) -> Result<ClusterEngine> {
         Self::connect(url, true).await
     }
 
-    async fn connect(url: &str, for_locks: bool) -> Result<ClusterEngine> {
+    async fn connect(url: &EngineUrl, for_locks: bool) -> Result<ClusterEngine> {
         let client = Client::open(Daemons::parse(url)?, for_locks).await.map_err(unavailable)?;
         let alone = client.welcome().is_some_and(|welcome| welcome.members <= 1);
         Ok(ClusterEngine { client, alone })
@@ -286,8 +292,8 @@ pub struct Operator(ClusterEngine);
 impl Operator {
     /// Connects to one of the daemons that a `lockkeeper://` URL names. URLs of other engines are refused with
     /// [`Error::BadUrl`].
-    pub async fn open(url: &str) -> Result<Operator> {
-        Ok(Operator(ClusterEngine::connect(url, false).await?))
+    pub async fn open(url: impl Into<EngineUrl>) -> Result<Operator> {
+        Ok(Operator(ClusterEngine::connect(&url.into(), false).await?))
     }
 
     /// How the cluster stands, as the daemon sees it.

@@ -3,6 +3,7 @@
 use super::address::{Address, Daemons};
 use super::stream::{Connected, NotConnected, Who, connect};
 use crate::Result;
+use crate::engine::EngineUrl;
 use lockkeeper_wire::{Answer, Ask, ClusterLine, FromDaemon, ToDaemon};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,8 +16,8 @@ const WITHIN: Duration = Duration::from_secs(1);
 
 /// Asks all daemons that a `lockkeeper://` URL names whether they grant locks now. Returns as soon as one says that it does; otherwise, after one
 /// second at most, the reasons of all of them.
-pub async fn probe(url: &str) -> Result<std::result::Result<(), Vec<String>>> {
-    let daemons = Arc::new(Daemons::parse(url)?);
+pub async fn probe(url: impl Into<EngineUrl>) -> Result<std::result::Result<(), Vec<String>>> {
+    let daemons = Arc::new(Daemons::parse(&url.into())?);
     let mut asking = JoinSet::new();
     for address in &daemons.addresses {
         let (daemons, address) = (daemons.clone(), address.clone());

@@ -32,7 +32,7 @@
 
 mod session;
 
-use crate::engine::{Acquired, BoxFuture, Capabilities, Changes, Engine, Hold, Patience, Request, bad_url};
+use crate::engine::{Acquired, BoxFuture, Capabilities, Changes, Engine, EngineUrl, Hold, Patience, Request};
 use crate::info::{Kind, LockInfo, Participant};
 use crate::lease::{self, Lease, NotRenewed, Renewal};
 use crate::{Error, Fence, LockName, Result};
@@ -58,11 +58,11 @@ pub(crate) struct PostgresEngine {
 }
 
 impl PostgresEngine {
-    pub async fn open(url: &str) -> Result<PostgresEngine> {
+    pub async fn open(url: &EngineUrl) -> Result<PostgresEngine> {
         let mut config: Config =
-            url.parse().map_err(|_| bad_url(url, "write postgres://user:password@host:port/database"))?;
+            url.expose().parse().map_err(|_| url.bad("write postgres://user:password@host:port/database"))?;
         if config.get_hosts().is_empty() {
-            return Err(bad_url(url, "it names no host"));
+            return Err(url.bad("it names no host"));
         }
         config.application_name("lockkeeper");
         let listeners = tokio::sync::Semaphore::new(LISTENERS_HERE);
