@@ -35,8 +35,13 @@ pub fn lock_error(error: &lockkeeper::Error) -> ExitCode {
 
 /// Prints clap's message and maps its exit code 2 to [`USAGE`]; `--help` and `--version` stay successes.
 pub fn usage(error: &clap::Error) -> ExitCode {
-    // A closed pipe while printing help is nobody's fault.
-    let _ = error.print();
+    let text = error.to_string();
+    match lockkeeper::redact(&text) {
+        // clap quotes the argument that it does not expect, which may be a URL with a password.
+        redacted if error.use_stderr() && redacted != text => eprint!("{redacted}"),
+        // A closed pipe while printing help is nobody's fault.
+        _ => drop(error.print()),
+    }
     if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS }
 }
 

@@ -101,7 +101,7 @@ fn show(locks: &[LockInfo], json: bool) -> String {
 
 fn row(name: &str, role: &str, participant: &Participant) -> [String; 8] {
     let tag = &participant.tag;
-    let said = ["command", "value", "purpose"].iter().find_map(|key| tag.metadata.get(*key));
+    let said = ["purpose", "command", "value"].iter().find_map(|key| tag.metadata.get(*key));
     // Whoever came to a daemon by HTTP or etcd's API has no process that is known.
     let (pid, host) = match tag.pid {
         0 => (String::new(), tag.holder.clone()),
