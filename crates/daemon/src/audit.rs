@@ -108,7 +108,7 @@ impl Audit {
     /// To the end of a file.
     pub fn to_file(member: u32, path: &Path) -> Result<Self, String> {
         let bad = |error| format!("cannot write the audit log {}: {error}", path.display());
-        let file = File::options().create(true).append(true).open(path).map_err(bad)?;
+        let file = open_private(path).map_err(bad)?;
         let (lines, arriving) = sync_channel(MOST_LINES);
         let name = String::from("audit");
         let thread = std::thread::Builder::new().name(name).spawn(move || write_all(file, &arriving));
@@ -175,6 +175,20 @@ impl Drop for Audit {
     }
 }
 
+/// Opens a file for appending that other users cannot read: the names of locks and their owners are of no concern to them. A file that
+/// an earlier version has left open to them is closed to them; what its group may do is the operator's decision.
+fn open_private(path: &Path) -> std::io::Result<File> {
+    use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+    let file = File::options().create(true).append(true).mode(0o600).open(path)?;
+    let metadata = file.metadata()?;
+    let mode = metadata.permissions().mode() & 0o777;
+    // A pipe or a device, such as /dev/stdout, keeps its mode.
+    if metadata.is_file() && mode & 0o007 != 0 {
+        file.set_permissions(PermissionsExt::from_mode(mode & 0o770))?;
+    }
+    Ok(file)
+}
+
 /// Writes lines until there are no more: all that are there together, so that lines of several daemons in one file do not mix. A log that cannot be
 /// written is told of, and stops nobody.
 fn write_all(mut file: File, arriving: &Receiver<Vec<u8>>) {
@@ -215,6 +229,23 @@ mod tests {
         assert_eq!((&lines[0]["lock"], &lines[0]["why"]), (&"lock 0".into(), &"no".into()));
         let counted = lines.iter().find(|line| !line["times"].is_null()).expect("most are counted");
         assert_eq!(counted["why"], "`acquire` was not allowed, as in an earlier line");
+    }
+
+    #[test]
+    fn other_users_cannot_read_the_audit_log() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let path = folder.path().join("new");
+        Audit::to_file(1, &path).unwrap();
+        assert_eq!(mode(&path), 0o600);
+        for (before, after) in [(0o644, 0o640), (0o666, 0o660), (0o640, 0o640), (0o600, 0o600)] {
+            let path = folder.path().join(format!("{before:o}"));
+            std::fs::write(&path, "").unwrap();
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(before)).unwrap();
+            Audit::to_file(1, &path).unwrap();
+            assert_eq!(mode(&path), after, "{before:o}");
+        }
     }
 
     #[test]

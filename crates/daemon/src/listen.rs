@@ -97,16 +97,25 @@ impl Listener {
         Ok(Self { socket: Socket::Tcp(listener, tls), waits: None })
     }
 
-    /// Listens on a socket in the file system, for its owner alone. What an ended daemon has left there is removed.
+    /// Listens on a socket in the file system, for its owner alone. The socket of an ended daemon is removed; anything else is not.
     pub fn unix(path: &Path) -> Result<Self, String> {
-        use std::os::unix::fs::PermissionsExt;
+        use std::os::unix::fs::{FileTypeExt, PermissionsExt};
         let bad = |error: io::Error| format!("cannot listen on {}: {error}", path.display());
         if std::os::unix::net::UnixStream::connect(path).is_ok() {
             return Err(format!("another daemon listens on {}", path.display()));
         }
-        match std::fs::remove_file(path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(bad(error)),
-            _ => {}
+        // Of the path itself: a symbolic link is no socket, wherever it leads.
+        match std::fs::symlink_metadata(path) {
+            Ok(found) if found.file_type().is_socket() => std::fs::remove_file(path).map_err(bad)?,
+            Ok(_) => {
+                return Err(format!(
+                    "cannot listen on {}: there is something that is no socket, which is not removed; name another path \
+                     for `socket`, or remove it",
+                    path.display()
+                ));
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => return Err(bad(error)),
         }
         let listener = UnixListener::bind(path).map_err(bad)?;
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(bad)?;
@@ -136,5 +145,31 @@ impl Listener {
         // Only now: a listener that waits for somebody takes nobody's place.
         let permit = room.clone().acquire_owned().await.expect("nobody closes it");
         (self.waits.take().expect("somebody has come, and nobody else takes it"), permit)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn only_the_socket_of_an_ended_daemon_is_removed() {
+        let folder = tempfile::tempdir().unwrap();
+        let (file, link, socket) =
+            (folder.path().join("file"), folder.path().join("link"), folder.path().join("socket"));
+        std::fs::write(&file, "precious").unwrap();
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        for path in [&file, &link, &folder.path().to_path_buf()] {
+            let error = Listener::unix(path).err().expect("it is no socket");
+            assert!(error.contains("no socket"), "{error}");
+        }
+        assert_eq!(std::fs::read_to_string(&link).unwrap(), "precious");
+        for _ in 0..2 {
+            // The second time there is the socket of the first one, to which nobody listens any more.
+            drop(Listener::unix(&socket).unwrap());
+            assert!(socket.exists());
+        }
+        let _first = Listener::unix(&socket).unwrap();
+        assert!(Listener::unix(&socket).err().unwrap().contains("another daemon listens"));
     }
 }

@@ -11,6 +11,8 @@
 
 mod cluster;
 mod delivery;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzz;
 mod locks;
 mod openapi;
 mod origin;
@@ -89,11 +91,13 @@ async fn look_after(State(front): State<Arc<Front>>, request: Request, next: Nex
     if let Err(problem) = origin::check(&request, alone) {
         front.metrics.refuse("origin");
         front.metrics.request(if grpc { "etcd" } else { "http" }, "refused");
-        return problem.into_response();
+        let mut response = problem.into_response();
+        origin::protect(&mut response);
+        return response;
     }
     let fast = connection.is_some_and(|connection| connection.rate.check().is_err());
     let place = if fast { Err(front.too_fast()) } else { front.place() };
-    let response = match (place, grpc) {
+    let mut response = match (place, grpc) {
         (Err(fault), true) => etcd::status(fault).into_http(),
         (Err(fault), false) => Problem::from(fault).into_response(),
         (Ok(_place), true) => match etcd::admit(&front, request).await {
@@ -105,6 +109,7 @@ async fn look_after(State(front): State<Arc<Front>>, request: Request, next: Nex
     if grpc {
         front.metrics.request("etcd", grpc_result(&response));
     } else {
+        origin::protect(&mut response);
         front.metrics.request("http", http_result(response.status()));
     }
     delivery::watch(response)
