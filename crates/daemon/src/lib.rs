@@ -16,6 +16,7 @@
 //! | `drift` | the allowance for clients' clocks |
 //! | `leases` | what clients of all other ways have: sessions that live at one daemon |
 //! | `front`, `http`, `etcd` | JSON over HTTP, and etcd's lock API, on one port |
+//! | `fuzz` | with the feature `fuzzing`: what reads bytes from outside, for fuzzing |
 //! | `panics` | a panic is logged with its place |
 //! | `metrics`, `trace` | what is counted, and what follows an acquire through the logs |
 
@@ -26,6 +27,8 @@ mod daemon;
 mod drift;
 mod etcd;
 mod front;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzz;
 mod http;
 mod leases;
 mod limits;

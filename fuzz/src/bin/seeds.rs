@@ -71,7 +71,14 @@ fn native() -> Vec<Vec<u8>> {
     for said in said {
         lockkeeper_wire::encode(&ToDaemon::Say(session, said), &mut client);
     }
-    for ask in [Ask::Locks(None), Ask::Watch, Ask::Cluster, Ask::ForceRelease("a".into()), Ask::Remove(3), Ask::Leave] {
+    for ask in [
+        Ask::Locks(None),
+        Ask::Watch,
+        Ask::Cluster,
+        Ask::ForceRelease("a".into()),
+        Ask::Remove(3),
+        Ask::Leave,
+    ] {
         lockkeeper_wire::encode(&ToDaemon::Ask(1, ask), &mut client);
     }
     let mut hello = lockkeeper_wire::opening().to_vec();
@@ -87,7 +94,18 @@ fn native() -> Vec<Vec<u8>> {
     (0..).zip(all).map(|(reader, bytes)| [vec![30, reader], bytes].concat()).collect()
 }
 
+/// Copies the seeds that are kept as files: texts, and messages of gRPC.
+fn copy() -> std::io::Result<()> {
+    for target in ["http_body", "grpc_message", "configuration", "tokens", "url"] {
+        let files = fs::read_dir(format!("seeds/{target}"))?;
+        let seeds = files.map(|file| fs::read(file?.path())).collect::<std::io::Result<Vec<_>>>()?;
+        save(target, seeds)?;
+    }
+    Ok(())
+}
+
 fn main() -> std::io::Result<()> {
+    copy()?;
     save("records", connection())?;
     save("consensus", lockkeeper_fuzz::consensus::examples())?;
     save("native", native())?;
@@ -103,15 +121,17 @@ fn main() -> std::io::Result<()> {
     save("frame", [tagged(0, &simple), tagged(1, &token), tagged(2, &ring), tagged(3, &pairs)].concat())?;
 
     let wish = ToMember::Acquire { number: 9, settled: 0, wish: Wish::of(LockName::new("9")) };
-    let client = [ToMember::KeepAlive { sent_ns: 0, first: true, settled: 0 }, wish, ToMember::Release { number: 9 }]
-        .map(|said| postcard::to_stdvec(&said).expect("a word is plain data"));
+    let client =
+        [ToMember::KeepAlive { sent_ns: 0, first: true, settled: 0 }, wish, ToMember::Release { number: 9 }]
+            .map(|said| postcard::to_stdvec(&said).expect("a word is plain data"));
     let mut seeds = Vec::new();
     let all = [simple, token, frames::<Lamport>(), frames::<Maekawa>(), frames::<Raymond>()];
     for (algorithm, frames) in all.iter().enumerate() {
         for which in 0..3 {
             for some in frames.chunks(8) {
                 let mut seed = vec![algorithm as u8, which];
-                let parts = client.iter().map(|part| (1, part)).chain(some.iter().map(|part| (2 + which % 2, part)));
+                let parts =
+                    client.iter().map(|part| (1, part)).chain(some.iter().map(|part| (2 + which % 2, part)));
                 for (what, part) in parts {
                     seed.extend([what, part.len() as u8]);
                     seed.extend(part);

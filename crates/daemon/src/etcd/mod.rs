@@ -5,6 +5,8 @@
 
 mod auth;
 mod election;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzz;
 mod lease;
 mod lock;
 

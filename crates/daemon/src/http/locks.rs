@@ -163,7 +163,7 @@ impl Acquire {
         }
     }
 
-    fn wanted(&mut self, name: String, trace: String) -> Result<Wanted, Problem> {
+    pub(super) fn wanted(&mut self, name: String, trace: String) -> Result<Wanted, Problem> {
         let wait_ms = self.wait_ms.unwrap_or(0);
         if wait_ms > LONGEST_WAIT_MS {
             return Err(Problem::unacceptable(format!("`wait_ms` is {wait_ms}: at most {LONGEST_WAIT_MS}")));
@@ -330,7 +330,7 @@ pub(super) async fn why(
 }
 
 /// An acquisition, as the list of locks names it.
-fn acquisition(text: &str) -> Result<Acquisition, Problem> {
+pub(super) fn acquisition(text: &str) -> Result<Acquisition, Problem> {
     // A number that is too large is nobody's.
     let number = |text: &str| {
         let digits = (1..=20).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());

@@ -76,18 +76,23 @@ impl<T: DeserializeOwned> FromRequest<Arc<Front>> for Body<T> {
             let message = format!("a request has at most {} bytes", limits.request_bytes);
             Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_long", message)
         })?;
-        // A list of a structure's fields would do too, but nobody means it.
-        if body.trim_ascii_start().first().is_some_and(|first| matches!(first, b'[')) {
-            return Err(Problem::unacceptable("the JSON of the request: an object is expected, not a list"));
-        }
-        serde_json::from_slice(&body).map(Self).map_err(|error| {
-            let message = format!("the JSON of the request: {error}");
-            if error.is_data() {
-                return Problem::unacceptable(message);
-            }
-            Problem::new(StatusCode::BAD_REQUEST, "bad_json", message)
-        })
+        parse(&body).map(Self)
     }
+}
+
+/// Reads the JSON of a body.
+pub(super) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+    // A list of a structure's fields would do too, but nobody means it.
+    if body.trim_ascii_start().first().is_some_and(|first| matches!(first, b'[')) {
+        return Err(Problem::unacceptable("the JSON of the request: an object is expected, not a list"));
+    }
+    serde_json::from_slice(body).map_err(|error| {
+        let message = format!("the JSON of the request: {error}");
+        if error.is_data() {
+            return Problem::unacceptable(message);
+        }
+        Problem::new(StatusCode::BAD_REQUEST, "bad_json", message)
+    })
 }
 
 fn is_json(kind: &str) -> bool {
