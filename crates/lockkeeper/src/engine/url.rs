@@ -102,7 +102,7 @@ impl EngineUrl {
             Some((address, _)) => (address, "#***"),
             None => (address, ""),
         };
-        if scheme != "file:" && scheme != "file://" && !has_plain_hosts(address) {
+        if !has_plain_hosts(address) {
             return format!("{scheme}{HIDDEN}");
         }
         let shown = format!("{scheme}{hidden}{address}{fragment}{options}");
@@ -153,13 +153,23 @@ impl fmt::Debug for EngineUrl {
 /// ```
 pub fn redact(text: &str) -> String {
     const QUOTES: [char; 5] = ['\'', '"', '`', '<', '>'];
+    // A password may contain white space, so that a URL is more than a word: everything up to the last `@` is hidden.
+    let hidden = text.split_once("://").and_then(|(before, after)| {
+        let at = after.rfind('@').max(after.rfind("%40").map(|at| at + 2))?;
+        Some(format!("{before}://{HIDDEN}@{}", &after[at + 1..]))
+    });
+    let text = hidden.as_deref().unwrap_or(text);
     let mut shown = String::with_capacity(text.len());
     for piece in text.split_inclusive(char::is_whitespace) {
         let word = piece.trim_end();
         let (open, rest) = word.split_at(word.len() - word.trim_start_matches(QUOTES).len());
         let url = rest.trim_end_matches(QUOTES);
+        // `redis:u:secret@h` is a malformed URL.
+        let is_url = url.contains("://")
+            || !split_scheme(url).0.is_empty()
+            || url.split_once(':').is_some_and(|(_, after)| after.contains('@'));
         shown += open;
-        match url.contains("://") {
+        match is_url {
             true => shown += &EngineUrl::from(url).to_string(),
             false => shown += &redact_tokens(url),
         }

@@ -101,15 +101,24 @@ fn malformed_urls_are_shown_without_their_secret() {
     let others = ["s3cr3t", "s3cr3t:x", "u:s3cr3t@h", "s3cr3t@h", "//u:s3cr3t@h", "redis ://u:s3cr3t@h"];
     for url in schemes.chain(others.map(String::from)) {
         let text = EngineUrl::from(&url);
-        assert_hidden(&url, &format!("{text} {text:?} {}", redact(&format!("a '{url}' b"))));
+        assert_hidden(&url, &format!("{text} {text:?}"));
+        // In a text, a URL is found by its `//`, by `user:password@`, or by the scheme of an engine.
+        let known = super::super::SCHEMES.iter().any(|(known, _)| url.starts_with(&format!("{known}:")));
+        if known || url.contains("://") {
+            assert_hidden(&url, &redact(&format!("unexpected argument '{url}' found\n\nUsage: x")));
+        }
     }
+    let usage = "unexpected argument 'x' found; see file:///var/lib/locks, lockkeeper: and --on <URL>";
+    assert_eq!(redact(usage), usage);
 }
 
 /// Each URL takes an engine, or an operator's command, to an error: in its parser, or when 127.0.0.1:1 refuses the connection.
 #[tokio::test]
 async fn errors_of_all_engines_about_malformed_urls_do_not_show_the_secret() {
     let mut attempts = JoinSet::new();
-    for url in SCHEMES.iter().flat_map(|scheme| MALFORMED.map(|rest| format!("{scheme}{rest}"))) {
+    let urls = SCHEMES.iter().flat_map(|scheme| MALFORMED.map(|rest| format!("{scheme}{rest}")));
+    // `file:/…` and `file:///…` are paths, whatever they contain, and their directories would be made.
+    for url in urls.filter(|url| !url.starts_with("file:/u") && !url.starts_with("file:///")) {
         let opened = url.clone();
         attempts.spawn(async move {
             let failed = timeout(PATIENCE, crate::Lockkeeper::open(&opened)).await.map(Result::err);
