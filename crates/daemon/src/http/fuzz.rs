@@ -25,6 +25,6 @@ pub(crate) fn body(bytes: &[u8]) {
 fn respond<T>(read: Result<T, Problem>) {
     if let Err(problem) = read {
         assert!(problem.status.is_client_error(), "{problem:?}");
-        problem.into_response();
+        drop(problem.into_response());
     }
 }

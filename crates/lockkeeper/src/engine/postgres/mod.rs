@@ -40,6 +40,7 @@ use session::{Args, Session, unavailable};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_postgres::Config;
+use tokio_postgres::config::Host;
 use tokio_postgres::types::Type;
 
 /// How often those look who cannot hear that a holder died.
@@ -63,6 +64,13 @@ impl PostgresEngine {
             url.expose().parse().map_err(|_| url.bad("write postgres://user:password@host:port/database"))?;
         if config.get_hosts().is_empty() {
             return Err(url.bad("it names no host"));
+        }
+        // The parser ends the password at the first `@`, and would look the rest of it up as a host.
+        let odd = |host: &Host| matches!(host, Host::Tcp(host) if host.contains('@'));
+        if config.get_hosts().iter().any(odd) {
+            return Err(
+                url.bad("there is more than one `@`; write %40 for an `@` in the user or the password")
+            );
         }
         config.application_name("lockkeeper");
         let listeners = tokio::sync::Semaphore::new(LISTENERS_HERE);
