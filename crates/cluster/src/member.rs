@@ -14,7 +14,8 @@ use crate::settings;
 use crate::trouble::Trouble;
 use lockkeeper_core::any::AnySite;
 use lockkeeper_member::{
-    Acquisition, Claim, ClusterSettings, LockName, MemberId, Node, SessionId, Table, ToMember, Why,
+    Acquisition, Claim, ClusterSettings, LockName, LockStatus, MemberId, Node, Query, Reply, SessionId, Table,
+    ToMember, Why,
 };
 use prometheus_client::registry::Registry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -212,12 +213,31 @@ impl Member {
         }
     }
 
-    /// Who holds what and who waits, at every member that answers in time.
-    pub async fn survey(&self) -> Result<Vec<(Node, Table)>> {
-        self.inner.engine.survey().await.map_err(|_| {
+    /// Who holds what and who waits, at every member that answers in time. A reply has a limited size: see [`Reply::left_out`].
+    pub async fn query(&self, query: Query) -> Result<Vec<Reply>> {
+        self.inner.engine.survey(query).await.map_err(|_| {
             let why = self.standing().stopped;
             Error::Stopped(why.unwrap_or_else(|| String::from("it stopped during the query")))
         })
+    }
+
+    /// Every lock that is held or waited for, at every member that answers in time, page by page.
+    pub async fn survey(&self) -> Result<Vec<(Node, Table)>> {
+        let mut tables: BTreeMap<Node, Table> = BTreeMap::new();
+        let mut after = None;
+        loop {
+            let page = self.query(Query::Page(after)).await?;
+            // Beyond this name, a member has locks that are not in its reply.
+            let end = page.iter().filter_map(Reply::covers_until).min().cloned();
+            for reply in page {
+                let rows = reply.table.into_iter().filter(|row| end.as_ref().is_none_or(|end| row.lock <= *end));
+                tables.entry(reply.node).or_default().extend(rows);
+            }
+            after = end;
+            if after.is_none() {
+                return Ok(tables.into_iter().collect());
+            }
+        }
     }
 
     /// Why a session waits: whom it waits for, whom they wait for, and so on; a circle is named.
@@ -225,22 +245,29 @@ impl Member {
         Ok(lockkeeper_member::why(&self.survey().await?, waiter))
     }
 
-    /// Takes a hold away, wherever in the cluster it is. Its client hears of it; the lock is free once the client says so, or when
-    /// nothing promised to it is left.
-    pub async fn release_by_force(&self, acquisition: Acquisition) -> Result<()> {
-        let told = self.survey().await?;
-        let holds = |table: &Table| {
-            table.iter().any(|lock| lock.holders.iter().any(|who| who.acquisition == acquisition))
+    /// Takes a hold on this lock away, wherever in the cluster it is. Its client hears of it; the lock is free once the client says so,
+    /// or when nothing promised to it is left.
+    pub async fn release_by_force(&self, lock: &str, acquisition: Acquisition) -> Result<()> {
+        let replies = self.query(Query::One(LockName::new(lock))).await?;
+        let holds = |reply: &&Reply| {
+            reply.table.iter().any(|lock| lock.holders.iter().any(|who| who.acquisition == acquisition))
         };
-        let Some((node, _)) = told.iter().find(|(_, table)| holds(table)) else {
-            return Err(Error::BadOption(format!("{acquisition} holds nothing at any member that answers")));
-        };
-        if node.id == self.id() {
+        match replies.iter().find(holds) {
+            Some(reply) => self.release_by_force_at(reply.node.id, acquisition).await,
+            None => Err(Error::BadOption(format!(
+                "{acquisition} does not hold `{lock}` at any member that answers"
+            ))),
+        }
+    }
+
+    /// The same, where the member that granted the hold is known.
+    pub async fn release_by_force_at(&self, at: MemberId, acquisition: Acquisition) -> Result<()> {
+        if at == self.id() {
             self.inner.engine.revoke(acquisition);
             return Ok(());
         }
         let within = self.inner.config.times.round_trip * 4;
-        self.question(node.id, Question::Revoke(acquisition), within).await.map(drop)
+        self.question(at, Question::Revoke(acquisition), within).await.map(drop)
     }
 
     async fn question(&self, to: MemberId, question: Question, within: Duration) -> Result<Vec<u8>> {
@@ -298,14 +325,36 @@ impl Member {
         self.inner.engine.claimed(&LockName::new(name.clone()))
     }
 
-    /// Who holds and waits through this member alone.
-    pub fn table(&self) -> Table {
-        self.inner.engine.table()
+    /// Who holds and waits through this member alone: the locks that follow this name, in a table of about so many bytes; and how many
+    /// more there are.
+    pub fn table_page(&self, after: Option<LockName>, most_bytes: usize) -> (Table, u64) {
+        self.inner.engine.table_page(after, most_bytes)
     }
 
-    /// Changes whenever the [table](Self::table) of this member may have changed.
+    /// Who holds and waits through this member alone.
+    pub fn table(&self) -> Table {
+        self.table_page(None, usize::MAX).0
+    }
+
+    /// The locks of this member that have changed since the change of this number, as they are now, in one slice; and the number of the
+    /// next change to read. `None` if changes so old are not known: then the whole table is to be read.
+    pub fn table_changes(&self, from: u64) -> Option<(Table, u64)> {
+        self.inner.engine.table_changes(from)
+    }
+
+    /// Who holds and waits for one lock through this member alone, in about so many bytes.
+    pub fn table_row(&self, name: &str, most_bytes: usize) -> LockStatus {
+        self.inner.engine.one(&LockName::new(name), most_bytes)
+    }
+
+    /// The number of the next change of this member's table.
     pub fn tables(&self) -> watch::Receiver<u64> {
         self.inner.engine.tables()
+    }
+
+    /// How many different locks the clients of this member may use at a time.
+    pub fn most_own_locks(&self) -> usize {
+        self.inner.engine.most_own_locks()
     }
 
     /// Where everybody who is known to the cluster is reached by members.

@@ -56,6 +56,12 @@ pub enum Denied {
         /// On which lock.
         name: String,
     },
+    /// A session was asked for by a token that may hold no lock.
+    #[error("the token `{who}` may not acquire any lock, so it gets no session: give it `acquire` prefixes")]
+    HoldsNothing {
+        /// Whose token.
+        who: Arc<str>,
+    },
 }
 
 /// Somebody who has shown a token, or who needs none.
@@ -104,6 +110,24 @@ impl Principal {
             return Ok(());
         }
         Err(Denied::NotAllowed { who: self.0.name.clone(), permission, name: name.into() })
+    }
+
+    /// The prefixes of the locks that it may see, among those with this prefix. None of them covers another one.
+    pub fn scope(&self, prefix: &str) -> Vec<String> {
+        let allowed = self.0.observe.iter().chain(&self.0.acquire);
+        least(allowed.filter_map(|allowed| match () {
+            () if allowed.starts_with(prefix) => Some(allowed.clone()),
+            () if prefix.starts_with(allowed.as_str()) => Some(String::from(prefix)),
+            () => None,
+        }))
+    }
+
+    /// Whether it may hold any lock: only then it needs sessions.
+    pub fn check_holds(&self) -> Result<(), Denied> {
+        if self.0.acquire.is_empty() {
+            return Err(Denied::HoldsNothing { who: self.0.name.clone() });
+        }
+        Ok(())
     }
 
     /// Whether it may see this lock: whoever may acquire it may see it.
@@ -172,6 +196,11 @@ impl Access {
         Ok(())
     }
 
+    /// How many tokens there are; 0 where none is needed.
+    pub(crate) fn count(&self) -> usize {
+        self.known.read().unwrap_or_else(|e| e.into_inner()).len()
+    }
+
     /// The file of tokens, to be watched for changes.
     pub fn file(&self) -> Option<&Path> {
         self.file.as_deref()
@@ -193,6 +222,25 @@ impl Access {
         }
         found.filter(|who| who.0.expires.is_none_or(|at| SystemTime::now() < at)).ok_or(Denied::NoToken)
     }
+}
+
+/// Whether a name begins with one of these prefixes.
+pub(crate) fn covers(prefixes: &[String], name: &str) -> bool {
+    prefixes.iter().any(|prefix| name.starts_with(prefix.as_str()))
+}
+
+/// The same prefixes, sorted, without those that others cover.
+pub(crate) fn least(prefixes: impl Iterator<Item = String>) -> Vec<String> {
+    let mut all: Vec<String> = prefixes.collect();
+    all.sort_unstable();
+    // A prefix stands before all that it covers.
+    let mut least: Vec<String> = Vec::new();
+    for prefix in all {
+        if !least.last().is_some_and(|last| prefix.starts_with(last.as_str())) {
+            least.push(prefix);
+        }
+    }
+    least
 }
 
 /// What is kept of a token.
@@ -293,6 +341,16 @@ mod tests {
         let denied = ci.check(Permission::Acquire, "prod/db").unwrap_err();
         assert_eq!(denied.to_string(), "the token `ci` does not allow `acquire` on `prod/db`");
         assert!(ci.check(Permission::Admin, "ci/build").is_err());
+    }
+
+    #[test]
+    fn what_a_token_may_see_is_narrowed_to_what_is_asked_for() {
+        let ci = access().who(Some("secret")).unwrap();
+        assert_eq!(ci.scope(""), ["ci/"]);
+        assert_eq!(ci.scope("ci/build/"), ["ci/build/"]);
+        assert_eq!(ci.scope("prod/"), [""; 0]);
+        assert_eq!(Principal::anybody().scope("x"), ["x"]);
+        assert_eq!(least(["b", "a/b", "a", "ab"].map(String::from).into_iter()), ["a", "b"]);
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! [`Daemon`]: a member, and everything that serves its clients.
 
 use crate::access::Access;
-use crate::audit::Audit;
+use crate::audit::{Audit, Rotation};
 use crate::config::Config;
 use crate::front::Front;
+use crate::limits::Limits;
 use crate::listen::Listener;
 use crate::native::{self, Clients};
 use crate::shared::Shared;
@@ -23,6 +24,30 @@ pub struct Daemon {
     http: Option<Http>,
     addresses: Addresses,
     leave_patience: Duration,
+    _threads: MemberThreads,
+}
+
+/// The threads of the member: what renews leases, counts time and talks to other members has them for itself, so that nothing that
+/// clients ask for delays it.
+struct MemberThreads(tokio::runtime::Handle, Option<tokio::runtime::Runtime>);
+
+impl MemberThreads {
+    fn start() -> Result<Self, String> {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        let runtime = builder.worker_threads(2).thread_name("member").enable_all().build();
+        let runtime = runtime.map_err(|error| format!("cannot start the threads of the member: {error}"))?;
+        let handle = runtime.handle().clone();
+        Ok(Self(handle, Some(runtime)))
+    }
+}
+
+impl Drop for MemberThreads {
+    fn drop(&mut self) {
+        // A runtime must not be dropped where it could block.
+        if let Some(runtime) = self.1.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 /// Why a daemon is to end.
@@ -62,12 +87,17 @@ impl Daemon {
             };
             let audit = match &config.audit {
                 None => Audit::none(),
-                Some(file) => Audit::to_file(config.member.id.0, file)?,
+                Some(file) => {
+                    let Limits { audit_bytes, audit_files, .. } = config.limits;
+                    Audit::to_file(config.member.id.0, file, Rotation { bytes: audit_bytes, files: audit_files })?
+                }
             };
             let tls = config.client_tls.as_ref().map(Certificates::read).transpose()?;
-            let member = Member::start(config.member.clone()).await.map_err(|error| error.to_string())?;
+            let threads = MemberThreads::start()?;
+            let starting = threads.0.spawn(Member::start(config.member.clone())).await;
+            let member = starting.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
             let shared = Arc::new(Shared::new(member, access, audit, config.limits.clone()));
-            let front = Front::new(shared.clone());
+            let front = Front::new(shared.clone())?;
             let clients = Arc::new(Clients::new(front.clone()));
             let room = Arc::new(Semaphore::new(config.limits.connections));
             let mut tasks = JoinSet::new();
@@ -89,7 +119,8 @@ impl Daemon {
                 }
             };
             tasks.spawn(look_around(shared.clone(), clients, tls));
-            Ok(Self { shared, tasks, http, addresses, leave_patience: config.leave_patience })
+            let leave_patience = config.leave_patience;
+            Ok(Self { shared, tasks, http, addresses, leave_patience, _threads: threads })
         })
     }
 
@@ -178,8 +209,9 @@ async fn serve_native(mut listener: Listener, clients: Arc<Clients>, room: Arc<S
         let clients = clients.clone();
         connections.spawn(async move {
             let _permit = permit;
+            let peer = arrived.peer();
             let served = match arrived.ready(within).await {
-                Ok(stream) => native::serve(clients, stream).await,
+                Ok(stream) => native::serve(clients, stream, peer).await,
                 Err(why) => Err(why),
             };
             if let Err(why) = served {

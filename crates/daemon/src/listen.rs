@@ -2,7 +2,7 @@
 
 use socket2::{SockRef, TcpKeepalive};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::{Arc, RwLock};
 use std::time::Duration;
@@ -48,17 +48,25 @@ enum Socket {
 /// A connection that is not spoken on yet.
 pub enum Arrived {
     /// With TLS to come.
-    Tls(tokio::net::TcpStream, TlsAcceptor),
-    /// Ready.
-    Plain(Box<dyn Stream>),
+    Tls(tokio::net::TcpStream, TlsAcceptor, IpAddr),
+    /// Ready; with the client's address, if it came over the network.
+    Plain(Box<dyn Stream>, Option<IpAddr>),
 }
 
 impl Arrived {
+    /// The client's address, if it came over the network.
+    pub fn peer(&self) -> Option<IpAddr> {
+        match self {
+            Self::Tls(_, _, peer) => Some(*peer),
+            Self::Plain(_, peer) => *peer,
+        }
+    }
+
     /// Shakes hands, if that is to be done.
     pub async fn ready(self, within: Duration) -> Result<Box<dyn Stream>, String> {
         match self {
-            Self::Plain(stream) => Ok(stream),
-            Self::Tls(stream, acceptor) => {
+            Self::Plain(stream, _) => Ok(stream),
+            Self::Tls(stream, acceptor, _) => {
                 match tokio::time::timeout(within, acceptor.accept(stream)).await {
                     Err(_) => Err(String::from("it did not finish the TLS handshake in time")),
                     Ok(Err(error)) => Err(format!("the TLS handshake failed: {error}")),
@@ -73,18 +81,18 @@ impl Socket {
     async fn arrival(&self) -> io::Result<Arrived> {
         match self {
             Self::Tcp(listener, tls) => {
-                let (stream, _) = listener.accept().await?;
+                let (stream, peer) = listener.accept().await?;
                 stream.set_nodelay(true)?;
                 notice_death(&stream)?;
                 Ok(match tls {
-                    None => Arrived::Plain(Box::new(stream)),
+                    None => Arrived::Plain(Box::new(stream), Some(peer.ip())),
                     Some(tls) => {
                         let acceptor = tls.read().unwrap_or_else(|e| e.into_inner()).clone();
-                        Arrived::Tls(stream, acceptor)
+                        Arrived::Tls(stream, acceptor, peer.ip())
                     }
                 })
             }
-            Self::Unix(listener) => Ok(Arrived::Plain(Box::new(listener.accept().await?.0))),
+            Self::Unix(listener) => Ok(Arrived::Plain(Box::new(listener.accept().await?.0), None)),
         }
     }
 }

@@ -39,6 +39,8 @@ type Times = Family<Prefix, Histogram, fn() -> Histogram>;
 pub struct Metrics {
     requests: Family<Request, Counter>,
     refused: Family<Reason, Counter>,
+    snapshots: Counter,
+    listed: Counter,
     connections: Gauge,
     sessions: Gauge,
     waits: Times,
@@ -56,6 +58,8 @@ impl Default for Metrics {
         Self {
             requests: Family::default(),
             refused: Family::default(),
+            snapshots: Counter::default(),
+            listed: Counter::default(),
             connections: Gauge::default(),
             sessions: Gauge::default(),
             waits: Family::new_with_constructor(times),
@@ -71,6 +75,9 @@ impl Metrics {
         let registry = registry.sub_registry_with_prefix("lockkeeper_daemon");
         registry.register("requests", "Requests of clients, by way and result", self.requests.clone());
         registry.register("refused", "Calls and connections refused, by reason", self.refused.clone());
+        let help = "Times that the table of all locks was read for lists";
+        registry.register("snapshots", help, self.snapshots.clone());
+        registry.register("listed", "Bytes of lists of locks", self.listed.clone());
         registry.register("connections", "Connections of clients", self.connections.clone());
         registry.register("sessions", "Sessions and leases that live here", self.sessions.clone());
         let help = "From a wish to its grant, by the text before the first slash of the lock's name";
@@ -87,6 +94,22 @@ impl Metrics {
     /// A call or a connection was refused.
     pub fn refuse(&self, reason: &'static str) {
         self.refused.get_or_create(&Reason { reason }).inc();
+    }
+
+    /// How many calls and connections were refused for this reason.
+    #[cfg(test)]
+    pub fn refused(&self, reason: &'static str) -> u64 {
+        self.refused.get_or_create(&Reason { reason }).get()
+    }
+
+    /// The table of all locks of the cluster was read, for one list or for several.
+    pub fn snapshot(&self) {
+        self.snapshots.inc();
+    }
+
+    /// A part of a list was made, of so many bytes.
+    pub fn listed(&self, bytes: usize) {
+        self.listed.inc_by(bytes as u64);
     }
 
     /// A connection is there for as long as what this gives.

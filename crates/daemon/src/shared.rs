@@ -3,6 +3,7 @@
 use crate::access::{Access, Denied, Permission, Principal};
 use crate::audit::{Audit, Entry, Refused};
 use crate::limits::Limits;
+use crate::listing;
 use lockkeeper_cluster::{Acquisition, Member, Result};
 use tokio::sync::Notify;
 
@@ -61,12 +62,11 @@ impl Shared {
         lock: &str,
         only: Option<Acquisition>,
     ) -> Result<Vec<Acquisition>> {
-        let told = self.member.survey().await?;
-        let rows = told.iter().flat_map(|(_, table)| table).filter(|row| *row.lock.name == *lock);
-        let holders = rows.flat_map(|row| &row.holders);
+        let view = listing::one(&self.member, lock).await?;
         let mut released = Vec::new();
-        for holder in holders.filter(|holder| only.is_none_or(|only| only == holder.acquisition)) {
-            self.member.release_by_force(holder.acquisition).await?;
+        for party in view.holders.iter().filter(|party| only.is_none_or(|only| only == party.who.acquisition)) {
+            let holder = &party.who;
+            self.member.release_by_force_at(party.node.id, holder.acquisition).await?;
             let (acquisition, fence) =
                 (Some(holder.acquisition.to_string()), holder.fence.map(|fence| fence.number()));
             let line = Entry::new("force-release", by, who.name());

@@ -81,6 +81,7 @@ pub(crate) async fn look_around(shared: Arc<Shared>, clients: Arc<Clients>, tls:
         tokio::time::sleep(ROUND).await;
         clients.forget(shared.member.lease() * 3);
         shared.audit.tell_refusals(ROUND);
+        clients.front().tidy();
         if tokens.have_changed() {
             report("tokens", shared.access.reload());
         }

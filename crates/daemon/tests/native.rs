@@ -247,7 +247,7 @@ async fn limits_are_told_when_they_are_reached() {
     let mut third = Client::greet(address, 3, None).await.unwrap();
     third.tell(ToMember::KeepAlive { sent_ns: 1, first: true, settled: 1 }).await;
     let FromDaemon::Refuse { number: 0, why, .. } = third.hear().await else { panic!("a third session") };
-    assert_eq!(why, Refusal::Because("this daemon serves at most 2 sessions".into()));
+    assert_eq!(why, Refusal::Because("this daemon serves at most 2 sessions (limits.sessions)".into()));
     for (number, name) in [(1, "a"), (2, "b")] {
         assert!(matches!(first.acquire(number, name).await, FromDaemon::Hear(_, ToClient::Granted { .. })));
     }
@@ -390,5 +390,75 @@ async fn frames_with_wrong_bytes_harm_nobody_else() {
             other => panic!("{other:?}"),
         }
     }
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hundreds_of_lists_in_one_write_cost_no_client_its_session() {
+    let data = tempfile::tempdir().unwrap();
+    let mut config = config(data.path());
+    config.limits = Limits { patience_ms: 60_000, ..Limits::default() };
+    let (daemon, address) = start(config).await;
+    let mut guards = Vec::new();
+    for number in 0..2_000 {
+        guards.push(daemon.member().mutex(format!("lock {number}")).acquire().await.unwrap());
+    }
+    let mut other = Client::greet(address, 7, None).await.unwrap();
+    other.open().await;
+    assert!(matches!(other.acquire(1, "held").await, FromDaemon::Hear(_, ToClient::Granted { .. })));
+    let mut client = Client::greet(address, 8, None).await.unwrap();
+    client.frames = Frames::new(lockkeeper_wire::LONGEST_FROM_DAEMON);
+    let mut bytes = Vec::new();
+    for number in 0..512 {
+        lockkeeper_wire::encode(&ToDaemon::Ask(number, Ask::Locks(None)), &mut bytes);
+    }
+    client.stream.write_all(&bytes).await.unwrap();
+    let (mut lists, mut refused) = (0, 0);
+    while lists + refused < 512 {
+        match client.hear().await {
+            FromDaemon::Answer(_, Answer::Locks(locks)) => {
+                assert_eq!(locks.len(), 2_001);
+                lists += 1;
+            }
+            FromDaemon::Answer(_, Answer::Refused(why)) => {
+                assert!(why.contains("at a time"), "{why}");
+                refused += 1;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(lists >= 1 && refused >= 1, "{lists} lists, {refused} refused");
+    other.tell(ToMember::KeepAlive { sent_ns: 2, first: false, settled: 1 }).await;
+    let FromDaemon::Hear(_, ToClient::Alive { revoked, .. }) = other.hear().await else {
+        panic!("its session is over")
+    };
+    assert_eq!(revoked, [0; 0]);
+    assert!(guards.iter().all(lockkeeper_cluster::Guard::is_valid));
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lists_are_sent_page_by_page() {
+    let data = tempfile::tempdir().unwrap();
+    let (daemon, address) = start(config(data.path())).await;
+    let mut guards = Vec::new();
+    for number in 0..25 {
+        guards.push(daemon.member().mutex(format!("a/{number:02}")).acquire().await.unwrap());
+    }
+    guards.push(daemon.member().mutex("b").acquire().await.unwrap());
+    let mut client = Client::greet(address, 9, None).await.unwrap();
+    let (mut names, mut after) = (Vec::new(), None);
+    for expected in [10, 10, 5] {
+        let ask = Ask::LocksPage { prefix: "a/".into(), after: after.take(), limit: 10 };
+        client.say(ToDaemon::Ask(1, ask)).await;
+        let FromDaemon::Answer(1, Answer::LocksPage { locks, next, left_out }) = client.hear().await else {
+            panic!("another answer")
+        };
+        names.extend(locks.iter().map(|lock| lock.name.clone()));
+        assert_eq!((locks.len(), left_out), (expected, 25 - names.len() as u64));
+        after = next;
+    }
+    assert_eq!((after, names.len()), (None, 25));
+    assert!(names.is_sorted() && names[24] == "a/24");
     daemon.stop().await;
 }

@@ -157,6 +157,7 @@ impl<P: MutualExclusion> Member<P> {
         hold.again.push(acquisition);
         let fence = hold.fence;
         self.set(acquisition, Stage::Held(id));
+        self.note_change(id);
         let (birth, number) = (self.birth(session), acquisition.number);
         out.clients.push((session, ToClient::Granted { birth, number, fence, more: 0, brief: false }));
         true
@@ -181,7 +182,9 @@ impl<P: MutualExclusion> Member<P> {
         hold.fence =
             hold.fence.max(fence.filter(|fence| hold.fence.is_some_and(|f| f.epoch() == fence.epoch())));
         let trying = active.queue.iter().filter(|waiter| waiter.tries).map(|waiter| waiter.acquisition);
-        for trying in trying.collect::<Vec<_>>() {
+        let trying: Vec<_> = trying.collect();
+        self.note_change(id);
+        for trying in trying {
             self.cancel(now, trying, Ended::Busy, out);
         }
     }

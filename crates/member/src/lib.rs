@@ -24,6 +24,7 @@
 //! | `guard` | what another member says is looked at before it is believed |
 //! | [`client`] | [`ClientSession`]: the client's half of a session |
 //! | [`client_link`] | [`ClientLink`]: when the client repeats its messages, gives a daemon up, and tries another one |
+//! | `journal` | which locks have changed, for those who watch |
 //! | [`survey`] | who holds and waits, everywhere; [`why`] somebody waits |
 //! | [`history`] | whether what consensus did, recorded, is what members are promised |
 //! | [`fence`] | [`Fence`]: (epoch, clock) in one number |
@@ -45,6 +46,7 @@ mod ids;
 mod index;
 mod install;
 mod instance;
+mod journal;
 mod kept;
 mod leader;
 mod leave;
@@ -78,5 +80,5 @@ pub use messages::*;
 pub use parts::{Items, Part};
 pub use resident::NoFence;
 pub use settings::{ClusterSettings, Inherited, certainly_left};
-pub use survey::{Because, LockStatus, Table, TableScan, Who, Why, waiters, why};
+pub use survey::{Because, LockStatus, Query, Reply, Table, TableScan, WaitGraph, Who, Why, waiters, why};
 pub use view::View;

@@ -66,6 +66,15 @@ pub enum Ask {
     Leave,
     /// Change the settings of the whole cluster, as `lease` and `2s`.
     Set(Vec<(String, String)>),
+    /// Who holds and waits, over the whole cluster, page by page in the order of the locks' names.
+    LocksPage {
+        /// How the names begin.
+        prefix: String,
+        /// Only the locks whose names follow this one.
+        after: Option<String>,
+        /// At most so many locks. The daemon may send fewer.
+        limit: u32,
+    },
 }
 
 /// From a daemon.
@@ -112,6 +121,15 @@ pub enum Answer {
     Released(u32),
     /// Sentences that say who waits for whom.
     Why(Vec<String>),
+    /// A page of the list of locks.
+    LocksPage {
+        /// Who holds and waits.
+        locks: Vec<LockLine>,
+        /// The next page follows this name; `None` if this is the last page.
+        next: Option<String>,
+        /// About how many locks follow.
+        left_out: u64,
+    },
 }
 
 /// One lock, as the whole cluster sees it.

@@ -11,8 +11,8 @@ use crate::net::Net;
 use crate::trouble::Trouble;
 use lockkeeper_core::MutualExclusion;
 use lockkeeper_member::{
-    Acquisition, Body, Claim, ClusterSettings, Event, Fence, Frame, LockName, MemberId, NoFence, Node,
-    PortEvent, Progress, SessionId, Table, TableScan, ToMember, Wish,
+    Acquisition, Body, Claim, ClusterSettings, Event, Fence, Frame, LockName, LockStatus, MemberId, NoFence,
+    PortEvent, Progress, Query, Reply, SessionId, Table, TableScan, ToMember, Wish,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -161,7 +161,28 @@ impl<P: MutualExclusion> Engine for Driver<P> {
     }
 
     fn tables(&self) -> watch::Receiver<u64> {
+        let state = &mut *self.lock();
+        // A random number, so that nobody takes it for one of an earlier process.
+        if state.member.next_change().is_none() {
+            let first = getrandom::u64().map_or(1, |number| (number >> 16) | 1);
+            state.member.begin_journal(first);
+            self.tables.send_replace(first);
+        }
         self.tables.subscribe()
+    }
+
+    fn table_changes(&self, from: u64) -> Option<(Table, u64)> {
+        let state = self.lock();
+        state.member.changes(now_ns(), from, self.config.slice).filter(|_| state.stopped.is_none())
+    }
+
+    fn one(&self, lock: &LockName, most_bytes: usize) -> LockStatus {
+        self.lock().member.status_of(now_ns(), lock, most_bytes)
+    }
+
+    fn most_own_locks(&self) -> usize {
+        let state = self.lock();
+        self.config.most_own_locks(state.member.running().map_or(1, |view| view.members.len()))
     }
 
     fn claimed(&self, lock: &LockName) -> Option<Claim> {
@@ -169,27 +190,29 @@ impl<P: MutualExclusion> Engine for Driver<P> {
         if state.stopped.is_some() { None } else { state.member.claimed(lock) }
     }
 
-    fn table(&self) -> Table {
+    fn table_page(&self, after: Option<LockName>, most_bytes: usize) -> (Table, u64) {
         // Others have the machine between two parts of a long table.
-        let mut scan = TableScan::new(usize::MAX);
+        let mut scan = TableScan::new(Query::Page(after), most_bytes);
         loop {
             let state = self.lock();
             if state.stopped.is_some() {
-                return Table::new();
+                return (Table::new(), 0);
             }
             if state.member.scan(now_ns(), self.config.slice, &mut scan) {
-                return scan.finish().0;
+                drop(state);
+                return scan.finish();
             }
         }
     }
 
-    fn survey(&self) -> oneshot::Receiver<Vec<(Node, Table)>> {
+    fn survey(&self, query: Query) -> oneshot::Receiver<Vec<Reply>> {
         let (told, hears) = oneshot::channel();
         let state = &mut *self.turn();
         // A member that has stopped answers nobody: the caller is told when `told` goes.
         if state.stopped.is_none() {
-            state.surveyors.push(told);
-            self.step(state, Event::Survey);
+            state.next_survey += 1;
+            state.surveyors.insert(state.next_survey, told);
+            self.step(state, Event::Survey(state.next_survey, query));
         }
         hears
     }

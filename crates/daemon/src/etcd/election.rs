@@ -92,10 +92,10 @@ impl Etcd {
                 }
             }
             tokio::select! {
-                more = watch.changed() => if !more { return },
+                more = watch.holds_changed() => if !more { return },
                 () = leaders.closed() => return,
             }
-            leader = watch.picture().leader(&name).cloned();
+            leader = watch.leader(&name);
         }
     }
 }
@@ -106,7 +106,7 @@ impl Election for Etcd {
         &self,
         request: Request<CampaignRequest>,
     ) -> Result<Response<CampaignResponse>, Status> {
-        let caller = self.caller(request.metadata())?;
+        let caller = self.caller(&request)?;
         let CampaignRequest { name, lease, value } = request.into_inner();
         let lock = text(name.clone())?;
         self.may(&caller, Permission::Acquire, &lock)?;
@@ -126,7 +126,7 @@ impl Election for Etcd {
         &self,
         request: Request<ProclaimRequest>,
     ) -> Result<Response<ProclaimResponse>, Status> {
-        let caller = self.caller(request.metadata())?;
+        let caller = self.caller(&request)?;
         let ProclaimRequest { leader, value } = request.into_inner();
         let not_leader = || status(Fault::NotHeld(String::new()));
         let proof = Proof::of(leader)?.ok_or_else(not_leader)?;
@@ -136,7 +136,7 @@ impl Election for Etcd {
     }
 
     async fn leader(&self, request: Request<LeaderRequest>) -> Result<Response<LeaderResponse>, Status> {
-        let caller = self.caller(request.metadata())?;
+        let caller = self.caller(&request)?;
         let name = text(request.into_inner().name)?;
         self.0.check_sees(Way::Etcd, &caller.who, &name).map_err(denied)?;
         let leader = self.0.leases.holders(&name).await.into_iter().next();
@@ -147,21 +147,22 @@ impl Election for Etcd {
     type ObserveStream = Leaders;
 
     async fn observe(&self, request: Request<LeaderRequest>) -> Result<Response<Leaders>, Status> {
-        let caller = self.caller(request.metadata())?;
+        let caller = self.caller(&request)?;
         let name = text(request.into_inner().name)?;
         self.0.check_sees(Way::Etcd, &caller.who, &name).map_err(denied)?;
         let (leader, leaders) = mpsc::channel(1);
-        let (etcd, watch) = (self.clone(), self.0.leases.watch(&name));
         let place = self.0.place().map_err(status)?;
+        let (watch, charge) = self.0.watch(&caller.account, vec![name.clone()]).map_err(status)?;
+        let etcd = self.clone();
         tokio::spawn(async move {
             etcd.tell_leaders(name, watch, leader).await;
-            drop(place);
+            drop((place, charge));
         });
         Ok(Response::new(Box::pin(ReceiverStream::new(leaders))))
     }
 
     async fn resign(&self, request: Request<ResignRequest>) -> Result<Response<ResignResponse>, Status> {
-        let caller = self.caller(request.metadata())?;
+        let caller = self.caller(&request)?;
         // A proof that proves nothing any more is no reason to complain: whoever shows it does not lead.
         let mut left = None;
         if let Some(Proof { lock, lease, fence }) = Proof::of(request.into_inner().leader)? {

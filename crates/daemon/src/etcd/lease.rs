@@ -2,8 +2,8 @@
 
 use super::pb::etcdserverpb::lease_server::Lease;
 use super::pb::etcdserverpb::*;
-use super::{Caller, Etcd, LEAST_TTL_S, lease_id, status, terms};
-use crate::leases::{Fault, LeaseId, Life, Op, Reply, key};
+use super::{Caller, Etcd, LEAST_TTL_S, denied, lease_id, status, terms};
+use crate::leases::{Fault, LeaseId, Life, Op, Reply, Way, key};
 use std::pin::Pin;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -42,7 +42,7 @@ impl Lease for Etcd {
         &self,
         request: Request<LeaseGrantRequest>,
     ) -> Result<Response<LeaseGrantResponse>, Status> {
-        let caller = self.caller(request.metadata())?;
+        let caller = self.caller(&request)?;
         let LeaseGrantRequest { ttl, id } = request.into_inner();
         let chosen = match id {
             0 => None,
@@ -50,6 +50,7 @@ impl Lease for Etcd {
                 Status::invalid_argument("the number of a lease must be above 0; 0 lets the server choose")
             })?),
         };
+        self.0.check_holds(Way::Etcd.name(), &caller.who).map_err(denied)?;
         let ttl = Duration::from_secs(ttl.max(LEAST_TTL_S).unsigned_abs());
         let granted = self.0.leases.grant(caller.asker.clone(), chosen, terms(&caller, ttl)).await;
         let id = granted.map_err(status)?.number();
@@ -61,7 +62,7 @@ impl Lease for Etcd {
         &self,
         request: Request<LeaseRevokeRequest>,
     ) -> Result<Response<LeaseRevokeResponse>, Status> {
-        let caller = self.caller(request.metadata())?;
+        let caller = self.caller(&request)?;
         let lease = lease_id(request.into_inner().id)?;
         self.0.leases.perform(&caller.asker, lease, Op::Revoke).await.map_err(status)?;
         Ok(Response::new(LeaseRevokeResponse { header: self.header(None) }))
@@ -73,7 +74,7 @@ impl Lease for Etcd {
         &self,
         request: Request<Streaming<LeaseKeepAliveRequest>>,
     ) -> Result<Response<Self::LeaseKeepAliveStream>, Status> {
-        let caller = self.caller(request.metadata())?;
+        let caller = self.caller(&request)?;
         let (etcd, place) = (self.clone(), self.0.place().map_err(status)?);
         let mut signs = request.into_inner();
         // Whoever does not read its answers is not listened to.
@@ -81,7 +82,7 @@ impl Lease for Etcd {
         tokio::spawn(async move {
             let listen = async {
                 while let Ok(Some(sign)) = signs.message().await {
-                    if let Err(fault) = etcd.0.check_rate(&caller.who) {
+                    if let Err(fault) = etcd.0.check_rate(&caller.account) {
                         let _ = answer.send(Err(status(fault))).await;
                         return;
                     }
@@ -104,7 +105,7 @@ impl Lease for Etcd {
         &self,
         request: Request<LeaseTimeToLiveRequest>,
     ) -> Result<Response<LeaseTimeToLiveResponse>, Status> {
-        let caller = self.caller(request.metadata())?;
+        let caller = self.caller(&request)?;
         let LeaseTimeToLiveRequest { id, keys } = request.into_inner();
         let life = match LeaseId::new(id) {
             Some(lease) => self.life(&caller, lease, Op::TimeToLive).await?,
@@ -127,7 +128,8 @@ impl Lease for Etcd {
         &self,
         request: Request<LeaseLeasesRequest>,
     ) -> Result<Response<LeaseLeasesResponse>, Status> {
-        let caller = self.caller(request.metadata())?;
+        let caller = self.caller(&request)?;
+        let _turn = self.0.turn(&caller.account).await.map_err(status)?;
         let list = self.0.leases.list().await;
         let seen = list.into_iter().filter(|listed| {
             let own = caller.asker.admin || listed.who == caller.asker.who;

@@ -10,7 +10,7 @@ use tonic::{Request, Response, Status};
 #[tonic::async_trait]
 impl Lock for Etcd {
     async fn lock(&self, request: Request<LockRequest>) -> Result<Response<LockResponse>, Status> {
-        let caller = self.caller(request.metadata())?;
+        let caller = self.caller(&request)?;
         let LockRequest { name, lease } = request.into_inner();
         let name = text(name)?;
         self.may(&caller, Permission::Acquire, &name)?;
@@ -20,7 +20,7 @@ impl Lock for Etcd {
     }
 
     async fn unlock(&self, request: Request<UnlockRequest>) -> Result<Response<UnlockResponse>, Status> {
-        let caller = self.caller(request.metadata())?;
+        let caller = self.caller(&request)?;
         let key = request.into_inner().key;
         if key.is_empty() {
             return Err(Status::invalid_argument("etcdserver: key is not provided"));

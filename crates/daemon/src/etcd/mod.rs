@@ -10,6 +10,7 @@ mod lock;
 
 use crate::access::{Denied, Permission, Principal};
 use crate::front::Front;
+use crate::http::Connection;
 use crate::leases::{Asker, Fault, Granted, LeaseId, Receipt, Slot, Terms, Undelivered, Wanted, Way};
 use axum::Router;
 use axum::body::to_bytes;
@@ -19,7 +20,6 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tonic::metadata::MetadataMap;
 use tonic::{Code, Response, Status};
 
 use lockkeeper_etcd_api as pb;
@@ -106,19 +106,24 @@ struct Etcd(Arc<Front>);
 /// Somebody who calls.
 struct Caller {
     who: Principal,
+    /// Under which name quotas count what it uses.
+    account: Arc<str>,
     asker: Asker,
     trace: String,
 }
 
 impl Etcd {
-    fn caller(&self, metadata: &MetadataMap) -> Result<Caller, Status> {
+    fn caller<T>(&self, request: &tonic::Request<T>) -> Result<Caller, Status> {
+        let metadata = request.metadata();
+        let peer = request.extensions().get::<Connection>().and_then(|connection| connection.peer);
         let text = |key| metadata.get(key).and_then(|value| value.to_str().ok());
         let bearer = text("authorization").map(|value| value.strip_prefix("Bearer ").unwrap_or(value));
         let who = self.0.who(Way::Etcd, text("token").or(bearer)).map_err(denied)?;
-        self.0.check_rate(&who).map_err(status)?;
-        let asker = self.0.asker(Way::Etcd, &who);
+        let account = self.0.account(&who, peer);
+        self.0.check_rate(&account).map_err(status)?;
+        let asker = self.0.asker(Way::Etcd, &who, &account);
         let trace = crate::trace::Trace::of(text("traceparent")).id();
-        Ok(Caller { who, asker, trace })
+        Ok(Caller { who, account, asker, trace })
     }
 
     fn may(&self, caller: &Caller, permission: Permission, lock: &str) -> Result<(), Status> {

@@ -6,9 +6,10 @@ use super::sessions::{life, milliseconds, terms, text};
 use super::show::{LockState, Why};
 use crate::access::Permission;
 use crate::front::Front;
-use crate::leases::{Fault, Granted, Hold, LeaseId, Op, Picture, Reply, Slot, Undelivered, Wanted, Which};
+use crate::leases::{Fault, Granted, Hold, LeaseId, Op, Reply, Slot, Undelivered, Wanted, Which};
+use crate::listing;
 use axum::extract::State;
-use axum::response::{AppendHeaders, IntoResponse};
+use axum::response::{AppendHeaders, IntoResponse, Response};
 use axum::{Extension, Json};
 use lockkeeper_cluster::{Acquisition, Claim, MOST_PERMITS, SessionId};
 use serde::{Deserialize, Serialize};
@@ -135,6 +136,28 @@ pub(crate) struct Prefix {
     /// How their names begin.
     #[serde(default)]
     pub prefix: String,
+}
+
+/// Which part of the list of locks.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Page {
+    /// How their names begin.
+    #[serde(default)]
+    pub prefix: String,
+    /// Only the locks whose names follow this one.
+    pub after: Option<String>,
+    /// At most so many locks.
+    #[serde(default, deserialize_with = "whole_text")]
+    #[param(minimum = 1)]
+    pub limit: Option<usize>,
+}
+
+/// A number in a query, at least 1.
+fn whole_text<'de, D: serde::Deserializer<'de>>(text: D) -> Result<Option<usize>, D::Error> {
+    let text = String::deserialize(text)?;
+    let number = text.parse().ok().filter(|number| *number > 0);
+    number.map(Some).ok_or_else(|| serde::de::Error::custom(format!("`{text}` is no number from 1 on")))
 }
 
 /// Whose wait.
@@ -272,18 +295,19 @@ pub(super) async fn force_release(
     Ok(Json(ForceReleased { released }))
 }
 
-/// Every lock that somebody holds or waits for, and who does.
-#[utoipa::path(get, path = "/v1/locks", tag = "locks", params(Prefix),
-    responses((status = 200, body = [LockState]), super::openapi::Refusals))]
+/// The locks that clients hold or wait for, in the order of their names. Without `limit`, all of them. If there are more than the answer
+/// has, its header `Link` has the address of the next page, with the relation `next`.
+#[utoipa::path(get, path = "/v1/locks", tag = "locks", params(Page),
+    responses((status = 200, body = [LockState], headers(
+        ("link" = String, description = "Where the list goes on, as `</v1/locks?after=…>; rel=\"next\"`; absent on the last page"),
+        ("lockkeeper-left-out" = u64, description = "About how many locks follow; absent on the last page"))),
+        super::openapi::Refusals))]
 pub(super) async fn list(
     State(front): State<Arc<Front>>,
     caller: Caller,
-    Asked(Prefix { prefix }): Asked<Prefix>,
-) -> Result<Json<Vec<LockState>>, Problem> {
-    let picture = Picture::of(front.shared.member.survey().await?);
-    let locks = picture.locks().into_iter();
-    let seen = locks.filter(|(name, _)| name.starts_with(&prefix) && caller.who.sees(name));
-    Ok(Json(seen.map(|(name, who)| LockState::new(name, who)).collect()))
+    Asked(page): Asked<Page>,
+) -> Result<Response, Problem> {
+    super::list::respond(&front, &caller, page).await
 }
 
 /// Who holds a lock, and who waits for it.
@@ -296,9 +320,7 @@ pub(super) async fn one(
     Name(name): Name,
 ) -> Result<Json<LockState>, Problem> {
     caller.sees(&name)?;
-    let picture = Picture::of(front.shared.member.survey().await?);
-    let who = picture.locks().remove(name.as_str()).unwrap_or_default();
-    Ok(Json(LockState::new(&name, who)))
+    Ok(Json(LockState::of(&listing::one(&front.shared.member, &name).await?)))
 }
 
 /// Why somebody waits: for whom, and for whom they wait in turn. A circle is named.
@@ -313,19 +335,21 @@ pub(super) async fn why(
     Asked(waiter): Asked<Waiter>,
 ) -> Result<Json<Why>, Problem> {
     caller.sees(&name)?;
-    let told = front.shared.member.survey().await?;
     let session = match (waiter.session, waiter.acquisition) {
         (Some(id), _) => life(&front, &caller, &id, Op::TimeToLive).await?.session,
         (None, Some(text)) => Some(acquisition(&text)?.session),
         (None, None) => {
-            let picture = Picture::of(told.clone());
-            let first = |(_, waiters): &(Vec<_>, Vec<crate::leases::At<'_>>)| {
-                waiters.first().map(|at| at.who.acquisition.session)
-            };
-            picture.locks().get(name.as_str()).and_then(first)
+            let lock = listing::one(&front.shared.member, &name).await?;
+            lock.waiters.first().map(|party| party.who.acquisition.session)
         }
     };
-    let why = session.map(|session| lockkeeper_member::why(&told, session));
+    let why = match session {
+        Some(session) => {
+            let _turn = front.turn(&caller.account).await?;
+            Some(front.snapshots.read(move |snapshot| snapshot.why(session)).await?)
+        }
+        None => None,
+    };
     Ok(Json(Why::new(why, |lock| caller.who.sees(lock))))
 }
 

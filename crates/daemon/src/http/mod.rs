@@ -2,7 +2,7 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `sessions`, `locks`, `cluster`, `watch` | what can be asked |
+//! | `sessions`, `locks`, `list`, `cluster`, `watch` | what can be asked |
 //! | `request`, `problem`, `show` | what comes in, what goes wrong, what goes out |
 //! | `delivery` | whether a client was told of its hold |
 //! | `openapi` | the document that describes it all |
@@ -11,6 +11,7 @@
 
 mod cluster;
 mod delivery;
+mod list;
 mod locks;
 mod openapi;
 mod origin;
@@ -22,6 +23,7 @@ mod sessions;
 mod show;
 mod watch;
 
+pub(crate) use serve::Connection;
 pub use serve::serve;
 
 use crate::etcd;

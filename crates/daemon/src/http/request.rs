@@ -1,6 +1,7 @@
 //! What a request brings: who asks, and JSON of a bounded size within a bounded time.
 
 use super::problem::Problem;
+use super::serve::Connection;
 use crate::access::{Permission, Principal};
 use crate::front::Front;
 use crate::leases::{Asker, LeaseId, Way};
@@ -19,6 +20,8 @@ use std::sync::Arc;
 pub(crate) struct Caller {
     front: Arc<Front>,
     pub who: Principal,
+    /// Under which name quotas count what it uses.
+    pub account: Arc<str>,
     pub asker: Asker,
     pub trace: Trace,
 }
@@ -45,10 +48,12 @@ impl FromRequestParts<Arc<Front>> for Caller {
             scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
         });
         let who = front.who(Way::Http, bearer)?;
-        front.check_rate(&who)?;
-        let asker = front.asker(Way::Http, &who);
+        let peer = parts.extensions.get::<Connection>().and_then(|connection| connection.peer);
+        let account = front.account(&who, peer);
+        front.check_rate(&account)?;
+        let asker = front.asker(Way::Http, &who, &account);
         let trace = Trace::of(parts.headers.get("traceparent").and_then(|value| value.to_str().ok()));
-        Ok(Self { front: front.clone(), who, asker, trace })
+        Ok(Self { front: front.clone(), who, account, asker, trace })
     }
 }
 

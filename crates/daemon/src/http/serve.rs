@@ -11,6 +11,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -35,11 +36,15 @@ const GRACE: Duration = Duration::from_secs(2);
 
 /// What is known of the connection of a request.
 #[derive(Clone)]
-pub(super) struct Connection {
+pub(crate) struct Connection {
     /// How often it may ask.
     pub rate: Arc<DefaultDirectRateLimiter>,
     /// Whether only this machine can connect.
     pub loopback: bool,
+    /// The client's address, if it came over the network.
+    pub peer: Option<IpAddr>,
+    /// Room for watch streams.
+    pub watches: Arc<Semaphore>,
 }
 
 /// Serves everybody who comes, until `stop` resolves; then those who are being answered are let finish, for a moment.
@@ -63,10 +68,11 @@ pub async fn serve(
         };
         let (front, router, watcher) = (front.clone(), router.clone(), stopping.watcher());
         connections.spawn(async move {
-            let counted = front.metrics.connection();
+            let (counted, peer) = (front.metrics.connection(), arrived.peer());
             match arrived.ready(front.shared.limits.patience()).await {
                 Ok(stream) => {
-                    let connection = Connection { rate: Arc::new(front.new_rate()), loopback };
+                    let watches = Arc::new(Semaphore::new(front.shared.limits.watches_per_connection));
+                    let connection = Connection { rate: Arc::new(front.new_rate()), loopback, peer, watches };
                     converse(TokioIo::new(stream), router, connection, &front, watcher).await
                 }
                 Err(why) => {

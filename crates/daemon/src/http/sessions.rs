@@ -3,7 +3,7 @@
 use super::problem::Problem;
 use super::request::{Body, Caller, Name, session, whole};
 use crate::front::Front;
-use crate::leases::{Life, Lost, Op, Reply, Terms};
+use crate::leases::{Life, Lost, Op, Reply, Terms, Way};
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -103,6 +103,7 @@ pub(super) async fn make(
     caller: Caller,
     Body(new): Body<NewSession>,
 ) -> Result<(StatusCode, Json<Session>), Problem> {
+    front.check_holds(Way::Http.name(), &caller.who)?;
     let terms = terms(&caller, new.ttl_ms, new.owner)?;
     let ttl_ms = milliseconds(terms.ttl);
     let id = front.leases.grant(caller.asker, None, terms).await?;

@@ -3,14 +3,16 @@
 use super::locks::Prefix;
 use super::problem::Problem;
 use super::request::{Asked, Caller};
+use super::serve::Connection;
 use super::show::LockState;
 use crate::access::Principal;
 use crate::front::Front;
-use crate::leases::Watch;
+use crate::leases::{Fault, Shown, Watch};
+use crate::quotas::Charge;
+use axum::Extension;
 use axum::extract::State;
 use axum::response::Sse;
 use axum::response::sse::{Event, KeepAlive};
-use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,77 +23,53 @@ use tokio_stream::Stream;
 const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
 
 /// Tells a lock's holders and waiters whenever they change, in the whole cluster; first all of those that there are. Changes that follow each other quickly
-/// are told together.
+/// are told together. A stream that is read too slowly ends: the client begins anew.
 #[utoipa::path(get, path = "/v1/watch", tag = "locks", params(Prefix),
     responses((status = 200, body = LockState, content_type = "text/event-stream",
         description = "Events of the kind `lock`, each with the state of one lock as JSON"),
         super::openapi::Refusals))]
 pub(super) async fn watch(
     State(front): State<Arc<Front>>,
+    connection: Option<Extension<Connection>>,
     caller: Caller,
     Asked(Prefix { prefix }): Asked<Prefix>,
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Problem> {
-    let story = Story {
-        watch: front.leases.watch(&prefix),
-        who: caller.who,
-        prefix,
-        shown: BTreeMap::new(),
-        next: VecDeque::new(),
-        _place: front.place()?,
-    };
+    let place = connection.map(|Extension(connection)| connection.watches.try_acquire_owned()).transpose();
+    let place = place.map_err(|_| {
+        front.metrics.refuse("watches");
+        let what = String::from("too many watch streams of one connection (limits.watches_per_connection)");
+        Fault::TooMany { what, limit: front.shared.limits.watches_per_connection as u64 }
+    })?;
+    // What the token may see decides what is watched: nothing else is looked at for it.
+    let (watch, charge) = front.watch(&caller.account, caller.who.scope(&prefix))?;
+    let story = Story { watch, who: caller.who, _places: (place, charge, front.place()?) };
     Ok(Sse::new(events(story)).keep_alive(KeepAlive::new().interval(SIGN_OF_LIFE)))
 }
 
-/// What one who watches has been shown, and is to be shown next.
+/// One who watches.
 struct Story {
     watch: Watch,
     who: Principal,
-    prefix: String,
-    shown: BTreeMap<String, LockState>,
-    next: VecDeque<LockState>,
-    _place: OwnedSemaphorePermit,
+    _places: (Option<OwnedSemaphorePermit>, Charge, OwnedSemaphorePermit),
 }
 
 impl Story {
-    async fn next(&mut self) -> Option<LockState> {
+    async fn next(&mut self) -> Option<Arc<Shown>> {
         loop {
-            if let Some(state) = self.next.pop_front() {
-                return Some(state);
-            }
-            self.look();
-            if self.next.is_empty() && !self.watch.changed().await {
-                return None;
-            }
-        }
-    }
-
-    /// Compares what is known now with what was shown.
-    fn look(&mut self) {
-        let picture = self.watch.picture();
-        let mut now = BTreeMap::new();
-        for (name, who) in picture.locks() {
+            let shown = self.watch.next().await?;
             // A token may have expired meanwhile.
-            if name.starts_with(&self.prefix) && self.who.sees(name) {
-                now.insert(String::from(name), LockState::new(name, who));
+            if self.who.sees(&shown.view.name) {
+                return Some(shown);
             }
         }
-        for name in self.shown.keys().filter(|name| !now.contains_key(*name)) {
-            let (holders, waiters) = (Vec::new(), Vec::new());
-            self.next.push_back(LockState { name: name.clone(), holders, waiters });
-        }
-        for (name, state) in &now {
-            if self.shown.get(name).is_none_or(|shown| !shown.is_as(state)) {
-                self.next.push_back(state.clone());
-            }
-        }
-        self.shown = now;
     }
 }
 
 fn events(story: Story) -> impl Stream<Item = Result<Event, Infallible>> {
     futures_util::stream::unfold(story, |mut story| async move {
-        let state = story.next().await?;
-        let event = Event::default().event("lock").json_data(&state).unwrap_or_default();
+        let shown = story.next().await?;
+        let encode = || serde_json::to_string(&LockState::of(&shown.view)).unwrap_or_default();
+        let event = Event::default().event("lock").data(shown.encoded.get_or_init(encode));
         Some((Ok(event), story))
     })
 }

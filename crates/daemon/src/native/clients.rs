@@ -8,14 +8,15 @@ use crate::access::{Permission, Principal};
 use crate::audit::Entry;
 use crate::front::Front;
 use crate::metrics::Counted;
+use crate::quotas::{Charge, LockCharge, Resource};
 use crate::shared::Shared;
 use crate::trace::Trace;
-use governor::DefaultDirectRateLimiter;
+use crate::turns::Turn;
 use lockkeeper_cluster::{Hears, SessionId, ToClient, ToMember};
 use lockkeeper_member::{Acquisition, Ended, LockName, Wish};
 use lockkeeper_wire::{FromDaemon, How, Refusal};
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
@@ -29,6 +30,23 @@ struct Open {
     since: Instant,
     /// Follows it through the logs.
     span: Span,
+    charge: LockCharge,
+}
+
+/// What a client has not heard yet.
+pub(crate) enum Unread {
+    Message(FromDaemon),
+    /// A long answer, as a whole frame; with a turn, which others have once this is sent.
+    Encoded { frame: Vec<u8>, _turn: Turn },
+}
+
+impl Unread {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Message(_) => size_of::<Self>(),
+            Self::Encoded { frame, .. } => frame.len(),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -41,8 +59,9 @@ struct State {
     gone_at: Option<Instant>,
     /// Lagging behind in its reading by more than the limit.
     overrun: bool,
-    unread: Vec<FromDaemon>,
-    sessions: BTreeMap<u64, Counted>,
+    unread: Vec<Unread>,
+    unread_bytes: usize,
+    sessions: BTreeMap<u64, (Counted, Charge)>,
     open: BTreeMap<(u64, u64), Open>,
 }
 
@@ -50,8 +69,8 @@ struct State {
 pub(crate) struct Client {
     front: Arc<Front>,
     principal: Principal,
-    rate: DefaultDirectRateLimiter,
-    sessions: Arc<AtomicUsize>,
+    /// Under which name quotas count what it uses.
+    account: Arc<str>,
     state: Mutex<State>,
 }
 
@@ -71,8 +90,12 @@ impl Client {
         &self.principal
     }
 
+    pub fn account(&self) -> &Arc<str> {
+        &self.account
+    }
+
     /// What the client has not heard yet; `None` if this connection is to end, and why.
-    pub fn take_unread(&self, connection: u64) -> Result<Vec<FromDaemon>, &'static str> {
+    pub fn take_unread(&self, connection: u64) -> Result<Vec<Unread>, &'static str> {
         let mut state = self.lock();
         if state.connection != connection {
             return Err("the client has a newer connection");
@@ -80,24 +103,30 @@ impl Client {
         if state.overrun {
             return Err("the client reads too slowly");
         }
+        state.unread_bytes = 0;
         Ok(std::mem::take(&mut state.unread))
     }
 
     /// Something for the client, beside what the member says.
     pub fn tell(&self, said: FromDaemon) {
-        self.push(&mut self.lock(), said);
+        self.push(&mut self.lock(), Unread::Message(said));
     }
 
-    fn push(&self, state: &mut State, said: FromDaemon) {
+    /// A long answer, as a whole frame.
+    pub fn tell_frame(&self, frame: Vec<u8>, turn: Turn) {
+        self.push(&mut self.lock(), Unread::Encoded { frame, _turn: turn });
+    }
+
+    fn push(&self, state: &mut State, said: Unread) {
         // Whoever is away asks again when it comes back.
         if !state.connected {
             return;
         }
-        const BYTES: usize = size_of::<FromDaemon>();
-        if state.unread.len() * BYTES > self.front.shared.limits.unread_bytes {
+        if state.unread_bytes > self.front.shared.limits.unread_bytes {
             state.overrun = true;
-            state.unread = Vec::new();
+            (state.unread, state.unread_bytes) = (Vec::new(), 0);
         } else {
+            state.unread_bytes += said.bytes();
             state.unread.push(said);
         }
         state.wake.notify_one();
@@ -105,6 +134,11 @@ impl Client {
 
     /// The client says something to the member. What it may not say, the member does not hear.
     pub fn say(&self, session: SessionId, said: ToMember) {
+        if let ToMember::KeepAlive { sent_ns, .. } = said
+            && self.principal.check_holds().is_err()
+        {
+            return self.answer_keep_alive(session, sent_ns);
+        }
         match self.admit(session, &said) {
             Ok(()) => self.front.shared.member.say(session, said),
             Err(why) => {
@@ -115,6 +149,13 @@ impl Client {
                 self.tell(FromDaemon::Refuse { session, number, why });
             }
         }
+    }
+
+    /// A client that may hold nothing has no session at the member: there is nothing that could end. Its connection is for questions.
+    fn answer_keep_alive(&self, session: SessionId, sent_ns: u64) {
+        let duration_ns = u64::try_from(self.front.shared.member.lease().as_nanos()).unwrap_or(u64::MAX);
+        let (birth, revoked) = (lockkeeper_member::Birth::default(), Vec::new());
+        self.tell(FromDaemon::Hear(session, ToClient::Alive { birth, sent_ns, duration_ns, revoked }));
     }
 
     fn admit(&self, session: SessionId, said: &ToMember) -> Result<(), Refusal> {
@@ -142,21 +183,23 @@ impl Client {
         let allowed = self.front.shared.check(NATIVE, &self.principal, Permission::Acquire, name);
         allowed.map_err(|denied| denied.to_string())?;
         // A client repeats a request until it is answered: that is not another request.
+        self.front.quotas.follow_views();
         let mut state = self.lock();
         if state.open.contains_key(&(session.number, number)) {
             return Ok(());
         }
         let limits = &self.front.shared.limits;
         let rate = limits.requests_per_second;
-        self.rate.check().map_err(|_| format!("more than {rate} requests in a second"))?;
+        self.front.check_rate(&self.account).map_err(|_| format!("more than {rate} requests in a second"))?;
         let most = limits.locks_per_session;
         if state.open.len() >= most {
             return Err(format!("a client holds and waits for at most {most} locks at a time"));
         }
+        let charge = self.front.quotas.wait(&self.account, name).map_err(|exceeded| exceeded.to_string())?;
         state.open.entry((session.number, number)).or_insert_with(|| {
             let span = self.span(Acquisition { session, number }, wish);
             span.in_scope(|| tracing::debug!("asked for"));
-            Open { name: name.clone(), held: false, since: Instant::now(), span }
+            Open { name: name.clone(), held: false, since: Instant::now(), span, charge }
         });
         Ok(())
     }
@@ -174,19 +217,14 @@ impl Client {
         if !first || state.sessions.contains_key(&session.number) {
             return Ok(());
         }
-        let most = self.front.shared.limits.sessions;
-        if self.sessions.fetch_add(1, Ordering::Relaxed) >= most {
-            self.sessions.fetch_sub(1, Ordering::Relaxed);
-            return Err(format!("this daemon serves at most {most} sessions"));
-        }
-        state.sessions.insert(session.number, self.front.metrics.session());
+        let charge = self.front.quotas.charge(&self.account, Resource::Sessions);
+        let charge = charge.map_err(|exceeded| exceeded.to_string())?;
+        state.sessions.insert(session.number, (self.front.metrics.session(), charge));
         Ok(())
     }
 
     fn end_session(&self, state: &mut State, session: SessionId, what: &'static str, why: &str) {
-        if state.sessions.remove(&session.number).is_some() {
-            self.sessions.fetch_sub(1, Ordering::Relaxed);
-        }
+        state.sessions.remove(&session.number);
         let mut rest = state.open.split_off(&(session.number, 0));
         let mut later = rest.split_off(&(session.number.saturating_add(1), 0));
         state.open.append(&mut later);
@@ -218,6 +256,7 @@ impl Client {
                     && !std::mem::replace(&mut open.held, true)
                 {
                     let asked = std::mem::replace(&mut open.since, Instant::now());
+                    open.charge.grant();
                     let name = open.name.clone();
                     let fence = fence.map(|fence| fence.number());
                     open.span.in_scope(|| tracing::debug!(fence, "granted"));
@@ -254,7 +293,7 @@ impl Hears for Client {
     fn hear(&self, session: SessionId, said: ToClient) {
         let mut state = self.lock();
         self.note(&mut state, session, &said);
-        self.push(&mut state, FromDaemon::Hear(session, said));
+        self.push(&mut state, Unread::Message(FromDaemon::Hear(session, said)));
     }
 
     fn traced(&self, lock: &LockName) -> Option<Span> {
@@ -267,14 +306,13 @@ impl Hears for Client {
 /// All clients of a daemon.
 pub struct Clients {
     front: Arc<Front>,
-    sessions: Arc<AtomicUsize>,
     clients: Mutex<HashMap<u64, Arc<Client>>>,
 }
 
 impl Clients {
     /// Nobody yet.
     pub fn new(front: Arc<Front>) -> Self {
-        Self { front, sessions: Arc::default(), clients: Mutex::default() }
+        Self { front, clients: Mutex::default() }
     }
 
     /// What every way of asking needs.
@@ -287,7 +325,13 @@ impl Clients {
     }
 
     /// A client connects, for the first time or again. Its connection is the newest now.
-    pub(crate) fn connect(&self, number: u64, principal: Principal) -> Result<Newest, String> {
+    pub(crate) fn connect(
+        &self,
+        number: u64,
+        principal: Principal,
+        peer: Option<IpAddr>,
+    ) -> Result<Newest, String> {
+        let account = self.front.account(&principal, peer);
         let mut clients = self.clients.lock().unwrap_or_else(|e| e.into_inner());
         let client = match clients.get(&number) {
             Some(client) if client.principal.name() != principal.name() => {
@@ -298,8 +342,7 @@ impl Clients {
                 let client = Arc::new(Client {
                     front: self.front.clone(),
                     principal,
-                    rate: self.front.new_rate(),
-                    sessions: self.sessions.clone(),
+                    account,
                     state: Mutex::default(),
                 });
                 if !self.front.shared.member.attach(number, client.clone()) {
@@ -314,7 +357,7 @@ impl Clients {
         let mut state = client.lock();
         state.connection += 1;
         (state.connected, state.gone_at, state.overrun) = (true, None, false);
-        state.unread.clear();
+        (state.unread, state.unread_bytes) = (Vec::new(), 0);
         std::mem::take(&mut state.wake).notify_one();
         let (connection, wake) = (state.connection, state.wake.clone());
         drop(state);
@@ -329,11 +372,10 @@ impl Clients {
             return;
         }
         (state.connected, state.gone_at) = (false, Some(Instant::now()));
-        state.unread = Vec::new();
+        (state.unread, state.unread_bytes) = (Vec::new(), 0);
         let idle = if state.open.is_empty() { std::mem::take(&mut state.sessions) } else { BTreeMap::new() };
         drop(state);
         for session in idle.into_keys() {
-            self.sessions.fetch_sub(1, Ordering::Relaxed);
             self.front.shared.member.say(SessionId { client: number, number: session }, ToMember::Close);
         }
         self.front.shared.member.flush();

@@ -2,9 +2,10 @@
 
 use super::NATIVE;
 use super::answers::Answers;
-use super::clients::{Client, Clients, Newest};
+use super::clients::{Client, Clients, Newest, Unread};
 use crate::listen::Stream;
-use lockkeeper_wire::{Frames, FromDaemon, Greeting, Hello, LONGEST_GREETING, ToDaemon, Welcome};
+use lockkeeper_wire::{Frames, Greeting, Hello, LONGEST_GREETING, ToDaemon, Welcome};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -12,7 +13,11 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 /// Serves a connection until it ends; says why it did, unless the client just went away.
-pub(crate) async fn serve(clients: Arc<Clients>, mut stream: Box<dyn Stream>) -> Result<(), String> {
+pub(crate) async fn serve(
+    clients: Arc<Clients>,
+    mut stream: Box<dyn Stream>,
+    peer: Option<IpAddr>,
+) -> Result<(), String> {
     let shared = clients.shared().clone();
     let patience = shared.limits.patience();
     let mut frames = Frames::new(LONGEST_GREETING);
@@ -29,7 +34,7 @@ pub(crate) async fn serve(clients: Arc<Clients>, mut stream: Box<dyn Stream>) ->
         return write(&mut stream, &bytes, patience).await;
     }
     let admitted = shared.who(NATIVE, hello.token.as_deref()).map_err(|denied| denied.to_string());
-    let admitted = admitted.and_then(|principal| clients.connect(hello.client, principal));
+    let admitted = admitted.and_then(|principal| clients.connect(hello.client, principal, peer));
     let greeting = match &admitted {
         Ok(_) => {
             let times = shared.member.config().times;
@@ -139,12 +144,15 @@ impl Connection {
     async fn say(
         &mut self,
         stream: &mut Box<dyn Stream>,
-        said: &[FromDaemon],
+        said: &[Unread],
         patience: Duration,
     ) -> Result<(), String> {
         self.bytes.clear();
         for said in said {
-            lockkeeper_wire::encode(said, &mut self.bytes);
+            match said {
+                Unread::Message(said) => lockkeeper_wire::encode(said, &mut self.bytes),
+                Unread::Encoded { frame, .. } => self.bytes.extend_from_slice(frame),
+            }
         }
         write(stream, &self.bytes, patience).await?;
         // A long answer leaves no large buffer behind.

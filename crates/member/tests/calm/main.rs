@@ -6,7 +6,7 @@ mod slices;
 mod support;
 
 use lockkeeper_core::algorithms::naimi_trehel::NaimiTrehel;
-use lockkeeper_member::{
+use lockkeeper_member::{Query, 
     Acquisition, Claim, Config, Ended, Event, Member, MemberId, Node, Note, Out, PortEvent, ToMember, View,
     Wish, why,
 };
@@ -210,7 +210,7 @@ fn any_member_can_tell_who_holds_and_waits_and_why() {
     calm.acquire(1, b, 1, &mutex("y"));
     calm.acquire(0, a, 2, &mutex("y"));
     calm.acquire(1, b, 2, &mutex("x"));
-    calm.happens(2, Event::Survey);
+    calm.happens(2, Event::Survey(1, Query::ALL));
     let tables = calm.surveys.pop().expect("an answer");
     assert_eq!(tables.len(), 3);
     let told = why(&tables, a);

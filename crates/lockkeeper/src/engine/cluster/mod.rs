@@ -53,10 +53,27 @@ impl ClusterEngine {
         Ok(ClusterEngine { client, alone })
     }
 
+    /// One lock, if somebody holds it or waits for it; or all locks, page by page.
     async fn locks(&self, name: Option<String>) -> Result<Vec<LockInfo>> {
-        match self.question(Ask::Locks(name)).await? {
-            Answer::Locks(lines) => Ok(lines.into_iter().map(info).collect()),
-            other => Err(unexpected(&other)),
+        if let Some(name) = name {
+            return match self.question(Ask::Locks(Some(name))).await? {
+                Answer::Locks(lines) => Ok(lines.into_iter().map(info).collect()),
+                other => Err(unexpected(&other)),
+            };
+        }
+        let (mut all, mut after) = (Vec::new(), None);
+        loop {
+            let page = Ask::LocksPage { prefix: String::new(), after: after.take(), limit: u32::MAX };
+            match self.question(page).await? {
+                Answer::LocksPage { locks, next, .. } => {
+                    all.extend(locks.into_iter().map(info));
+                    after = next;
+                }
+                other => return Err(unexpected(&other)),
+            }
+            if after.is_none() {
+                return Ok(all);
+            }
         }
     }
 
