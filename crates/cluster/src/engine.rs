@@ -7,8 +7,8 @@ use crate::metrics::Metrics;
 use crate::net::Net;
 use crate::trouble::Trouble;
 use lockkeeper_member::{
-    Acquisition, Claim, ClusterSettings, Ended, Fence, LockName, LockStatus, MemberId, NoFence, Node, PortEvent,
-    Query, Reply, SessionId, Table, ToClient, ToMember, View, Wish,
+    Acquisition, Claim, ClusterSettings, Ended, Fence, LockName, LockStatus, MemberId, NoFence, Node,
+    PortEvent, Query, Reply, SessionId, Table, ToClient, ToMember, View, Wish,
 };
 use std::sync::Arc;
 use std::time::Duration;

@@ -53,8 +53,8 @@ pub use error::{Error, Result};
 pub use guard::Guard;
 pub use host::Answers;
 pub use lockkeeper_member::{
-    Acquisition, Because, Claim, ClusterSettings, LockName, LockStatus, MemberId, Node, Query, Reply, SessionId,
-    Table, ToClient, ToMember, View, WaitGraph, Who, Why,
+    Acquisition, Because, Claim, ClusterSettings, LockName, LockStatus, MemberId, Node, Query, Reply,
+    SessionId, Table, ToClient, ToMember, View, WaitGraph, Who, Why,
 };
 pub use member::{Member, Voters};
 pub use net::authority::{self, Authority};

@@ -14,8 +14,8 @@ use crate::settings;
 use crate::trouble::Trouble;
 use lockkeeper_core::any::AnySite;
 use lockkeeper_member::{
-    Acquisition, Claim, ClusterSettings, LockName, LockStatus, MemberId, Node, Query, Reply, SessionId, Table,
-    ToMember, Why,
+    Acquisition, Claim, ClusterSettings, LockName, LockStatus, MemberId, Node, Query, Reply, SessionId,
+    Table, ToMember, Why,
 };
 use prometheus_client::registry::Registry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -230,7 +230,8 @@ impl Member {
             // Beyond this name, a member has locks that are not in its reply.
             let end = page.iter().filter_map(Reply::covers_until).min().cloned();
             for reply in page {
-                let rows = reply.table.into_iter().filter(|row| end.as_ref().is_none_or(|end| row.lock <= *end));
+                let rows =
+                    reply.table.into_iter().filter(|row| end.as_ref().is_none_or(|end| row.lock <= *end));
                 tables.entry(reply.node).or_default().extend(rows);
             }
             after = end;

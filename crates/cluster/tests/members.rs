@@ -222,7 +222,9 @@ async fn a_circle_of_waits_is_named_and_broken_by_force() {
     assert_eq!(circle.chain.len(), 2);
     let holds_right =
         circle.chain.iter().find(|because| &*because.lock.name == "right").expect("in the circle");
-    soon("force", watching.release_by_force(&holds_right.lock.name, holds_right.holder)).await.expect("it is held");
+    soon("force", watching.release_by_force(&holds_right.lock.name, holds_right.holder))
+        .await
+        .expect("it is held");
     assert!(soon("told", right.lost()).await.contains("by force"));
     drop(right);
     let guard = soon("free", &mut wait_a).await.expect("no panic").expect("granted");

@@ -162,7 +162,9 @@ impl Audit {
     fn put(&self, entry: &Entry<'_>) -> bool {
         let Some((lines, _)) = &self.writer else { return true };
         let at_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |at| at.as_millis());
-        let Ok(mut line) = serde_json::to_vec(&Line { at_ms, member: self.member, entry }) else { return true };
+        let Ok(mut line) = serde_json::to_vec(&Line { at_ms, member: self.member, entry }) else {
+            return true;
+        };
         line.push(b'\n');
         lines.try_send(line).is_ok()
     }

@@ -89,7 +89,11 @@ impl Daemon {
                 None => Audit::none(),
                 Some(file) => {
                     let Limits { audit_bytes, audit_files, .. } = config.limits;
-                    Audit::to_file(config.member.id.0, file, Rotation { bytes: audit_bytes, files: audit_files })?
+                    Audit::to_file(
+                        config.member.id.0,
+                        file,
+                        Rotation { bytes: audit_bytes, files: audit_files },
+                    )?
                 }
             };
             let tls = config.client_tls.as_ref().map(Certificates::read).transpose()?;

@@ -1,7 +1,9 @@
 //! What people want to see of a cluster, put together from what its members tell.
 
 use crate::snapshots::{Snapshot, Snapshots};
-use lockkeeper_cluster::{Claim, LockStatus, Member, Node, Query, Result, SessionId, Why, Who};
+use lockkeeper_cluster::{
+    Claim, LockName, LockStatus, Member, MemberId, Node, Query, Reply, Result, SessionId, Who, Why,
+};
 use lockkeeper_wire::{ClusterLine, Line, LockLine, MemberLine};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -91,7 +93,8 @@ impl LockView {
 
     /// About how much memory it takes, in bytes.
     pub fn bytes(&self) -> usize {
-        let party = |party: &Party| size_of::<Party>() + party.who.tag.owner.len() + party.who.tag.purpose.len();
+        let party =
+            |party: &Party| size_of::<Party>() + party.who.tag.owner.len() + party.who.tag.purpose.len();
         let parties = self.holders.iter().chain(&self.waiters).map(party);
         size_of::<Self>() + self.name.len() + parties.sum::<usize>()
     }
@@ -105,11 +108,23 @@ impl LockView {
 
 /// Who holds and waits for one lock, over all members that answer. No other lock is looked at.
 pub(crate) async fn one(member: &Member, name: &str) -> Result<LockView> {
+    Ok(one_of(member, name).await?.0)
+}
+
+/// The same, with the members that did not answer.
+pub(crate) async fn one_of(member: &Member, name: &str) -> Result<(LockView, Vec<MemberId>)> {
     let name: Arc<str> = Arc::from(name);
-    let replies = member.query(Query::One(lockkeeper_cluster::LockName::new(name.clone()))).await?;
-    let told = Instant::now();
-    let rows = replies.into_iter().flat_map(|reply| reply.table.into_iter().map(move |row| (reply.node, told, row)));
-    Ok(LockView::of(name, rows))
+    let replies = member.query(Query::One(LockName::new(name.clone()))).await?;
+    let (told, silent) = (Instant::now(), silent(member, &replies));
+    let rows = |reply: Reply| reply.table.into_iter().map(move |row| (reply.node, told, row));
+    Ok((LockView::of(name, replies.into_iter().flat_map(rows)), silent))
+}
+
+/// The members of the view that did not reply to a query in time.
+pub(crate) fn silent(member: &Member, replies: &[Reply]) -> Vec<MemberId> {
+    let view = member.standing().view.map(|view| view.members).unwrap_or_default();
+    let is_silent = |node: &Node| replies.iter().all(|reply| reply.node.id != node.id);
+    view.into_iter().filter(is_silent).map(|node| node.id).collect()
 }
 
 fn line(party: &Party) -> Line {
@@ -130,7 +145,7 @@ pub fn cluster(member: &Member) -> ClusterLine {
     let (standing, voters) = (member.standing(), member.voters());
     let in_view: BTreeSet<u32> =
         standing.view.iter().flat_map(|view| view.members.iter().map(|node| node.id.0)).collect();
-    let line = |(id, address): (lockkeeper_cluster::MemberId, String)| MemberLine {
+    let line = |(id, address): (MemberId, String)| MemberLine {
         id: id.0,
         address,
         votes: voters.voters.contains(&id),
@@ -153,14 +168,18 @@ pub fn cluster(member: &Member) -> ClusterLine {
 }
 
 /// Why those wait who wait for a lock: a sentence for each step from one to the next.
-pub(crate) async fn why(snapshots: &Snapshots, name: &str) -> std::result::Result<Vec<String>, crate::leases::Fault> {
+pub(crate) async fn why(
+    snapshots: &Snapshots,
+    name: &str,
+) -> std::result::Result<Vec<String>, crate::leases::Fault> {
     let name = String::from(name);
     snapshots.read(move |snapshot| explain(snapshot, &name)).await
 }
 
 fn explain(snapshot: &Snapshot, name: &str) -> Vec<String> {
     let Some(lock) = snapshot.find(name) else { return Vec::new() };
-    let waiting: BTreeSet<SessionId> = lock.waiters.iter().map(|party| party.who.acquisition.session).collect();
+    let waiting: BTreeSet<SessionId> =
+        lock.waiters.iter().map(|party| party.who.acquisition.session).collect();
     let chains: Vec<Why> =
         waiting.into_iter().take(MOST_EXPLAINED).map(|session| snapshot.why(session)).collect();
     let steps = chains.iter().flat_map(|why| &why.chain);
@@ -197,8 +216,8 @@ fn sentences_of(why: &Why, owners: &BTreeMap<lockkeeper_cluster::Acquisition, St
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lockkeeper_cluster::{Acquisition, MemberId};
-    use lockkeeper_member::{LockName, Tag};
+    use lockkeeper_cluster::Acquisition;
+    use lockkeeper_member::Tag;
 
     #[test]
     fn the_longest_wait_comes_first_whenever_its_member_told_of_it() {

@@ -136,7 +136,9 @@ pub(crate) struct Quotas {
 pub(crate) fn principal(token: Option<&Arc<str>>, address: Option<IpAddr>) -> Arc<str> {
     match (token, address) {
         (Some(token), _) => token.clone(),
-        (None, Some(address)) if !address.to_canonical().is_loopback() => Arc::from(address.to_canonical().to_string()),
+        (None, Some(address)) if !address.to_canonical().is_loopback() => {
+            Arc::from(address.to_canonical().to_string())
+        }
         (None, _) => Arc::from(THIS_MACHINE),
     }
 }

@@ -4,7 +4,7 @@ use crate::access::{Access, Denied, Permission, Principal};
 use crate::audit::{Audit, Entry, Refused};
 use crate::limits::Limits;
 use crate::listing;
-use lockkeeper_cluster::{Acquisition, Member, Result};
+use lockkeeper_cluster::{Acquisition, Error, Member, Result};
 use tokio::sync::Notify;
 
 /// What every way of asking needs.
@@ -62,9 +62,10 @@ impl Shared {
         lock: &str,
         only: Option<Acquisition>,
     ) -> Result<Vec<Acquisition>> {
-        let view = listing::one(&self.member, lock).await?;
+        let (view, silent) = listing::one_of(&self.member, lock).await?;
         let mut released = Vec::new();
-        for party in view.holders.iter().filter(|party| only.is_none_or(|only| only == party.who.acquisition)) {
+        for party in view.holders.iter().filter(|party| only.is_none_or(|only| only == party.who.acquisition))
+        {
             let holder = &party.who;
             self.member.release_by_force_at(party.node.id, holder.acquisition).await?;
             let (acquisition, fence) =
@@ -72,6 +73,12 @@ impl Shared {
             let line = Entry::new("force-release", by, who.name());
             self.audit.write(&Entry { lock, acquisition, fence, ..line });
             released.push(holder.acquisition);
+        }
+        if let (true, Some(silent)) = (released.is_empty(), silent.first()) {
+            return Err(Error::Unavailable(format!(
+                "no member that answered holds `{lock}`, but member {} did not answer: try again",
+                silent.0
+            )));
         }
         Ok(released)
     }

@@ -10,10 +10,10 @@
 //! The queries take at most half of the time: after each one there is a pause as long as it took.
 
 use crate::leases::Fault;
-use crate::listing::LockView;
+use crate::listing::{self, LockView};
 use crate::metrics::Metrics;
 use crate::worker::Worker;
-use lockkeeper_cluster::{LockName, Member, Query, Reply, SessionId, WaitGraph, Why};
+use lockkeeper_cluster::{LockName, Member, MemberId, Query, Reply, SessionId, WaitGraph, Why};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
@@ -35,6 +35,8 @@ pub(crate) struct Snapshot {
     until: Option<Arc<str>>,
     /// Number of locks that follow, about.
     pub left_out: u64,
+    /// Members that did not reply in time: what is held and waited for there is missing.
+    pub silent: Vec<MemberId>,
     graph: OnceLock<WaitGraph>,
 }
 
@@ -47,7 +49,8 @@ impl Snapshot {
     /// Why a session waits.
     pub fn why(&self, session: SessionId) -> Why {
         let graph = self.graph.get_or_init(|| {
-            let rows: Vec<_> = self.locks.iter().filter(|lock| !lock.waiters.is_empty()).map(parties).collect();
+            let rows: Vec<_> =
+                self.locks.iter().filter(|lock| !lock.waiters.is_empty()).map(parties).collect();
             WaitGraph::new(rows.iter().map(|(lock, holders, waiters)| (lock, &holders[..], &waiters[..])))
         });
         graph.why(session)
@@ -248,6 +251,11 @@ impl Snapshots {
         let (mut from, mut bytes) = (after.map(LockName::new), 0);
         loop {
             let replies = self.member.query(Query::Page(from)).await?;
+            for id in listing::silent(&self.member, &replies) {
+                if !snapshot.silent.contains(&id) {
+                    snapshot.silent.push(id);
+                }
+            }
             let told = Instant::now();
             let page = self.worker.run(move || merge(replies, told)).await.ok_or_else(failed)?;
             bytes += page.bytes;
@@ -272,10 +280,13 @@ fn failed() -> Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lockkeeper_cluster::{LockStatus, MemberId, Node};
+    use lockkeeper_cluster::{LockStatus, Node};
 
     fn snapshot(names: &[&str]) -> Snapshot {
-        Snapshot { locks: names.iter().map(|name| LockView::new(Arc::from(*name))).collect(), ..Snapshot::default() }
+        Snapshot {
+            locks: names.iter().map(|name| LockView::new(Arc::from(*name))).collect(),
+            ..Snapshot::default()
+        }
     }
 
     #[test]
@@ -304,7 +315,8 @@ mod tests {
             })),
             left_out,
         };
-        let page = merge(vec![reply(1, &["a", "c", "e"], 2), reply(2, &["b", "c", "d", "g"], 0)], Instant::now());
+        let page =
+            merge(vec![reply(1, &["a", "c", "e"], 2), reply(2, &["b", "c", "d", "g"], 0)], Instant::now());
         let names: Vec<&str> = page.locks.iter().map(|lock| &*lock.name).collect();
         assert_eq!(names, ["a", "b", "c", "d", "e"]);
         assert_eq!((page.until, page.left_out), (Some(LockName::new("e")), 3), "g comes with the next page");
@@ -315,7 +327,9 @@ mod tests {
         let whole = snapshot(&["a"]);
         assert!(whole.covers(None) && whole.covers(Some("x")));
         let cut = Snapshot { until: Some(Arc::from("m")), ..snapshot(&["a"]) };
-        assert!(cut.covers(None) && cut.covers(Some("a")) && !cut.covers(Some("m")) && !cut.covers(Some("x")));
+        assert!(
+            cut.covers(None) && cut.covers(Some("a")) && !cut.covers(Some("m")) && !cut.covers(Some("x"))
+        );
         let rest = Snapshot { after: Some(Arc::from("m")), ..snapshot(&["n"]) };
         assert!(!rest.covers(None) && !rest.covers(Some("a")) && rest.covers(Some("m")));
     }

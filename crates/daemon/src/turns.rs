@@ -65,6 +65,14 @@ mod tests {
         let others = [turns.take(&other, 2, 4).await, turns.take(&other, 2, 4).await];
         assert!(turns.own().contains_key(&greedy));
         drop((held, others));
-        assert_eq!(told.fold(0, |count, turn| { drop(turn); count + 1 }).await, 48, "each has its turn");
+        assert_eq!(
+            told.fold(0, |count, turn| {
+                drop(turn);
+                count + 1
+            })
+            .await,
+            48,
+            "each has its turn"
+        );
     }
 }

@@ -5,9 +5,9 @@
 use cap::Cap;
 use lockkeeper_core::Protocol;
 use lockkeeper_core::algorithms::naimi_trehel::NaimiTrehel;
-use lockkeeper_member::{Query, 
-    Body, Config, Event, LockName, Member, MemberId, Node, Note, Out, PortEvent, PortRequest, SessionId,
-    ToMember, Wish,
+use lockkeeper_member::{
+    Body, Config, Event, LockName, Member, MemberId, Node, Note, Out, PortEvent, PortRequest, Query,
+    SessionId, ToMember, Wish,
 };
 use mimalloc::MiMalloc;
 use std::collections::{BTreeMap, VecDeque};

@@ -2,13 +2,13 @@
 
 use crate::install::Frozen;
 use crate::instance::Play;
+use crate::journal::Journal;
 use crate::leader::Leader;
 use crate::leave::Leave;
 use crate::link::Link;
 use crate::lock::Wants;
 use crate::session::Session;
 use crate::slices::{Listed, Sending, Trash};
-use crate::journal::Journal;
 use crate::survey::{Asking, Reply};
 use crate::table::{LockId, Locks};
 use crate::{

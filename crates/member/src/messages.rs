@@ -1,6 +1,8 @@
 //! What members, clients and consensus say to each other.
 
-use crate::{Acquisition, Fence, Items, LockName, MemberId, Node, Packet, Part, Query, Reply, SessionId, Table, View};
+use crate::{
+    Acquisition, Fence, Items, LockName, MemberId, Node, Packet, Part, Query, Reply, SessionId, Table, View,
+};
 use alloc::string::String;
 use alloc::vec::Vec;
 use lockkeeper_core::Claim;

@@ -87,7 +87,8 @@ impl<P: MutualExclusion> Member<P> {
         let mut left = most;
         if let Query::One(lock) = &scan.query {
             let row = self.status_of(now, lock, MOST_BYTES / 2);
-            scan.table = Vec::from_iter(Some(row).filter(|row| !row.holders.is_empty() || !row.waiters.is_empty()));
+            scan.table =
+                Vec::from_iter(Some(row).filter(|row| !row.holders.is_empty() || !row.waiters.is_empty()));
             return true;
         }
         // From the last one on: a lock that is put aside leaves its place to one that was looked at before.
@@ -143,7 +144,8 @@ impl<P: MutualExclusion> Member<P> {
         };
         let holders: Vec<Who> = held.take_while(&mut fits).collect();
         let waiters: Vec<Who> = waits.take_while(&mut fits).collect();
-        let all = active.holds.iter().map(|hold| hold.acquisitions().count()).sum::<usize>() + active.queue.len();
+        let all =
+            active.holds.iter().map(|hold| hold.acquisitions().count()).sum::<usize>() + active.queue.len();
         let left_out = u32::try_from(all - holders.len() - waiters.len()).unwrap_or(u32::MAX);
         LockStatus { lock: name.clone(), holders, waiters, left_out }
     }
@@ -486,5 +488,31 @@ mod tests {
         assert_eq!(why(&tables, session(9)).chain, []);
         let chain = why(&[(node(1), vec![row("a", &[1], &[2])])], session(2));
         assert_eq!((chain.chain.len(), chain.cycle), (1, None));
+    }
+
+    #[test]
+    fn chain_of_many_thousand_sessions_is_followed_to_its_end() {
+        let node = Node { id: MemberId(1), incarnation: 1 };
+        let name = |number: u64| alloc::format!("{number:05}");
+        // Each session holds one lock and waits for the next one. The last one waits for nothing.
+        let rows = (0..20_000).map(|number| row(&name(number), &[number + 1], &[number]));
+        let chain = why(&[(node, rows.collect())], SessionId { client: 0, number: 0 });
+        assert_eq!((chain.chain.len(), chain.cycle), (20_000, None));
+    }
+
+    #[test]
+    fn clients_that_wait_for_each_other_in_all_ways_take_a_bounded_time() {
+        let node = Node { id: MemberId(1), incarnation: 1 };
+        // 600 sessions share each of two locks, and all of them wait for both: 720,000 steps, if all were taken.
+        let all: Vec<u64> = (1..600).collect();
+        let shared = |client: &u64| Who { claim: Claim::Shared, ..who(*client) };
+        let row = |name: &str| LockStatus {
+            lock: LockName::new(name),
+            holders: all.iter().map(shared).collect(),
+            waiters: all.iter().map(|client| who(*client)).collect(),
+            left_out: 0,
+        };
+        let told = why(&[(node, vec![row("a"), row("b")])], SessionId { client: 1, number: 0 });
+        assert!(told.cycle.is_some());
     }
 }

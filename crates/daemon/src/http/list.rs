@@ -44,7 +44,8 @@ impl Rest {
             };
             part.push(if std::mem::replace(&mut self.begun, true) { b',' } else { b'[' });
             let state = LockState::of(&self.snapshot.locks[place]);
-            serde_json::to_writer(&mut part, &state).expect("a state has no keys but texts, and memory takes it");
+            serde_json::to_writer(&mut part, &state)
+                .expect("a state has no keys but texts, and memory takes it");
             if part.len() >= PART_BYTES {
                 return part;
             }
@@ -56,7 +57,11 @@ impl Rest {
 }
 
 /// The locks of a page that the caller may see; and the last of them, if more follow, with how many.
-fn select(snapshot: &Snapshot, scope: &[String], page: &Page) -> (Vec<Range<usize>>, Option<(Arc<str>, u64)>) {
+fn select(
+    snapshot: &Snapshot,
+    scope: &[String],
+    page: &Page,
+) -> (Vec<Range<usize>>, Option<(Arc<str>, u64)>) {
     let mut ranges = snapshot.ranges(scope, page.after.as_deref());
     let all: usize = ranges.iter().map(ExactSizeIterator::len).sum();
     let most = page.limit.unwrap_or(usize::MAX);
@@ -66,7 +71,8 @@ fn select(snapshot: &Snapshot, scope: &[String], page: &Page) -> (Vec<Range<usiz
         left -= range.len();
         range.start < range.end
     });
-    let last = ranges.last().and_then(|range| snapshot.locks.get(range.end - 1)).map(|lock| lock.name.clone());
+    let last =
+        ranges.last().and_then(|range| snapshot.locks.get(range.end - 1)).map(|lock| lock.name.clone());
     let rest = (all.saturating_sub(most)) as u64;
     let next = match (rest, last, snapshot.until()) {
         (1.., Some(last), _) => Some((last, rest + snapshot.left_out)),
@@ -82,14 +88,20 @@ pub(super) async fn respond(front: &Arc<Front>, caller: &Caller, page: Page) -> 
     let turn = front.turn(&caller.account).await?;
     let snapshot = front.snapshots.page(page.after.as_deref(), asked).await?;
     let (ranges, next) = select(&snapshot, &caller.who.scope(&page.prefix), &page);
+    let silent: Vec<String> = snapshot.silent.iter().map(|id| id.0.to_string()).collect();
     let rest = Rest { snapshot, ranges, begun: false, done: false, _turn: turn };
     let body = Sending::new(front, rest).body();
     let mut response = ([(header::CONTENT_TYPE, "application/json")], body).into_response();
     if let Some((last, left_out)) = next {
-        let link = link(&page, &last).parse().map_err(|_| Fault::Bad(String::from("the next page has no address")))?;
+        let link = link(&page, &last)
+            .parse()
+            .map_err(|_| Fault::Bad(String::from("the next page has no address")))?;
         response.headers_mut().insert(header::LINK, link);
         let name = HeaderName::from_static("lockkeeper-left-out");
         response.headers_mut().insert(name, HeaderValue::from(left_out));
+    }
+    if let (false, Ok(silent)) = (silent.is_empty(), HeaderValue::from_str(&silent.join(", "))) {
+        response.headers_mut().insert(HeaderName::from_static("lockkeeper-silent-members"), silent);
     }
     Ok(response)
 }

@@ -300,7 +300,8 @@ pub(super) async fn force_release(
 #[utoipa::path(get, path = "/v1/locks", tag = "locks", params(Page),
     responses((status = 200, body = [LockState], headers(
         ("link" = String, description = "Where the list goes on, as `</v1/locks?after=…>; rel=\"next\"`; absent on the last page"),
-        ("lockkeeper-left-out" = u64, description = "About how many locks follow; absent on the last page"))),
+        ("lockkeeper-left-out" = u64, description = "About how many locks follow; absent on the last page"),
+        ("lockkeeper-silent-members" = String, description = "Members that did not reply in time: their clients' locks are missing"))),
         super::openapi::Refusals))]
 pub(super) async fn list(
     State(front): State<Arc<Front>>,

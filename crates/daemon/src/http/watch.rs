@@ -9,10 +9,12 @@ use crate::access::Principal;
 use crate::front::Front;
 use crate::leases::{Fault, Shown, Watch};
 use crate::quotas::Charge;
+use crate::worker::Worker;
 use axum::Extension;
+use axum::body::{Body, Bytes};
 use axum::extract::State;
-use axum::response::Sse;
-use axum::response::sse::{Event, KeepAlive};
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +23,10 @@ use tokio_stream::Stream;
 
 /// A line that says nothing, so often, shows that the connection stands.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
+/// So many locks are shown together.
+const MOST_TOGETHER: usize = 256;
+/// More locks than this are encoded on the thread for long work.
+const FEW: usize = 16;
 
 /// Tells a lock's holders and waiters whenever they change, in the whole cluster; first all of those that there are. Changes that follow each other quickly
 /// are told together. A stream that is read too slowly ends: the client begins anew.
@@ -33,7 +39,7 @@ pub(super) async fn watch(
     connection: Option<Extension<Connection>>,
     caller: Caller,
     Asked(Prefix { prefix }): Asked<Prefix>,
-) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Problem> {
+) -> Result<Response, Problem> {
     let place = connection.map(|Extension(connection)| connection.watches.try_acquire_owned()).transpose();
     let place = place.map_err(|_| {
         front.metrics.refuse("watches");
@@ -42,34 +48,55 @@ pub(super) async fn watch(
     })?;
     // What the token may see decides what is watched: nothing else is looked at for it.
     let (watch, charge) = front.watch(&caller.account, caller.who.scope(&prefix))?;
-    let story = Story { watch, who: caller.who, _places: (place, charge, front.place()?) };
-    Ok(Sse::new(events(story)).keep_alive(KeepAlive::new().interval(SIGN_OF_LIFE)))
+    let places = (place, charge, front.place()?);
+    let worker = front.snapshots.worker().clone();
+    let story = Story { watch, who: caller.who, worker, _places: places };
+    let head = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-cache")];
+    Ok((head, Body::from_stream(parts(story))).into_response())
 }
 
 /// One who watches.
 struct Story {
     watch: Watch,
     who: Principal,
+    worker: Arc<Worker>,
     _places: (Option<OwnedSemaphorePermit>, Charge, OwnedSemaphorePermit),
 }
 
 impl Story {
-    async fn next(&mut self) -> Option<Arc<Shown>> {
-        loop {
-            let shown = self.watch.next().await?;
-            // A token may have expired meanwhile.
-            if self.who.sees(&shown.view.name) {
-                return Some(shown);
-            }
+    /// The next events; a sign of life if there are none for a while.
+    async fn next(&mut self) -> Option<Bytes> {
+        let Ok(shown) = tokio::time::timeout(SIGN_OF_LIFE, self.watch.some(MOST_TOGETHER)).await else {
+            return Some(Bytes::from_static(b":\n\n"));
+        };
+        let mut shown = shown?;
+        // A token may have expired meanwhile.
+        shown.retain(|shown| self.who.sees(&shown.view.name));
+        if shown.len() <= FEW {
+            return Some(encode(&shown));
         }
+        self.worker.run(move || encode(&shown)).await
     }
 }
 
-fn events(story: Story) -> impl Stream<Item = Result<Event, Infallible>> {
+fn encode(all: &[Arc<Shown>]) -> Bytes {
+    let state = |shown: &Shown| serde_json::to_string(&LockState::of(&shown.view)).unwrap_or_default();
+    let mut events = String::new();
+    for shown in all {
+        events.push_str("event: lock\ndata: ");
+        events.push_str(shown.encoded.get_or_init(|| state(shown)));
+        events.push_str("\n\n");
+    }
+    events.into()
+}
+
+fn parts(story: Story) -> impl Stream<Item = Result<Bytes, Infallible>> {
     futures_util::stream::unfold(story, |mut story| async move {
-        let shown = story.next().await?;
-        let encode = || serde_json::to_string(&LockState::of(&shown.view)).unwrap_or_default();
-        let event = Event::default().event("lock").data(shown.encoded.get_or_init(encode));
-        Some((Ok(event), story))
+        loop {
+            let part = story.next().await?;
+            if !part.is_empty() {
+                return Some((Ok(part), story));
+            }
+        }
     })
 }

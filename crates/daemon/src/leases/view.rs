@@ -118,10 +118,20 @@ impl Table {
 
     /// Takes out what a member has not told again in this reading of its table: of so many locks after this name. Gives the last of
     /// these, if there are more.
-    pub fn sweep(&mut self, member: MemberId, sync: u64, after: Option<Arc<str>>, most: usize) -> Option<Arc<str>> {
+    pub fn sweep(
+        &mut self,
+        member: MemberId,
+        sync: u64,
+        after: Option<Arc<str>>,
+        most: usize,
+    ) -> Option<Arc<str>> {
         let begin = after.as_ref().map_or(Bound::Unbounded, Bound::Excluded);
-        let mut names: Vec<Arc<str>> =
-            self.locks.range::<Arc<str>, _>((begin, Bound::Unbounded)).take(most).map(|(name, _)| name.clone()).collect();
+        let mut names: Vec<Arc<str>> = self
+            .locks
+            .range::<Arc<str>, _>((begin, Bound::Unbounded))
+            .take(most)
+            .map(|(name, _)| name.clone())
+            .collect();
         let last = names.last().cloned().filter(|_| names.len() == most);
         let locks = &mut self.locks;
         names.retain(|name| {

@@ -266,7 +266,12 @@ impl Watching {
         }
     }
 
-    async fn look_at_page(&self, next: Numbers, after: Option<String>, prefixes: Vec<String>) -> Option<Seen> {
+    async fn look_at_page(
+        &self,
+        next: Numbers,
+        after: Option<String>,
+        prefixes: Vec<String>,
+    ) -> Option<Seen> {
         let member = self.peers.member.clone();
         let node = member.standing().node;
         let page = move || {
@@ -299,10 +304,13 @@ impl Watching {
     }
 
     fn with_holds(&self, table: Vec<LockStatus>) -> Vec<(LockStatus, Vec<Hold>)> {
-        table.into_iter().map(|row| {
-            let holds = self.book.holds_on(&row.lock.name);
-            (row, holds)
-        }).collect()
+        table
+            .into_iter()
+            .map(|row| {
+                let holds = self.book.holds_on(&row.lock.name);
+                (row, holds)
+            })
+            .collect()
     }
 }
 
@@ -324,13 +332,13 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// The next lock that is shown first or has changed. `None` if nothing will be known any more, or if the watcher is so far behind that
-    /// it has missed the end of a lock's use: it is to begin anew.
-    pub async fn next(&mut self) -> Option<Arc<Shown>> {
+    /// The next locks, at least one and at most so many, that are shown first or have changed. `None` if nothing will be known any more,
+    /// or if the watcher is so far behind that it has missed the end of a lock's use: it is to begin anew. Dropping the future loses nothing.
+    pub async fn some(&mut self, most: usize) -> Option<Vec<Arc<Shown>>> {
         loop {
             let watching = self.watching.upgrade()?;
             self.news.borrow_and_update();
-            let mut looked = 0;
+            let (mut looked, mut found) = (0, Vec::new());
             {
                 let table = watching.table();
                 if table.has_forgotten_since(self.seen, self.began) {
@@ -340,9 +348,15 @@ impl Watch {
                     (self.seen, looked) = (version, looked + 1);
                     let over = shown.view.is_empty() && version <= self.began;
                     if !over && covers(&self.prefixes, &shown.view.name) {
-                        return Some(shown.clone());
+                        found.push(shown.clone());
+                        if found.len() == most {
+                            break;
+                        }
                     }
                 }
+            }
+            if !found.is_empty() {
+                return Some(found);
             }
             drop(watching);
             if looked == SLICE {

@@ -70,7 +70,7 @@ impl Answers {
 
 /// Tells of changes at any member to the locks that the client may see.
 async fn tell_changes(client: Arc<Client>, mut watch: Watch, _charge: Charge) {
-    while watch.next().await.is_some() {
+    while watch.some(1).await.is_some() {
         client.tell(FromDaemon::Changed);
         // What has changed together is told together.
         watch.skip();
@@ -83,7 +83,11 @@ async fn tell_changes(client: Arc<Client>, mut watch: Watch, _charge: Charge) {
 enum Wanted {
     /// All locks in one answer.
     All,
-    Page { prefix: String, after: Option<String>, limit: u32 },
+    Page {
+        prefix: String,
+        after: Option<String>,
+        limit: u32,
+    },
 }
 
 /// Answers with a list, which is made on the thread for long work. The client's next list waits until this one is sent.
@@ -103,7 +107,9 @@ async fn list(front: Arc<Front>, client: Arc<Client>, number: u64, wanted: Wante
     let make = move || {
         let answer = match wanted {
             Wanted::All => all(&snapshot, &who),
-            Wanted::Page { prefix, after, limit } => page(&snapshot, &who.scope(&prefix), after.as_deref(), limit),
+            Wanted::Page { prefix, after, limit } => {
+                page(&snapshot, &who.scope(&prefix), after.as_deref(), limit)
+            }
         };
         let mut frame = Vec::new();
         lockkeeper_wire::encode(&FromDaemon::Answer(number, answer), &mut frame);

@@ -37,7 +37,10 @@ struct Open {
 pub(crate) enum Unread {
     Message(FromDaemon),
     /// A long answer, as a whole frame; with a turn, which others have once this is sent.
-    Encoded { frame: Vec<u8>, _turn: Turn },
+    Encoded {
+        frame: Vec<u8>,
+        _turn: Turn,
+    },
 }
 
 impl Unread {

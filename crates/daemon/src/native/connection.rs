@@ -127,6 +127,8 @@ impl Connection {
             if !unread.is_empty() {
                 self.say(&mut stream, &unread, patience).await?;
             }
+            // With the turn of a list that is sent now.
+            drop(unread);
             tokio::select! {
                 () = self.wake.notified() => {}
                 read = stream.read_buf(&mut frames.arrived) => {

@@ -1,8 +1,8 @@
 //! What a client may enter again by itself.
 
 use crate::support::{Calm, mutex, shared};
-use lockkeeper_member::{Query, 
-    ClientSession, Config, Ended, Event, Fence, KEPT_NS, Progress, SessionId, Tag, ToMember, Wish,
+use lockkeeper_member::{
+    ClientSession, Config, Ended, Event, Fence, KEPT_NS, Progress, Query, SessionId, Tag, ToMember, Wish,
 };
 
 /// A client that asks to enter more often, and what its member said to it.

@@ -6,9 +6,9 @@ mod slices;
 mod support;
 
 use lockkeeper_core::algorithms::naimi_trehel::NaimiTrehel;
-use lockkeeper_member::{Query, 
-    Acquisition, Claim, Config, Ended, Event, Member, MemberId, Node, Note, Out, PortEvent, ToMember, View,
-    Wish, why,
+use lockkeeper_member::{
+    Acquisition, Claim, Config, Ended, Event, Member, MemberId, Node, Note, Out, PortEvent, Query, ToMember,
+    View, Wish, why,
 };
 use support::{Calm, MS, mutex, permit, shared};
 
