@@ -7,9 +7,10 @@
 //! | `shared` | what every way of asking needs: the member, and who may do what |
 //! | `access` | tokens, and what each allows |
 //! | `audit` | what was granted, released and refused, for later |
-//! | `limits` | how much one client, and all of them, may ask for |
+//! | `limits`, `quotas`, `turns` | how much one client, and all of them, may ask for, and what each principal uses |
 //! | `listen` | where clients connect |
-//! | `listing` | what people want to see of a cluster |
+//! | `listing`, `snapshots` | what people want to see of a cluster, and the table of all locks for it |
+//! | `worker` | the thread on which long lists are made |
 //! | `upkeep` | what is done again and again: changed files are read again |
 //! | `tls` | the daemon's certificate, and those of its clients |
 //! | `native` | the protocol of the Rust client |
