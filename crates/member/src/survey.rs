@@ -138,8 +138,7 @@ impl<P: MutualExclusion> Member<P> {
         });
         let mut left = most_bytes;
         let mut fits = |who: &Who| {
-            let bytes = bytes_of(who);
-            left = if bytes > left { 0 } else { left - bytes };
+            left = left.saturating_sub(bytes_of(who));
             left > 0
         };
         let holders: Vec<Who> = held.take_while(&mut fits).collect();

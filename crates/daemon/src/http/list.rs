@@ -56,12 +56,11 @@ impl Rest {
     }
 }
 
-/// The locks of a page that the caller may see; and the last of them, if more follow, with how many.
-fn select(
-    snapshot: &Snapshot,
-    scope: &[String],
-    page: &Page,
-) -> (Vec<Range<usize>>, Option<(Arc<str>, u64)>) {
+/// The last lock of a page, after which the next page begins, and about how many locks follow.
+type Next = (Arc<str>, u64);
+
+/// The locks of a page that the caller may see; and where the next page begins, if more follow.
+fn select(snapshot: &Snapshot, scope: &[String], page: &Page) -> (Vec<Range<usize>>, Option<Next>) {
     let mut ranges = snapshot.ranges(scope, page.after.as_deref());
     let all: usize = ranges.iter().map(ExactSizeIterator::len).sum();
     let most = page.limit.unwrap_or(usize::MAX);
