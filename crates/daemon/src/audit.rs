@@ -247,19 +247,28 @@ impl LogFile {
         self.file.write_all(lines)
     }
 
-    /// Begins another file if this one is full. Several daemons may write to one file: another one may have done so.
+    /// Begins another file if this one is full. Several daemons may write to one file: another one may have done so, and only one of
+    /// them does at a time.
     fn make_room(&mut self, bytes: u64) -> io::Result<()> {
-        let own = self.file.metadata()?;
-        let newest = std::fs::metadata(&self.path).ok();
-        let is_newest = newest.is_some_and(|newest| (newest.dev(), newest.ino()) == (own.dev(), own.ino()));
-        if is_newest && (own.len() == 0 || own.len() + bytes <= self.rotation.bytes) {
-            return Ok(());
+        let length = self.file.metadata()?.len();
+        if self.is_newest()? {
+            if length == 0 || length + bytes <= self.rotation.bytes {
+                return Ok(());
+            }
+            self.file.lock()?;
+            if self.is_newest()? {
+                self.rotate()?;
+            }
         }
-        if is_newest {
-            self.rotate()?;
-        }
+        // The lock goes with the file that was open before.
         self.file = open(&self.path)?;
         Ok(())
+    }
+
+    fn is_newest(&self) -> io::Result<bool> {
+        let own = self.file.metadata()?;
+        let newest = std::fs::metadata(&self.path).ok();
+        Ok(newest.is_some_and(|newest| (newest.dev(), newest.ino()) == (own.dev(), own.ino())))
     }
 
     fn rotate(&self) -> io::Result<()> {
