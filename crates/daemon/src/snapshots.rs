@@ -298,7 +298,7 @@ mod tests {
         };
         assert_eq!(ranges(&["a/", "c"], None), [1..3, 4..6]);
         assert_eq!(ranges(&["a/", "c"], Some("a/1")), [2..3, 4..6]);
-        assert_eq!(ranges(&[""], Some("b/1")), Vec::from_iter([4..6]));
+        assert_eq!(ranges(&[""], Some("b/1")), Vec::from_iter(Some(4..6)));
         assert_eq!(ranges(&["x", "b/2"], None), []);
         assert_eq!(ranges(&[], None), []);
     }
