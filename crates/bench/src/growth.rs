@@ -9,7 +9,7 @@ use crate::servers::free_ports;
 use crate::trouble::Trouble;
 use futures_util::future::try_join_all;
 use hdrhistogram::Histogram;
-use lockkeeper_cluster::{Config, Error, Guard, Member, MemberId, Times};
+use lockkeeper_cluster::{Config, Error, Guard, JoinToken, Member, MemberId, Times};
 use lockkeeper_lab::spec::LoadSpec;
 use lockkeeper_lab::{Progress, Spec, simulate};
 use prometheus_client::registry::Registry;
@@ -142,12 +142,14 @@ pub async fn among(algorithm: &str, members: usize, entries: usize) -> Result<Ve
 async fn start(algorithm: &str, count: usize, folder: &Path) -> Result<Vec<Member>, Trouble> {
     let at = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let ports = free_ports(count)?;
+    let join_token = JoinToken::random()?;
     let mut members = Vec::new();
     for (id, &port) in (1..).zip(&ports) {
         let mut config = Config::new(MemberId(id), at(port), folder.join(id.to_string()));
         config.first_members =
             (1..).map(MemberId).zip(ports.iter().map(|port| at(*port).to_string())).collect();
         config.algorithm = algorithm.into();
+        config.join_token = Some(join_token.clone());
         // Many members share few cores here: nobody is to be taken for dead.
         config.times = Times::default().times(4);
         members.push(Member::start(config).await.map_err(|error| failed(&error))?);

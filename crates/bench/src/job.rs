@@ -48,6 +48,8 @@ pub struct MemberJob {
     pub members: Vec<SocketAddr>,
     /// Where it keeps its data.
     pub data: PathBuf,
+    /// The file with the join token of all members.
+    pub join_token: PathBuf,
 }
 
 /// When to begin, by the clock that all processes of the machine share.

@@ -183,13 +183,16 @@ impl One<'_> {
         let several = processes.min(self.workload.clients()) > 1;
         let oracle =
             several.then(|| made(folder.join(format!("oracle-{}", self.workload.name())))).transpose()?;
+        let join_token = folder.join("join-token");
+        lockkeeper_cluster::JoinToken::read_or_create(&join_token)?;
         let job = |process: usize| {
             let mut servers = addresses.to_vec();
             if !servers.is_empty() {
                 servers.rotate_left(process % addresses.len());
             }
             let data = folder.join(format!("{}-member-{}", self.workload.name(), process + 1));
-            let member = MemberJob { id: process as u32 + 1, members: members.clone(), data };
+            let (id, join_token) = (process as u32 + 1, join_token.clone());
+            let member = MemberJob { id, members: members.clone(), data, join_token };
             Job {
                 client: self.engine.client,
                 servers,

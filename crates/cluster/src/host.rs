@@ -55,7 +55,7 @@ impl net::Handler for Host {
         }
     }
 
-    fn question(&self, from: Option<MemberId>, bytes: Vec<u8>) -> BoxFuture<Vec<u8>> {
+    fn question(&self, from: MemberId, bytes: Vec<u8>) -> BoxFuture<Vec<u8>> {
         let consensus = self.consensus.get().cloned();
         let engine = self.engine.upgrade();
         let user = self.user.get().and_then(Weak::upgrade);
@@ -66,21 +66,21 @@ impl net::Handler for Host {
                     None => Vec::new(),
                 },
                 Ok(Question::Revoke(acquisition)) => {
-                    if let (Some(engine), Some(_)) = (engine, from) {
+                    if let Some(engine) = engine {
                         engine.revoke(acquisition);
                     }
                     Vec::new()
                 }
-                Ok(Question::Change(settings)) => match (engine, from) {
-                    (Some(engine), Some(_)) => engine.change(settings).err().unwrap_or_default().into_bytes(),
-                    _ => b"it is not a member that asks".to_vec(),
+                Ok(Question::Change(settings)) => match engine {
+                    Some(engine) => engine.change(settings).err().unwrap_or_default().into_bytes(),
+                    None => b"this member has stopped; try again".to_vec(),
                 },
-                Ok(Question::User(question)) => match (user, from) {
-                    (Some(user), Some(from)) => user.answer(from, question).await,
-                    _ => Vec::new(),
+                Ok(Question::User(question)) => match user {
+                    Some(user) => user.answer(from, question).await,
+                    None => Vec::new(),
                 },
                 Err(error) => {
-                    tracing::warn!(?from, %error, "a question cannot be read");
+                    tracing::warn!(%from, %error, "a question cannot be read");
                     Vec::new()
                 }
             }

@@ -100,8 +100,9 @@ impl Member {
                 consensus: OnceLock::new(),
                 user: OnceLock::new(),
             });
-            let net = Net::start(config.net(), host.clone()).await?;
-            let address = config.advertise.clone().unwrap_or_else(|| net.address().to_string());
+            let net = Net::start(config.net()?, host.clone()).await?;
+            let own = net.address().unwrap_or(config.listen).to_string();
+            let address = config.advertise.clone().unwrap_or(own);
             let (tell, ask) = (Arc::downgrade(&engine), Arc::new(Voice(Arc::downgrade(&net))));
             let tell = move |event| {
                 if let Some(engine) = tell.upgrade() {
@@ -109,6 +110,15 @@ impl Member {
                 }
             };
             let consensus = Consensus::start(config.consensus(address), ask, Arc::new(tell)).await?;
+            if config.join_token.is_none()
+                && let Some(peer) = consensus.peers().await.first()
+            {
+                consensus.stop().await;
+                return Err(Error::Config(format!(
+                    "this member's cluster has other members ({peer}), and it was started without the join token and does not \
+                     listen for them: start it as before (`lockkeeper up --listen IP:PORT`, or `join_token` in its configuration)"
+                )));
+            }
             let _ = host.consensus.set(consensus.clone());
             engine.connect(net.clone(), consensus.clone());
             consensus.tell_again();
@@ -130,8 +140,8 @@ impl Member {
         self.inner.config.id
     }
 
-    /// Where it listens.
-    pub fn address(&self) -> SocketAddr {
+    /// Where it listens for other members, if it does.
+    pub fn address(&self) -> Option<SocketAddr> {
         self.inner.net.address()
     }
 

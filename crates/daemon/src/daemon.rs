@@ -37,8 +37,8 @@ pub enum Ending {
 /// Where a daemon is reached.
 #[derive(Clone, Copy, Debug)]
 pub struct Addresses {
-    /// By members.
-    pub members: SocketAddr,
+    /// By members, if it listens for them.
+    pub members: Option<SocketAddr>,
     /// By clients of the native protocol.
     pub clients: Option<SocketAddr>,
     /// By HTTP and gRPC.

@@ -2,7 +2,7 @@
 
 use super::{Client, Lock};
 use crate::job::MemberJob;
-use lockkeeper_cluster::{Config, Guard, Member, MemberId};
+use lockkeeper_cluster::{Config, Guard, JoinToken, Member, MemberId};
 use prometheus_client::registry::Registry;
 
 /// The member of this process.
@@ -16,6 +16,7 @@ impl Host {
     pub async fn start(job: &MemberJob) -> Result<Host, String> {
         let own = job.members.get(job.id as usize - 1).ok_or("a member that is not among the members")?;
         let mut config = Config::new(MemberId(job.id), *own, &job.data);
+        config.join_token = Some(JoinToken::read(&job.join_token)?);
         let addresses = job.members.iter().map(ToString::to_string);
         config.first_members = (1..).map(MemberId).zip(addresses).collect();
         let member = Member::start(config).await.map_err(|error| error.to_string())?;

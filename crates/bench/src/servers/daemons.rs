@@ -2,6 +2,7 @@
 
 use super::{Counts, Ground, Running, net, until};
 use crate::process::Server;
+use lockkeeper_cluster::JoinToken;
 use rustix::process::Signal;
 use std::fmt::Write;
 
@@ -14,12 +15,14 @@ pub async fn start(count: usize, for_etcd: bool, ground: &Ground<'_>) -> Result<
     for (place, port) in members.iter().enumerate() {
         let _ = writeln!(all, "{} = \"{}\"", place + 1, at(port));
     }
+    let token = ground.folder("members")?.join("join-token");
+    JoinToken::read_or_create(&token)?;
     let mut processes = Vec::new();
     for place in 0..count {
         let folder = ground.folder(&format!("member-{}", place + 1))?;
         let file = folder.join("lockkeeper.toml");
         let config = format!(
-            "member = {}\ndata = \"data\"\n\n[members]\n{all}\n[listen]\nmembers = \"{}\"\nclients = \"{}\"\nhttp = \"{}\"\n",
+            "member = {}\ndata = \"data\"\njoin_token = \"../members/join-token\"\n\n[members]\n{all}\n[listen]\nmembers = \"{}\"\nclients = \"{}\"\nhttp = \"{}\"\n",
             place + 1,
             at(&members[place]),
             at(&clients[place]),

@@ -78,9 +78,8 @@ pub(super) struct Ready {
 }
 
 impl Ready {
-    /// Reads everything, and checks that the certificate is `me`'s, of that authority, and valid now. `None` is a tool, which may
-    /// have the certificate of any member.
-    pub fn new(tls: &Tls, me: Option<MemberId>) -> Result<Self, String> {
+    /// Reads everything, and checks that the certificate is `me`'s, of that authority, and valid now.
+    pub fn new(tls: &Tls, me: MemberId) -> Result<Self, String> {
         let (roots, chain) = (roots(&tls.authority)?, certificates(&tls.certificate)?);
         check_own(&chain, &roots, &ring::default_provider(), me)?;
         Self::unchecked(tls)
@@ -145,19 +144,18 @@ fn check_own(
     chain: &[CertificateDer<'_>],
     roots: &RootCertStore,
     provider: &CryptoProvider,
-    me: Option<MemberId>,
+    me: MemberId,
 ) -> Result<(), String> {
     let (own, between) = chain.split_first().ok_or("there is no certificate")?;
     verify(own, between, roots, UnixTime::now(), provider)
         .map_err(|error| format!("this member's own certificate is not valid for this cluster: {error}"))?;
-    let named = member_of(own);
-    match me {
-        Some(me) if named != Some(me) => Err(format!(
+    if member_of(own) != Some(me) {
+        return Err(format!(
             "this member's certificate must name {} and no other member: issue one for {me}",
             name_of(me)
-        )),
-        _ => Ok(()),
+        ));
     }
+    Ok(())
 }
 
 fn verify(

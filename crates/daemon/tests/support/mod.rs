@@ -6,7 +6,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::{HeaderMap, Request, StatusCode};
 use hyper_util::rt::TokioIo;
-use lockkeeper_cluster::{MemberId, Times};
+use lockkeeper_cluster::{JoinToken, MemberId, Times};
 use lockkeeper_daemon::{Config, Daemon, Limits, MemberConfig};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -84,10 +84,12 @@ impl Daemons {
         if let Some(tokens) = plan.tokens {
             std::fs::write(file("tokens"), tokens).expect("written");
         }
+        let join_token = JoinToken::random().expect("random");
         let mut all = Vec::new();
         for (&id, &listen) in everybody.keys().zip(&addresses) {
             let mut member = MemberConfig::new(id, listen, file(&id.0.to_string()));
             member.first_members.clone_from(&everybody);
+            member.join_token = Some(join_token.clone());
             // On a loaded machine a process may pause for long: nothing here is about speed.
             member.times = Times::default().times(plan.times.unwrap_or(4));
             let mut config = Config::of(member, any(), any());
