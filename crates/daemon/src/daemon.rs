@@ -6,6 +6,7 @@ use crate::config::Config;
 use crate::front::Front;
 use crate::listen::Listener;
 use crate::native::{self, Clients};
+use crate::room::{self, Room};
 use crate::shared::Shared;
 use crate::upkeep::{Certificates, look_around};
 use lockkeeper_cluster::Member;
@@ -13,7 +14,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 /// A daemon at work.
@@ -69,23 +70,23 @@ impl Daemon {
             let shared = Arc::new(Shared::new(member, access, audit, config.limits.clone()));
             let front = Front::new(shared.clone());
             let clients = Arc::new(Clients::new(front.clone()));
-            let room = Arc::new(Semaphore::new(config.limits.connections));
+            let [for_http, for_native] = Room::two(room::connections(config.limits.connections)?);
             let mut tasks = JoinSet::new();
             let mut addresses = Addresses { members: shared.member.address(), clients: None, http: None };
             if let Some(address) = config.clients {
                 let listener = Listener::tcp(address, tls.as_ref().map(|tls| tls.native.clone())).await?;
                 addresses.clients = listener.address();
-                tasks.spawn(serve_native(listener, clients.clone(), room.clone()));
+                tasks.spawn(serve_native(listener, clients.clone(), for_native.clone()));
             }
             if let Some(path) = &config.socket {
-                tasks.spawn(serve_native(Listener::unix(path)?, clients.clone(), room.clone()));
+                tasks.spawn(serve_native(Listener::unix(path)?, clients.clone(), for_native));
             }
             let http = match config.http {
                 None => None,
                 Some(address) => {
                     let listener = Listener::tcp(address, tls.as_ref().map(|tls| tls.http.clone())).await?;
                     addresses.http = listener.address();
-                    Some(Http::start(listener, front, room))
+                    Some(Http::start(listener, front, for_http))
                 }
             };
             tasks.spawn(look_around(shared.clone(), clients, tls));
@@ -152,7 +153,7 @@ struct Http {
 }
 
 impl Http {
-    fn start(listener: Listener, front: Arc<Front>, room: Arc<Semaphore>) -> Self {
+    fn start(listener: Listener, front: Arc<Front>, room: Arc<Room>) -> Self {
         let (stop, stopped) = oneshot::channel();
         let mut serving = JoinSet::new();
         serving.spawn(crate::http::serve(listener, front, room, async { drop(stopped.await) }));
@@ -166,18 +167,18 @@ impl Http {
     }
 }
 
-async fn serve_native(mut listener: Listener, clients: Arc<Clients>, room: Arc<Semaphore>) {
+async fn serve_native(mut listener: Listener, clients: Arc<Clients>, room: Arc<Room>) {
     let within = clients.shared().limits.patience();
     let mut connections = JoinSet::new();
     loop {
-        let (arrived, permit) = tokio::select! {
+        let (arrived, place) = tokio::select! {
             arrived = listener.accept(&room) => arrived,
             // Ended ones are not kept.
             Some(_) = connections.join_next() => continue,
         };
         let clients = clients.clone();
         connections.spawn(async move {
-            let _permit = permit;
+            let _place = place;
             let served = match arrived.ready(within).await {
                 Ok(stream) => native::serve(clients, stream).await,
                 Err(why) => Err(why),

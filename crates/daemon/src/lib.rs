@@ -8,7 +8,7 @@
 //! | `access` | tokens, and what each allows |
 //! | `audit` | what was granted, released and refused, for later |
 //! | `limits` | how much one client, and all of them, may ask for |
-//! | `listen` | where clients connect |
+//! | `listen`, `room` | where clients connect, and how many may |
 //! | `listing` | what people want to see of a cluster |
 //! | `upkeep` | what is done again and again: changed files are read again |
 //! | `tls` | the daemon's certificate, and those of its clients |
@@ -34,6 +34,7 @@ mod listing;
 mod metrics;
 mod native;
 mod panics;
+mod room;
 mod shared;
 mod tls;
 mod trace;

@@ -8,7 +8,7 @@ use std::time::Duration;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// Connections at a time, over all ports.
+    /// Connections of clients at a time, over all ports; HTTP and the native protocol each leave a quarter of them for the other.
     pub connections: usize,
     /// Sessions at a time.
     pub sessions: usize,
@@ -20,8 +20,10 @@ pub struct Limits {
     pub request_bytes: usize,
     /// What waits to be read by one client, in bytes; who reads too slowly is cut off.
     pub unread_bytes: usize,
-    /// For how long a connection may take to say who it is, or a request to arrive.
+    /// For how long a connection may take to say who it is, a request to arrive, or a client to read the next piece of a reply.
     pub patience_ms: u64,
+    /// For how long an HTTP connection may be open without a request.
+    pub idle_ms: u64,
     /// The longest time to live of a session that a client asks for.
     pub longest_ttl_s: u64,
 }
@@ -36,14 +38,20 @@ impl Default for Limits {
             request_bytes: 64 << 10,
             unread_bytes: 4 << 20,
             patience_ms: 10_000,
+            idle_ms: 60_000,
             longest_ttl_s: 24 * 60 * 60,
         }
     }
 }
 
 impl Limits {
-    /// For how long a connection may take to say who it is, or a request to arrive.
+    /// For how long a connection may take to say who it is, a request to arrive, or a client to read the next piece of a reply.
     pub fn patience(&self) -> Duration {
         Duration::from_millis(self.patience_ms)
+    }
+
+    /// For how long an HTTP connection may be open without a request.
+    pub fn idle(&self) -> Duration {
+        Duration::from_millis(self.idle_ms)
     }
 }

@@ -1,5 +1,6 @@
 //! Where clients connect: TCP with or without TLS, and a socket in the file system. Every connection counts against one limit.
 
+use crate::room::{Place, Room};
 use socket2::{SockRef, TcpKeepalive};
 use std::io;
 use std::net::SocketAddr;
@@ -8,7 +9,6 @@ use std::sync::{Arc, RwLock};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 
 /// After so long without a word, the system asks whether the client's machine is there.
@@ -122,7 +122,7 @@ impl Listener {
     }
 
     /// The next connection, once there is room for one more. Others wait in the system's own queue. Dropping the future loses nobody.
-    pub async fn accept(&mut self, room: &Arc<Semaphore>) -> (Arrived, OwnedSemaphorePermit) {
+    pub async fn accept(&mut self, room: &Room) -> (Arrived, Place) {
         while self.waits.is_none() {
             match self.socket.arrival().await {
                 Ok(arrived) => self.waits = Some(arrived),
@@ -134,7 +134,7 @@ impl Listener {
             }
         }
         // Only now: a listener that waits for somebody takes nobody's place.
-        let permit = room.clone().acquire_owned().await.expect("nobody closes it");
-        (self.waits.take().expect("somebody has come, and nobody else takes it"), permit)
+        let place = room.place().await;
+        (self.waits.take().expect("somebody has come, and nobody else takes it"), place)
     }
 }

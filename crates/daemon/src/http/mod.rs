@@ -7,8 +7,9 @@
 //! | `delivery` | whether a client was told of its hold |
 //! | `openapi` | the document that describes it all |
 //! | `page`, `origin` | a page for people, and what other pages may not |
-//! | `serve` | connections, with their limits; also for gRPC |
+//! | `serve`, `activity` | connections, with their limits; also for gRPC |
 
+mod activity;
 mod cluster;
 mod delivery;
 mod locks;
