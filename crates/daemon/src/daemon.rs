@@ -70,7 +70,8 @@ impl Daemon {
             let shared = Arc::new(Shared::new(member, access, audit, config.limits.clone()));
             let front = Front::new(shared.clone());
             let clients = Arc::new(Clients::new(front.clone()));
-            let [for_http, for_native] = Room::two(room::connections(config.limits.connections)?);
+            let both = config.http.is_some() && (config.clients.is_some() || config.socket.is_some());
+            let [for_http, for_native] = Room::two(room::connections(config.limits.connections)?, both);
             let mut tasks = JoinSet::new();
             let mut addresses = Addresses { members: shared.member.address(), clients: None, http: None };
             if let Some(address) = config.clients {

@@ -64,8 +64,8 @@ pub(crate) trait Idle: Send + Sync {
     fn close(&self);
 }
 
-/// Places for connections of one kind of client. Each kind can take three quarters of all places, so a quarter is always left
-/// for the other.
+/// Places for connections of one kind of client. Where both kinds are served, each can take three quarters of all places, so a
+/// quarter is always left for the other.
 pub struct Room {
     all: Arc<Semaphore>,
     kind: Arc<Semaphore>,
@@ -80,10 +80,10 @@ pub struct Place {
 
 impl Room {
     /// Rooms for the two kinds of clients, with so many places in all.
-    pub fn two(connections: usize) -> [Arc<Self>; 2] {
+    pub fn two(connections: usize, both_served: bool) -> [Arc<Self>; 2] {
         let connections = connections.clamp(1, Semaphore::MAX_PERMITS);
         let all = Arc::new(Semaphore::new(connections));
-        let share = connections - connections / 4;
+        let share = if both_served { connections - connections / 4 } else { connections };
         [(); 2].map(|()| {
             let kind = Arc::new(Semaphore::new(share));
             Arc::new(Self { all: all.clone(), kind, idle: Mutex::default() })
@@ -142,7 +142,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_kind_of_client_leaves_places_for_the_other() {
-        let [http, native] = Room::two(8);
+        let [http, native] = Room::two(8, true);
         let mut places = Vec::new();
         for _ in 0..6 {
             places.push(http.place().await);
