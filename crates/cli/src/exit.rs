@@ -1,5 +1,6 @@
 //! The exit codes of `lockkeeper`, in one place.
 
+use lockkeeper_text::Printable;
 use std::fmt::Display;
 use std::process::ExitCode;
 
@@ -25,7 +26,8 @@ pub const LOST: u8 = 79;
 
 /// Says on one line what went wrong with a lock, and picks the exit code.
 pub fn lock_error(error: &lockkeeper::Error) -> ExitCode {
-    eprintln!("lockkeeper: {error}");
+    // It may quote what a server answered.
+    eprintln!("lockkeeper: {}", Printable(&error.to_string()));
     match error {
         lockkeeper::Error::Lost { .. } | lockkeeper::Error::SessionLost { .. } => ExitCode::from(LOST),
         error if error.is_usage() => ExitCode::from(USAGE),
@@ -40,8 +42,10 @@ pub fn usage(error: &clap::Error) -> ExitCode {
     if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS }
 }
 
-/// Prints what is wrong, in one line, and returns the code.
+/// Prints what is wrong, and returns the code.
 pub fn complain(code: u8, what: &dyn Display) -> ExitCode {
-    eprintln!("lockkeeper: {what}");
+    let what = what.to_string();
+    let lines: Vec<String> = what.lines().map(|line| Printable(line).to_string()).collect();
+    eprintln!("lockkeeper: {}", lines.join("\n"));
     ExitCode::from(code)
 }

@@ -223,7 +223,7 @@ fn start_log(level: &str, json: bool) {
     let log =
         tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr);
     // Somebody else may have begun: then their log is used.
-    let _ = if json { log.json().try_init() } else { log.try_init() };
+    let _ = if json { log.json().try_init() } else { log.fmt_fields(crate::log::fields()).try_init() };
     lockkeeper_daemon::log_panics();
 }
 

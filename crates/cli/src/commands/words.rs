@@ -1,17 +1,19 @@
-//! Holders and waiters in words.
+//! Holders and waiters in words. What they said of themselves is escaped: it goes to a terminal.
 
 use lockkeeper::{Guard, LockInfo, Participant};
+use lockkeeper_text::Printable;
 use std::time::Duration;
 
 /// `pid 123 on host (make backup) for 3 s`.
 pub fn who(participant: &Participant) -> String {
     let tag = &participant.tag;
-    // Whoever came to a daemon by HTTP or etcd's API has no process that is known.
+    // A client of HTTP or etcd's API has no process that is known.
     if tag.pid == 0 {
-        return format!("{} for {}", tag.holder, age(participant.age()));
+        return format!("{} for {}", Printable(&tag.holder), age(participant.age()));
     }
-    let command = tag.metadata.get("command").map(|command| format!(" ({command})")).unwrap_or_default();
-    format!("pid {} on {}{command} for {}", tag.pid, tag.host, age(participant.age()))
+    let command = tag.metadata.get("command");
+    let command = command.map(|command| format!(" ({})", Printable(command))).unwrap_or_default();
+    format!("pid {} on {}{command} for {}", tag.pid, Printable(&tag.host), age(participant.age()))
 }
 
 /// ` with fence 7, time to live 1200 ms`, as far as the hold has these.
