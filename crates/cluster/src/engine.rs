@@ -52,15 +52,15 @@ pub(crate) trait Engine: Send + Sync {
     fn changes(&self, client: u64) -> watch::Receiver<()>;
     fn expiring(&self) -> watch::Receiver<u64>;
     fn trouble(&self) -> Option<Trouble>;
-    fn attach(&self, client: u64, hears: Arc<dyn Hears>) -> bool;
-    fn detach(&self, client: u64, hears: &Arc<dyn Hears>);
+    fn attach(&self, hears: Arc<dyn Hears>) -> Result<u64>;
+    fn detach(&self, client: u64);
     /// What it sends to other members for that leaves with `flush`.
     fn say(&self, session: SessionId, said: ToMember);
     fn tables(&self) -> watch::Receiver<u64>;
     fn table(&self) -> Table;
     fn claimed(&self, lock: &LockName) -> Option<Claim>;
     fn survey(&self) -> oneshot::Receiver<Vec<(Node, Table)>>;
-    fn revoke(&self, acquisition: Acquisition);
+    fn revoke(&self, lock: LockName, acquisition: Acquisition);
     /// The settings of the newest view that the member knows.
     fn settings(&self) -> ClusterSettings;
     /// If this member leads: proposes a view with these settings. An error says why not.

@@ -3,7 +3,7 @@
 use crate::consensus::{Answering, Ask, Consensus, Unreachable};
 use crate::engine::Engine;
 use crate::net::{self, BoxFuture, Net, Refused};
-use lockkeeper_member::{Acquisition, ClusterSettings, MemberId};
+use lockkeeper_member::{Acquisition, ClusterSettings, LockName, MemberId};
 use serde::{Deserialize, Serialize};
 use std::pin::Pin;
 use std::sync::{OnceLock, Weak};
@@ -14,8 +14,8 @@ use std::time::Duration;
 pub(crate) enum Question {
     /// Between the consensus of two members.
     Consensus(Vec<u8>),
-    /// An operator takes a lock away from a client of the member that is asked.
-    Revoke(Acquisition),
+    /// An operator takes this lock away from this acquisition of a client of the member that is asked.
+    Revoke(LockName, Acquisition),
     /// Between those who use the members, about whatever they like.
     User(Vec<u8>),
     /// To the leader: decide these settings. The answer is an error text, empty if there is none.
@@ -65,9 +65,9 @@ impl net::Handler for Host {
                     Some(consensus) => consensus.answer(from, &question).await,
                     None => Vec::new(),
                 },
-                Ok(Question::Revoke(acquisition)) => {
+                Ok(Question::Revoke(lock, acquisition)) => {
                     if let (Some(engine), Some(_)) = (engine, from) {
-                        engine.revoke(acquisition);
+                        engine.revoke(lock, acquisition);
                     }
                     Vec::new()
                 }

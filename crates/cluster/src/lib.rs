@@ -45,7 +45,7 @@ pub mod settings;
 mod store;
 mod trouble;
 
-pub use acquire::{Acquire, LONGEST_NAME, MOST_PERMITS};
+pub use acquire::{Acquire, MOST_PERMITS};
 pub use clock::now_ns;
 pub use config::{Config, Times};
 pub use engine::{Hears, Standing};
@@ -53,8 +53,8 @@ pub use error::{Error, Result};
 pub use guard::Guard;
 pub use host::Answers;
 pub use lockkeeper_member::{
-    Acquisition, Because, Claim, ClusterSettings, LockStatus, MemberId, Node, SessionId, Table, ToClient,
-    ToMember, View, Who, Why,
+    Acquisition, Because, Claim, ClusterSettings, LONGEST_NAME, LockStatus, MemberId, Node, SessionId, Table,
+    ToClient, ToMember, View, Who, Why,
 };
 pub use member::{Member, Voters};
 pub use net::authority::{self, Authority};

@@ -225,22 +225,30 @@ impl Member {
         Ok(lockkeeper_member::why(&self.survey().await?, waiter))
     }
 
-    /// Takes a hold away, wherever in the cluster it is. Its client hears of it; the lock is free once the client says so, or when
-    /// nothing promised to it is left.
-    pub async fn release_by_force(&self, acquisition: Acquisition) -> Result<()> {
+    /// Takes a lock away from this acquisition, wherever in the cluster it is. An acquisition that holds another lock keeps it. Its
+    /// client is told; the lock is free once the client has released it, or when nothing promised to it is left.
+    pub async fn release_by_force(&self, lock: &str, acquisition: Acquisition) -> Result<()> {
         let told = self.survey().await?;
         let holds = |table: &Table| {
-            table.iter().any(|lock| lock.holders.iter().any(|who| who.acquisition == acquisition))
+            let rows = table.iter().filter(|row| *row.lock.name == *lock);
+            rows.flat_map(|row| &row.holders).any(|who| who.acquisition == acquisition)
         };
         let Some((node, _)) = told.iter().find(|(_, table)| holds(table)) else {
-            return Err(Error::BadOption(format!("{acquisition} holds nothing at any member that answers")));
+            let why = format!("{acquisition} does not hold `{lock}` at any member that answers");
+            return Err(Error::BadOption(why));
         };
+        let lock = LockName::new(lock);
         if node.id == self.id() {
-            self.inner.engine.revoke(acquisition);
+            self.inner.engine.revoke(lock, acquisition);
             return Ok(());
         }
         let within = self.inner.config.times.round_trip * 4;
-        self.question(node.id, Question::Revoke(acquisition), within).await.map(drop)
+        self.question(node.id, Question::Revoke(lock, acquisition), within).await.map(drop)
+    }
+
+    /// Takes a lock away from this acquisition of a client of this member.
+    pub fn revoke_here(&self, lock: &str, acquisition: Acquisition) {
+        self.inner.engine.revoke(LockName::new(lock), acquisition);
     }
 
     async fn question(&self, to: MemberId, question: Question, within: Duration) -> Result<Vec<u8>> {
@@ -260,18 +268,18 @@ impl Member {
         let _ = self.inner.host.user.set(answers);
     }
 
-    /// From now on, what the member says to a client outside of this process goes there, and to nobody else: the newest
-    /// connection of a client is the one that counts. `false` if the client is in this process.
-    pub fn attach(&self, client: u64, hears: Arc<dyn Hears>) -> bool {
-        self.inner.engine.attach(client, hears)
+    /// Begins to serve a client outside of this process: chooses its number, which is random and no other client's, and sends what
+    /// concerns its sessions there.
+    pub fn attach(&self, hears: Arc<dyn Hears>) -> Result<u64> {
+        self.inner.engine.attach(hears)
     }
 
-    /// The connection to the client is gone. Its sessions live on until their leases end.
-    pub fn detach(&self, client: u64, hears: &Arc<dyn Hears>) {
-        self.inner.engine.detach(client, hears);
+    /// The client is gone. Its sessions live on until their leases end.
+    pub fn detach(&self, client: u64) {
+        self.inner.engine.detach(client);
     }
 
-    /// A client outside of this process says something. What other members have to hear of it leaves with [`flush`](Self::flush).
+    /// A message of an [attached](Self::attach) client. What other members have to hear of it leaves with [`flush`](Self::flush).
     pub fn say(&self, session: SessionId, said: ToMember) {
         self.inner.engine.say(session, said);
     }

@@ -222,7 +222,10 @@ async fn a_circle_of_waits_is_named_and_broken_by_force() {
     assert_eq!(circle.chain.len(), 2);
     let holds_right =
         circle.chain.iter().find(|because| &*because.lock.name == "right").expect("in the circle");
-    soon("force", watching.release_by_force(holds_right.holder)).await.expect("it is held");
+    // The acquisition holds `right`, and is not taken away in the name of another lock.
+    let other = soon("force", watching.release_by_force("left", holds_right.holder)).await;
+    assert!(matches!(other, Err(lockkeeper_cluster::Error::BadOption(_))), "{other:?}");
+    soon("force", watching.release_by_force("right", holds_right.holder)).await.expect("it is held");
     assert!(soon("told", right.lost()).await.contains("by force"));
     drop(right);
     let guard = soon("free", &mut wait_a).await.expect("no panic").expect("granted");
@@ -267,7 +270,11 @@ async fn bad_names_and_options_are_refused_in_words() {
     let directory = tempfile::tempdir().expect("a directory");
     let member = Member::start(Config::alone(directory.path())).await.expect("it starts");
     let refused = |error: Error| error.to_string();
-    assert!(refused(member.mutex("").try_acquire().await.unwrap_err()).contains("1 to 512"));
+    assert!(refused(member.mutex("").try_acquire().await.unwrap_err()).contains("it is empty"));
+    let long = refused(member.mutex("x".repeat(513)).try_acquire().await.unwrap_err());
+    assert!(long.contains("513 bytes; at most 512"), "{long}");
+    let owner = member.mutex("a").owner("\u{1b}[2J").try_acquire().await.unwrap_err();
+    assert!(refused(owner).contains("bad owner or purpose"));
     assert!(refused(member.mutex("a\nb").try_acquire().await.unwrap_err()).contains("control"));
     assert!(refused(member.semaphore("s", 0).try_acquire().await.unwrap_err()).contains("permits"));
     let mut config = Config::alone(directory.path().join("other"));

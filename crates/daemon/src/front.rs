@@ -1,8 +1,10 @@
 //! What serves clients over HTTP: JSON, and etcd's gRPC, on one port.
 
 use crate::access::{Denied, Permission, Principal};
+use crate::credential::Credential;
 use crate::leases::{Asker, Fault, Leases, Way};
 use crate::metrics::Metrics;
+use crate::rights::Action;
 use crate::shared::Shared;
 use governor::{DefaultDirectRateLimiter, DefaultKeyedRateLimiter, Quota, RateLimiter};
 use prometheus_client::registry::Registry;
@@ -79,26 +81,17 @@ impl Front {
         who
     }
 
-    pub(crate) fn check(
-        &self,
-        by: Way,
-        who: &Principal,
-        permission: Permission,
-        lock: &str,
-    ) -> Result<(), Denied> {
-        let checked = self.shared.check(by.name(), who, permission, lock);
+    pub(crate) fn check(&self, by: Way, who: &Principal, action: Action, lock: &str) -> Result<(), Denied> {
+        let checked = self.shared.check(by.name(), who, action, lock);
         if checked.is_err() {
             self.metrics.refuse("permission");
         }
         checked
     }
 
-    /// Whether somebody may see a lock: whoever may acquire it may.
-    pub(crate) fn check_sees(&self, by: Way, who: &Principal, lock: &str) -> Result<(), Denied> {
-        if who.sees(lock) {
-            return Ok(());
-        }
-        self.check(by, who, Permission::Observe, lock)
+    /// Follows the rights of a principal, for a request or a stream that lasts.
+    pub(crate) fn credential(&self, who: &Principal) -> Credential {
+        Credential::new(self.shared.clone(), who.clone())
     }
 
     pub(crate) fn asker(&self, by: Way, who: &Principal) -> Asker {

@@ -6,6 +6,8 @@
 //! | `config` | what it is told at its start |
 //! | `shared` | what every way of asking needs: the member, and who may do what |
 //! | `access` | tokens, and what each allows |
+//! | `rights` | every action of every protocol, and the right that it needs |
+//! | `credential` | what a connection is allowed while tokens change |
 //! | `audit` | what was granted, released and refused, for later |
 //! | `limits` | how much one client, and all of them, may ask for |
 //! | `listen` | where clients connect |
@@ -22,6 +24,7 @@
 mod access;
 mod audit;
 mod config;
+mod credential;
 mod daemon;
 mod drift;
 mod etcd;
@@ -34,6 +37,7 @@ mod listing;
 mod metrics;
 mod native;
 mod panics;
+mod rights;
 mod shared;
 mod tls;
 mod trace;
@@ -44,6 +48,7 @@ pub use audit::{Audit, Entry, Refused};
 pub use config::{CLIENTS_PORT, ClientTls, Config, HTTP_PORT, MEMBERS_PORT};
 pub use daemon::{Addresses, Daemon, Ending};
 pub use drift::CLIENT_DRIFT_PPM;
+pub use etcd::PATHS as ETCD_PATHS;
 pub use front::Front;
 pub use http::{router, serve};
 pub use leases::{Fault, LeaseId, Leases};
@@ -53,4 +58,5 @@ pub use lockkeeper_cluster::{Config as MemberConfig, MemberId};
 pub use metrics::Metrics;
 pub use native::Clients;
 pub use panics::log_panics;
+pub use rights::{Action, table as rights_table};
 pub use shared::Shared;

@@ -57,15 +57,16 @@ pub fn cluster(member: &Member) -> ClusterLine {
     }
 }
 
-/// Why those wait who wait for a lock: a sentence for each step from one to the next.
-pub async fn why(member: &Member, name: &str) -> Result<Vec<String>> {
+/// Why those wait who wait for a lock: a sentence for each step from one to the next. Of locks that must not be seen, neither the names
+/// are told nor their holders and waiters.
+pub async fn why(member: &Member, name: &str, sees: impl Fn(&str) -> bool) -> Result<Vec<String>> {
     let told = member.survey().await?;
     let rows = told.iter().flat_map(|(_, table)| table).filter(|row| *row.lock.name == *name);
     let sessions: BTreeSet<_> =
         rows.flat_map(|row| &row.waiters).map(|waiter| waiter.acquisition.session).collect();
     let mut sentences = Vec::new();
     for session in sessions {
-        for sentence in sentences_of(&lockkeeper_member::why(&told, session), &told) {
+        for sentence in sentences_of(&lockkeeper_member::why(&told, session), &told, &sees) {
             if !sentences.contains(&sentence) {
                 sentences.push(sentence);
             }
@@ -74,7 +75,7 @@ pub async fn why(member: &Member, name: &str) -> Result<Vec<String>> {
     Ok(sentences)
 }
 
-fn sentences_of(why: &Why, told: &[(Node, Table)]) -> Vec<String> {
+fn sentences_of(why: &Why, told: &[(Node, Table)], sees: &impl Fn(&str) -> bool) -> Vec<String> {
     let owner = |acquisition| {
         let rows = told.iter().flat_map(|(_, table)| table);
         let mut all = rows.flat_map(|row| row.holders.iter().chain(&row.waiters));
@@ -84,13 +85,17 @@ fn sentences_of(why: &Why, told: &[(Node, Table)]) -> Vec<String> {
         }
     };
     let step = |because: &lockkeeper_cluster::Because| {
+        if !sees(&because.lock.name) {
+            return String::from("the chain goes on with locks that this token may not see");
+        }
         let (waiter, holder) = (owner(because.waiter), owner(because.holder));
         format!("{waiter} waits for `{}`, which {holder} holds", because.lock.name)
     };
     let mut sentences: Vec<String> = why.chain.iter().map(step).collect();
     if let Some(from) = why.cycle {
+        let named = |because: &lockkeeper_cluster::Because| format!("`{}`", because.lock.name);
         let circle: Vec<String> =
-            why.chain[from..].iter().map(|because| format!("`{}`", because.lock.name)).collect();
+            why.chain[from..].iter().filter(|because| sees(&because.lock.name)).map(named).collect();
         sentences.push(format!(
             "a circle: none of those who wait for {} can go on; release one by force",
             circle.join(", ")

@@ -1,8 +1,9 @@
 //! What every way of asking needs: the member, and who may do what.
 
-use crate::access::{Access, Denied, Permission, Principal};
+use crate::access::{Access, Denied, Principal};
 use crate::audit::{Audit, Entry, Refused};
 use crate::limits::Limits;
+use crate::rights::Action;
 use lockkeeper_cluster::{Acquisition, Member, Result};
 use tokio::sync::Notify;
 
@@ -26,19 +27,19 @@ impl Shared {
         Self { member, access, audit, limits, leave: Notify::new() }
     }
 
-    /// Whether somebody may do this to that lock. A refusal is logged.
+    /// Whether a principal may do this to that lock. A refusal is logged.
     pub fn check(
         &self,
         by: &'static str,
         who: &Principal,
-        permission: Permission,
+        action: Action,
         lock: &str,
     ) -> std::result::Result<(), Denied> {
-        let checked = who.check(permission, lock);
+        let checked = action.check(who, lock);
         if let Err(denied) = &checked {
             let why = denied.to_string();
             let entry = Entry { lock, why: &why, ..Entry::new("refuse", by, who.name()) };
-            self.audit.refuse(Refused::Permission(permission), &entry);
+            self.audit.refuse(Refused::Permission(action.permission()), &entry);
         }
         checked
     }
@@ -66,7 +67,7 @@ impl Shared {
         let holders = rows.flat_map(|row| &row.holders);
         let mut released = Vec::new();
         for holder in holders.filter(|holder| only.is_none_or(|only| only == holder.acquisition)) {
-            self.member.release_by_force(holder.acquisition).await?;
+            self.member.release_by_force(lock, holder.acquisition).await?;
             let (acquisition, fence) =
                 (Some(holder.acquisition.to_string()), holder.fence.map(|fence| fence.number()));
             let line = Entry::new("force-release", by, who.name());

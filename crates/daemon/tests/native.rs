@@ -1,8 +1,8 @@
 //! The port of the native protocol, and whoever comes to it with anything else.
 
 use lockkeeper_daemon::{ClientTls, Config, Daemon, Limits, hash};
-use lockkeeper_member::{LockName, SessionId, ToClient, ToMember, Wish};
-use lockkeeper_wire::{Answer, Ask, Frames, FromDaemon, Greeting, Hello, Refusal, ToDaemon};
+use lockkeeper_member::{LockName, ToClient, ToMember, Wish};
+use lockkeeper_wire::{Answer, Ask, Frames, FromDaemon, Greeting, Hello, Refusal, Secret, ToDaemon};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
@@ -32,20 +32,20 @@ async fn start(config: Config) -> (Daemon, SocketAddr) {
 struct Client {
     stream: TcpStream,
     frames: Frames,
-    session: SessionId,
+    session: u64,
 }
 
 impl Client {
     async fn greet(to: SocketAddr, client: u64, token: Option<&str>) -> Result<Client, String> {
         let mut stream = TcpStream::connect(to).await.unwrap();
         let mut bytes = lockkeeper_wire::opening().to_vec();
-        let hello = Hello { client, token: token.map(String::from), for_locks: true };
+        let secret = Secret::new(u128::from(client).to_le_bytes());
+        let hello = Hello { secret, token: token.map(String::from), for_locks: true };
         lockkeeper_wire::encode(&hello, &mut bytes);
         stream.write_all(&bytes).await.unwrap();
         let mut reply = [0; 6];
         stream.read_exact(&mut reply).await.unwrap();
-        let session = SessionId { client, number: 1 };
-        let mut client = Client { stream, frames: Frames::new(1 << 20), session };
+        let mut client = Client { stream, frames: Frames::new(1 << 20), session: 1 };
         match client.hear().await {
             Greeting::Welcome(_) => Ok(client),
             Greeting::NotNow(why) | Greeting::Refused(why) => Err(why),
@@ -198,13 +198,16 @@ async fn tokens_open_their_own_prefix_and_changed_files_count() {
         panic!("it may release by force")
     };
     assert_eq!(why, "the token `ci` does not allow `admin` on `ci/build`");
-    // A new token counts once the file is read again; the number of another one's client is refused.
+    // A new token counts once the file is read again. Under the secret of another token's client it is a client of its own.
     std::fs::write(&tokens, file + &line("new", "three", "acquire = [\"\"]")).unwrap();
     let admitted = async {
         loop {
             match Client::greet(address, 1, Some("three")).await {
-                Ok(_) => panic!("under the number of another one's client"),
-                Err(why) if why.contains("another client has this number") => return,
+                Ok(mut new) => {
+                    new.tell(ToMember::KeepAlive { sent_ns: 1, first: false, settled: 1 }).await;
+                    assert!(matches!(new.hear().await, FromDaemon::Hear(_, ToClient::NoSession)));
+                    return;
+                }
                 Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
             }
         }
@@ -350,13 +353,15 @@ async fn frames_with_wrong_bytes_harm_nobody_else() {
     let mut other = Client::greet(address, 1, None).await.unwrap();
     other.open().await;
     assert!(matches!(other.acquire(1, "held").await, FromDaemon::Hear(_, ToClient::Granted { .. })));
-    // Nobody speaks for another client.
+    // The session of this number is the thief's own: it does not exist.
     let mut thief = Client::greet(address, 2, None).await.unwrap();
-    thief.say(ToDaemon::Say(other.session, ToMember::Release { number: 1 })).await;
-    closed(thief.stream).await;
+    thief.tell(ToMember::Release { number: 1 }).await;
+    thief.tell(ToMember::Close).await;
+    thief.tell(ToMember::KeepAlive { sent_ns: 1, first: false, settled: 1 }).await;
+    assert!(matches!(thief.hear().await, FromDaemon::Hear(_, ToClient::NoSession)));
     assert!(daemon.member().table().iter().any(|row| !row.holders.is_empty()), "it is still held");
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
-    let session = SessionId { client: 2, number: 1 };
+    let session = 1;
     for round in 0..300 {
         let mut hostile = Client::greet(address, 2, None).await.unwrap();
         let mut bytes = Vec::new();

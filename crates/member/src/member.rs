@@ -243,7 +243,7 @@ impl<P: MutualExclusion> Member<P> {
             Event::Peers(peers) => self.peers(now, peers),
             Event::Connected(peer) => self.resend(now, 0, Some(peer)),
             Event::Leave { patience_ns } => self.leave(now, patience_ns, out),
-            Event::Revoke(acquisition) => self.revoke(now, acquisition, out),
+            Event::Revoke(lock, acquisition) => self.revoke_hold_of(now, &lock, acquisition, out),
             Event::Survey => self.survey(now, out),
             Event::Change(settings) => self.change_settings(now, settings),
         }

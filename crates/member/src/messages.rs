@@ -189,6 +189,14 @@ pub struct Tag {
     pub purpose: String,
 }
 
+impl Tag {
+    /// Whether owner and purpose are accepted: see [`check_tag`](crate::check_tag).
+    pub fn check(&self) -> Result<(), crate::BadText> {
+        crate::check_tag(&self.owner)?;
+        crate::check_tag(&self.purpose)
+    }
+}
+
 /// A wish for a lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wish {
@@ -396,8 +404,8 @@ pub enum Event<M> {
         /// For how long clients may keep what they hold; after that they are promised nothing more, and what was promised is waited out.
         patience_ns: u64,
     },
-    /// An operator takes a lock away from this acquisition, at its member.
-    Revoke(Acquisition),
+    /// An operator takes this lock away from this acquisition, at its member. An acquisition that holds another lock keeps it.
+    Revoke(LockName, Acquisition),
     /// Somebody wants to see what is held and waited for, everywhere.
     Survey,
     /// An operator changes the cluster's settings. The leader proposes a view with them; any other member ignores it.

@@ -8,8 +8,8 @@ use lockkeeper_core::algorithms::{
 use lockkeeper_fuzz::cluster::Cluster;
 use lockkeeper_fuzz::hello::{self, Purpose, Reply};
 use lockkeeper_fuzz::records::{self, Kind};
-use lockkeeper_member::{LockName, MemberId, SessionId, ToClient, ToMember, Wish};
-use lockkeeper_wire::{Answer, Ask, FromDaemon, Greeting, Hello, ToDaemon, Welcome};
+use lockkeeper_member::{LockName, MemberId, ToClient, ToMember, Wish};
+use lockkeeper_wire::{Answer, Ask, FromDaemon, Greeting, Hello, Secret, ToDaemon, Welcome};
 use std::fs;
 
 /// How many frames of one cluster make seeds.
@@ -60,7 +60,7 @@ fn connection() -> Vec<Vec<u8>> {
 
 /// What a client and a daemon of the native protocol say, each with how it is cut and who reads it.
 fn native() -> Vec<Vec<u8>> {
-    let session = SessionId { client: 7, number: 1 };
+    let session = 1;
     let said = [
         ToMember::KeepAlive { sent_ns: 1, first: true, settled: 1 },
         ToMember::Acquire { number: 1, settled: 1, wish: Wish::of(LockName::new("a")) },
@@ -75,7 +75,8 @@ fn native() -> Vec<Vec<u8>> {
         lockkeeper_wire::encode(&ToDaemon::Ask(1, ask), &mut client);
     }
     let mut hello = lockkeeper_wire::opening().to_vec();
-    lockkeeper_wire::encode(&Hello { client: 7, token: Some("secret".into()), for_locks: true }, &mut hello);
+    let secret = Secret::new([7; 16]);
+    lockkeeper_wire::encode(&Hello { secret, token: Some("secret".into()), for_locks: true }, &mut hello);
     let mut greeting = Vec::new();
     let welcome = Welcome { member: 1, lease_ns: 1_200_000_000, moment_ns: 1_000_000, members: 3 };
     lockkeeper_wire::encode(&Greeting::Welcome(welcome), &mut greeting);

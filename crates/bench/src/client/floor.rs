@@ -1,7 +1,7 @@
 //! The yardstick: a request and its reply, with as many bytes as an acquire and a release of lockkeeper's.
 
 use super::{Client, Lock};
-use lockkeeper_member::{LockName, SessionId, ToMember, Wish};
+use lockkeeper_member::{LockName, ToMember, Wish};
 use lockkeeper_wire::ToDaemon;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -21,7 +21,7 @@ impl Floor {
         let cannot = |error: std::io::Error| format!("cannot reach the floor's process: {error}");
         let stream = tokio::net::TcpStream::connect(&servers[0]).await.map_err(cannot)?;
         stream.set_nodelay(true).map_err(cannot)?;
-        let session = SessionId { client: u64::MAX, number: 1 };
+        let session = 1;
         // Numbers as they are after some ten thousand turns.
         let mut wish = Wish::of(LockName::new("bench/0"));
         (wish.tag.owner, wish.tag.purpose) = tag();
@@ -40,7 +40,7 @@ fn tag() -> (String, String) {
     (holder, told.to_string())
 }
 
-fn bytes(session: SessionId, said: ToMember) -> Vec<u8> {
+fn bytes(session: u64, said: ToMember) -> Vec<u8> {
     let mut bytes = Vec::new();
     lockkeeper_wire::encode(&ToDaemon::Say(session, said), &mut bytes);
     bytes

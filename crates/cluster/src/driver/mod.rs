@@ -41,6 +41,7 @@ struct State<P: MutualExclusion> {
     surveyors: Vec<oneshot::Sender<Vec<(Node, Table)>>>,
     /// For each peer, the view and the number of the next message: what is below was sent before.
     sent: HashMap<Node, (u64, u64)>,
+    /// The number of the client that was opened last.
     next_client: u64,
     /// The lease that clients in this process hold under: its end, 0 if there is none, and its number.
     lease_until_ns: u64,

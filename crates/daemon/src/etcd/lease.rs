@@ -2,8 +2,9 @@
 
 use super::pb::etcdserverpb::lease_server::Lease;
 use super::pb::etcdserverpb::*;
-use super::{Caller, Etcd, LEAST_TTL_S, lease_id, status, terms};
+use super::{Caller, Etcd, LEAST_TTL_S, denied, lease_id, status, terms};
 use crate::leases::{Fault, LeaseId, Life, Op, Reply, key};
+use crate::rights::Action;
 use std::pin::Pin;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -14,6 +15,7 @@ type Answers<T> = Pin<Box<dyn tokio_stream::Stream<Item = Result<T, Status>> + S
 
 impl Etcd {
     async fn life(&self, caller: &Caller, lease: LeaseId, op: Op) -> Result<Option<Life>, Status> {
+        self.may(caller, Action::UseSession, "")?;
         match self.0.leases.perform(&caller.asker, lease, op).await {
             Ok(Reply::Life(life)) => Ok(Some(life)),
             Ok(_) | Err(Fault::NoSuchLease(_)) => Ok(None),
@@ -43,6 +45,7 @@ impl Lease for Etcd {
         request: Request<LeaseGrantRequest>,
     ) -> Result<Response<LeaseGrantResponse>, Status> {
         let caller = self.caller(request.metadata())?;
+        self.may(&caller, Action::NewSession, "")?;
         let LeaseGrantRequest { ttl, id } = request.into_inner();
         let chosen = match id {
             0 => None,
@@ -62,6 +65,7 @@ impl Lease for Etcd {
         request: Request<LeaseRevokeRequest>,
     ) -> Result<Response<LeaseRevokeResponse>, Status> {
         let caller = self.caller(request.metadata())?;
+        self.may(&caller, Action::UseSession, "")?;
         let lease = lease_id(request.into_inner().id)?;
         self.0.leases.perform(&caller.asker, lease, Op::Revoke).await.map_err(status)?;
         Ok(Response::new(LeaseRevokeResponse { header: self.header(None) }))
@@ -91,9 +95,19 @@ impl Lease for Etcd {
                     }
                 }
             };
+            let mut credential = etcd.0.credential(&caller.who);
+            let gone = async {
+                loop {
+                    if let Err(refused) = credential.changed().await {
+                        return refused;
+                    }
+                }
+            };
             tokio::select! {
                 () = listen => {}
                 () = answer.closed() => {}
+                // The token was removed or has expired.
+                refused = gone => drop(answer.send(Err(denied(refused))).await),
             }
             drop(place);
         });

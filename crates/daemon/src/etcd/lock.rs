@@ -3,8 +3,8 @@
 use super::pb::v3lockpb::lock_server::Lock;
 use super::pb::v3lockpb::{LockRequest, LockResponse, UnlockRequest, UnlockResponse};
 use super::{Etcd, split, status, telling, text};
-use crate::access::Permission;
 use crate::leases::{Fault, Granted, Op, Reply, Which};
+use crate::rights::Action;
 use tonic::{Request, Response, Status};
 
 #[tonic::async_trait]
@@ -13,7 +13,7 @@ impl Lock for Etcd {
         let caller = self.caller(request.metadata())?;
         let LockRequest { name, lease } = request.into_inner();
         let name = text(name)?;
-        self.may(&caller, Permission::Acquire, &name)?;
+        self.may(&caller, Action::Acquire, &name)?;
         let Granted { hold, receipt } = self.hold(&caller, &name, lease, Vec::new()).await?;
         let answer = LockResponse { header: self.header(Some(hold.fence)), key: hold.key() };
         Ok(telling(answer, receipt))
@@ -27,7 +27,7 @@ impl Lock for Etcd {
         }
         let mut revision = None;
         if let Some((name, lease)) = split(&key) {
-            self.may(&caller, Permission::Acquire, name)?;
+            self.may(&caller, Action::Release, name)?;
             let release = Op::Release(Which::OnlyOn(String::from(name)), None);
             match self.0.leases.perform(&caller.asker, lease, release).await {
                 // The last one of the hold that is over: below that of the next holder.

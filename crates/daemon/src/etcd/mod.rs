@@ -8,13 +8,15 @@ mod election;
 mod lease;
 mod lock;
 
-use crate::access::{Denied, Permission, Principal};
+use crate::access::{Denied, Principal};
 use crate::front::Front;
 use crate::leases::{Asker, Fault, Granted, LeaseId, Receipt, Slot, Terms, Undelivered, Wanted, Way};
+use crate::rights::Action;
 use axum::Router;
 use axum::body::to_bytes;
 use axum::extract::Request;
 use lockkeeper_cluster::Claim;
+use lockkeeper_member::check_name;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -39,7 +41,8 @@ const SERVED: &str = "this is lockkeeper, which serves of etcd's API: v3lockpb.L
      LeaseKeepAlive, LeaseTimeToLive, LeaseLeases), v3electionpb.Election (Campaign, Proclaim, Leader, Observe, Resign) and \
      etcdserverpb.Auth (Authenticate)";
 
-const PATHS: [&str; 13] = [
+/// The calls that are served.
+pub const PATHS: [&str; 13] = [
     "/v3lockpb.Lock/Lock",
     "/v3lockpb.Lock/Unlock",
     "/etcdserverpb.Lease/LeaseGrant",
@@ -121,8 +124,8 @@ impl Etcd {
         Ok(Caller { who, asker, trace })
     }
 
-    fn may(&self, caller: &Caller, permission: Permission, lock: &str) -> Result<(), Status> {
-        self.0.check(Way::Etcd, &caller.who, permission, lock).map_err(denied)
+    fn may(&self, caller: &Caller, action: Action, lock: &str) -> Result<(), Status> {
+        self.0.check(Way::Etcd, &caller.who, action, lock).map_err(denied)
     }
 
     /// The header of an answer. Revisions never fall; that of a grant is its fence, and exactly that.
@@ -151,13 +154,19 @@ impl Etcd {
             value,
             trace: caller.trace.clone(),
         };
-        let held = if lease == 0 {
-            let terms = terms(caller, Duration::from_secs(DEFAULT_TTL_S));
-            self.0.leases.acquire_alone(&caller.asker, terms, wanted).await
-        } else {
-            self.0.leases.acquire(&caller.asker, lease_id(lease)?, wanted).await
+        let holding = async {
+            if lease == 0 {
+                let terms = terms(caller, Duration::from_secs(DEFAULT_TTL_S));
+                return self.0.leases.acquire_alone(&caller.asker, terms, wanted).await.map_err(status);
+            }
+            self.0.leases.acquire(&caller.asker, lease_id(lease)?, wanted).await.map_err(status)
         };
-        held.map_err(status)
+        let mut credential = self.0.credential(&caller.who);
+        tokio::select! {
+            held = holding => held,
+            // The token may be removed during the wait.
+            refused = credential.denied(Action::Acquire, name) => Err(denied(refused)),
+        }
     }
 }
 
@@ -181,9 +190,12 @@ fn no_such_lease() -> Status {
     Status::not_found("etcdserver: requested lease not found")
 }
 
-/// Names of locks are text here.
+/// The name of a lock: text that the other protocols accept too.
 fn text(name: Vec<u8>) -> Result<String, Status> {
-    String::from_utf8(name).map_err(|_| Status::invalid_argument("the name of a lock must be UTF-8"))
+    let name =
+        String::from_utf8(name).map_err(|_| Status::invalid_argument("the name of a lock must be UTF-8"))?;
+    check_name(&name).map_err(|why| Status::invalid_argument(format!("bad lock name: {why}")))?;
+    Ok(name)
 }
 
 /// The lock and the lease of a key. Other keys are nobody's.

@@ -1,12 +1,14 @@
 //! Locks: to have them, and to look at them.
 
 use super::problem::Problem;
-use super::request::{Asked, Body, Caller, Name, session, whole};
+use super::request::{Asked, Body, Caller, Lock, session, whole};
 use super::sessions::{life, milliseconds, terms, text};
 use super::show::{LockState, Why};
-use crate::access::Permission;
 use crate::front::Front;
-use crate::leases::{Fault, Granted, Hold, LeaseId, Op, Picture, Reply, Slot, Undelivered, Wanted, Which};
+use crate::leases::{
+    At, Fault, Granted, Hold, LeaseId, Op, Picture, Reply, Slot, Undelivered, Wanted, Which,
+};
+use crate::rights::Action;
 use axum::extract::State;
 use axum::response::{AppendHeaders, IntoResponse};
 use axum::{Extension, Json};
@@ -196,7 +198,7 @@ impl Acquire {
 pub(super) async fn acquire(
     State(front): State<Arc<Front>>,
     caller: Caller,
-    Name(name): Name,
+    Lock(name): Lock,
     Body(wish): Body<Acquire>,
 ) -> impl IntoResponse {
     let trace = AppendHeaders([("traceparent", caller.trace.parent())]);
@@ -213,8 +215,17 @@ async fn hold_for(
     name: String,
     mut wish: Acquire,
 ) -> Result<Granted, Problem> {
-    caller.may(Permission::Acquire, &name)?;
-    let wanted = wish.wanted(name, caller.trace.id())?;
+    caller.may(Action::Acquire, &name)?;
+    let mut credential = caller.credential();
+    let wanted = wish.wanted(name.clone(), caller.trace.id())?;
+    tokio::select! {
+        granted = hold_by(front, caller, wanted, wish) => granted,
+        // The token may be removed during the wait.
+        denied = credential.denied(Action::Acquire, &name) => Err(denied.into()),
+    }
+}
+
+async fn hold_by(front: &Front, caller: &Caller, wanted: Wanted, wish: Acquire) -> Result<Granted, Problem> {
     match wish.session {
         Some(_) if wish.ttl_ms.is_some() || wish.owner.is_some() => {
             let message = "a session has a `ttl_ms` and an `owner` already: leave them out";
@@ -241,10 +252,10 @@ fn hold(text: &str) -> Result<(LeaseId, u64), Problem> {
 pub(super) async fn release(
     State(front): State<Arc<Front>>,
     caller: Caller,
-    Name(name): Name,
+    Lock(name): Lock,
     Body(release): Body<Release>,
 ) -> Result<Json<Released>, Problem> {
-    caller.may(Permission::Acquire, &name)?;
+    caller.may(Action::Release, &name)?;
     let (lease, number) = hold(&release.hold)?;
     let op = Op::Release(Which::Number(number), None);
     let released = match front.leases.perform(&caller.asker, lease, op).await {
@@ -262,10 +273,10 @@ pub(super) async fn release(
 pub(super) async fn force_release(
     State(front): State<Arc<Front>>,
     caller: Caller,
-    Name(name): Name,
+    Lock(name): Lock,
     Body(which): Body<ForceRelease>,
 ) -> Result<Json<ForceReleased>, Problem> {
-    caller.may(Permission::Admin, &name)?;
+    caller.may(Action::ForceRelease, &name)?;
     let only = which.acquisition.as_deref().map(acquisition).transpose()?;
     let released = front.shared.release_by_force("http", &caller.who, &name, only).await?;
     let released = released.iter().map(ToString::to_string).collect();
@@ -289,13 +300,14 @@ pub(super) async fn list(
 /// Who holds a lock, and who waits for it.
 #[utoipa::path(get, path = "/v1/locks/{name}", tag = "locks",
     params(("name" = String, Path, description = "The lock's name; a slash in it is written %2F")),
-    responses((status = 200, body = LockState), super::openapi::Refusals))]
+    responses((status = 200, body = LockState), super::openapi::Refusals,
+        (status = 422, body = Problem, description = "Not the name of a lock")))]
 pub(super) async fn one(
     State(front): State<Arc<Front>>,
     caller: Caller,
-    Name(name): Name,
+    Lock(name): Lock,
 ) -> Result<Json<LockState>, Problem> {
-    caller.sees(&name)?;
+    caller.may(Action::See, &name)?;
     let picture = Picture::of(front.shared.member.survey().await?);
     let who = picture.locks().remove(name.as_str()).unwrap_or_default();
     Ok(Json(LockState::new(&name, who)))
@@ -305,24 +317,26 @@ pub(super) async fn one(
 #[utoipa::path(get, path = "/v1/locks/{name}/why", tag = "locks",
     params(("name" = String, Path, description = "The lock's name; a slash in it is written %2F"), Waiter),
     responses((status = 200, body = Why), super::openapi::Refusals, super::openapi::NoSession,
-        (status = 422, body = Problem, description = "Not the name of an acquisition")))]
+        (status = 422, body = Problem, description = "Not the name of a lock, or of an acquisition")))]
 pub(super) async fn why(
     State(front): State<Arc<Front>>,
     caller: Caller,
-    Name(name): Name,
+    Lock(name): Lock,
     Asked(waiter): Asked<Waiter>,
 ) -> Result<Json<Why>, Problem> {
-    caller.sees(&name)?;
+    caller.may(Action::See, &name)?;
     let told = front.shared.member.survey().await?;
     let session = match (waiter.session, waiter.acquisition) {
         (Some(id), _) => life(&front, &caller, &id, Op::TimeToLive).await?.session,
-        (None, Some(text)) => Some(acquisition(&text)?.session),
-        (None, None) => {
+        (None, asked) => {
+            let asked = asked.as_deref().map(acquisition).transpose()?;
             let picture = Picture::of(told.clone());
-            let first = |(_, waiters): &(Vec<_>, Vec<crate::leases::At<'_>>)| {
-                waiters.first().map(|at| at.who.acquisition.session)
+            // Others than those who wait for this lock may be the business of another token.
+            let waiter = |(_, waiters): &(Vec<_>, Vec<At<'_>>)| {
+                let mut waiters = waiters.iter().map(|at| at.who.acquisition);
+                waiters.find(|waiter| asked.is_none_or(|asked| asked == *waiter))
             };
-            picture.locks().get(name.as_str()).and_then(first)
+            picture.locks().get(name.as_str()).and_then(waiter).map(|waiter| waiter.session)
         }
     };
     let why = session.map(|session| lockkeeper_member::why(&told, session));

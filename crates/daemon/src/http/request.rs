@@ -1,16 +1,19 @@
 //! What a request brings: who asks, and JSON of a bounded size within a bounded time.
 
 use super::problem::Problem;
-use crate::access::{Permission, Principal};
+use crate::access::Principal;
+use crate::credential::Credential;
 use crate::front::Front;
 use crate::leases::{Asker, LeaseId, Way};
+use crate::rights::Action;
 use crate::trace::Trace;
 use axum::body::to_bytes;
 use axum::extract::path::ErrorKind;
 use axum::extract::rejection::{PathRejection, QueryRejection};
-use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::extract::{FromRequest, FromRequestParts, OptionalFromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
+use lockkeeper_member::check_name;
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
 use std::sync::Arc;
@@ -25,13 +28,13 @@ pub(crate) struct Caller {
 
 impl Caller {
     /// Whether it may do this to that lock.
-    pub fn may(&self, permission: Permission, lock: &str) -> Result<(), Problem> {
-        Ok(self.front.check(Way::Http, &self.who, permission, lock)?)
+    pub fn may(&self, action: Action, lock: &str) -> Result<(), Problem> {
+        Ok(self.front.check(Way::Http, &self.who, action, lock)?)
     }
 
-    /// Whether it may see that lock.
-    pub fn sees(&self, lock: &str) -> Result<(), Problem> {
-        Ok(self.front.check_sees(Way::Http, &self.who, lock)?)
+    /// Follows its rights while the request lasts.
+    pub fn credential(&self) -> Credential {
+        self.front.credential(&self.who)
     }
 }
 
@@ -49,6 +52,18 @@ impl FromRequestParts<Arc<Front>> for Caller {
         let asker = front.asker(Way::Http, &who);
         let trace = Trace::of(parts.headers.get("traceparent").and_then(|value| value.to_str().ok()));
         Ok(Self { front: front.clone(), who, asker, trace })
+    }
+}
+
+/// The caller of what can be had without a token, if it shows one or needs none.
+impl OptionalFromRequestParts<Arc<Front>> for Caller {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, front: &Arc<Front>) -> Result<Option<Self>, Problem> {
+        if front.shared.access.needs_token() && !parts.headers.contains_key(header::AUTHORIZATION) {
+            return Ok(None);
+        }
+        <Self as FromRequestParts<_>>::from_request_parts(parts, front).await.map(Some)
     }
 }
 
@@ -130,7 +145,8 @@ impl FromRequestParts<Arc<Front>> for Name {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, front: &Arc<Front>) -> Result<Self, Problem> {
-        let path: Result<Path<String>, PathRejection> = Path::from_request_parts(parts, front).await;
+        let path: Result<Path<String>, PathRejection> =
+            <Path<String> as FromRequestParts<_>>::from_request_parts(parts, front).await;
         let name = path.map_err(|error| {
             let utf8 = matches!(&error, PathRejection::FailedToDeserializePathParams(error)
                 if matches!(error.kind(), ErrorKind::InvalidUtf8InPathParam { .. }));
@@ -138,6 +154,19 @@ impl FromRequestParts<Arc<Front>> for Name {
             Problem::new(StatusCode::BAD_REQUEST, "bad_path", message)
         })?;
         Ok(Self(name.0))
+    }
+}
+
+/// The name of a lock in a path.
+pub(crate) struct Lock(pub String);
+
+impl FromRequestParts<Arc<Front>> for Lock {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, front: &Arc<Front>) -> Result<Self, Problem> {
+        let Name(name) = Name::from_request_parts(parts, front).await?;
+        check_name(&name).map_err(|why| Problem::unacceptable(format!("bad lock name: {why}")))?;
+        Ok(Self(name))
     }
 }
 

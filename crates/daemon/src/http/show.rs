@@ -77,6 +77,9 @@ impl LockState {
     }
 }
 
+/// Stands for what a token may not see.
+const HIDDEN: &str = "?";
+
 /// Why somebody waits.
 #[derive(Debug, Default, Serialize, ToSchema)]
 pub(crate) struct Why {
@@ -89,23 +92,28 @@ pub(crate) struct Why {
 /// One step of an explanation.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Because {
-    /// Who waits.
+    /// The acquisition that waits; `?` if the token may not see the lock.
     waiter: String,
-    /// For which lock.
+    /// The lock; `?` if the token may not see it.
     lock: String,
-    /// Who holds it.
+    /// The acquisition that holds it; `?` if the token may not see the lock.
     holder: String,
 }
 
 impl Why {
-    /// Locks that must not be seen are not named.
+    /// Of locks that must not be seen, neither the names are shown nor their holders and waiters, nor how many there are.
     pub fn new(why: Option<lockkeeper_member::Why>, sees: impl Fn(&str) -> bool) -> Self {
         let Some(why) = why else { return Self::default() };
-        let chain = why.chain.into_iter().map(|because| Because {
-            waiter: because.waiter.to_string(),
-            lock: if sees(&because.lock.name) { because.lock.name.to_string() } else { String::from("?") },
-            holder: because.holder.to_string(),
-        });
-        Self { chain: chain.collect(), deadlock: why.cycle.is_some() }
+        let mut chain: Vec<Because> = Vec::new();
+        for because in why.chain {
+            if sees(&because.lock.name) {
+                let (waiter, holder) = (because.waiter.to_string(), because.holder.to_string());
+                chain.push(Because { waiter, lock: because.lock.name.to_string(), holder });
+            } else if chain.last().is_none_or(|last| last.lock != HIDDEN) {
+                let hidden = || String::from(HIDDEN);
+                chain.push(Because { waiter: hidden(), lock: hidden(), holder: hidden() });
+            }
+        }
+        Self { chain, deadlock: why.cycle.is_some() }
     }
 }

@@ -4,7 +4,7 @@ use super::locks::Prefix;
 use super::problem::Problem;
 use super::request::{Asked, Caller};
 use super::show::LockState;
-use crate::access::Principal;
+use crate::credential::Credential;
 use crate::front::Front;
 use crate::leases::Watch;
 use axum::extract::State;
@@ -33,7 +33,7 @@ pub(super) async fn watch(
 ) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Problem> {
     let story = Story {
         watch: front.leases.watch(&prefix),
-        who: caller.who,
+        credential: caller.credential(),
         prefix,
         shown: BTreeMap::new(),
         next: VecDeque::new(),
@@ -45,7 +45,7 @@ pub(super) async fn watch(
 /// What one who watches has been shown, and is to be shown next.
 struct Story {
     watch: Watch,
-    who: Principal,
+    credential: Credential,
     prefix: String,
     shown: BTreeMap<String, LockState>,
     next: VecDeque<LockState>,
@@ -59,8 +59,13 @@ impl Story {
                 return Some(state);
             }
             self.look();
-            if self.next.is_empty() && !self.watch.changed().await {
-                return None;
+            if !self.next.is_empty() {
+                continue;
+            }
+            tokio::select! {
+                more = self.watch.changed() => if !more { return None },
+                // The token was removed or has expired, or it allows something else now.
+                changed = self.credential.changed() => if changed.is_err() { return None },
             }
         }
     }
@@ -70,8 +75,7 @@ impl Story {
         let picture = self.watch.picture();
         let mut now = BTreeMap::new();
         for (name, who) in picture.locks() {
-            // A token may have expired meanwhile.
-            if name.starts_with(&self.prefix) && self.who.sees(name) {
+            if name.starts_with(&self.prefix) && self.credential.who().sees(name) {
                 now.insert(String::from(name), LockState::new(name, who));
             }
         }

@@ -6,6 +6,7 @@ use super::wait::Wait;
 use super::words::{Asker, Fault, Hold, Listed, Lost, Op, Outcome, Presence, Reply, Terms, Wanted, Which};
 use crate::audit::{Entry as Line, Refused};
 use crate::metrics::Metrics;
+use crate::rights::Action;
 use crate::shared::Shared;
 use lockkeeper_cluster::{Guard, now_ns};
 use std::collections::HashMap;
@@ -331,6 +332,37 @@ impl Book {
             self.end(lease, &format!("`{lock}` was lost: {why}"));
         }
         self.changed();
+    }
+
+    /// The tokens have changed. A lease whose token is gone ends; a lease whose token allows less loses what it does not cover.
+    pub fn follow_rights(&self) {
+        for lease in self.all() {
+            match self.shared.access.named(&lease.asker.who) {
+                Err(_) => {
+                    let why = "its token was removed or has expired";
+                    self.take_away(&lease, |entry| entry.guard().is_some(), why);
+                    self.end(&lease, why);
+                }
+                Ok(who) => {
+                    let denied = |entry: &Entry| Action::Acquire.check(&who, &entry.lock).is_err();
+                    self.take_away(&lease, denied, "its token does not allow it any more");
+                }
+            }
+        }
+    }
+
+    /// Takes these holds back, and ends these waits. What the client was promised of a hold is waited for.
+    fn take_away(&self, lease: &Arc<Lease>, which: impl Fn(&Entry) -> bool, why: &str) {
+        let (mut held, mut waiting) = (Vec::new(), Vec::new());
+        for (&number, entry) in lease.state().entries.iter().filter(|(_, entry)| which(entry)) {
+            if entry.guard().is_some() { held.push(number) } else { waiting.push(number) }
+        }
+        for number in held {
+            self.lose(lease, number, why);
+        }
+        for number in waiting {
+            self.release(lease, &Which::Number(number), None);
+        }
     }
 
     /// Somebody wants a hold, or the wait for it, no more. It goes if nobody else does.

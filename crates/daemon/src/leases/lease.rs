@@ -4,6 +4,7 @@ use super::id::LeaseId;
 use super::words::{Asker, Fault, Hold, Life, Listed, Lost, Op, Outcome, Slot, Terms, Wanted, Which};
 use crate::drift;
 use crate::metrics::Counted;
+use crate::rights::owns_session;
 use lockkeeper_cluster::{Acquire, Claim, Guard, Member, now_ns};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -89,7 +90,7 @@ impl Lease {
 
     /// Leases are used by those who made them, and by those who may do everything.
     pub fn check(&self, asker: &Asker) -> Result<(), Fault> {
-        if asker.admin || asker.who == self.asker.who {
+        if owns_session(&self.asker.who, &asker.who, asker.admin) {
             return Ok(());
         }
         Err(Fault::NotYours(self.id))

@@ -248,6 +248,11 @@ impl Leases {
         self.watching.watch(prefix)
     }
 
+    /// The tokens have changed: ends what their principals may not have any more.
+    pub(crate) fn follow_rights(&self) {
+        self.book.follow_rights();
+    }
+
     async fn reply(self: Arc<Self>, from: MemberId, question: Question) -> Answer {
         match question {
             Question::Do(asker, id, op) => Answer::Done(self.book.perform(&asker, id, op)),

@@ -2,11 +2,12 @@
 
 use super::NATIVE;
 use super::clients::Client;
-use crate::access::Permission;
 use crate::front::Front;
 use crate::listing;
+use crate::rights::Action;
 use crate::shared::Shared;
 use lockkeeper_cluster::MemberId;
+use lockkeeper_member::check_name;
 use lockkeeper_wire::{Answer, Ask, FromDaemon};
 use std::sync::Arc;
 use tokio::task::JoinSet;
@@ -55,34 +56,40 @@ async fn watch(front: Arc<Front>, client: Arc<Client>) {
 }
 
 async fn answer(shared: &Shared, client: &Client, ask: Ask) -> Result<Answer, String> {
-    let who = client.principal();
-    let may = |permission, name: &str| {
-        shared.check(NATIVE, who, permission, name).map_err(|denied| denied.to_string())
-    };
+    let who = &client.principal();
+    let may =
+        |action, name: &str| shared.check(NATIVE, who, action, name).map_err(|denied| denied.to_string());
+    let is_name = |name: &str| check_name(name).map_err(|why| format!("bad lock name: {why}"));
     let failed = |error: lockkeeper_cluster::Error| error.to_string();
     Ok(match ask {
         Ask::Locks(name) => {
+            name.as_deref().map_or(Ok(()), is_name)?;
             let lines = listing::locks(&shared.member, name.as_deref()).await.map_err(failed)?;
             Answer::Locks(lines.into_iter().filter(|line| who.sees(&line.name)).collect())
         }
         Ask::Watch => Answer::Done,
-        Ask::Cluster => Answer::Cluster(listing::cluster(&shared.member)),
+        Ask::Cluster => {
+            may(Action::Cluster, "")?;
+            Answer::Cluster(listing::cluster(&shared.member))
+        }
         Ask::ForceRelease(name) => {
-            may(Permission::Admin, &name)?;
+            is_name(&name)?;
+            may(Action::ForceRelease, &name)?;
             let released = shared.release_by_force(NATIVE, who, &name, None).await.map_err(failed)?;
             Answer::Released(released.len() as u32)
         }
         Ask::Why(name) => {
-            may(Permission::Observe, &name)?;
-            Answer::Why(listing::why(&shared.member, &name).await.map_err(failed)?)
+            is_name(&name)?;
+            may(Action::See, &name)?;
+            Answer::Why(listing::why(&shared.member, &name, |lock| who.sees(lock)).await.map_err(failed)?)
         }
         Ask::Remove(id) => {
-            may(Permission::Admin, "")?;
+            may(Action::RemoveMember, "")?;
             shared.member.remove(MemberId(id)).await.map_err(failed)?;
             Answer::Done
         }
         Ask::Set(changes) => {
-            may(Permission::Admin, "")?;
+            may(Action::ChangeSettings, "")?;
             shared.member.change_settings(&changes).await.map_err(|error| match error {
                 lockkeeper_cluster::Error::BadOption(why) => why,
                 other => other.to_string(),
@@ -90,7 +97,7 @@ async fn answer(shared: &Shared, client: &Client, ask: Ask) -> Result<Answer, St
             Answer::Done
         }
         Ask::Leave => {
-            may(Permission::Admin, "")?;
+            may(Action::Leave, "")?;
             shared.leave.notify_one();
             Answer::Done
         }

@@ -1,22 +1,24 @@
 //! The clients that a daemon serves: who they are, what they have asked for, what they have not heard yet.
 //!
-//! A client outlives its connections: what it holds is its own until its lease ends, and whoever comes under its number
-//! must have come with the same token.
+//! A client outlives its connections: what it holds is its own until its lease ends. A connection belongs to a client if it has the
+//! client's secret and a token of the same name; the number of the client is chosen here, and is of no use to anyone else.
 
 use super::NATIVE;
-use crate::access::{Permission, Principal};
-use crate::audit::Entry;
+use crate::access::Principal;
+use crate::audit::Entry as Line;
 use crate::front::Front;
 use crate::metrics::Counted;
+use crate::rights::Action;
 use crate::shared::Shared;
 use crate::trace::Trace;
 use governor::DefaultDirectRateLimiter;
 use lockkeeper_cluster::{Hears, SessionId, ToClient, ToMember};
-use lockkeeper_member::{Acquisition, Ended, LockName, Wish};
-use lockkeeper_wire::{FromDaemon, How, Refusal};
+use lockkeeper_member::{Acquisition, Ended, LockName, Wish, check_name};
+use lockkeeper_wire::{FromDaemon, How, Refusal, Secret};
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tracing::Span;
@@ -49,7 +51,11 @@ struct State {
 /// One client.
 pub(crate) struct Client {
     front: Arc<Front>,
-    principal: Principal,
+    /// The name of its token.
+    who: Arc<str>,
+    principal: Mutex<Principal>,
+    /// The number under which the member knows it.
+    number: OnceLock<u64>,
     rate: DefaultDirectRateLimiter,
     sessions: Arc<AtomicUsize>,
     state: Mutex<State>,
@@ -67,8 +73,45 @@ impl Client {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    pub fn principal(&self) -> &Principal {
-        &self.principal
+    /// The principal, with the rights that its token has now.
+    pub fn principal(&self) -> Principal {
+        self.principal.lock().unwrap_or_else(|e| e.into_inner()).clone()
+    }
+
+    fn session(&self, number: u64) -> SessionId {
+        SessionId { client: self.number.get().copied().unwrap_or_default(), number }
+    }
+
+    /// The client's token has other rights now. What they do not cover is taken back, or is not waited for any more.
+    pub fn follow(&self, principal: &Principal) {
+        *self.principal.lock().unwrap_or_else(|e| e.into_inner()) = principal.clone();
+        let mut state = self.lock();
+        let denied = |_: &(u64, u64), open: &mut Open| Action::Acquire.check(principal, &open.name).is_err();
+        let waits = |place: &(u64, u64), open: &mut Open| !open.held && denied(place, open);
+        let waiting: Vec<_> = state.open.extract_if(.., waits).collect();
+        let mut held = Vec::new();
+        for (&place, open) in &mut state.open {
+            if denied(&place, open) {
+                held.push((place, open.name.clone()));
+            }
+        }
+        for ((session, number), open) in &waiting {
+            let why =
+                format!("the token `{}` does not allow `acquire` on `{}` any more", self.who, open.name);
+            let refused =
+                FromDaemon::Refuse { session: *session, number: *number, why: Refusal::Because(why) };
+            self.push(&mut state, refused);
+        }
+        // The member answers at once, and needs the state for that.
+        drop(state);
+        let member = &self.front.shared.member;
+        for ((session, number), _) in waiting {
+            member.say(self.session(session), ToMember::Release { number });
+        }
+        for ((session, number), lock) in held {
+            member.revoke_here(&lock, Acquisition { session: self.session(session), number });
+        }
+        member.flush();
     }
 
     /// What the client has not heard yet; `None` if this connection is to end, and why.
@@ -103,8 +146,9 @@ impl Client {
         state.wake.notify_one();
     }
 
-    /// The client says something to the member. What it may not say, the member does not hear.
-    pub fn say(&self, session: SessionId, said: ToMember) {
+    /// A message of the client's session of this number to the member. What it may not send, the member does not receive.
+    pub fn say(&self, session: u64, said: ToMember) {
+        let session = self.session(session);
         match self.admit(session, &said) {
             Ok(()) => self.front.shared.member.say(session, said),
             Err(why) => {
@@ -112,7 +156,7 @@ impl Client {
                 // Acquisitions are counted from 1: 0 is the session itself.
                 let number = if let ToMember::Acquire { number, .. } = said { number } else { 0 };
                 self.lock().open.remove(&(session.number, number));
-                self.tell(FromDaemon::Refuse { session, number, why });
+                self.tell(FromDaemon::Refuse { session: session.number, number, why });
             }
         }
     }
@@ -139,7 +183,9 @@ impl Client {
 
     fn admit_wish(&self, session: SessionId, number: u64, wish: &Wish) -> Result<(), String> {
         let name = &wish.lock.name;
-        let allowed = self.front.shared.check(NATIVE, &self.principal, Permission::Acquire, name);
+        check_name(name).map_err(|why| format!("bad lock name: {why}"))?;
+        wish.tag.check().map_err(|why| format!("bad owner or purpose: {why}"))?;
+        let allowed = self.front.shared.check(NATIVE, &self.principal(), Action::Acquire, name);
         allowed.map_err(|denied| denied.to_string())?;
         // A client repeats a request until it is answered: that is not another request.
         let mut state = self.lock();
@@ -165,13 +211,18 @@ impl Client {
     fn span(&self, acquisition: Acquisition, wish: &Wish) -> Span {
         tracing::info_span!(
             "acquire", trace = %Trace::of_tag(&wish.tag.owner, &wish.tag.purpose).id(), lock = %wish.lock.name, %acquisition,
-            who = %self.principal.name(), by = NATIVE
+            who = %self.who, by = NATIVE
         )
     }
 
     fn admit_session(&self, session: SessionId, first: bool) -> Result<(), String> {
+        if !first {
+            return Ok(());
+        }
+        let allowed = self.front.shared.check(NATIVE, &self.principal(), Action::NewSession, "");
+        allowed.map_err(|denied| denied.to_string())?;
         let mut state = self.lock();
-        if !first || state.sessions.contains_key(&session.number) {
+        if state.sessions.contains_key(&session.number) {
             return Ok(());
         }
         let most = self.front.shared.limits.sessions;
@@ -193,20 +244,20 @@ impl Client {
         for ((_, number), open) in rest {
             open.span.in_scope(|| tracing::debug!(why, "over, with its session"));
             if open.held {
-                self.log(session, number, Entry { lock: &open.name, why, ..self.line(what) });
+                self.log(session, number, Line { lock: &open.name, why, ..self.line(what) });
             }
         }
     }
 
     /// A line for the audit log: what happened to this client.
-    fn line(&self, what: &'static str) -> Entry<'_> {
-        Entry::new(what, NATIVE, self.principal.name())
+    fn line(&self, what: &'static str) -> Line<'_> {
+        Line::new(what, NATIVE, &self.who)
     }
 
-    fn log(&self, session: SessionId, number: u64, line: Entry<'_>) {
+    fn log(&self, session: SessionId, number: u64, line: Line<'_>) {
         if self.front.shared.audit.is_kept() {
             let acquisition = Some(Acquisition { session, number }.to_string());
-            self.front.shared.audit.write(&Entry { acquisition, ..line });
+            self.front.shared.audit.write(&Line { acquisition, ..line });
         }
     }
 
@@ -224,7 +275,7 @@ impl Client {
                     self.front.shared.member.entered(asked.elapsed());
                     self.front.metrics.waited(&name, asked.elapsed());
                     let more = (*more > 0).then_some(*more);
-                    self.log(session, *number, Entry { lock: &name, fence, more, ..self.line("grant") });
+                    self.log(session, *number, Line { lock: &name, fence, more, ..self.line("grant") });
                 }
             }
             ToClient::Ended { number, how } => {
@@ -237,10 +288,10 @@ impl Client {
                 match how {
                     Ended::Revoked if open.held => {
                         let why = "taken back by force, or held for too long";
-                        self.log(session, *number, Entry { lock: &open.name, why, ..self.line("lost") });
+                        self.log(session, *number, Line { lock: &open.name, why, ..self.line("lost") });
                     }
                     _ if open.held => {
-                        self.log(session, *number, Entry { lock: &open.name, ..self.line("release") });
+                        self.log(session, *number, Line { lock: &open.name, ..self.line("release") });
                     }
                     _ => {}
                 }
@@ -254,7 +305,7 @@ impl Hears for Client {
     fn hear(&self, session: SessionId, said: ToClient) {
         let mut state = self.lock();
         self.note(&mut state, session, &said);
-        self.push(&mut state, FromDaemon::Hear(session, said));
+        self.push(&mut state, FromDaemon::Hear(session.number, said));
     }
 
     fn traced(&self, lock: &LockName) -> Option<Span> {
@@ -264,11 +315,14 @@ impl Hears for Client {
     }
 }
 
+/// By what a client is known: the name of its token, and its own secret.
+type Identity = (Arc<str>, Secret);
+
 /// All clients of a daemon.
 pub struct Clients {
     front: Arc<Front>,
     sessions: Arc<AtomicUsize>,
-    clients: Mutex<HashMap<u64, Arc<Client>>>,
+    clients: Mutex<HashMap<Identity, Arc<Client>>>,
 }
 
 impl Clients {
@@ -287,28 +341,23 @@ impl Clients {
     }
 
     /// A client connects, for the first time or again. Its connection is the newest now.
-    pub(crate) fn connect(&self, number: u64, principal: Principal) -> Result<Newest, String> {
+    pub(crate) fn connect(&self, secret: Secret, principal: Principal) -> Result<Newest, String> {
         let mut clients = self.clients.lock().unwrap_or_else(|e| e.into_inner());
-        let client = match clients.get(&number) {
-            Some(client) if client.principal.name() != principal.name() => {
-                return Err(String::from("another client has this number; choose another one"));
-            }
-            Some(client) => client.clone(),
-            None => {
+        let client = match clients.entry((principal.name().clone(), secret)) {
+            Entry::Occupied(client) => client.get().clone(),
+            Entry::Vacant(place) => {
                 let client = Arc::new(Client {
                     front: self.front.clone(),
-                    principal,
+                    who: principal.name().clone(),
+                    principal: Mutex::new(principal.clone()),
+                    number: OnceLock::new(),
                     rate: self.front.new_rate(),
                     sessions: self.sessions.clone(),
                     state: Mutex::default(),
                 });
-                if !self.front.shared.member.attach(number, client.clone()) {
-                    return Err(String::from(
-                        "a client of the daemon itself has this number; choose another one",
-                    ));
-                }
-                clients.insert(number, client.clone());
-                client
+                let number = self.front.shared.member.attach(client.clone());
+                let _ = client.number.set(number.map_err(|error| error.to_string())?);
+                place.insert(client).clone()
             }
         };
         let mut state = client.lock();
@@ -317,13 +366,15 @@ impl Clients {
         state.unread.clear();
         std::mem::take(&mut state.wake).notify_one();
         let (connection, wake) = (state.connection, state.wake.clone());
-        drop(state);
+        drop((state, clients));
+        // Its token may allow less than when it was connected before.
+        client.follow(&principal);
         Ok(Newest { client, connection, wake })
     }
 
     /// A connection of a client has ended. That proves nothing: what the client holds is waited out. But if it has asked for nothing, there is
     /// nothing to wait for.
-    pub(crate) fn disconnect(&self, number: u64, client: &Client, connection: u64) {
+    pub(crate) fn disconnect(&self, client: &Client, connection: u64) {
         let mut state = client.lock();
         if state.connection != connection {
             return;
@@ -334,7 +385,7 @@ impl Clients {
         drop(state);
         for session in idle.into_keys() {
             self.sessions.fetch_sub(1, Ordering::Relaxed);
-            self.front.shared.member.say(SessionId { client: number, number: session }, ToMember::Close);
+            self.front.shared.member.say(client.session(session), ToMember::Close);
         }
         self.front.shared.member.flush();
     }
@@ -342,18 +393,16 @@ impl Clients {
     /// Forgets whoever has been away for so long: its sessions are over.
     pub(crate) fn forget(&self, after: Duration) {
         let mut clients = self.clients.lock().unwrap_or_else(|e| e.into_inner());
-        clients.retain(|number, client| {
+        clients.retain(|_, client| {
             let mut state = client.lock();
             let gone = state.gone_at.is_some_and(|at| at.elapsed() >= after);
             if gone {
                 let over: Vec<u64> = state.sessions.keys().copied().collect();
                 for session in over {
-                    let session = SessionId { client: *number, number: session };
-                    client.end_session(&mut state, session, "lost", "the client fell silent");
+                    client.end_session(&mut state, client.session(session), "lost", "the client fell silent");
                 }
                 drop(state);
-                let hears: Arc<dyn Hears> = client.clone();
-                self.front.shared.member.detach(*number, &hears);
+                self.front.shared.member.detach(client.session(0).client);
             }
             !gone
         });

@@ -25,7 +25,7 @@ use super::{Acquired, BoxFuture, Capabilities, Changes, Engine, Hold, Patience, 
 use crate::info::{Kind, LockInfo, Participant, Tag};
 use crate::lease::Lease;
 use crate::{Error, Fence, LockName, Result};
-use lockkeeper_member::{Claim, Ended, LONGEST_TAG, Wish};
+use lockkeeper_member::{Claim, Ended, Wish};
 use lockkeeper_wire::{Answer, Ask, ClusterLine, How, Line, LockLine, Refusal};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -245,11 +245,11 @@ fn wish_of(request: &Request) -> Result<Wish> {
     let mut wish = Wish { claim, ..Wish::of(lock) };
     wish.tag.owner.clone_from(&request.tag.holder);
     wish.tag.purpose = serde_json::to_string(&request.tag).unwrap_or_default();
-    if wish.tag.purpose.len() > LONGEST_TAG || wish.tag.owner.len() > LONGEST_TAG {
-        return Err(Error::BadOption(format!(
-            "the metadata, with what else is told of a holder, has more than {LONGEST_TAG} bytes"
-        )));
-    }
+    wish.tag.check().map_err(|why| {
+        Error::BadOption(format!(
+            "the holder and its metadata, as others are shown them, are not accepted: {why}"
+        ))
+    })?;
     Ok(wish)
 }
 

@@ -1,9 +1,10 @@
 //! [`probe`]: asks all daemons of a cluster, at the same time and once, whether they serve.
 
 use super::address::{Address, Daemons};
+use super::client::random;
 use super::stream::{Connected, NotConnected, Who, connect};
 use crate::Result;
-use lockkeeper_wire::{Answer, Ask, ClusterLine, FromDaemon, ToDaemon};
+use lockkeeper_wire::{Answer, Ask, ClusterLine, FromDaemon, Secret, ToDaemon};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -42,8 +43,7 @@ pub async fn probe(url: &str) -> Result<std::result::Result<(), Vec<String>>> {
 }
 
 async fn ask(daemons: &Daemons, address: &Address) -> std::result::Result<ClusterLine, String> {
-    let client = getrandom::u64().map_err(|error| format!("the system gives no random numbers: {error}"))?;
-    let who = Who { client, for_locks: false };
+    let who = Who { secret: Secret::new(random()?), for_locks: false };
     let Connected { mut stream, mut frames, .. } =
         connect(daemons, address, who, WITHIN).await.map_err(|error| match error {
             NotConnected::Unreachable(why) | NotConnected::Refused(why) => why,
