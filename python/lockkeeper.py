@@ -15,6 +15,7 @@ a process that was suspended may take a hold for valid that has ended; the fence
 from __future__ import annotations
 
 import http.client
+import ipaddress
 import json
 import socket
 import ssl
@@ -71,7 +72,10 @@ class _Endpoint:
 
 
 class Client:
-    """A daemon, or several of one cluster: the next one is asked if one cannot be reached."""
+    """A daemon, or several of one cluster: the next one is asked if one cannot be reached.
+
+    A token is sent to other machines only with https://, unless `insecure_no_tls` says that the network is trusted.
+    """
 
     def __init__(
         self,
@@ -80,11 +84,17 @@ class Client:
         token: Optional[str] = None,
         owner: Optional[str] = None,
         context: Optional[ssl.SSLContext] = None,
+        insecure_no_tls: bool = False,
     ) -> None:
         urls = [url] if isinstance(url, str) else list(url)
         if not urls:
             raise ValueError("no url was given")
         self._endpoints = [_endpoint(one) for one in urls]
+        exposed = [one.host for one in self._endpoints if not one.secure and not _is_loopback(one.host)]
+        if token is not None and exposed and not insecure_no_tls:
+            raise ValueError(
+                f"the token would go to {exposed[0]} unencrypted: write https://, or pass insecure_no_tls=True if the network is trusted"
+            )
         self._token = token
         self._owner = owner or f"{socket.gethostname()} (python)"
         self._context = context
@@ -413,10 +423,23 @@ class Hold:
 
 
 def _endpoint(url: str) -> _Endpoint:
-    parts = urllib.parse.urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError(f"{url!r} is no address of a daemon: http://host:port or https://host:port is expected")
-    return _Endpoint(parts.scheme == "https", parts.hostname, parts.port or 7422)
+    """Takes a URL apart. No error quotes it: it may contain a token, in a place where none is expected."""
+    wrong = ValueError("a url is no address of a daemon: http://host:port or https://host:port is expected, and a token is passed as token=")
+    try:
+        parts = urllib.parse.urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        raise wrong from None
+    if parts.scheme not in ("http", "https") or not host or "@" in url or parts.query or parts.fragment:
+        raise wrong
+    return _Endpoint(parts.scheme == "https", host, port or 7422)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
 
 
 def _path(name: str, verb: str = "") -> str:

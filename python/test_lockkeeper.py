@@ -4,6 +4,7 @@ import os
 import socket
 import threading
 import time
+import traceback
 import unittest
 import unittest.mock
 import urllib.parse
@@ -205,6 +206,36 @@ class Locks(unittest.TestCase):
                     break
             self.assertEqual(state["holders"][0]["fence"], hold.fence)
         self.assertEqual(next(states)["holders"], [])
+
+    def test_a_token_is_sent_in_plain_text_only_on_this_machine(self) -> None:
+        for url in ["http://127.0.0.1:1", "http://localhost", "http://[::1]:1", "https://example.org"]:
+            Client(url, token="secret")
+        for url in ["http://10.0.0.1:7422", "http://example.org", "http://localhost.example.org", "http://[::]"]:
+            with self.assertRaisesRegex(ValueError, "unencrypted"):
+                Client(["http://127.0.0.1", url], token="secret")
+            Client(url, token="secret", insecure_no_tls=True)
+            Client(url)
+
+    def test_no_error_shows_a_secret_of_a_url(self) -> None:
+        for url in [
+            "http://u:s3cr3t@h",
+            "http://u:s3c/r3t@h",
+            "http://u:s3c?r3t@h",
+            "http://u:s3c#r3t@h",
+            "http://u:s3cr3t",
+            "http://s3cr3t@h",
+            "http://h?token=s3cr3t",
+            "http://h#s3cr3t",
+            "http://[s3cr3t",
+            "lockkeeper://token:s3cr3t@h",
+            "s3cr3t",
+        ]:
+            with self.assertRaises(ValueError) as raised:
+                Client(url)
+            shown = "".join(traceback.format_exception_only(type(raised.exception), raised.exception))
+            self.assertNotRegex(shown, "s3c|r3t")
+            self.assertIsNone(raised.exception.__cause__)
+            self.assertTrue(raised.exception.__suppress_context__ or raised.exception.__context__ is None)
 
     def test_what_is_wrong_is_said(self) -> None:
         with self.assertRaises(Error) as refused:

@@ -2,11 +2,11 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use lockkeeper_core::MutualExclusion;
 use lockkeeper_core::algorithms::{
     lamport::Lamport, maekawa::Maekawa, naimi_trehel::NaimiTrehel, raymond::Raymond,
     suzuki_kasami::SuzukiKasami,
 };
-use lockkeeper_core::MutualExclusion;
 use lockkeeper_fuzz::cluster::{Cluster, Message};
 use lockkeeper_member::{Event, Frame, Member, MemberId, Out, SessionId, ToMember};
 use std::any::Any;
@@ -50,7 +50,9 @@ fn attack<P: MutualExclusion>(which: usize, mut bytes: &[u8]) {
                 Event::Client(SessionId { client: which as u64, number: 0 }, said)
             }
             other => {
-                let Ok((mut frame, _)) = postcard::take_from_bytes::<Frame<Message<P>>>(part) else { continue };
+                let Ok((mut frame, _)) = postcard::take_from_bytes::<Frame<Message<P>>>(part) else {
+                    continue;
+                };
                 // The network knows from whom a frame comes.
                 let peer = (which + other as usize - 1) % 3;
                 frame.from.id = MemberId(peer as u32 + 1);

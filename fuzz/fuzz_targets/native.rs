@@ -5,7 +5,7 @@
 use libfuzzer_sys::fuzz_target;
 use lockkeeper_core::algorithms::naimi_trehel::NaimiTrehel;
 use lockkeeper_fuzz::cluster::{Cluster, Message};
-use lockkeeper_member::{Event, Member, Out};
+use lockkeeper_member::{Event, Member, Out, SessionId};
 use lockkeeper_wire::{Frames, FromDaemon, Greeting, Hello, LONGEST_GREETING, LONGEST_TO_DAEMON, ToDaemon};
 use serde::{Serialize, de::DeserializeOwned};
 use std::fmt::Debug;
@@ -68,6 +68,7 @@ fuzz_target!(|bytes: &[u8]| {
             read::<ToDaemon>(&mut Frames::new(LONGEST_TO_DAEMON), &pieces, |said| {
                 if let ToDaemon::Say(session, said) = said {
                     now += 1_000_000;
+                    let session = SessionId { client: 7, number: session };
                     member.handle(now, Event::Client(session, said), &mut out);
                     member.handle(now, Event::Tick, &mut out);
                 }

@@ -2,8 +2,8 @@
 
 use lockkeeper_core::{MutualExclusion, Protocol};
 use lockkeeper_member::{
-    Claim, Config, Event, Frame, LockName, Member, MemberId, Node, Out, PortEvent, PortRequest, SessionId, ToMember,
-    Wish,
+    Claim, Config, Event, Frame, LockName, Member, MemberId, Node, Out, PortEvent, PortRequest, SessionId,
+    ToMember, Wish,
 };
 use std::collections::VecDeque;
 
@@ -47,7 +47,8 @@ impl<P: MutualExclusion> Cluster<P> {
             for number in 0..3 {
                 let claim = [Claim::Alone, Claim::Shared, Claim::Permit(2)][number as usize];
                 let wish = Wish { claim, ..Wish::of(LockName::new(format!("{number}"))) };
-                cluster.happens(member, Event::Client(session, ToMember::Acquire { number, settled: 0, wish }));
+                cluster
+                    .happens(member, Event::Client(session, ToMember::Acquire { number, settled: 0, wish }));
             }
         }
         cluster.wait();

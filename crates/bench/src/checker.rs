@@ -1,7 +1,8 @@
-//! How fast the checker is and how much memory it takes, beside stateright on the same model: Lamport's algorithm as specified in TLA+.
+//! Speed and memory of the checker, compared with stateright on the same model: Lamport's algorithm as
+//! specified in TLA+.
 //!
-//! Each search is a process of its own, so that its memory is its own: what counts is by how much the largest resident memory exceeds
-//! that before the search. (The lab's benchmark of this name counts allocations instead.)
+//! Each search is a process of its own, so that its memory can be measured: by how much the peak resident
+//! memory exceeds that before the search. (The lab's benchmark of the same name counts allocations instead.)
 
 use crate::lamport_mutex::LamportMutex;
 use lockkeeper_lab::check::net::Net;
@@ -10,18 +11,18 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use std::time::Instant;
 
-/// Who searches.
+/// A checker to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Searcher {
-    /// Our checker.
+    /// The checker of this project.
     Lockkeeper,
     /// The crate `stateright`.
     Stateright,
 }
 
 impl Searcher {
-    /// As on the command line.
+    /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Searcher::Lockkeeper => "lockkeeper",
@@ -29,7 +30,7 @@ impl Searcher {
         }
     }
 
-    /// Those that this build has.
+    /// The checkers that this build contains.
     pub fn built() -> &'static [Searcher] {
         if cfg!(feature = "stateright") {
             &[Searcher::Lockkeeper, Searcher::Stateright]
@@ -39,22 +40,22 @@ impl Searcher {
     }
 }
 
-/// What a search took.
+/// The cost of a search.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Searched {
-    /// Who searched.
+    /// The checker.
     pub by: Searcher,
-    /// Distinct states.
+    /// Number of distinct states.
     pub states: u64,
-    /// Time by the clock.
+    /// Elapsed time, in seconds.
     pub seconds: f64,
-    /// Processor time, which says something on a busy machine too.
+    /// Processor time in seconds, which is meaningful on a busy machine, too.
     pub cpu_s: f64,
-    /// Memory beyond that before, in bytes.
+    /// Memory in addition to that before the search, in bytes.
     pub bytes: f64,
 }
 
-/// Searches, in this process. `max_clock` 6 is the published size: 724,274 distinct states.
+/// Searches in this process. `max_clock` 6 is the published size: 724,274 distinct states.
 pub fn search(by: Searcher, max_clock: u8) -> Result<Searched, String> {
     let spec = LamportMutex { processes: 3, max_clock };
     let before = memory("VmRSS:")?;
@@ -92,13 +93,13 @@ fn cpu_s() -> f64 {
     used.tv_sec as f64 + used.tv_nsec as f64 * 1e-9
 }
 
-/// A line of /proc/self/status, in bytes.
+/// A value of /proc/self/status, in bytes.
 fn memory(what: &str) -> Result<f64, String> {
     let status = std::fs::read_to_string("/proc/self/status").map_err(|error| error.to_string())?;
     let line = status
         .lines()
         .find_map(|line| line.strip_prefix(what)?.trim().split(' ').next()?.parse::<f64>().ok());
-    line.map(|kib| kib * 1024.0).ok_or_else(|| format!("the kernel does not tell {what}"))
+    line.map(|kib| kib * 1024.0).ok_or_else(|| format!("the kernel does not report {what}"))
 }
 
 #[cfg(test)]
@@ -106,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_see_the_same_states() {
+    fn both_checkers_count_the_same_states() {
         let ours = search(Searcher::Lockkeeper, 2).unwrap().states;
         assert!(ours > 10);
         match search(Searcher::Stateright, 2) {

@@ -1,37 +1,37 @@
-//! What can be measured: which servers are started for it, and how a client of it works.
+//! The engines that can be measured: the servers of each, and the behaviour of its clients.
 
 use serde::{Deserialize, Serialize};
 
-/// The servers behind an engine.
+/// The servers of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Servers {
-    /// Nothing.
+    /// No servers.
     None,
-    /// So many daemons of lockkeeper.
+    /// This number of lockkeeper daemons.
     Daemons(usize),
-    /// So many members of lockkeeper, inside of the clients' processes.
+    /// This number of lockkeeper members, inside the clients' processes.
     Members(usize),
-    /// So many nodes of one etcd.
+    /// This number of nodes of one etcd cluster.
     Etcd(usize),
-    /// So many Redis servers that know nothing of each other.
+    /// This number of independent Redis servers.
     Redis(usize),
-    /// So many nodes of one ZooKeeper.
+    /// This number of nodes of one ZooKeeper ensemble.
     ZooKeeper(usize),
-    /// One PostgreSQL.
+    /// One PostgreSQL server.
     Postgres,
-    /// A process that sends back what it gets.
+    /// A process that echoes its input.
     Floor,
 }
 
-/// How a client takes and frees a lock.
+/// How a client acquires and releases a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Client {
-    /// The library's own client, as it is by default: what nobody else wants is kept for moments.
+    /// The library's own client with its defaults: uncontended locks are delegated to it for a short time.
     Native,
-    /// The same, which keeps nothing: each release goes to the daemon, and its answer is waited for.
+    /// The same without delegation: each release goes to the daemon, and the client waits for the reply.
     NativeAck,
-    /// The same, which keeps nothing; a release is sent, and not waited for.
+    /// The same without delegation: a release is sent, and the client does not wait for the reply.
     NativeAsync,
     /// A member inside the client's process.
     Member,
@@ -43,45 +43,49 @@ pub enum Client {
     Redis,
     /// The same at several servers at once; a majority decides.
     Redlock,
-    /// The recipe: an ephemeral node with a number, and a watch on the one before.
+    /// ZooKeeper's lock recipe: an ephemeral sequential node, and a watch on the preceding one.
     ZooKeeper,
-    /// Advisory locks of a session.
+    /// Session-level advisory locks.
     Postgres,
-    /// A request and its reply: no lock at all.
+    /// A request and its reply, without a lock.
     Floor,
 }
 
-/// One engine: a row of the tables.
+/// An engine: a row of the tables.
 #[derive(Debug)]
 pub struct Engine {
-    /// As on the command line.
+    /// The name on the command line.
     pub name: &'static str,
-    /// What is started for it.
+    /// The servers to start.
     pub servers: Servers,
-    /// What its clients do.
+    /// The behaviour of its clients.
     pub client: Client,
-    /// Whether each entry has a fence, which must rise.
+    /// Whether each grant has a fence, which must rise.
     pub fenced: bool,
-    /// How its clients work, in words.
+    /// A description of its clients.
     pub how: &'static str,
-    /// What survives what, with the settings that it is measured with.
+    /// What survives which failure, with the measured settings.
     pub durability: &'static str,
 }
 
-const OURS: &str = "a grant is kept in the memory of the members; views and epochs are synced to the disks of a majority when they change; \
-                    a crash costs the lease, and fences rise on";
+const OURS: &str = "a grant is kept in the memory of the members; views and epochs are synced to the disks of a \
+                    majority when they change; after a crash, holds end with their leases, and fences keep rising";
 const ETCD: &str = "default: every change is synced to the disks of a majority";
 const ZOOKEEPER: &str = "default: every change is synced to the disks of a majority (forceSync=yes)";
-const REDIS: &str = "default: snapshots now and then (RDB), no append-only file; nothing is replicated; what was granted since the last \
-                     snapshot is forgotten by a crash";
-const NATIVE: &str = "the library's client (crate lockkeeper, lockkeeper://), one connection for each client; a handoff is pushed; \
-                      what nobody else wants is kept by the client for moments";
-const IN_PROCESS: &str = "lockkeeper_cluster::Member in the clients' process; clients are tasks there, each with a session of its own";
-const V3LOCK: &str = "gRPC: Lock and Unlock of v3lock, one connection and one lease for each client, kept alive; waiting is the server's";
-const SET_NX: &str = "redis: SET NX PX with a random value, EVALSHA of a script that compares and deletes, one connection for each client; \
-                      waiters ask again after a pause (--redis-pause-ms)";
-const REDLOCK: &str = "redis: the same at five servers at once, in once three agree; who fails gives back and pauses by lot for up to twice as long as one of redis1";
-const RECIPE: &str = "zookeeper-client: an ephemeral sequential node, the children, a watch on the one before; one session for each client";
+const REDIS: &str = "default: snapshots now and then (RDB), no append-only file; nothing is replicated; a \
+                     crash loses the grants since the last snapshot";
+const NATIVE: &str = "the library's client (crate lockkeeper, lockkeeper://), one connection for each client; a \
+                      handoff is pushed; an uncontended lock is delegated to the client for a short time";
+const IN_PROCESS: &str = "lockkeeper_cluster::Member in the clients' process; clients are tasks there, each with \
+                          a session of its own";
+const V3LOCK: &str = "gRPC: Lock and Unlock of v3lock, one connection and one lease for each client, kept alive; \
+                      the server queues waiters";
+const SET_NX: &str = "redis: SET NX PX with a random value, EVALSHA of a script that compares and deletes, one \
+                      connection for each client; waiters ask again after a pause (--redis-pause-ms)";
+const REDLOCK: &str = "redis: the same at five servers at once, acquired when three agree; a client that fails \
+                       releases and pauses for a random time up to twice that of redis1";
+const RECIPE: &str = "zookeeper-client: an ephemeral sequential node, the children, a watch on the preceding one; \
+                      one session for each client";
 const ADVISORY: &str =
     "tokio-postgres: pg_advisory_lock and pg_advisory_unlock, prepared; one connection for each client";
 
@@ -100,7 +104,8 @@ pub static ENGINES: [Engine; 16] = [
         servers: Servers::Daemons(3),
         client: Client::NativeAck,
         fenced: true,
-        how: "as lockkeeper3, but nothing is kept (?keep=no): each acquire and each release waits for the daemon's answer",
+        how: "as lockkeeper3, but without delegation (?keep=no): each acquire and each release waits for the \
+              daemon's reply",
         durability: OURS,
     },
     Engine {
@@ -108,7 +113,7 @@ pub static ENGINES: [Engine; 16] = [
         servers: Servers::Daemons(3),
         client: Client::NativeAsync,
         fenced: true,
-        how: "as lockkeeper3-ack, but the release is not waited for: the guard is dropped",
+        how: "as lockkeeper3-ack, but the client does not wait for the release: the guard is dropped",
         durability: OURS,
     },
     Engine {
@@ -149,7 +154,7 @@ pub static ENGINES: [Engine; 16] = [
         client: Client::File,
         fenced: true,
         how: "the library's engine for one machine (file:), flock(2) and FIFOs",
-        durability: "one machine; the kernel frees what a dead process held",
+        durability: "one machine; the kernel releases the locks of a process that ends",
     },
     Engine {
         name: "etcd3",
@@ -212,25 +217,26 @@ pub static ENGINES: [Engine; 16] = [
         servers: Servers::Floor,
         client: Client::Floor,
         fenced: false,
-        how: "no lock: a request and a reply over loopback TCP in place of each acquire and each release, with as many bytes as lockkeeper's",
-        durability: "nothing is kept",
+        how: "no lock: a request and a reply over loopback TCP in place of each acquire and each release, with as \
+              many bytes as lockkeeper's",
+        durability: "none",
     },
 ];
 
 impl Engine {
-    /// Reads one name.
+    /// Parses an engine's name.
     pub fn parse(name: &str) -> Result<&'static Engine, String> {
         let names: Vec<&str> = ENGINES.iter().map(|engine| engine.name).collect();
         let known = ENGINES.iter().find(|engine| engine.name == name);
         known.ok_or_else(|| format!("there is no engine `{name}` to measure: there are {}", names.join(", ")))
     }
 
-    /// Whether it is a lock: all but the yardstick are.
+    /// Whether the engine is a lock: all but the baseline are.
     pub fn is_lock(&self) -> bool {
         self.client != Client::Floor
     }
 
-    /// Why this build cannot measure it, if it cannot.
+    /// The reason why this build cannot measure the engine, if it cannot.
     pub fn not_built(&self) -> Option<String> {
         let (feature, built) = match self.client {
             Client::Etcd => ("etcd", cfg!(feature = "etcd")),
@@ -241,7 +247,8 @@ impl Engine {
         };
         (!built).then(|| {
             format!(
-                "{} needs a build with the client of {feature}: cargo build --release -p lockkeeper-cli --features {feature}",
+                "{} needs a build with the client of {feature}: cargo build --release -p lockkeeper-cli \
+                 --features {feature}",
                 self.name
             )
         })
@@ -253,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_and_mistakes_told() {
+    fn engine_names_are_parsed_and_unknown_ones_rejected() {
         for engine in &ENGINES {
             assert_eq!(Engine::parse(engine.name).unwrap().name, engine.name);
         }

@@ -1,15 +1,16 @@
-//! `bench growth`: what an acquire costs as locks and members become more.
+//! `bench growth`: the cost of an acquire as the numbers of locks and members grow.
 //!
-//! Locks: a member alone, inside this process, so that nothing but the member's own work is in the figure; so many other locks are held
-//! while one more is acquired and released. Members: clusters on loopback in this process, whose members count their messages, beside
-//! the simulator's count and the algorithm's formula.
+//! Locks: a single member inside this process, so that only the member's own work is measured; a number of
+//! other locks are held while one more is acquired and released. Members: clusters on loopback in this
+//! process, whose members count their messages, compared with the simulator's count and the algorithm's
+//! formula.
 
 use crate::metrics::sum;
 use crate::servers::free_ports;
 use crate::trouble::Trouble;
 use futures_util::future::try_join_all;
 use hdrhistogram::Histogram;
-use lockkeeper_cluster::{Config, Error, Guard, Member, MemberId, Times};
+use lockkeeper_cluster::{Config, Error, Guard, JoinToken, Member, MemberId, Times};
 use lockkeeper_lab::spec::LoadSpec;
 use lockkeeper_lab::{Progress, Spec, simulate};
 use prometheus_client::registry::Registry;
@@ -18,42 +19,42 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How many times a cost is measured; the median counts.
+/// Number of rounds of a measurement; the median counts.
 const ROUNDS: usize = 7;
-/// Turns before others of the same thread have theirs, or no lease is renewed.
+/// Number of turns after which the task yields, so that other tasks can renew leases.
 const TURNS_IN_A_ROW: usize = 64;
-/// Entries of the simulator beside those of a real cluster.
+/// Number of entries in the simulator.
 const SIMULATED: u64 = 20_000;
-/// The longest turn that is told apart.
+/// The maximum duration of a turn that the histogram resolves.
 const LONGEST_NS: u64 = 60_000_000_000;
-/// Counters that do not change for so long have settled.
+/// Counters that are unchanged for this time are considered final.
 const SETTLED: Duration = Duration::from_millis(100);
 
-/// What an acquire costs beside so many locks that are held.
+/// The cost of an acquire while other locks are held.
 #[derive(Clone, Debug, Serialize)]
 pub struct Beside {
-    /// How many others are held.
+    /// Number of other locks held.
     pub locks: u64,
-    /// One acquire and release, in nanoseconds: all the time divided by all turns, the median of the rounds.
+    /// One acquire and release, in nanoseconds: total time divided by turns, the median of the rounds.
     pub cost_ns: f64,
-    /// The median turn, which what is done now and then does not show in.
+    /// The median turn, which excludes periodic work.
     pub p50_ns: u64,
-    /// The longest turn, which it does.
+    /// The longest turn, which includes it.
     pub max_ns: u64,
 }
 
-/// How many messages an entry takes in a cluster of so many.
+/// Number of messages per entry in a cluster.
 #[derive(Clone, Debug, Serialize)]
 pub struct Among {
-    /// How many members.
+    /// Number of members.
     pub members: usize,
-    /// Whether all ask at once, or one after the other, drawn by lot.
+    /// Whether all members request at once, or one after the other in random order.
     pub load: &'static str,
     /// Counted by the members.
     pub messages: f64,
     /// Counted by the simulator.
     pub simulated: Option<f64>,
-    /// By the algorithm's formula.
+    /// According to the algorithm's formula.
     pub formula: Option<f64>,
 }
 
@@ -61,7 +62,7 @@ fn failed(error: &Error) -> Trouble {
     Trouble::Failed(error.to_string())
 }
 
-/// The cost beside each of these numbers of locks, smallest first.
+/// The cost with each of these numbers of locks, smallest first.
 pub async fn beside(numbers: &[u64], seconds: f64, tell: &dyn Fn(&str)) -> Result<Vec<Beside>, Trouble> {
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
     let member = Member::start(Config::alone(folder.path())).await.map_err(|error| failed(&error))?;
@@ -71,7 +72,7 @@ pub async fn beside(numbers: &[u64], seconds: f64, tell: &dyn Fn(&str)) -> Resul
     let (holder, asker) = (member.new_owner(), member.new_owner());
     let (mut held, mut costs): (Vec<Guard>, Vec<Beside>) = (Vec::new(), Vec::new());
     for locks in numbers {
-        tell(&format!("beside {locks} locks"));
+        tell(&format!("with {locks} locks held"));
         while (held.len() as u64) < locks {
             let name = format!("held/{}", held.len());
             held.push(holder.mutex(name).acquire().await.map_err(|error| failed(&error))?);
@@ -86,7 +87,9 @@ pub async fn beside(numbers: &[u64], seconds: f64, tell: &dyn Fn(&str)) -> Resul
         }
         rounds.sort_by(f64::total_cmp);
         if held.iter().any(|guard| !guard.is_valid()) {
-            return Err(Trouble::Failed(String::from("a lock that was held was lost meanwhile")));
+            return Err(Trouble::Failed(String::from(
+                "a lock that was held was lost during the measurement",
+            )));
         }
         let (p50_ns, max_ns) = (turns.value_at_quantile(0.5), turns.max());
         costs.push(Beside { locks, cost_ns: rounds[ROUNDS / 2], p50_ns, max_ns });
@@ -110,7 +113,7 @@ async fn cost(member: &Member, seconds: f64, each: &mut Histogram<u64>) -> Resul
     Ok(began.elapsed().as_nanos() as f64 / f64::from(turns))
 }
 
-/// Messages for each entry in a cluster of so many members, under a low and a high load.
+/// Messages per entry in a cluster of this size, under a low and a high load.
 pub async fn among(algorithm: &str, members: usize, entries: usize) -> Result<Vec<Among>, Trouble> {
     let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
     let cluster = start(algorithm, members, folder.path()).await?;
@@ -142,13 +145,15 @@ pub async fn among(algorithm: &str, members: usize, entries: usize) -> Result<Ve
 async fn start(algorithm: &str, count: usize, folder: &Path) -> Result<Vec<Member>, Trouble> {
     let at = |port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let ports = free_ports(count)?;
+    let join_token = JoinToken::random()?;
     let mut members = Vec::new();
     for (id, &port) in (1..).zip(&ports) {
         let mut config = Config::new(MemberId(id), at(port), folder.join(id.to_string()));
         config.first_members =
             (1..).map(MemberId).zip(ports.iter().map(|port| at(*port).to_string())).collect();
         config.algorithm = algorithm.into();
-        // Many members share few cores here: nobody is to be taken for dead.
+        config.join_token = Some(join_token.clone());
+        // Many members share few cores here: a long timeout avoids false suspicions.
         config.times = Times::default().times(4);
         members.push(Member::start(config).await.map_err(|error| failed(&error))?);
     }
@@ -167,7 +172,7 @@ async fn turn(member: &Member) -> Result<(), Trouble> {
     guard.release().await.map_err(|error| failed(&error))
 }
 
-/// Whose turn it is is drawn by lot, as the formulas for a low load have it.
+/// One request at a time; the requester is drawn at random, as the formulas for low load assume.
 async fn one_after_the_other(members: &[Member], entries: usize) -> Result<(), Trouble> {
     let mut random = 0x2545_f491_4f6c_dd1d_u64;
     for _ in 0..entries {
@@ -179,13 +184,13 @@ async fn one_after_the_other(members: &[Member], entries: usize) -> Result<(), T
     Ok(())
 }
 
-/// Everybody asks again as soon as it has left.
+/// Every member requests again as soon as it has left.
 async fn all_at_once(members: &[Member], entries: usize) -> Result<(), Trouble> {
     let each = |place: usize| entries / members.len() + usize::from(place < entries % members.len());
     let clients = members.iter().enumerate().map(|(place, member)| async move {
         for _ in 0..each(place) {
             turn(member).await?;
-            // Those who wait elsewhere are to be heard.
+            // Let other tasks run, so that waiting members can process messages.
             tokio::task::yield_now().await;
         }
         Ok::<_, Trouble>(())
@@ -203,7 +208,7 @@ fn sent(members: &[Member]) -> f64 {
     members.iter().map(of).sum()
 }
 
-/// What is under way is counted too.
+/// The number of messages when it no longer changes, so that messages under way are included.
 async fn settled(members: &[Member]) -> f64 {
     loop {
         let before = sent(members);

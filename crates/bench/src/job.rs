@@ -1,9 +1,9 @@
-//! What the bench and the processes of its clients say to each other: JSON, one value on a line.
+//! The protocol between the bench and the processes of its clients: JSON, one value per line.
 //!
 //! ```text
 //!   bench ── Job ──▶ client     connects, and warms up
-//!         ◀─ Ready ─            so do all others
-//!         ── Go ───▶            measures, from the same moment on as all others
+//!         ◀─ Ready ─            all processes are ready
+//!         ── Go ───▶            measures, starting at the same time as all others
 //!         ◀─ Done ──
 //!         ── end of input ──▶   disconnects, and ends
 //! ```
@@ -14,84 +14,86 @@ use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// What one process is to do.
+/// The job of one process.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Job {
-    /// How locks are taken.
+    /// How locks are acquired.
     pub client: Client,
-    /// Where the servers are, this process's first.
+    /// The addresses of the servers, the preferred one of this process first.
     pub servers: Vec<String>,
-    /// What is done.
+    /// The workload.
     pub workload: Workload,
     /// The numbers of the clients in this process.
     pub clients: Vec<usize>,
-    /// How long things are done before anything counts.
+    /// Duration of the warm-up.
     pub warm_up_s: f64,
-    /// How long it is measured.
+    /// Duration of the measurement.
     pub seconds: f64,
-    /// How long waiters of Redis pause before they ask again.
+    /// Pause of waiters of Redis before they retry.
     pub pause_ms: u64,
-    /// Where processes see each other inside; without it there is one process.
+    /// The directory of the oracle's files, if there are several processes.
     pub oracle: Option<PathBuf>,
-    /// Whether entries have fences.
+    /// Whether grants have fences.
     pub fenced: bool,
-    /// The member inside this process.
+    /// The member inside this process, if there is one.
     pub member: Option<MemberJob>,
 }
 
 /// A member inside a client's process.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct MemberJob {
-    /// Which of them, from 1.
+    /// The member's number, from 1.
     pub id: u32,
-    /// All members, in order.
+    /// The addresses of all members, in order.
     pub members: Vec<SocketAddr>,
-    /// Where it keeps its data.
+    /// The member's data directory.
     pub data: PathBuf,
+    /// The file with the join token of all members.
+    pub join_token: PathBuf,
 }
 
-/// When to begin, by the clock that all processes of the machine share.
+/// The start of the measurement, by the clock that all processes of the machine share.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Go {
     /// Nanoseconds of CLOCK_MONOTONIC.
     pub at_ns: u64,
 }
 
-/// What a client's process says.
+/// A message from a client's process.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Said {
-    /// Connected and warm.
+    /// The clients are connected and warmed up.
     Ready,
-    /// What was measured.
+    /// The measurements.
     Done(Box<Figures>),
-    /// What went wrong.
+    /// The process failed.
     Failed {
-        /// A sentence.
+        /// A description of the failure.
         why: String,
-        /// Whether exclusivity was violated.
+        /// Whether mutual exclusion was violated.
         violation: bool,
     },
 }
 
-/// What one process has measured.
+/// The measurements of one process.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Figures {
-    /// Turns of each client that were over in time.
+    /// Number of completed turns of each client.
     pub turns: Vec<u64>,
-    /// How long acquires took, in nanoseconds, and how many took so long.
+    /// The latencies of acquires, in nanoseconds, each with its count.
     pub acquire: Vec<(u64, u64)>,
-    /// The same for releases.
+    /// The latencies of releases.
     pub release: Vec<(u64, u64)>,
-    /// Processor time of the process while it measured.
+    /// Processor time of the process during the measurement.
     pub cpu_s: f64,
-    /// Entries whose exclusivity was looked at, warm-up included.
+    /// Number of entries checked for exclusivity, warm-up included.
     pub checked: u64,
-    /// Messages between members, if the member is inside.
+    /// Number of messages between members, if the member is inside this process.
     pub messages: Option<f64>,
 }
 
-/// Nanoseconds of the clock that all processes of the machine share.
+/// The time in nanoseconds by the clock that all processes of the machine share.
 pub fn now_ns() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64

@@ -1,11 +1,12 @@
-//! Lockkeeper and what people would use instead, measured side by side: on the same machine, in one run, with the same workload and the
-//! same client loop. `lockkeeper bench` is the command around it; `docs/benchmarks.md` says what is measured and what is fair.
+//! Benchmarks of Lockkeeper and its alternatives: on the same machine, in one run, with the same workload and
+//! the same client loop. `lockkeeper bench` is the command around it; `docs/benchmarks.md` describes the
+//! measurements and their fairness.
 //!
 //! ```text
 //!   locks ── for each repeat, engine, workload ──┐
 //!     │ servers   started on loopback, ended     │ worker   processes of clients: `lockkeeper bench client`
 //!     ▼                                          ▼
-//!   etcd, redis-server, `lockkeeper up`, …  ◀──  client   one loop over `trait Client`, watched by the oracle
+//!   etcd, redis-server, `lockkeeper up`, …  ◀──  client   one loop over `trait Client`, checked by the oracle
 //!                                                │
 //!   run: figures, medians  ◀── JSON lines ───────┘
 //! ```
@@ -31,7 +32,7 @@ mod trouble;
 mod worker;
 
 // The model of the lab's own tests, for the same searches.
-#[allow(dead_code, reason = "some of it only the tests use")]
+#[allow(dead_code, reason = "some of it is only used by the tests")]
 #[path = "../../lab/tests/checker/lamport_mutex.rs"]
 mod lamport_mutex;
 #[cfg(feature = "stateright")]

@@ -1,7 +1,7 @@
-//! `bench locks`: engines side by side.
+//! `bench locks`: compares engines.
 //!
-//! For each repeat, for each engine: start its servers, run all workloads, end the servers. So whatever else the machine does hits all
-//! engines alike, and no engine runs beside the servers of another.
+//! For each repeat, for each engine: starts its servers, runs all workloads, ends the servers. Other load on
+//! the machine therefore affects all engines alike, and no engine runs beside the servers of another.
 
 use crate::engine::{Engine, Servers};
 use crate::job::{Go, Job, MemberJob, now_ns};
@@ -16,40 +16,40 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// From the last client's readiness until all begin: enough for the word to reach all of them.
+/// Time from the last client's readiness until all start: enough for the message to reach all of them.
 const RUN_UP: Duration = Duration::from_millis(100);
-/// The longest warm-up.
+/// The maximum duration of the warm-up.
 const WARM_UP_S: f64 = 0.5;
 
-/// What is to be measured.
+/// The measurements to make.
 pub struct Plan {
-    /// By these engines,
+    /// The engines.
     pub engines: Vec<&'static Engine>,
-    /// under these workloads,
+    /// The workloads.
     pub workloads: Vec<Workload>,
-    /// for so long each,
+    /// Duration of each run.
     pub seconds: f64,
-    /// and so often.
+    /// Number of repeats.
     pub repeat: usize,
-    /// Waiters of Redis, which has no queue, pause so long before they ask again; 0 for not at all.
+    /// Pause of waiters of Redis, which has no queue, before they retry; 0: no pause.
     pub pause_ms: u64,
 }
 
 /// How to start the processes.
 pub struct Program {
-    /// The file of the command.
+    /// The executable of the command.
     pub path: PathBuf,
-    /// How to start what must not outlive us.
+    /// The prefix of commands that must not outlive this process.
     pub tether: Tether,
 }
 
 impl Plan {
-    /// How many runs that is.
+    /// Number of runs.
     pub fn runs(&self) -> usize {
         self.engines.len() * self.workloads.len() * self.repeat
     }
 
-    /// Refuses what this build or this machine cannot measure, before anything is started.
+    /// Rejects, before starting anything, engines that this build or this machine cannot measure.
     pub fn check(&self) -> Result<(), Trouble> {
         let not_built: Vec<String> = self.engines.iter().filter_map(|engine| engine.not_built()).collect();
         if !not_built.is_empty() {
@@ -60,18 +60,18 @@ impl Plan {
     }
 }
 
-/// What came of a plan.
+/// The results of a plan.
 #[derive(Debug, Default)]
 pub struct Measured {
-    /// Every run.
+    /// All runs.
     pub runs: Vec<Run>,
-    /// What each engine's servers say of their version.
+    /// The version that each engine's servers report.
     pub versions: Vec<(&'static str, String)>,
-    /// What could not be measured, and why: a sentence each.
+    /// The failed measurements, each with the reason.
     pub failures: Vec<String>,
 }
 
-/// Servers, and the folder that goes after them.
+/// Running servers, and the temporary folder of their data.
 struct Stage {
     running: Running,
     folder: tempfile::TempDir,
@@ -86,8 +86,8 @@ impl Stage {
     }
 }
 
-/// All runs of a plan. One that fails is told in the end, and the others go on; one that violates exclusivity ends everything. `tell`
-/// hears what comes next.
+/// Performs all runs of a plan. A failed run is reported at the end, and the others continue; a violation of
+/// mutual exclusion ends everything. `tell` is called with a description of each run before it starts.
 pub async fn run(plan: &Plan, program: &Program, tell: &dyn Fn(&str)) -> Result<Measured, Trouble> {
     plan.check()?;
     let mut measured = Measured::default();
@@ -101,7 +101,7 @@ pub async fn run(plan: &Plan, program: &Program, tell: &dyn Fn(&str)) -> Result<
                     Ok(run) => measured.runs.push(run),
                     Err(Trouble::Failed(why)) => {
                         measured.failures.push(why);
-                        // The next one begins with servers of its own.
+                        // The next run starts with new servers.
                         stage = None;
                     }
                     Err(trouble) => return Err(trouble),
@@ -127,7 +127,7 @@ struct One<'a> {
 }
 
 impl One<'_> {
-    /// Runs it, on servers that are started if there are none.
+    /// Performs the run; starts the servers if there are none.
     async fn on(&self, stage: &mut Option<Stage>) -> Result<Run, Trouble> {
         let stage = match stage {
             Some(stage) => stage,
@@ -136,7 +136,7 @@ impl One<'_> {
         self.run(&mut stage.running, stage.folder.path()).await
     }
 
-    /// Says whose trouble it is.
+    /// Adds the engine and workload to an error.
     fn of_this(&self, trouble: Trouble) -> Trouble {
         let (name, in_words) = (self.engine.name, self.workload.name());
         match trouble {
@@ -174,7 +174,7 @@ impl One<'_> {
         Ok(Run::new(self.engine, self.workload, self.repeat, self.plan.seconds, &figures, servers))
     }
 
-    /// What each process of clients is to do.
+    /// The job of each client process.
     fn jobs(&self, addresses: &[String], folder: &Path) -> Result<Vec<Job>, String> {
         let (members, processes) = match self.engine.servers {
             Servers::Members(count) => (members(count)?, count),
@@ -183,13 +183,16 @@ impl One<'_> {
         let several = processes.min(self.workload.clients()) > 1;
         let oracle =
             several.then(|| made(folder.join(format!("oracle-{}", self.workload.name())))).transpose()?;
+        let join_token = folder.join("join-token");
+        lockkeeper_cluster::JoinToken::read_or_create(&join_token)?;
         let job = |process: usize| {
             let mut servers = addresses.to_vec();
             if !servers.is_empty() {
                 servers.rotate_left(process % addresses.len());
             }
             let data = folder.join(format!("{}-member-{}", self.workload.name(), process + 1));
-            let member = MemberJob { id: process as u32 + 1, members: members.clone(), data };
+            let (id, join_token) = (process as u32 + 1, join_token.clone());
+            let member = MemberJob { id, members: members.clone(), data, join_token };
             Job {
                 client: self.engine.client,
                 servers,
@@ -209,7 +212,7 @@ impl One<'_> {
     }
 }
 
-/// Where so many members listen.
+/// Addresses for a number of members.
 fn members(count: usize) -> Result<Vec<SocketAddr>, String> {
     let ports = servers::free_ports(count)?;
     Ok(ports.into_iter().map(|port| SocketAddr::from((Ipv4Addr::LOCALHOST, port))).collect())

@@ -1,11 +1,11 @@
-//! The machine that was measured on.
+//! The machine of the measurements.
 
 use serde::Serialize;
 
-/// What a reader must know of it.
+/// The properties of the machine that matter for the figures.
 #[derive(Clone, Debug, Serialize)]
 pub struct Machine {
-    /// How many cores this process may use.
+    /// Number of cores that this process may use.
     pub cores: usize,
     /// The processor's name.
     pub cpu: String,
@@ -14,7 +14,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// This one.
+    /// The current machine.
     pub fn this() -> Machine {
         let cores = std::thread::available_parallelism().map_or(1, Into::into);
         let info = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();

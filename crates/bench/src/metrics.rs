@@ -1,6 +1,6 @@
-//! Reads what servers count, in Prometheus' text form.
+//! Parses counters in Prometheus' text format.
 
-/// The sum of a counter over all its labels; 0 if it is not there.
+/// The sum of a counter over all its labels; 0 if it does not exist.
 pub(crate) fn sum(text: &str, name: &str) -> f64 {
     let value = |line: &str| {
         let rest = line.strip_prefix(name)?;

@@ -1,8 +1,9 @@
-//! Watches, while it is measured, that nobody is inside beside somebody else, and that fences rise.
+//! Checks during the measurement that no two clients hold a lock at once, and that fences rise.
 //!
-//! It must find two processes inside at once, need no server of its own, and cost little. Whoever enters says so in the memory of its
-//! process, and, if there are other processes, takes flock(2) on a file of that lock, which must be free. The file holds the highest
-//! fence so far; that of whoever enters must be higher.
+//! The oracle must detect two processes that hold a lock at once, needs no server of its own, and costs
+//! little. A client that enters records this in the memory of its process and, if there are several
+//! processes, takes flock(2) on a file of that lock, which must be free. The file contains the highest fence
+//! so far; the fence of the entering client must be higher.
 
 use rustix::fs::{FlockOperation, flock};
 use std::fs::File;
@@ -11,15 +12,15 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// One process's part of the watch: shared by its clients.
+/// The oracle of one process, shared by its clients.
 pub struct Oracle {
-    /// Where the files are; without it, all clients are in this process.
+    /// The directory of the files. `None` if all clients are in this process.
     folder: Option<PathBuf>,
     locks: Vec<Watched>,
     checked: AtomicU64,
 }
 
-/// What is known of one lock.
+/// The state of one lock.
 #[derive(Default)]
 struct Watched {
     inside: AtomicBool,
@@ -29,13 +30,14 @@ struct Watched {
 }
 
 impl Oracle {
-    /// A watch over so many locks; with a folder, over all processes that name the same.
+    /// An oracle for a number of locks; with a directory, for all processes that use the same one.
     pub fn new(folder: Option<&Path>, locks: usize) -> Oracle {
         let locks = (0..locks).map(|_| Watched::default()).collect();
         Oracle { folder: folder.map(Path::to_owned), locks, checked: AtomicU64::new(0) }
     }
 
-    /// Somebody has acquired this lock, with this fence if the engine has them. The error says what is wrong.
+    /// A client has acquired this lock, with this fence if the engine has fences. The error describes the
+    /// violation.
     pub fn enter(&self, lock: usize, fence: Option<u64>) -> Result<(), Violation> {
         let watched = &self.locks[lock];
         if watched.inside.swap(true, Ordering::AcqRel) {
@@ -56,13 +58,13 @@ impl Oracle {
         let Some(fence) = fence else { return Ok(()) };
         let mut highest = [0; 8];
         let read = file.read_at(&mut highest, 0).map_err(|error| Violation::unseen(&error))?;
-        // An empty file is one that nobody has written yet.
+        // An empty file has not been written yet.
         let highest = if read == 8 { u64::from_le_bytes(highest) } else { 0 };
         rises(lock, highest, fence)?;
         file.write_all_at(&fence.to_le_bytes(), 0).map_err(|error| Violation::unseen(&error))
     }
 
-    /// Called BEFORE the lock is given up.
+    /// A client is about to release this lock. Call this BEFORE the release.
     pub fn exit(&self, lock: usize) -> Result<(), Violation> {
         if let Some(file) = self.file(lock)? {
             flock(file, FlockOperation::Unlock).map_err(|error| Violation::unseen(&error))?;
@@ -71,7 +73,7 @@ impl Oracle {
         Ok(())
     }
 
-    /// How many entries were looked at.
+    /// Number of checked entries.
     pub fn checked(&self) -> u64 {
         self.checked.load(Ordering::Relaxed)
     }
@@ -94,11 +96,11 @@ fn rises(lock: usize, highest: u64, fence: u64) -> Result<(), Violation> {
         return Ok(());
     }
     Err(Violation(format!(
-        "the fence of lock {lock} did not rise: {fence} came after {highest}, so that a late write would not be refused"
+        "the fence of lock {lock} did not rise: {fence} came after {highest}, so a late write would not be rejected"
     )))
 }
 
-/// What must not be.
+/// A violation of mutual exclusion or of rising fences.
 #[derive(Debug)]
 pub struct Violation(pub String);
 
@@ -108,7 +110,7 @@ impl Violation {
     }
 
     fn unseen(error: &dyn std::fmt::Display) -> Violation {
-        Violation(format!("exclusivity could not be watched: {error}"))
+        Violation(format!("exclusivity could not be checked: {error}"))
     }
 }
 
@@ -116,19 +118,20 @@ impl Violation {
 mod tests {
     use super::*;
 
-    /// Two processes are two of these with one folder: each opens the files for itself, as flock(2) wants it.
+    /// Two oracles with one directory stand for two processes: each opens the files itself, as flock(2)
+    /// requires.
     fn two(folder: &Path) -> [Oracle; 2] {
         [Oracle::new(Some(folder), 2), Oracle::new(Some(folder), 2)]
     }
 
     #[test]
-    fn two_inside_are_caught() {
+    fn two_holders_at_once_are_detected() {
         let folder = tempfile::tempdir().unwrap();
         let [one, other] = two(folder.path());
         one.enter(0, Some(1)).unwrap();
         assert!(other.enter(0, Some(2)).unwrap_err().0.contains("two clients were inside lock 0"));
         other.enter(1, Some(1)).unwrap();
-        // Also two clients of one process, who share a file.
+        // The same for two clients of one process, which share a file.
         assert!(one.enter(0, Some(3)).unwrap_err().0.contains("two clients"));
         let alone = Oracle::new(None, 1);
         alone.enter(0, None).unwrap();
@@ -136,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn one_after_the_other_is_right() {
+    fn successive_holders_are_accepted() {
         let folder = tempfile::tempdir().unwrap();
         let [one, other] = two(folder.path());
         for turn in 0..10 {
@@ -149,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fence_that_does_not_rise_is_caught() {
+    fn fence_that_does_not_rise_is_detected() {
         let folder = tempfile::tempdir().unwrap();
         let [one, other] = two(folder.path());
         one.enter(0, Some(7)).unwrap();

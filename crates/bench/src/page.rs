@@ -1,4 +1,5 @@
-//! One page that needs nothing else: how fast each engine was, how long its clients waited, and how all of it was measured.
+//! A self-contained HTML page: the throughput of each engine, the latencies of its clients, and the
+//! conditions of measurement.
 
 use crate::report::Report;
 use crate::run::Run;
@@ -7,10 +8,10 @@ use lockkeeper_lab::compare::STYLE;
 use lockkeeper_lab::compare::plots::canvas::{Canvas, Frame, Scale, escape};
 use std::fmt::Write;
 
-/// Where the bars are.
+/// The area of the bars.
 const FRAME: Frame = Frame { left: 220.0, right: 1120.0, top: 120.0, bottom: 680.0 };
 
-/// The page.
+/// The HTML page of a report.
 pub fn page(report: &Report) -> String {
     let mut html = String::new();
     let machine = &report.machine;
@@ -45,22 +46,17 @@ pub fn page(report: &Report) -> String {
     html
 }
 
-/// How many acquires a second, as bars on a scale of ratios.
+/// Acquires per second as bars, on a logarithmic scale.
 fn speeds(title: &str, rows: &[&Run]) -> String {
     let bars: Vec<Bar> = rows.iter().filter_map(|run| Bar::new(run, None, run.per_second?)).collect();
-    draw(
-        title,
-        "acquires, each with its release, in a second; medians; each step of the scale is a ratio",
-        &bars,
-        0,
-    )
+    draw(title, "acquires with their releases per second; medians; logarithmic scale", &bars, 0)
 }
 
-/// From the median of all waits to the longest of 99 in a hundred.
+/// Latencies from the median to the 99th percentile.
 fn waits(title: &str, rows: &[&Run]) -> String {
     let bars = rows.iter().filter_map(|run| Bar::new(run, run.acquire_p50_us, run.acquire_p99_us?));
     let bars: Vec<Bar> = bars.collect();
-    draw(title, "how long an acquire takes, in µs: from the median to what 99 of 100 do not exceed", &bars, 1)
+    draw(title, "latency of an acquire in µs: from the median to the 99th percentile", &bars, 1)
 }
 
 /// A bar of a plot.
@@ -71,7 +67,7 @@ struct Bar {
 }
 
 impl Bar {
-    /// Nothing, if it cannot be drawn on a scale of ratios.
+    /// A bar; `None` if it cannot be drawn on a logarithmic scale.
     fn new(run: &Run, from: Option<f64>, to: f64) -> Option<Bar> {
         (to > 0.0).then(|| Bar { name: run.engine.clone(), from: from.filter(|from| *from > 0.0), to })
     }
@@ -103,17 +99,17 @@ fn draw(title: &str, below: &str, bars: &[Bar], digits: usize) -> String {
     canvas.finish()
 }
 
-/// The power of ten at or below a number.
+/// The largest power of ten that is not above a number.
 fn ten_below(value: f64) -> f64 {
     10_f64.powf(value.max(1e-3).log10().floor())
 }
 
-/// The power of ten at or above a number.
+/// The smallest power of ten that is not below a number.
 fn ten_above(value: f64) -> f64 {
     10_f64.powf(value.max(1e-3).log10().ceil())
 }
 
-/// The colours of the lab's plots: one for ours, one for the others, one for the yardstick.
+/// The colours of the lab's plots: one for Lockkeeper, one for the others, one for the baseline.
 fn class(engine: &str) -> &'static str {
     match engine {
         "floor" => "quorum",
@@ -175,7 +171,7 @@ fn engines(html: &mut String, report: &Report) {
     );
 }
 
-/// The medians, one row each.
+/// The medians as CSV, one row each.
 pub fn csv(runs: &[Run]) -> String {
     let mut csv = String::from(
         "engine,workload,per_second,acquire_p50_us,acquire_p99_us,acquire_max_us,release_p50_us,fairness,client_cpu_us,\
@@ -210,7 +206,7 @@ mod tests {
     use crate::servers::Counted;
 
     #[test]
-    fn the_page_says_what_was_measured_and_how() {
+    fn page_contains_figures_and_conditions() {
         let engine = Engine::parse("redis1").unwrap();
         let figures = crate::job::Figures {
             turns: vec![40],
@@ -231,7 +227,7 @@ mod tests {
         let measured = Measured {
             runs: vec![run],
             versions: vec![("redis1", String::from("Redis 0"))],
-            failures: vec![String::from("redis1, w2: it fell asleep")],
+            failures: vec![String::from("redis1, w2: the server stopped")],
         };
         let report = Report::new(&plan, measured, command);
         let page = page(&report);
@@ -243,7 +239,7 @@ mod tests {
             "w1: one client",
             "lockkeeper &lt;b&gt;",
             "<td>80",
-            "it fell asleep",
+            "the server stopped",
         ] {
             assert!(page.contains(part), "{part}");
         }

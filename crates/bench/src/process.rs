@@ -1,4 +1,4 @@
-//! Processes that the bench starts, and ends: whatever happens to it.
+//! Processes that the bench starts, and ends in any case.
 
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::HashMap;
@@ -7,16 +7,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a server may take to end in order.
+/// The time that a server has for an orderly shutdown.
 const GRACE: Duration = Duration::from_secs(5);
 /// Processor time in /proc is counted in hundredths of a second, on every Linux.
 const TICKS_PER_S: f64 = 100.0;
 
-/// How to start a process that the kernel ends with this one: the words before its own.
+/// The command prefix that makes the kernel end a process with this one.
 #[derive(Clone, Debug)]
 pub struct Tether(pub Vec<String>);
 
-/// A server. It is told to end when it is dropped, and killed if it does not.
+/// A server. When dropped, it is asked to shut down, and killed if it does not.
 #[derive(Debug)]
 pub struct Server {
     child: Child,
@@ -25,24 +25,24 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts a command whose output goes to a file of its own.
+    /// Starts a command whose output goes to a log file.
     pub fn start(mut command: Command, ends_by: Signal, log: PathBuf) -> Result<Server, String> {
         use std::os::unix::process::CommandExt;
         let cannot = |error: std::io::Error| format!("cannot start {command:?}: {error}");
         let out = File::create(&log).map_err(cannot)?;
         let err = out.try_clone().map_err(cannot)?;
-        // A group of its own: Ctrl-C is for us, who then end it in order.
+        // A process group of its own: Ctrl-C reaches only this process, which then shuts the server down.
         let child = command.stdin(Stdio::null()).stdout(out).stderr(err).process_group(0).spawn();
         let child = child.map_err(|error| format!("cannot start {command:?}: {error}"))?;
         Ok(Server { child, ends_by, log })
     }
 
-    /// Its process.
+    /// Its process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// An error, with the last that it said, if it has ended.
+    /// An error with the last lines of its log, if it has ended.
     pub fn lives(&mut self) -> Result<(), String> {
         match self.child.try_wait() {
             Ok(None) => Ok(()),
@@ -62,7 +62,7 @@ fn last_lines(log: &Path) -> String {
 impl Drop for Server {
     fn drop(&mut self) {
         if let Some(pid) = Pid::from_raw(self.child.id().cast_signed()) {
-            // Not waited for yet, so that the number is still its own.
+            // Not yet waited for, so the process id is still its own.
             let _ = kill_process(pid, self.ends_by);
         }
         let began = Instant::now();
@@ -77,23 +77,23 @@ impl Drop for Server {
     }
 }
 
-/// Where a program is: in one of these folders, on the PATH, or where Debian keeps daemons.
+/// The path of a program: in one of these folders, on the PATH, or where Debian installs daemons.
 pub fn find(program: &str, folders: &[&str]) -> Option<PathBuf> {
     let path = std::env::var("PATH").unwrap_or_default();
     let everywhere = folders.iter().copied().chain(path.split(':').filter(|folder| !folder.is_empty()));
     everywhere.map(|folder| Path::new(folder).join(program)).find(|path| path.is_file())
 }
 
-/// What processes and their descendants have used of the machine so far.
+/// The resources that processes and their descendants have used so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Used {
     /// Processor time, in seconds.
     pub cpu_s: f64,
-    /// What went to disks, in bytes; `None` where the kernel does not tell.
+    /// Bytes written to disks; `None` if the kernel does not report them.
     pub disk_bytes: Option<f64>,
 }
 
-/// What these processes and their descendants have used.
+/// The resources that these processes and their descendants have used.
 pub fn used(pids: &[u32]) -> Used {
     let mut parents = HashMap::new();
     let mut times = HashMap::new();
@@ -122,7 +122,8 @@ pub fn used(pids: &[u32]) -> Used {
     Used { cpu_s: ticks as f64 / TICKS_PER_S, disk_bytes }
 }
 
-/// The parent, and processor time with that of children that ended: fields 4 and 14 to 17, counted after the name, which may hold anything.
+/// The parent, and the processor time including that of ended children: fields 4 and 14 to 17, counted after
+/// the name, which may contain any character.
 fn parse_stat(stat: &str) -> Option<(u32, u64)> {
     let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
     let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
@@ -140,20 +141,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processor_time_is_read_whatever_the_name_is() {
+    fn processor_time_is_parsed_for_any_process_name() {
         let stat = "42 (a) b) S 7 42 42 0 -1 4194560 1 2 3 4 100 20 3 4 20 0 1 0 5 6 7";
         assert_eq!(parse_stat(stat), Some((7, 127)));
         assert_eq!(parse_stat("nonsense"), None);
     }
 
     #[test]
-    fn what_is_missing_is_not_found() {
+    fn missing_program_is_not_found() {
         assert!(find("sh", &[]).is_some());
         assert_eq!(find("no-such-program-anywhere", &["/usr/bin"]), None);
     }
 
     #[test]
-    fn a_server_that_ends_says_why() {
+    fn server_that_ends_reports_its_log() {
         let folder = tempfile::tempdir().unwrap();
         let mut command = Command::new("sh");
         command.args(["-c", "echo the disk is full >&2; exit 3"]);

@@ -1,4 +1,4 @@
-//! What is written about a bench: every run as JSON, the medians as CSV, a page for people.
+//! The report of a bench: all runs as JSON, the medians as CSV, and an HTML page.
 
 use crate::locks::{Measured, Plan};
 use crate::machine::Machine;
@@ -8,40 +8,40 @@ use std::path::Path;
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
-/// A whole bench.
+/// The report of a bench.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// The words of the command.
+    /// The command line.
     pub command: Vec<String>,
-    /// When it ended.
+    /// The time of its end.
     pub date: String,
-    /// Where.
+    /// The machine.
     pub machine: Machine,
-    /// What was measured.
+    /// The measured engines.
     pub engines: Vec<About>,
-    /// Every run.
+    /// All runs.
     pub runs: Vec<Run>,
     /// For each engine and workload, the medians of its runs.
     pub medians: Vec<Run>,
-    /// What could not be measured, and why.
+    /// The failed measurements, each with the reason.
     pub failures: Vec<String>,
 }
 
-/// What is to be said of an engine.
+/// The description of an engine.
 #[derive(Clone, Debug, Serialize)]
 pub struct About {
-    /// Its name.
+    /// The engine's name.
     pub name: &'static str,
-    /// What its servers say.
+    /// The version that its servers report.
     pub version: String,
-    /// How its clients work.
+    /// A description of its clients.
     pub how: &'static str,
-    /// What survives what.
+    /// What survives which failure.
     pub durability: &'static str,
 }
 
 impl Report {
-    /// Puts everything together.
+    /// Builds the report.
     pub fn new(plan: &Plan, measured: Measured, command: Vec<String>) -> Report {
         let Measured { runs, versions, failures } = measured;
         let about = |engine: &&'static crate::engine::Engine| {
@@ -66,13 +66,13 @@ impl Report {
         }
     }
 
-    /// Writes every run into a file.
+    /// Writes all runs to a file.
     pub fn write_json(&self, file: &Path) -> Result<(), String> {
         let json = serde_json::to_string_pretty(self).map_err(|error| error.to_string())?;
         write(file, &(json + "\n"))
     }
 
-    /// Writes a page and the figures into a folder.
+    /// Writes the HTML page and the figures to a folder.
     pub fn write_page(&self, folder: &Path) -> Result<(), String> {
         std::fs::create_dir_all(folder)
             .map_err(|error| format!("cannot make {}: {error}", folder.display()))?;
@@ -82,7 +82,7 @@ impl Report {
     }
 }
 
-/// Where the program lies on this machine is nobody's business.
+/// Removes the folder of the executable, which is of no interest to the reader.
 fn without_folder(mut command: Vec<String>) -> Vec<String> {
     if let Some(first) = command.first_mut()
         && let Some(name) = Path::new(first.as_str()).file_name()

@@ -1,4 +1,4 @@
-//! One run's figures, and the medians of several.
+//! The figures of one run, and the medians of several.
 
 use crate::engine::Engine;
 use crate::job::Figures;
@@ -7,32 +7,32 @@ use crate::servers::Counted;
 use crate::workload::Workload;
 use serde::Serialize;
 
-/// What one run has shown. Costs are for each acquire and release together.
+/// The figures of one run. Costs are per acquire with its release.
 #[derive(Clone, Debug, Serialize)]
 pub struct Run {
     /// The engine's name.
     pub engine: String,
     /// The workload's name.
     pub workload: &'static str,
-    /// Which repeat, from 1; 0 for medians.
+    /// The number of the repeat, from 1; 0 for medians.
     pub repeat: usize,
-    /// How long it was measured.
+    /// Duration of the measurement.
     pub seconds: f64,
-    /// Turns of each client.
+    /// Number of turns of each client.
     pub turns: Vec<u64>,
-    /// Entries whose exclusivity was looked at, warm-up included; 0 only for what is no lock.
+    /// Number of entries checked for exclusivity, warm-up included; 0 only for the baseline.
     pub checked: u64,
-    /// Acquires, each with its release, in a second.
+    /// Acquires with their releases per second.
     pub per_second: Option<f64>,
-    /// How long acquires took, in microseconds.
+    /// The median latency of acquires, in microseconds.
     pub acquire_p50_us: Option<f64>,
-    /// Of a hundred acquires, all but one were as fast.
+    /// The 99th percentile of the latency of acquires.
     pub acquire_p99_us: Option<f64>,
-    /// The slowest.
+    /// The maximum latency of acquires.
     pub acquire_max_us: Option<f64>,
-    /// How long releases took.
+    /// The median latency of releases.
     pub release_p50_us: Option<f64>,
-    /// The most turns of one client, divided by the fewest; none if somebody had no turn.
+    /// The maximum number of turns of a client divided by the minimum; `None` if a client had no turn.
     pub fairness: Option<f64>,
     /// Processor time of the clients, in microseconds.
     pub client_cpu_us: Option<f64>,
@@ -42,14 +42,14 @@ pub struct Run {
     pub messages: Option<f64>,
     /// Syncs of the servers' disks, if known.
     pub syncs: Option<f64>,
-    /// Bytes that servers wrote to disks.
+    /// Bytes that the servers wrote to disks.
     pub disk_bytes: Option<f64>,
 }
 
-/// Reads or changes one number of a run.
+/// Accesses one figure of a run.
 type Field = fn(&mut Run) -> &mut Option<f64>;
 
-/// The numbers of a run that medians are taken of.
+/// The figures of a run of which medians are taken.
 const FIELDS: [Field; 11] = [
     |run| &mut run.per_second,
     |run| &mut run.acquire_p50_us,
@@ -65,7 +65,7 @@ const FIELDS: [Field; 11] = [
 ];
 
 impl Run {
-    /// The figures of all processes of one run together.
+    /// Merges the figures of all processes of one run.
     pub(crate) fn new(
         engine: &Engine,
         workload: Workload,
@@ -107,7 +107,7 @@ impl Run {
     }
 }
 
-/// Values, and how often each came.
+/// Values, each with its count.
 struct Spread(Vec<(u64, u64)>);
 
 impl Spread {
@@ -117,7 +117,7 @@ impl Spread {
         Spread(all)
     }
 
-    /// The smallest value that at least this part of all does not exceed, in microseconds.
+    /// The smallest value that at least this share of all values does not exceed, in microseconds.
     fn quantile(&self, part: f64) -> Option<f64> {
         let total: u64 = self.0.iter().map(|(_, count)| count).sum();
         let needed = (total as f64 * part).ceil().max(1.0) as u64;
@@ -130,7 +130,7 @@ impl Spread {
     }
 }
 
-/// For each engine and workload, the median of each number over the repeats.
+/// For each engine and workload, the median of each figure over the repeats.
 pub fn medians(runs: &[Run]) -> Vec<Run> {
     let mut medians: Vec<Run> = Vec::new();
     for run in runs {
@@ -150,7 +150,7 @@ pub fn medians(runs: &[Run]) -> Vec<Run> {
     medians
 }
 
-/// The middle value; of an even number of values, the mean of the two in the middle.
+/// The median; of an even number of values, the mean of the two in the middle.
 fn middle(mut values: Vec<f64>) -> Option<f64> {
     values.sort_by(f64::total_cmp);
     let half = values.len() / 2;
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn processes_are_put_together() {
+    fn figures_of_processes_are_merged() {
         let run = run(1, [100, 50]);
         assert_eq!((run.per_second, run.fairness, run.checked), (Some(75.0), Some(2.0), 14));
         assert_eq!(
@@ -192,12 +192,12 @@ mod tests {
     }
 
     #[test]
-    fn somebody_without_a_turn_leaves_no_ratio() {
+    fn client_without_a_turn_leaves_no_ratio() {
         assert_eq!(run(1, [100, 0]).fairness, None);
     }
 
     #[test]
-    fn the_middle_counts() {
+    fn median_of_the_repeats_is_reported() {
         let runs = [run(1, [10, 10]), run(2, [1000, 1000]), run(3, [20, 20])];
         let medians = medians(&runs);
         assert_eq!(medians.len(), 1);

@@ -1,4 +1,4 @@
-//! How fast the simulator is. The lab's own benchmark of that name is this file too.
+//! Speed of the simulator. The lab's own benchmark of the same name includes this file.
 
 use lockkeeper_lab::delay::Delay;
 use lockkeeper_lab::property::Names;
@@ -8,7 +8,7 @@ use std::io::BufWriter;
 use std::path::Path;
 use std::time::Instant;
 
-/// What is run: algorithm, sites, delay, entries.
+/// The measured runs: algorithm, sites, delay, entries.
 const CASES: [(&str, usize, &str, u64); 6] = [
     ("ricart-agrawala", 32, "constant:1", 100_000),
     ("ricart-agrawala", 32, "exponential:1", 50_000),
@@ -18,23 +18,24 @@ const CASES: [(&str, usize, &str, u64); 6] = [
     ("token-ring", 10_000, "constant:1", 1_000_000),
 ];
 
-/// What is run once more, with a trace.
+/// The run that is repeated with a trace.
 const TRACED: &str = "ricart-agrawala";
 
 /// One line of the result.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Speed {
-    /// What was run.
+    /// A description of the run.
     pub what: String,
-    /// Messages delivered in a second, on one core.
+    /// Messages delivered per second, on one core.
     pub messages_per_second: f64,
-    /// Bytes of trace for each message, where one was written.
+    /// Bytes of trace per message, if a trace was written.
     pub trace_bytes: Option<f64>,
 }
 
-/// All cases, or those of one algorithm, each the median of three runs; and one with a trace. With so much of the usual number of entries.
+/// Measures all cases, or those of one algorithm, each as the median of three runs; and one with a trace.
+/// `part` scales the number of entries.
 pub fn speeds(part: f64, only: Option<&str>, tell: &(dyn Fn(&str) + Sync)) -> Result<Vec<Speed>, String> {
-    // One core, whatever the machine has.
+    // One core, for comparable results on every machine.
     let pool = rayon::ThreadPoolBuilder::new().num_threads(1).build().map_err(|error| error.to_string())?;
     pool.install(|| {
         let mut speeds = Vec::new();
@@ -52,13 +53,13 @@ pub fn speeds(part: f64, only: Option<&str>, tell: &(dyn Fn(&str) + Sync)) -> Re
         if speeds.is_empty() {
             let mut all = CASES.map(|case| case.0).to_vec();
             all.dedup();
-            return Err(format!("there is nothing to measure of that name; there are {}", all.join(", ")));
+            return Err(format!("no case has that name; there are {}", all.join(", ")));
         }
         Ok(speeds)
     })
 }
 
-/// A run with a high load.
+/// A run with high load.
 pub fn spec(algorithm: &str, sites: usize, delay: &str, entries: u64) -> Result<Spec, String> {
     let mut spec = Spec::new(algorithm, sites);
     spec.entries = entries;
@@ -73,9 +74,9 @@ fn rate(spec: &Spec) -> Result<f64, String> {
         let started = Instant::now();
         let report = simulate(spec, seed, 1, &Progress::default()).map_err(|error| error.to_string())?;
         if !report.held() {
-            return Err(format!("{} did not keep what it promises", spec.algorithm));
+            return Err(format!("{} violated a property", spec.algorithm));
         }
-        // The window's messages, scaled to the whole run that was timed.
+        // The messages of the window, scaled to the whole run that was timed.
         let whole = (report.entries + spec.warmup()) as f64 / report.entries as f64;
         rates.push(report.messages as f64 * whole / started.elapsed().as_secs_f64());
     }

@@ -1,33 +1,33 @@
-//! What can go wrong, as sentences.
+//! The errors of a bench.
 
 use std::fmt;
 
-/// Why a bench ended early.
+/// The reason why a bench ended early.
 #[derive(Debug)]
 pub enum Trouble {
-    /// Exclusivity was violated.
+    /// Mutual exclusion was violated.
     Violated {
-        /// Which engine.
+        /// The engine.
         engine: String,
-        /// Under which workload.
+        /// The workload.
         workload: String,
-        /// A sentence.
+        /// A description of the violation.
         what: String,
     },
-    /// Programs are missing: for each engine, what it needs and which Debian package has it.
+    /// Programs are missing: for each engine, the required program and its Debian package.
     Missing(Vec<Missing>),
-    /// Something else.
+    /// Another failure.
     Failed(String),
 }
 
-/// A program that is not on this machine.
+/// A program that is not installed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Missing {
-    /// Who needs it.
+    /// The engine that needs it.
     pub engine: String,
-    /// Its name.
+    /// The name of the program.
     pub program: String,
-    /// The Debian package that has it.
+    /// The Debian package that contains it.
     pub package: &'static str,
 }
 
@@ -41,7 +41,7 @@ impl fmt::Display for Trouble {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Trouble::Violated { engine, workload, what } => {
-                write!(f, "{engine} does not exclude: in {workload}, {what}; no figure of it counts")
+                write!(f, "{engine} violated mutual exclusion in {workload}: {what}; its figures are void")
             }
             Trouble::Missing(missing) => {
                 let each: Vec<String> = missing.iter().map(ToString::to_string).collect();

@@ -1,4 +1,4 @@
-//! A process of clients, as the bench sees it.
+//! A process of clients, seen from the bench.
 
 use crate::job::{Figures, Go, Job, Said};
 use crate::process::Tether;
@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-/// How long a process may take beyond what it was told; only one that is stuck reaches it.
+/// Time that a process may take beyond its job; only a stuck process reaches it.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// How long a killed process may take to be gone.
+/// Time that a killed process may take to end.
 const GONE: Duration = Duration::from_secs(2);
 
 /// A process of clients. Killed when dropped.
@@ -23,7 +23,7 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Starts one, and tells it what to do.
+    /// Starts a process and sends it its job.
     pub async fn start(program: &Path, tether: &Tether, job: &Job) -> Result<Worker, String> {
         let mut words = tether.0.iter();
         let mut command = Command::new(words.next().map_or(program.as_os_str(), |first| first.as_ref()));
@@ -46,8 +46,10 @@ impl Worker {
 
     async fn tell(&mut self, what: &impl Serialize) -> Result<(), String> {
         let line = serde_json::to_string(what).expect("plain data") + "\n";
-        let Some(input) = &mut self.input else { return Err(String::from("a client was told to end")) };
-        // One that ended before it read this says why on its output.
+        let Some(input) = &mut self.input else {
+            return Err(String::from("the input of this client is closed already"));
+        };
+        // A process that ended before it read this reports the reason on its output.
         let _ = input.write_all(line.as_bytes()).await;
         Ok(())
     }
@@ -55,45 +57,45 @@ impl Worker {
     async fn hear(&mut self, within: Duration) -> Result<Said, Trouble> {
         let line = match tokio::time::timeout(within, self.output.next_line()).await {
             Ok(Ok(Some(line))) => line,
-            Ok(_) => return Err(Trouble::Failed(String::from("a client ended without a word"))),
-            Err(_) => return Err(Trouble::Failed(format!("a client said nothing for {within:?}"))),
+            Ok(_) => return Err(Trouble::Failed(String::from("a client ended without a message"))),
+            Err(_) => return Err(Trouble::Failed(format!("a client sent nothing for {within:?}"))),
         };
         match serde_json::from_str(&line) {
             Ok(Said::Failed { why, violation: false }) => Err(Trouble::Failed(why)),
             Ok(Said::Failed { why, violation: true }) => {
-                // Whoever called knows which engine and workload this was.
+                // The caller adds the engine and workload.
                 Err(Trouble::Violated { engine: String::new(), workload: String::new(), what: why })
             }
             Ok(said) => Ok(said),
-            Err(error) => Err(Trouble::Failed(format!("a client said what makes no sense: {error}"))),
+            Err(error) => Err(Trouble::Failed(format!("a client sent an invalid message: {error}"))),
         }
     }
 
-    /// Returns when its clients are connected and warm.
+    /// Waits until its clients are connected and warmed up.
     pub async fn ready(&mut self) -> Result<(), Trouble> {
         match self.hear(PATIENCE).await? {
             Said::Ready => Ok(()),
-            other => Err(Trouble::Failed(format!("a client said {other:?} in place of being ready"))),
+            other => Err(Trouble::Failed(format!("a client sent {other:?} instead of being ready"))),
         }
     }
 
-    /// Tells it when to begin.
+    /// Sends it the start time.
     pub async fn go(&mut self, go: &Go) -> Result<(), String> {
         self.tell(go).await
     }
 
-    /// What it has measured, which takes so long.
+    /// Waits for its measurements, which take `seconds`.
     pub async fn done(&mut self, seconds: f64) -> Result<Figures, Trouble> {
         match self.hear(PATIENCE + Duration::from_secs_f64(seconds)).await? {
             Said::Done(figures) => Ok(*figures),
-            other => Err(Trouble::Failed(format!("a client said {other:?} in place of its figures"))),
+            other => Err(Trouble::Failed(format!("a client sent {other:?} instead of its figures"))),
         }
     }
 
     /// Lets it disconnect and end.
     pub async fn end(mut self) {
         drop(self.input.take());
-        // Whether it ends well makes no difference to what it measured.
+        // Its exit status has no influence on its measurements.
         let _ = tokio::time::timeout(GONE, self.child.wait()).await;
     }
 }
@@ -114,8 +116,8 @@ mod tests {
     use crate::engine::Client;
     use crate::workload::Workload;
 
-    /// A process that says this and ends.
-    async fn says(what: &str) -> Trouble {
+    /// The error for a process that writes this line and ends.
+    async fn error_of(what: &str) -> Trouble {
         let tether = Tether(vec!["sh".into(), "-c".into(), format!("echo '{what}'")]);
         let job = Job {
             client: Client::File,
@@ -134,11 +136,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_a_client_saw_is_told_apart() {
-        let violation = says(r#"{"failed":{"why":"two were inside","violation":true}}"#).await;
+    async fn violations_failures_and_invalid_messages_are_distinguished() {
+        let violation = error_of(r#"{"failed":{"why":"two were inside","violation":true}}"#).await;
         assert!(matches!(violation, Trouble::Violated { what, .. } if what == "two were inside"));
-        let failure = says(r#"{"failed":{"why":"the server is gone","violation":false}}"#).await;
+        let failure = error_of(r#"{"failed":{"why":"the server is gone","violation":false}}"#).await;
         assert!(matches!(failure, Trouble::Failed(why) if why == "the server is gone"));
-        assert!(says("hello").await.to_string().contains("makes no sense"));
+        assert!(error_of("hello").await.to_string().contains("invalid message"));
     }
 }

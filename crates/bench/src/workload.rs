@@ -1,9 +1,9 @@
-//! What clients do: how many there are, which lock each wants next, and for how long it stays inside.
+//! The workloads: the number of clients, the lock that each acquires next, and the duration of its hold.
 
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// One workload.
+/// A workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Workload {
@@ -11,17 +11,17 @@ pub enum Workload {
     W1,
     /// Eight clients, one lock.
     W2,
-    /// Eight clients, a lock each.
+    /// Eight clients, each with its own lock.
     W3,
-    /// 64 clients, 1,000 locks of which few are wanted by many, 1 ms inside.
+    /// 64 clients, 1,000 locks with a few popular ones, holds of 1 ms.
     W4,
 }
 
 impl Workload {
-    /// All of them, in order.
+    /// All workloads, in order.
     pub const ALL: [Workload; 4] = [Workload::W1, Workload::W2, Workload::W3, Workload::W4];
 
-    /// As on the command line.
+    /// The name on the command line.
     pub fn name(self) -> &'static str {
         match self {
             Workload::W1 => "w1",
@@ -31,7 +31,7 @@ impl Workload {
         }
     }
 
-    /// In words.
+    /// A description.
     pub fn what(self) -> &'static str {
         match self {
             Workload::W1 => "one client, one lock",
@@ -41,13 +41,13 @@ impl Workload {
         }
     }
 
-    /// Reads one name.
+    /// Parses a workload's name.
     pub fn parse(name: &str) -> Result<Workload, String> {
         let known = Workload::ALL.into_iter().find(|workload| workload.name() == name);
         known.ok_or_else(|| format!("there is no workload `{name}`: there are w1, w2, w3 and w4"))
     }
 
-    /// How many clients there are.
+    /// Number of clients.
     pub fn clients(self) -> usize {
         match self {
             Workload::W1 => 1,
@@ -56,7 +56,7 @@ impl Workload {
         }
     }
 
-    /// How many locks there are.
+    /// Number of locks.
     pub fn locks(self) -> usize {
         match self {
             Workload::W1 | Workload::W2 => 1,
@@ -65,7 +65,7 @@ impl Workload {
         }
     }
 
-    /// How long a client stays inside.
+    /// The duration of a hold.
     pub fn hold(self) -> Duration {
         match self {
             Workload::W4 => Duration::from_millis(1),
@@ -73,23 +73,23 @@ impl Workload {
         }
     }
 
-    /// How many processes the clients are, where they are not inside of a member.
+    /// Number of client processes, unless the clients are inside members.
     pub fn processes(self) -> usize {
         self.clients().min(8)
     }
 }
 
-/// Which lock a client wants next: the same sequence for all engines and all repeats.
+/// The sequence of locks that a client acquires; the same for all engines and repeats.
 pub struct Choice {
     workload: Workload,
     client: usize,
-    /// The chance of one of the first so many locks, for each lock; empty where nothing is drawn.
+    /// For each lock, the cumulative probability of it and all locks before it; empty if nothing is drawn.
     cumulative: Vec<f64>,
     random: u64,
 }
 
 impl Choice {
-    /// The choice of one client.
+    /// The sequence of one client.
     pub fn new(workload: Workload, client: usize) -> Choice {
         let mut cumulative = Vec::new();
         if workload == Workload::W4 {
@@ -100,7 +100,7 @@ impl Choice {
             }));
             cumulative.iter_mut().for_each(|chance| *chance /= sum);
         }
-        // Any odd number will do as a seed, if it differs between clients.
+        // Any odd seed is suitable, as long as it differs between clients.
         let random = 0x9e37_79b9_7f4a_7c15_u64.wrapping_mul(2 * client as u64 + 1);
         Choice { workload, client, cumulative, random }
     }
@@ -117,7 +117,7 @@ impl Choice {
         }
     }
 
-    /// A number from 0 to 1: xorshift, whose quality is ample for this.
+    /// A number from 0 to 1, by xorshift, whose quality is sufficient here.
     fn unit(&mut self) -> f64 {
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_and_mistakes_told() {
+    fn workload_names_are_parsed_and_unknown_ones_rejected() {
         for workload in Workload::ALL {
             assert_eq!(Workload::parse(workload.name()), Ok(workload));
         }
@@ -139,13 +139,14 @@ mod tests {
     }
 
     #[test]
-    fn choices_are_by_zipfs_law() {
+    fn locks_are_drawn_by_zipfs_law() {
         let mut counts = vec![0_u32; 1000];
         let mut choice = Choice::new(Workload::W4, 3);
         for _ in 0..100_000 {
             counts[choice.next_lock()] += 1;
         }
-        // The first is wanted twice as often as the second, and by 1 in H(1000) = 7.485.
+        // The first lock is drawn twice as often as the second, with probability 1 / H(1000), where H(1000) =
+        // 7.485.
         let share = f64::from(counts[0]) / 100_000.0;
         assert!((0.12..0.147).contains(&share), "{share}");
         let ratio = f64::from(counts[0]) / f64::from(counts[1]);
@@ -154,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn disjoint_locks_are_disjoint() {
+    fn clients_of_w3_use_disjoint_locks() {
         let locks: Vec<usize> = (0..8).map(|client| Choice::new(Workload::W3, client).next_lock()).collect();
         assert_eq!(locks, [0, 1, 2, 3, 4, 5, 6, 7]);
     }

@@ -1,5 +1,6 @@
 //! The exit codes of `lockkeeper`, in one place.
 
+use lockkeeper_text::Printable;
 use std::fmt::Display;
 use std::process::ExitCode;
 
@@ -25,7 +26,8 @@ pub const LOST: u8 = 79;
 
 /// Says on one line what went wrong with a lock, and picks the exit code.
 pub fn lock_error(error: &lockkeeper::Error) -> ExitCode {
-    eprintln!("lockkeeper: {error}");
+    // It may quote what a server answered.
+    eprintln!("lockkeeper: {}", Printable(&error.to_string()));
     match error {
         lockkeeper::Error::Lost { .. } | lockkeeper::Error::SessionLost { .. } => ExitCode::from(LOST),
         error if error.is_usage() => ExitCode::from(USAGE),
@@ -35,13 +37,20 @@ pub fn lock_error(error: &lockkeeper::Error) -> ExitCode {
 
 /// Prints clap's message and maps its exit code 2 to [`USAGE`]; `--help` and `--version` stay successes.
 pub fn usage(error: &clap::Error) -> ExitCode {
-    // A closed pipe while printing help is nobody's fault.
-    let _ = error.print();
+    let text = error.to_string();
+    match lockkeeper::redact(&text) {
+        // clap quotes the argument that it does not expect, which may be a URL with a password.
+        redacted if error.use_stderr() && redacted != text => eprint!("{redacted}"),
+        // A closed pipe while printing help is nobody's fault.
+        _ => drop(error.print()),
+    }
     if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS }
 }
 
-/// Prints what is wrong, in one line, and returns the code.
+/// Prints what is wrong, and returns the code.
 pub fn complain(code: u8, what: &dyn Display) -> ExitCode {
-    eprintln!("lockkeeper: {what}");
+    let what = what.to_string();
+    let lines: Vec<String> = what.lines().map(|line| Printable(line).to_string()).collect();
+    eprintln!("lockkeeper: {}", lines.join("\n"));
     ExitCode::from(code)
 }

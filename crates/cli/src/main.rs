@@ -4,6 +4,7 @@
 
 mod commands;
 mod exit;
+mod log;
 mod png;
 mod progress;
 mod say;

@@ -1,6 +1,6 @@
 //! What the commands say while a cluster has no majority.
 
-use lockkeeper_cluster::{Config as MemberConfig, MemberId};
+use lockkeeper_cluster::{Config as MemberConfig, JoinToken, MemberId};
 use lockkeeper_daemon::{Config, Daemon};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::process::{Command, Output};
@@ -23,6 +23,7 @@ async fn one_of_three(directory: &std::path::Path) -> Daemon {
     drop(sockets);
     let mut member = MemberConfig::new(MemberId(1), addresses[0], directory.join("data"));
     member.first_members = (1..).map(MemberId).zip(addresses.map(|address| address.to_string())).collect();
+    member.join_token = Some(JoinToken::random().expect("random"));
     let mut config = Config::of(member, any, any);
     config.http = None;
     Daemon::start(config).await.expect("it starts")

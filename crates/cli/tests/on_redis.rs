@@ -129,6 +129,88 @@ fn a_lost_lock_stops_the_command_with_exit_code_79() {
     }
 }
 
+/// Whether a process runs: a zombie that nobody has waited for yet does not.
+fn runs(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    stat.is_ok_and(|stat| !stat.rsplit_once(')').is_some_and(|(_, rest)| rest.starts_with(" Z")))
+}
+
+/// One in the background, one in a session of its own, one whose parent has ended, and one that ignores SIGTERM.
+#[test]
+fn a_lost_lock_stops_all_processes_that_the_command_has_started() {
+    let Some(redis) = Redis::start() else { return };
+    let file = |name: &str| redis.path(name).display().to_string();
+    let script = format!(
+        "sh -c 'echo $$ > {0}; exec sleep 1000' & \
+         setsid sh -c 'echo $$ > {1}; exec sleep 1000' & \
+         sh -c 'setsid sh -c \"echo \\$\\$ > {2}; exec sleep 1000\" &' ; \
+         sh -c 'trap \"\" TERM; echo $$ > {3}; while :; do sleep 0.1; done' & \
+         echo $$ > {4}; wait",
+        file("background"),
+        file("setsid"),
+        file("orphan"),
+        file("stubborn"),
+        file("command")
+    );
+    // Not of the command: `run` is started by exec(2) in a shell that has a child already.
+    let outer = format!("sleep 1000 & echo $! > {}; exec \"$@\"", file("earlier"));
+    let inner = redis.lockkeeper(&["run", "--ttl", "2s", "-c", "a", "--", &script]);
+    let mut shell = Command::new("sh");
+    shell.args(["-c", &outer, "sh"]).arg(inner.get_program()).args(inner.get_args()).env_clear();
+    shell.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    shell.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let run = shell.spawn().unwrap();
+    let pids = ["background", "setsid", "orphan", "stubborn", "command"]
+        .map(|name| (name, pid_in(&redis.path(name))));
+    let earlier = pid_in(&redis.path("earlier"));
+    redis.signal("KILL");
+    // Not `wait_with_output`: the processes have inherited the pipe, and would keep it open if they survived.
+    let mut run = run;
+    let status = run.wait().unwrap();
+    assert_eq!(status.code(), Some(79));
+    let survivors: Vec<_> = pids.iter().filter(|(_, pid)| runs(*pid)).collect();
+    for (_, pid) in &survivors {
+        kill(*pid, "KILL");
+    }
+    assert!(survivors.is_empty(), "{survivors:?} run on although the lock is lost");
+    assert!(runs(earlier), "a process that is not the command's was stopped");
+    kill(earlier, "KILL");
+}
+
+#[test]
+fn a_lost_lock_gives_the_command_a_chance_to_tidy_up() {
+    let Some(redis) = Redis::start() else { return };
+    let ready = redis.path("ready");
+    let script = format!(
+        "trap 'echo tidy; exit 0' TERM; echo $$ > '{}'; while :; do sleep 0.01; done",
+        ready.display()
+    );
+    // SIGKILL comes when three quarters of the margin of 5 s have passed.
+    let run = redis.lockkeeper(&["run", "--ttl", "30s", "-c", "a", "--", &script]).spawn().unwrap();
+    pid_in(&ready);
+    redis.signal("KILL");
+    let output = run.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(79), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "tidy\n");
+}
+
+/// `run` is the parent of the command's orphans, and must not leave them as zombies.
+#[test]
+fn orphans_of_the_command_are_reaped_while_it_runs() {
+    let Some(redis) = Redis::start() else { return };
+    let (orphan, go) = (redis.path("orphan"), redis.path("go"));
+    let script = format!(
+        "sh -c 'sh -c \"echo \\$\\$ > {0}\" &'; until [ -e '{1}' ]; do sleep 0.01; done",
+        orphan.display(),
+        go.display()
+    );
+    let mut run = redis.lockkeeper(&["run", "-c", "a", "--", &script]).spawn().unwrap();
+    let pid = pid_in(&orphan);
+    until(|| !Path::new(&format!("/proc/{pid}")).exists());
+    std::fs::write(&go, "").unwrap();
+    assert!(run.wait().unwrap().success());
+}
+
 /// Nobody renews for a `run` that was killed -9, so its command must be gone long before the next one can enter.
 #[test]
 fn a_command_dies_with_its_run() {

@@ -57,7 +57,7 @@ fn locks_shows_holders_waiters_and_why() {
     let json: serde_json::Value = serde_json::from_str(&stdout(&home, &["locks", "--json"])).unwrap();
     assert_eq!(json[0]["name"], "a");
     assert_eq!(json[0]["holders"][0]["fence"], 1);
-    assert_eq!(json[0]["waiters"][0]["tag"]["metadata"]["command"], "cat -");
+    assert_eq!(json[0]["waiters"][0]["tag"]["metadata"]["command"], "cat");
     let url = format!("file://{}", home.path().join("elsewhere").display());
     assert!(stdout(&home, &["locks", "why", "a", "--on", &url]).contains("`a` is free"), "elsewhere");
     end(holder);

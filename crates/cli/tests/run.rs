@@ -92,7 +92,7 @@ fn what_cannot_run_says_so_on_one_line() {
         (&["run", "a", "--", "/etc/passwd"], 69, "Permission denied"),
         (&["run", "", "--", "true"], 64, "it is empty"),
         (&["run", "a\nb", "--", "true"], 64, "control character"),
-        (&["run", "--on", "gopher://x", "a", "--", "true"], 64, "unknown scheme `gopher`"),
+        (&["run", "--on", "gopher://x", "a", "--", "true"], 64, "`gopher://x`: its scheme is unknown"),
         (&["run", "--on", "file://host/x", "a", "--", "true"], 64, "absolute path"),
         (&["run", "--on", "file:///proc/x", "a", "--", "true"], 69, "cannot make the directory /proc/x"),
         (&["run", "--ttl", "1ms", "a", "--", "true"], 64, "time to live"),
@@ -167,6 +167,85 @@ fn the_command_gets_its_input_its_arguments_and_the_lock_in_its_environment() {
     assert!(plain.starts_with("from stdin|an 'argument' $HOME|a b|1|0|"), "{plain}");
     let shell = run(place.lockkeeper(&["run", "-c", "a b", "--", script]));
     assert!(shell.starts_with("from stdin||a b|2|0|"), "{shell}");
+}
+
+/// All observers of a lock see what is published about its holders and waiters.
+#[test]
+fn arguments_of_the_command_are_not_published() {
+    let place = Place::new();
+    for (args, published) in [
+        (&["run", "a", "--", "/bin/cat", "--db-password=s3cr3t", "-"][..], "\"command\":\"cat\""),
+        (&["run", "-c", "a", "--", "cat; : s3cr3t"], "\"command\":\"sh\""),
+        (
+            &["run", "--purpose", "nightly\nbackup", "-c", "a", "--", "cat; : s3cr3t"],
+            "\"purpose\":\"nightly backup\"",
+        ),
+    ] {
+        let mut holder = place.holder("a");
+        let waiter = place.lockkeeper(args).stdin(Stdio::piped()).spawn().unwrap();
+        until(|| place.locks().contains(published));
+        let shown = [&["locks"][..], &["locks", "--json"], &["locks", "--why", "a"]].map(|args| {
+            let output = place.output(args);
+            text(&output.stdout) + &text(&output.stderr)
+        });
+        assert!(!shown.concat().contains("s3cr3t"), "{args:?}: {shown:?}");
+        drop(holder.stdin.take());
+        holder.wait().unwrap();
+        waiter.wait_with_output().unwrap();
+    }
+}
+
+#[test]
+fn the_command_does_not_get_the_url_and_the_token() {
+    let place = Place::new();
+    let url = format!("file://{}", place.path("state").display());
+    let script = r#"echo "${LOCKKEEPER_URL-none} ${LOCKKEEPER_TOKEN-none}""#;
+    let run = |options: &[&str], script: &str| {
+        let args = [&["run"], options, &["-c", "a", "--", script]].concat();
+        let mut command = place.lockkeeper(&args);
+        command.env("LOCKKEEPER_URL", &url).env("LOCKKEEPER_TOKEN", "s3cr3t").output().unwrap()
+    };
+    assert_eq!(text(&run(&[], script).stdout), "none none\n");
+    assert_eq!(text(&run(&["--keep-credentials"], script).stdout), format!("{url} s3cr3t\n"));
+
+    // Inside, `lockkeeper` must not fall back to an engine with other locks.
+    let binary = env!("CARGO_BIN_EXE_lockkeeper");
+    let nested = format!("{binary} run b -- true");
+    let output = run(&[], &nested);
+    assert_eq!(output.status.code(), Some(64), "{output:?}");
+    assert!(text(&output.stderr).contains("--keep-credentials"), "{output:?}");
+    assert!(run(&["--keep-credentials"], &nested).status.success());
+    assert!(run(&[], &format!("{binary} run --on '{url}' b -- true")).status.success());
+    assert!(!place.path(".local/state/lockkeeper").exists(), "no locks of the default directory were used");
+}
+
+#[test]
+fn urls_in_error_messages_are_shown_without_their_secrets() {
+    let place = Place::new();
+    for args in [
+        &["run", "--on", "redis://u:s3c/r3t@127.0.0.1:1", "a", "--", "true"][..],
+        &["run", "--on", "lockkeeper://s3cr3t@127.0.0.1:1", "a", "--", "true"],
+        &["locks", "--on", "lockkeeper://127.0.0.1:1?token=s3cr3t"],
+        &["locks", "--on", "postgres://127.0.0.1:1?password=s3cr3t"],
+        &["status", "--on", "redis://u:s3cr3t@127.0.0.1:1"],
+        // In a place where clap does not expect it, and quotes it.
+        &["locks", "redis://u:s3cr3t@127.0.0.1:1"],
+        &["run", "a", "redis://u:s3cr3t@127.0.0.1:1", "--", "true"],
+        &["status", "lockkeeper://127.0.0.1:1?s3cr3t"],
+    ] {
+        let output = place.output(args);
+        let stderr = text(&output.stderr);
+        assert!(!output.status.success() && !stderr.is_empty(), "{args:?}");
+        assert!(!stderr.contains("s3c") && !stderr.contains("r3t"), "{args:?}: {stderr}");
+    }
+    std::fs::create_dir_all(place.path(".config/lockkeeper")).unwrap();
+    for config in ["url = \"redis://u:s3cr3t@h:x\"", "\"redis://u:s3cr3t@h\" = 1", "url = redis://u:s3cr3t@h"]
+    {
+        std::fs::write(place.path(".config/lockkeeper/config.toml"), config).unwrap();
+        let output = place.output(&["locks"]);
+        let stderr = text(&output.stderr);
+        assert!(!output.status.success() && !stderr.contains("s3cr3t"), "{config}: {stderr}");
+    }
 }
 
 /// flock(1) refuses them, too. `sh -c echo one two` prints an empty line.

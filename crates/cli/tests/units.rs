@@ -17,8 +17,6 @@ mod png;
 mod quorums;
 #[path = "../src/say.rs"]
 mod say;
-#[path = "../src/commands/supervise.rs"]
-mod supervise;
 #[path = "../src/table.rs"]
 mod table;
 

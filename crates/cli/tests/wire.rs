@@ -1,6 +1,6 @@
 //! What a real cluster sends over its sockets is what the simulator says: the same algorithm, the same turns, the same messages of each kind.
 
-use lockkeeper_cluster::{Config, Member, MemberId, Times};
+use lockkeeper_cluster::{Config, JoinToken, Member, MemberId, Times};
 use prometheus_client::registry::Registry;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -49,12 +49,14 @@ async fn cluster(algorithm: &str, directory: &Path) -> Vec<Member> {
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let sockets = [(); 3].map(|()| TcpListener::bind(any).expect("a port"));
     let addresses = sockets.map(|socket| socket.local_addr().expect("bound"));
+    let join_token = JoinToken::random().expect("random");
     let mut members = Vec::new();
     for (number, listen) in (1..).zip(addresses) {
         let mut config = Config::new(MemberId(number), listen, directory.join(number.to_string()));
         config.first_members =
             (1..).map(MemberId).zip(addresses.map(|address| address.to_string())).collect();
         config.algorithm = algorithm.into();
+        config.join_token = Some(join_token.clone());
         config.times = Times::default().times(4);
         members.push(Member::start(config).await.expect("it starts"));
     }

@@ -2,7 +2,7 @@
 //!
 //! Everything runs in one process: members on loopback, with real sockets and real disks.
 
-use lockkeeper_cluster::{Authority, Config, Member, MemberId, Pem, Times, Tls};
+use lockkeeper_cluster::{Authority, Config, JoinToken, Member, MemberId, Pem, Times, Tls};
 use prometheus_client::registry::Registry;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
@@ -216,12 +216,14 @@ async fn cluster(directory: &Path, count: u32, tls: bool, times: Times) -> Vec<M
         let authority = pem(authority.certificate());
         Tls { authority, certificate: pem(&issued.certificate), key: pem(&issued.key) }
     };
+    let join_token = JoinToken::random().expect("random");
     let mut members = Vec::new();
     for (place, &listen) in addresses.iter().enumerate() {
         let id = MemberId(place as u32 + 1);
         let mut config = Config::new(id, listen, directory.join(place.to_string()));
         config.first_members = (1..).map(MemberId).zip(addresses.iter().map(ToString::to_string)).collect();
         config.times = times;
+        config.join_token = Some(join_token.clone());
         config.tls = authority.as_ref().map(|authority| certificates(authority, id));
         members.push(Member::start(config).await.expect("it starts"));
     }

@@ -5,14 +5,12 @@ use crate::error::{Error, Result};
 use crate::guard::{Guard, Session};
 use crate::local::Outcome;
 use crate::trouble::{Reason, Trouble};
-use lockkeeper_member::{Claim, Ended, LONGEST_TAG, LockName, Tag, Wish};
+use lockkeeper_member::{Claim, Ended, LockName, Wish, check_name};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-/// The longest name of a lock, in bytes.
-pub const LONGEST_NAME: usize = 512;
 /// The most permits of a semaphore.
 pub const MOST_PERMITS: u32 = Claim::MOST_PERMITS;
 
@@ -200,18 +198,8 @@ impl Drop for Waiter<'_> {
 }
 
 fn check(wish: &Wish) -> Result<()> {
-    let name = &wish.lock.name;
-    if name.is_empty() || name.len() > LONGEST_NAME {
-        let length = name.len();
-        return Err(Error::BadName(format!("it has {length} bytes; 1 to {LONGEST_NAME} are allowed")));
-    }
-    if let Some(control) = name.chars().find(|c| c.is_control()) {
-        return Err(Error::BadName(format!("it contains the control character {control:?}")));
-    }
-    let Tag { owner, purpose } = &wish.tag;
-    if owner.len() > LONGEST_TAG || purpose.len() > LONGEST_TAG {
-        return Err(Error::BadOption(format!("an owner or purpose has at most {LONGEST_TAG} bytes")));
-    }
+    check_name(&wish.lock.name).map_err(|why| Error::BadName(why.to_string()))?;
+    wish.tag.check().map_err(|why| Error::BadOption(format!("bad owner or purpose: {why}")))?;
     match wish.claim {
         Claim::Permit(permits) if !wish.claim.is_possible() => {
             Err(Error::BadOption(format!("a semaphore has 1 to {MOST_PERMITS} permits, not {permits}")))

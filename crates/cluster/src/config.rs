@@ -2,6 +2,7 @@
 
 use crate::consensus;
 use crate::error::{Error, Result};
+use crate::join_token::JoinToken;
 use crate::net::{self, tls::Tls};
 use lockkeeper_member::{ClusterSettings, Config as MemberConfig, Fence, MemberId};
 use std::collections::BTreeMap;
@@ -16,8 +17,12 @@ pub struct Config {
     pub cluster: String,
     /// Which member this is.
     pub id: MemberId,
-    /// Where it listens. Beyond loopback it must have TLS, or `insecure_no_tls`.
+    /// Where it listens for other members, if it has a [`join_token`](Self::join_token). Beyond loopback it must have TLS, or
+    /// `insecure_no_tls`.
     pub listen: SocketAddr,
+    /// The secret that all members of the cluster share: no process without it can connect as a member. `None` for a cluster of
+    /// one that no other member joins: it does not listen for members at all.
+    pub join_token: Option<JoinToken>,
     /// Where the others reach it, as `host:port`; the address it listens on, unless said otherwise.
     pub advertise: Option<String>,
     /// With whom a new cluster begins, this member among them: all of them must be up once, at the very first start. Empty to join
@@ -29,7 +34,7 @@ pub struct Config {
     pub data: PathBuf,
     /// Certificates for the connections between members.
     pub tls: Option<Tls>,
-    /// Accepts connections without TLS beyond loopback: anybody who can reach the port can take and free every lock.
+    /// Accepts connections without TLS beyond loopback: who can change packets on the network can take and free every lock.
     pub insecure_no_tls: bool,
     /// The algorithm of the cluster's mutexes.
     pub algorithm: String,
@@ -45,20 +50,22 @@ pub struct Config {
 }
 
 impl Config {
-    /// One member alone, on loopback, at a port that the system chooses.
+    /// One member alone. It does not listen for other members; with a [`join_token`](Self::join_token) it does, on loopback at a
+    /// port that the system chooses.
     pub fn alone(data: impl Into<PathBuf>) -> Self {
         let id = MemberId(1);
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         Self { first_members: BTreeMap::from([(id, listen.to_string())]), ..Self::new(id, listen, data) }
     }
 
-    /// One member of several; say with whom it begins ([`first_members`](Self::first_members)) or whom it
-    /// [joins](Self::join).
+    /// One member of several, which all have the same [`join_token`](Self::join_token); say with whom it begins
+    /// ([`first_members`](Self::first_members)) or whom it [joins](Self::join).
     pub fn new(id: MemberId, listen: SocketAddr, data: impl Into<PathBuf>) -> Self {
         Self {
             cluster: String::from("lockkeeper"),
             id,
             listen,
+            join_token: None,
             advertise: None,
             first_members: BTreeMap::new(),
             join: Vec::new(),
@@ -84,10 +91,16 @@ impl Config {
         if !self.first_members.is_empty() && !self.first_members.contains_key(&self.id) {
             return bad(format!("{} is not among the first members; add it there, or `join`", self.id));
         }
+        if self.join_token.is_none() && (self.first_members.len() > 1 || !self.join.is_empty()) {
+            return bad(String::from(
+                "members of one cluster must have the same join token: give the file that `lockkeeper cluster init` or \
+                 `lockkeeper up --listen` wrote (`join_token`, --join-token)",
+            ));
+        }
         let everywhere =
             |address: &str| address.parse().is_ok_and(|address: SocketAddr| address.ip().is_unspecified());
         let address = self.advertise.clone().unwrap_or_else(|| self.listen.to_string());
-        if everywhere(&address) {
+        if self.join_token.is_some() && everywhere(&address) {
             return bad(format!(
                 "{address} is every address of this machine and no address for the others: say where they reach it \
                  (`advertise`, --advertise HOST:PORT)"
@@ -103,15 +116,21 @@ impl Config {
     }
 
     /// The same for the network.
-    pub(crate) fn net(&self) -> net::Settings {
-        net::Settings {
+    pub(crate) fn net(&self) -> Result<net::Settings> {
+        // A member without peers has a token that no process knows.
+        let token = match &self.join_token {
+            Some(token) => token.clone(),
+            None => JoinToken::random().map_err(Error::Config)?,
+        };
+        Ok(net::Settings {
             me: self.id,
             cluster: self.cluster.clone(),
-            listen: self.listen,
+            listen: self.join_token.as_ref().map(|_| self.listen),
+            token,
             tls: self.tls.clone(),
             insecure_no_tls: self.insecure_no_tls,
             limits: net::Limits::default(),
-        }
+        })
     }
 
     /// The same for consensus. The longest election is one that begins again once.

@@ -7,8 +7,8 @@ use crate::metrics::Metrics;
 use crate::net::Net;
 use crate::trouble::Trouble;
 use lockkeeper_member::{
-    Acquisition, Claim, ClusterSettings, Ended, Fence, LockName, MemberId, NoFence, Node, PortEvent,
-    SessionId, Table, ToClient, ToMember, View, Wish,
+    Acquisition, Claim, ClusterSettings, Ended, Fence, LockName, LockStatus, MemberId, NoFence, Node,
+    PortEvent, Query, Reply, SessionId, Table, ToClient, ToMember, View, Wish,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,15 +52,18 @@ pub(crate) trait Engine: Send + Sync {
     fn changes(&self, client: u64) -> watch::Receiver<()>;
     fn expiring(&self) -> watch::Receiver<u64>;
     fn trouble(&self) -> Option<Trouble>;
-    fn attach(&self, client: u64, hears: Arc<dyn Hears>) -> bool;
-    fn detach(&self, client: u64, hears: &Arc<dyn Hears>);
+    fn attach(&self, hears: Arc<dyn Hears>) -> Result<u64>;
+    fn detach(&self, client: u64);
     /// What it sends to other members for that leaves with `flush`.
     fn say(&self, session: SessionId, said: ToMember);
     fn tables(&self) -> watch::Receiver<u64>;
-    fn table(&self) -> Table;
+    fn table_page(&self, after: Option<LockName>, most_bytes: usize) -> (Table, u64);
+    fn table_changes(&self, from: u64) -> Option<(Table, u64)>;
+    fn one(&self, lock: &LockName, most_bytes: usize) -> LockStatus;
+    fn most_own_locks(&self) -> usize;
     fn claimed(&self, lock: &LockName) -> Option<Claim>;
-    fn survey(&self) -> oneshot::Receiver<Vec<(Node, Table)>>;
-    fn revoke(&self, acquisition: Acquisition);
+    fn survey(&self, query: Query) -> oneshot::Receiver<Vec<Reply>>;
+    fn revoke(&self, lock: LockName, acquisition: Acquisition);
     /// The settings of the newest view that the member knows.
     fn settings(&self) -> ClusterSettings;
     /// If this member leads: proposes a view with these settings. An error says why not.

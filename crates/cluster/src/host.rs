@@ -3,7 +3,7 @@
 use crate::consensus::{Answering, Ask, Consensus, Unreachable};
 use crate::engine::Engine;
 use crate::net::{self, BoxFuture, Net, Refused};
-use lockkeeper_member::{Acquisition, ClusterSettings, MemberId};
+use lockkeeper_member::{Acquisition, ClusterSettings, LockName, MemberId};
 use serde::{Deserialize, Serialize};
 use std::pin::Pin;
 use std::sync::{OnceLock, Weak};
@@ -14,8 +14,8 @@ use std::time::Duration;
 pub(crate) enum Question {
     /// Between the consensus of two members.
     Consensus(Vec<u8>),
-    /// An operator takes a lock away from a client of the member that is asked.
-    Revoke(Acquisition),
+    /// An operator takes this lock away from this acquisition of a client of the member that is asked.
+    Revoke(LockName, Acquisition),
     /// Between those who use the members, about whatever they like.
     User(Vec<u8>),
     /// To the leader: decide these settings. The answer is an error text, empty if there is none.
@@ -55,7 +55,7 @@ impl net::Handler for Host {
         }
     }
 
-    fn question(&self, from: Option<MemberId>, bytes: Vec<u8>) -> BoxFuture<Vec<u8>> {
+    fn question(&self, from: MemberId, bytes: Vec<u8>) -> BoxFuture<Vec<u8>> {
         let consensus = self.consensus.get().cloned();
         let engine = self.engine.upgrade();
         let user = self.user.get().and_then(Weak::upgrade);
@@ -65,22 +65,22 @@ impl net::Handler for Host {
                     Some(consensus) => consensus.answer(from, &question).await,
                     None => Vec::new(),
                 },
-                Ok(Question::Revoke(acquisition)) => {
-                    if let (Some(engine), Some(_)) = (engine, from) {
-                        engine.revoke(acquisition);
+                Ok(Question::Revoke(lock, acquisition)) => {
+                    if let Some(engine) = engine {
+                        engine.revoke(lock, acquisition);
                     }
                     Vec::new()
                 }
-                Ok(Question::Change(settings)) => match (engine, from) {
-                    (Some(engine), Some(_)) => engine.change(settings).err().unwrap_or_default().into_bytes(),
-                    _ => b"it is not a member that asks".to_vec(),
+                Ok(Question::Change(settings)) => match engine {
+                    Some(engine) => engine.change(settings).err().unwrap_or_default().into_bytes(),
+                    None => b"this member has stopped; try again".to_vec(),
                 },
-                Ok(Question::User(question)) => match (user, from) {
-                    (Some(user), Some(from)) => user.answer(from, question).await,
-                    _ => Vec::new(),
+                Ok(Question::User(question)) => match user {
+                    Some(user) => user.answer(from, question).await,
+                    None => Vec::new(),
                 },
                 Err(error) => {
-                    tracing::warn!(?from, %error, "a question cannot be read");
+                    tracing::warn!(%from, %error, "a question cannot be read");
                     Vec::new()
                 }
             }

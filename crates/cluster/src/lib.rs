@@ -23,6 +23,7 @@
 //! | `engine` | what the API needs of a member, whatever its algorithm |
 //! | `local` | clients in the member's own process |
 //! | `host` | what the network brings, handed to the member or to consensus |
+//! | `join_token` | the secret that all members of one cluster share |
 //! | `net` | connections between members: frames, TLS, limits |
 //! | `consensus`, `store` | Raft, which decides the views, and what it keeps on disk |
 //! | `clock` | the lease clock |
@@ -37,6 +38,7 @@ mod engine;
 mod error;
 mod guard;
 mod host;
+mod join_token;
 mod local;
 mod member;
 mod metrics;
@@ -45,16 +47,17 @@ pub mod settings;
 mod store;
 mod trouble;
 
-pub use acquire::{Acquire, LONGEST_NAME, MOST_PERMITS};
+pub use acquire::{Acquire, MOST_PERMITS};
 pub use clock::now_ns;
 pub use config::{Config, Times};
 pub use engine::{Hears, Standing};
 pub use error::{Error, Result};
 pub use guard::Guard;
 pub use host::Answers;
+pub use join_token::JoinToken;
 pub use lockkeeper_member::{
-    Acquisition, Because, Claim, ClusterSettings, LockStatus, MemberId, Node, SessionId, Table, ToClient,
-    ToMember, View, Who, Why,
+    Acquisition, Because, Claim, ClusterSettings, LONGEST_NAME, LockName, LockStatus, MemberId, Node, Query,
+    Reply, SessionId, Table, ToClient, ToMember, View, WaitGraph, Who, Why,
 };
 pub use member::{Member, Voters};
 pub use net::authority::{self, Authority};

@@ -14,7 +14,8 @@ use crate::settings;
 use crate::trouble::Trouble;
 use lockkeeper_core::any::AnySite;
 use lockkeeper_member::{
-    Acquisition, Claim, ClusterSettings, LockName, MemberId, Node, SessionId, Table, ToMember, Why,
+    Acquisition, Claim, ClusterSettings, LockName, LockStatus, MemberId, Node, Query, Reply, SessionId,
+    Table, ToMember, Why,
 };
 use prometheus_client::registry::Registry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -100,8 +101,9 @@ impl Member {
                 consensus: OnceLock::new(),
                 user: OnceLock::new(),
             });
-            let net = Net::start(config.net(), host.clone()).await?;
-            let address = config.advertise.clone().unwrap_or_else(|| net.address().to_string());
+            let net = Net::start(config.net()?, host.clone()).await?;
+            let own = net.address().unwrap_or(config.listen).to_string();
+            let address = config.advertise.clone().unwrap_or(own);
             let (tell, ask) = (Arc::downgrade(&engine), Arc::new(Voice(Arc::downgrade(&net))));
             let tell = move |event| {
                 if let Some(engine) = tell.upgrade() {
@@ -109,6 +111,15 @@ impl Member {
                 }
             };
             let consensus = Consensus::start(config.consensus(address), ask, Arc::new(tell)).await?;
+            if config.join_token.is_none()
+                && let Some(peer) = consensus.peers().await.first()
+            {
+                consensus.stop().await;
+                return Err(Error::Config(format!(
+                    "this member's cluster has other members ({peer}), and it was started without the join token and does not \
+                     listen for them: start it as before (`lockkeeper up --listen IP:PORT`, or `join_token` in its configuration)"
+                )));
+            }
             let _ = host.consensus.set(consensus.clone());
             engine.connect(net.clone(), consensus.clone());
             consensus.tell_again();
@@ -130,8 +141,8 @@ impl Member {
         self.inner.config.id
     }
 
-    /// Where it listens.
-    pub fn address(&self) -> SocketAddr {
+    /// Where it listens for other members, if it does.
+    pub fn address(&self) -> Option<SocketAddr> {
         self.inner.net.address()
     }
 
@@ -212,12 +223,32 @@ impl Member {
         }
     }
 
-    /// Who holds what and who waits, at every member that answers in time.
-    pub async fn survey(&self) -> Result<Vec<(Node, Table)>> {
-        self.inner.engine.survey().await.map_err(|_| {
+    /// Who holds what and who waits, at every member that answers in time. A reply has a limited size: see [`Reply::left_out`].
+    pub async fn query(&self, query: Query) -> Result<Vec<Reply>> {
+        self.inner.engine.survey(query).await.map_err(|_| {
             let why = self.standing().stopped;
             Error::Stopped(why.unwrap_or_else(|| String::from("it stopped during the query")))
         })
+    }
+
+    /// Every lock that is held or waited for, at every member that answers in time, page by page.
+    pub async fn survey(&self) -> Result<Vec<(Node, Table)>> {
+        let mut tables: BTreeMap<Node, Table> = BTreeMap::new();
+        let mut after = None;
+        loop {
+            let page = self.query(Query::Page(after)).await?;
+            // Beyond this name, a member has locks that are not in its reply.
+            let end = page.iter().filter_map(Reply::covers_until).min().cloned();
+            for reply in page {
+                let rows =
+                    reply.table.into_iter().filter(|row| end.as_ref().is_none_or(|end| row.lock <= *end));
+                tables.entry(reply.node).or_default().extend(rows);
+            }
+            after = end;
+            if after.is_none() {
+                return Ok(tables.into_iter().collect());
+            }
+        }
     }
 
     /// Why a session waits: whom it waits for, whom they wait for, and so on; a circle is named.
@@ -225,22 +256,40 @@ impl Member {
         Ok(lockkeeper_member::why(&self.survey().await?, waiter))
     }
 
-    /// Takes a hold away, wherever in the cluster it is. Its client hears of it; the lock is free once the client says so, or when
-    /// nothing promised to it is left.
-    pub async fn release_by_force(&self, acquisition: Acquisition) -> Result<()> {
-        let told = self.survey().await?;
-        let holds = |table: &Table| {
-            table.iter().any(|lock| lock.holders.iter().any(|who| who.acquisition == acquisition))
+    /// Takes a lock away from this acquisition, wherever in the cluster it is. An acquisition that holds another lock keeps it. Its
+    /// client is told; the lock is free once the client has released it, or when nothing promised to it is left.
+    pub async fn release_by_force(&self, lock: &str, acquisition: Acquisition) -> Result<()> {
+        let replies = self.query(Query::One(LockName::new(lock))).await?;
+        let holds = |reply: &&Reply| {
+            reply.table.iter().any(|lock| lock.holders.iter().any(|who| who.acquisition == acquisition))
         };
-        let Some((node, _)) = told.iter().find(|(_, table)| holds(table)) else {
-            return Err(Error::BadOption(format!("{acquisition} holds nothing at any member that answers")));
-        };
-        if node.id == self.id() {
-            self.inner.engine.revoke(acquisition);
+        match replies.iter().find(holds) {
+            Some(reply) => self.release_by_force_at(reply.node.id, lock, acquisition).await,
+            None => Err(Error::BadOption(format!(
+                "{acquisition} does not hold `{lock}` at any member that answers"
+            ))),
+        }
+    }
+
+    /// The same, where the member that granted the hold is known.
+    pub async fn release_by_force_at(
+        &self,
+        at: MemberId,
+        lock: &str,
+        acquisition: Acquisition,
+    ) -> Result<()> {
+        if at == self.id() {
+            self.revoke_here(lock, acquisition);
             return Ok(());
         }
         let within = self.inner.config.times.round_trip * 4;
-        self.question(node.id, Question::Revoke(acquisition), within).await.map(drop)
+        let revoke = Question::Revoke(LockName::new(lock), acquisition);
+        self.question(at, revoke, within).await.map(drop)
+    }
+
+    /// Takes a lock away from this acquisition of a client of this member.
+    pub fn revoke_here(&self, lock: &str, acquisition: Acquisition) {
+        self.inner.engine.revoke(LockName::new(lock), acquisition);
     }
 
     async fn question(&self, to: MemberId, question: Question, within: Duration) -> Result<Vec<u8>> {
@@ -260,18 +309,18 @@ impl Member {
         let _ = self.inner.host.user.set(answers);
     }
 
-    /// From now on, what the member says to a client outside of this process goes there, and to nobody else: the newest
-    /// connection of a client is the one that counts. `false` if the client is in this process.
-    pub fn attach(&self, client: u64, hears: Arc<dyn Hears>) -> bool {
-        self.inner.engine.attach(client, hears)
+    /// Begins to serve a client outside of this process: chooses its number, which is random and no other client's, and sends what
+    /// concerns its sessions there.
+    pub fn attach(&self, hears: Arc<dyn Hears>) -> Result<u64> {
+        self.inner.engine.attach(hears)
     }
 
-    /// The connection to the client is gone. Its sessions live on until their leases end.
-    pub fn detach(&self, client: u64, hears: &Arc<dyn Hears>) {
-        self.inner.engine.detach(client, hears);
+    /// The client is gone. Its sessions live on until their leases end.
+    pub fn detach(&self, client: u64) {
+        self.inner.engine.detach(client);
     }
 
-    /// A client outside of this process says something. What other members have to hear of it leaves with [`flush`](Self::flush).
+    /// A message of an [attached](Self::attach) client. What other members have to hear of it leaves with [`flush`](Self::flush).
     pub fn say(&self, session: SessionId, said: ToMember) {
         self.inner.engine.say(session, said);
     }
@@ -298,14 +347,36 @@ impl Member {
         self.inner.engine.claimed(&LockName::new(name.clone()))
     }
 
-    /// Who holds and waits through this member alone.
-    pub fn table(&self) -> Table {
-        self.inner.engine.table()
+    /// Who holds and waits through this member alone: the locks that follow this name, in a table of about so many bytes; and how many
+    /// more there are.
+    pub fn table_page(&self, after: Option<LockName>, most_bytes: usize) -> (Table, u64) {
+        self.inner.engine.table_page(after, most_bytes)
     }
 
-    /// Changes whenever the [table](Self::table) of this member may have changed.
+    /// Who holds and waits through this member alone.
+    pub fn table(&self) -> Table {
+        self.table_page(None, usize::MAX).0
+    }
+
+    /// The locks of this member that have changed since the change of this number, as they are now, in one slice; and the number of the
+    /// next change to read. `None` if changes so old are not known: then the whole table is to be read.
+    pub fn table_changes(&self, from: u64) -> Option<(Table, u64)> {
+        self.inner.engine.table_changes(from)
+    }
+
+    /// Who holds and waits for one lock through this member alone, in about so many bytes.
+    pub fn table_row(&self, name: &str, most_bytes: usize) -> LockStatus {
+        self.inner.engine.one(&LockName::new(name), most_bytes)
+    }
+
+    /// The number of the next change of this member's table.
     pub fn tables(&self) -> watch::Receiver<u64> {
         self.inner.engine.tables()
+    }
+
+    /// How many different locks the clients of this member may use at a time.
+    pub fn most_own_locks(&self) -> usize {
+        self.inner.engine.most_own_locks()
     }
 
     /// Where everybody who is known to the cluster is reached by members.

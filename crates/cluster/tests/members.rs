@@ -2,8 +2,8 @@
 
 mod support;
 
-use lockkeeper_cluster::{Config, Error, Member, MemberId, Times};
-use std::net::{Ipv4Addr, SocketAddr};
+use lockkeeper_cluster::{Config, Error, JoinToken, Member, MemberId, Times};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -223,7 +223,10 @@ async fn a_circle_of_waits_is_named_and_broken_by_force() {
     assert_eq!(circle.chain.len(), 2);
     let holds_right =
         circle.chain.iter().find(|because| &*because.lock.name == "right").expect("in the circle");
-    soon("force", watching.release_by_force(holds_right.holder)).await.expect("it is held");
+    // The acquisition holds `right`, and is not taken away in the name of another lock.
+    let other = soon("force", watching.release_by_force("left", holds_right.holder)).await;
+    assert!(matches!(other, Err(lockkeeper_cluster::Error::BadOption(_))), "{other:?}");
+    soon("force", watching.release_by_force("right", holds_right.holder)).await.expect("it is held");
     assert!(soon("told", right.lost()).await.contains("by force"));
     drop(right);
     let guard = soon("free", &mut wait_a).await.expect("no panic").expect("granted");
@@ -268,7 +271,11 @@ async fn bad_names_and_options_are_refused_in_words() {
     let directory = tempfile::tempdir().expect("a directory");
     let member = Member::start(Config::alone(directory.path())).await.expect("it starts");
     let refused = |error: Error| error.to_string();
-    assert!(refused(member.mutex("").try_acquire().await.unwrap_err()).contains("1 to 512"));
+    assert!(refused(member.mutex("").try_acquire().await.unwrap_err()).contains("it is empty"));
+    let long = refused(member.mutex("x".repeat(513)).try_acquire().await.unwrap_err());
+    assert!(long.contains("513 bytes; at most 512"), "{long}");
+    let owner = member.mutex("a").owner("\u{1b}[2J").try_acquire().await.unwrap_err();
+    assert!(refused(owner).contains("bad owner or purpose"));
     assert!(refused(member.mutex("a\nb").try_acquire().await.unwrap_err()).contains("control"));
     assert!(refused(member.semaphore("s", 0).try_acquire().await.unwrap_err()).contains("permits"));
     let mut config = Config::alone(directory.path().join("other"));
@@ -379,7 +386,8 @@ async fn a_stranger_joins_a_cluster_that_exists() {
     let directory = tempfile::tempdir().expect("a directory");
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let mut config = Config::new(MemberId(9), any, directory.path());
-    config.join = vec![cluster.member(0).address().to_string()];
+    config.join = vec![cluster.member(0).address().expect("it listens").to_string()];
+    config.join_token.clone_from(&cluster.configs[0].join_token);
     config.times = Times::default().times(4);
     let third = Member::start(config).await.expect("it starts");
     soon("in the view", third.ready()).await.expect("it serves");
@@ -392,4 +400,65 @@ async fn a_stranger_joins_a_cluster_that_exists() {
         }
     };
     soon("three vote", votes).await;
+}
+
+/// A process that reaches the members, and has neither the join token nor another token.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_without_the_join_token_does_not_join_a_cluster_on_loopback() {
+    let cluster = Cluster::start(1).await;
+    let directory = tempfile::tempdir().expect("a directory");
+    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let mut config = Config::new(MemberId(9), any, directory.path());
+    config.join = vec![cluster.member(0).address().expect("it listens").to_string()];
+    config.times = Times::default().times(4);
+    let refused = Member::start(config.clone()).await.err().expect("refused").to_string();
+    assert!(refused.contains("--join-token"), "{refused}");
+
+    config.join_token = Some(JoinToken::random().expect("random"));
+    let intruder = Member::start(config).await.expect("it starts");
+    soon("refused by the member", async {
+        while refusals(cluster.member(0), "join_token") < 3 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+    assert_eq!(cluster.member(0).voters().members, [MemberId(1)].into());
+    assert!(!intruder.standing().serves());
+}
+
+/// How often the network of a member has refused something for this reason.
+fn refusals(member: &Member, reason: &str) -> u64 {
+    let (mut registry, mut text) = (prometheus_client::registry::Registry::default(), String::new());
+    member.register_metrics(&mut registry);
+    prometheus_client::encoding::text::encode(&mut text, &registry).expect("text");
+    let label = format!("reason=\"{reason}\"");
+    let mut lines = text.lines().filter(|line| line.contains(&label));
+    lines.next().and_then(|line| line.rsplit(' ').next()?.parse().ok()).unwrap_or(0)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_alone_does_not_listen_and_listens_when_it_is_given_a_join_token() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let config = Config { times: Times::default().times(4), ..Config::alone(directory.path().join("1")) };
+    let member = Member::start(config.clone()).await.expect("it starts");
+    soon("alone", member.ready()).await.expect("it serves");
+    assert_eq!(member.address(), None);
+    member.leave(Duration::ZERO).await;
+
+    let listen = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port").local_addr().expect("bound");
+    let join_token = Some(JoinToken::random().expect("random"));
+    let listening = Config { listen, join_token: join_token.clone(), ..config.clone() };
+    let member = Member::start(listening).await.expect("it starts");
+    assert_eq!(member.address(), Some(listen));
+    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let mut joins = Config::new(MemberId(2), any, directory.path().join("2"));
+    (joins.join, joins.join_token) = (vec![listen.to_string()], join_token);
+    joins.times = config.times;
+    let second = Member::start(joins).await.expect("it starts");
+    soon("joined", second.ready()).await.expect("it serves");
+    second.stop().await;
+    member.stop().await;
+
+    let refused = soon("refused", Member::start(config)).await.err().expect("it has a peer").to_string();
+    assert!(refused.contains("M2") && refused.contains("--listen"), "{refused}");
 }

@@ -155,8 +155,8 @@ async fn member_whose_step_panics_stops_for_good_and_every_call_says_so() {
     .await;
     let losing = tokio::spawn(guard.losing());
     let panics = Arc::new(Panics(AtomicBool::new(false)));
-    assert!(member.attach(7, panics.clone()));
-    let session = SessionId { client: 7, number: 1 };
+    let client = member.attach(panics.clone()).expect("a number");
+    let session = SessionId { client, number: 1 };
     // The caller is not the one to suffer.
     member.say(session, ToMember::KeepAlive { sent_ns: 1, first: true, settled: 1 });
     assert!(panics.0.load(Ordering::Relaxed));
@@ -179,5 +179,45 @@ async fn member_whose_step_panics_stops_for_good_and_every_call_says_so() {
     assert!(trouble.contains("has stopped") && trouble.contains("injected by the test"), "{trouble}");
     // It votes no more, either: the others go on, whoever led before.
     drop(hold(cluster.member(1), "a").await);
+    cluster.members[0] = None;
+}
+
+/// Counts what its client is sent.
+#[derive(Default)]
+struct Counts(std::sync::atomic::AtomicUsize);
+
+impl Hears for Counts {
+    fn hear(&self, _session: SessionId, _said: ToClient) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Numbers of clients of both kinds are apart, not sequential, and nobody speaks for a client that is not attached.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn clients_that_connect_and_clients_in_the_process_have_numbers_of_their_own() {
+    let mut cluster = Cluster::start(1).await;
+    cluster.all_in_view().await;
+    let member = cluster.member(0).clone();
+    let resident: Vec<u64> =
+        (0..20).map(|_| member.new_owner().session().expect("it is open").client).collect();
+    assert!(resident.iter().all(|client| SessionId { client: *client, number: 0 }.is_resident()));
+    assert!(
+        resident.windows(2).all(|pair| pair[0].abs_diff(pair[1]) > 1 << 20),
+        "they follow each other: {resident:?}"
+    );
+    let heard = Arc::new(Counts::default());
+    let attached = member.attach(heard.clone()).expect("a number");
+    assert!(!SessionId { client: attached, number: 0 }.is_resident());
+    let owner = member.new_owner();
+    let first = ToMember::KeepAlive { sent_ns: 1, first: true, settled: 1 };
+    for client in [owner.session().expect("it is open").client, attached + 1] {
+        member.say(SessionId { client, number: 0 }, first.clone());
+    }
+    assert_eq!(heard.0.load(Ordering::Relaxed), 0);
+    // The owner is served as if nothing had happened.
+    let guard = hold(&owner, "a").await;
+    assert!(guard.is_valid());
+    member.say(SessionId { client: attached, number: 1 }, first);
+    assert_eq!(heard.0.load(Ordering::Relaxed), 1);
     cluster.members[0] = None;
 }

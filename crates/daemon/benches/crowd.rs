@@ -9,8 +9,8 @@
 //! The daemon is a process of its own; the clients are connections of this one, each with a session that is kept alive.
 
 use lockkeeper_daemon::{Config, Daemon};
-use lockkeeper_member::{LockName, SessionId, ToClient, ToMember, Wish};
-use lockkeeper_wire::{Frames, FromDaemon, Greeting, Hello, ToDaemon};
+use lockkeeper_member::{LockName, ToClient, ToMember, Wish};
+use lockkeeper_wire::{Frames, FromDaemon, Greeting, Hello, Secret, ToDaemon};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -179,7 +179,8 @@ async fn client(address: SocketAddr, number: u64, crowd: Arc<Crowd>, dialling: A
     let permit = dialling.acquire().await.unwrap();
     let mut stream = TcpStream::connect(address).await.unwrap();
     let mut bytes = lockkeeper_wire::opening().to_vec();
-    lockkeeper_wire::encode(&Hello { client: number, token: None, for_locks: true }, &mut bytes);
+    let secret = Secret::new(u128::from(number).to_le_bytes());
+    lockkeeper_wire::encode(&Hello { secret, token: None, for_locks: true }, &mut bytes);
     stream.write_all(&bytes).await.unwrap();
     let mut frames = Frames::new(1 << 20);
     stream.read_exact(&mut [0; 6]).await.unwrap();
@@ -187,7 +188,7 @@ async fn client(address: SocketAddr, number: u64, crowd: Arc<Crowd>, dialling: A
         assert_ne!(stream.read_buf(&mut frames.arrived).await.unwrap(), 0);
     }
     drop(permit);
-    let session = SessionId { client: number, number: 1 };
+    let session = 1;
     let mut asked = crowd.ask.subscribe();
     let mut keep_alive = tokio::time::interval(Duration::from_secs(3));
     let (mut first, mut held) = (true, false);

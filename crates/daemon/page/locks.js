@@ -81,16 +81,26 @@ function focused() {
   };
 }
 
+/** A lock that cannot be drawn takes its own row, and no other. */
 function row(lock) {
-  const holders = el("ol", { "aria-label": "Holders" }, ...lock.holders.map((holder) => held(lock, holder)));
-  if (lock.holders.length > 1 && may(lock.name)) holders.append(el("li", {}, taker(lock, lock.holders, "Take away from all …")));
-  const row = el("tr", { "data-name": lock.name },
-    el("th", { scope: "row" }, lock.name),
-    el("td", {}, lock.holders.length > 0 ? holders : "nobody, at this moment"),
-    el("td", {}, ...waiting(lock)));
+  let row;
+  try {
+    row = drawn(lock);
+  } catch (error) {
+    row = el("tr", { "data-name": lock.name }, el("th", { scope: "row" }, lock.name), el("td", { colspan: "2" }, `cannot be shown: ${error.message}`));
+  }
   row.lock = lock;
   row.may = may;
   return row;
+}
+
+function drawn(lock) {
+  const holders = el("ol", { "aria-label": "Holders" }, ...lock.holders.map((holder) => held(lock, holder)));
+  if (lock.holders.length > 1 && may(lock.name)) holders.append(el("li", {}, taker(lock, lock.holders, "Take away from all …")));
+  return el("tr", { "data-name": lock.name },
+    el("th", { scope: "row" }, lock.name),
+    el("td", {}, lock.holders.length > 0 ? holders : "nobody, at this moment"),
+    el("td", {}, ...waiting(lock)));
 }
 
 function held(lock, holder) {
@@ -142,14 +152,21 @@ function mode(party) {
   return party.mode === "exclusive" ? "alone" : party.mode;
 }
 
-/** What the Rust library says of a holder is JSON. Whoever comes by another way says what it likes. */
+/**
+ * What the Rust library writes about a holder as JSON: host, process, program and purpose. Other clients may write anything there, also
+ * objects that throw when they are turned into text, so only strings and numbers are taken out of it.
+ */
 function tag(party) {
+  let tag;
   try {
-    const tag = JSON.parse(party.purpose);
-    return typeof tag === "object" && tag !== null && typeof tag.pid === "number" ? tag : undefined;
+    tag = JSON.parse(party.purpose);
   } catch {
     return undefined;
   }
+  if (typeof tag !== "object" || tag === null || !Number.isSafeInteger(tag.pid)) return undefined;
+  const text = (value) => (typeof value === "string" ? value : "");
+  const facts = [text(tag.metadata?.command), text(tag.metadata?.purpose)];
+  return { host: text(tag.host) || "unknown host", pid: tag.pid, note: facts.filter((fact) => fact !== "").join(": ") };
 }
 
 /** Who it is, for people, by what the daemon calls an acquisition. */
@@ -169,6 +186,6 @@ export function name(party) {
 
 function note(party) {
   const said = tag(party);
-  const text = said ? said.metadata?.command ?? "" : party.purpose;
+  const text = said ? said.note : party.purpose;
   return text ? el("div", { class: "facts" }, text) : "";
 }

@@ -9,15 +9,23 @@
 //! admin = []
 //! expires = 2027-01-01       # optional
 //! ```
+//!
+//! The file is read again when it changes. What is connected then follows by way of a [`Credential`](crate::credential::Credential): it
+//! has its new rights, or ends.
 
+use crate::rights::Action;
+use lockkeeper_member::check_name;
+use lockkeeper_text::Printable;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::SystemTime;
 use subtle::ConstantTimeEq;
 use time::{Date, Month, OffsetDateTime, UtcOffset};
+use tokio::sync::watch;
 
 /// What can be allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -56,15 +64,23 @@ pub enum Denied {
         /// On which lock.
         name: String,
     },
+    /// A session was asked for by a token that may hold no lock.
+    #[error("the token `{who}` may not acquire any lock, so it gets no session: give it `acquire` prefixes")]
+    HoldsNothing {
+        /// Whose token.
+        who: Arc<str>,
+    },
 }
 
-/// Somebody who has shown a token, or who needs none.
-#[derive(Clone, Debug)]
+/// A caller that has shown a token, or that needs none. A principal is known by the name of its token.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Principal(Arc<Grants>);
 
-#[derive(Debug)]
+#[derive(Debug, PartialEq, Eq)]
 struct Grants {
     name: Arc<str>,
+    /// Of its token; `None` where no tokens are asked for.
+    hash: Option<[u8; 32]>,
     acquire: Vec<String>,
     observe: Vec<String>,
     admin: Vec<String>,
@@ -76,7 +92,25 @@ impl Principal {
     pub(crate) fn anybody() -> Self {
         let all = || vec![String::new()];
         let name = Arc::from("anybody");
-        Self(Arc::new(Grants { name, acquire: all(), observe: all(), admin: all(), expires: None }))
+        Self(Arc::new(Grants {
+            name,
+            hash: None,
+            acquire: all(),
+            observe: all(),
+            admin: all(),
+            expires: None,
+        }))
+    }
+
+    /// A principal for the documentation, with each of these permissions on the locks of a prefix.
+    pub(crate) fn example(permissions: &[(Permission, &str)]) -> Self {
+        let of = |wanted| {
+            let prefixes = permissions.iter().filter(|(permission, _)| *permission == wanted);
+            prefixes.map(|(_, prefix)| String::from(*prefix)).collect()
+        };
+        let (acquire, observe) = (of(Permission::Acquire), of(Permission::Observe));
+        let (name, admin) = (Arc::from("example"), of(Permission::Admin));
+        Self(Arc::new(Grants { name, hash: None, acquire, observe, admin, expires: None }))
     }
 
     /// The name of its token, for logs.
@@ -93,22 +127,51 @@ impl Principal {
         }
     }
 
+    fn has_expired(&self, now: SystemTime) -> bool {
+        self.0.expires.is_some_and(|at| now >= at)
+    }
+
+    /// Whether its token has not expired.
+    pub fn check_valid(&self) -> Result<(), Denied> {
+        if self.has_expired(SystemTime::now()) { Err(Denied::NoToken) } else { Ok(()) }
+    }
+
     /// Whether it may do this to that lock. Every lock at once is the lock of the empty name.
     pub fn check(&self, permission: Permission, name: &str) -> Result<(), Denied> {
         let prefixes = self.prefixes(permission);
-        let expired = self.0.expires.is_some_and(|at| SystemTime::now() >= at);
-        if expired {
-            return Err(Denied::NoToken);
-        }
+        self.check_valid()?;
         if prefixes.iter().any(|prefix| name.starts_with(prefix.as_str())) {
             return Ok(());
         }
         Err(Denied::NotAllowed { who: self.0.name.clone(), permission, name: name.into() })
     }
 
+    /// The prefixes of the locks that it may see, among those with this prefix. None of them covers another one.
+    pub fn scope(&self, prefix: &str) -> Vec<String> {
+        let allowed = self.0.observe.iter().chain(&self.0.acquire);
+        least(allowed.filter_map(|allowed| match () {
+            () if allowed.starts_with(prefix) => Some(allowed.clone()),
+            () if prefix.starts_with(allowed.as_str()) => Some(String::from(prefix)),
+            () => None,
+        }))
+    }
+
+    /// Whether it may hold any lock: only then it needs sessions.
+    pub fn check_holds(&self) -> Result<(), Denied> {
+        if self.0.acquire.is_empty() {
+            return Err(Denied::HoldsNothing { who: self.0.name.clone() });
+        }
+        Ok(())
+    }
+
     /// Whether it may see this lock: whoever may acquire it may see it.
     pub fn sees(&self, name: &str) -> bool {
-        self.check(Permission::Observe, name).is_ok() || self.check(Permission::Acquire, name).is_ok()
+        Action::See.check(self, name).is_ok()
+    }
+
+    /// Whether it may see all locks whose names begin with this text and a slash: those that are counted together under the text.
+    pub(crate) fn sees_all_below(&self, text: &str) -> bool {
+        Action::MetricsOfLocks.check(self, &format!("{text}/")).is_ok()
     }
 }
 
@@ -133,29 +196,30 @@ struct Line {
     expires: Option<toml::value::Datetime>,
 }
 
-struct Known {
-    hash: [u8; 32],
-    principal: Principal,
-}
+/// The tokens of a file, by name.
+pub(crate) type Tokens = HashMap<Arc<str>, Principal>;
 
 /// All tokens of a daemon. Without a file of tokens, whoever can connect may do everything.
 pub struct Access {
     file: Option<PathBuf>,
-    known: RwLock<Vec<Known>>,
+    known: RwLock<Tokens>,
     anybody: Principal,
+    /// Changes when the file was read again, and when a token has expired.
+    changes: watch::Sender<usize>,
 }
 
 impl Access {
     /// Whoever can connect may do everything.
     pub fn open() -> Self {
-        Self { file: None, known: RwLock::default(), anybody: Principal::anybody() }
+        let changes = watch::Sender::new(0);
+        Self { file: None, known: RwLock::default(), anybody: Principal::anybody(), changes }
     }
 
     /// Only those whose token is in the file.
     pub fn of_file(file: impl Into<PathBuf>) -> Result<Self, String> {
         let file = file.into();
         let known = RwLock::new(read(&file)?);
-        Ok(Self { file: Some(file), known, anybody: Principal::anybody() })
+        Ok(Self { file: Some(file), known, ..Self::open() })
     }
 
     /// Whether tokens are asked for.
@@ -167,9 +231,47 @@ impl Access {
     pub fn reload(&self) -> Result<(), String> {
         if let Some(file) = &self.file {
             let known = read(file)?;
-            *self.known.write().unwrap_or_else(|e| e.into_inner()) = known;
+            *self.known.write().unwrap_or_else(PoisonError::into_inner) = known;
+            self.changes.send_modify(|changes| *changes += 1);
         }
         Ok(())
+    }
+
+    /// How many tokens there are; 0 where none is needed.
+    pub(crate) fn count(&self) -> usize {
+        self.known().len()
+    }
+
+    fn known(&self) -> RwLockReadGuard<'_, Tokens> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells those who follow [`changes`](Self::changes) if a token has expired since `before`. Called again and again.
+    pub fn tell_expired(&self, before: SystemTime, now: SystemTime) {
+        if self.known().values().any(|who| who.has_expired(now) && !who.has_expired(before)) {
+            self.changes.send_modify(|changes| *changes += 1);
+        }
+    }
+
+    /// Changes when a principal may have other rights than before, or none.
+    pub fn changes(&self) -> watch::Receiver<usize> {
+        self.changes.subscribe()
+    }
+
+    /// The same principal with the rights that its token has now; an error if the token was removed or replaced, or has expired.
+    pub fn current(&self, who: &Principal) -> Result<Principal, Denied> {
+        let now = self.named(who.name())?;
+        if now.0.hash == who.0.hash { Ok(now) } else { Err(Denied::NoToken) }
+    }
+
+    /// The principal of this name; an error if there is no such token, or if it has expired.
+    pub fn named(&self, name: &str) -> Result<Principal, Denied> {
+        if !self.needs_token() {
+            return Ok(self.anybody.clone());
+        }
+        let who = self.known().get(name).cloned().ok_or(Denied::NoToken)?;
+        who.check_valid()?;
+        Ok(who)
     }
 
     /// The file of tokens, to be watched for changes.
@@ -183,16 +285,36 @@ impl Access {
             return Ok(self.anybody.clone());
         }
         let hash = hash(token.ok_or(Denied::NoToken)?);
-        let known = self.known.read().unwrap_or_else(|e| e.into_inner());
         // All of them are compared, each in the same time.
         let mut found = None;
-        for one in known.iter() {
-            if bool::from(one.hash.ct_eq(&hash)) {
-                found = Some(one.principal.clone());
+        for who in self.known().values() {
+            if who.0.hash.is_some_and(|of| bool::from(of.ct_eq(&hash))) {
+                found = Some(who.clone());
             }
         }
-        found.filter(|who| who.0.expires.is_none_or(|at| SystemTime::now() < at)).ok_or(Denied::NoToken)
+        let who = found.ok_or(Denied::NoToken)?;
+        who.check_valid()?;
+        Ok(who)
     }
+}
+
+/// Whether a name begins with one of these prefixes.
+pub(crate) fn covers(prefixes: &[String], name: &str) -> bool {
+    prefixes.iter().any(|prefix| name.starts_with(prefix.as_str()))
+}
+
+/// The same prefixes, sorted, without those that others cover.
+pub(crate) fn least(prefixes: impl Iterator<Item = String>) -> Vec<String> {
+    let mut all: Vec<String> = prefixes.collect();
+    all.sort_unstable();
+    // A prefix stands before all that it covers.
+    let mut least: Vec<String> = Vec::new();
+    for prefix in all {
+        if !least.last().is_some_and(|last| prefix.starts_with(last.as_str())) {
+            least.push(prefix);
+        }
+    }
+    least
 }
 
 /// What is kept of a token.
@@ -200,16 +322,18 @@ pub fn hash(token: &str) -> [u8; 32] {
     Sha256::digest(token.as_bytes()).into()
 }
 
-fn read(file: &Path) -> Result<Vec<Known>, String> {
-    let text = std::fs::read_to_string(file)
+fn read(file: &Path) -> Result<Tokens, String> {
+    let text = lockkeeper_files::read_trusted(file)
         .map_err(|error| format!("cannot read the tokens in {}: {error}", file.display()))?;
     parse(&text).map_err(|error| format!("{}: {error}", file.display()))
 }
 
-fn parse(text: &str) -> Result<Vec<Known>, String> {
+pub(crate) fn parse(text: &str) -> Result<Tokens, String> {
     let file: File = toml::from_str(text).map_err(|error| error.to_string())?;
-    let known = file.token.into_iter().map(|line| {
+    let (mut tokens, mut hashes) = (Tokens::new(), HashSet::new());
+    for line in file.token {
         let name = line.name.clone();
+        check_name(&name).map_err(|why| format!("the name of the token `{}`: {why}", Printable(&name)))?;
         let hash = hex(&line.sha256).ok_or_else(|| {
             format!(
                 "the token `{name}` has no SHA-256 of 64 hexadecimal digits; `lockkeeper token` makes one"
@@ -217,16 +341,23 @@ fn parse(text: &str) -> Result<Vec<Known>, String> {
         })?;
         let expires = line.expires.map(|at| instant(&at)).transpose();
         let expires = expires.map_err(|error| format!("the token `{name}`: {error}"))?;
-        let grants = Grants {
+        if !hashes.insert(hash) {
+            return Err(format!("the token `{name}` has the SHA-256 of another one: remove one of them"));
+        }
+        let who = Principal(Arc::new(Grants {
             name: line.name.into(),
+            hash: Some(hash),
             acquire: line.acquire,
             observe: line.observe,
             admin: line.admin,
             expires,
-        };
-        Ok(Known { hash, principal: Principal(Arc::new(grants)) })
-    });
-    known.collect()
+        }));
+        // Sessions belong to the name: two tokens of one name would use each other's.
+        if tokens.insert(who.name().clone(), who).is_some() {
+            return Err(format!("two tokens have the name `{name}`: give each of them a name of its own"));
+        }
+    }
+    Ok(tokens)
 }
 
 fn hex(text: &str) -> Option<[u8; 32]> {
@@ -296,6 +427,16 @@ mod tests {
     }
 
     #[test]
+    fn what_a_token_may_see_is_narrowed_to_what_is_asked_for() {
+        let ci = access().who(Some("secret")).unwrap();
+        assert_eq!(ci.scope(""), ["ci/"]);
+        assert_eq!(ci.scope("ci/build/"), ["ci/build/"]);
+        assert_eq!(ci.scope("prod/"), [""; 0]);
+        assert_eq!(Principal::anybody().scope("x"), ["x"]);
+        assert_eq!(least(["b", "a/b", "a", "ab"].map(String::from).into_iter()), ["a", "b"]);
+    }
+
+    #[test]
     fn unknown_missing_and_expired_tokens_are_refused_alike() {
         let access = access();
         for token in [None, Some(""), Some("secret "), Some("test")] {
@@ -305,15 +446,82 @@ mod tests {
     }
 
     #[test]
+    fn a_file_of_tokens_that_others_can_change_is_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), FILE).unwrap();
+        std::fs::set_permissions(file.path(), PermissionsExt::from_mode(0o644)).unwrap();
+        let access = Access::of_file(file.path()).unwrap();
+        std::fs::write(file.path(), "").unwrap();
+        for mode in [0o664, 0o646] {
+            std::fs::set_permissions(file.path(), PermissionsExt::from_mode(mode)).unwrap();
+            let error = access.reload().unwrap_err();
+            assert!(error.contains("chmod go-w"), "{error}");
+            assert!(Access::of_file(file.path()).is_err());
+        }
+        assert!(access.who(Some("secret")).is_ok(), "the tokens of before count");
+    }
+
+    #[test]
     fn a_file_that_makes_no_sense_says_where() {
         for (text, part) in [
             ("[[token]]\nname = 1", "line 2"),
             ("[[token]]\nname = \"a\"\nsha256 = \"12\"", "the token `a` has no SHA-256"),
             ("[[token]]\nname = \"a\"\nsha = \"12\"", "unknown field `sha`"),
+            ("[[token]]\nname = \"\"\nsha256 = \"12\"", "the name of the token ``: it is empty"),
+            (
+                "[[token]]\nname = \"a\\u001b\"\nsha256 = \"12\"",
+                "`a\\u{1b}`: it contains the control character",
+            ),
         ] {
             let error = parse(text).err().unwrap();
             assert!(error.contains(part), "{error}");
         }
+    }
+
+    #[test]
+    fn two_tokens_of_one_name_or_one_secret_are_refused() {
+        let token = |name: &str, digit: &str| {
+            format!("[[token]]\nname = \"{name}\"\nsha256 = \"{}\"\n", digit.repeat(64))
+        };
+        let error = |text: String| parse(&text).err().unwrap();
+        let twice = error(token("a", "1") + &token("b", "2") + &token("a", "3"));
+        assert_eq!(twice, "two tokens have the name `a`: give each of them a name of its own");
+        let same = error(token("a", "1") + &token("b", "1"));
+        assert_eq!(same, "the token `b` has the SHA-256 of another one: remove one of them");
+        assert_eq!(parse(&(token("a", "1") + &token("b", "2"))).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn principal_has_the_rights_that_its_token_has_now() {
+        let access = access();
+        let ci = access.who(Some("secret")).unwrap();
+        assert_eq!(access.current(&ci), Ok(ci.clone()));
+        let set = |text: &str| *access.known.write().unwrap() = parse(text).unwrap();
+        set(&FILE.replace("acquire = [\"ci/\"]", "acquire = [\"ci/build/\"]"));
+        let now = access.current(&ci).unwrap();
+        assert!(now != ci && now.check(Permission::Acquire, "ci/other").is_err());
+        // Another secret under the same name is another token.
+        set(&FILE.replace("2bb8", "2bb9"));
+        assert_eq!(access.current(&ci), Err(Denied::NoToken));
+        assert!(access.named("ci").is_ok());
+        set("");
+        assert_eq!(access.current(&ci), Err(Denied::NoToken));
+        assert_eq!(access.named("ci"), Err(Denied::NoToken));
+    }
+
+    #[test]
+    fn expiry_is_told_once() {
+        let access = access();
+        let changes = access.changes();
+        let at = |seconds| SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
+        access.tell_expired(at(999_999_998), at(999_999_999));
+        assert!(!changes.has_changed().unwrap());
+        access.tell_expired(at(999_999_999), at(1_000_000_000));
+        assert!(changes.has_changed().unwrap());
+        let after = access.changes();
+        access.tell_expired(at(1_000_000_000), at(1_000_000_001));
+        assert!(!after.has_changed().unwrap());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The daemon's configuration, as people write it. Whatever is wrong with it is told with its line and what to write instead.
 
 use crate::limits::Limits;
-use lockkeeper_cluster::{Config as MemberConfig, MemberId, Pem, Times, Tls};
+use lockkeeper_cluster::{Config as MemberConfig, JoinToken, MemberId, Pem, Times, Tls};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use toml::Spanned;
 
-/// Where members of a cluster listen for each other, if nobody says otherwise.
+/// Where members of a cluster listen for each other by default.
 pub const MEMBERS_PORT: u16 = 7420;
 /// Where daemons listen for clients of the native protocol, if nobody says otherwise.
 pub const CLIENTS_PORT: u16 = lockkeeper_wire::PORT;
@@ -55,7 +55,7 @@ pub struct ClientTls {
 }
 
 impl Config {
-    /// One member alone on loopback, with its data in this folder.
+    /// One member alone, with its data in this folder and clients served on loopback. It does not listen for other members.
     pub fn alone(data: impl Into<PathBuf>) -> Self {
         let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let member = MemberConfig { listen: at(MEMBERS_PORT), ..MemberConfig::alone(data) };
@@ -123,6 +123,7 @@ impl Config {
 #[serde(deny_unknown_fields)]
 struct File {
     cluster: Option<String>,
+    join_token: Option<PathBuf>,
     member: Spanned<u32>,
     data: PathBuf,
     #[serde(default)]
@@ -265,13 +266,32 @@ impl File {
         Ok(members)
     }
 
+    /// Where the member listens for others, and the join token; neither for a member without peers, unless an address is given.
+    fn peers(&mut self, source: &Source<'_>, alone: bool) -> Result<Option<(SocketAddr, JoinToken)>, String> {
+        let none = self.listen.members.as_ref().map_or(alone, |listen| listen.get_ref() == "none");
+        if none && alone {
+            return Ok(None);
+        }
+        let listen = source.listen(self.listen.members.take(), MEMBERS_PORT)?;
+        let listen = listen.ok_or("`listen.members` cannot be \"none\" in a cluster of several members")?;
+        let Some(file) = self.join_token.take() else {
+            return Err(String::from(
+                "members connect only with the cluster's secret: write join_token = \"join-token\", the file that `lockkeeper \
+                 cluster init` makes for every member; for a single daemon write members = \"none\" under [listen]",
+            ));
+        };
+        Ok(Some((listen, JoinToken::read(&source.here(file))?)))
+    }
+
     /// What is for the member; the rest stays.
     fn member(&mut self, source: &Source<'_>) -> Result<MemberConfig, String> {
-        let listen = source.listen(self.listen.members.take(), MEMBERS_PORT)?;
-        let listen = listen.ok_or("`listen.members` cannot be \"none\": members must reach each other")?;
         let id = MemberId(*self.member.get_ref());
+        let first_members = self.first_members(source)?;
+        let alone = self.join.is_empty() && first_members.len() == 1;
+        let (listen, join_token) = self.peers(source, alone)?.unzip();
+        let listen = listen.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, MEMBERS_PORT)));
         let mut member = MemberConfig::new(id, listen, source.here(std::mem::take(&mut self.data)));
-        member.first_members = self.first_members(source)?;
+        (member.first_members, member.join_token) = (first_members, join_token);
         member.join = std::mem::take(&mut self.join);
         member.times = source.times(self.times.as_ref())?;
         if let Some(longest) = &self.longest_lease {
@@ -326,6 +346,7 @@ mod tests {
     const THREE: &str = r#"
 member = 2
 data = "data"
+join_token = "join-token"
 tokens = "tokens.toml"
 
 [members]
@@ -347,21 +368,61 @@ certificate = "member-2.pem"
 key = "member-2.key"
 "#;
 
+    /// A folder with a join token, beside which the configuration is to be.
+    fn folder() -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        JoinToken::read_or_create(&folder.path().join("join-token")).unwrap();
+        folder
+    }
+
     #[test]
     fn a_file_says_who_and_where() {
-        let config = Config::parse(THREE, Path::new("/etc/lk")).unwrap();
+        let folder = folder();
+        let config = Config::parse(THREE, folder.path()).unwrap();
         assert_eq!((config.member.id, config.member.first_members.len()), (MemberId(2), 3));
         assert_eq!(config.member.advertise.as_deref(), Some("b:7420"));
-        assert_eq!(config.member.data, Path::new("/etc/lk/data"));
+        assert_eq!(config.member.data, folder.path().join("data"));
+        assert!(config.member.join_token.is_some());
         assert_eq!(config.http, Some(SocketAddr::from((Ipv4Addr::LOCALHOST, HTTP_PORT))));
     }
 
     #[test]
+    fn a_daemon_alone_does_not_listen_for_members_unless_it_has_a_join_token() {
+        let folder = folder();
+        let alone = "member = 1\ndata = \"data\"\n[members]\n1 = \"127.0.0.1:7420\"\n[listen]\n";
+        for listen in ["", "members = \"none\""] {
+            let config = Config::parse(&format!("{alone}{listen}"), folder.path()).unwrap();
+            assert_eq!(config.member.join_token, None, "{listen}");
+        }
+        let listens = format!("{alone}members = \"127.0.0.1:7420\"");
+        let error = Config::parse(&listens, folder.path()).unwrap_err();
+        assert!(error.contains("join_token = ") && error.contains("\"none\""), "{error}");
+        let config =
+            Config::parse(&format!("join_token = \"join-token\"\n{listens}"), folder.path()).unwrap();
+        assert!(config.member.join_token.is_some());
+    }
+
+    #[test]
+    fn members_of_a_cluster_need_the_join_token_and_an_address() {
+        let folder = folder();
+        let error =
+            Config::parse(&THREE.replace("join_token = \"join-token\"", ""), folder.path()).unwrap_err();
+        assert!(error.contains("join_token"), "{error}");
+        let error = Config::parse(&THREE.replace("0.0.0.0:7420", "none"), folder.path()).unwrap_err();
+        assert!(error.contains("several members"), "{error}");
+        let token = folder.path().join("join-token");
+        std::fs::set_permissions(&token, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+        let error = Config::parse(THREE, folder.path()).unwrap_err();
+        assert!(error.contains("chmod 600"), "{error}");
+    }
+
+    #[test]
     fn mistakes_are_told_with_their_line_and_what_to_write() {
+        let folder = folder();
         let with = |from: &str, to: &str| THREE.replace(from, to);
         for (text, parts) in [
-            (with("0.0.0.0:7421", "here"), ["line 13", "0.0.0.0:7421"]),
-            (with("\"c:7420\"", "\"c\""), ["line 9", "write \"c:7420\""]),
+            (with("0.0.0.0:7421", "here"), ["line 14", "0.0.0.0:7421"]),
+            (with("\"c:7420\"", "\"c\""), ["line 10", "write \"c:7420\""]),
             (with("member = 2", "member = 4"), ["line 2", "join"]),
             (with("member = 2", "member = \"b\""), ["line 2", "invalid type"]),
             (with("data =", "date ="), ["line 3", "unknown field `date`"]),
@@ -374,7 +435,7 @@ key = "member-2.key"
             ),
             (with("tokens = \"tokens.toml\"", ""), ["for everybody", "client_authority"]),
         ] {
-            let error = Config::parse(&text, Path::new(".")).unwrap_err();
+            let error = Config::parse(&text, folder.path()).unwrap_err();
             assert!(parts.iter().all(|part| error.contains(part)), "{error}\nlacks one of {parts:?}");
         }
     }

@@ -1,11 +1,13 @@
 //! [`Daemon`]: a member, and everything that serves its clients.
 
 use crate::access::Access;
-use crate::audit::Audit;
+use crate::audit::{Audit, Rotation};
 use crate::config::Config;
 use crate::front::Front;
+use crate::limits::Limits;
 use crate::listen::Listener;
 use crate::native::{self, Clients};
+use crate::room::{self, Room};
 use crate::shared::Shared;
 use crate::upkeep::{Certificates, look_around};
 use lockkeeper_cluster::Member;
@@ -13,7 +15,7 @@ use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 /// A daemon at work.
@@ -23,6 +25,30 @@ pub struct Daemon {
     http: Option<Http>,
     addresses: Addresses,
     leave_patience: Duration,
+    _threads: MemberThreads,
+}
+
+/// The threads of the member: what renews leases, counts time and talks to other members has them for itself, so that nothing that
+/// clients ask for delays it.
+struct MemberThreads(tokio::runtime::Handle, Option<tokio::runtime::Runtime>);
+
+impl MemberThreads {
+    fn start() -> Result<Self, String> {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        let runtime = builder.worker_threads(2).thread_name("member").enable_all().build();
+        let runtime = runtime.map_err(|error| format!("cannot start the threads of the member: {error}"))?;
+        let handle = runtime.handle().clone();
+        Ok(Self(handle, Some(runtime)))
+    }
+}
+
+impl Drop for MemberThreads {
+    fn drop(&mut self) {
+        // A runtime must not be dropped where it could block.
+        if let Some(runtime) = self.1.take() {
+            runtime.shutdown_background();
+        }
+    }
 }
 
 /// Why a daemon is to end.
@@ -37,8 +63,8 @@ pub enum Ending {
 /// Where a daemon is reached.
 #[derive(Clone, Copy, Debug)]
 pub struct Addresses {
-    /// By members.
-    pub members: SocketAddr,
+    /// By members, if it listens for them.
+    pub members: Option<SocketAddr>,
     /// By clients of the native protocol.
     pub clients: Option<SocketAddr>,
     /// By HTTP and gRPC.
@@ -62,34 +88,45 @@ impl Daemon {
             };
             let audit = match &config.audit {
                 None => Audit::none(),
-                Some(file) => Audit::to_file(config.member.id.0, file)?,
+                Some(file) => {
+                    let Limits { audit_bytes, audit_files, .. } = config.limits;
+                    Audit::to_file(
+                        config.member.id.0,
+                        file,
+                        Rotation { bytes: audit_bytes, files: audit_files },
+                    )?
+                }
             };
             let tls = config.client_tls.as_ref().map(Certificates::read).transpose()?;
-            let member = Member::start(config.member.clone()).await.map_err(|error| error.to_string())?;
+            let threads = MemberThreads::start()?;
+            let starting = threads.0.spawn(Member::start(config.member.clone())).await;
+            let member = starting.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
             let shared = Arc::new(Shared::new(member, access, audit, config.limits.clone()));
-            let front = Front::new(shared.clone());
+            let front = Front::new(shared.clone())?;
             let clients = Arc::new(Clients::new(front.clone()));
-            let room = Arc::new(Semaphore::new(config.limits.connections));
+            let both = config.http.is_some() && (config.clients.is_some() || config.socket.is_some());
+            let [for_http, for_native] = Room::two(room::connections(config.limits.connections)?, both);
             let mut tasks = JoinSet::new();
             let mut addresses = Addresses { members: shared.member.address(), clients: None, http: None };
             if let Some(address) = config.clients {
                 let listener = Listener::tcp(address, tls.as_ref().map(|tls| tls.native.clone())).await?;
                 addresses.clients = listener.address();
-                tasks.spawn(serve_native(listener, clients.clone(), room.clone()));
+                tasks.spawn(serve_native(listener, clients.clone(), for_native.clone()));
             }
             if let Some(path) = &config.socket {
-                tasks.spawn(serve_native(Listener::unix(path)?, clients.clone(), room.clone()));
+                tasks.spawn(serve_native(Listener::unix(path)?, clients.clone(), for_native));
             }
             let http = match config.http {
                 None => None,
                 Some(address) => {
                     let listener = Listener::tcp(address, tls.as_ref().map(|tls| tls.http.clone())).await?;
                     addresses.http = listener.address();
-                    Some(Http::start(listener, front, room))
+                    Some(Http::start(listener, front, for_http))
                 }
             };
             tasks.spawn(look_around(shared.clone(), clients, tls));
-            Ok(Self { shared, tasks, http, addresses, leave_patience: config.leave_patience })
+            let leave_patience = config.leave_patience;
+            Ok(Self { shared, tasks, http, addresses, leave_patience, _threads: threads })
         })
     }
 
@@ -152,7 +189,7 @@ struct Http {
 }
 
 impl Http {
-    fn start(listener: Listener, front: Arc<Front>, room: Arc<Semaphore>) -> Self {
+    fn start(listener: Listener, front: Arc<Front>, room: Arc<Room>) -> Self {
         let (stop, stopped) = oneshot::channel();
         let mut serving = JoinSet::new();
         serving.spawn(crate::http::serve(listener, front, room, async { drop(stopped.await) }));
@@ -166,20 +203,21 @@ impl Http {
     }
 }
 
-async fn serve_native(mut listener: Listener, clients: Arc<Clients>, room: Arc<Semaphore>) {
+async fn serve_native(mut listener: Listener, clients: Arc<Clients>, room: Arc<Room>) {
     let within = clients.shared().limits.patience();
     let mut connections = JoinSet::new();
     loop {
-        let (arrived, permit) = tokio::select! {
+        let (arrived, place) = tokio::select! {
             arrived = listener.accept(&room) => arrived,
             // Ended ones are not kept.
             Some(_) = connections.join_next() => continue,
         };
         let clients = clients.clone();
         connections.spawn(async move {
-            let _permit = permit;
+            let _place = place;
+            let peer = arrived.peer();
             let served = match arrived.ready(within).await {
-                Ok(stream) => native::serve(clients, stream).await,
+                Ok(stream) => native::serve(clients, stream, peer).await,
                 Err(why) => Err(why),
             };
             if let Err(why) = served {

@@ -1,11 +1,18 @@
 //! What serves clients over HTTP: JSON, and etcd's gRPC, on one port.
 
 use crate::access::{Denied, Permission, Principal};
-use crate::leases::{Asker, Fault, Leases, Way};
+use crate::credential::Credential;
+use crate::leases::{Asker, Fault, Leases, Watch, Way};
 use crate::metrics::Metrics;
+use crate::quotas::{Charge, Quotas, Resource, principal};
+use crate::rights::Action;
 use crate::shared::Shared;
+use crate::snapshots::Snapshots;
+use crate::turns::{Turn, Turns};
+use crate::worker::Worker;
 use governor::{DefaultDirectRateLimiter, DefaultKeyedRateLimiter, Quota, RateLimiter};
 use prometheus_client::registry::Registry;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -22,19 +29,43 @@ pub struct Front {
     rates: DefaultKeyedRateLimiter<Arc<str>>,
     /// Room for what is being answered.
     room: Arc<Semaphore>,
+    /// What every principal uses.
+    pub(crate) quotas: Arc<Quotas>,
+    /// The table of all locks, for lists.
+    pub(crate) snapshots: Arc<Snapshots>,
+    /// Turns for making lists.
+    turns: Turns,
 }
 
 impl Front {
     /// Begins to have sessions, and to answer other daemons about them.
-    pub fn new(shared: Arc<Shared>) -> Arc<Self> {
+    pub fn new(shared: Arc<Shared>) -> Result<Arc<Self>, String> {
         let metrics = Arc::new(Metrics::default());
         let mut registry = Registry::default();
         shared.member.register_metrics(&mut registry);
         metrics.register(&mut registry);
-        let leases = Leases::new(shared.clone(), metrics.clone());
+        let worker = Arc::new(Worker::start()?);
+        let quotas = Quotas::new(shared.limits.clone(), metrics.clone(), Some(shared.member.clone()));
+        quotas.set_tokens(shared.access.count());
+        let leases = Leases::new(shared.clone(), metrics.clone(), quotas.clone(), worker.clone());
+        let (member, most_bytes) = (shared.member.clone(), shared.limits.list_bytes);
+        let snapshots = Snapshots::new(member, worker, metrics.clone(), most_bytes);
+        let turns = Turns::default();
         let rates = RateLimiter::keyed(Quota::per_second(shared.limits.requests_per_second));
         let room = Arc::new(Semaphore::new(shared.limits.sessions.min(Semaphore::MAX_PERMITS)));
-        Arc::new(Self { shared, leases, metrics, registry, revision: AtomicI64::new(0), rates, room })
+        let revision = AtomicI64::new(0);
+        Ok(Arc::new(Self {
+            shared,
+            leases,
+            metrics,
+            registry,
+            revision,
+            rates,
+            room,
+            quotas,
+            snapshots,
+            turns,
+        }))
     }
 
     /// How often one connection may ask.
@@ -58,12 +89,42 @@ impl Front {
         Fault::TooMany { what: String::from("too many requests in a second"), limit }
     }
 
-    /// Whether a token asks too often. Where nobody has one, connections are counted alone.
-    pub(crate) fn check_rate(&self, who: &Principal) -> Result<(), Fault> {
-        if self.shared.access.needs_token() && self.rates.check_key(who.name()).is_err() {
+    /// Whether a principal asks too often.
+    pub(crate) fn check_rate(&self, account: &Arc<str>) -> Result<(), Fault> {
+        if self.rates.check_key(account).is_err() {
             return Err(self.too_fast());
         }
         Ok(())
+    }
+
+    /// Under which name quotas count what a client uses.
+    pub(crate) fn account(&self, who: &Principal, address: Option<IpAddr>) -> Arc<str> {
+        principal(self.shared.access.needs_token().then(|| who.name()), address)
+    }
+
+    /// Counts a watch stream for as long as it lasts.
+    pub(crate) fn watch(&self, account: &Arc<str>, prefixes: Vec<String>) -> Result<(Watch, Charge), Fault> {
+        let charge = self.quotas.charge(account, Resource::Watches)?;
+        Ok((self.leases.watch(prefixes), charge))
+    }
+
+    /// A turn to make a list, once there is one: it lasts until the list is sent. A principal has one turn at a time, unless the
+    /// configuration gives it more.
+    pub(crate) async fn turn(&self, account: &Arc<str>) -> Result<Turn, Fault> {
+        let limits = &self.shared.limits;
+        let own = limits.per_principal.lists.unwrap_or_else(|| (limits.lists / 4).max(1));
+        let turn = self.turns.take(account, own, limits.lists);
+        tokio::time::timeout(limits.patience(), turn).await.map_err(|_| {
+            self.metrics.refuse(Resource::Lists.name());
+            let what = format!("too many lists of `{account}` at a time (limits.per_principal.lists)");
+            Fault::TooMany { what, limit: own as u64 }
+        })
+    }
+
+    /// Drops what is known of principals that have not come for a while.
+    pub(crate) fn tidy(&self) {
+        self.rates.retain_recent();
+        self.quotas.set_tokens(self.shared.access.count());
     }
 
     /// The daemon's counters, for those who serve clients by other ways.
@@ -79,30 +140,21 @@ impl Front {
         who
     }
 
-    pub(crate) fn check(
-        &self,
-        by: Way,
-        who: &Principal,
-        permission: Permission,
-        lock: &str,
-    ) -> Result<(), Denied> {
-        let checked = self.shared.check(by.name(), who, permission, lock);
+    pub(crate) fn check(&self, by: Way, who: &Principal, action: Action, lock: &str) -> Result<(), Denied> {
+        let checked = self.shared.check(by.name(), who, action, lock);
         if checked.is_err() {
             self.metrics.refuse("permission");
         }
         checked
     }
 
-    /// Whether somebody may see a lock: whoever may acquire it may.
-    pub(crate) fn check_sees(&self, by: Way, who: &Principal, lock: &str) -> Result<(), Denied> {
-        if who.sees(lock) {
-            return Ok(());
-        }
-        self.check(by, who, Permission::Observe, lock)
+    /// Follows the rights of a principal, for a request or a stream that lasts.
+    pub(crate) fn credential(&self, who: &Principal) -> Credential {
+        Credential::new(self.shared.clone(), who.clone())
     }
 
-    pub(crate) fn asker(&self, by: Way, who: &Principal) -> Asker {
+    pub(crate) fn asker(&self, by: Way, who: &Principal, account: &Arc<str>) -> Asker {
         let admin = who.check(Permission::Admin, "").is_ok();
-        Asker { by, who: who.name().to_string(), admin }
+        Asker { by, who: who.name().to_string(), admin, account: account.to_string() }
     }
 }

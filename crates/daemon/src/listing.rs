@@ -1,27 +1,138 @@
 //! What people want to see of a cluster, put together from what its members tell.
 
-use crate::leases::{At, Picture};
-use lockkeeper_cluster::{Member, Node, Result, Table, Why};
+use crate::access::Principal;
+use crate::snapshots::{Snapshot, Snapshots};
+use lockkeeper_cluster::{
+    Claim, LockName, LockStatus, Member, MemberId, Node, Query, Reply, Result, SessionId, Who, Why,
+};
 use lockkeeper_wire::{ClusterLine, Line, LockLine, MemberLine};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::time::Instant;
 
-/// Who holds and waits, over all members that answer: one lock, or all, by name.
-pub async fn locks(member: &Member, only: Option<&str>) -> Result<Vec<LockLine>> {
-    let picture = Picture::of(member.survey().await?);
-    let locks = picture.locks().into_iter().filter(|(name, _)| only.is_none_or(|only| only == *name));
-    let lines = |all: Vec<At<'_>>| all.into_iter().map(line).collect();
-    let lock = |(name, (holders, waiters)): (&str, _)| LockLine {
-        name: name.into(),
-        holders: lines(holders),
-        waiters: lines(waiters),
-    };
-    Ok(locks.map(lock).collect())
+/// An explanation is given for so many of those who wait for one lock.
+const MOST_EXPLAINED: usize = 16;
+
+/// A holder of a lock, or a waiter, at some member.
+#[derive(Clone, Debug)]
+pub(crate) struct Party {
+    pub node: Node,
+    /// When the member told of it.
+    told: Instant,
+    pub who: Who,
 }
 
-fn line(At { node, who, .. }: At<'_>) -> Line {
+impl Party {
+    /// For how long it has held or waited by now: members have told of it at different times.
+    pub fn lasts(&self) -> Duration {
+        Duration::from_nanos(self.who.for_ns) + self.told.elapsed()
+    }
+
+    /// Whether it shows the same, whatever time has passed.
+    fn is_same(&self, other: &Self) -> bool {
+        let shown = |party: &Self| (party.node, party.who.acquisition, party.who.claim, party.who.fence);
+        shown(self) == shown(other) && self.who.tag == other.who.tag
+    }
+}
+
+/// One lock, as the whole cluster sees it.
+#[derive(Clone, Debug)]
+pub(crate) struct LockView {
+    pub name: Arc<str>,
+    pub holders: Vec<Party>,
+    /// The client that has waited longest comes first.
+    pub waiters: Vec<Party>,
+    /// Number of further holders and waiters that did not fit into a reply.
+    pub left_out: u64,
+}
+
+impl LockView {
+    pub fn new(name: Arc<str>) -> Self {
+        Self { name, holders: Vec::new(), waiters: Vec::new(), left_out: 0 }
+    }
+
+    /// The lock as several members see it.
+    pub fn of(name: Arc<str>, rows: impl IntoIterator<Item = (Node, Instant, LockStatus)>) -> Self {
+        let mut view = Self::new(name);
+        rows.into_iter().for_each(|(node, told, row)| view.add(node, told, row));
+        view.settle();
+        view
+    }
+
+    /// Adds what one member sees. [`settle`](Self::settle) follows.
+    pub fn add(&mut self, node: Node, told: Instant, row: LockStatus) {
+        let party = |who| Party { node, told, who };
+        self.holders.extend(row.holders.into_iter().map(party));
+        self.waiters.extend(row.waiters.into_iter().map(party));
+        self.left_out += u64::from(row.left_out);
+    }
+
+    /// Members are asked one after the other, and one may have told of a hold that another has since: a holder alone with a fence has
+    /// no other holder below it.
+    pub fn settle(&mut self) {
+        let alone = self.holders.iter().filter(|party| party.who.claim == Claim::Alone);
+        if let Some(newest) = alone.filter_map(|party| party.who.fence).max() {
+            self.holders.retain(|party| party.who.fence.is_none_or(|fence| fence >= newest));
+        }
+        self.waiters.sort_by_key(|party| std::cmp::Reverse(party.lasts()));
+    }
+
+    /// Whether it shows the same, whatever time has passed.
+    pub fn is_same(&self, other: &Self) -> bool {
+        let same = |one: &[Party], other: &[Party]| {
+            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| one.is_same(other))
+        };
+        self.left_out == other.left_out
+            && same(&self.holders, &other.holders)
+            && same(&self.waiters, &other.waiters)
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.holders.is_empty() && self.waiters.is_empty()
+    }
+
+    /// About how much memory it takes, in bytes.
+    pub fn bytes(&self) -> usize {
+        let party =
+            |party: &Party| size_of::<Party>() + party.who.tag.owner.len() + party.who.tag.purpose.len();
+        let parties = self.holders.iter().chain(&self.waiters).map(party);
+        size_of::<Self>() + self.name.len() + parties.sum::<usize>()
+    }
+
+    /// As clients of the native protocol are shown it.
+    pub fn line(&self) -> LockLine {
+        let lines = |all: &[Party]| all.iter().map(line).collect();
+        LockLine { name: self.name.to_string(), holders: lines(&self.holders), waiters: lines(&self.waiters) }
+    }
+}
+
+/// Who holds and waits for one lock, over all members that answer. No other lock is looked at.
+pub(crate) async fn one(member: &Member, name: &str) -> Result<LockView> {
+    Ok(one_of(member, name).await?.0)
+}
+
+/// The same, with the members that did not answer.
+pub(crate) async fn one_of(member: &Member, name: &str) -> Result<(LockView, Vec<MemberId>)> {
+    let name: Arc<str> = Arc::from(name);
+    let replies = member.query(Query::One(LockName::new(name.clone()))).await?;
+    let (told, silent) = (Instant::now(), silent(member, &replies));
+    let rows = |reply: Reply| reply.table.into_iter().map(move |row| (reply.node, told, row));
+    Ok((LockView::of(name, replies.into_iter().flat_map(rows)), silent))
+}
+
+/// The members of the view that did not reply to a query in time.
+pub(crate) fn silent(member: &Member, replies: &[Reply]) -> Vec<MemberId> {
+    let view = member.standing().view.map(|view| view.members).unwrap_or_default();
+    let is_silent = |node: &Node| replies.iter().all(|reply| reply.node.id != node.id);
+    view.into_iter().filter(is_silent).map(|node| node.id).collect()
+}
+
+fn line(party: &Party) -> Line {
+    let who = &party.who;
     Line {
         acquisition: who.acquisition.to_string(),
-        member: node.id.0,
+        member: party.node.id.0,
         how: who.claim.into(),
         owner: who.tag.owner.clone(),
         purpose: who.tag.purpose.clone(),
@@ -35,7 +146,7 @@ pub fn cluster(member: &Member) -> ClusterLine {
     let (standing, voters) = (member.standing(), member.voters());
     let in_view: BTreeSet<u32> =
         standing.view.iter().flat_map(|view| view.members.iter().map(|node| node.id.0)).collect();
-    let line = |(id, address): (lockkeeper_cluster::MemberId, String)| MemberLine {
+    let line = |(id, address): (MemberId, String)| MemberLine {
         id: id.0,
         address,
         votes: voters.voters.contains(&id),
@@ -57,44 +168,89 @@ pub fn cluster(member: &Member) -> ClusterLine {
     }
 }
 
-/// Why those wait who wait for a lock: a sentence for each step from one to the next.
-pub async fn why(member: &Member, name: &str) -> Result<Vec<String>> {
-    let told = member.survey().await?;
-    let rows = told.iter().flat_map(|(_, table)| table).filter(|row| *row.lock.name == *name);
-    let sessions: BTreeSet<_> =
-        rows.flat_map(|row| &row.waiters).map(|waiter| waiter.acquisition.session).collect();
-    let mut sentences = Vec::new();
-    for session in sessions {
-        for sentence in sentences_of(&lockkeeper_member::why(&told, session), &told) {
-            if !sentences.contains(&sentence) {
-                sentences.push(sentence);
-            }
-        }
-    }
-    Ok(sentences)
+/// Why those wait who wait for a lock: a sentence for each step from one to the next. Of locks that the principal must not see,
+/// neither the names are told nor their holders and waiters.
+pub(crate) async fn why(
+    snapshots: &Snapshots,
+    name: &str,
+    who: &Principal,
+) -> std::result::Result<Vec<String>, crate::leases::Fault> {
+    let (name, who) = (String::from(name), who.clone());
+    snapshots.read(move |snapshot| explain(snapshot, &name, |lock| who.sees(lock))).await
 }
 
-fn sentences_of(why: &Why, told: &[(Node, Table)]) -> Vec<String> {
-    let owner = |acquisition| {
-        let rows = told.iter().flat_map(|(_, table)| table);
-        let mut all = rows.flat_map(|row| row.holders.iter().chain(&row.waiters));
-        match all.find(|who| who.acquisition == acquisition) {
-            Some(who) if !who.tag.owner.is_empty() => format!("{acquisition} ({})", who.tag.owner),
-            _ => acquisition.to_string(),
+fn explain(snapshot: &Snapshot, name: &str, sees: impl Fn(&str) -> bool) -> Vec<String> {
+    let Some(lock) = snapshot.find(name) else { return Vec::new() };
+    let waiting: BTreeSet<SessionId> =
+        lock.waiters.iter().map(|party| party.who.acquisition.session).collect();
+    let chains: Vec<Why> =
+        waiting.into_iter().take(MOST_EXPLAINED).map(|session| snapshot.why(session)).collect();
+    let steps = chains.iter().flat_map(|why| &why.chain);
+    let mut owners: BTreeMap<_, String> =
+        steps.flat_map(|step| [step.waiter, step.holder]).map(|who| (who, who.to_string())).collect();
+    for party in snapshot.locks.iter().flat_map(|lock| lock.holders.iter().chain(&lock.waiters)) {
+        let owner = &party.who.tag.owner;
+        if let Some(text) = owners.get_mut(&party.who.acquisition).filter(|_| !owner.is_empty()) {
+            *text = format!("{} ({owner})", party.who.acquisition);
         }
-    };
+    }
+    let mut told = BTreeSet::new();
+    let sentences = chains.iter().flat_map(|why| sentences_of(why, &owners, &sees));
+    sentences.filter(|sentence| told.insert(sentence.clone())).collect()
+}
+
+fn sentences_of(
+    why: &Why,
+    owners: &BTreeMap<lockkeeper_cluster::Acquisition, String>,
+    sees: &impl Fn(&str) -> bool,
+) -> Vec<String> {
     let step = |because: &lockkeeper_cluster::Because| {
-        let (waiter, holder) = (owner(because.waiter), owner(because.holder));
+        if !sees(&because.lock.name) {
+            return String::from("the chain goes on with locks that this token may not see");
+        }
+        let (waiter, holder) = (&owners[&because.waiter], &owners[&because.holder]);
         format!("{waiter} waits for `{}`, which {holder} holds", because.lock.name)
     };
     let mut sentences: Vec<String> = why.chain.iter().map(step).collect();
     if let Some(from) = why.cycle {
+        let named = |because: &lockkeeper_cluster::Because| format!("`{}`", because.lock.name);
         let circle: Vec<String> =
-            why.chain[from..].iter().map(|because| format!("`{}`", because.lock.name)).collect();
+            why.chain[from..].iter().filter(|because| sees(&because.lock.name)).map(named).collect();
         sentences.push(format!(
             "a circle: none of those who wait for {} can go on; release one by force",
             circle.join(", ")
         ));
     }
     sentences
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lockkeeper_cluster::Acquisition;
+    use lockkeeper_member::Tag;
+
+    #[test]
+    fn the_longest_wait_comes_first_whenever_its_member_told_of_it() {
+        let told = |member: u32, ago_s: u64, waits_s: u64| {
+            let session = SessionId { client: member.into(), number: 1 };
+            let waiter = Who {
+                acquisition: Acquisition { session, number: 1 },
+                claim: Claim::Alone,
+                tag: Tag::default(),
+                fence: None,
+                for_ns: waits_s * 1_000_000_000,
+                since_ms: 0,
+            };
+            let node = Node { id: MemberId(member), incarnation: 1 };
+            let row =
+                LockStatus { lock: LockName::new("a"), holders: vec![], waiters: vec![waiter], left_out: 0 };
+            (node, Instant::now() - Duration::from_secs(ago_s), row)
+        };
+        // The second one was told of long ago, and has waited for longer by now.
+        let view = LockView::of(Arc::from("a"), [told(1, 0, 50), told(2, 100, 1)]);
+        let members: Vec<u32> = view.waiters.iter().map(|party| party.node.id.0).collect();
+        assert_eq!(members, [2, 1]);
+        assert!(view.waiters[0].lasts() >= Duration::from_secs(101));
+    }
 }

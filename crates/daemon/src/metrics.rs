@@ -1,13 +1,17 @@
 //! What the daemon counts, under Prometheus' names.
 
-use prometheus_client::encoding::EncodeLabelSet;
+use crate::access::Principal;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
-use std::collections::HashSet;
-use std::sync::{Mutex, PoisonError};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 /// How many prefixes of locks are counted apart; those that come later are counted together.
@@ -28,55 +32,50 @@ struct Reason {
     reason: &'static str,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Prefix {
-    prefix: String,
-}
-
-type Times = Family<Prefix, Histogram, fn() -> Histogram>;
+/// Times by the text before the first slash of the lock's name.
+type Times = Arc<Mutex<BTreeMap<String, Histogram>>>;
 
 /// What the daemon counts.
+#[derive(Default)]
 pub struct Metrics {
     requests: Family<Request, Counter>,
     refused: Family<Reason, Counter>,
+    snapshots: Counter,
+    listed: Counter,
     connections: Gauge,
     sessions: Gauge,
     waits: Times,
     holds: Times,
-    prefixes: Mutex<HashSet<String>>,
 }
 
 /// From a millisecond to an hour: what goes over a network and is seen by people.
-fn times() -> Histogram {
+fn histogram() -> Histogram {
     Histogram::new(exponential_buckets(1e-3, 4.0, 12))
 }
 
-impl Default for Metrics {
-    fn default() -> Self {
-        Self {
-            requests: Family::default(),
-            refused: Family::default(),
-            connections: Gauge::default(),
-            sessions: Gauge::default(),
-            waits: Family::new_with_constructor(times),
-            holds: Family::new_with_constructor(times),
-            prefixes: Mutex::default(),
-        }
-    }
-}
-
 impl Metrics {
-    /// Puts everything into a registry, which somebody serves.
+    /// Puts everything but the times of locks into a registry. These name no locks.
     pub fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("lockkeeper_daemon");
         registry.register("requests", "Requests of clients, by way and result", self.requests.clone());
         registry.register("refused", "Calls and connections refused, by reason", self.refused.clone());
+        let help = "Times that the table of all locks was read for lists";
+        registry.register("snapshots", help, self.snapshots.clone());
+        registry.register("listed", "Bytes of lists of locks", self.listed.clone());
         registry.register("connections", "Connections of clients", self.connections.clone());
         registry.register("sessions", "Sessions and leases that live here", self.sessions.clone());
-        let help = "From a wish to its grant, by the text before the first slash of the lock's name";
-        registry.register_with_unit("wait", help, Unit::Seconds, self.waits.clone());
+    }
+
+    /// A registry with the times of the locks that a principal may see.
+    pub fn of_locks(&self, who: &Principal) -> Registry {
+        let mut registry = Registry::default();
+        let below = registry.sub_registry_with_prefix("lockkeeper_daemon");
+        let help = "From a request to its grant, by the text before the first slash of the lock's name";
+        let (who, waits, holds) = (who.clone(), self.waits.clone(), self.holds.clone());
+        below.register_collector(Box::new(OfLocks { name: "wait", help, times: waits, who: who.clone() }));
         let help = "From a grant to its end, by the text before the first slash of the lock's name";
-        registry.register_with_unit("hold", help, Unit::Seconds, self.holds.clone());
+        below.register_collector(Box::new(OfLocks { name: "hold", help, times: holds, who }));
+        registry
     }
 
     /// A request was answered.
@@ -87,6 +86,22 @@ impl Metrics {
     /// A call or a connection was refused.
     pub fn refuse(&self, reason: &'static str) {
         self.refused.get_or_create(&Reason { reason }).inc();
+    }
+
+    /// How many calls and connections were refused for this reason.
+    #[cfg(test)]
+    pub fn refused(&self, reason: &'static str) -> u64 {
+        self.refused.get_or_create(&Reason { reason }).get()
+    }
+
+    /// The table of all locks of the cluster was read, for one list or for several.
+    pub fn snapshot(&self) {
+        self.snapshots.inc();
+    }
+
+    /// A part of a list was made, of so many bytes.
+    pub fn listed(&self, bytes: usize) {
+        self.listed.inc_by(bytes as u64);
     }
 
     /// A connection is there for as long as what this gives.
@@ -103,22 +118,57 @@ impl Metrics {
 
     /// A wish was granted.
     pub fn waited(&self, lock: &str, time: Duration) {
-        self.waits.get_or_create(&self.prefix(lock)).observe(time.as_secs_f64());
+        observe(&self.waits, lock, time);
     }
 
     /// A hold ended.
     pub fn held(&self, lock: &str, time: Duration) {
-        self.holds.get_or_create(&self.prefix(lock)).observe(time.as_secs_f64());
+        observe(&self.holds, lock, time);
     }
+}
 
-    fn prefix(&self, lock: &str) -> Prefix {
-        let prefix = lock.split('/').next().unwrap_or_default();
-        let mut known = self.prefixes.lock().unwrap_or_else(PoisonError::into_inner);
-        let fits = prefix.len() <= LONGEST_PREFIX && known.len() < MOST_PREFIXES;
-        if known.contains(prefix) || fits && known.insert(String::from(prefix)) {
-            return Prefix { prefix: String::from(prefix) };
+fn observe(times: &Times, lock: &str, time: Duration) {
+    let prefix = lock.split('/').next().unwrap_or_default();
+    let mut known = times.lock().unwrap_or_else(PoisonError::into_inner);
+    let fits = prefix.len() <= LONGEST_PREFIX && known.len() < MOST_PREFIXES;
+    let histogram = match known.get(prefix) {
+        Some(histogram) => histogram,
+        None if fits => known.entry(String::from(prefix)).or_insert_with(histogram),
+        None => known.entry(String::from(OTHER)).or_insert_with(histogram),
+    };
+    histogram.observe(time.as_secs_f64());
+}
+
+/// The times of the locks that a principal may see.
+#[derive(Debug)]
+struct OfLocks {
+    name: &'static str,
+    help: &'static str,
+    times: Times,
+    who: Principal,
+}
+
+impl OfLocks {
+    /// The locks whose names begin differently from the first hundred are counted together: only a principal that sees every lock
+    /// sees their times.
+    fn shows(&self, prefix: &str) -> bool {
+        if prefix == OTHER { self.who.sees("") } else { self.who.sees_all_below(prefix) }
+    }
+}
+
+impl Collector for OfLocks {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let times = self.times.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shown = times.iter().filter(|(prefix, _)| self.shows(prefix)).peekable();
+        if shown.peek().is_none() {
+            return Ok(());
         }
-        Prefix { prefix: String::from(OTHER) }
+        let mut family =
+            encoder.encode_descriptor(self.name, self.help, Some(&Unit::Seconds), MetricType::Histogram)?;
+        for (prefix, histogram) in shown {
+            histogram.encode(family.encode_family(&[("prefix", prefix.as_str())])?)?;
+        }
+        Ok(())
     }
 }
 
@@ -143,8 +193,7 @@ mod tests {
             metrics.held(&format!("team{number}"), Duration::from_millis(3));
         }
         metrics.waited(&"x".repeat(LONGEST_PREFIX + 1), Duration::ZERO);
-        let mut registry = Registry::default();
-        metrics.register(&mut registry);
+        let registry = metrics.of_locks(&Principal::anybody());
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         let counts = |line: &&str| line.starts_with("lockkeeper_daemon_wait_seconds_count");

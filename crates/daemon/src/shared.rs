@@ -1,9 +1,11 @@
 //! What every way of asking needs: the member, and who may do what.
 
-use crate::access::{Access, Denied, Permission, Principal};
+use crate::access::{Access, Denied, Principal};
 use crate::audit::{Audit, Entry, Refused};
 use crate::limits::Limits;
-use lockkeeper_cluster::{Acquisition, Member, Result};
+use crate::listing;
+use crate::rights::Action;
+use lockkeeper_cluster::{Acquisition, Error, Member, Result};
 use tokio::sync::Notify;
 
 /// What every way of asking needs.
@@ -26,19 +28,19 @@ impl Shared {
         Self { member, access, audit, limits, leave: Notify::new() }
     }
 
-    /// Whether somebody may do this to that lock. A refusal is logged.
+    /// Whether a principal may do this to that lock. A refusal is logged.
     pub fn check(
         &self,
         by: &'static str,
         who: &Principal,
-        permission: Permission,
+        action: Action,
         lock: &str,
     ) -> std::result::Result<(), Denied> {
-        let checked = who.check(permission, lock);
+        let checked = action.check(who, lock);
         if let Err(denied) = &checked {
             let why = denied.to_string();
             let entry = Entry { lock, why: &why, ..Entry::new("refuse", by, who.name()) };
-            self.audit.refuse(Refused::Permission(permission), &entry);
+            self.audit.refuse(Refused::Permission(action.permission()), &entry);
         }
         checked
     }
@@ -61,17 +63,23 @@ impl Shared {
         lock: &str,
         only: Option<Acquisition>,
     ) -> Result<Vec<Acquisition>> {
-        let told = self.member.survey().await?;
-        let rows = told.iter().flat_map(|(_, table)| table).filter(|row| *row.lock.name == *lock);
-        let holders = rows.flat_map(|row| &row.holders);
+        let (view, silent) = listing::one_of(&self.member, lock).await?;
         let mut released = Vec::new();
-        for holder in holders.filter(|holder| only.is_none_or(|only| only == holder.acquisition)) {
-            self.member.release_by_force(holder.acquisition).await?;
+        for party in view.holders.iter().filter(|party| only.is_none_or(|only| only == party.who.acquisition))
+        {
+            let holder = &party.who;
+            self.member.release_by_force_at(party.node.id, lock, holder.acquisition).await?;
             let (acquisition, fence) =
                 (Some(holder.acquisition.to_string()), holder.fence.map(|fence| fence.number()));
             let line = Entry::new("force-release", by, who.name());
             self.audit.write(&Entry { lock, acquisition, fence, ..line });
             released.push(holder.acquisition);
+        }
+        if let (true, Some(silent)) = (released.is_empty(), silent.first()) {
+            return Err(Error::Unavailable(format!(
+                "no member that answered holds `{lock}`, but member {} did not answer: try again",
+                silent.0
+            )));
         }
         Ok(released)
     }

@@ -18,7 +18,9 @@ pub const HTTP: &[&[u8]] = &[b"h2", b"http/1.1"];
 /// Reads the certificates.
 pub fn acceptor(files: &ClientTls, protocols: &[&[u8]]) -> Result<TlsAcceptor, String> {
     let chain = certificates(&files.certificate)?;
-    let key = PrivateKeyDer::from_pem_file(&files.key)
+    let pem = lockkeeper_files::read_secret(&files.key)
+        .map_err(|error| format!("cannot use the private key {}: {error}", files.key.display()))?;
+    let key = PrivateKeyDer::from_pem_slice(&pem)
         .map_err(|error| format!("there is no private key in {}: {error}", files.key.display()))?;
     let provider = Arc::new(ring::default_provider());
     let builder = ServerConfig::builder_with_provider(provider.clone())

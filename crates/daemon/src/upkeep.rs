@@ -10,8 +10,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, SystemTime};
 
-/// How often.
-const ROUND: Duration = Duration::from_secs(1);
+/// How often. A token that is removed must not be used for a second longer.
+const ROUND: Duration = Duration::from_millis(500);
+/// Refusals of one kind are told together for so long.
+const TOGETHER: Duration = Duration::from_secs(1);
 
 /// The TLS for clients, for each way of asking.
 pub(crate) struct Certificates {
@@ -77,12 +79,20 @@ pub(crate) async fn look_around(shared: Arc<Shared>, clients: Arc<Clients>, tls:
     let pem = |pem: &Pem| if let Pem::File(path) = pem { Some(path.clone()) } else { None };
     let of_member = config.tls.iter().flat_map(|tls| [&tls.authority, &tls.certificate, &tls.key]);
     let mut for_members = Watched::new(of_member.filter_map(pem).collect());
+    let (mut rights, mut looked) = (shared.access.changes(), SystemTime::now());
     loop {
         tokio::time::sleep(ROUND).await;
         clients.forget(shared.member.lease() * 3);
-        shared.audit.tell_refusals(ROUND);
+        shared.audit.tell_refusals(TOGETHER);
+        clients.front().tidy();
         if tokens.have_changed() {
             report("tokens", shared.access.reload());
+        }
+        let now = SystemTime::now();
+        shared.access.tell_expired(std::mem::replace(&mut looked, now), now);
+        if rights.has_changed().is_ok_and(|changed| changed) {
+            rights.mark_unchanged();
+            clients.front().leases.follow_rights();
         }
         if for_clients.have_changed() {
             report("certificates for clients", tls.as_ref().map_or(Ok(()), Certificates::reload));

@@ -99,8 +99,8 @@ async fn daemon_whose_member_panics_says_so_and_ends() {
     let id = session(at, 600_000).await;
     post(at, "/v1/locks/a/acquire", json!({ "session": id })).await.is(200);
     let member = daemons.all[0].member();
-    member.attach(7, Arc::new(Panics));
-    let session = SessionId { client: 7, number: 1 };
+    let client = member.attach(Arc::new(Panics)).expect("a number");
+    let session = SessionId { client, number: 1 };
     member.say(session, ToMember::KeepAlive { sent_ns: 1, first: true, settled: 1 });
     for path in ["/healthz", "/readyz"] {
         let unwell = get(at, path).await.is(503);

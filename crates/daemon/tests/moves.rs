@@ -115,10 +115,12 @@ async fn two_daemons(folder: &Path) -> [Daemon; 2] {
     let sockets = [any; 2].map(|any| std::net::TcpListener::bind(any).expect("a free port"));
     let addresses = sockets.each_ref().map(|socket| socket.local_addr().expect("bound"));
     drop(sockets);
+    let join_token = lockkeeper_cluster::JoinToken::random().expect("random");
     let start = async |id: u32| {
         let listen = addresses[id as usize - 1];
         let mut member = MemberConfig::new(MemberId(id), listen, folder.join(id.to_string()));
         member.first_members = [1, 2].map(|id| (MemberId(id), addresses[id as usize - 1].to_string())).into();
+        member.join_token = Some(join_token.clone());
         // A connection is away for a moment only, on a slow machine too.
         member.times = Times::default().times(10);
         let mut config = Config::of(member, any, any);

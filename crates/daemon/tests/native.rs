@@ -1,8 +1,8 @@
 //! The port of the native protocol, and whoever comes to it with anything else.
 
 use lockkeeper_daemon::{ClientTls, Config, Daemon, Limits, hash};
-use lockkeeper_member::{LockName, SessionId, ToClient, ToMember, Wish};
-use lockkeeper_wire::{Answer, Ask, Frames, FromDaemon, Greeting, Hello, Refusal, ToDaemon};
+use lockkeeper_member::{LockName, ToClient, ToMember, Wish};
+use lockkeeper_wire::{Answer, Ask, Frames, FromDaemon, Greeting, Hello, Refusal, Secret, ToDaemon};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::time::Duration;
@@ -32,20 +32,20 @@ async fn start(config: Config) -> (Daemon, SocketAddr) {
 struct Client {
     stream: TcpStream,
     frames: Frames,
-    session: SessionId,
+    session: u64,
 }
 
 impl Client {
     async fn greet(to: SocketAddr, client: u64, token: Option<&str>) -> Result<Client, String> {
         let mut stream = TcpStream::connect(to).await.unwrap();
         let mut bytes = lockkeeper_wire::opening().to_vec();
-        let hello = Hello { client, token: token.map(String::from), for_locks: true };
+        let secret = Secret::new(u128::from(client).to_le_bytes());
+        let hello = Hello { secret, token: token.map(String::from), for_locks: true };
         lockkeeper_wire::encode(&hello, &mut bytes);
         stream.write_all(&bytes).await.unwrap();
         let mut reply = [0; 6];
         stream.read_exact(&mut reply).await.unwrap();
-        let session = SessionId { client, number: 1 };
-        let mut client = Client { stream, frames: Frames::new(1 << 20), session };
+        let mut client = Client { stream, frames: Frames::new(1 << 20), session: 1 };
         match client.hear().await {
             Greeting::Welcome(_) => Ok(client),
             Greeting::NotNow(why) | Greeting::Refused(why) => Err(why),
@@ -198,13 +198,16 @@ async fn tokens_open_their_own_prefix_and_changed_files_count() {
         panic!("it may release by force")
     };
     assert_eq!(why, "the token `ci` does not allow `admin` on `ci/build`");
-    // A new token counts once the file is read again; the number of another one's client is refused.
+    // A new token counts once the file is read again. Under the secret of another token's client it is a client of its own.
     std::fs::write(&tokens, file + &line("new", "three", "acquire = [\"\"]")).unwrap();
     let admitted = async {
         loop {
             match Client::greet(address, 1, Some("three")).await {
-                Ok(_) => panic!("under the number of another one's client"),
-                Err(why) if why.contains("another client has this number") => return,
+                Ok(mut new) => {
+                    new.tell(ToMember::KeepAlive { sent_ns: 1, first: false, settled: 1 }).await;
+                    assert!(matches!(new.hear().await, FromDaemon::Hear(_, ToClient::NoSession)));
+                    return;
+                }
                 Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
             }
         }
@@ -247,7 +250,7 @@ async fn limits_are_told_when_they_are_reached() {
     let mut third = Client::greet(address, 3, None).await.unwrap();
     third.tell(ToMember::KeepAlive { sent_ns: 1, first: true, settled: 1 }).await;
     let FromDaemon::Refuse { number: 0, why, .. } = third.hear().await else { panic!("a third session") };
-    assert_eq!(why, Refusal::Because("this daemon serves at most 2 sessions".into()));
+    assert_eq!(why, Refusal::Because("this daemon serves at most 2 sessions (limits.sessions)".into()));
     for (number, name) in [(1, "a"), (2, "b")] {
         assert!(matches!(first.acquire(number, name).await, FromDaemon::Hear(_, ToClient::Granted { .. })));
     }
@@ -350,13 +353,15 @@ async fn frames_with_wrong_bytes_harm_nobody_else() {
     let mut other = Client::greet(address, 1, None).await.unwrap();
     other.open().await;
     assert!(matches!(other.acquire(1, "held").await, FromDaemon::Hear(_, ToClient::Granted { .. })));
-    // Nobody speaks for another client.
+    // The session of this number is the thief's own: it does not exist.
     let mut thief = Client::greet(address, 2, None).await.unwrap();
-    thief.say(ToDaemon::Say(other.session, ToMember::Release { number: 1 })).await;
-    closed(thief.stream).await;
+    thief.tell(ToMember::Release { number: 1 }).await;
+    thief.tell(ToMember::Close).await;
+    thief.tell(ToMember::KeepAlive { sent_ns: 1, first: false, settled: 1 }).await;
+    assert!(matches!(thief.hear().await, FromDaemon::Hear(_, ToClient::NoSession)));
     assert!(daemon.member().table().iter().any(|row| !row.holders.is_empty()), "it is still held");
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
-    let session = SessionId { client: 2, number: 1 };
+    let session = 1;
     for round in 0..300 {
         let mut hostile = Client::greet(address, 2, None).await.unwrap();
         let mut bytes = Vec::new();
@@ -390,5 +395,75 @@ async fn frames_with_wrong_bytes_harm_nobody_else() {
             other => panic!("{other:?}"),
         }
     }
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hundreds_of_lists_in_one_write_cost_no_client_its_session() {
+    let data = tempfile::tempdir().unwrap();
+    let mut config = config(data.path());
+    config.limits = Limits { patience_ms: 60_000, ..Limits::default() };
+    let (daemon, address) = start(config).await;
+    let mut guards = Vec::new();
+    for number in 0..2_000 {
+        guards.push(daemon.member().mutex(format!("lock {number}")).acquire().await.unwrap());
+    }
+    let mut other = Client::greet(address, 7, None).await.unwrap();
+    other.open().await;
+    assert!(matches!(other.acquire(1, "held").await, FromDaemon::Hear(_, ToClient::Granted { .. })));
+    let mut client = Client::greet(address, 8, None).await.unwrap();
+    client.frames = Frames::new(lockkeeper_wire::LONGEST_FROM_DAEMON);
+    let mut bytes = Vec::new();
+    for number in 0..512 {
+        lockkeeper_wire::encode(&ToDaemon::Ask(number, Ask::Locks(None)), &mut bytes);
+    }
+    client.stream.write_all(&bytes).await.unwrap();
+    let (mut lists, mut refused) = (0, 0);
+    while lists + refused < 512 {
+        match client.hear().await {
+            FromDaemon::Answer(_, Answer::Locks(locks)) => {
+                assert_eq!(locks.len(), 2_001);
+                lists += 1;
+            }
+            FromDaemon::Answer(_, Answer::Refused(why)) => {
+                assert!(why.contains("at a time"), "{why}");
+                refused += 1;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    assert!(lists >= 1 && refused >= 1, "{lists} lists, {refused} refused");
+    other.tell(ToMember::KeepAlive { sent_ns: 2, first: false, settled: 1 }).await;
+    let FromDaemon::Hear(_, ToClient::Alive { revoked, .. }) = other.hear().await else {
+        panic!("its session is over")
+    };
+    assert_eq!(revoked, [0; 0]);
+    assert!(guards.iter().all(lockkeeper_cluster::Guard::is_valid));
+    daemon.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn lists_are_sent_page_by_page() {
+    let data = tempfile::tempdir().unwrap();
+    let (daemon, address) = start(config(data.path())).await;
+    let mut guards = Vec::new();
+    for number in 0..25 {
+        guards.push(daemon.member().mutex(format!("a/{number:02}")).acquire().await.unwrap());
+    }
+    guards.push(daemon.member().mutex("b").acquire().await.unwrap());
+    let mut client = Client::greet(address, 9, None).await.unwrap();
+    let (mut names, mut after) = (Vec::new(), None);
+    for expected in [10, 10, 5] {
+        let ask = Ask::LocksPage { prefix: "a/".into(), after: after.take(), limit: 10 };
+        client.say(ToDaemon::Ask(1, ask)).await;
+        let FromDaemon::Answer(1, Answer::LocksPage { locks, next, left_out }) = client.hear().await else {
+            panic!("another answer")
+        };
+        names.extend(locks.iter().map(|lock| lock.name.clone()));
+        assert_eq!((locks.len(), left_out), (expected, 25 - names.len() as u64));
+        after = next;
+    }
+    assert_eq!((after, names.len()), (None, 25));
+    assert!(names.is_sorted() && names[24] == "a/24");
     daemon.stop().await;
 }

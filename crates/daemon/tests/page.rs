@@ -18,11 +18,24 @@ async fn show_token(browser: &Browser, token: &str) {
 
 /// Asks for a lock, as the one who may do everything.
 async fn acquire(at: SocketAddr, path: &str, owner: &str, wait_ms: u64) -> Value {
-    let body = json!({ "owner": owner, "purpose": "to test", "wait_ms": wait_ms, "ttl_ms": 600_000 });
+    acquire_for(at, path, owner, "to test", wait_ms).await
+}
+
+async fn acquire_for(at: SocketAddr, path: &str, owner: &str, purpose: &str, wait_ms: u64) -> Value {
+    let body = json!({ "owner": owner, "purpose": purpose, "wait_ms": wait_ms, "ttl_ms": 600_000 });
     let mut wish = request("POST", &format!("/v1/locks/{path}/acquire"), Some(&body));
     wish.headers_mut().insert("authorization", "Bearer test".parse().expect("a header"));
     soon(path, ask(at, wish)).await.is(200)
 }
+
+const HOSTILE_PURPOSES: [&str; 6] = [
+    r#"{"pid":1,"host":{"toString":1,"valueOf":1},"metadata":{}}"#,
+    r#"{"pid":1,"host":"h","metadata":{"command":{"toString":null,"valueOf":null}}}"#,
+    r#"{"pid":1,"host":"h","metadata":{"command":["<img src=x>"],"purpose":{"toString":[]}}}"#,
+    r#"{"pid":1e999,"host":[[]],"metadata":null,"__proto__":{"toString":1}}"#,
+    r#"{"pid":1,"metadata":7}"#,
+    "[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[",
+];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operator_looks_at_a_cluster_and_takes_a_lock_away() {
@@ -61,6 +74,16 @@ async fn visit() {
     browser.reads("#rows", "<img src=x onerror=alert(1)>").await;
     browser.reads("#rows", "<b>mallory</b>").await;
     assert!(!browser.is_there("#rows img, #rows b").await, "what clients say is text");
+
+    // A purpose that looks like that of the Rust library, with objects in it that cannot become text, does not blank the page.
+    for (number, purpose) in HOSTILE_PURPOSES.iter().enumerate() {
+        acquire_for(at, &format!("hostile-{number}"), "mallory", purpose, 0).await;
+    }
+    acquire(at, "last", "carol", 0).await;
+    browser.reads("[data-name='last'] td:nth-child(2)", "carol").await;
+    for number in 0..HOSTILE_PURPOSES.len() {
+        browser.reads(&format!("[data-name='hostile-{number}'] td:nth-child(2)"), "member 1").await;
+    }
     browser.reads("#members", "127.0.0.1").await;
     browser.reads("#view", "3 of 3 members").await;
     browser.reads("[data-number='views']", "Views started").await;
@@ -149,10 +172,20 @@ async fn the_page_is_whole_and_pages_of_others_cannot_ask() {
         ("origin", String::from("http://localhost"), 200),
         ("host", format!("evil.example:{}", at.port()), 421),
         ("host", format!("127.0.0.1:{}", at.port()), 200),
+        ("host", String::from("evil example"), 421),
+        ("sec-fetch-site", String::from("cross-site"), 403),
+        ("sec-fetch-site", String::from("same-site"), 403),
+        ("sec-fetch-site", String::from("same-origin"), 200),
     ] {
         let mut asked = request("POST", "/v1/locks/a/force-release", Some(&body));
         asked.headers_mut().insert(name, value.parse().expect("a header"));
         let told = soon("an answer", ask(at, asked)).await;
         assert_eq!(told.status, status, "{name}: {value}: {told:?}");
+    }
+    // No browser guesses the type of a response, and no other origin includes it.
+    for path in ["/v1/locks", "/v1/status", "/metrics", "/healthz", "/openapi.json", "/nothing", "/"] {
+        let told = get(at, path).await;
+        assert_eq!(told.headers["x-content-type-options"], "nosniff", "{path}");
+        assert_eq!(told.headers["cross-origin-resource-policy"], "same-origin", "{path}");
     }
 }

@@ -1,4 +1,4 @@
-//! How fast the checker is and how much memory it takes, beside stateright on the same model in the same run.
+//! Speed and memory of the checker, compared with stateright on the same model in the same run.
 //!
 //! `cargo bench -p lockkeeper-lab --bench checker`
 
@@ -20,14 +20,15 @@ use std::time::Instant;
 #[global_allocator]
 static MEMORY: PeakAlloc = PeakAlloc;
 
-/// How often each is run; the least processor time counts: whatever else the machine does only makes it longer.
+/// Number of rounds. The minimum of the processor time counts, since other load on the machine only increases
+/// it.
 const ROUNDS: usize = 5;
 /// The published size: 724,274 distinct states.
 const SPEC: LamportMutex = LamportMutex { processes: 3, max_clock: 6 };
 
 struct Measured {
     seconds: f64,
-    /// Of processor time: what counts while the machine has other work.
+    /// Processor time in seconds, which is meaningful while the machine has other work.
     cpu_seconds: f64,
     states: u64,
     bytes: f64,

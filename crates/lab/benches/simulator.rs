@@ -1,9 +1,10 @@
-//! How fast the simulator is: delivered messages per second on one core, and the memory that a run takes as it gets longer.
+//! Speed of the simulator (delivered messages per second on one core), and the memory of a run as it gets
+//! longer.
 //!
 //! `cargo bench -p lockkeeper-lab --bench simulator`; `lockkeeper bench sim` measures the same speeds.
 //!
-//! A program of its own, without a harness: what counts is messages per second over runs of seconds, with and
-//! without a trace.
+//! This is a program without a harness: it measures messages per second over runs of several seconds, with
+//! and without a trace.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 
@@ -21,7 +22,7 @@ fn main() {
     }
 }
 
-/// The largest memory that this process has taken so far, in KiB; only Linux tells.
+/// The peak memory of this process so far, in KiB; only available on Linux.
 fn peak_kib() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().split(' ').next()?.parse().ok())

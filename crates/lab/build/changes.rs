@@ -1,26 +1,26 @@
-//! The wrong-on-purpose variants: each is the real file of an algorithm with one guard changed.
+//! The mutants: each is the source file of an algorithm with one guard changed.
 //!
-//! The build script makes the variants from this list.
+//! The build script generates the mutants from this list.
 
 /// One changed guard.
 pub struct Change {
-    /// The variant's name.
+    /// The mutant's name.
     pub name: &'static str,
-    /// The algorithm it spoils, by the name of its file.
+    /// The changed algorithm, by the name of its file.
     pub module: &'static str,
     /// The type of that algorithm.
     pub protocol: &'static str,
-    /// The text that is changed; it stands exactly once in the file.
+    /// The text to replace; it occurs exactly once in the file.
     pub from: &'static str,
-    /// What it becomes.
+    /// The replacement.
     pub to: &'static str,
-    /// The property that breaks, as the type of that name in `property`.
+    /// The violated property, by the name of its variant in `property`.
     pub breaks: &'static str,
-    /// What the change means.
+    /// A description of the change.
     pub story: &'static str,
 }
 
-/// Variants that break without any fault.
+/// Mutants that fail without any fault.
 pub const CHANGES: &[Change] = &[
     Change {
         name: "centralized-last-come-first-served",
@@ -29,7 +29,7 @@ pub const CHANGES: &[Change] = &[
         from: "self.holder = self.queue.pop_front();",
         to: "self.holder = self.queue.pop_back();",
         breaks: "NoStarvation",
-        story: "the coordinator serves the last comer first",
+        story: "the coordinator serves the last request first",
     },
     Change {
         name: "centralized-forgets-the-holder",
@@ -38,7 +38,7 @@ pub const CHANGES: &[Change] = &[
         from: "if self.holder.is_none() {",
         to: "if self.queue.is_empty() {",
         breaks: "MutualExclusion",
-        story: "the coordinator looks at its queue only, not at who is inside",
+        story: "the coordinator looks only at its queue, not at the current holder",
     },
     Change {
         name: "centralized-forgets-the-queue",
@@ -56,7 +56,7 @@ pub const CHANGES: &[Change] = &[
         from: " && self.unheard.is_empty()",
         to: "",
         breaks: "MutualExclusion",
-        story: "a site enters without having heard from everybody",
+        story: "a site enters before it has received a message from every other site",
     },
     Change {
         name: "lamport-without-l2",
@@ -74,7 +74,7 @@ pub const CHANGES: &[Change] = &[
         from: "sent > self.own_request() && ",
         to: "",
         breaks: "MutualExclusion",
-        story: "a message older than the site's own request counts as having heard from its sender",
+        story: "a message older than the site's own request counts as a reply of its sender",
     },
     Change {
         name: "lamport-acknowledges-twice",
@@ -83,7 +83,7 @@ pub const CHANGES: &[Change] = &[
         from: "out.send(from, Message::Reply(now));",
         to: "out.send(from, Message::Reply(now)); out.send(from, Message::Reply(now));",
         breaks: "MessageBound",
-        story: "a request is acknowledged twice: nothing else is wrong with that",
+        story: "a request is acknowledged twice; this only costs a message",
     },
     Change {
         name: "ricart-agrawala-ties-unbroken",
@@ -110,7 +110,7 @@ pub const CHANGES: &[Change] = &[
         from: "self.clock.observe(request.time);",
         to: "",
         breaks: "MutualExclusion",
-        story: "a site that replied asks later with a smaller timestamp",
+        story: "a site that replied requests later with a smaller timestamp",
     },
     Change {
         name: "ricart-agrawala-replies-inside",
@@ -128,7 +128,7 @@ pub const CHANGES: &[Change] = &[
         from: "if site.has_token && site.phase != Phase::Inside {",
         to: "if site.has_token && site.phase == Phase::Waiting {",
         breaks: "NoDeadlock",
-        story: "the first holder of the token keeps it until it wants in itself",
+        story: "the first holder of the token keeps it until it requests itself",
     },
     Change {
         name: "token-ring-keeps-a-copy",
@@ -146,7 +146,7 @@ pub const CHANGES: &[Change] = &[
         from: "wanted.remove(&self.me);",
         to: "wanted.clear();",
         breaks: "NoDeadlock",
-        story: "the token's list of those who want it is emptied at each site",
+        story: "the token's list of requesters is cleared at each site",
     },
     Change {
         name: "token-ring-parked-passes-while-inside",
@@ -164,7 +164,7 @@ pub const CHANGES: &[Change] = &[
         from: "out.send(displaced.site, Message::Failed(displaced.time));",
         to: "let _ = displaced;",
         breaks: "NoDeadlock",
-        story: "a waiter that was first in line and is displaced by an older request is not told FAILED",
+        story: "a waiter that was first in line and is displaced by an older request receives no FAILED",
     },
     Change {
         name: "maekawa-forgets-an-early-inquire",
@@ -245,7 +245,7 @@ pub const CHANGES: &[Change] = &[
         from: "if V::SUPPRESSES && self.phase != Phase::Idle {",
         to: "if V::SUPPRESSES {",
         breaks: "NoDeadlock",
-        story: "a site that does not want in suppresses its reply too",
+        story: "a site without a request suppresses its reply, too",
     },
     Change {
         name: "roucairol-carvalho-does-not-ask-back",
@@ -317,7 +317,7 @@ pub const CHANGES: &[Change] = &[
         from: "self.clock.observe(request.time);",
         to: "",
         breaks: "MutualExclusion",
-        story: "a site that replied asks later with a smaller timestamp",
+        story: "a site that replied requests later with a smaller timestamp",
     },
     Change {
         name: "k-mutual-exclusion-ties-all-win",
@@ -353,7 +353,7 @@ pub const CHANGES: &[Change] = &[
         from: "fn hear(&mut self, register: &Register, me: SiteId) {",
         to: "fn hear(&mut self, register: &Register, me: SiteId) {\n        if self.shared.as_ref().is_some_and(|shared| shared.claim == Claim::Shared) {\n            return;\n        }",
         breaks: "MutualExclusion",
-        story: "a site that shares does not pass on who else does",
+        story: "a site that shares does not forward the registrations of other sharers",
     },
     Change {
         name: "gate-answers-while-somebody-is-inside",
@@ -371,7 +371,7 @@ pub const CHANGES: &[Change] = &[
         from: "!self.recalled && self.register",
         to: "self.register",
         breaks: "MutualExclusion",
-        story: "a site lets its own in by a registration that is recalled",
+        story: "a site admits its own requests under a registration that has been recalled",
     },
     Change {
         name: "gate-version-does-not-grow",
@@ -380,7 +380,7 @@ pub const CHANGES: &[Change] = &[
         from: "own.version + 1",
         to: "own.version",
         breaks: "MutualExclusion",
-        story: "a site registers anew under the old version: nobody takes that for news",
+        story: "a site registers anew under the old version, so the other sites ignore it",
     },
     Change {
         name: "gate-leaves-without-a-word",
@@ -389,7 +389,7 @@ pub const CHANGES: &[Change] = &[
         from: "if self.tell_recallers(out) {",
         to: "if false {",
         breaks: "NoDeadlock",
-        story: "whoever recalled is not told that the last one has left",
+        story: "the site that recalled is not notified that the last holder has left",
     },
     Change {
         name: "lodha-kshemkalyani-flush-counts-as-reply",
@@ -407,7 +407,7 @@ pub const CHANGES: &[Change] = &[
         from: "out.broadcast(Message::Request(self.requested, self.served));",
         to: "out.broadcast(Message::Request(self.requested, None));",
         breaks: "NoDeadlock",
-        story: "a REQUEST that serves as a reply does not say how far requests have been served",
+        story: "a REQUEST that serves as a reply does not state which requests have been served",
     },
     Change {
         name: "lodha-kshemkalyani-queues-what-was-served",
@@ -416,7 +416,7 @@ pub const CHANGES: &[Change] = &[
         from: "if Some(request) > self.served {",
         to: "if request.site != self.me {",
         breaks: "NoDeadlock",
-        story: "a request that comes later than the news of its service is queued",
+        story: "a request that arrives after the report of its grant is queued",
     },
     Change {
         name: "lodha-kshemkalyani-forgets-who-crossed",
@@ -461,7 +461,7 @@ pub const CHANGES: &[Change] = &[
         from: "if self.asking.take_if(|missing| missing.is_empty()).is_none() {",
         to: "if self.asking.take().is_none() {",
         breaks: "MutualExclusion",
-        story: "a site makes a new token without waiting for anybody's answer, although the old one is only slow",
+        story: "a site makes a new token without waiting for any answer, although the old one is only slow",
     },
     Change {
         name: "token-ring-recovering-takes-old-tokens",
@@ -479,7 +479,7 @@ pub const CHANGES: &[Change] = &[
         from: "if self.dead.insert(site) && was_next {",
         to: "if self.dead.insert(site) && was_next && self.returning {",
         breaks: "NoDeadlock",
-        story: "nobody asks for the token when the next one on the ring has crashed",
+        story: "no site asks for the token when the next one on the ring has crashed",
     },
     Change {
         name: "token-ring-recovering-starts-from-scratch",
@@ -524,6 +524,6 @@ pub const CHANGES: &[Change] = &[
         from: "let Some(next) = self.queue.pop_front() else { return };",
         to: "let Some(next) = self.queue.iter().copied().min() else { return };\n        self.queue.retain(|&waits| waits != next);",
         breaks: "NoStarvation",
-        story: "a site serves the lowest number in its queue first, and so itself before all that hang on it",
+        story: "a site serves the lowest number in its queue first, and so itself before all sites in its subtree",
     },
 ];

@@ -1,8 +1,8 @@
-//! The same for elections, and for the coordinator that fails over.
+//! The mutants of elections, and of the coordinator that fails over.
 
 use crate::changes::Change;
 
-/// Variants that break when the coordinator crashes.
+/// Mutants that fail when the coordinator crashes.
 pub const FAILOVER_CHANGES: &[Change] = &[
     Change {
         name: "failover-forgets-the-queue",
@@ -11,7 +11,7 @@ pub const FAILOVER_CHANGES: &[Change] = &[
         from: "Phase::Waiting => self.enter(from, out),",
         to: "Phase::Waiting => {}",
         breaks: "NoDeadlock",
-        story: "the new coordinator does not queue those who wait",
+        story: "the new coordinator does not queue the waiting sites",
     },
     Change {
         name: "failover-asks-nobody",
@@ -20,7 +20,7 @@ pub const FAILOVER_CHANGES: &[Change] = &[
         from: "SiteSet::all_but(self.processes, self.me);",
         to: "SiteSet::none(self.processes);",
         breaks: "MutualExclusion",
-        story: "the new coordinator grants before anybody has told it who is inside",
+        story: "the new coordinator grants before a site has reported the current holder",
     },
     Change {
         name: "failover-uses-a-fence-twice",
@@ -29,11 +29,11 @@ pub const FAILOVER_CHANGES: &[Change] = &[
         from: "        out.skip_fence();\n        self.grant_next(out);",
         to: "        self.grant_next(out);",
         breaks: "FenceMonotone",
-        story: "the new coordinator does not leave out the fence that the old one may have used",
+        story: "the new coordinator does not skip the fence that the old one may have used",
     },
 ];
 
-/// Variants of elections; what breaks is the property of that name in `election`.
+/// Mutants of elections; the violated property is that of the same name in `election`.
 pub const ELECTION_CHANGES: &[Change] = &[
     Change {
         name: "bully-ignores-ok",
@@ -42,7 +42,7 @@ pub const ELECTION_CHANGES: &[Change] = &[
         from: "Message::Ok if self.stage == Stage::AwaitsAnswer => {",
         to: "Message::Ok if self.stage == Stage::Announced => {",
         breaks: "HighestLeads",
-        story: "a site that hears from a higher one announces itself all the same",
+        story: "a site that receives a reply from a higher one announces itself all the same",
     },
     Change {
         name: "bully-trusts-whoever-answered",
@@ -51,7 +51,7 @@ pub const ELECTION_CHANGES: &[Change] = &[
         from: "out.arm(Timer::Coordinator, 2 * self.timeout_milli_t);",
         to: "",
         breaks: "Agreement",
-        story: "a site that got OK waits for ever for a site that may have died since",
+        story: "a site that got OK waits for ever for a site that may have crashed since",
     },
     Change {
         name: "ring-election-believes-old-news",
@@ -60,7 +60,7 @@ pub const ELECTION_CHANGES: &[Change] = &[
         from: "if round > self.round || later {",
         to: "if round > self.round || later || told.len() < usize::MAX {",
         breaks: "Agreement",
-        story: "news of an earlier round are believed whenever they come",
+        story: "messages of an earlier round are accepted at any time",
     },
     Change {
         name: "ring-election-only-its-sender-stops-a-coordinator",
@@ -69,7 +69,7 @@ pub const ELECTION_CHANGES: &[Change] = &[
         from: "if told.contains(&self.me) {",
         to: "if told.first() == Some(&self.me) {",
         breaks: "Termination",
-        story: "a COORDINATOR whose sender has died circles for ever",
+        story: "a COORDINATOR whose sender has crashed circulates for ever",
     },
     Change {
         name: "chang-roberts-passes-over-the-candidate",
@@ -78,6 +78,6 @@ pub const ELECTION_CHANGES: &[Change] = &[
         from: "Some((dead, body)) if dead == body.site => {",
         to: "Some((dead, body)) if dead == self.me => {",
         breaks: "Termination",
-        story: "the number of a candidate that has died circles for ever",
+        story: "the number of a candidate that has crashed circulates for ever",
     },
 ];

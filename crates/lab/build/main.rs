@@ -1,6 +1,7 @@
-//! Writes the wrong-on-purpose variants: the text of the real algorithms with one guard changed.
+//! Generates the mutants: the source of the algorithms with one guard changed.
 //!
-//! Made from the very text of the algorithms, a variant can differ from its twin by nothing but that guard.
+//! Since a mutant is generated from the source of its twin, it differs from the twin by nothing but that
+//! guard.
 
 use lockkeeper_core::registry;
 use std::fmt::Write as _;
@@ -11,10 +12,10 @@ mod election_changes;
 use changes::{CHANGES, Change};
 use election_changes::{ELECTION_CHANGES, FAILOVER_CHANGES};
 
-/// Where the real algorithms of a family are.
+/// The source of the algorithms of a family.
 #[derive(Clone, Copy)]
 struct Family {
-    /// The module of `lockkeeper_core` that holds their files.
+    /// The module of `lockkeeper_core` that contains their files.
     folder: &'static str,
     source: fn(&str) -> Option<&'static str>,
 }
@@ -31,17 +32,17 @@ fn main() {
     write("election_mutants.rs", ELECTIONS, ELECTION_CHANGES);
 }
 
-/// Writes a file with the variants of a list, the list, and a function that visits one of them with its twin.
+/// Writes a file with the mutants of a list, the list, and a function that visits one of them with its twin.
 fn write(file: &str, family: Family, changes: &[Change]) {
     let mut modules = String::new();
-    let mut list = String::from("/// Every variant.\npub const ALL: &[Mutant] = &[\n");
+    let mut list = String::from("/// All mutants.\npub const ALL: &[Mutant] = &[\n");
     let mut visit = String::new();
     for change in changes {
         let module = change.name.replace('-', "_");
         let twin = format!("lockkeeper_core::{}::{}::{}", family.folder, change.module, change.protocol);
         let _ = writeln!(
             modules,
-            "pub mod {module} {{\n//! Wrong on purpose: {}.\n{}}}\n",
+            "pub mod {module} {{\n//! Mutant: {}.\n{}}}\n",
             change.story,
             spoiled(family, change)
         );
@@ -57,11 +58,11 @@ fn write(file: &str, family: Family, changes: &[Change]) {
         );
     }
     let text = format!(
-        "{modules}\n{list}];\n\n/// Does something with a variant and its twin; `None` if there is no such variant.\n\
+        "{modules}\n{list}];\n\n/// Calls a visitor with a mutant and its twin; `None` if there is no such mutant.\n\
          pub fn visit<V: Visitor>(name: &str, visitor: V) -> Option<V::Output> {{\nmatch name {{\n{visit}_ => None,\n}}\n}}\n"
     );
-    let out = std::env::var_os("OUT_DIR").expect("cargo says where to write");
-    std::fs::write(std::path::Path::new(&out).join(file), text).expect("the build directory can be written");
+    let out = std::env::var_os("OUT_DIR").expect("cargo sets OUT_DIR");
+    std::fs::write(std::path::Path::new(&out).join(file), text).expect("the build directory is writable");
 }
 
 fn spoiled(family: Family, change: &Change) -> String {
@@ -71,13 +72,13 @@ fn spoiled(family: Family, change: &Change) -> String {
     let found = source.matches(change.from).count();
     assert!(
         found == 1,
-        "{}: the text '{}' stands {found} times in {}.rs and must stand exactly once; \
+        "{}: the text '{}' occurs {found} times in {}.rs but must occur exactly once; \
          if the algorithm has changed, change build/changes.rs with it",
         change.name,
         change.from,
         change.module
     );
-    // The real file's header would not be true of the variant.
+    // The header of the algorithm's file does not apply to the mutant.
     let body: Vec<&str> = source.lines().filter(|line| !line.starts_with("//!")).collect();
     body.join("\n")
         .replace(change.from, change.to)

@@ -1,9 +1,14 @@
-//! Which waiting requests a site can know of: happened-before, as far as fairness needs it.
+//! Happened-before between requests, as far as fairness needs it: the pending requests that a site can know
+//! of.
 //!
-//! Full vector clocks would cost a number per site on every message. But a site has at most one request
-//! pending, and only pending requests can be overtaken, so one *bit* per site is enough: "this site's
-//! pending request happened before". The bit goes out when that request is served. Messages that were
-//! under way then still carry it and are corrected on arrival, by the list of recent entries.
+//! Full vector clocks would cost an integer per site on every message. But a site has at most one pending
+//! request, and only pending requests can be overtaken. One *bit* per site is therefore enough: "this site's
+//! pending request happened before". The bit is cleared when that request is granted. Messages that are under
+//! way at that time still carry it; it is cleared on arrival, with the list of recent entries.
+//!
+//! Example: S2 requests, and its message reaches S1 with the bit of S2. S1 requests afterwards, so the
+//! request of S2 happened before. If S1 enters first, it overtakes S2. Had S1 requested before that message
+//! arrived, it would not.
 
 use lockkeeper_core::SiteId;
 use smallvec::SmallVec;
@@ -12,14 +17,15 @@ use std::collections::VecDeque;
 /// The pending requests that happened before a message was sent; bit i stands for site i.
 pub type Past = SmallVec<[u64; 2]>;
 
-/// How many recent entries are remembered; a message older than that is corrected bit by bit.
+/// Number of recent entries that are kept. The bits of an older message are compared with the last entries
+/// one by one.
 const RECENT: usize = 64;
 
-/// What each site can know of pending requests.
+/// For each site, the pending requests that it can know of.
 #[derive(Clone, Debug)]
 pub struct Causality {
     known: Vec<Past>,
-    /// What the site's pending request happened after, as far as it is still pending.
+    /// The requests that happened before the site's pending request and are still pending.
     before: Vec<Past>,
     overtaken: Vec<u64>,
     entries: u64,
@@ -27,17 +33,17 @@ pub struct Causality {
     last_entry: Vec<u64>,
 }
 
-/// What an entry overtook.
+/// The requests that an entry overtook.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Overtaking {
-    /// How many pending requests that compete with the one that enters happened before it.
+    /// Number of competing pending requests that happened before the one that enters.
     pub overtaken: u64,
-    /// The site that has been overtaken most often during its present wait, and how often.
+    /// The site that has been overtaken most often during its current wait, and how often.
     pub worst: Option<(SiteId, u64)>,
 }
 
 impl Causality {
-    /// Nobody knows of anything.
+    /// The initial state: no site knows of any request.
     pub fn new(processes: usize) -> Self {
         let nothing: Past = SmallVec::from_elem(0, processes.div_ceil(64));
         Self {
@@ -50,13 +56,13 @@ impl Causality {
         }
     }
 
-    /// What to send along with a message, and when it was sent, in entries.
+    /// The bits to attach to a message sent by a site, and the current number of entries as its send time.
     #[inline]
     pub fn stamp(&self, site: SiteId) -> (Past, u64) {
         (self.known[site.index()].clone(), self.entries)
     }
 
-    /// A message arrives.
+    /// A site receives a message with the bits `past`, sent after `sent` entries.
     #[inline]
     pub fn receive(&mut self, site: SiteId, past: &Past, sent: u64) {
         let missed = self.entries - sent;
@@ -67,6 +73,7 @@ impl Causality {
             }
             return;
         }
+        // Clear the bits of requests that were granted while the message was under way.
         let mut past = past.clone();
         if missed <= self.recent.len() as u64 {
             for &entered in self.recent.iter().rev().take(missed as usize) {
@@ -82,14 +89,15 @@ impl Causality {
         }
     }
 
-    /// A site asks.
+    /// A site requests.
     pub fn request(&mut self, site: SiteId) {
         self.before[site.index()] = self.known[site.index()].clone();
         self.overtaken[site.index()] = 0;
         set(&mut self.known[site.index()], site);
     }
 
-    /// A site enters: its request is pending no more. `competes` says whether it can have kept another one waiting.
+    /// A site enters, so its request is no longer pending. `competes` returns whether the entry can have
+    /// delayed another site's request.
     pub fn enter(&mut self, site: SiteId, competes: impl Fn(SiteId) -> bool) -> Overtaking {
         let mut overtaking = Overtaking::default();
         let still_pending = std::mem::take(&mut self.before[site.index()]);
@@ -105,7 +113,7 @@ impl Causality {
         overtaking
     }
 
-    /// A site's request is no longer pending, because it entered or crashed.
+    /// A site's request is no longer pending, because the site entered or crashed.
     pub fn forget(&mut self, site: SiteId) {
         self.entries += 1;
         self.last_entry[site.index()] = self.entries;
@@ -140,7 +148,7 @@ mod tests {
     use super::*;
     use crate::rng::{Purpose, Rng};
 
-    /// Beside full vector clocks of requests, which say the same at a higher price.
+    /// The reference is a full vector clock of requests.
     #[test]
     fn agrees_with_vector_clocks() {
         for (sites, rounds) in [(3, 3_000), (70, 3_000)] {
@@ -183,7 +191,7 @@ mod tests {
                     _ => {}
                 }
             }
-            assert!(found > 20, "the test must see some overtaking: {found}");
+            assert!(found > 20, "the test needs some overtaking: {found}");
         }
     }
 }

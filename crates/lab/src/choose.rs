@@ -1,14 +1,19 @@
-//! Which algorithm for which system: the candidates are run on a model of it, and ranked.
+//! Recommends an algorithm for a system: runs the candidates on a model of it and ranks them.
 //!
-//! | wish | how it is judged |
+//! | criterion | model |
 //! |---|---|
-//! | topology | lan: all delays near T. wan: three regions, T/10 within, T and 2T between. tree: a binary tree, T for each hop |
+//! | topology | lan: all delays near T; wan: three regions, T/10 within, T and 2T between; tree: a binary tree, T per hop |
 //! | load | low or high, as everywhere in the lab |
-//! | fairness | strict: no entry out of timestamp order, in bursts, at random and all the time, with delays of any length; fifo: nobody is passed more than twice by each other during a wait, at high load with delays that vary by half |
-//! | failures | for each site and some seeds, that one and those after it crash; how often do all the others get in again? |
+//! | fairness | strict or fifo, see below |
+//! | failures | for each site and some seeds, that site and the following ones crash; how often do all others enter again? |
 //!
-//! Only locks that one site holds at a time are judged. Those that meet the fairness asked for are ranked by whether they survive all crashes, most, or few, then by waiting
-//! time times messages, each relative to the best: halving either counts the same.
+//! Strict fairness means that no entry is out of timestamp order, in bursts, with random requests and at high
+//! load, with delays of any length. Fifo fairness means that no site is bypassed more than twice by each other
+//! site during one wait, at high load with delays that vary by half.
+//!
+//! Only mutexes are ranked. Those that are as fair as requested are ranked by whether they survive all
+//! crashes, most, or few, and then by waiting time times messages, each relative to the best: halving either
+//! counts the same.
 
 use crate::delay::{Delay, Matrix};
 use crate::report::Report;
@@ -21,18 +26,18 @@ use rayon::prelude::*;
 use serde::Serialize;
 use std::sync::Arc;
 
-/// The largest system that advice is given for: every crash of every candidate is tried.
+/// The maximum number of sites: every crash of every candidate is simulated.
 pub const MOST_SITES: usize = 200;
 const SEEDS: u64 = 3;
-/// Crashes hit at a fixed time; where they find the others differs from seed to seed.
+/// Crashes happen at a fixed time; the state in which they find the system depends on the seed.
 const CRASH_SEEDS: u64 = 5;
 const ENTRIES: u64 = 300;
 
-/// How the sites are joined.
+/// How the sites are connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Topology {
-    /// One network, all delays alike.
+    /// One network in which all delays are similar.
     Lan,
     /// Three regions.
     Wan,
@@ -40,68 +45,69 @@ pub enum Topology {
     Tree,
 }
 
-/// How fair it must be.
+/// The required fairness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Fairness {
-    /// In the order of timestamps.
+    /// Grants in the order of timestamps.
     Strict,
-    /// Roughly in turn.
+    /// Grants roughly in turn.
     Fifo,
-    /// Whoever gets in.
+    /// No requirement.
     None,
 }
 
-/// What is wanted.
+/// The requirements.
 #[derive(Clone, Copy, Debug)]
 pub struct Wish {
-    /// How many sites.
+    /// Number of sites.
     pub sites: usize,
-    /// How many may crash.
+    /// Number of sites that may crash.
     pub failures: usize,
-    /// How they are joined.
+    /// How the sites are connected.
     pub topology: Topology,
-    /// How much they ask.
+    /// The rate of requests.
     pub load: LoadSpec,
-    /// How fair it must be.
+    /// The required fairness.
     pub fairness: Fairness,
 }
 
-/// A candidate with its measured reasons. Times are in T.
+/// A candidate with its measurements. Times are in T.
 #[derive(Clone, Debug, Serialize)]
 pub struct Candidate {
-    /// The slug.
+    /// The slug of the algorithm.
     pub algorithm: String,
     /// The settings it was run with.
     pub settings: Vec<(String, String)>,
-    /// From a request to its entry, on average.
+    /// The mean time from a request to its entry.
     pub waiting: f64,
     /// Messages per entry.
     pub messages_per_entry: f64,
-    /// Messages per T while nobody asks.
+    /// Messages per T while no site requests.
     pub idle_messages: f64,
     /// Entries per T.
     pub throughput: Option<f64>,
     /// Messages per entry at the busiest process.
     pub busiest_site: Option<f64>,
-    /// The most entries of others during a wait.
+    /// The maximum number of entries of others during one wait.
     pub max_bypass: u64,
     /// Entries out of timestamp order.
     pub timestamp_inversions: u64,
-    /// The share of the crashes tried that left the others served; `None` if none were asked for.
+    /// The share of the simulated crashes after which all other sites were served. `None` if no crash was
+    /// requested.
     pub survived: Option<f64>,
-    /// Waiting time times messages, relative to the best: 1 is the best there could be.
+    /// Waiting time times messages, relative to the best: 1 is the lowest possible cost.
     pub cost: f64,
-    /// What a crash does.
+    /// The effect of a crash.
     pub crash: &'static str,
 }
 
 /// The ranking.
 #[derive(Clone, Debug, Serialize)]
 pub struct Advice {
-    /// The best first.
+    /// The candidates, best first.
     pub ranked: Vec<Candidate>,
-    /// Who was left out, and why.
+    /// The algorithms that were left out, each with the reason.
     pub left_out: Vec<(String, String)>,
 }
 
@@ -109,7 +115,7 @@ pub struct Advice {
 pub fn choose(wish: &Wish, progress: &Progress) -> Result<Advice, Error> {
     if !(2..=MOST_SITES).contains(&wish.sites) {
         return Err(Error::Usage(format!(
-            "advice is given for 2 to {MOST_SITES} sites, and {} were asked for",
+            "advice is given for 2 to {MOST_SITES} sites, not for {}",
             wish.sites
         )));
     }
@@ -134,7 +140,7 @@ pub fn choose(wish: &Wish, progress: &Progress) -> Result<Advice, Error> {
     Ok(advice)
 }
 
-/// How many entries all of that has, for a progress bar.
+/// The total number of entries to simulate, for a progress bar.
 pub fn entries(wish: &Wish) -> u64 {
     let sites = wish.sites.min(MOST_SITES) as u64;
     let crashes = if wish.failures == 0 { 0 } else { CRASH_SEEDS * sites * 4 * sites };
@@ -153,7 +159,8 @@ fn rank(candidates: &mut [Candidate]) {
     candidates.sort_by(|a, b| class(b).cmp(&class(a)).then(a.cost.total_cmp(&b.cost)));
 }
 
-/// Survives all crashes, most, or few. Finer differences are luck: whether a crash happens to hit somebody who is needed.
+/// The class of a candidate: survives all crashes, most, or few. Finer differences are chance: they depend on
+/// whether a crash hits a site that is needed at that time.
 fn class(candidate: &Candidate) -> u8 {
     match candidate.survived {
         Some(share) if share >= 1.0 => 2,
@@ -162,7 +169,7 @@ fn class(candidate: &Candidate) -> u8 {
     }
 }
 
-/// A candidate, or why it is none.
+/// A candidate, or the reason why the algorithm is left out.
 fn judge(
     about: &'static About,
     wish: &Wish,
@@ -219,8 +226,8 @@ fn unfair(report: &Report, disorder: (u64, u64), wish: &Wish) -> Option<String> 
     }
 }
 
-/// Entries out of timestamp order, and entries in all, where order is hardest to keep: delays of any length, on channels
-/// that reorder if the algorithm allows them.
+/// The number of entries out of timestamp order, and of all entries, under the hardest conditions: delays of
+/// any length, on channels that reorder if the algorithm allows it.
 fn disorder(spec: &Spec, about: &About, progress: &Progress) -> Result<(u64, u64), Error> {
     let (mut inversions, mut entries) = (0, 0);
     let sites = spec.sites as u64;
@@ -239,7 +246,7 @@ fn spec(about: &About, wish: &Wish) -> Result<Spec, Error> {
     let mut spec = Spec { load: wish.load, entries: ENTRIES, ..Spec::new(about.slug, wish.sites) };
     for setting in about.settings {
         match setting.name {
-            // There are only these sites: one of them must coordinate.
+            // There is no process besides the sites, so one of them has to coordinate.
             "coordinator" => spec.settings.push(("coordinator".into(), "1".into())),
             "tree" if wish.topology == Topology::Tree => spec.settings.push(("tree".into(), "binary".into())),
             _ => {}
@@ -265,7 +272,7 @@ fn delay(wish: &Wish) -> Result<Delay, String> {
     }
 }
 
-/// How far apart two sites are on a binary tree that is filled level by level.
+/// The distance of two sites in a binary tree that is filled level by level.
 fn hops(mut a: usize, mut b: usize) -> usize {
     let mut hops = 0;
     while a != b {
@@ -279,14 +286,15 @@ fn hops(mut a: usize, mut b: usize) -> usize {
     hops
 }
 
-/// High load with delays that vary by half, to see how fair it is.
+/// High load with delays that vary by half, to measure fairness.
 fn scattered(spec: &Spec) -> Spec {
     let mut spec = Spec { load: LoadSpec::High, entries: 40 * spec.sites as u64, ..spec.clone() };
     spec.network.delay = Delay::Uniform(Time::from_milli_t(500), Time::from_milli_t(1_500));
     spec
 }
 
-/// For each site, that one and those after it crash at low load; the share of runs in which all the others are served.
+/// Simulates, for each site, that it and the following ones crash at low load. Returns the share of runs in
+/// which all other sites are served.
 fn survived(spec: &Spec, failures: usize, progress: &Progress) -> Result<f64, Error> {
     let lives = |first: usize| -> Result<usize, Error> {
         let mut spec =
@@ -308,7 +316,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hops_are_those_of_a_binary_tree() {
+    fn hops_are_distances_in_a_binary_tree() {
         assert_eq!([hops(0, 0), hops(0, 2), hops(3, 4), hops(3, 6), hops(1, 6)], [0, 1, 2, 4, 3]);
     }
 }

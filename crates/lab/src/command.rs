@@ -1,4 +1,4 @@
-//! The command that runs a spec again.
+//! The command line that reproduces a run.
 
 use crate::spec::{Action, DetectorSpec, LoadSpec, Spec};
 use crate::time::Time;
@@ -6,7 +6,7 @@ use lockkeeper_core::SiteId;
 use std::fmt::Write as _;
 
 impl Spec {
-    /// The exact command that runs this spec with the given seed.
+    /// The command line that runs this spec with the given seed.
     pub fn command(&self, seed: u64) -> String {
         let mut command = String::from("lockkeeper sim");
         if let Some(scenario) = &self.scenario {
@@ -49,7 +49,7 @@ impl Spec {
         command
     }
 
-    /// The command that runs an election with this spec, these initiators and the given seed.
+    /// The command line that runs an election with this spec, these initiators and the given seed.
     pub(crate) fn election_command(&self, initiators: &[(SiteId, Time)], seed: u64) -> String {
         let mut command = format!("lockkeeper sim --election {} --sites {}", self.algorithm, self.sites);
         let mut flag = |name: &str, value: &dyn ToString| {
@@ -114,7 +114,7 @@ impl Spec {
     }
 }
 
-/// The text as a POSIX shell takes it for one word.
+/// The text as one argument for a POSIX shell, quoted if necessary.
 fn quoted(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.,:=@/+".contains(c);
     if !text.is_empty() && text.chars().all(plain) {
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_are_quoted_where_a_shell_would_mind() {
+    fn arguments_are_quoted_for_the_shell() {
         assert_eq!(quoted("uniform:0.5..1.5"), "uniform:0.5..1.5");
         assert_eq!(quoted("1,2|3@0..1"), "'1,2|3@0..1'");
         assert_eq!(quoted("it's"), r"'it'\''s'");

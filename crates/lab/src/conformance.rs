@@ -1,4 +1,5 @@
-//! One call that tests an algorithm: many random systems, loads and networks, every property watched.
+//! The conformance test of an algorithm: one call runs many random systems, loads and networks, and checks
+//! every property.
 //!
 //! ```
 //! use lockkeeper_core::algorithms::ricart_agrawala::RicartAgrawala;
@@ -6,8 +7,8 @@
 //! lockkeeper_lab::conformance::<RicartAgrawala>();
 //! ```
 //!
-//! A failure prints the story's end and the number of the case; setting `LOCKKEEPER_CASE` to that number runs
-//! it alone.
+//! A failure prints the end of the run's trace and the number of the case. Setting `LOCKKEEPER_CASE` to that
+//! number runs that case alone.
 
 use crate::delay::Delay;
 use crate::property::{Names, Violation};
@@ -21,17 +22,17 @@ use lockkeeper_core::{Holder, Mode, MutualExclusion, Protocol, Rules, Sharing, S
 use std::fmt;
 use std::ops::Range;
 
-/// How many cases the short form runs.
+/// Number of cases that [`conformance`] runs.
 const CASES: u64 = 300;
-/// How much of the story a failure tells.
+/// Number of trace lines that a failure prints.
 const LAST_LINES: usize = 30;
 
-/// Tests an algorithm with its default options, and panics with what is wrong.
+/// Tests an algorithm with its default options; panics with a description of the first failure.
 pub fn conformance<P: MutualExclusion>() {
     conformance_with::<P>(&P::Options::default());
 }
 
-/// Tests an algorithm with the given options, and panics with what is wrong.
+/// Tests an algorithm with the given options; panics with a description of the first failure.
 pub fn conformance_with<P: MutualExclusion>(options: &P::Options) {
     let alone = std::env::var("LOCKKEEPER_CASE").ok().and_then(|case| case.parse::<u64>().ok());
     let cases = alone.map_or(0..CASES, |case| case..case + 1);
@@ -47,14 +48,14 @@ pub fn conformance_with<P: MutualExclusion>(options: &P::Options) {
     }
 }
 
-/// What happened at least once.
+/// Counts of entries, deliveries and rules.
 #[derive(Clone, Debug, Default)]
 pub struct Coverage {
-    /// Entries.
+    /// Number of entries.
     pub entries: u64,
-    /// Deliveries, by kind of message.
+    /// Number of deliveries, by message type.
     pub delivered: Vec<u64>,
-    /// Firings, by rule.
+    /// Number of firings, by rule.
     pub rules: Vec<u64>,
 }
 
@@ -71,7 +72,7 @@ impl Coverage {
         add(&mut self.rules, &outcome.rules);
     }
 
-    /// What never happened: a test that never sees a rule says nothing about it.
+    /// The rules and message types that never occurred although they can: the test says nothing about them.
     pub fn never<P: MutualExclusion>(&self, options: &P::Options) -> Vec<String> {
         let words = <P as Protocol>::Message::WORDS.iter().map(|word| word.name).zip(&self.delivered);
         let rules = <P as Protocol>::Rule::ALL.iter().map(|rule| rule.sentence()).zip(&self.rules);
@@ -81,16 +82,16 @@ impl Coverage {
     }
 }
 
-/// A case in which something did not hold.
+/// A case in which a property was violated.
 #[derive(Debug)]
 pub struct Failure {
-    /// Which case.
+    /// The number of the case.
     pub case: u64,
-    /// What did not hold.
+    /// The violations.
     pub violations: Vec<Violation>,
-    /// The command that would run it, were the algorithm in the registry.
+    /// The command that runs the case, if the algorithm is in the registry.
     pub command: String,
-    /// How the run ended.
+    /// The last lines of the run's trace.
     pub story: Vec<String>,
 }
 
@@ -99,7 +100,7 @@ impl fmt::Display for Failure {
         for violation in &self.violations {
             writeln!(f, "{violation}")?;
         }
-        writeln!(f, "the run ended so:")?;
+        writeln!(f, "the last lines of the run:")?;
         for line in &self.story {
             writeln!(f, "  {line}")?;
         }
@@ -108,7 +109,7 @@ impl fmt::Display for Failure {
     }
 }
 
-/// Runs the given cases; the first failure ends them.
+/// Runs the given cases; stops at the first failure.
 pub fn check<P: MutualExclusion>(options: &P::Options, cases: Range<u64>) -> Result<Coverage, Box<Failure>> {
     let mut coverage = Coverage::default();
     for case in cases {
@@ -136,7 +137,7 @@ fn failure<P: MutualExclusion>(
     Failure { case, violations, command: spec.command(case), story }
 }
 
-/// The system of a case: small ones most often, where everything meets everything soon.
+/// The system of a case. Most are small, because conflicts are frequent there.
 pub fn spec_of<P: MutualExclusion>(options: &P::Options, case: u64) -> Spec {
     let sharing = P::sharing(options);
     let mut rng = Rng::new(case, Purpose::Conformance);
@@ -155,7 +156,7 @@ pub fn spec_of<P: MutualExclusion>(options: &P::Options, case: u64) -> Spec {
         LoadSpec::Poisson(0.02),
         LoadSpec::Poisson(0.3),
     ]);
-    // Long enough for the bound on starvation to be passed, if it is going to be.
+    // Long enough for a starving site to exceed the bypass bound.
     spec.entries = 20 * sites as u64 + 150;
     spec.warmup = Some(0);
     let delays = [
@@ -182,7 +183,7 @@ pub fn spec_of<P: MutualExclusion>(options: &P::Options, case: u64) -> Spec {
     spec
 }
 
-/// Where several may be inside, several may start there, and some requests are to share.
+/// Makes some requests shared and adds holders at the start, as far as the lock's sharing allows it.
 fn share(spec: &mut Spec, sharing: Sharing, rng: &mut Rng) {
     if sharing.knows(Mode::Shared) {
         spec.readers = *rng.pick(&[0.0, 0.2, 0.5, 0.8, 0.95, 1.0]);
@@ -202,7 +203,7 @@ fn share(spec: &mut Spec, sharing: Sharing, rng: &mut Rng) {
     }
 }
 
-/// Lets sites crash and come back, all but one: some for good, some at once, some again and again.
+/// Lets sites crash and recover, all but one: some stay down, some recover soon, some crash repeatedly.
 fn add_crashes(spec: &mut Spec, rng: &mut Rng) {
     spec.detector = DetectorSpec::Perfect;
     let survivor = SiteId::new(rng.below(spec.sites));

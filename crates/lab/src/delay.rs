@@ -1,14 +1,14 @@
-//! How long a message is under way.
+//! Distributions of message delays.
 
 use crate::rng::Rng;
 use crate::time::Time;
 use std::fmt;
 use std::sync::Arc;
 
-/// A distribution of delays, or of times spent in the critical section.
+/// A distribution of delays, or of the durations of critical sections.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Delay {
-    /// Always the same.
+    /// Always the same time.
     Constant(Time),
     /// Uniform between two times.
     Uniform(Time, Time),
@@ -29,7 +29,7 @@ impl Delay {
     /// The delay of one T.
     pub const UNIT: Self = Self::Constant(Time::UNIT);
 
-    /// Draws a delay for a message between two sites.
+    /// Draws the delay of a message between two sites.
     #[inline]
     pub fn draw(&self, from: usize, to: usize, rng: &mut Rng) -> Time {
         match self {
@@ -44,7 +44,7 @@ impl Delay {
         }
     }
 
-    /// The mean, which plays the part of T in the papers' formulas. `None` for a matrix: it has no single T.
+    /// The mean, which corresponds to T in the papers' formulas. `None` for a matrix, which has no single T.
     pub fn mean(&self) -> Option<Time> {
         match self {
             Self::Constant(time) | Self::Exponential(time) | Self::LogNormal { mean: time, .. } => {
@@ -55,7 +55,7 @@ impl Delay {
         }
     }
 
-    /// A typical delay, for choosing time scales.
+    /// A typical delay, for the choice of time scales.
     pub fn typical(&self) -> Time {
         match self {
             Self::Matrix(matrix) => matrix.largest(),
@@ -63,12 +63,12 @@ impl Delay {
         }
     }
 
-    /// Whether two messages sent one after the other on one channel always arrive in that order.
+    /// Whether messages of one channel always arrive in the order sent.
     pub fn keeps_order(&self) -> bool {
         matches!(self, Self::Constant(_) | Self::Matrix(_))
     }
 
-    /// Reads `constant:1`, `uniform:0.5..1.5`, `exponential:1`, `lognormal:1,0.5`, `matrix:FILE` or a plain
+    /// Parses `constant:1`, `uniform:0.5..1.5`, `exponential:1`, `lognormal:1,0.5`, `matrix:FILE` or a plain
     /// number. A matrix is checked against the number of sites later, by [`Delay::fits`].
     pub fn parse(text: &str) -> Result<Self, String> {
         let (kind, rest) = match text.split_once(':') {
@@ -107,7 +107,7 @@ impl Delay {
         }
     }
 
-    /// Whether the delay is given for every pair of so many processes.
+    /// Whether the delay is defined for every pair of `processes` processes.
     pub fn fits(&self, processes: usize) -> Result<(), String> {
         match self {
             Self::Matrix(matrix) => matrix.fits(processes),
@@ -130,9 +130,9 @@ impl fmt::Display for Delay {
 
 /// One-way delays between regions, or between single sites.
 ///
-/// A text file: a row of numbers for each sender, a column for each receiver, separated by blanks or commas,
-/// `#` starts a comment. With a first line of names, and each row starting with its name, it is a matrix of
-/// regions: sites are dealt out to them in turn (S1 to the first region, S2 to the second, …).
+/// The text file has a row of numbers for each sender and a column for each receiver, separated by blanks or
+/// commas; `#` starts a comment. If the first line contains names and each row starts with its name, it is a
+/// matrix of regions: sites are assigned to them in turn (S1 to the first region, S2 to the second, …).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Matrix {
     file: String,
@@ -152,7 +152,7 @@ impl Matrix {
         Self::parse(file, &std::fs::read_to_string(file).map_err(told)?)
     }
 
-    /// Reads the text of a matrix; `file` is only its name for people.
+    /// Parses the text of a matrix; `file` is its name, for errors.
     pub fn parse(file: &str, text: &str) -> Result<Self, String> {
         let rows: Vec<(usize, Vec<&str>)> = text
             .lines()
@@ -214,8 +214,8 @@ impl Matrix {
         if self.regions.is_empty() && self.size != processes {
             return Err(format!(
                 "the delay matrix {} is for {} processes, and there are {processes} (the sites, and the coordinator \
-                 where it stands apart); give one row and column for each, or name the rows and columns to deal \
-                 the sites out to regions",
+                 if it is separate); give one row and column for each, or name the rows and columns to assign \
+                 the sites to regions",
                 self.file, self.size
             ));
         }
@@ -229,7 +229,7 @@ mod tests {
     use crate::rng::Purpose;
 
     #[test]
-    fn every_form_reads_back_as_written() {
+    fn every_form_survives_display_and_parse() {
         for text in ["constant:1", "uniform:0.5..1.5", "exponential:2", "lognormal:1,0.5"] {
             assert_eq!(Delay::parse(text).unwrap().to_string(), text);
         }
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_with_a_sentence() {
+    fn invalid_delays_are_rejected() {
         for text in [
             "constant:-1",
             "constant:NaN",
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn means_are_as_asked_for() {
+    fn drawn_delays_have_the_expected_mean() {
         let mut rng = Rng::new(3, Purpose::Network);
         for text in ["uniform:0.5..1.5", "exponential:1", "lognormal:1,0.8"] {
             let delay = Delay::parse(text).unwrap();
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn regions_are_dealt_out_in_turn() {
+    fn sites_are_assigned_to_regions_in_turn() {
         let text = "      eu  us\n eu  0.1 2 # near\n us  3, 0.2\n";
         let matrix = Matrix::parse("wan", text).unwrap();
         assert!(matrix.fits(5).is_ok());
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_matrix_of_the_wrong_size_is_refused() {
+    fn matrix_of_the_wrong_size_is_rejected() {
         assert!(Matrix::parse("m", "0 1\n1 0\n").unwrap().fits(3).unwrap_err().contains("2 processes"));
         assert!(Matrix::parse("m", "0 1\n1\n").unwrap_err().contains("line 2"));
         assert!(Matrix::parse("m", "0 1\n").unwrap_err().contains("square"));

@@ -1,4 +1,4 @@
-//! Failure detectors: what makes a site suspect another.
+//! Failure detectors: when a site suspects another.
 
 use crate::rng::{Purpose, Rng};
 use crate::spec::DetectorSpec;
@@ -10,7 +10,7 @@ use lockkeeper_core::SiteId;
 pub struct Detector {
     spec: DetectorSpec,
     processes: usize,
-    /// For timeouts: when each site last heard from each other, and whether it suspects it.
+    /// For timeouts: when each site last received a heartbeat from each other, and whether it suspects it.
     heard: Vec<(Time, bool)>,
     /// When each site last crashed.
     crashed_at: Vec<Time>,
@@ -31,13 +31,13 @@ impl Detector {
         self.crashed_at[site.index()] = now;
     }
 
-    /// Whether a site that hears from one that is down, by a message that was long under way, must be told again.
+    /// Whether a site that receives a delayed message from a crashed one must be notified of the crash again.
     pub fn tells_again(&self, down: SiteId, message_delay: Time, now: Time) -> bool {
         let noticed = self.crash_noticed_after(message_delay);
         noticed.is_some_and(|delay| now > self.crashed_at[down.index()] + delay)
     }
 
-    /// How long after a crash the others are told of it by an oracle; `None` if there is none.
+    /// The delay after which an oracle notifies the others of a crash; `None` if there is no oracle.
     pub fn crash_noticed_after(&self, message_delay: Time) -> Option<Time> {
         matches!(self.spec, DetectorSpec::Perfect | DetectorSpec::False(_)).then_some(message_delay)
     }
@@ -50,12 +50,12 @@ impl Detector {
         }
     }
 
-    /// When heartbeats start.
+    /// The time of the first heartbeats.
     pub fn first_heartbeat(&self) -> Option<Time> {
         self.heartbeat_pause().map(|_| Time::ZERO)
     }
 
-    /// How long after everything has come to rest a suspicion may still come.
+    /// The time for which a suspicion can still arise after all other events.
     pub fn patience(&self) -> Time {
         match self.spec {
             DetectorSpec::Timeout(timeout) => Time::from_ticks(timeout.ticks().saturating_mul(4)),
@@ -68,7 +68,7 @@ impl Detector {
         self.heard[site.index() * self.processes + from.index()] = (now, false);
     }
 
-    /// Whom a site suspects from now on, for having been silent too long.
+    /// The sites that a site starts to suspect, because no heartbeat arrived within the timeout.
     pub fn newly_silent(&mut self, site: SiteId, now: Time) -> Vec<SiteId> {
         let DetectorSpec::Timeout(timeout) = self.spec else { return Vec::new() };
         let mut silent = Vec::new();
@@ -82,7 +82,7 @@ impl Detector {
         silent
     }
 
-    /// How long until somebody suspects somebody wrongly.
+    /// The time until the next false suspicion.
     pub fn until_wrong_suspicion(&mut self) -> Option<Time> {
         match self.spec {
             DetectorSpec::False(rate) if self.processes > 1 => {
@@ -93,7 +93,8 @@ impl Detector {
         }
     }
 
-    /// Who suspects whom, wrongly or rightly: two different sites at random.
+    /// The two sites of a false suspicion, chosen at random: the one that suspects and the suspected one. It
+    /// is true by chance if the latter has crashed.
     pub fn wrong_suspicion(&mut self) -> (SiteId, SiteId) {
         let site = self.rng.below(self.processes);
         let other = (site + 1 + self.rng.below(self.processes - 1)) % self.processes;

@@ -1,6 +1,7 @@
-//! Does something with an algorithm, by its name: the one place where the lab is compiled for each of them.
+//! Dispatch by an algorithm's name: the only place where the lab is compiled for each algorithm.
 //!
-//! That takes long, so it is done once: unit tests know no algorithm by name. Whatever runs one is tested from `tests/`.
+//! That takes minutes, so unit tests are built without it and know no algorithm by name. Code that runs an
+//! algorithm is tested from `tests/`.
 
 pub(crate) use all::{visit, visit_election, visit_variant};
 

@@ -1,7 +1,7 @@
-//! An algorithm explained from what its own file says, and a small run of it.
+//! An explanation of an algorithm: the header of its source file, and a small run of it.
 //!
-//! Nothing here is written twice: the words come from the header of the algorithm's file, the messages and rules from
-//! its types, the run from a figure of the textbooks or, where there is none, from three sites that ask at once.
+//! The text comes from the header of the algorithm's file, the messages and rules from its types, and the run
+//! from a textbook figure or, if there is none, from three sites that request at the same time.
 
 use crate::figures;
 use crate::runner::{Error, Progress};
@@ -12,14 +12,14 @@ use crate::trace::Story;
 use lockkeeper_core::registry::{self, Entry, Visitor};
 use lockkeeper_core::{About, MutualExclusion, Protocol, Purpose, Rules, Vocabulary};
 
-/// What the header of an algorithm's file says.
+/// The parsed header of an algorithm's source file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Header {
     /// The paper and where to find it.
     pub paper: String,
     /// The sections, under their names: Idea, Assumes, Cost, Pitfalls.
     pub sections: Vec<(String, String)>,
-    /// What is said beside.
+    /// The other paragraphs.
     pub notes: Vec<String>,
 }
 
@@ -61,7 +61,7 @@ fn capitalized(text: &str) -> String {
     letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
-/// The text without the marks of rustdoc: links keep their words, emphasis its letters.
+/// The text without rustdoc markup: links keep their text, emphasis its letters.
 fn plain(text: &str) -> String {
     let mut plain = String::new();
     let mut rest = text;
@@ -90,40 +90,40 @@ fn plain(text: &str) -> String {
     plain + rest
 }
 
-/// One kind of message.
+/// A message type.
 #[derive(Clone, Copy, Debug)]
 pub struct Kind {
     /// Its name in the paper.
     pub name: &'static str,
-    /// Whether it only tells of an exit.
+    /// Whether it only reports an exit.
     pub only_on_exit: bool,
 }
 
-/// A small run, told step by step.
+/// A small run, step by step.
 #[derive(Clone, Debug)]
 pub struct Tale {
-    /// What it shows.
+    /// The title of the run.
     pub title: String,
-    /// What to look at.
+    /// What to look at in it.
     pub about: String,
-    /// When, and what happened.
+    /// The time and sentence of each step.
     pub lines: Vec<(Time, String)>,
-    /// How it ended.
+    /// How the run ended.
     pub ending: String,
-    /// The command that draws it.
+    /// The command that draws the run.
     pub draw: String,
 }
 
-/// Everything there is to tell about an algorithm.
+/// The explanation of an algorithm.
 #[derive(Clone, Debug)]
 pub struct Explanation {
-    /// What the registry says.
+    /// Its entry in the registry.
     pub about: &'static About,
-    /// What its file says.
+    /// The header of its file.
     pub header: Header,
-    /// Its messages.
+    /// Its message types.
     pub messages: Vec<Kind>,
-    /// Its rules, each the rest of a sentence that starts with the site's name.
+    /// Its rules. Each is the rest of a sentence that starts with the site's name.
     pub rules: Vec<&'static str>,
     /// A small run.
     pub tale: Tale,
@@ -158,7 +158,7 @@ impl Visitor for Words {
     }
 }
 
-/// The first figure of the algorithm, or three sites that ask at once.
+/// The first figure of the algorithm, or three sites that request at the same time.
 fn tale(entry: &Entry) -> Result<Tale, Error> {
     let slug = entry.about.slug;
     let figure = figures::ALL
@@ -191,11 +191,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_header_is_read_as_it_is_written() {
-        let source = "//! # Title\n//!\n//! Somebody: *A Paper*.\n//! Journal, 1999.\n//!\n//! **Idea.** First\n//! second.\n\
+    fn header_is_parsed_into_paper_sections_and_notes() {
+        let source = "//! # Title\n//!\n//! A. Author: *A Paper*.\n//! Journal, 1999.\n//!\n//! **Idea.** First\n//! second.\n\
                       //!\n//! **Assumes** luck.\n//!\n//! See [`other`](super::other), RN\\[j\\].\n\nuse x;\n//! no\n";
         let header = Header::parse(source);
-        assert_eq!(header.paper, "Somebody: A Paper. Journal, 1999.");
+        assert_eq!(header.paper, "A. Author: A Paper. Journal, 1999.");
         assert_eq!(header.section("Idea"), Some("First second."));
         assert_eq!(header.section("Assumes"), Some("Luck."));
         assert_eq!(header.notes, ["See other, RN[j]."]);

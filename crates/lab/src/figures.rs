@@ -1,17 +1,17 @@
 //! The figures of the textbooks as scenarios, by name.
 
-/// A figure.
+/// A textbook figure.
 #[derive(Clone, Copy, Debug)]
 pub struct Figure {
-    /// Its name.
+    /// The figure's name.
     pub name: &'static str,
-    /// Its text, a [scenario](crate::scenario).
+    /// The figure's text, a [scenario](crate::scenario).
     pub text: &'static str,
 }
 
 macro_rules! figures {
     ($($name:literal),+ $(,)?) => {
-        /// Every figure.
+        /// All figures.
         pub const ALL: &[Figure] = &[
             $(Figure { name: $name, text: include_str!(concat!("../figures/", $name, ".scenario")) },)+
         ];

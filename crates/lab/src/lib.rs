@@ -1,6 +1,6 @@
-//! The lab: simulates, measures, breaks and draws the algorithms of `lockkeeper-core`.
+//! The lab: simulates, measures, checks and draws the algorithms of `lockkeeper-core`.
 //!
-//! Everything here is a function of its inputs and a seed, on any machine and any number of threads.
+//! Every result is a function of its inputs and a seed, on every machine and for every number of threads.
 //!
 //! ```
 //! use lockkeeper_lab::{Progress, Spec, simulate};
@@ -11,23 +11,23 @@
 //! assert_eq!(report.sync_delay.mean, Some(1.0)); // T
 //! ```
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | [`spec`] | [`Spec`], everything a run is a function of |
+//! | [`spec`] | [`Spec`], the parameters of a run |
 //! | [`world`] | the sites and their steps, without time |
 //! | [`sim`] | the simulator: virtual time, faults, scripts |
-//! | [`network`], [`delay`] | what happens to messages |
-//! | [`workload`], [`detector`] | who asks when; who suspects whom |
-//! | [`observer`], [`metrics`], [`property`] | what is measured and what must hold |
-//! | [`trace`] | the story of a run, in many forms |
-//! | [`recording`] | a run kept as a whole, with every site's state at every step, to be looked at back and forth |
-//! | [`election`] | the same for elections, and every run of a small one |
-//! | [`scenario`], [`figures`] | runs written by hand |
-//! | [`compare`], [`properties`], [`choose`], [`explain`] | tables, plots and advice for people |
-//! | [`mod@conformance`] | one call that tests an algorithm |
-//! | [`registers`] | shared memory: Dijkstra's algorithm and the bakeries, in every reachable state |
-//! | [`famous`] | famous failures, each with the shortest run to it |
-//! | [`mutants`] | wrong-on-purpose variants, which the tests must catch |
+//! | [`network`], [`delay`] | the network: delays, losses, partitions |
+//! | [`workload`], [`detector`] | requests and suspicions |
+//! | [`observer`], [`metrics`], [`property`] | measurements and properties |
+//! | [`trace`] | traces of runs in several formats |
+//! | [`recording`] | recordings: a run with every site's state at every step |
+//! | [`election`] | simulator and checker for elections |
+//! | [`scenario`], [`figures`] | scenario files, and the textbook figures as scenarios |
+//! | [`compare`], [`properties`], [`choose`], [`explain`] | tables, plots, explanations and recommendations |
+//! | [`mod@conformance`] | the conformance test of an algorithm |
+//! | [`registers`] | checker for shared-memory algorithms: Dijkstra's and the bakeries |
+//! | [`famous`] | known counterexamples, each with a shortest run |
+//! | [`mutants`] | mutants: wrong variants that the tests must detect |
 
 pub mod causality;
 pub mod check;

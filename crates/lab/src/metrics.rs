@@ -1,28 +1,30 @@
-//! What is measured, in one pass and bounded memory.
+//! The measurements of a run, made in one pass with bounded memory.
 //!
-//! Only the *window* is measured: a number of entries after a warm-up. At low load and in bursts it runs from
-//! its first request until all is quiet again; where requests never stop, from just before one exit to just
-//! before another, so that it holds as many starts as ends.
+//! Only the *window* is measured: a number of entries after a warm-up. At low load and in bursts it extends
+//! from its first request until the network is quiet again. Under continuous load it extends from just before
+//! one exit to just before another, so that it contains as many starts as ends.
 //!
 //! | metric | definition |
 //! |---|---|
 //! | messages per entry | messages sent between different sites in the window, divided by its entries |
-//! | to enter, on exit | the same, told apart by what the kind of message is for |
+//! | to enter, on exit | the same, separated by the purpose of the message type |
 //! | bytes per entry | the same messages, in the compact binary encoding `postcard`, without headers |
 //! | idle messages | messages sent while no site waited or was inside, per T of such time up to the last of them |
-//! | load per site | messages sent or received by a site, per entry: the largest and the mean over all processes |
-//! | client delay | from a request to its entry, where no other site was inside or waiting meanwhile |
-//! | synchronization delay | from an exit to the next entry, where somebody was already waiting for the room that this exit made; exits that made room for several are matched with entries in their order |
+//! | load per site | messages sent or received by a site, per entry: maximum and mean over all processes |
+//! | client delay | from a request to its entry, if no other site was inside or waiting meanwhile |
+//! | synchronization delay | from an exit to the next entry, if there was a waiter for the room that it made; see below |
 //! | waiting time | from a request to its entry |
 //! | response time | from a request to its exit |
 //! | throughput | entries per T |
 //! | Jain's index | (Σx)² / (N·Σx²) over the entries x of each site: 1 when all have the same |
-//! | concurrency | the most sites inside at once |
-//! | largest bypass | the most competing entries of other sites during one site's wait |
+//! | concurrency | the maximum number of sites inside at once |
+//! | largest bypass | the maximum number of competing entries of other sites during one site's wait |
 //! | timestamp inversions | entries while a competing request with a smaller timestamp waited |
 //! | causal inversions | entries while a competing request that happened before theirs waited |
 //!
-//! Requests [compete](lockkeeper_core::Sharing::compete) unless both are to share: in a mutex, all do.
+//! Exits that made room for several waiters are matched with entries in their order.
+//!
+//! Requests [compete](lockkeeper_core::Sharing::compete) unless both are shared: in a mutex, all do.
 
 use crate::time::Time;
 use hdrhistogram::Histogram;
@@ -48,21 +50,21 @@ impl Distribution {
     /// Adds a time.
     #[inline]
     pub fn record(&mut self, time: Time) {
-        self.histogram.record(time.ticks()).expect("a growing histogram takes any time");
+        self.histogram.record(time.ticks()).expect("an auto-resizing histogram accepts every value");
         self.sum += u128::from(time.ticks());
         self.min = self.min.min(time);
         self.max = self.max.max(time);
     }
 
-    /// Adds all of another.
+    /// Adds all values of another distribution.
     pub fn merge(&mut self, other: &Self) {
-        self.histogram.add(&other.histogram).expect("a growing histogram takes any other");
+        self.histogram.add(&other.histogram).expect("an auto-resizing histogram can merge every other");
         self.sum += other.sum;
         self.min = self.min.min(other.min);
         self.max = self.max.max(other.max);
     }
 
-    /// How many times there are.
+    /// Number of values.
     pub fn count(&self) -> u64 {
         self.histogram.len()
     }
@@ -72,55 +74,56 @@ impl Distribution {
         (self.count() > 0).then(|| self.sum as f64 / self.count() as f64 / 1e9)
     }
 
-    /// The time that the given share stays at or below, in T.
+    /// The time that the given share of the values does not exceed, in T.
     pub fn quantile(&self, share: f64) -> Option<f64> {
         let bucket = self.histogram.value_at_quantile(share);
-        // Buckets are a thousandth wide; the extremes are known better than that.
+        // A bucket is a thousandth wide; the minimum and maximum are known exactly.
         let exact = [self.min, self.max].into_iter().find(|t| self.histogram.equivalent(t.ticks(), bucket));
         (self.count() > 0).then(|| exact.unwrap_or(Time::from_ticks(bucket)).as_t())
     }
 
-    /// The largest, in T.
+    /// The maximum, in T.
     pub fn max(&self) -> Option<f64> {
         (self.count() > 0).then(|| self.max.as_t())
     }
 }
 
-/// Everything counted in the window of one run.
+/// The counters of the window of one run.
 #[derive(Clone, Debug, Default)]
 pub struct Counts {
-    /// Entries.
+    /// Number of entries.
     pub entries: u64,
-    /// Messages by kind, in the order of the protocol's words.
+    /// Number of messages by type, in the order of the protocol's list of types.
     pub by_word: Vec<u64>,
-    /// Their bytes.
+    /// Total size of these messages, in bytes.
     pub bytes: u64,
-    /// Messages sent while nobody wanted anything.
+    /// Number of messages sent while no site waited or was inside.
     pub idle_messages: u64,
-    /// For how long nobody wanted anything, up to the last such message each time.
+    /// Total time in which no site waited or was inside, each time up to the last such message.
     pub idle_time: Time,
-    /// How long the window was.
+    /// The length of the window.
     pub time: Time,
-    /// Entries of each site.
+    /// Number of entries of each site.
     pub entries_of: Vec<u64>,
-    /// Messages sent or received by each process.
+    /// Number of messages sent or received by each process.
     pub load_of: Vec<u64>,
-    /// The most sites inside at once.
+    /// The maximum number of sites inside at once.
     pub max_inside: usize,
-    /// The most competing entries of other sites during one site's wait.
+    /// The maximum number of competing entries of other sites during one wait.
     pub max_bypass: u64,
-    /// Entries while a competing request with a smaller timestamp waited.
+    /// Number of entries while a competing request with a smaller timestamp waited.
     pub timestamp_inversions: u64,
-    /// Entries while a competing request that happened before theirs waited; `None` where that was not watched.
+    /// Number of entries while a competing request that happened before theirs waited; `None` if that was not
+    /// tracked.
     pub causal_inversions: Option<u64>,
-    /// The longest queue of requests at one site.
+    /// The maximum queue length of requests at one site.
     pub backlog: u64,
 }
 
-/// What one run measured.
+/// The measurements of one run.
 #[derive(Clone, Debug, Default)]
 pub struct Measures {
-    /// What was counted.
+    /// The counters.
     pub counts: Counts,
     /// Synchronization delays.
     pub sync_delay: Distribution,
@@ -133,12 +136,12 @@ pub struct Measures {
 }
 
 impl Counts {
-    /// All messages.
+    /// Number of all messages.
     pub fn messages(&self) -> u64 {
         self.by_word.iter().sum()
     }
 
-    /// Adds all of another run.
+    /// Adds the counters of another run.
     pub fn merge(&mut self, other: &Self) {
         fn add(into: &mut Vec<u64>, from: &[u64]) {
             into.resize(into.len().max(from.len()), 0);
@@ -172,7 +175,7 @@ impl Counts {
     }
 }
 
-/// A distribution as it is reported, in T.
+/// A summary of a distribution, in T.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Summary {
     /// The mean over all runs.
@@ -183,14 +186,14 @@ pub struct Summary {
     pub p50: Option<f64>,
     /// The 99th percentile.
     pub p99: Option<f64>,
-    /// The largest.
+    /// The maximum.
     pub max: Option<f64>,
-    /// How many.
+    /// Number of values.
     pub count: u64,
 }
 
 impl Summary {
-    /// Sums up one distribution over several runs.
+    /// Summarises a distribution over several runs.
     pub fn of(runs: &[&Distribution]) -> Self {
         let mut all = Distribution::default();
         for run in runs {
@@ -210,7 +213,8 @@ impl Summary {
 
 /// Half the width of the 95 % confidence interval of the mean of these values, by Student's distribution.
 pub fn half_width_95(values: &[f64]) -> Option<f64> {
-    // The two-sided 95 % quantiles for 1 to 30 degrees of freedom; beyond, the normal one is near enough.
+    // The two-sided 95 % quantiles for 1 to 30 degrees of freedom; beyond that, the normal quantile is close
+    // enough.
     const STUDENT: [f64; 30] = [
         12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145,
         2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048,
@@ -231,7 +235,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_constant_is_reported_exactly() {
+    fn summary_of_a_constant_is_exact() {
         let mut distribution = Distribution::default();
         for _ in 0..1000 {
             distribution.record(Time::from_t(1.1).unwrap());
@@ -242,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_are_near() {
+    fn quantiles_are_accurate_to_three_digits() {
         let mut distribution = Distribution::default();
         for i in 1..=1000 {
             distribution.record(Time::from_t(f64::from(i)).unwrap());
@@ -255,14 +259,14 @@ mod tests {
     }
 
     #[test]
-    fn the_confidence_interval_is_students() {
+    fn confidence_interval_uses_students_distribution() {
         // Mean 2, standard deviation 1, three values: 4.303 / sqrt(3).
         assert!((half_width_95(&[1.0, 2.0, 3.0]).unwrap() - 2.4843).abs() < 1e-3);
         assert_eq!(half_width_95(&[1.0]), None);
     }
 
     #[test]
-    fn jain_is_one_when_all_are_equal() {
+    fn jains_index_is_one_when_all_sites_enter_equally_often() {
         let of = |entries_of: &[u64]| Counts { entries_of: entries_of.to_vec(), ..Default::default() }.jain();
         assert_eq!(of(&[5, 5, 5]), Some(1.0));
         assert_eq!(of(&[9, 0, 0]), Some(1.0 / 3.0));

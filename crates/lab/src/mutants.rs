@@ -1,30 +1,30 @@
-//! Wrong-on-purpose variants of the algorithms: what tests must catch, or they prove nothing.
+//! Mutants: variants of the algorithms that are wrong on purpose. The tests must detect each of them.
 //!
-//! Each differs from its twin, the real algorithm, by one guard. The build script makes them from the text of the
-//! real file and the list in `build/changes.rs`.
+//! Each mutant differs from its twin, the correct algorithm, by one guard. The build script generates them
+//! from the source of the algorithm and the list in `build/changes.rs`.
 
 use crate::property::Property;
 use lockkeeper_core::MutualExclusion;
 
-/// A variant.
+/// A mutant.
 #[derive(Clone, Copy, Debug)]
 pub struct Mutant {
-    /// Its name.
+    /// The mutant's name.
     pub name: &'static str,
-    /// The slug of the real algorithm.
+    /// The slug of the correct algorithm.
     pub twin: &'static str,
     /// The property that it breaks.
     pub breaks: Property,
-    /// What was changed.
+    /// A description of the change.
     pub story: &'static str,
 }
 
-/// Something to be done with a variant and its twin.
+/// An operation on a mutant and its twin.
 pub trait Visitor {
-    /// What comes of it.
+    /// The result of the operation.
     type Output;
 
-    /// Does it.
+    /// Performs the operation.
     fn visit<Wrong: MutualExclusion, Twin: MutualExclusion>(self) -> Self::Output;
 }
 
@@ -38,7 +38,7 @@ mod made {
 pub use made::*;
 
 pub mod failover {
-    //! Variants that break when the coordinator crashes.
+    //! Mutants that fail when the coordinator crashes.
 
     use super::{Mutant, Property, Visitor};
     use lockkeeper_core::MutualExclusion;
@@ -47,30 +47,30 @@ pub mod failover {
 }
 
 pub mod election {
-    //! Variants of elections.
+    //! Mutants of elections.
 
     use crate::election::Property;
     use lockkeeper_core::Election;
 
-    /// A variant.
+    /// A mutant of an election.
     #[derive(Clone, Copy, Debug)]
     pub struct Mutant {
-        /// Its name.
+        /// The mutant's name.
         pub name: &'static str,
-        /// The slug of the real election.
+        /// The slug of the correct election.
         pub twin: &'static str,
         /// The property that it breaks.
         pub breaks: Property,
-        /// What was changed.
+        /// A description of the change.
         pub story: &'static str,
     }
 
-    /// Something to be done with a variant and its twin.
+    /// An operation on a mutant and its twin.
     pub trait Visitor {
-        /// What comes of it.
+        /// The result of the operation.
         type Output;
 
-        /// Does it.
+        /// Performs the operation.
         fn visit<Wrong: Election, Twin: Election>(self) -> Self::Output;
     }
 

@@ -1,4 +1,4 @@
-//! What happens to a message between two sites.
+//! The simulated network: delays, losses, duplicates and partitions.
 
 use crate::delay::Delay;
 use crate::rng::{Purpose, Rng};
@@ -7,24 +7,24 @@ use lockkeeper_core::SiteId;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// How the network behaves.
+/// The behaviour of the network.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NetworkSpec {
-    /// How long messages are under way.
+    /// The delay of messages.
     pub delay: Delay,
-    /// Whether messages of one channel arrive in the order sent.
+    /// Whether channels are FIFO.
     pub fifo: bool,
     /// The probability that a message is lost.
     pub loss: f64,
-    /// The probability that a message arrives twice.
+    /// The probability that a message is delivered twice.
     pub duplicate: f64,
-    /// Links that differ from the rest.
+    /// Links with a delay or loss of their own.
     pub links: Vec<Link>,
-    /// Cuts between groups of sites.
+    /// Partitions between groups of sites.
     pub partitions: Vec<Partition>,
-    /// How long a site works on each message.
+    /// The time that a site needs to process a message.
     pub service: Time,
-    /// Sites that work slower or faster than the rest.
+    /// Sites with a processing time of their own.
     pub service_at: Vec<(SiteId, Time)>,
 }
 
@@ -44,7 +44,7 @@ impl Default for NetworkSpec {
 }
 
 impl NetworkSpec {
-    /// Whether messages can disappear or appear, which no paper of the field allows.
+    /// Whether every message is delivered exactly once, as all papers of the field assume.
     pub fn is_reliable(&self) -> bool {
         self.loss == 0.0
             && self.duplicate == 0.0
@@ -53,16 +53,16 @@ impl NetworkSpec {
     }
 }
 
-/// One link that differs from the rest: `1>2=constant:5` or `1>2=exponential:1,loss:0.1`.
+/// A link with a delay or loss of its own: `1>2=constant:5` or `1>2=exponential:1,loss:0.1`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Link {
     /// The sender.
     pub from: SiteId,
     /// The receiver.
     pub to: SiteId,
-    /// How long messages are under way here.
+    /// The delay of messages on this link.
     pub delay: Delay,
-    /// The probability that a message is lost here.
+    /// The probability that a message on this link is lost.
     pub loss: f64,
 }
 
@@ -87,25 +87,25 @@ impl fmt::Display for Link {
     }
 }
 
-/// A cut between two groups of sites for some time: messages sent or arriving meanwhile are lost. A site
-/// in neither group still reaches everybody.
+/// A partition between two groups of sites for some time: messages between them that are sent or that arrive
+/// in that time are lost. A site in neither group reaches all others.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Partition {
     /// One group.
     pub left: Vec<SiteId>,
-    /// The other.
+    /// The other group.
     pub right: Vec<SiteId>,
-    /// Only messages from left to right are cut.
+    /// Whether only messages from left to right are lost.
     pub one_way: bool,
-    /// When it starts.
+    /// The start of the partition.
     pub from: Time,
-    /// When it heals.
+    /// The end of the partition.
     pub to: Time,
 }
 
 impl Partition {
-    /// Reads `1,2|3,4,5@FROM..TO`, with `>` in place of `|` for a cut that only stops what goes from left
-    /// to right. Without `..TO` it never heals.
+    /// Reads `1,2|3,4,5@FROM..TO`. With `>` in place of `|`, only messages from left to right are lost.
+    /// Without `..TO` the partition never ends.
     pub fn parse(text: &str, processes: usize) -> Result<Self, String> {
         let wrong = || {
             format!(
@@ -131,7 +131,7 @@ impl Partition {
         };
         let (left, right) = (group(left)?, group(right)?);
         match left.iter().find(|site| right.contains(site)) {
-            Some(both) => Err(format!("{both} stands on both sides of the partition '{text}'")),
+            Some(both) => Err(format!("{both} is on both sides of the partition '{text}'")),
             None => Ok(Some((left, right, one_way))),
         }
     }
@@ -154,7 +154,7 @@ impl fmt::Display for Partition {
     }
 }
 
-/// Reads a site's number, with a sentence if there is no such site.
+/// Reads a site's number; the error names the valid range.
 pub(crate) fn site(text: &str, processes: usize) -> Result<SiteId, String> {
     lockkeeper_core::mutex::parse_site(text.trim(), processes).ok_or_else(|| {
         format!("there is no site '{}': sites are numbered from 1 to {processes}", text.trim())
@@ -183,17 +183,18 @@ pub fn parse_probability(what: &str, text: &str) -> Result<f64, String> {
 #[derive(Clone, Debug)]
 pub struct Network {
     spec: NetworkSpec,
-    /// The cuts that have been made so far.
+    /// The partitions so far, open or ended.
     cuts: Vec<Partition>,
     links: BTreeMap<(SiteId, SiteId), (Delay, f64)>,
-    /// When the last message of each channel arrives; only kept where order is not given anyway.
+    /// The arrival time of the last message of each channel. Only kept if the delays alone do not preserve
+    /// the order.
     last_arrival: Option<BTreeMap<(SiteId, SiteId), Time>>,
     perfect: bool,
     rng: Rng,
 }
 
 impl Network {
-    /// The network of a run with the given seed, not yet cut anywhere.
+    /// The network of a run with the given seed, without partitions.
     pub fn new(spec: &NetworkSpec, seed: u64) -> Self {
         let links =
             spec.links.iter().map(|link| ((link.from, link.to), (link.delay.clone(), link.loss))).collect();
@@ -208,7 +209,7 @@ impl Network {
         }
     }
 
-    /// Calls `arrives` with the time of each arrival of a message sent now: never, once or twice.
+    /// Calls `arrives` with the time of each arrival of a message sent now: zero, one or two times.
     #[inline]
     pub fn send(&mut self, now: Time, from: SiteId, to: SiteId, mut arrives: impl FnMut(Time)) {
         let first = self.arrival(now, from, to);
@@ -229,7 +230,7 @@ impl Network {
         }
     }
 
-    /// When a message sent now would arrive.
+    /// The arrival time of a message sent now.
     fn arrival(&mut self, now: Time, from: SiteId, to: SiteId) -> Time {
         let delay = match self.links.get(&(from, to)) {
             Some((delay, _)) => delay,
@@ -246,18 +247,18 @@ impl Network {
         }
     }
 
-    /// Whether the way between two sites is cut now.
+    /// Whether messages between two sites are lost now because of a partition.
     pub fn is_cut(&self, from: SiteId, to: SiteId, now: Time) -> bool {
         self.cuts.iter().any(|partition| partition.cuts(from, to, now))
     }
 
-    /// Starts a cut in the middle of a run; it lasts until [`Network::heal`].
+    /// Starts a partition; it lasts until [`Network::heal`].
     pub fn cut(&mut self, left: Vec<SiteId>, right: Vec<SiteId>, one_way: bool, now: Time) {
         self.perfect = false;
         self.cuts.push(Partition { left, right, one_way, from: now, to: Time::NEVER });
     }
 
-    /// Ends the cuts between the same groups.
+    /// Ends the partitions between the same groups.
     pub fn heal(&mut self, left: &[SiteId], right: &[SiteId], now: Time) {
         for partition in &mut self.cuts {
             if partition.left == left && partition.right == right && partition.to > now {
@@ -266,7 +267,7 @@ impl Network {
         }
     }
 
-    /// How long a site works on a message.
+    /// The time that a site needs to process a message.
     pub fn service(&self, site: SiteId) -> Time {
         let special = self.spec.service_at.iter().rev().find(|(at, _)| *at == site);
         special.map_or(self.spec.service, |(_, time)| *time)
@@ -284,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn fifo_keeps_the_order_of_a_channel_and_only_of_a_channel() {
+    fn fifo_channels_never_reorder_and_others_do() {
         for fifo in [true, false] {
             let spec =
                 NetworkSpec { delay: Delay::parse("exponential:1").unwrap(), fifo, ..Default::default() };
@@ -301,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn loss_and_duplication_come_at_their_rates() {
+    fn loss_and_duplication_occur_at_their_rates() {
         let spec = NetworkSpec { loss: 0.2, duplicate: 0.1, ..Default::default() };
         let mut network = Network::new(&spec, 5);
         let counts: Vec<usize> =
@@ -316,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_partition_cuts_for_its_time_and_one_way_only_one_way() {
+    fn partition_drops_messages_while_it_lasts_and_only_in_its_direction() {
         let at = |t| Time::from_t(t).unwrap();
         for (text, forth, back) in [("1,2|3@1..2", 0, 0), ("1,2>3@1..2", 0, 1)] {
             let partition = Partition::parse(text, 4).unwrap();
@@ -333,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_may_differ() {
+    fn link_has_its_own_delay_and_loss() {
         let link = Link::parse("1>2=constant:5,loss:0.5", 3).unwrap();
         assert_eq!(link.to_string(), "1>2=constant:5,loss:0.5");
         let mut network = Network::new(&NetworkSpec { links: vec![link], ..Default::default() }, 1);
@@ -343,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_with_a_sentence() {
+    fn invalid_partitions_links_and_probabilities_are_rejected() {
         assert!(Partition::parse("1,9|2@0..1", 3).unwrap_err().contains("no site '9'"));
         assert!(Partition::parse("1,2|2@0..1", 3).unwrap_err().contains("both sides"));
         assert!(Partition::parse("1|2@3..1", 3).unwrap_err().contains("empty"));

@@ -1,4 +1,4 @@
-//! Watches a run: measures it and checks what must hold. It sees everything and changes nothing.
+//! Measures a run and checks its properties. The observer does not influence the run.
 
 use crate::causality::{Causality, Past};
 use crate::metrics::Measures;
@@ -8,23 +8,25 @@ use lockkeeper_core::mutex::list;
 use lockkeeper_core::{Crowd, Holder, Mode, MutualExclusion, Sharing, SiteId, Timestamp, Vocabulary};
 use std::collections::{BTreeSet, VecDeque};
 
-/// Above so many processes, happened-before is not watched: it costs a bit per site on every message.
+/// The maximum number of processes for which happened-before is tracked: it costs a bit per site on every
+/// message.
 pub const CAUSALITY_LIMIT: usize = 1_000;
 
-/// Which entries are measured.
+/// The measured entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// Entries before the first one that counts.
+    /// Number of entries before the first measured one.
     pub warmup: u64,
-    /// How many entries count.
+    /// Number of measured entries.
     pub entries: u64,
-    /// Whether it runs from a request until all is quiet, or from exit to exit.
+    /// Whether the window extends from a request until the network is quiet, instead of from exit to exit.
     pub whole: bool,
-    /// How long a request may be passed by later ones before that is starvation and not a long way.
+    /// How long later requests may be served before an earlier one until it counts as starvation. Shorter
+    /// waits can be due to the delay of messages.
     pub patience: Time,
 }
 
-/// What the observer sends along with a message.
+/// The data that the observer attaches to a message.
 #[derive(Clone, Debug, Default)]
 pub struct Piggyback {
     clock: u64,
@@ -32,23 +34,23 @@ pub struct Piggyback {
     past_sent: u64,
 }
 
-/// What is known of a site's present request.
+/// A site's current request.
 #[derive(Clone, Copy, Debug, Default)]
 struct Wait {
     asked_at: Time,
     mode: Mode,
-    /// How many competing entries there had been.
+    /// Number of competing entries at the time of the request.
     entries_then: u64,
     timestamp: Option<Timestamp>,
 }
 
-/// What is kept apart for exclusive and for shared entries.
+/// The counters that are separate for exclusive and shared entries.
 #[derive(Clone, Debug, Default)]
 struct OfMode {
     entries: u64,
     /// The highest fence so far.
     fence: u64,
-    /// The timestamps of those who wait.
+    /// The timestamps of the waiting requests.
     pending: BTreeSet<Timestamp>,
 }
 
@@ -60,31 +62,32 @@ pub struct Observer {
     window: Window,
     open: bool,
     opened_at: Time,
-    /// When the present stretch in which nobody wants anything began, or its last message.
+    /// The start of the current idle period, or the time of the last message in it.
     idle_mark: Time,
     measures: Measures,
     waits: Vec<Wait>,
     waiting: Crowd,
     inside: Crowd,
-    /// How each site is inside, if it is.
+    /// The mode in which each site is inside, if it is.
     held: Vec<Option<Mode>>,
-    /// Who started inside, while it still is: it never asked, so its stay is not measured.
+    /// The sites that started inside and still are. They made no request, so their holds are not measured.
     started_inside: BTreeSet<SiteId>,
-    /// The site that asked while nobody else was inside or waiting, if nobody has asked since.
+    /// The site that requested while no other was inside or waiting, if no other has requested since.
     alone: Option<SiteId>,
-    /// The exits that made room for somebody who was waiting then, and whose room nobody has taken since.
+    /// The exits that made room for a waiter, in order, until an entry takes that room.
     contended_exits: VecDeque<Time>,
     entries: u64,
     exits: u64,
     of_mode: [OfMode; 2],
-    /// For protocols without timestamps of their own: a Lamport clock that ticks with each request.
+    /// For protocols without timestamps of their own: Lamport clocks that advance with each request.
     clocks: Vec<u64>,
     causality: Option<Causality>,
     violations: Vec<Violation>,
 }
 
 impl Observer {
-    /// An observer of a system of so many processes and so many kinds of messages, in which the holders start inside.
+    /// An observer of a system with these numbers of processes and message types, in which the holders start
+    /// inside.
     pub fn new(
         names: Names,
         (processes, words): (usize, usize),
@@ -128,34 +131,34 @@ impl Observer {
         observer
     }
 
-    /// How many sites wait.
+    /// Number of waiting sites.
     pub fn waiting(&self) -> usize {
         self.waiting.all()
     }
 
-    /// Whether nobody waits and nobody is inside.
+    /// Whether no site waits and none is inside.
     pub fn is_idle(&self) -> bool {
         self.waiting.all() == 0 && self.inside.all() == 0
     }
 
-    /// How many entries there have been.
+    /// Number of entries so far.
     pub fn entries(&self) -> u64 {
         self.entries
     }
 
-    /// What did not hold, so far.
+    /// The violations so far.
     pub fn violations(&self) -> &[Violation] {
         &self.violations
     }
 
-    /// Notes the first violation of each property.
+    /// Records the first violation of each property.
     pub fn violated(&mut self, violation: Violation) {
         if self.violations.iter().all(|known| known.property != violation.property) {
             self.violations.push(violation);
         }
     }
 
-    /// A site asks.
+    /// A site requests.
     pub fn request(&mut self, site: SiteId, mode: Mode, now: Time) {
         if self.window.whole && !self.open && self.exits >= self.window.warmup && self.measured() == 0 {
             self.open_window(now);
@@ -170,7 +173,7 @@ impl Observer {
         }
     }
 
-    /// The site's request now has this timestamp; to be called after the step that made it.
+    /// Sets the timestamp of the site's request; call it after the step that made the request.
     pub fn stamped(&mut self, site: SiteId, own: Option<Timestamp>) {
         let time = self.clocks[site.index()];
         let timestamp = own.unwrap_or(Timestamp { time, site });
@@ -188,6 +191,7 @@ impl Observer {
         self.waiting.remove(mode);
         self.come_in(site, mode);
 
+        // The synchronization delay is measured from the oldest exit that made room.
         let exit = self.contended_exits.pop_front();
         let passed = self.competing_entries(mode) - wait.entries_then;
         let older = wait.timestamp.is_some_and(|own| self.waits_longer(mode, own));
@@ -209,7 +213,7 @@ impl Observer {
         if let Some(timestamp) = wait.timestamp {
             of_mode.pending.remove(&timestamp);
         }
-        // Kept for the response time, which ends with the exit.
+        // Kept for the response time, which ends at the exit.
         self.waits[site.index()].asked_at = wait.asked_at;
         self.overtakes(site, mode, now);
     }
@@ -223,7 +227,7 @@ impl Observer {
         }
     }
 
-    /// The modes whose entries can keep one of the given mode waiting.
+    /// The modes whose entries can delay a request of the given mode.
     fn competing(&self, mode: Mode) -> impl Iterator<Item = &OfMode> {
         let sharing = self.sharing;
         Mode::ALL
@@ -236,7 +240,7 @@ impl Observer {
         self.competing(mode).map(|of_mode| of_mode.entries).sum()
     }
 
-    /// Whether a competing request with a smaller timestamp waits.
+    /// Whether a competing request with a smaller timestamp is waiting.
     fn waits_longer(&self, mode: Mode, own: Timestamp) -> bool {
         self.competing(mode).any(|of_mode| of_mode.pending.first().is_some_and(|first| *first < own))
     }
@@ -250,15 +254,15 @@ impl Observer {
         {
             *inversions += u64::from(overtaking.overtaken > 0);
         }
-        // A fair algorithm lets each other site pass a few times at most; while a request is on its way, a site that
-        // enters without messages may pass it more often, but not for long.
+        // Under a fair algorithm each other site bypasses a waiter a few times at most. While a request is
+        // under way, a site that enters without messages may bypass it more often, but only for a short time.
         let bound = 64.max(8 * self.names.sites as u64);
         if let Some((victim, count)) = overtaking.worst
             && count > bound
             && now - self.waits[victim.index()].asked_at > self.window.patience
         {
             let what = format!(
-                "{} has waited since {} T while {count} requests that were made later, knowing of it, were served",
+                "{} has waited since {} T while {count} later requests that happened after it were granted",
                 self.names.of(victim),
                 self.waits[victim.index()].asked_at
             );
@@ -274,7 +278,7 @@ impl Observer {
             self.held[other.index()].is_some_and(|inside| self.sharing.compete(mode, inside))
         };
         let mut sites: Vec<SiteId> = SiteId::all(self.names.sites).filter(in_the_way).collect();
-        let others = list(sites.iter().map(|&other| self.names.of(other)), "nobody");
+        let others = list(sites.iter().map(|&other| self.names.of(other)), "no site");
         let are = if sites.len() == 1 { "is" } else { "are" };
         let what = format!("{} enters while {others} {are} inside", self.names.of(site));
         sites.push(site);
@@ -288,7 +292,7 @@ impl Observer {
             && fence <= highest
         {
             let what = format!(
-                "{} enters with fence {fence}, and a conflicting entry before had {highest}",
+                "{} enters with fence {fence}, but an earlier conflicting entry had {highest}",
                 self.names.of(site)
             );
             self.violated(Violation { property: Property::FenceMonotone, at: now, sites: vec![site], what });
@@ -297,7 +301,8 @@ impl Observer {
         *own = fence.max(*own);
     }
 
-    /// A site is about to leave. To be called BEFORE its exit step, whose messages belong to what follows.
+    /// A site is about to leave. Call this BEFORE its exit step, whose messages belong to the following
+    /// period.
     pub fn exit(&mut self, site: SiteId, now: Time) {
         let before = self.inside;
         self.go_out(site);
@@ -332,7 +337,7 @@ impl Observer {
         }
     }
 
-    /// Whether there is room now for somebody who waits and for whom there was none.
+    /// Whether the exit made room for a waiter for which there was none before.
     fn made_room(&self, before: Crowd) -> bool {
         Mode::ALL.into_iter().any(|mode| {
             let room = self.sharing.room(before, mode);
@@ -340,7 +345,7 @@ impl Observer {
         })
     }
 
-    /// A site crashes: it neither waits nor is inside any more.
+    /// A site crashes, and no longer waits or is inside.
     pub fn crash(&mut self, site: SiteId, was_waiting: bool, now: Time) {
         self.idle_mark = now;
         self.go_out(site);
@@ -368,7 +373,7 @@ impl Observer {
         }
     }
 
-    /// Messages were sent by a step that no exit caused, while nobody wanted anything.
+    /// A step that was not an exit sent messages while no site waited or was inside.
     pub fn sent_while_idle(&mut self, messages: usize, now: Time) {
         if self.open && messages > 0 {
             self.measures.counts.idle_messages += messages as u64;
@@ -377,7 +382,7 @@ impl Observer {
         self.idle_mark = now;
     }
 
-    /// What to send along with a message.
+    /// The data to attach to a message.
     #[inline]
     pub fn piggyback(&self, from: SiteId) -> Piggyback {
         let (past, past_sent) =
@@ -398,19 +403,19 @@ impl Observer {
         }
     }
 
-    /// So many requests queue at one site.
+    /// Records the queue length of requests at one site.
     pub fn backlog(&mut self, length: u64) {
         self.measures.counts.backlog = self.measures.counts.backlog.max(length);
     }
 
-    /// All is quiet: a window that lasts until then may close.
+    /// The network is quiet: a window that extends until then closes.
     pub fn quiet(&mut self, now: Time) {
         if self.window.whole && self.measured() >= self.window.entries {
             self.close_window(now);
         }
     }
 
-    /// The run is over.
+    /// Ends the run; returns the measurements and violations.
     pub fn finish(mut self, now: Time) -> (Measures, Vec<Violation>) {
         self.close_window(now);
         (self.measures, self.violations)

@@ -1,7 +1,8 @@
-//! Which properties each algorithm keeps, as found in runs, with a command that shows it where one fails.
+//! The properties that each algorithm satisfies in simulated runs, with a command that reproduces each
+//! violation.
 //!
-//! Runs can only refute. "Held" means: in so many runs under random delays, on the channels that the algorithm asks for,
-//! nothing was found.
+//! Runs can only refute a property. "Held" means that no violation was found in a number of runs under random
+//! delays, on the channels that the algorithm assumes.
 
 use crate::delay::Delay;
 use crate::property::Property;
@@ -17,28 +18,28 @@ use serde::Serialize;
 use std::collections::VecDeque;
 use std::io;
 
-/// Something that an algorithm may or may not keep.
+/// A property that an algorithm may satisfy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Question {
-    /// No two are inside together that conflict.
+    /// Conflicting holds never overlap.
     MutualExclusion,
-    /// Somebody always gets in.
+    /// Some site always enters.
     NoDeadlock,
-    /// Everybody gets in. A deadlock refutes it as well.
+    /// Every site enters. A deadlock violates this, too.
     NoStarvation,
-    /// Entries in the order of the requests' timestamps.
+    /// Entries follow the order of the requests' timestamps.
     TimestampOrder,
-    /// Entries in the order of the requests, where one request happened before the other.
+    /// Entries follow the happened-before order of the requests.
     CausalOrder,
-    /// Entries in the order in which requests reach the coordinator.
+    /// Entries follow the order in which requests reach the coordinator.
     ArrivalOrder,
-    /// Mutual exclusion on channels that reorder, for those that ask for FIFO.
+    /// Mutual exclusion on channels that reorder, for algorithms that assume FIFO.
     WithoutFifo,
 }
 
 impl Question {
-    /// Every one, in the order of the columns.
+    /// All properties, in the order of the columns.
     pub const ALL: [Self; 7] = [
         Self::MutualExclusion,
         Self::NoDeadlock,
@@ -49,7 +50,7 @@ impl Question {
         Self::WithoutFifo,
     ];
 
-    /// The head of its column.
+    /// The title of its column.
     pub fn title(self) -> &'static str {
         match self {
             Self::MutualExclusion => "mutual exclusion",
@@ -62,7 +63,7 @@ impl Question {
         }
     }
 
-    /// What a run says: how often it was broken.
+    /// How often a run violates it.
     fn broken(self, run: &Outcome) -> u64 {
         let violated = |property: Property| {
             run.violations.iter().filter(|violation| property.is_violated_by(violation.property)).count()
@@ -79,45 +80,45 @@ impl Question {
     }
 }
 
-/// What was found.
+/// The result for one property.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "found")]
 pub enum Answer {
-    /// Nothing, in so many runs.
+    /// No violation was found.
     Held {
-        /// How many.
+        /// Number of runs.
         runs: u64,
     },
-    /// It broke.
+    /// Violations were found.
     Broken {
-        /// In how many runs.
+        /// Number of runs with a violation.
         runs: u64,
-        /// Of how many.
+        /// Number of all runs.
         of: u64,
-        /// The first of them, to be seen again.
+        /// The command that reproduces the first of them.
         witness: String,
-        /// What happened there.
+        /// A description of the violation.
         what: String,
     },
-    /// The question makes no sense for this algorithm.
+    /// The property does not apply to this algorithm.
     NotAsked,
 }
 
-/// An algorithm and its answers, in the order of [`Question::ALL`].
+/// The results of an algorithm, in the order of [`Question::ALL`].
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
-    /// The slug.
+    /// The slug of the algorithm.
     pub algorithm: String,
-    /// The channels it was run on.
+    /// The channels on which it was run.
     pub channels: Channels,
-    /// The answers.
+    /// The results.
     pub answers: Vec<(Question, Answer)>,
 }
 
-/// How many seeds each trial has.
+/// Number of seeds of each trial.
 pub const SEEDS: u64 = 50;
 
-/// Asks every question of every algorithm, on all cores.
+/// Checks every property of every algorithm, on all cores.
 pub fn properties(algorithms: &[String], progress: &Progress) -> Result<Vec<Finding>, Error> {
     let find = |slug: &String| {
         let entry =
@@ -127,7 +128,7 @@ pub fn properties(algorithms: &[String], progress: &Progress) -> Result<Vec<Find
     algorithms.par_iter().map(find).collect()
 }
 
-/// How many entries all of that has, for a progress bar.
+/// The total number of entries to simulate, for a progress bar.
 pub fn entries(algorithms: &[String]) -> u64 {
     algorithms.len() as u64
         * SEEDS
@@ -153,7 +154,7 @@ fn finding(about: &'static About, progress: &Progress) -> Result<Finding, Error>
     Ok(Finding { algorithm: about.slug.into(), channels: about.channels, answers })
 }
 
-/// Small systems under random delays: all at once, all the time, and now and then.
+/// Small systems under random delays: bursts, high load, and random requests.
 fn trials(algorithm: &str, fifo: bool) -> Vec<Spec> {
     let shapes =
         [(3, LoadSpec::Burst), (5, LoadSpec::Burst), (5, LoadSpec::High), (5, LoadSpec::Poisson(0.05))];
@@ -161,7 +162,7 @@ fn trials(algorithm: &str, fifo: bool) -> Vec<Spec> {
         let mut spec = Spec { load, entries: 60, ..Spec::new(algorithm, sites) };
         spec.network.delay = Delay::Exponential(Time::UNIT);
         spec.network.fifo = fifo;
-        // Where readers share, half of the requests are theirs.
+        // If the algorithm has readers, half of the requests are shared.
         if registry::sharing(algorithm) == Some(Sharing::ReadersWriters) {
             spec.readers = 0.5;
         }
@@ -211,7 +212,7 @@ fn out_of(order: &str, entries: u64) -> String {
     format!("{entries} {} out of {order}", if entries == 1 { "entry" } else { "entries" })
 }
 
-/// Whether the coordinator lets sites in as their requests reach it.
+/// Whether the coordinator grants in the order in which requests reach it.
 fn by_arrival(trials: &[Spec], progress: &Progress) -> Result<Answer, Error> {
     let mut broken = Vec::new();
     for spec in trials {
@@ -235,7 +236,8 @@ fn by_arrival(trials: &[Spec], progress: &Progress) -> Result<Answer, Error> {
     })
 }
 
-/// Keeps who asked the coordinator, in the order of arrival there, and compares with who enters.
+/// Records the requests in the order in which they reach the coordinator, and compares it with the order of
+/// entries.
 #[derive(Default)]
 struct Arrivals {
     waiting: VecDeque<lockkeeper_core::SiteId>,

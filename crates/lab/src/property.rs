@@ -1,28 +1,29 @@
-//! What must hold in every run.
+//! The properties that every run must satisfy.
 
 use crate::time::Time;
 use lockkeeper_core::SiteId;
 use serde::Serialize;
 use std::fmt;
 
-/// Something that a mutual exclusion algorithm promises.
+/// A property of a mutual exclusion algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Property {
-    /// No two are inside together that conflict; in a mutex, at most one site is inside.
+    /// Conflicting holds never overlap; in a mutex, at most one site is inside.
     MutualExclusion,
-    /// It does not happen that nothing can happen any more while somebody waits.
+    /// The system never comes to rest while a site waits.
     NoDeadlock,
-    /// Nobody waits while others, who asked later and could know of it, enter again and again; and everybody who
-    /// waits is served in the end. A deadlock violates it, see [`Property::is_violated_by`].
+    /// No site waits while others, which requested later and could know of the earlier request, enter again
+    /// and again; and every request is granted eventually. A deadlock violates this property, too; see
+    /// [`Property::is_violated_by`].
     NoStarvation,
-    /// The fence of an entry is larger than those of all entries before it that conflict with it.
+    /// The fence of an entry is larger than those of all earlier entries that conflict with it.
     FenceMonotone,
-    /// What the algorithm's own proof relies on: one token, …
+    /// The invariant of the algorithm's own proof holds, for example that there is one token.
     Invariant,
-    /// Requests are served in the order of their timestamps, where the algorithm has them.
+    /// Requests are granted in the order of their timestamps, if the algorithm has timestamps.
     TimestampOrder,
-    /// No run that comes to its end takes more messages per entry than the paper says.
+    /// No complete run takes more messages per entry than the paper's bound.
     MessageBound,
 }
 
@@ -34,7 +35,7 @@ impl Property {
         self == found || (self == Self::NoStarvation && found == Self::NoDeadlock)
     }
 
-    /// What is wrong when it does not hold.
+    /// The name of the violation.
     pub fn breach(self) -> &'static str {
         match self {
             Self::MutualExclusion => "mutual exclusion violated",
@@ -43,22 +44,22 @@ impl Property {
             Self::FenceMonotone => "fences do not rise",
             Self::Invariant => "the algorithm's own invariant violated",
             Self::TimestampOrder => "not in the order of timestamps",
-            Self::MessageBound => "more messages than the paper says",
+            Self::MessageBound => "more messages than the bound of the paper",
         }
     }
 }
 
-/// A property that did not hold.
+/// A violation of a property.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Violation {
-    /// Which one.
+    /// The violated property.
     pub property: Property,
-    /// When it broke.
+    /// The time of the violation.
     pub at: Time,
     /// The sites concerned.
     #[serde(serialize_with = "numbers")]
     pub sites: Vec<SiteId>,
-    /// What happened, in a sentence.
+    /// A sentence that describes the violation.
     pub what: String,
 }
 
@@ -72,10 +73,10 @@ impl fmt::Display for Violation {
     }
 }
 
-/// What people call the processes of a system: sites are S1, S2, …; a coordinator apart is C.
+/// The display names of the processes: sites are S1, S2, …; a separate coordinator is C.
 #[derive(Clone, Copy, Debug)]
 pub struct Names {
-    /// How many sites may ask.
+    /// Number of sites that may request.
     pub sites: usize,
 }
 

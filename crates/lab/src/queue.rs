@@ -1,4 +1,4 @@
-//! What happens next: events ordered by time, and by the order they were added in where times are equal.
+//! The event queue: events ordered by time, and by insertion where times are equal.
 
 use crate::time::Time;
 use std::cmp::Reverse;
@@ -6,9 +6,8 @@ use std::collections::{BinaryHeap, VecDeque};
 
 /// A queue of future events.
 ///
-/// Events that are added in the order of their times (with constant delays, nearly all) wait in a plain
-/// lane, at constant cost; the others in a heap. Both are ordered the same way, so that the split is not
-/// visible from outside.
+/// Events that are added in the order of their times (with constant delays, nearly all) go to a FIFO lane at
+/// constant cost; the others go to a heap. Both have the same order, so callers cannot observe the split.
 #[derive(Clone, Debug)]
 pub struct Queue<E> {
     lane: VecDeque<Item<E>>,
@@ -65,7 +64,7 @@ impl<E> Queue<E> {
         }
     }
 
-    /// Takes the next event.
+    /// Removes the next event.
     #[inline]
     pub fn pop(&mut self) -> Option<(Time, E)> {
         let from_lane = match (self.lane.front(), self.heap.peek()) {
@@ -77,7 +76,7 @@ impl<E> Queue<E> {
         Some((item.at, item.event))
     }
 
-    /// Every event still to come, in no particular order.
+    /// All pending events, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = &E> {
         self.lane.iter().chain(self.heap.iter().map(|Reverse(item)| item)).map(|item| &item.event)
     }
@@ -89,7 +88,7 @@ mod tests {
     use crate::rng::{Purpose, Rng};
 
     #[test]
-    fn events_come_by_time_and_then_by_the_order_added() {
+    fn events_are_ordered_by_time_and_then_by_insertion() {
         let mut rng = Rng::new(1, Purpose::Network);
         let mut queue = Queue::default();
         let mut added: Vec<(Time, usize)> = Vec::new();

@@ -1,5 +1,5 @@
-//! A run kept as a whole: what happened at each step, every message, and every site's state in the paper's words, so that
-//! a person can go through it back and forth.
+//! A recording of a run: every step, every message, and the state of every site after each step, so that a
+//! user can move through the run in both directions.
 
 use crate::election::{self, ElectionSpec};
 use crate::runner::{self, Error, Progress};
@@ -12,56 +12,57 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
-/// How much of a run is kept.
+/// The limits of a recording.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// The most processes.
+    /// The maximum number of processes.
     pub processes: usize,
-    /// The most steps; a longer run is cut off there.
+    /// The maximum number of steps; a longer run is cut off.
     pub steps: usize,
-    /// The most messages; a run that sends more is cut off there.
+    /// The maximum number of messages; a run that sends more is cut off.
     pub messages: usize,
 }
 
-/// A run. Its JSON has these names.
+/// A recorded run. The names of the fields are those of its JSON form.
 #[derive(Clone, Debug, Serialize)]
 pub struct Recording {
-    /// The command that makes this run again; empty if nothing but its scenario does.
+    /// The command that reproduces the run; empty if only its scenario does.
     pub command: String,
-    /// How many sites may ask.
+    /// Number of sites that may request.
     pub sites: usize,
-    /// What the processes are called.
+    /// The display names of the processes.
     pub names: Vec<String>,
-    /// What happened. The first one is the start.
+    /// The steps. The first one is the start.
     pub steps: Vec<Step>,
-    /// What was sent.
+    /// The messages sent.
     pub messages: Vec<Message>,
-    /// For each process its states, each with the step from which on it was so.
+    /// For each process, its states, each with the step from which it applies.
     pub states: Vec<Vec<(usize, SiteState)>>,
-    /// Where messages could not get through.
+    /// The partitions.
     pub cuts: Vec<Cut>,
-    /// What is still under way at the end and waits to be delivered by hand, oldest first.
+    /// The messages under way at the end that wait to be delivered by hand, oldest first.
     pub held: Vec<Held>,
-    /// How long it took.
+    /// The duration of the run.
     pub end: Time,
-    /// Whether there is more of it than was kept.
+    /// Whether the run is longer than the recording.
     pub cut_off: bool,
-    /// Whether a leader is elected: then those are inside who take themselves for it.
+    /// Whether the run is an election. In that case the sites that consider themselves the leader count as
+    /// inside.
     pub election: bool,
-    /// What did not hold; nothing of a run that was cut off.
+    /// The violations; empty if the run was cut off.
     pub wrong: Vec<Wrong>,
-    /// What came of it, in a few words.
+    /// A short summary.
     pub summary: String,
 }
 
-/// A property that did not hold.
+/// A violation of a property.
 #[derive(Clone, Debug, Serialize)]
 pub struct Wrong {
-    /// When it broke.
+    /// The time of the violation.
     pub at: Time,
-    /// What is wrong: `deadlock`.
+    /// Its name, for example `deadlock`.
     pub breach: String,
-    /// What happened.
+    /// A sentence that describes it.
     pub what: String,
 }
 
@@ -71,52 +72,52 @@ impl std::fmt::Display for Wrong {
     }
 }
 
-/// Something that happened, at one site and at one instant.
+/// A step: the events at one site at one instant.
 #[derive(Clone, Debug, Serialize)]
 pub struct Step {
-    /// When.
+    /// The time.
     pub at: Time,
-    /// Where; nowhere if the network has changed or there is a remark.
+    /// The site. `None` for a change of the network or a remark.
     pub site: Option<SiteId>,
-    /// What, in a word each: `request`, `enter`, `exit`, `receive`, …
+    /// The kinds of its events: `request`, `enter`, `exit`, `receive`, …
     pub kinds: Vec<&'static str>,
-    /// The same in sentences.
+    /// The events in sentences.
     pub say: String,
 }
 
 /// A message.
 #[derive(Clone, Debug, Serialize)]
 pub struct Message {
-    /// Who sent it.
+    /// The sender.
     pub from: SiteId,
-    /// To whom.
+    /// The receiver.
     pub to: SiteId,
-    /// What it says.
+    /// The text of the message.
     pub text: String,
-    /// At which step it was sent.
+    /// The step in which it was sent.
     pub sent: usize,
-    /// At which step it arrived or was lost; nothing if it is still under way.
+    /// The step in which it arrived or was lost. `None` if it is still under way.
     pub ended: Option<usize>,
     /// Whether it was lost.
     pub lost: bool,
 }
 
-/// A time in which messages did not get through.
+/// A partition.
 #[derive(Clone, Debug, Serialize)]
 pub struct Cut {
-    /// On one side.
+    /// The sites on one side.
     pub left: Vec<SiteId>,
-    /// On the other.
+    /// The sites on the other side.
     pub right: Vec<SiteId>,
     /// Whether only messages from left to right are lost.
     pub one_way: bool,
-    /// From when.
+    /// The start of the partition.
     pub from: Time,
-    /// Until when; nothing if it does not heal.
+    /// Its end. `None` if it does not end.
     pub to: Option<Time>,
 }
 
-/// Runs a spec once and keeps it.
+/// Runs a spec once and records it.
 pub fn record(spec: &Spec, seed: u64, limits: Limits, progress: &Progress) -> Result<Recording, Error> {
     let mut recorder = Recorder::new(spec, runner::processes(spec)?, limits)?;
     match runner::trace(spec, seed, &mut recorder, progress) {
@@ -127,7 +128,7 @@ pub fn record(spec: &Spec, seed: u64, limits: Limits, progress: &Progress) -> Re
     Ok(recorder.recording)
 }
 
-/// Runs an election once and keeps it.
+/// Runs an election once and records it.
 pub fn record_election(spec: &ElectionSpec, seed: u64, limits: Limits) -> Result<Recording, Error> {
     let mut recorder = Recorder::new(&spec.system, spec.system.sites, limits)?;
     let report = election::trace(spec, seed, &mut recorder)?;
@@ -143,14 +144,14 @@ pub fn record_election(spec: &ElectionSpec, seed: u64, limits: Limits) -> Result
             })
             .collect();
         let leader =
-            report.leaders.keys().next().map_or("nobody leads".into(), |leader| format!("{leader} leads"));
+            report.leaders.keys().next().map_or("no leader".into(), |leader| format!("{leader} leads"));
         recording.summary = format!("{leader}; {} messages", report.messages);
     }
     Ok(recording)
 }
 
 impl Recording {
-    /// A run that somebody else tells: processes by their names, and nothing that has happened yet.
+    /// An empty recording for processes with these names, to be filled by the caller.
     pub fn of(names: Vec<String>) -> Self {
         Self {
             command: String::new(),
@@ -183,7 +184,7 @@ impl Recording {
     }
 }
 
-/// The times in which a script cuts sites off from each other.
+/// The partitions of a script.
 fn cuts(spec: &Spec) -> Vec<Cut> {
     let mut cuts: Vec<Cut> = Vec::new();
     for scripted in spec.whole_script() {
@@ -203,17 +204,17 @@ fn cuts(spec: &Spec) -> Vec<Cut> {
     cuts
 }
 
-/// Writes a recording.
+/// A sink that writes a recording.
 struct Recorder {
     recording: Recording,
     limits: Limits,
     by_hand: bool,
-    /// The step that is under way.
+    /// The current step.
     step: Option<Step>,
-    /// The sites whose state it may have changed; all of them if that is not known.
+    /// The sites whose state the step may have changed; if that is unknown, `all_touched` is set.
     touched: BTreeSet<SiteId>,
     all_touched: bool,
-    /// Where each message is in the list, by its number in the trace.
+    /// The index of each message in the recording, by its number in the trace.
     places: BTreeMap<u64, usize>,
 }
 
@@ -221,7 +222,7 @@ impl Recorder {
     fn new(spec: &Spec, processes: usize, limits: Limits) -> Result<Self, Error> {
         if processes > limits.processes {
             return Err(Error::Usage(format!(
-                "a run that is kept as a whole has at most {} processes, not {processes}",
+                "a recorded run has at most {} processes, not {processes}",
                 limits.processes
             )));
         }
@@ -240,7 +241,7 @@ impl Recorder {
         })
     }
 
-    /// The number of the step that is under way.
+    /// The number of the current step.
     fn now(&self) -> usize {
         self.recording.steps.len()
     }
@@ -260,7 +261,7 @@ impl Recorder {
         if message.ended.is_none() {
             (message.ended, message.lost) = (Some(sent), lost);
         } else {
-            // One that arrives twice.
+            // The message is delivered a second time.
             let again = Message { ended: Some(sent), lost, ..message.clone() };
             self.recording.messages.push(again);
         }
@@ -320,7 +321,7 @@ impl Sink for Recorder {
     }
 }
 
-/// What happened, in a word.
+/// The name of an event's kind.
 fn word(what: &What<'_>) -> &'static str {
     match what {
         What::Start => "start",

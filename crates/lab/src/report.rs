@@ -1,4 +1,4 @@
-//! What a command reports of its runs.
+//! The report of simulated runs.
 
 use crate::metrics::{Counts, Summary, half_width_95};
 use crate::property::{Property, Violation};
@@ -14,41 +14,41 @@ use std::collections::BTreeMap;
 pub struct Report {
     /// The algorithm's slug.
     pub algorithm: String,
-    /// Its settings, where any were given.
+    /// The settings that were given.
     pub settings: BTreeMap<String, String>,
-    /// How many sites could ask.
+    /// Number of sites that may request.
     pub sites: usize,
     /// The first seed.
     pub seed: u64,
-    /// How many runs, with successive seeds.
+    /// Number of runs, with successive seeds.
     pub seeds: u64,
     /// The load.
     pub load: String,
-    /// Whether channels kept order.
+    /// Whether channels were FIFO.
     pub fifo: bool,
-    /// Who may be inside together.
+    /// The modes that may be inside together.
     pub sharing: Sharing,
-    /// The share of the requests that were to share.
+    /// The share of requests that were shared.
     pub readers: f64,
-    /// The most sites inside at once.
+    /// The maximum number of sites inside at once.
     pub max_inside: usize,
-    /// Entries measured.
+    /// Number of measured entries.
     pub entries: u64,
-    /// Messages of the measured entries.
+    /// Number of messages of the measured entries.
     pub messages: u64,
     /// Messages per entry.
     pub messages_per_entry: Option<f64>,
     /// Half the width of its 95 % confidence interval over the seeds.
     pub messages_per_entry_ci95: Option<f64>,
-    /// Of these, asking for or giving the right to enter.
+    /// Of these, messages that request or grant the right to enter.
     pub to_enter: Option<f64>,
-    /// Of these, only telling of an exit.
+    /// Of these, messages that only report an exit.
     pub on_exit: Option<f64>,
-    /// Messages by the paper's name.
+    /// Number of messages, by the paper's name.
     pub by_message: BTreeMap<&'static str, u64>,
     /// Bytes per entry.
     pub bytes_per_entry: Option<f64>,
-    /// Messages per T while nobody wanted anything.
+    /// Messages per T while no site waited or was inside.
     pub idle_messages: f64,
     /// Messages sent or received by a process, per entry.
     pub site_load: SiteLoad,
@@ -62,22 +62,22 @@ pub struct Report {
     pub response: Summary,
     /// Entries per T.
     pub throughput: Option<f64>,
-    /// k / (SD + E), with the measured SD, where k sites can be inside at once: 1 / (SD + E) for a mutex. None where
-    /// readers share.
+    /// k / (SD + E) with the measured SD, where k sites can be inside at once: 1 / (SD + E) for a mutex.
+    /// `None` if there are readers.
     pub throughput_bound: Option<f64>,
-    /// The longest queue of requests at one site, where requests arrive at their own rate.
+    /// The maximum queue length of requests at one site, if requests arrive at their own rate.
     pub backlog: u64,
-    /// What the paper promises.
+    /// The figures of the paper.
     pub expected: Expected,
     /// How evenly and in which order sites were served.
     pub fairness: Fairness,
-    /// What held.
+    /// The verdicts on the properties.
     pub properties: Properties,
-    /// What did not, and how to see it again.
+    /// The violations, each with the command that reproduces it.
     pub violations: Vec<Found>,
-    /// Events of all runs.
+    /// Number of events of all runs.
     pub events: u64,
-    /// Virtual time of all runs.
+    /// Virtual duration of all runs.
     pub virtual_time: Time,
 }
 
@@ -95,7 +95,7 @@ pub struct SiteLoad {
 pub struct Fairness {
     /// Jain's index.
     pub jain: Option<f64>,
-    /// The most competing entries of other sites during one site's wait.
+    /// The maximum number of competing entries of other sites during one wait.
     pub max_bypass: u64,
     /// Entries while a competing request with a smaller timestamp waited.
     pub timestamp_inversions: u64,
@@ -103,7 +103,7 @@ pub struct Fairness {
     pub causal_inversions: Option<u64>,
 }
 
-/// What held, in the words of the field.
+/// The verdicts on the properties, as strings.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Properties {
     /// `held` or `violated`.
@@ -114,24 +114,24 @@ pub struct Properties {
     pub starvation: &'static str,
     /// `held` or `violated`.
     pub fence_monotone: &'static str,
-    /// `held` or `violated`: the algorithm's own.
+    /// `held` or `violated`: the algorithm's own invariant.
     pub invariants: &'static str,
 }
 
-/// A violation, with the seed that shows it and the command that shows it again.
+/// A violation, with its seed and the command that reproduces it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Found {
     /// The seed of the run.
     pub seed: u64,
-    /// What happened.
+    /// The violation.
     #[serde(flatten)]
     pub violation: Violation,
-    /// How to see it again.
+    /// The command that reproduces it.
     pub reproduce: String,
 }
 
 impl Report {
-    /// Whether everything held.
+    /// Whether no property was violated.
     pub fn held(&self) -> bool {
         self.violations.is_empty()
     }
@@ -239,7 +239,8 @@ fn rate(n: u64, time: Time) -> Option<f64> {
     (time > Time::ZERO).then(|| n as f64 / time.as_t())
 }
 
-/// The papers count in T, the delay of a message; here it may be some other number, or no single one.
+/// Converts the papers' figures, in units of T, to the delay of this network. They are `None` if there is no
+/// single delay.
 fn in_units_of_the_delay(spec: &Spec, expected: Expected) -> Expected {
     let t = spec.network.delay.mean().filter(|_| spec.network.links.is_empty()).map(Time::as_t);
     let scale = |time: Option<f64>| time.zip(t).map(|(time, t)| time * t);

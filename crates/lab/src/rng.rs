@@ -1,4 +1,4 @@
-//! Randomness that is the same on every machine.
+//! Random numbers that are the same on every machine.
 //!
 //! The generator is value-stable, and logarithms and cosines come from the `libm` crate rather than from the
 //! system's C library, whose last bits differ between machines.
@@ -6,23 +6,23 @@
 use rand_core::{Rng as _, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 
-/// What a stream of random numbers is for. Each purpose has its own stream, so that drawing more numbers
+/// The purpose of a stream of random numbers. Each purpose has its own stream, so that drawing more numbers
 /// for one does not change the others.
 #[derive(Clone, Copy, Debug)]
 pub enum Purpose {
-    /// Delays, losses, duplicates.
+    /// Delays, losses and duplicates of messages.
     Network = 1,
-    /// Who asks, and when.
+    /// The sites that request, and the times of their requests.
     Workload = 2,
-    /// Wrong suspicions.
+    /// False suspicions.
     Detector = 3,
-    /// What the conformance test picks.
+    /// The systems of the conformance test.
     Conformance = 4,
-    /// Who shares.
+    /// The modes of requests.
     Modes = 5,
-    /// What goes wrong in a cluster, and when.
+    /// Faults in a cluster, and their times.
     Faults = 6,
-    /// How consensus lags.
+    /// Lag of consensus.
     Consensus = 7,
 }
 
@@ -64,7 +64,7 @@ impl Rng {
         radius * libm::cos(2.0 * core::f64::consts::PI * self.unit())
     }
 
-    /// One of the given things.
+    /// A random element of a slice, which must not be empty.
     pub fn pick<'a, T>(&mut self, things: &'a [T]) -> &'a T {
         &things[self.below(things.len())]
     }
@@ -74,9 +74,9 @@ impl Rng {
 mod tests {
     use super::*;
 
-    /// Pins the values themselves: a change of generator would silently change every recorded seed.
+    /// Pins the values: a change of the generator would change the meaning of every recorded seed.
     #[test]
-    fn a_seed_means_the_same_numbers_for_ever() {
+    fn seed_yields_pinned_values() {
         let mut rng = Rng::new(7, Purpose::Network);
         let drawn: Vec<u64> = (0..3).map(|_| (rng.unit() * 1e9) as u64).collect();
         assert_eq!(drawn, [183_644_393, 446_367_712, 947_754_786]);
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn means_are_as_asked_for() {
+    fn exponential_and_normal_have_the_expected_means() {
         let mut rng = Rng::new(1, Purpose::Network);
         let n = 100_000;
         let exponential: f64 = (0..n).map(|_| rng.exponential(2.0)).sum::<f64>() / f64::from(n);

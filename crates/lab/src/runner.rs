@@ -1,4 +1,4 @@
-//! Runs a [`Spec`] by the name of its algorithm.
+//! Runs a [`Spec`], selecting the algorithm by its name.
 
 use crate::delay::Delay;
 use crate::everyone;
@@ -14,14 +14,14 @@ use lockkeeper_core::{Expected, Mode, MutualExclusion, Protocol, Vocabulary};
 use rayon::prelude::*;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Why there is no report.
+/// The reason why there is no report.
 #[derive(Debug)]
 pub enum Error {
-    /// What was asked for makes no sense; a sentence for a person.
+    /// The parameters are invalid; the text describes how.
     Usage(String),
     /// The trace could not be written.
     Trace(std::io::Error),
-    /// The caller asked to stop.
+    /// The caller stopped the run.
     Interrupted,
 }
 
@@ -37,33 +37,34 @@ impl std::fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// What runs tell while they are under way, and how they can be stopped.
+/// The progress of runs, and a flag to stop them.
 #[derive(Debug, Default)]
 pub struct Progress {
     /// Entries so far, over all runs.
     pub entries: AtomicU64,
-    /// Set this to end all runs.
+    /// Set this to stop all runs.
     pub stop: AtomicBool,
 }
 
-/// Runs a spec with successive seeds, on all cores, and reports. The report does not depend on how many.
+/// Runs a spec with successive seeds on all cores. The report does not depend on the number of cores.
 pub fn simulate(spec: &Spec, seed: u64, seeds: u64, progress: &Progress) -> Result<Report, Error> {
     visit(spec, Simulate { spec, seed, seeds, progress })?
 }
 
-/// Runs a spec with successive seeds, on all cores, and gives what came of each run, in the order of the seeds.
+/// Runs a spec with successive seeds on all cores; returns the outcome of each run, in the order of the
+/// seeds.
 pub fn outcomes(spec: &Spec, seed: u64, seeds: u64, progress: &Progress) -> Result<Vec<Outcome>, Error> {
     let outcomes = visit(spec, Outcomes { spec, seed, seeds, progress })??;
     if outcomes.iter().any(|outcome| outcome.interrupted) { Err(Error::Interrupted) } else { Ok(outcomes) }
 }
 
-/// Runs a spec once and hands every event to `sink`.
+/// Runs a spec once and passes every event to `sink`.
 pub fn trace(spec: &Spec, seed: u64, sink: &mut dyn Sink, progress: &Progress) -> Result<Report, Error> {
     some_sites(spec)?;
     visit_named(&spec.algorithm, Trace { spec, seed, sink, progress }).ok_or_else(|| unknown(spec))?
 }
 
-/// How many processes a spec has: its sites, and a coordinator where that stands apart.
+/// Number of processes of a spec: its sites, and a coordinator if that is separate.
 pub fn processes(spec: &Spec) -> Result<usize, Error> {
     some_sites(spec)?;
     visit_named(&spec.algorithm, Processes { spec }).ok_or_else(|| unknown(spec))?
@@ -88,8 +89,8 @@ fn some_sites(spec: &Spec) -> Result<(), Error> {
     Ok(())
 }
 
-/// Does something with an algorithm, or with a wrong-on-purpose variant: no two of them have the same name. Compiled for
-/// each of them, so only for what is worth it.
+/// Calls a visitor with an algorithm or a mutant; their names are distinct. The visitor is compiled for each
+/// of them, so use this sparingly.
 pub(crate) fn visit_named<V: Visitor>(name: &str, visitor: V) -> Option<V::Output> {
     struct Wrong<V>(V);
     impl<V: Visitor> crate::mutants::Visitor for Wrong<V> {
@@ -105,7 +106,7 @@ pub(crate) fn visit_named<V: Visitor>(name: &str, visitor: V) -> Option<V::Outpu
     }
 }
 
-/// The algorithm's options, once everything about the spec has been found to make sense.
+/// Validates a spec; returns the algorithm's options.
 pub(crate) fn check<P: MutualExclusion>(spec: &Spec) -> Result<P::Options, Error> {
     let mut settings = Settings::new(spec.settings.iter().cloned());
     let options = P::options(&mut settings, spec.sites).map_err(Error::Usage)?;
@@ -146,7 +147,7 @@ pub(crate) fn check<P: MutualExclusion>(spec: &Spec) -> Result<P::Options, Error
     Ok(options)
 }
 
-/// Whether some request is to share the lock.
+/// Whether some request is shared.
 fn wants_to_share(spec: &Spec) -> bool {
     let shares = |scripted: &Scripted| matches!(scripted.action, Action::Request(_, Mode::Shared));
     spec.readers > 0.0 || spec.script.iter().any(shares)

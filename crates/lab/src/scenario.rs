@@ -1,6 +1,6 @@
-//! Scenario files: who asks when, which message arrives when, who crashes when.
+//! Scenario files: scripts of requests, deliveries and faults.
 //!
-//! A scenario is a text that a person can read and write. Lines before the first event set the scene; each
+//! A scenario is a text file for people to read and write. Lines before the first event are headings; each
 //! event starts with its time in T; `#` starts a comment.
 //!
 //! ```text
@@ -17,32 +17,35 @@
 //! |---|---|---|
 //! | `title:` | one line | the file's name |
 //! | `about:` | what to look at; may be repeated | |
-//! | `algorithm:` | its slug | needed |
-//! | `sites:` | how many | needed |
+//! | `algorithm:` | its slug | required |
+//! | `sites:` | number of sites | required |
 //! | `set:` | a setting of the algorithm, `name=value` | |
 //! | `delay:` | as `--delay` | `constant:1` |
 //! | `fifo:` | `yes` or `no` | `yes` |
-//! | `cs:` | how long a site stays inside, or `by hand` | `1` |
-//! | `delivery:` | `by delay`, or `by hand`: only where a line says so | `by delay` |
-//! | `timers:` | `by time`, or `by hand`: only where a line says so | `by time` |
-//! | `holder:` | who is inside at the start: `S1`, `S1, S2`, `S1 shared, S2 shared` | nobody |
+//! | `cs:` | duration of a critical section, or `by hand` | `1` |
+//! | `delivery:` | `by delay`, or `by hand`: only by an event | `by delay` |
+//! | `timers:` | `by time`, or `by hand`: only by an event | `by time` |
+//! | `holder:` | the sites inside at the start: `S1`, `S1, S2`, `S1 shared, S2 shared` | none |
 //! | `detector:` | as `--detector` | `none` |
 //!
 //! | event | meaning |
 //! |---|---|
-//! | `S1 requests`, `S1 exits` | S1 asks; S1 leaves |
-//! | `S1 requests shared` | S1 asks to read, together with others |
-//! | `deliver S1>S2 REQUEST` | the oldest such message under way arrives now; the name may be left out, or say more: `REQUEST(1)` |
+//! | `S1 requests`, `S1 exits` | S1 requests; S1 leaves |
+//! | `S1 requests shared` | S1 requests in shared mode |
+//! | `deliver S1>S2 REQUEST` | the oldest such message under way arrives now; see below |
 //! | `duplicate S1>S2 REQUEST` | by hand: it arrives now, and can arrive again |
 //! | `lose S1>S2 REQUEST` | it is lost; by delay: the next one sent |
 //! | `slow S1>S2 REQUEST 5` | by delay: the next one sent takes 5 |
-//! | `crash S3`, `recover S3` | S3 stops and forgets everything; starts from scratch |
-//! | `pause S3`, `resume S3` | S3 stops and forgets nothing; goes on |
-//! | `S1 suspects S2` | S1's failure detector says that S2 has crashed |
-//! | `S1 forgets` | S1, idle, loses its state and starts anew |
-//! | `S1 wakes 1` | the first of S1's armed timers runs out; with `timers: by hand` no timer does otherwise |
-//! | `cut 1,2\|3`, `cut 1>3`, `heal 1,2\|3` | messages between, or from left to right, are lost; no longer |
+//! | `crash S3`, `recover S3` | S3 crashes and loses its state; starts again with an initial state |
+//! | `pause S3`, `resume S3` | S3 pauses and keeps its state; resumes |
+//! | `S1 suspects S2` | S1's failure detector reports a crash of S2 |
+//! | `S1 forgets` | S1, idle, loses its state and gets an initial one |
+//! | `S1 wakes 1` | the first of S1's armed timers expires; with `timers: by hand` no timer expires otherwise |
+//! | `cut 1,2\|3`, `cut 1>3` | messages between the groups, or only from left to right, are lost |
+//! | `heal 1,2\|3` | the partition ends |
 //! | `say …` | a remark |
+//!
+//! The name of a message may be omitted, or be its complete text: `REQUEST(1)`.
 
 use crate::delay::Delay;
 use crate::network::{Partition, site};
@@ -50,17 +53,17 @@ use crate::spec::{Action, DetectorSpec, LoadSpec, Scripted, Spec, Which, parse_h
 use crate::time::Time;
 use lockkeeper_core::Mode;
 
-/// The longest scenario that is read, in bytes.
+/// The maximum size of a scenario, in bytes.
 pub const LONGEST: u64 = 16 << 20;
 
 /// A scenario.
 #[derive(Clone, Debug)]
 pub struct Scenario {
-    /// Its title.
+    /// The title.
     pub title: String,
     /// What to look at.
     pub about: String,
-    /// What to run.
+    /// The run.
     pub spec: Spec,
 }
 
@@ -82,7 +85,7 @@ impl Scenario {
         Self::parse(name, &std::fs::read_to_string(name).map_err(told)?)
     }
 
-    /// Reads the text of a scenario; `name` is where it came from.
+    /// Parses the text of a scenario; `name` is its source, for errors.
     pub fn parse(name: &str, text: &str) -> Result<Self, String> {
         let mut spec = Spec::new("", 0);
         spec.load = LoadSpec::Script;
@@ -174,7 +177,8 @@ impl Scenario {
         if self.spec.sites == 0 {
             return Err("the line 'sites:' must come before the first event".into());
         }
-        // A coordinator apart counts as one process more; the run itself refuses a site that is not there.
+        // A separate coordinator counts as one more process. The run itself rejects a site that does not
+        // exist.
         let processes = self.spec.sites + 1;
         let site = |text: &str| match text {
             "C" => Ok(lockkeeper_core::SiteId::new(self.spec.sites)),
@@ -229,7 +233,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn errors_name_the_line_and_the_fault() {
+    fn errors_name_the_line_and_the_mistake() {
         let cases = [
             ("sites: 3\nalgorithm: lamport\n0 S9 requests\n", "line 3: there is no site 'S9'"),
             ("0 S1 requests\n", "line 1: the line 'sites:' must come before"),
@@ -245,12 +249,12 @@ mod tests {
         ];
         for (text, expected) in cases {
             let error = Scenario::parse("s", text).unwrap_err();
-            assert!(error.contains(expected), "{error}\n does not say\n{expected}");
+            assert!(error.contains(expected), "{error}\n does not contain\n{expected}");
         }
     }
 
     #[test]
-    fn a_scenario_reads_as_meant() {
+    fn scenario_is_parsed_into_headings_and_events() {
         let text = "title: t # comment\nalgorithm: lamport\nsites: 3\ncs: by hand\ndelivery: by hand\n\
                     2 deliver S1>S2 request\n1 S1 requests shared\n";
         let scenario = Scenario::parse("s", text).unwrap();

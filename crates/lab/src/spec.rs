@@ -1,4 +1,4 @@
-//! What to run: everything a run is a function of, beside its seed.
+//! The specification of a run: everything that determines it apart from its seed.
 
 use crate::delay::Delay;
 use crate::network::NetworkSpec;
@@ -6,7 +6,7 @@ use crate::time::Time;
 use lockkeeper_core::{Holder, Load, Mode, SiteId};
 use std::fmt;
 
-/// The most sites a run may have.
+/// The maximum number of sites.
 pub const MOST_SITES: usize = 1_000_000;
 
 /// One run, or several that differ by their seed.
@@ -16,36 +16,36 @@ pub struct Spec {
     pub algorithm: String,
     /// The algorithm's settings, by name.
     pub settings: Vec<(String, String)>,
-    /// How many sites may ask.
+    /// Number of sites that may request.
     pub sites: usize,
-    /// How much they ask.
+    /// The rate of requests.
     pub load: LoadSpec,
-    /// How many entries are measured.
+    /// Number of measured entries.
     pub entries: u64,
-    /// How many entries come before that; by default as many as the load needs to settle.
+    /// Number of entries before the measured ones. Default: as many as the load needs to settle.
     pub warmup: Option<u64>,
-    /// How long a site stays inside; `None` if the script says when it leaves.
+    /// The duration of a critical section. `None`: the script ends it.
     pub cs: Option<Delay>,
     /// The network.
     pub network: NetworkSpec,
     /// The failure detector.
     pub detector: DetectorSpec,
-    /// Who is inside at the start.
+    /// The sites inside the critical section at the start, with their modes.
     pub holders: Vec<Holder>,
-    /// The share of the requests that are to share the lock; the others are exclusive.
+    /// The share of requests that are shared; the others are exclusive.
     pub readers: f64,
-    /// Things that happen at given times, earliest first.
+    /// Actions at given times, earliest first.
     pub script: Vec<Scripted>,
-    /// Messages are delivered only where the script says so.
+    /// Whether only the script delivers messages.
     pub by_hand: bool,
-    /// Whether timers run out only where the script says so.
+    /// Whether timers expire only where the script says so.
     pub timers_by_hand: bool,
-    /// The file or figure that all of this was read from.
+    /// The file or figure that the spec was read from.
     pub scenario: Option<String>,
 }
 
 impl Spec {
-    /// A run with everything at its default.
+    /// A run with default parameters.
     pub fn new(algorithm: &str, sites: usize) -> Self {
         Self {
             algorithm: algorithm.into(),
@@ -83,7 +83,7 @@ impl Spec {
         script
     }
 
-    /// How many entries come before the measured ones.
+    /// Number of entries before the measured ones.
     pub fn warmup(&self) -> u64 {
         let settle = match self.load {
             LoadSpec::Low | LoadSpec::High | LoadSpec::Poisson(_) => 2 * self.sites as u64,
@@ -94,21 +94,21 @@ impl Spec {
     }
 }
 
-/// How much the sites ask.
+/// The rate and pattern of requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum LoadSpec {
-    /// One requester at a time, drawn uniformly, and the next only when the network is quiet.
+    /// One requester at a time, drawn uniformly; the next one requests when the network is quiet.
     Low,
-    /// Low load, with every ordered pair of one requester and the next exactly once in N² entries, so that
-    /// means over who asks after whom come out exactly.
+    /// Low load in which every ordered pair of consecutive requesters occurs exactly once in N² entries, so
+    /// that means over these pairs are exact.
     Pairs,
-    /// Every site asks again at once after leaving.
+    /// Every site requests again immediately after leaving.
     High,
-    /// Requests arrive at each site at this rate per T; what arrives at a busy site queues there.
+    /// Requests arrive at each site at this rate per T; those that arrive at a busy site queue there.
     Poisson(f64),
-    /// All sites ask at the same instant, and again when all are served and the network is quiet.
+    /// All sites request at the same instant, and again when all have been served and the network is quiet.
     Burst,
-    /// Only what the script says.
+    /// Only the requests of the script.
     Script,
 }
 
@@ -136,7 +136,7 @@ impl LoadSpec {
         }
     }
 
-    /// The load of the papers' tables that this is an instance of.
+    /// The load in the papers' tables that corresponds to this one.
     pub fn of_the_papers(self) -> Option<Load> {
         match self {
             Self::Low | Self::Pairs => Some(Load::Low),
@@ -159,16 +159,18 @@ impl fmt::Display for LoadSpec {
     }
 }
 
-/// What makes sites suspect each other.
+/// The failure detector.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum DetectorSpec {
-    /// Nothing.
+    /// No suspicions.
     None,
-    /// Every crash is noticed by every other site one message delay later, and nothing else is.
+    /// Every other site suspects a crashed site one message delay after the crash. There are no other
+    /// suspicions.
     Perfect,
-    /// A site that has not been heard from for so long is suspected: wrongly, if it is only slow or cut off.
+    /// A site suspects another if no heartbeat arrives within this time; wrongly, if the other is only slow
+    /// or cut off.
     Timeout(Time),
-    /// As perfect, and beside that each site wrongly suspects a random other one at this rate per T.
+    /// Like `Perfect`, and in addition each site falsely suspects a random other one at this rate per T.
     False(f64),
 }
 
@@ -206,65 +208,66 @@ impl fmt::Display for DetectorSpec {
     }
 }
 
-/// Something that happens at a given time.
+/// An action at a given time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scripted {
-    /// When.
+    /// The time.
     pub at: Time,
-    /// What.
+    /// The action.
     pub action: Action,
 }
 
-/// Which message is meant: the oldest one from here to there, of the given name if one is given.
+/// The message that an action refers to: the oldest one between two sites, with the given name if there is
+/// one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Which {
     /// The sender.
     pub from: SiteId,
     /// The receiver.
     pub to: SiteId,
-    /// The paper's name of the message, `REQUEST`, or all that it says, `REQUEST(1)`.
+    /// The paper's name of the message, `REQUEST`, or its complete text, `REQUEST(1)`.
     pub name: Option<String>,
 }
 
-/// What a script can make happen.
+/// An action of a script.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// A site asks to enter.
+    /// A site requests.
     Request(SiteId, Mode),
     /// A site leaves.
     Exit(SiteId),
-    /// A site stops and loses what it knew.
+    /// A site crashes and loses its state.
     Crash(SiteId),
-    /// A crashed site starts from scratch.
+    /// A crashed site starts again with an initial state.
     Recover(SiteId),
-    /// A site stops, but keeps what it knows.
+    /// A site pauses and keeps its state.
     Pause(SiteId),
-    /// A paused site goes on; what came meanwhile is handled now.
+    /// A paused site resumes and handles the events that arrived in the meantime.
     Resume(SiteId),
     /// A message under way arrives now.
     Deliver(Which),
-    /// A message under way is lost; where nothing is held back by hand, the next such message sent.
+    /// A message under way is lost; if messages are not delivered by hand, the next such message sent.
     Lose(Which),
-    /// A message under way arrives now, and will arrive once more.
+    /// A message under way arrives now, and will arrive a second time.
     Duplicate(Which),
-    /// The next such message takes so long.
+    /// The next such message has this delay.
     Slow(Which, Time),
-    /// The way between two groups is cut.
+    /// A partition between two groups starts.
     Cut(Vec<SiteId>, Vec<SiteId>, bool),
-    /// The cut between two groups heals.
+    /// The partition between two groups ends.
     Heal(Vec<SiteId>, Vec<SiteId>),
     /// A site suspects another, rightly or wrongly.
     Suspect(SiteId, SiteId),
-    /// An idle site's state is thrown away and made anew.
+    /// An idle site loses its state and gets an initial one.
     Forget(SiteId),
-    /// A timer of a site runs out: the one of that place among those armed, in their own order.
+    /// A timer of a site expires: the one with this index among the armed timers, in their order.
     Wake(SiteId, usize),
-    /// A remark for the reader.
+    /// A remark for the reader of the trace.
     Say(String),
 }
 
 impl Action {
-    /// The processes it speaks of, and whether each must be one of those that may ask.
+    /// The processes that the action names, each with whether it must be a site that may request.
     pub fn processes(&self) -> Vec<(SiteId, bool)> {
         match self {
             Self::Request(site, _) | Self::Exit(site) => vec![(*site, true)],
@@ -288,7 +291,7 @@ impl Action {
     }
 }
 
-/// Reads who starts inside: `1,2` or `S1 shared, S2 shared`.
+/// Reads the holders at the start: `1,2` or `S1 shared, S2 shared`.
 pub fn parse_holders(text: &str, sites: usize) -> Result<Vec<Holder>, String> {
     text.split(',').map(|holder| Holder::parse(holder.trim(), sites)).collect()
 }

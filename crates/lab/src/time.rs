@@ -1,57 +1,57 @@
 //! Virtual time.
 //!
-//! Time is counted in billionths of T, the unit in which message delays are given, so that sums are exact
-//! and the same on every machine.
+//! Time is counted in billionths of T, the unit of message delays, so that sums are exact and the same on
+//! every machine.
 
 use serde::{Serialize, Serializer};
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
 
-/// An instant or a span of virtual time.
+/// An instant or a duration of virtual time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Time(u64);
 
 impl Time {
-    /// The start of a run; an empty span.
+    /// The start of a run; an empty duration.
     pub const ZERO: Self = Self(0);
-    /// Later than anything.
+    /// Later than every event.
     pub const NEVER: Self = Self(u64::MAX);
     /// One T.
     pub const UNIT: Self = Self(1_000_000_000);
-    /// The longest span that may be asked for, in T; far below what would overflow.
+    /// The longest duration that a user may give, in T; far below an overflow.
     pub const LONGEST_T: f64 = 1e9;
 
-    /// A time of so many T. `None` if that is negative, not a number, or too long.
+    /// A time of `t` T. `None` if `t` is negative, not a number, or too large.
     pub fn from_t(t: f64) -> Option<Self> {
         (0.0..=Self::LONGEST_T).contains(&t).then(|| Self((t * 1e9).round() as u64))
     }
 
-    /// A time drawn at random, cut to what is possible.
+    /// A random time, limited to the valid range.
     pub(crate) fn clamped(t: f64) -> Self {
         Self::from_t(t.clamp(0.0, Self::LONGEST_T)).unwrap_or(Self::ZERO)
     }
 
-    /// So many thousandths of T.
+    /// A time of `milli` thousandths of T.
     pub fn from_milli_t(milli: u64) -> Self {
         Self(milli.saturating_mul(1_000_000))
     }
 
-    /// In units of T.
+    /// The time in units of T.
     pub fn as_t(self) -> f64 {
         self.0 as f64 / 1e9
     }
 
-    /// In billionths of T.
+    /// The time in billionths of T.
     pub fn ticks(self) -> u64 {
         self.0
     }
 
-    /// From billionths of T.
+    /// A time of `ticks` billionths of T.
     pub fn from_ticks(ticks: u64) -> Self {
         Self(ticks)
     }
 
-    /// Reads a number of T; the error says what is wrong with it.
+    /// Parses a number of T.
     pub fn parse(text: &str) -> Result<Self, String> {
         let number: f64 =
             text.trim().parse().map_err(|_| format!("'{text}' is not a number of T such as 0.5 or 3"))?;
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn invalid_times_are_rejected() {
         for text in ["-1", "NaN", "inf", "1e30", "soon", ""] {
             assert!(Time::parse(text).is_err(), "{text}");
         }

@@ -1,4 +1,4 @@
-//! Who asks next, and when.
+//! The workload: the sites that request, and the times of their requests.
 
 use crate::rng::{Purpose, Rng};
 use crate::spec::LoadSpec;
@@ -11,14 +11,14 @@ pub struct Workload {
     load: LoadSpec,
     sites: usize,
     rng: Rng,
-    /// The share of the requests that are to share.
+    /// The share of requests that are shared.
     readers: f64,
     modes: Rng,
     pairs: Pairs,
 }
 
 impl Workload {
-    /// The workload of a run with the given seed, in which so many of the requests are to share.
+    /// The workload of a run with the given seed, in which a share `readers` of the requests is shared.
     pub fn new(load: LoadSpec, sites: usize, readers: f64, seed: u64) -> Self {
         Self {
             load,
@@ -30,12 +30,12 @@ impl Workload {
         }
     }
 
-    /// How the next request is made.
+    /// The mode of the next request.
     pub fn next_mode(&mut self) -> Mode {
         if self.readers > 0.0 && self.modes.chance(self.readers) { Mode::Shared } else { Mode::Exclusive }
     }
 
-    /// Whose turn it is at low load, among the sites for which `up` holds.
+    /// The next site to request at low load, among those for which `up` holds.
     pub fn next_site(&mut self, up: impl Fn(SiteId) -> bool) -> Option<SiteId> {
         if !SiteId::all(self.sites).any(&up) {
             return None;
@@ -51,12 +51,13 @@ impl Workload {
         }
     }
 
-    /// A pause long enough to forget where a token that never rests was last used: uniform up to one turn.
+    /// A pause between requests, uniform up to one turn of a token ring, so that the position of a perpetual
+    /// token is independent of the last entry.
     pub fn pause(&mut self, delay: Time) -> Time {
         Time::clamped(self.rng.unit() * delay.as_t() * self.sites as f64)
     }
 
-    /// How long until the next request arrives at a site.
+    /// The time until the next request of a site.
     pub fn until_next_arrival(&mut self) -> Time {
         match self.load {
             LoadSpec::Poisson(rate) => Time::clamped(self.rng.exponential(1.0 / rate)),
@@ -64,25 +65,26 @@ impl Workload {
         }
     }
 
-    /// The random numbers for how long sites stay inside.
+    /// The random numbers for the durations of critical sections.
     pub fn rng(&mut self) -> &mut Rng {
         &mut self.rng
     }
 }
 
-/// An endless sequence of sites in which, after its first element, every N² successive ones hold each ordered
-/// pair of neighbours exactly once: the de Bruijn sequence of order 2.
+/// An endless sequence of sites in which, after the first element, every N² successive elements contain each
+/// ordered pair of neighbours exactly once: the de Bruijn sequence of order 2. Example for three sites: 0 0 1
+/// 0 2 1 1 2 2.
 #[derive(Clone, Debug)]
 struct Pairs {
     sites: usize,
-    /// The block `a, a+1, a, a+2, …, a, N−1` starts with a; `step` counts within `a, (a, b) for b > a`.
+    /// The block `a, a, a+1, a, a+2, …, a, N−1` begins with a; `step` counts within `a, (a, b) for b > a`.
     block: usize,
     step: usize,
 }
 
 impl Pairs {
     fn new(sites: usize) -> Self {
-        // One element before the beginning: the last one of the cycle, as warm-up.
+        // Starts one element early, with the last element of the cycle, as warm-up.
         Self { sites, block: sites - 1, step: 0 }
     }
 
@@ -104,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pairs_hold_every_ordered_pair_once() {
+    fn every_ordered_pair_of_sites_occurs_once() {
         for sites in 1..8 {
             let mut pairs = Pairs::new(sites);
             let sequence: Vec<usize> = (0..=sites * sites).map(|_| pairs.next().index()).collect();
@@ -116,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn so_many_read_as_were_asked_for() {
+    fn share_of_readers_is_as_configured() {
         for (share, expected) in [(0.0, 0..1), (0.8, 7_800..8_200), (1.0, 10_000..10_001)] {
             let mut load = Workload::new(LoadSpec::High, 3, share, 1);
             let readers = (0..10_000).filter(|_| load.next_mode() == Mode::Shared).count();
@@ -125,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_asked_when_nobody_is_up() {
+    fn next_site_is_none_when_all_sites_are_down() {
         let mut low = Workload::new(LoadSpec::Low, 3, 0.0, 1);
         assert_eq!(low.next_site(|_| false), None);
         assert_eq!(low.next_site(|site| site.index() == 2), Some(SiteId::new(2)));

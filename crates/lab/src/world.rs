@@ -1,20 +1,21 @@
-//! The sites of a system and what happens to them, without time.
+//! The sites of a system and their steps, without time.
 //!
-//! A [`World`] knows nothing of delays: it is told what happens next and takes that step. The simulator
-//! decides by virtual time, a checker by trying everything. What a step sends is left in [`World::out`].
+//! A [`World`] has no notion of delays: its driver chooses the next event, and the world executes it. The
+//! simulator chooses by virtual time; a checker tries every possibility. The effects of a step are left in
+//! [`World::out`].
 
 use lockkeeper_core::{Ask, Mode, MutualExclusion, Out, Phase, Setup, Sharing, Site, SiteId};
 
-/// A message under way, with what drivers piggyback on it.
+/// A message under way, with the fence clock that drivers piggyback on it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Envelope<M> {
-    /// Who sent it.
+    /// The sender.
     pub from: SiteId,
-    /// Who gets it.
+    /// The receiver.
     pub to: SiteId,
     /// The sender's fence clock.
     pub fence: u64,
-    /// What it says.
+    /// The message.
     pub message: M,
 }
 
@@ -25,30 +26,31 @@ pub struct World<P: MutualExclusion> {
     sites: Vec<Site<P>>,
     sharing: Sharing,
     phases: Vec<Phase>,
-    /// How each site last asked.
+    /// The mode of each site's last request.
     modes: Vec<Mode>,
     up: Vec<bool>,
-    /// How often each site has come back from a crash.
+    /// Number of restarts of each site.
     lives: Vec<u32>,
     tokens: i64,
-    /// What the last step left behind.
+    /// The effects of the last step.
     pub out: Out<P>,
 }
 
-/// What a step did to its site, beside what it sent.
+/// The result of a step, apart from the messages that it sends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Step {
     /// The fence of the entry, if the site entered.
     pub entered: Option<u64>,
-    /// An entry that nobody asked for, or a second one: the algorithm is broken.
+    /// Whether the site entered without a request, or twice: the algorithm is broken.
     pub uninvited: bool,
 }
 
 impl<P: MutualExclusion> World<P> {
-    /// A system at its start. What sites send at their start is handed to `sent`.
+    /// A system in its initial state. `sent` is called for each site after its start, with the messages in
+    /// [`World::out`].
     ///
     /// # Panics
-    /// If the start names holders that cannot be inside together: ask [`Sharing::check`] before.
+    /// If the initial holders cannot be inside together; check with [`Sharing::check`] first.
     pub fn new(setup: Setup<P::Options>, mut sent: impl FnMut(&mut Self, SiteId)) -> Self {
         let processes = setup.sites + P::helpers(&setup.options);
         let sharing = P::sharing(&setup.options);
@@ -72,7 +74,7 @@ impl<P: MutualExclusion> World<P> {
             world.sites.push(site);
             sent(&mut world, id);
         }
-        // Whoever starts inside counts as an entry before all others.
+        // A holder at the start counts as an entry before all others.
         for holder in &world.setup.holders {
             let index = holder.site.index();
             world.sites[index].stamp();
@@ -82,17 +84,17 @@ impl<P: MutualExclusion> World<P> {
         world
     }
 
-    /// How many processes there are: the sites, and helpers such as a coordinator apart.
+    /// Number of processes: the sites, and helpers such as a separate coordinator.
     pub fn processes(&self) -> usize {
         self.sites.len()
     }
 
-    /// How the system started.
+    /// The initial configuration.
     pub fn setup(&self) -> &Setup<P::Options> {
         &self.setup
     }
 
-    /// Who may be inside together.
+    /// The modes that may be inside together.
     pub fn sharing(&self) -> Sharing {
         self.sharing
     }
@@ -102,18 +104,18 @@ impl<P: MutualExclusion> World<P> {
         self.sites[site.index()].protocol()
     }
 
-    /// The fence clock of a site, to be sent along with every message.
+    /// The fence clock of a site, which is attached to every message.
     pub fn fence(&self, site: SiteId) -> u64 {
         self.sites[site.index()].fence()
     }
 
-    /// Where a site stands, as the application sees it.
+    /// The phase of a site, as its application sees it.
     #[inline]
     pub fn phase(&self, site: SiteId) -> Phase {
         self.phases[site.index()]
     }
 
-    /// How a site last asked: how it is inside, if it is.
+    /// The mode of the site's last request; if the site is inside, of its hold.
     #[inline]
     pub fn mode(&self, site: SiteId) -> Mode {
         self.modes[site.index()]
@@ -125,12 +127,12 @@ impl<P: MutualExclusion> World<P> {
         self.up[site.index()]
     }
 
-    /// How many tokens the sites have; those in messages are the driver's to count.
+    /// Number of tokens at the sites. The driver counts those in messages.
     pub fn tokens(&self) -> i64 {
         self.tokens
     }
 
-    /// A site asks to enter, in a mode that the lock [knows](Sharing::knows). It must be idle.
+    /// A site requests, in a mode that the lock [knows](Sharing::knows). It must be idle.
     pub fn request(&mut self, site: SiteId, mode: Mode) -> Step {
         self.phases[site.index()] = Phase::Waiting;
         self.modes[site.index()] = mode;
@@ -150,7 +152,7 @@ impl<P: MutualExclusion> World<P> {
         self.step(to, |site, out| site.deliver(from, fence, message, out))
     }
 
-    /// A timer runs out.
+    /// A timer of a site expires.
     pub fn timer(&mut self, site: SiteId, timer: P::Timer) -> Step {
         self.step(site, |site, out| site.timer(timer, out))
     }
@@ -160,20 +162,20 @@ impl<P: MutualExclusion> World<P> {
         self.step(site, |site, out| site.suspect(suspect, out))
     }
 
-    /// A site stops, and loses what it knew.
+    /// A site crashes and loses its state.
     pub fn crash(&mut self, site: SiteId) {
         self.up[site.index()] = false;
         self.phases[site.index()] = Phase::Idle;
         self.tokens -= i64::from(self.protocol(site).tokens());
     }
 
-    /// The state of an idle site is thrown away and made anew, as if the site had never heard of the lock.
+    /// Replaces the state of an idle site by an initial one.
     pub fn forget(&mut self, id: SiteId) {
         self.crash(id);
         self.restart(id);
     }
 
-    /// A crashed site starts from scratch, remembering nothing: not who asked, not what it promised. It does
+    /// A crashed site starts again with an initial state. It has forgotten requests and promises, and does
     /// not bring a token back.
     pub fn restart(&mut self, id: SiteId) {
         let elsewhere = id.next_on_ring(self.setup.sites);

@@ -1,4 +1,4 @@
-//! What people are told: explanations, advice, how much a site has to remember.
+//! Explanations of algorithms, recommendations, and the size of a site's state.
 
 use lockkeeper_core::registry;
 use lockkeeper_lab::choose::{Advice, Fairness, Topology, Wish, choose};
@@ -7,7 +7,7 @@ use lockkeeper_lab::spec::{LoadSpec, Spec};
 use lockkeeper_lab::{Progress, election, explain};
 
 #[test]
-fn every_algorithm_has_all_there_is_to_tell() {
+fn every_algorithm_has_a_complete_explanation() {
     for entry in registry::ALL {
         let slug = entry.about.slug;
         let told = explain::explain(slug).unwrap();
@@ -26,7 +26,7 @@ fn every_algorithm_has_all_there_is_to_tell() {
 }
 
 #[test]
-fn every_election_has_all_there_is_to_tell() {
+fn every_election_has_a_complete_explanation() {
     for entry in registry::ELECTIONS {
         let told = election::explain::explain(entry.about.slug).unwrap().unwrap();
         for section in ["Idea", "Assumes", "Cost", "Pitfalls"] {
@@ -46,7 +46,7 @@ fn slugs(advice: &Advice) -> Vec<&str> {
 }
 
 #[test]
-fn strict_fairness_leaves_those_that_order_by_timestamp() {
+fn strict_fairness_keeps_only_algorithms_that_grant_by_timestamp() {
     let advice = choose(&Wish { fairness: Fairness::Strict, ..wish() }, &Progress::default()).unwrap();
     let left = slugs(&advice);
     assert!(left.contains(&"lamport") && left.contains(&"ricart-agrawala"), "{left:?}");
@@ -57,14 +57,17 @@ fn strict_fairness_leaves_those_that_order_by_timestamp() {
 }
 
 #[test]
-fn no_one_is_said_to_survive_what_it_does_not() {
+fn share_of_survived_crashes_is_measured() {
     let advice = choose(&Wish { failures: 1, ..wish() }, &Progress::default()).unwrap();
     for candidate in &advice.ranked {
         let survived = candidate.survived.unwrap();
         match candidate.algorithm.as_str() {
-            "ricart-agrawala" | "lamport" => assert_eq!(survived, 0.0, "it asks everybody"),
+            "ricart-agrawala" | "lamport" => assert_eq!(survived, 0.0, "it needs a reply from every site"),
             "centralized" => {
-                assert!((0.5..=0.8).contains(&survived), "not that of the coordinator: {survived}")
+                assert!(
+                    (0.5..=0.8).contains(&survived),
+                    "a crash of the coordinator is not survived: {survived}"
+                )
             }
             _ => {}
         }
@@ -72,7 +75,7 @@ fn no_one_is_said_to_survive_what_it_does_not() {
 }
 
 #[test]
-fn a_lock_that_several_may_hold_is_not_offered_for_mutual_exclusion() {
+fn semaphores_and_readers_writers_locks_are_not_recommended_as_mutexes() {
     let advice = choose(&wish(), &Progress::default()).unwrap();
     for slug in ["k-mutual-exclusion", "readers-writers"] {
         assert!(!slugs(&advice).contains(&slug));
@@ -82,7 +85,7 @@ fn a_lock_that_several_may_hold_is_not_offered_for_mutual_exclusion() {
 }
 
 #[test]
-fn raymond_uses_the_tree_it_is_given() {
+fn raymond_uses_the_tree_of_the_topology() {
     let advice = choose(&Wish { topology: Topology::Tree, ..wish() }, &Progress::default()).unwrap();
     let raymond = advice.ranked.iter().find(|candidate| candidate.algorithm == "raymond").unwrap();
     assert_eq!(raymond.settings, [("tree".to_string(), "binary".to_string())]);
@@ -91,7 +94,7 @@ fn raymond_uses_the_tree_it_is_given() {
 }
 
 #[test]
-fn two_pointers_a_site_stay_two_pointers_and_a_queue_of_all_grows() {
+fn state_of_naimi_trehel_is_constant_and_that_of_lamport_grows_with_n() {
     let size = |algorithm: &str, sites| {
         let spec = Spec { entries: 100, ..Spec::new(algorithm, sites) };
         measure(&spec, 1, &Progress::default()).unwrap().unwrap().max

@@ -1,4 +1,5 @@
-//! The comparison: the papers' numbers, the same bytes on any number of threads, rows that say what went wrong.
+//! The comparison: the papers' figures, identical output for every number of threads, and rows that report
+//! failures.
 
 use lockkeeper_core::registry;
 use lockkeeper_lab::compare::{Comparison, Sweep, Verdict, page, plots};
@@ -17,7 +18,7 @@ fn sweep(algorithms: &[&str], sites: &[usize], loads: &[LoadSpec]) -> Sweep {
 }
 
 fn run(sweep: &Sweep) -> Comparison {
-    sweep.run(&Progress::default()).expect("the sweep makes sense")
+    sweep.run(&Progress::default()).expect("the sweep is valid")
 }
 
 #[test]
@@ -45,14 +46,14 @@ fn every_formula_is_met_exactly_or_within_two_percent() {
 }
 
 #[test]
-fn pairs_make_means_exact() {
+fn load_pairs_makes_means_exact() {
     let comparison =
         run(&sweep(&["suzuki-kasami", "raymond", "token-ring-parked"], &[3, 7, 13], &[LoadSpec::Pairs]));
     assert!(comparison.rows.iter().all(|row| row.verdict == Verdict::Exact), "{:#?}", comparison.rows);
 }
 
 #[test]
-fn a_deadlock_is_told_in_its_row_and_can_be_seen_again() {
+fn row_of_a_deadlocking_algorithm_reports_the_deadlock_and_its_command() {
     let comparison = run(&sweep(&["maekawa-published", "maekawa"], &[3], &[LoadSpec::High]));
     let row = comparison.row("maekawa-published", "high", 3).unwrap();
     assert_eq!(row.verdict, Verdict::Deadlocks);
@@ -63,7 +64,7 @@ fn a_deadlock_is_told_in_its_row_and_can_be_seen_again() {
 }
 
 #[test]
-fn the_footnotes_tell_the_measured_truth() {
+fn footnotes_contain_the_measured_values() {
     let rows =
         run(&sweep(&["lamport", "ricart-agrawala", "token-ring"], &[9], &[LoadSpec::Low, LoadSpec::High]));
     let notes: Vec<&str> = rows.footnotes.iter().map(|note| note.text.as_str()).collect();
@@ -74,7 +75,7 @@ fn the_footnotes_tell_the_measured_truth() {
     assert!(run(&sweep(&["raymond"], &[3], &[LoadSpec::Low])).footnotes.is_empty());
 }
 
-/// Everything that `compare` can write, as one text.
+/// All output of `compare` as one text.
 fn everything(threads: usize) -> String {
     let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
     pool.install(|| {
@@ -88,7 +89,7 @@ fn everything(threads: usize) -> String {
 }
 
 #[test]
-fn the_same_bytes_come_out_on_any_number_of_threads() {
+fn output_does_not_depend_on_the_number_of_threads() {
     let one = everything(1);
     assert!(one.len() > 20_000);
     assert!(
@@ -98,7 +99,7 @@ fn the_same_bytes_come_out_on_any_number_of_threads() {
 }
 
 #[test]
-fn plots_are_whole_and_name_every_algorithm() {
+fn plots_are_complete_and_name_every_algorithm() {
     let sweep = sweep(&["ricart-agrawala", "maekawa", "maekawa-published"], &[3, 7, 13], &[LoadSpec::Low]);
     let comparison = run(&sweep);
     let plots = plots::plots(&sweep, &comparison, &Progress::default()).unwrap();
@@ -116,14 +117,14 @@ fn plots_are_whole_and_name_every_algorithm() {
 }
 
 #[test]
-fn one_site_and_one_size_are_drawn_too() {
+fn plots_of_one_site_and_one_size_are_valid() {
     let sweep = sweep(&["lamport", "token-ring"], &[1], &[LoadSpec::Low, LoadSpec::High]);
     let plots = plots::plots(&sweep, &run(&sweep), &Progress::default()).unwrap();
     assert!(plots.iter().all(|plot| !plot.svg.contains("NaN") && !plot.svg.contains("inf")));
 }
 
 #[test]
-fn the_matrix_of_properties_is_that_of_the_textbooks() {
+fn table_of_properties_agrees_with_the_textbooks() {
     let slugs = ["centralized", "lamport", "ricart-agrawala", "token-ring", "maekawa-published", "maekawa"];
     let found = properties(&slugs.map(String::from), &Progress::default()).unwrap();
     let answer = |slug: &str, question: Question| {
@@ -148,8 +149,8 @@ fn the_matrix_of_properties_is_that_of_the_textbooks() {
 }
 
 #[test]
-fn the_first_figure_of_each_algorithm_is_about_it() {
-    // `explain` tells it: it must read, run, and be of that algorithm.
+fn explanation_shows_a_figure_of_its_algorithm() {
+    // `explain` shows it: it must parse, run, and be a run of that algorithm.
     for figure in lockkeeper_lab::figures::ALL {
         let scenario = Scenario::parse(figure.name, figure.text).unwrap();
         assert!(registry::find(&scenario.spec.algorithm).is_some(), "{}", figure.name);

@@ -1,4 +1,4 @@
-//! Failure detectors: who suspects whom, and whether that is right.
+//! Failure detectors: which suspicions they raise.
 
 use lockkeeper_core::SiteId;
 use lockkeeper_lab::spec::{Action, DetectorSpec, LoadSpec, Scripted};
@@ -6,7 +6,7 @@ use lockkeeper_lab::trace::{Record, Sink, What};
 use lockkeeper_lab::{Progress, Spec, Time, trace_run};
 use std::io;
 
-/// Who suspects whom, and when.
+/// Records the suspicions: time, site, suspected site.
 #[derive(Default)]
 struct Suspicions(Vec<(f64, usize, usize)>);
 
@@ -38,19 +38,19 @@ fn suspicions(detector: &str, faults: &[(f64, Action)]) -> Vec<(f64, usize, usiz
 const S2: SiteId = SiteId(1);
 
 #[test]
-fn nobody_is_suspected_without_a_detector() {
+fn no_site_is_suspected_without_a_detector() {
     assert!(suspicions("none", &[(10.0, Action::Crash(S2))]).is_empty());
 }
 
 #[test]
-fn a_perfect_detector_notices_crashes_and_only_crashes() {
+fn perfect_detector_suspects_exactly_the_crashed_sites() {
     assert!(suspicions("perfect", &[(10.0, Action::Pause(S2)), (30.0, Action::Resume(S2))]).is_empty());
     let found = suspicions("perfect", &[(10.0, Action::Crash(S2))]);
     assert_eq!(found, [(11.0, 1, 2), (11.0, 3, 2)]);
 }
 
 #[test]
-fn a_timeout_cannot_tell_slow_from_dead() {
+fn timeout_detector_suspects_crashed_and_paused_sites() {
     assert!(suspicions("timeout:4", &[]).is_empty());
     let crashed = suspicions("timeout:4", &[(10.0, Action::Crash(S2))]);
     assert_eq!(crashed.iter().map(|(_, by, whom)| (*by, *whom)).collect::<Vec<_>>(), [(1, 2), (3, 2)]);
@@ -60,7 +60,7 @@ fn a_timeout_cannot_tell_slow_from_dead() {
 }
 
 #[test]
-fn wrong_suspicions_come_at_their_rate() {
+fn false_suspicions_occur_at_their_rate() {
     let found = suspicions("false:0.5", &[]);
     let time = 40.0 * 2.0; // at least; the run lasts a few T per entry
     assert!(found.len() as f64 > 0.5 * 3.0 * time * 0.5, "{}", found.len());

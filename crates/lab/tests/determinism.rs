@@ -1,4 +1,4 @@
-//! Everything is a function of its inputs and a seed.
+//! Every result depends only on its inputs and a seed.
 
 use lockkeeper_core::mutex::Family;
 use lockkeeper_core::registry;
@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-/// A file in memory that can still be read after the sink has taken it.
+/// An in-memory file that can still be read after the sink has taken it.
 #[derive(Clone, Default)]
 struct Shared(Arc<Mutex<Vec<u8>>>);
 
@@ -23,13 +23,13 @@ impl Write for Shared {
     }
 }
 
-/// A spec in which everything that is random is random.
+/// A spec in which everything that can be random is random.
 fn eventful(algorithm: &str) -> Spec {
     let mut spec = Spec::new(algorithm, 5);
     spec.load = LoadSpec::Poisson(0.3);
     spec.entries = 60;
     spec.network.delay = Delay::parse("lognormal:1,0.7").unwrap();
-    // A ring whose token is lost or doubled goes on for ever.
+    // A ring whose token is lost or duplicated runs for ever.
     if registry::find(algorithm).unwrap().about.family != Family::Token {
         spec.network.duplicate = 0.01;
         spec.network.loss = 0.001;
@@ -54,7 +54,7 @@ fn traced(spec: &Spec, seed: u64, file: &str) -> String {
 const FORMS: [&str; 5] = ["a.jsonl", "a.shiviz", "a.perfetto.json", "a.mmd", "a.svg"];
 
 #[test]
-fn the_same_seed_gives_the_same_bytes_and_another_seed_others() {
+fn same_seed_yields_identical_traces_and_another_seed_different_ones() {
     for entry in registry::ALL {
         let spec = eventful(entry.about.slug);
         for form in FORMS {
@@ -65,7 +65,7 @@ fn the_same_seed_gives_the_same_bytes_and_another_seed_others() {
 }
 
 #[test]
-fn the_number_of_threads_does_not_matter() {
+fn report_does_not_depend_on_the_number_of_threads() {
     let spec = eventful("ricart-agrawala");
     let on = |threads| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
@@ -76,7 +76,7 @@ fn the_number_of_threads_does_not_matter() {
 }
 
 #[test]
-fn tracing_changes_nothing() {
+fn tracing_does_not_change_the_report() {
     let spec = eventful("lamport");
     let plain = simulate(&spec, 3, 1, &Progress::default()).unwrap();
     let mut story = trace::Story::default();
@@ -84,9 +84,9 @@ fn tracing_changes_nothing() {
     assert_eq!(serde_json::to_string(&plain).unwrap(), serde_json::to_string(&told).unwrap());
 }
 
-/// Pins one run: a change here means that every recorded seed has lost its meaning, and needs a reason.
+/// Pins one run. A change here changes the meaning of every recorded seed, and needs a reason.
 #[test]
-fn a_seed_means_the_same_run_for_ever() {
+fn seed_yields_the_pinned_run() {
     let mut spec = Spec::new("ricart-agrawala", 4);
     spec.entries = 100;
     spec.network.delay = Delay::parse("exponential:1").unwrap();
@@ -96,11 +96,15 @@ fn a_seed_means_the_same_run_for_ever() {
 }
 
 #[test]
-fn every_form_of_trace_is_well_formed() {
+fn every_trace_format_is_well_formed() {
     let spec = eventful("lamport");
     let lines = traced(&spec, 1, "a.jsonl");
     let header: serde_json::Value = serde_json::from_str(lines.lines().next().unwrap()).unwrap();
-    assert_eq!(header["command"], spec.command(1), "the first line says how to make the trace again");
+    assert_eq!(
+        header["command"],
+        spec.command(1),
+        "the first line contains the command that reproduces the trace"
+    );
     let mut clocks = [0u64; 5];
     for line in lines.lines().skip(1) {
         let event: serde_json::Value = serde_json::from_str(line).unwrap();
@@ -111,7 +115,7 @@ fn every_form_of_trace_is_well_formed() {
             assert_eq!(
                 vector[site - 1],
                 clocks[site - 1],
-                "each event of a site ticks its own component once: {line}"
+                "each event of a site increments its own component once: {line}"
             );
         }
         assert!(event["lamport"].as_u64().unwrap() >= vector[site - 1]);

@@ -1,4 +1,4 @@
-//! The coordinator that fails over: crashed at every step of a run, and the limit of what it can do.
+//! The coordinator that fails over: a crash at every step of a run, and the limits of the algorithm.
 
 use lockkeeper_core::algorithms::centralized_failover::CentralizedFailover;
 use lockkeeper_core::mutex::Settings;
@@ -13,13 +13,13 @@ use lockkeeper_lab::{Progress, Spec, Time, simulate, trace_run};
 use std::collections::BTreeSet;
 use std::io;
 
-/// How a system is set up, and which process dies.
+/// The configuration of a system, and the process that crashes.
 #[derive(Clone, Copy, Debug)]
 struct System {
     election: &'static str,
     coordinator: &'static str,
     victim: SiteId,
-    /// How long after its crash the victim comes back.
+    /// The time between the victim's crash and its recovery.
     back_after: Option<f64>,
 }
 
@@ -33,7 +33,7 @@ impl System {
             vec![("election".into(), self.election.into()), ("coordinator".into(), self.coordinator.into())];
         spec.entries = ENTRIES;
         spec.warmup = Some(0);
-        // As long as a message may take for an answer to come within the election's timeout.
+        // The maximum delay with which a reply arrives within the election's timeout.
         spec.network.delay = Delay::parse("uniform:0.5..1.4").unwrap();
         spec.cs = Some(Delay::parse("uniform:0.1..2").unwrap());
         spec.detector = DetectorSpec::Perfect;
@@ -63,8 +63,8 @@ impl System {
         times.0.iter().flat_map(|&at| [at, at + Time::from_ticks(1)]).collect()
     }
 
-    /// Crashes the victim at every step of a run; the violations of the first run that has any, and how often each
-    /// rule fired.
+    /// Crashes the victim at every step of a run. Returns the violations of the first run that has any, and
+    /// how often each rule fired.
     fn crash_everywhere<P: MutualExclusion>(&self, seed: u64) -> (Vec<Violation>, Vec<u64>) {
         let mut fired = vec![0; <P as Protocol>::Rule::ALL.len()];
         for at in self.moments(seed) {
@@ -92,7 +92,8 @@ impl Sink for Times {
     }
 }
 
-/// Every choice of election and coordinator, with the coordinator as the victim, dead for good or back soon or late.
+/// Every combination of election and coordinator, with the coordinator as the victim, which recovers never,
+/// soon or late.
 fn systems() -> Vec<System> {
     let mut systems = Vec::new();
     for election in ["bully", "ring"] {
@@ -106,7 +107,7 @@ fn systems() -> Vec<System> {
 }
 
 #[test]
-fn a_crash_of_the_coordinator_at_any_step_loses_nobody() {
+fn crash_of_the_coordinator_at_any_step_loses_no_request() {
     let mut fired = vec![0; <CentralizedFailover as Protocol>::Rule::ALL.len()];
     for system in systems() {
         for seed in 1..4 {
@@ -124,9 +125,9 @@ fn a_crash_of_the_coordinator_at_any_step_loses_nobody() {
     assert!(never.is_empty(), "never {never:?}");
 }
 
-/// The holder, or somebody in the queue: with a detector, the others go on.
+/// The holder or a waiter crashes: with a detector, the other sites continue.
 #[test]
-fn a_crash_of_any_site_at_any_step_stops_nobody_else() {
+fn crash_of_any_site_at_any_step_does_not_block_the_others() {
     for election in ["bully", "ring"] {
         for (victim, back_after) in [(0, None), (2, None), (0, Some(0.3)), (2, Some(9.0))] {
             let system = System { election, coordinator: "apart", victim: SiteId::new(victim), back_after };
@@ -136,9 +137,9 @@ fn a_crash_of_any_site_at_any_step_stops_nobody_else() {
     }
 }
 
-/// While nothing fails it costs what the plain coordinator costs.
+/// Without failures the cost is that of the plain coordinator.
 #[test]
-fn without_crashes_it_is_the_plain_coordinator() {
+fn cost_without_crashes_is_that_of_the_plain_coordinator() {
     for sites in [1, 2, 5, 16] {
         for settings in [vec![], vec![("coordinator".to_string(), "1".to_string())]] {
             let report = |algorithm| {
@@ -159,30 +160,30 @@ fn broken(spec: &Spec) -> bool {
     simulate(spec, 1, 1, &Progress::default()).unwrap().properties.mutual_exclusion == "violated"
 }
 
-/// The limit: a coordinator that is slow and not dead. It is inside; the others elect a new one behind which no majority
-/// need stand, cannot ask the old one, and let a second site in.
+/// The limit of the algorithm: a coordinator that is slow and has not crashed. It is inside; the others elect
+/// a new one, which needs no majority. They cannot ask the old one, and grant to a second site.
 #[test]
-fn a_coordinator_that_is_only_slow_means_two_holders() {
+fn slow_coordinator_that_is_suspected_leads_to_two_holders() {
     for election in ["bully", "ring"] {
         let mut spec = Spec::new("centralized-failover", 3);
         spec.settings = vec![("coordinator".into(), "3".into()), ("election".into(), election.into())];
         spec.cs = Some(Delay::parse("5").unwrap());
         spec.holders = vec![Holder::exclusive(SiteId(2))];
         spec.detector = DetectorSpec::parse("timeout:4").unwrap();
-        assert!(!broken(&spec), "{election}: nobody is slow");
+        assert!(!broken(&spec), "{election}: no site is slow");
         spec.script = vec![
             Scripted { at: Time::UNIT, action: Action::Pause(SiteId(2)) },
             Scripted { at: Time::from_t(60.0).unwrap(), action: Action::Resume(SiteId(2)) },
         ];
         assert!(broken(&spec), "{election}");
         spec.detector = DetectorSpec::Perfect;
-        assert!(!broken(&spec), "{election}: a detector that is never wrong is enough");
+        assert!(!broken(&spec), "{election}: a perfect detector is enough");
     }
 }
 
-/// The same with a cut: the holder and the coordinator on one side, the others on the other.
+/// The same with a partition: the holder and the coordinator on one side, the others on the other.
 #[test]
-fn a_cut_means_two_holders() {
+fn partition_leads_to_two_holders() {
     let mut spec = Spec::new("centralized-failover", 4);
     spec.detector = DetectorSpec::parse("timeout:4").unwrap();
     spec.cs = Some(Delay::parse("50").unwrap());
@@ -208,8 +209,9 @@ impl mutants::Visitor for IsCaught {
 
 /// The twin passes the same runs in the first test of this file.
 #[test]
-fn every_wrong_failover_is_caught() {
+fn every_failover_mutant_is_caught() {
     for mutant in mutants::failover::ALL {
-        mutants::failover::visit(mutant.name, IsCaught(*mutant)).expect("the list knows its own names");
+        mutants::failover::visit(mutant.name, IsCaught(*mutant))
+            .expect("every mutant of the list can be visited");
     }
 }

@@ -1,4 +1,4 @@
-//! Algorithms that go on when something fails: right where their assumptions hold, and wrong where they do not.
+//! Fault-tolerant algorithms: correct under their assumptions, and wrong where an assumption is violated.
 
 use lockkeeper_core::algorithms::maekawa::{Majority, Options};
 use lockkeeper_core::algorithms::token_ring_recovering::TokenRingRecovering;
@@ -36,9 +36,10 @@ fn recovering_ring(sites: usize, script: Vec<Scripted>) -> Spec {
     spec
 }
 
-/// Every site at every tenth of T over several rounds: the holder inside, the token on its way to or from the dead.
+/// A crash of every site at every tenth of T over several rounds: of the holder, and while the token is under
+/// way to or from the crashed site.
 #[test]
-fn the_ring_recovers_whoever_crashes_and_whenever() {
+fn ring_recovers_from_a_crash_of_any_site_at_any_time() {
     for sites in 2..=5 {
         for (victim, tenths) in (0..sites).flat_map(|site| (0..120).map(move |tenths| (site, tenths))) {
             let spec = recovering_ring(sites, vec![crash(victim, tenths)]);
@@ -49,9 +50,9 @@ fn the_ring_recovers_whoever_crashes_and_whenever() {
     }
 }
 
-/// Two of four at every pair of moments in a round, and then all but one.
+/// Two crashes of four sites at every pair of times in a round, and then crashes of all but one.
 #[test]
-fn the_ring_recovers_from_several_crashes() {
+fn ring_recovers_from_several_crashes() {
     for (first, second) in (0..4).flat_map(|a| (0..4).filter(move |&b| b != a).map(move |b| (a, b))) {
         for (at, later) in (0..50).step_by(3).flat_map(|at| (0..25).step_by(3).map(move |later| (at, later)))
         {
@@ -69,18 +70,18 @@ fn the_ring_recovers_from_several_crashes() {
     }
 }
 
-/// Random crashes that earlier forms of the ring did not survive.
+/// Random crashes that earlier versions of the ring did not survive.
 #[test]
-fn the_ring_survives_what_once_broke_it() {
+fn ring_survives_the_cases_that_broke_earlier_versions() {
     let cases = [
-        (60, "a token made and used by a site that died at once, twice: fences did not rise"),
-        (194, "a JOIN that came after the crash of its sender: counted on for ever"),
-        (1_678, "a WHO-HAS that came after the crash of its sender stopped an asker who lived"),
-        (11_545, "a WELCOME meant for an earlier life"),
-        (12_800, "a holder's token refused for the sake of an asker who was dead"),
-        (14_941, "a WELCOME that came after the crash of its sender stopped an asker who lived"),
-        (20_139, "a token declined by a site that was not back, and asked for in too low an epoch"),
-        (50_312, "an old token kept by a site that was not back, and used"),
+        (60, "a token regenerated and used by a site that crashed at once, twice: fences did not rise"),
+        (194, "a JOIN that arrived after the crash of its sender was relied on for ever"),
+        (1_678, "a WHO-HAS that arrived after the crash of its sender stopped a live requester"),
+        (11_545, "a WELCOME for an earlier incarnation"),
+        (12_800, "a holder's token was refused in favour of a crashed requester"),
+        (14_941, "a WELCOME that arrived after the crash of its sender stopped a live requester"),
+        (20_139, "a token was declined by a site that had not rejoined, and requested in too low an epoch"),
+        (50_312, "an old token was kept and used by a site that had not rejoined"),
     ];
     for (case, what) in cases {
         if let Err(failure) = check::<TokenRingRecovering>(&(), case..case + 1) {
@@ -90,21 +91,21 @@ fn the_ring_survives_what_once_broke_it() {
 }
 
 #[test]
-fn the_lost_token_is_made_anew_and_the_next_one_enters() {
+fn lost_token_is_regenerated_and_the_next_site_enters() {
     let report = figure("token-ring-recovers");
     assert!(report.held(), "{:?}", report.violations);
-    assert_eq!(report.entries, 1, "S4 enters; S2 died inside");
+    assert_eq!(report.entries, 1, "S4 enters; S2 crashed inside");
     assert_eq!(report.by_message["WHO-HAS"], 2);
     assert_eq!(report.by_message["ANSWER"], 2);
 }
 
-/// The detector takes a paused site for dead: the token that it has is made a second time.
+/// The detector suspects a paused site that has the token, and a second token is created.
 #[test]
-fn under_a_wrong_detector_two_tokens_let_two_in() {
+fn false_suspicion_leads_to_two_tokens_and_two_holders() {
     assert!(broken(&figure("token-ring-two-tokens")).contains(&Property::MutualExclusion));
     let mut right = Scenario::open("token-ring-two-tokens").unwrap().spec;
     right.detector = DetectorSpec::Perfect;
-    assert!(run(&right).held(), "a perfect detector does not take a pause for a crash");
+    assert!(run(&right).held(), "a perfect detector does not suspect a paused site");
     let mut wrong = Spec::new("token-ring-recovering", 4);
     wrong.detector = DetectorSpec::False(0.05);
     let report = simulate(&wrong, 1, 10, &Progress::default()).unwrap();
@@ -112,7 +113,7 @@ fn under_a_wrong_detector_two_tokens_let_two_in() {
 }
 
 #[test]
-fn the_remaining_sites_go_on_without_a_dead_one_and_let_two_in_when_cut_off() {
+fn remaining_sites_continue_after_a_crash_and_violate_exclusion_under_a_partition() {
     let dead = figure("remaining-sites");
     assert!(dead.held() && dead.entries == 2, "{:?}", dead.violations);
     let mut as_published = Scenario::open("remaining-sites").unwrap().spec;
@@ -122,7 +123,7 @@ fn the_remaining_sites_go_on_without_a_dead_one_and_let_two_in_when_cut_off() {
 }
 
 #[test]
-fn another_quorum_goes_on_without_a_dead_arbiter() {
+fn another_quorum_replaces_one_with_a_crashed_arbiter() {
     let report = figure("maekawa-fallback");
     assert!(report.held() && report.entries == 2, "{:?}", report.violations);
     let mut without = Scenario::open("maekawa-fallback").unwrap().spec;
@@ -130,9 +131,10 @@ fn another_quorum_goes_on_without_a_dead_arbiter() {
     assert_eq!(broken(&run(&without)), [Property::NoDeadlock]);
 }
 
-/// Asking another quorum is safe however short the timeout, and live if it is long enough for the load.
+/// Requesting from another quorum is safe with every timeout, and live if the timeout is long enough for the
+/// load.
 #[test]
-fn asking_another_quorum_is_safe_and_live_if_patient() {
+fn requesting_from_another_quorum_is_safe_and_live_with_a_long_timeout() {
     let mut retries = 0;
     for (case, patient) in (0..80).flat_map(|case| [(case, false), (case, true)]) {
         let mut spec = spec_of::<Majority>(&Default::default(), case);
@@ -153,7 +155,7 @@ fn asking_another_quorum_is_safe_and_live_if_patient() {
 }
 
 #[test]
-fn quorums_that_do_not_meet_are_refused_by_name() {
+fn quorums_that_do_not_intersect_are_rejected_by_name() {
     let mut spec = Spec::new("maekawa", 3);
     let set = |name: &str, value: &str| (name.to_string(), value.to_string());
     spec.settings = vec![set("quorums", "1,2/2,3/3,1"), set("fallback", "1/2/3"), set("timeout", "5")];
@@ -170,9 +172,9 @@ fn quorums_that_do_not_meet_are_refused_by_name() {
     assert!(refusal.contains("timeout takes none or a time"), "{refusal}");
 }
 
-/// A message that arrives twice is fatal to path reversal: the same request is forwarded, or the same token used, twice.
+/// A duplicated message breaks path reversal: the same request is forwarded, or the same token used, twice.
 #[test]
-fn naimi_and_trehel_do_not_bear_duplicates() {
+fn naimi_trehel_is_unsafe_with_duplicated_messages() {
     let mut spec = Spec::new("naimi-trehel", 5);
     spec.load = LoadSpec::Low;
     spec.network.duplicate = 0.05;
@@ -181,9 +183,9 @@ fn naimi_and_trehel_do_not_bear_duplicates() {
     assert!(simulate(&spec, 1, 5, &Progress::default()).unwrap().held());
 }
 
-/// An arbiter that starts from scratch has forgotten its vote, and votes twice.
+/// An arbiter that restarts with an initial state has forgotten its vote, and votes twice.
 #[test]
-fn an_arbiter_rebuilt_from_scratch_votes_twice() {
+fn arbiter_that_restarts_without_its_state_votes_twice() {
     let mut spec = Spec::new("maekawa", 3);
     spec.load = LoadSpec::Script;
     spec.settings = vec![("quorums".into(), "2/2/2".into())];

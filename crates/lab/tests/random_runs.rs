@@ -1,4 +1,4 @@
-//! Every algorithm under random delays, loads and sizes; and every wrong-on-purpose variant caught.
+//! Every algorithm under random delays, loads and sizes; and every mutant is caught.
 
 use lockkeeper_core::algorithms::centralized::{self, Centralized};
 use lockkeeper_core::algorithms::gate::{self, Gate, SharedByToken};
@@ -34,12 +34,12 @@ impl Visitor for Conforms {
 #[test]
 fn every_algorithm_of_the_registry_conforms() {
     for entry in registry::ALL.iter().filter(|entry| entry.about.deadlock_free) {
-        registry::visit(entry.about.slug, Conforms).expect("the registry knows its own names");
+        registry::visit(entry.about.slug, Conforms).expect("every algorithm of the registry can be visited");
     }
 }
 
 #[test]
-fn the_coordinator_conforms_with_every_option() {
+fn centralized_conforms_with_every_option() {
     for coordinator in [None, Some(SiteId(0))] {
         let options = centralized::Options { coordinator, denied: true };
         conformance_with::<Centralized>(&options);
@@ -47,15 +47,15 @@ fn the_coordinator_conforms_with_every_option() {
 }
 
 #[test]
-fn permits_conform_however_many_there_are() {
+fn k_mutual_exclusion_conforms_for_every_k() {
     for k in [1, 3, 7] {
         conformance_with::<KMutualExclusion>(&k_mutual_exclusion::Options { k });
     }
 }
 
-/// Over a token it is in the registry.
+/// The gate over a token is in the registry.
 #[test]
-fn the_gate_conforms_with_permits_and_over_every_family() {
+fn gate_conforms_with_permits_and_over_every_family() {
     for permits in [1, 2, 3] {
         conformance_with::<SharedByToken>(&gate::Options { permits: Some(permits), inner: () });
     }
@@ -64,9 +64,9 @@ fn the_gate_conforms_with_permits_and_over_every_family() {
     lockkeeper_lab::conformance::<Gate<Maekawa>>();
 }
 
-/// The cases must be such that all that can be inside together once is, and no more.
+/// The random cases must reach the maximum number of holders, and never exceed it.
 #[test]
-fn random_runs_fill_the_locks_that_several_may_hold() {
+fn random_runs_reach_the_maximum_number_of_holders() {
     let most = |options, cases: std::ops::Range<u64>| {
         let inside = |case| {
             let spec = conformance::spec_of::<KMutualExclusion>(&options, case);
@@ -79,7 +79,7 @@ fn random_runs_fill_the_locks_that_several_may_hold() {
     assert_eq!(most(k_mutual_exclusion::Options { k: 3 }, 0..60), (3, 3));
 }
 
-/// As published, Maekawa's algorithm is safe and deadlocks; nothing else is wrong with it.
+/// As published, Maekawa's algorithm is safe and can deadlock; no other property is violated.
 #[test]
 fn maekawa_as_published_is_safe_but_deadlocks() {
     let mut deadlocks = 0;
@@ -94,8 +94,8 @@ fn maekawa_as_published_is_safe_but_deadlocks() {
     assert!(deadlocks > 50, "{deadlocks}");
 }
 
-/// Every burst of every size, on channels that keep order and on channels that do not: no deadlock, and every kind of
-/// message that is there to prevent one is seen. `LOCKKEEPER_RUNS=50000` makes it 100,000 bursts.
+/// Bursts of every size, on FIFO channels and on others: no deadlock, and every message type that prevents
+/// one occurs. `LOCKKEEPER_RUNS=50000` makes it 100,000 bursts.
 #[test]
 fn maekawa_never_deadlocks_in_random_bursts() {
     let bursts = std::env::var("LOCKKEEPER_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(1_000);
@@ -116,7 +116,7 @@ fn maekawa_never_deadlocks_in_random_bursts() {
     assert!(delivered.iter().all(|&n| n > 0), "{delivered:?}");
 }
 
-/// A variant must be caught within so many cases, which its twin all passes.
+/// A mutant must be caught within this number of cases, all of which its twin passes.
 const CASES: u64 = 400;
 
 struct IsCaught(mutants::Mutant);
@@ -128,7 +128,7 @@ impl mutants::Visitor for IsCaught {
         let name = self.0.name;
         let mut broken = Vec::new();
         let mut from = 0;
-        // A variant may show another symptom first: a second token before a second site inside.
+        // A mutant may violate another property first: a second token exists before a second site is inside.
         while !broken.contains(&self.0.breaks) {
             let failure = check::<Wrong>(&Wrong::Options::default(), from..CASES)
                 .expect_err(&format!("{name} broke {broken:?} only, not {:?}", self.0.breaks));
@@ -147,15 +147,15 @@ impl mutants::Visitor for IsCaught {
 }
 
 #[test]
-fn every_wrong_variant_is_caught_and_its_twin_is_not() {
+fn every_mutant_is_caught_and_its_twin_passes() {
     assert!(mutants::ALL.len() >= 14);
-    // What is only too dear is for the checker: the paper's bound is one on all runs, not on this one.
+    // Mutants that only send too many messages are for the checker: the paper's bound is one on all runs.
     for mutant in mutants::ALL.iter().filter(|mutant| mutant.breaks != Property::MessageBound) {
-        mutants::visit(mutant.name, IsCaught(*mutant)).expect("the list knows its own names");
+        mutants::visit(mutant.name, IsCaught(*mutant)).expect("every mutant of the list can be visited");
     }
 }
 
-/// Runs a conformance case with the channels as told, and says whether mutual exclusion held.
+/// Runs a conformance case on channels of the given kind; returns whether mutual exclusion held.
 fn exclusive<P: MutualExclusion>(case: u64, fifo: bool) -> bool {
     let options = P::Options::default();
     let mut spec = conformance::spec_of::<P>(&options, case);
@@ -165,7 +165,7 @@ fn exclusive<P: MutualExclusion>(case: u64, fifo: bool) -> bool {
 }
 
 #[test]
-fn ricart_agrawala_needs_no_order_of_its_channels() {
+fn ricart_agrawala_is_safe_without_fifo() {
     for case in 0..300 {
         assert!(exclusive::<RicartAgrawala>(case, true), "case {case}");
         assert!(exclusive::<RicartAgrawala>(case, false), "case {case}");
@@ -173,7 +173,7 @@ fn ricart_agrawala_needs_no_order_of_its_channels() {
 }
 
 #[test]
-fn lamport_without_fifo_breaks_within_a_few_seeds_and_says_how_to_see_it_again() {
+fn lamport_without_fifo_is_violated_within_a_few_seeds_and_the_report_has_the_command() {
     let mut spec = Spec::new("lamport", 3);
     spec.network.delay = Delay::parse("exponential:1").unwrap();
     spec.network.fifo = false;
@@ -198,7 +198,8 @@ fn many_random_runs_hold() {
     let tested =
         registry::ALL.iter().filter(|entry| entry.about.deadlock_free && permission(entry.about.family));
     for entry in tested {
-        registry::visit(entry.about.slug, Many(runs)).expect("the registry knows its own names");
+        registry::visit(entry.about.slug, Many(runs))
+            .expect("every algorithm of the registry can be visited");
     }
 }
 
@@ -208,7 +209,7 @@ impl Visitor for Many {
     type Output = ();
 
     fn visit<P: MutualExclusion>(self) {
-        // Others than those of the test above.
+        // Cases that the test above does not use.
         let cases = 1_000_000..1_000_000 + self.0;
         check::<P>(&P::Options::default(), cases).unwrap_or_else(|failure| panic!("{failure}"));
     }

@@ -1,4 +1,5 @@
-//! Shared memory in every reachable state. Counts of states are pinned: if one changes, a machine or the explorer has.
+//! Shared-memory algorithms in every reachable state. The state counts are pinned: a change means that a
+//! program or the explorer has changed.
 
 use lockkeeper_lab::Error;
 use lockkeeper_lab::registers::{Finding, Limits, Outcome, Property, Story, check};
@@ -13,7 +14,7 @@ fn outcome(name: &str, processes: usize, flickering: bool) -> Outcome {
     outcome
 }
 
-/// States, steps between them, and steps that were cut.
+/// Number of states, of steps, and of steps that were cut.
 fn size(outcome: &Outcome) -> (u64, u64, u64) {
     (outcome.states, outcome.steps, outcome.cut)
 }
@@ -32,7 +33,7 @@ const EVERYTHING: [(Property, bool); 4] =
     [(MutualExclusion, true), (NoDeadlock, true), (NoStarvation, true), (FirstComeFirstServed, true)];
 
 #[test]
-fn the_bakery_holds_with_atomic_registers() {
+fn bakery_is_verified_with_atomic_registers() {
     for (processes, expected) in [(2, (294, 578, 10)), (3, (21_779, 63_555, 1_782))] {
         let bakery = outcome("bakery", processes, ATOMIC);
         assert_eq!(size(&bakery), expected);
@@ -42,7 +43,7 @@ fn the_bakery_holds_with_atomic_registers() {
 }
 
 #[test]
-fn the_bakery_holds_with_registers_that_flicker() {
+fn bakery_is_verified_with_safe_registers() {
     for (processes, expected) in [(2, (899, 1_948, 24)), (3, (98_853, 324_038, 13_238))] {
         let bakery = outcome("bakery", processes, FLICKERING);
         assert_eq!(size(&bakery), expected);
@@ -52,7 +53,7 @@ fn the_bakery_holds_with_registers_that_flicker() {
 }
 
 #[test]
-fn without_choosing_two_enter() {
+fn bakery_without_choosing_violates_mutual_exclusion() {
     let broken = outcome("bakery-without-choosing", 2, ATOMIC);
     assert!(!broken.held());
     let expected = "   1. P1 reads number[2] = 0 (wants to enter)
@@ -70,18 +71,18 @@ fn without_choosing_two_enter() {
 }
 
 #[test]
-fn dijkstra_keeps_one_inside_and_somebody_enters() {
+fn dijkstra_satisfies_mutual_exclusion_and_has_no_deadlock() {
     for (processes, expected) in [(2, (276, 552, 0)), (3, (20_908, 62_724, 0))] {
         let dijkstra = outcome("dijkstra", processes, ATOMIC);
         assert_eq!(size(&dijkstra), expected);
         assert_eq!(dijkstra.verdict(MutualExclusion).unwrap().finding, Finding::Holds);
         assert_eq!(dijkstra.verdict(NoDeadlock).unwrap().finding, Finding::Holds);
-        assert!(dijkstra.held(), "more than that it does not promise");
+        assert!(dijkstra.held(), "it guarantees no more than that");
     }
 }
 
 #[test]
-fn with_dijkstra_one_may_wait_for_ever_while_the_other_comes_and_goes() {
+fn dijkstra_starves_a_process_while_the_other_enters_repeatedly() {
     let dijkstra = outcome("dijkstra", 2, ATOMIC);
     let story = story(&dijkstra, NoStarvation);
     assert_eq!((story.steps.len(), story.cycle.len()), (1, 10));
@@ -89,12 +90,12 @@ fn with_dijkstra_one_may_wait_for_ever_while_the_other_comes_and_goes() {
         story.cycle.iter().filter(|step| step.starts_with(who) && step.contains(what)).count()
     };
     assert_eq!((count("P1", "(enters)"), count("P1", "(leaves)")), (1, 1));
-    assert_eq!((count("P2", "(enters)"), count("P2", "")), (0, 4), "it takes its steps, and does not enter");
+    assert_eq!((count("P2", "(enters)"), count("P2", "")), (0, 4), "it takes steps, and does not enter");
     assert_eq!(story.ending, "P2 tries for ever and does not enter");
 }
 
 #[test]
-fn dijkstra_with_registers_that_flicker_is_still_safe_but_may_get_nowhere() {
+fn dijkstra_with_safe_registers_is_safe_but_can_deadlock() {
     for (processes, expected, lengths) in [(2, (766, 1_568, 0), (6, 9)), (3, (206_025, 674_865, 0), (4, 14))]
     {
         let dijkstra = outcome("dijkstra", processes, FLICKERING);
@@ -103,13 +104,13 @@ fn dijkstra_with_registers_that_flicker_is_still_safe_but_may_get_nowhere() {
         let stuck = story(&dijkstra, NoDeadlock);
         assert_eq!((stuck.steps.len(), stuck.cycle.len()), lengths);
         assert!(!stuck.cycle.iter().any(|step| step.contains("(enters)")));
-        assert!(dijkstra.held(), "its paper wants atomic registers");
+        assert!(dijkstra.held(), "its paper assumes atomic registers");
     }
 }
 
 #[test]
-fn the_black_white_bakery_holds_and_its_tickets_never_exceed_the_number_of_processes() {
-    // No step is cut: no ticket above N was ever about to be written.
+fn black_white_bakery_is_verified_and_its_tickets_never_exceed_n() {
+    // No step is cut: no process ever wanted to write a ticket above N.
     for (processes, expected) in [(2, (1_348, 2_696, 0)), (3, (296_047, 888_141, 0))] {
         let bakery = outcome("black-white-bakery", processes, ATOMIC);
         assert_eq!(size(&bakery), expected);
@@ -119,7 +120,7 @@ fn the_black_white_bakery_holds_and_its_tickets_never_exceed_the_number_of_proce
 }
 
 #[test]
-fn the_black_white_bakery_bears_flicker_with_two_processes() {
+fn black_white_bakery_is_verified_with_safe_registers_and_two_processes() {
     let bakery = outcome("black-white-bakery", 2, FLICKERING);
     assert_eq!(size(&bakery), (5_679, 13_262, 200));
     assert_eq!(findings(&bakery), EVERYTHING);
@@ -127,14 +128,14 @@ fn the_black_white_bakery_bears_flicker_with_two_processes() {
 
 #[test]
 #[ignore = "four and a half million states: run it with --ignored, and a gigabyte to spare"]
-fn the_black_white_bakery_breaks_if_registers_flicker_and_there_are_three() {
+fn black_white_bakery_is_violated_with_safe_registers_and_three_processes() {
     let bakery = outcome("black-white-bakery", 3, FLICKERING);
     assert_eq!(size(&bakery), (4_515_122, 16_851_750, 554_702));
     assert_eq!(story(&bakery, MutualExclusion).steps.len(), 49);
 }
 
 #[test]
-fn higher_tickets_change_nothing_but_the_number_of_states() {
+fn higher_ticket_limit_changes_only_the_number_of_states() {
     let mut last = 0;
     for tickets in [1, 2, 4, 8] {
         let bakery = check("bakery", 2, FLICKERING, Limits { tickets, ..Limits::default() }).unwrap();
@@ -145,7 +146,7 @@ fn higher_tickets_change_nothing_but_the_number_of_states() {
 }
 
 #[test]
-fn what_was_not_looked_at_is_not_said_to_hold() {
+fn incomplete_search_leaves_verdicts_unknown() {
     let few = check("bakery", 3, ATOMIC, Limits { states: 1_000, ..Limits::default() }).unwrap();
     assert!(!few.complete && !few.held());
     assert!(
@@ -154,7 +155,7 @@ fn what_was_not_looked_at_is_not_said_to_hold() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_in_a_sentence() {
+fn invalid_parameters_are_rejected() {
     let told = |name: &str, processes: usize, limits: Limits| match check(name, processes, ATOMIC, limits) {
         Err(Error::Usage(what)) => what,
         other => panic!("{other:?}"),

@@ -1,7 +1,7 @@
 //! [`Lockkeeper`] and the builder of requests.
 
 use crate::election::Election;
-use crate::engine::{self, Acquired, Capabilities, Changes, Engine, Patience, Request};
+use crate::engine::{self, Acquired, Capabilities, Changes, Engine, EngineUrl, Patience, Request};
 use crate::guard::{Guard, Inner};
 use crate::info::{Kind, LockInfo, Tag, now_ms};
 use crate::several::AcquireAll;
@@ -44,8 +44,8 @@ impl Lockkeeper {
     /// | `postgres://user:password@host:5432/database` | PostgreSQL |
     ///
     /// Engines with servers come with cargo features of their own.
-    pub async fn open(url: &str) -> Result<Lockkeeper> {
-        Ok(Lockkeeper { engine: engine::open(url).await?, reentrant: Reentrant::default() })
+    pub async fn open(url: impl Into<EngineUrl>) -> Result<Lockkeeper> {
+        Ok(Lockkeeper { engine: engine::open(&url.into()).await?, reentrant: Reentrant::default() })
     }
 
     /// The engine's name, as in its URL.

@@ -1,5 +1,6 @@
 //! What can go wrong, each with a sentence that says what happened and what to do next.
 
+use crate::EngineUrl;
 use std::path::{Path, PathBuf};
 
 /// Why an operation on a lock failed.
@@ -14,9 +15,9 @@ pub enum Error {
     /// The URL of the engine cannot be used.
     #[error("bad engine URL `{url}`: {reason}")]
     BadUrl {
-        /// The URL as given, without its password.
-        url: String,
-        /// What is wrong with it.
+        /// The URL as given; it is shown without its secrets.
+        url: EngineUrl,
+        /// What is wrong with it, without parts of it that may be secrets.
         reason: String,
     },
     /// An option of a request is out of range.

@@ -45,7 +45,9 @@ mod several;
 
 pub use client::{Acquire, Lockkeeper, Watch};
 pub use election::{Candidate, Election, Leader, Leadership, Observer};
-pub use engine::Capabilities;
+#[cfg(any(test, feature = "fuzzing"))]
+pub use engine::fuzz;
+pub use engine::{Capabilities, EngineUrl, redact};
 pub use error::{Error, Result};
 pub use fence::Fence;
 pub use guard::Guard;

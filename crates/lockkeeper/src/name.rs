@@ -12,24 +12,12 @@ pub struct LockName(String);
 
 impl LockName {
     /// The longest name, chosen to fit every engine's keys.
-    pub const BYTES_MAX: usize = 512;
+    pub const BYTES_MAX: usize = lockkeeper_text::LONGEST_NAME;
 
     /// Checks a name.
     pub fn new(name: impl Into<String>) -> Result<LockName> {
         let name = name.into();
-        if name.is_empty() {
-            return Err(Error::BadName("it is empty".into()));
-        }
-        if name.len() > Self::BYTES_MAX {
-            let (length, limit) = (name.len(), Self::BYTES_MAX);
-            return Err(Error::BadName(format!("it has {length} bytes; at most {limit} are allowed")));
-        }
-        if name.contains('\0') {
-            return Err(Error::BadName("it contains a NUL character".into()));
-        }
-        if let Some(control) = name.chars().find(|c| c.is_control()) {
-            return Err(Error::BadName(format!("it contains the control character {control:?}")));
-        }
+        lockkeeper_text::check_name(&name).map_err(|why| Error::BadName(why.to_string()))?;
         Ok(LockName(name))
     }
 

@@ -2,7 +2,7 @@
 #![cfg(feature = "cluster")]
 
 use lockkeeper::Lockkeeper;
-use lockkeeper_member::{Birth, Fence, SessionId, ToClient, ToMember};
+use lockkeeper_member::{Birth, Fence, ToClient, ToMember};
 use lockkeeper_wire::{Frames, FromDaemon, Greeting, Hello, LONGEST_TO_DAEMON, ToDaemon, Welcome};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -64,7 +64,7 @@ async fn serve(mut stream: TcpStream, swallows: Swallows) -> Option<()> {
     }
 }
 
-fn answer(session: SessionId, said: ToMember) -> Option<FromDaemon> {
+fn answer(session: u64, said: ToMember) -> Option<FromDaemon> {
     let birth = Birth { incarnation: 1, number: 1 };
     let answer = match said {
         ToMember::KeepAlive { sent_ns, .. } => {

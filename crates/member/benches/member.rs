@@ -6,8 +6,8 @@ use cap::Cap;
 use lockkeeper_core::Protocol;
 use lockkeeper_core::algorithms::naimi_trehel::NaimiTrehel;
 use lockkeeper_member::{
-    Body, Config, Event, LockName, Member, MemberId, Node, Note, Out, PortEvent, PortRequest, SessionId,
-    ToMember, Wish,
+    Body, Config, Event, LockName, Member, MemberId, Node, Note, Out, PortEvent, PortRequest, Query,
+    SessionId, ToMember, Wish,
 };
 use mimalloc::MiMalloc;
 use std::collections::{BTreeMap, VecDeque};
@@ -330,7 +330,7 @@ fn steps() {
         assert!(cluster.installed.iter().zip(&before).all(|(now, before)| now > before));
     });
     longest_steps("survey", &mut cluster, |cluster| {
-        cluster.happens(1, Event::Survey);
+        cluster.happens(1, Event::Survey(1, Query::ALL));
         cluster.tick(20);
     });
     longest_steps("planned leave", &mut cluster, |cluster| {

@@ -4,12 +4,18 @@ use crate::lock::Waiter;
 use crate::member::{Due, Member, Message};
 use crate::session::{Session, Stage};
 use crate::table::LockId;
-use crate::{Acquisition, Birth, Claim, Ended, Fence, Flaw, Out, SessionId, Tag, ToClient, ToMember, Wish};
+use crate::{
+    Acquisition, Birth, Claim, Ended, Fence, Flaw, LockName, Out, SessionId, Tag, ToClient, ToMember, Wish,
+};
 use alloc::vec::Vec;
 use lockkeeper_core::MutualExclusion;
 
 impl<P: MutualExclusion> Member<P> {
     pub(crate) fn client(&mut self, now: u64, id: SessionId, said: ToMember, out: &mut Out<Message<P>>) {
+        // Resident clients send no keep-alives, so this is a client that connects and has the number of a resident one.
+        if id.is_resident() && matches!(said, ToMember::KeepAlive { .. }) {
+            return;
+        }
         if let ToMember::KeepAlive { first: true, .. } = said
             && self.leave.is_none()
         {
@@ -80,7 +86,7 @@ impl<P: MutualExclusion> Member<P> {
         if self.leave.is_some() {
             return self.over(acquisition, Ended::Leaving, out);
         }
-        if !wish.claim.is_possible() || wish.tag.is_too_long() {
+        if !wish.claim.is_possible() || wish.tag.check().is_err() {
             return self.over(acquisition, Ended::Refused, out);
         }
         if let Err(how) = self.admit(&wish.lock) {
@@ -157,6 +163,7 @@ impl<P: MutualExclusion> Member<P> {
         hold.again.push(acquisition);
         let fence = hold.fence;
         self.set(acquisition, Stage::Held(id));
+        self.note_change(id);
         let (birth, number) = (self.birth(session), acquisition.number);
         out.clients.push((session, ToClient::Granted { birth, number, fence, more: 0, brief: false }));
         true
@@ -173,7 +180,7 @@ impl<P: MutualExclusion> Member<P> {
         let Some(&Stage::Held(id)) = self.stage(acquisition) else { return };
         let Some(active) = &mut self.locks.get_mut(id).active else { return };
         let Some(hold) = active.hold_mut(acquisition) else { return };
-        if !hold.was_kept || tag.is_too_long() {
+        if !hold.was_kept || tag.check().is_err() {
             return;
         }
         hold.more = 0;
@@ -181,7 +188,9 @@ impl<P: MutualExclusion> Member<P> {
         hold.fence =
             hold.fence.max(fence.filter(|fence| hold.fence.is_some_and(|f| f.epoch() == fence.epoch())));
         let trying = active.queue.iter().filter(|waiter| waiter.tries).map(|waiter| waiter.acquisition);
-        for trying in trying.collect::<Vec<_>>() {
+        let trying: Vec<_> = trying.collect();
+        self.note_change(id);
+        for trying in trying {
             self.cancel(now, trying, Ended::Busy, out);
         }
     }
@@ -306,6 +315,21 @@ impl<P: MutualExclusion> Member<P> {
             if let Some(session) = self.sessions.get_mut(&id) {
                 session.acquisitions.remove(&number);
             }
+        }
+    }
+
+    /// Takes a hold back by force, if it is a hold of this lock: whether the operator may do that was decided for the lock, not for
+    /// the acquisition.
+    pub(crate) fn revoke_hold_of(
+        &mut self,
+        now: u64,
+        lock: &LockName,
+        acquisition: Acquisition,
+        out: &mut Out<Message<P>>,
+    ) {
+        let Some(&Stage::Held(id)) = self.stage(acquisition) else { return };
+        if self.locks.find(lock) == Some(id) {
+            self.revoke(now, acquisition, out);
         }
     }
 

@@ -4,13 +4,11 @@
 //! left out and told in a [`Note::Refused`](crate::Note::Refused). Of what correct members say, everything passes.
 
 use crate::member::{Member, Message};
-use crate::{Body, Fence, Frame, LockMessage, LockName, Node, Packet, Renewal, Tag, View, Words};
+use crate::{Body, Fence, Frame, LockMessage, LockName, Node, Packet, Renewal, View, Words};
 use lockkeeper_core::algorithms::gate::Gate;
 use lockkeeper_core::mutex::LARGEST_NUMBER;
 use lockkeeper_core::{Claim, MutualExclusion};
 
-/// The longest owner, and the longest purpose, in bytes.
-pub const LONGEST_TAG: usize = 1024;
 /// The most members of a view.
 pub const MOST_MEMBERS: usize = 1024;
 /// The most options of an algorithm.
@@ -19,12 +17,6 @@ const MOST_OPTIONS: usize = 64;
 const MOST_STRANGERS: usize = 4 * MOST_MEMBERS;
 
 type Verdict = Result<(), &'static str>;
-
-impl Tag {
-    pub(crate) fn is_too_long(&self) -> bool {
-        self.owner.len() > LONGEST_TAG || self.purpose.len() > LONGEST_TAG
-    }
-}
 
 impl View {
     /// Whether a view can look like this: everybody once and in order, its coordinator among them.

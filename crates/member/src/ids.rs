@@ -30,13 +30,26 @@ impl fmt::Display for Node {
     }
 }
 
-/// A client's session with a member. The client chooses it and never uses it twice.
+/// A client's session with a member. It is a name, not a secret: it is shown in lists and logs, and nothing is allowed because a caller
+/// knows it. The driver chooses the client's number; no client names another one's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SessionId {
-    /// Which client.
+    /// The client's number: [`RESIDENT`](Self::RESIDENT) or above for a client in the driver's own process, below for a client that
+    /// connects to it.
     pub client: u64,
-    /// Which of its sessions.
+    /// The number of the session among those of its client, which never uses one twice.
     pub number: u64,
+}
+
+impl SessionId {
+    /// The lowest number of a resident client. The two kinds of clients have numbers of their own, so that a client that connects
+    /// can never have the number of a resident one.
+    pub const RESIDENT: u64 = 1 << 63;
+
+    /// Whether this is a session of a [resident](crate::Member::open_resident) client.
+    pub fn is_resident(self) -> bool {
+        self.client >= Self::RESIDENT
+    }
 }
 
 impl fmt::Display for SessionId {
@@ -74,12 +87,9 @@ impl LockName {
         Self { name: name.into() }
     }
 
-    /// The longest name, in bytes.
-    pub const LONGEST: usize = 1024;
-
-    /// Whether a member serves such a lock: names have limits.
+    /// Whether a member serves a lock of this name: see [`check_name`](crate::check_name).
     pub fn is_served(&self) -> bool {
-        self.name.len() <= Self::LONGEST
+        crate::check_name(&self.name).is_ok()
     }
 
     /// The member, by its place in the view, that has the first token or is asked first: by hash (FNV-1a) of the name.

@@ -24,6 +24,7 @@
 //! | `guard` | what another member says is looked at before it is believed |
 //! | [`client`] | [`ClientSession`]: the client's half of a session |
 //! | [`client_link`] | [`ClientLink`]: when the client repeats its messages, gives a daemon up, and tries another one |
+//! | `journal` | which locks have changed, for those who watch |
 //! | [`survey`] | who holds and waits, everywhere; [`why`] somebody waits |
 //! | [`history`] | whether what consensus did, recorded, is what members are promised |
 //! | [`fence`] | [`Fence`]: (epoch, clock) in one number |
@@ -45,6 +46,7 @@ mod ids;
 mod index;
 mod install;
 mod instance;
+mod journal;
 mod kept;
 mod leader;
 mod leave;
@@ -69,14 +71,15 @@ pub use client_link::{ClientLink, ClientSettings, Connection, LinkEnd};
 pub use config::Config;
 pub use fence::Fence;
 pub use flaws::Flaw;
-pub use guard::{LONGEST_TAG, MOST_MEMBERS};
+pub use guard::MOST_MEMBERS;
 pub use ids::{Acquisition, LockName, MemberId, Node, SessionId};
 pub use link::Packet;
 pub use lockkeeper_core::Claim;
+pub use lockkeeper_text::{BadText, LONGEST_NAME, LONGEST_TAG, check_name, check_tag};
 pub use member::Member;
 pub use messages::*;
 pub use parts::{Items, Part};
-pub use resident::NoFence;
+pub use resident::{NoFence, NotOpened};
 pub use settings::{ClusterSettings, Inherited, certainly_left};
-pub use survey::{Because, LockStatus, Table, TableScan, Who, Why, waiters, why};
+pub use survey::{Because, LockStatus, Query, Reply, Table, TableScan, WaitGraph, Who, Why, waiters, why};
 pub use view::View;

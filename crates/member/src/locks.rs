@@ -53,6 +53,7 @@ impl<P: MutualExclusion> Member<P> {
 
     /// Lets in whoever can be let in, and asks for whoever waits.
     pub(crate) fn look_after(&mut self, now: u64, id: LockId, out: &mut Out<Message<P>>) {
+        self.note_change(id);
         let Some((epoch, members)) = self.running().map(|view| (view.epoch, view.members.len())) else {
             return;
         };

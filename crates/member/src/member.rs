@@ -2,17 +2,18 @@
 
 use crate::install::Frozen;
 use crate::instance::Play;
+use crate::journal::Journal;
 use crate::leader::Leader;
 use crate::leave::Leave;
 use crate::link::Link;
 use crate::lock::Wants;
 use crate::session::Session;
 use crate::slices::{Listed, Sending, Trash};
-use crate::survey::Asking;
+use crate::survey::{Asking, Reply};
 use crate::table::{LockId, Locks};
 use crate::{
     Acquisition, Body, ClusterSettings, Config, Event, Flaw, Frame, LockMessage, MemberId, Node, Note, Out,
-    PortEvent, PortRequest, Renewal, SessionId, Table, View,
+    PortEvent, PortRequest, Renewal, SessionId, View,
 };
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -128,7 +129,9 @@ pub struct Member<P: MutualExclusion> {
     pub(crate) births: u64,
     /// Who wants to join, and when it was last heard.
     pub(crate) joiners: BTreeMap<Node, u64>,
-    pub(crate) surveys: BTreeMap<u64, Vec<(Node, Table)>>,
+    pub(crate) surveys: BTreeMap<u64, Vec<Reply>>,
+    /// Kept once a driver wants to know which locks change.
+    pub(crate) journal: Option<Journal>,
     /// Frames to this member itself.
     pub(crate) to_self: VecDeque<Frame<Message<P>>>,
     next_beat_ns: u64,
@@ -194,6 +197,7 @@ impl<P: MutualExclusion> Member<P> {
             births: 0,
             joiners: BTreeMap::new(),
             surveys: BTreeMap::new(),
+            journal: None,
             to_self: VecDeque::new(),
             next_beat_ns: now,
             next_renewal_ns: now,
@@ -243,8 +247,8 @@ impl<P: MutualExclusion> Member<P> {
             Event::Peers(peers) => self.peers(now, peers),
             Event::Connected(peer) => self.resend(now, 0, Some(peer)),
             Event::Leave { patience_ns } => self.leave(now, patience_ns, out),
-            Event::Revoke(acquisition) => self.revoke(now, acquisition, out),
-            Event::Survey => self.survey(now, out),
+            Event::Revoke(lock, acquisition) => self.revoke_hold_of(now, &lock, acquisition, out),
+            Event::Survey(number, query) => self.survey(now, number, &query, out),
             Event::Change(settings) => self.change_settings(now, settings),
         }
         self.ticks(now, out);
@@ -371,7 +375,7 @@ impl<P: MutualExclusion> Member<P> {
             Body::Start { epoch, part } => self.start(from, epoch, part, out),
             Body::More { epoch, part } => self.send_start(from, epoch, part),
             Body::Link { .. } => self.linked(now, frame, out),
-            Body::Ask { question } => self.asked(from, question),
+            Body::Ask { question, query } => self.asked(from, question, query),
             Body::Tell { question, table, left_out } => self.told(from, question, (table, left_out), out),
         }
     }

@@ -1,6 +1,8 @@
 //! What members, clients and consensus say to each other.
 
-use crate::{Acquisition, Fence, Items, LockName, MemberId, Node, Packet, Part, SessionId, Table, View};
+use crate::{
+    Acquisition, Fence, Items, LockName, MemberId, Node, Packet, Part, Query, Reply, SessionId, Table, View,
+};
 use alloc::string::String;
 use alloc::vec::Vec;
 use lockkeeper_core::Claim;
@@ -80,6 +82,8 @@ pub enum Body<M> {
     Ask {
         /// Which question.
         question: u64,
+        /// About which locks.
+        query: Query,
     },
     /// The answer.
     Tell {
@@ -187,6 +191,14 @@ pub struct Tag {
     pub owner: String,
     /// What for.
     pub purpose: String,
+}
+
+impl Tag {
+    /// Whether owner and purpose are accepted: see [`check_tag`](crate::check_tag).
+    pub fn check(&self) -> Result<(), crate::BadText> {
+        crate::check_tag(&self.owner)?;
+        crate::check_tag(&self.purpose)
+    }
 }
 
 /// A wish for a lock.
@@ -396,10 +408,10 @@ pub enum Event<M> {
         /// For how long clients may keep what they hold; after that they are promised nothing more, and what was promised is waited out.
         patience_ns: u64,
     },
-    /// An operator takes a lock away from this acquisition, at its member.
-    Revoke(Acquisition),
-    /// Somebody wants to see what is held and waited for, everywhere.
-    Survey,
+    /// An operator takes this lock away from this acquisition, at its member. An acquisition that holds another lock keeps it.
+    Revoke(LockName, Acquisition),
+    /// Queries every member of the view, under a number that comes back in [`Note::Survey`].
+    Survey(u64, Query),
     /// An operator changes the cluster's settings. The leader proposes a view with them; any other member ignores it.
     Change(crate::ClusterSettings),
 }
@@ -442,15 +454,8 @@ pub enum Note {
     Excluded,
     /// This life of the member is over, as [`Event::Leave`] wanted.
     Left,
-    /// The answer to [`Event::Survey`]: what each member told. Whoever is in the view and not here did not answer in time.
-    Survey(Vec<(Node, Table)>),
-    /// Before such an answer: a member holds and waits for so many locks more than it could tell.
-    LeftOut {
-        /// Which member.
-        node: Node,
-        /// How many.
-        locks: u64,
-    },
+    /// The answer to the [`Event::Survey`] of this number: the reply of each member. A member of the view that is not here did not reply in time.
+    Survey(u64, Vec<Reply>),
 }
 
 /// All that a step can do. The driver owns it and uses it again.

@@ -3,7 +3,7 @@
 //! A resident client reads the same clock as the member and sees the same memory, so the member does not have to promise it anything by
 //! message: until [`Member::resident_until_ns`], which is the end of the member's own lease, it may use what it holds. There are no
 //! keep-alives, so a hundred thousand resident sessions cost nothing while time passes. A resident session ends when its driver
-//! closes it, or with the member.
+//! closes it, or with the member. Resident clients have [numbers of their own](SessionId::RESIDENT).
 
 use crate::member::Member;
 use crate::session::{Session, Stage};
@@ -19,18 +19,33 @@ pub enum NoFence {
     NotNow,
 }
 
+/// Why a session is not opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotOpened {
+    /// The member is leaving, and opens no sessions.
+    Leaving,
+    /// A session of this id exists. It has an owner already, and two owners would share their holds.
+    Exists,
+    /// The id is one of a client that connects: see [`SessionId::RESIDENT`].
+    NotResident,
+}
+
 impl<P: MutualExclusion> Member<P> {
-    /// Opens the session of a resident client. Does nothing if it is open. `false` if the member is leaving and opens no sessions.
-    pub fn open_resident(&mut self, now: u64, id: SessionId) -> bool {
-        if !self.sessions.contains_key(&id) {
-            if self.leave.is_some() {
-                return false;
-            }
-            let birth = Birth { incarnation: self.me.incarnation, number: self.births };
-            self.births += 1;
-            self.sessions.insert(id, Session { birth, heard_ns: now, resident: true, ..Session::default() });
+    /// Opens the session of a resident client.
+    pub fn open_resident(&mut self, now: u64, id: SessionId) -> Result<(), NotOpened> {
+        if !id.is_resident() {
+            return Err(NotOpened::NotResident);
         }
-        true
+        if self.sessions.contains_key(&id) {
+            return Err(NotOpened::Exists);
+        }
+        if self.leave.is_some() {
+            return Err(NotOpened::Leaving);
+        }
+        let birth = Birth { incarnation: self.me.incarnation, number: self.births };
+        self.births += 1;
+        self.sessions.insert(id, Session { birth, heard_ns: now, resident: true, ..Session::default() });
+        Ok(())
     }
 
     /// Until then, on the member's clock, resident clients may use what they hold. It is 0 once a leaving member promises nothing more.

@@ -8,6 +8,38 @@ use alloc::vec::Vec;
 use lockkeeper_core::{Claim, MutualExclusion};
 use serde::{Deserialize, Serialize};
 
+/// Which locks a query across members asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Query {
+    /// The locks whose names follow this one, in the order of their names: as many as fit into one reply. `None` begins with the first lock.
+    Page(Option<LockName>),
+    /// One lock. A member answers this without looking at any other lock.
+    One(LockName),
+}
+
+impl Query {
+    /// Every lock, as far as one reply takes them.
+    pub const ALL: Self = Self::Page(None);
+}
+
+/// The reply of one member to a [`Query`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// The member that replied.
+    pub node: Node,
+    /// The locks that its clients hold or wait for, in the order of their names.
+    pub table: Table,
+    /// Number of further locks that match the query and did not fit. They follow the last one in `table`: the next page begins there.
+    pub left_out: u64,
+}
+
+impl Reply {
+    /// The last name that this reply covers, if more locks follow; `None` if the reply is complete.
+    pub fn covers_until(&self) -> Option<&LockName> {
+        self.table.last().filter(|_| self.left_out > 0).map(|row| &row.lock)
+    }
+}
+
 /// What the clients of one member hold and wait for.
 pub type Table = Vec<LockStatus>;
 
@@ -20,6 +52,8 @@ pub struct LockStatus {
     pub holders: Vec<Who>,
     /// Who waits for it at this member, the first one first.
     pub waiters: Vec<Who>,
+    /// Number of further holders and waiters at this member that did not fit into the reply.
+    pub left_out: u32,
 }
 
 /// Somebody who holds a lock or waits for one.
@@ -42,7 +76,7 @@ pub struct Who {
 impl<P: MutualExclusion> Member<P> {
     /// What the clients of this member hold and wait for, in the order of the locks' names.
     pub fn table(&self, now: u64) -> Table {
-        let mut scan = TableScan::new(usize::MAX);
+        let mut scan = TableScan::new(Query::ALL, usize::MAX);
         while !self.scan(now, usize::MAX, &mut scan) {}
         scan.finish().0
     }
@@ -51,6 +85,12 @@ impl<P: MutualExclusion> Member<P> {
     /// be missing; one that somebody uses all the time is not.
     pub fn scan(&self, now: u64, most: usize, scan: &mut TableScan) -> bool {
         let mut left = most;
+        if let Query::One(lock) = &scan.query {
+            let row = self.status_of(now, lock, MOST_BYTES / 2);
+            scan.table =
+                Vec::from_iter(Some(row).filter(|row| !row.holders.is_empty() || !row.waiters.is_empty()));
+            return true;
+        }
         // From the last one on: a lock that is put aside leaves its place to one that was looked at before.
         let mut next = scan.next.unwrap_or(usize::MAX).min(self.locks.active_count());
         while next > 0 && left > 0 {
@@ -60,14 +100,24 @@ impl<P: MutualExclusion> Member<P> {
                 self.locks.active_at(next).filter(|(_, _, active)| active.is_busy())
             {
                 left = left.saturating_sub((active.holds.len() + active.queue.len()) / 4);
-                scan.add(name, active, || self.status(now, name, active));
+                scan.add(name, |most_bytes| self.status(now, name, active, most_bytes));
             }
         }
         scan.next = Some(next);
         next == 0 && scan.write_rows(left)
     }
 
-    fn status(&self, now: u64, name: &LockName, active: &Active) -> LockStatus {
+    /// One lock, as the clients of this member use it, in about so many bytes; without holders and waiters if none uses it.
+    pub fn status_of(&self, now: u64, lock: &LockName, most_bytes: usize) -> LockStatus {
+        let active = self.locks.find(lock).and_then(|id| self.locks.get(id).active.as_ref());
+        match active {
+            Some(active) => self.status(now, lock, active, most_bytes),
+            None => LockStatus { lock: lock.clone(), holders: Vec::new(), waiters: Vec::new(), left_out: 0 },
+        }
+    }
+
+    /// The row of one lock, of about so many bytes at most: the holders come first, then the waiters in their order.
+    fn status(&self, now: u64, name: &LockName, active: &Active, most_bytes: usize) -> LockStatus {
         let held = active.holds.iter().flat_map(|hold| {
             hold.acquisitions().map(|acquisition| Who {
                 acquisition,
@@ -86,15 +136,25 @@ impl<P: MutualExclusion> Member<P> {
             for_ns: now.saturating_sub(waiter.since_ns),
             since_ms: self.config.unix_ms(waiter.since_ns),
         });
-        LockStatus { lock: name.clone(), holders: held.collect(), waiters: waits.collect() }
+        let mut left = most_bytes;
+        let mut fits = |who: &Who| {
+            left = left.saturating_sub(bytes_of(who));
+            left > 0
+        };
+        let holders: Vec<Who> = held.take_while(&mut fits).collect();
+        let waiters: Vec<Who> = waits.take_while(&mut fits).collect();
+        let all =
+            active.holds.iter().map(|hold| hold.acquisitions().count()).sum::<usize>() + active.queue.len();
+        let left_out = u32::try_from(all - holders.len() - waiters.len()).unwrap_or(u32::MAX);
+        LockStatus { lock: name.clone(), holders, waiters, left_out }
     }
 
     /// Another member asks what is held and waited for here.
-    pub(crate) fn asked(&mut self, from: Node, question: u64) {
+    pub(crate) fn asked(&mut self, from: Node, question: u64, query: Query) {
         const MOST: usize = 64;
         let new = |asking: &Asking| (asking.from, asking.question) != (from, question);
         if self.scans.len() < MOST && self.scans.iter().all(new) {
-            self.scans.push_back(Asking { from, question, scan: TableScan::new(MOST_BYTES) });
+            self.scans.push_back(Asking { from, question, scan: TableScan::new(query, MOST_BYTES) });
         }
     }
 
@@ -120,15 +180,13 @@ impl<P: MutualExclusion> Member<P> {
         held.or_else(|| active.queue.front().map(|waiter| waiter.claim))
     }
 
-    /// Asks every member of the view.
-    pub(crate) fn survey(&mut self, now: u64, out: &mut Out<Message<P>>) {
-        self.questions += 1;
-        let question = self.questions;
+    /// Sends a query to every member of the view. The driver chooses its number.
+    pub(crate) fn survey(&mut self, now: u64, question: u64, query: &Query, out: &mut Out<Message<P>>) {
         let members = self.running().map_or_else(Vec::new, |view| view.members.clone());
         self.surveys.insert(question, Vec::new());
         self.due.insert((now + 10 * self.config.round_trip_ns, Due::Survey(question)));
         for node in members {
-            self.send(node, Body::Ask { question }, out);
+            self.send(node, Body::Ask { question, query: query.clone() }, out);
         }
     }
 
@@ -141,11 +199,8 @@ impl<P: MutualExclusion> Member<P> {
     ) {
         let members = self.running().map_or(0, |view| view.members.len());
         let Some(told) = self.surveys.get_mut(&question) else { return };
-        if told.iter().all(|(node, _)| *node != from) {
-            told.push((from, table));
-            if left_out > 0 {
-                out.notes.push(Note::LeftOut { node: from, locks: left_out });
-            }
+        if told.iter().all(|reply| reply.node != from) {
+            told.push(Reply { node: from, table, left_out });
         }
         if told.len() >= members {
             self.end_survey(question, out);
@@ -154,8 +209,8 @@ impl<P: MutualExclusion> Member<P> {
 
     pub(crate) fn end_survey(&mut self, question: u64, out: &mut Out<Message<P>>) {
         if let Some(mut told) = self.surveys.remove(&question) {
-            told.sort_by_key(|(node, _)| *node);
-            out.notes.push(Note::Survey(told));
+            told.sort_by_key(|reply| reply.node);
+            out.notes.push(Note::Survey(question, told));
         }
     }
 }
@@ -171,9 +226,15 @@ pub(crate) struct Asking {
     scan: TableScan,
 }
 
+/// About how many bytes a holder or a waiter takes in a reply.
+fn bytes_of(who: &Who) -> usize {
+    64 + who.tag.owner.len() + who.tag.purpose.len()
+}
+
 /// A table that is being made, lock by lock. Of a table that is too large, the first locks by name are kept.
 #[derive(Clone, Debug)]
 pub struct TableScan {
+    query: Query,
     /// The locks before this place, among those in use, are yet to be looked at.
     next: Option<usize>,
     rows: BTreeMap<LockName, (usize, LockStatus)>,
@@ -187,9 +248,10 @@ pub struct TableScan {
 }
 
 impl TableScan {
-    /// A table of about so many bytes at most.
-    pub fn new(most_bytes: usize) -> Self {
+    /// The locks of this query, in a table of about so many bytes at most.
+    pub fn new(query: Query, most_bytes: usize) -> Self {
         Self {
+            query,
             next: None,
             rows: BTreeMap::new(),
             bytes: 0,
@@ -200,16 +262,18 @@ impl TableScan {
         }
     }
 
-    fn add(&mut self, name: &LockName, active: &Active, status: impl FnOnce() -> LockStatus) {
-        const WHO: usize = 64;
-        let least = WHO * (active.holds.len() + active.queue.len());
-        if self.bound.as_ref().is_some_and(|bound| name >= bound) || least > self.most_bytes {
+    fn add(&mut self, name: &LockName, status: impl FnOnce(usize) -> LockStatus) {
+        if matches!(&self.query, Query::Page(Some(after)) if name <= after) {
+            return;
+        }
+        if self.bound.as_ref().is_some_and(|bound| name >= bound) {
             self.left_out += 1;
             return;
         }
-        let row = status();
-        let who = |who: &Who| WHO + who.tag.owner.len() + who.tag.purpose.len();
-        let bytes = 32 + row.lock.name.len() + row.holders.iter().chain(&row.waiters).map(who).sum::<usize>();
+        // A row takes at most half of the table, so that every page has at least one lock.
+        let row = status(self.most_bytes / 2);
+        let bytes =
+            32 + row.lock.name.len() + row.holders.iter().chain(&row.waiters).map(bytes_of).sum::<usize>();
         if let Some((before, _)) = self.rows.insert(name.clone(), (bytes, row)) {
             self.bytes -= before;
         }
@@ -275,44 +339,87 @@ pub struct Why {
 }
 
 /// Follows the waits of a session over all locks, through all tables of a survey. A cycle is found if there is one; otherwise the
-/// longest chain is told.
+/// longest chain that was found is told. To ask about several sessions, make one [`WaitGraph`].
 pub fn why(tables: &[(Node, Table)], session: SessionId) -> Why {
-    let mut best = Why { chain: Vec::new(), cycle: None };
-    follow(tables, session, &mut Vec::new(), &mut BTreeSet::new(), &mut best);
-    best
+    let rows = tables.iter().flat_map(|(_, table)| table);
+    WaitGraph::new(rows.map(|row| (&row.lock, &*row.holders, &*row.waiters))).why(session)
 }
 
-fn follow(
-    tables: &[(Node, Table)],
-    session: SessionId,
-    chain: &mut Vec<Because>,
-    seen: &mut BTreeSet<SessionId>,
-    best: &mut Why,
-) {
-    if best.cycle.is_some() {
-        return;
-    }
-    if let Some(step) = chain.iter().position(|because| because.waiter.session == session) {
-        *best = Why { chain: chain.clone(), cycle: Some(step) };
-        return;
-    }
-    if chain.len() > best.chain.len() {
-        best.chain.clone_from(chain);
-    }
-    if !seen.insert(session) {
-        return;
-    }
-    let rows = || tables.iter().flat_map(|(_, table)| table);
-    for waits in rows() {
-        for waiter in waits.waiters.iter().filter(|who| who.acquisition.session == session) {
-            let holders = rows().filter(|row| row.lock == waits.lock).flat_map(|row| &row.holders);
-            for holder in holders.filter(|holder| holder.claim.competes(waiter.claim)) {
-                let (lock, holder) = (waits.lock.clone(), holder.acquisition);
-                chain.push(Because { waiter: waiter.acquisition, lock, holder });
-                follow(tables, holder.session, chain, seen, best);
-                chain.pop();
+/// Which sessions wait for which locks, and which acquisitions hold these locks.
+#[derive(Clone, Debug, Default)]
+pub struct WaitGraph {
+    waits: BTreeMap<SessionId, Vec<(Acquisition, Claim, LockName)>>,
+    holders: BTreeMap<LockName, Vec<(Acquisition, Claim)>>,
+}
+
+/// The longest search for a reason, in steps from a waiter to a holder: tables of clients that wait for each other in all ways have
+/// exponentially many chains.
+const MOST_STEPS: usize = 100_000;
+
+impl WaitGraph {
+    /// Each row is a lock with its holders and waiters; a lock may have a row for each member.
+    pub fn new<'a>(rows: impl Iterator<Item = (&'a LockName, &'a [Who], &'a [Who])> + Clone) -> Self {
+        let mut graph = Self::default();
+        for (lock, _, waiters) in rows.clone() {
+            for who in waiters {
+                let wait = (who.acquisition, who.claim, lock.clone());
+                graph.waits.entry(who.acquisition.session).or_default().push(wait);
+                graph.holders.entry(lock.clone()).or_default();
             }
         }
+        // A lock that nobody waits for explains nothing.
+        for (lock, holders, _) in rows {
+            if let Some(all) = graph.holders.get_mut(lock) {
+                all.extend(holders.iter().map(|who| (who.acquisition, who.claim)));
+            }
+        }
+        graph
+    }
+
+    /// The steps that lead on from a session.
+    fn steps(&self, session: SessionId) -> impl Iterator<Item = Because> + '_ {
+        let waits = self.waits.get(&session).into_iter().flatten();
+        waits.flat_map(|(waiter, claim, lock)| {
+            let holders = self.holders.get(lock).into_iter().flatten();
+            let others = holders.filter(|(_, held)| held.competes(*claim));
+            others.map(|(holder, _)| Because { waiter: *waiter, lock: lock.clone(), holder: *holder })
+        })
+    }
+
+    /// Why a session waits. Without recursion: a chain may be as long as there are sessions.
+    pub fn why(&self, session: SessionId) -> Why {
+        let mut best = Why { chain: Vec::new(), cycle: None };
+        let (mut chain, mut seen): (Vec<Because>, _) = (Vec::new(), BTreeSet::from([session]));
+        let mut on_chain = BTreeMap::from([(session, 0_usize)]);
+        let mut branches = Vec::from([(session, self.steps(session))]);
+        let mut left = MOST_STEPS;
+        while let Some((_, branch)) = branches.last_mut() {
+            let next = branch.next().filter(|_| left > 0);
+            left = left.saturating_sub(1);
+            let Some(step) = next else {
+                if chain.len() > best.chain.len() {
+                    best.chain.clone_from(&chain);
+                }
+                chain.pop();
+                let done = branches.pop();
+                done.map(|(session, _)| on_chain.remove(&session));
+                continue;
+            };
+            let to = step.holder.session;
+            if let Some(&from) = on_chain.get(&to) {
+                chain.push(step);
+                return Why { chain, cycle: Some(from) };
+            }
+            if seen.insert(to) {
+                chain.push(step);
+                on_chain.insert(to, chain.len());
+                branches.push((to, self.steps(to)));
+            } else if chain.len() + 1 > best.chain.len() {
+                best.chain.clone_from(&chain);
+                best.chain.push(step);
+            }
+        }
+        best
     }
 }
 
@@ -329,14 +436,14 @@ mod tests {
 
     fn row(name: &str, holders: &[u64], waiters: &[u64]) -> LockStatus {
         let all = |clients: &[u64]| clients.iter().map(|&client| who(client)).collect();
-        LockStatus { lock: LockName::new(name), holders: all(holders), waiters: all(waiters) }
+        LockStatus { lock: LockName::new(name), holders: all(holders), waiters: all(waiters), left_out: 0 }
     }
 
     #[test]
     fn waiters_of_all_members_stand_in_one_line_and_none_overtakes_at_its_own() {
         let node = |id| Node { id: MemberId(id), incarnation: 1 };
         let waiting = |client, for_ns| Who { for_ns, ..who(client) };
-        let row = |waiters| LockStatus { lock: LockName::new("a"), holders: vec![], waiters };
+        let row = |waiters| LockStatus { lock: LockName::new("a"), holders: vec![], waiters, left_out: 0 };
         let tables = [
             (node(1), vec![row(vec![waiting(1, 9), waiting(2, 4)])]),
             (node(2), vec![row(vec![waiting(3, 7), waiting(4, 7)])]),
@@ -349,16 +456,21 @@ mod tests {
 
     #[test]
     fn a_table_that_is_too_large_keeps_the_first_names_and_counts_the_others() {
-        let mut scan = TableScan::new(1_000);
-        for number in (0..100).rev().chain(100..200) {
-            let name = LockName::new(alloc::format!("{number:03}"));
-            let active = Active::default();
-            scan.add(&name, &active, || row(&name.name, &[], &[]));
-        }
-        let (table, left_out) = scan.finish();
+        let scan = |after: Option<&str>| {
+            let mut scan = TableScan::new(Query::Page(after.map(LockName::new)), 1_000);
+            for number in (0..100).rev().chain(100..200) {
+                let name = LockName::new(alloc::format!("{number:03}"));
+                scan.add(&name, |_| row(&name.name, &[], &[]));
+            }
+            scan.finish()
+        };
+        let (table, left_out) = scan(None);
         let names: Vec<&str> = table.iter().map(|row| &*row.lock.name).collect();
         assert_eq!((names.first(), names.len() as u64 + left_out), (Some(&"000"), 200));
         assert!(names.len() == 1_000 / 35 && names.is_sorted());
+        let (next, still_left_out) = scan(names.last().copied());
+        assert_eq!(&*next[0].lock.name, "028", "the next page begins where the first one ends");
+        assert_eq!(next.len() as u64 + still_left_out, left_out);
     }
 
     #[test]
@@ -375,5 +487,31 @@ mod tests {
         assert_eq!(why(&tables, session(9)).chain, []);
         let chain = why(&[(node(1), vec![row("a", &[1], &[2])])], session(2));
         assert_eq!((chain.chain.len(), chain.cycle), (1, None));
+    }
+
+    #[test]
+    fn chain_of_many_thousand_sessions_is_followed_to_its_end() {
+        let node = Node { id: MemberId(1), incarnation: 1 };
+        let name = |number: u64| alloc::format!("{number:05}");
+        // Each session holds one lock and waits for the next one. The last one waits for nothing.
+        let rows = (0..20_000).map(|number| row(&name(number), &[number + 1], &[number]));
+        let chain = why(&[(node, rows.collect())], SessionId { client: 0, number: 0 });
+        assert_eq!((chain.chain.len(), chain.cycle), (20_000, None));
+    }
+
+    #[test]
+    fn clients_that_wait_for_each_other_in_all_ways_take_a_bounded_time() {
+        let node = Node { id: MemberId(1), incarnation: 1 };
+        // 600 sessions share each of two locks, and all of them wait for both: 720,000 steps, if all were taken.
+        let all: Vec<u64> = (1..600).collect();
+        let shared = |client: &u64| Who { claim: Claim::Shared, ..who(*client) };
+        let row = |name: &str| LockStatus {
+            lock: LockName::new(name),
+            holders: all.iter().map(shared).collect(),
+            waiters: all.iter().map(|client| who(*client)).collect(),
+            left_out: 0,
+        };
+        let told = why(&[(node, vec![row("a"), row("b")])], SessionId { client: 1, number: 0 });
+        assert!(told.cycle.is_some());
     }
 }

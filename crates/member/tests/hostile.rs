@@ -7,7 +7,7 @@ use lockkeeper_core::registry::{self, Visitor};
 use lockkeeper_core::{MutualExclusion, Protocol};
 use lockkeeper_member::{
     Body, Claim, Config, Event, Frame, LockMessage, LockName, Member, MemberId, Node, Note, Out, PortEvent,
-    PortRequest, SessionId, Tag, ToMember, Wish,
+    PortRequest, Query, SessionId, Tag, ToMember, Wish,
 };
 use peak_alloc::PeakAlloc;
 use std::collections::VecDeque;
@@ -304,7 +304,9 @@ impl<P: MutualExclusion> Hostile<P> {
             match self.random.below(10) {
                 0 | 1 => self.client(member),
                 2 => self.wait(1 + member as u64 * 7),
-                3 if self.random.below(10) == 0 => self.todo.push_back((member, Event::Survey)),
+                3 if self.random.below(10) == 0 => {
+                    self.todo.push_back((member, Event::Survey(1, Query::ALL)))
+                }
                 _ => self.deceive(member),
             }
             self.settle();

@@ -3,8 +3,8 @@
 use lockkeeper_core::Protocol;
 use lockkeeper_core::algorithms::naimi_trehel::NaimiTrehel;
 use lockkeeper_member::{
-    Acquisition, Body, Config, Event, Fence, LockName, Member, MemberId, NoFence, Node, Out, PortEvent,
-    PortRequest, SessionId, ToClient, ToMember, Wish,
+    Acquisition, Body, Config, Event, Fence, LockName, Member, MemberId, NoFence, Node, NotOpened, Out,
+    PortEvent, PortRequest, SessionId, ToClient, ToMember, Wish,
 };
 use std::collections::BTreeSet;
 
@@ -65,14 +65,14 @@ impl Alone {
 }
 
 fn session(client: u64) -> SessionId {
-    SessionId { client, number: 0 }
+    SessionId { client: SessionId::RESIDENT + client, number: 0 }
 }
 
 #[test]
 fn resident_session_lives_without_keep_alives() {
     let mut alone = Alone::start(Config::new([MemberId(1)]));
     for client in 0..100 {
-        assert!(alone.member.open_resident(alone.now, session(client)));
+        assert_eq!(alone.member.open_resident(alone.now, session(client)), Ok(()));
     }
     let fence = alone.acquire(session(0), 1);
     assert!(fence.is_some());
@@ -87,6 +87,29 @@ fn resident_session_lives_without_keep_alives() {
     );
 }
 
+/// A session has one owner: a second one would be granted locks that the first one holds.
+#[test]
+fn session_that_exists_is_not_opened_again() {
+    let mut alone = Alone::start(Config::new([MemberId(1)]));
+    assert_eq!(alone.member.open_resident(alone.now, session(1)), Ok(()));
+    assert_eq!(alone.member.open_resident(alone.now, session(1)), Err(NotOpened::Exists));
+}
+
+/// A client that connects has other numbers than a resident one, whichever of them comes first.
+#[test]
+fn client_that_connects_cannot_open_a_resident_session_nor_the_other_way_round() {
+    let mut alone = Alone::start(Config::new([MemberId(1)]));
+    let outside = SessionId { client: 7, number: 0 };
+    assert_eq!(alone.member.open_resident(alone.now, outside), Err(NotOpened::NotResident));
+    let keep_alive = ToMember::KeepAlive { sent_ns: 0, first: true, settled: 0 };
+    alone.step(Event::Client(session(7), keep_alive.clone()));
+    assert_eq!((alone.member.sessions(), &alone.told[..]), (Vec::new(), &[][..]));
+    // Also where the resident session is open: nothing is answered, so nothing is promised.
+    alone.member.open_resident(alone.now, session(7)).unwrap();
+    alone.step(Event::Client(session(7), keep_alive));
+    assert_eq!(alone.told, []);
+}
+
 #[test]
 fn drawn_fences_rise_and_stay_below_the_next_holders() {
     let mut alone = Alone::start(Config::new([MemberId(1)]));
@@ -94,7 +117,7 @@ fn drawn_fences_rise_and_stay_below_the_next_holders() {
     let mut seen = BTreeSet::new();
     for holder in 1..=5 {
         let session = session(holder);
-        alone.member.open_resident(alone.now, session);
+        alone.member.open_resident(alone.now, session).unwrap();
         let fence = alone.acquire(session, 1);
         assert!(fence > highest, "{fence:?} after {highest:?}");
         highest = fence;
@@ -115,7 +138,7 @@ fn lock_whose_clock_is_used_up_gets_fences_of_a_new_epoch() {
     let mut config = Config::new([MemberId(1)]);
     config.largest_clock = 10;
     let mut alone = Alone::start(config);
-    alone.member.open_resident(alone.now, session(1));
+    alone.member.open_resident(alone.now, session(1)).unwrap();
     let mut highest = alone.acquire(session(1), 1).unwrap();
     let acquisition = Acquisition { session: session(1), number: 1 };
     let first = highest.epoch();
@@ -138,12 +161,12 @@ fn lock_whose_clock_is_used_up_gets_fences_of_a_new_epoch() {
 fn revoked_hold_of_a_resident_client_stays_until_the_lease_it_could_read_has_passed() {
     let mut alone = Alone::start(Config::new([MemberId(1)]));
     for client in [1, 2] {
-        alone.member.open_resident(alone.now, session(client));
+        alone.member.open_resident(alone.now, session(client)).unwrap();
     }
     assert!(alone.acquire(session(1), 1).is_some());
     assert_eq!(alone.acquire(session(2), 1), None);
     let until = alone.member.resident_until_ns(alone.now);
-    alone.step(Event::Revoke(Acquisition { session: session(1), number: 1 }));
+    alone.step(Event::Revoke(LockName::new("a"), Acquisition { session: session(1), number: 1 }));
     let granted = |alone: &Alone| {
         alone.told.iter().any(|(of, told)| *of == session(2) && matches!(told, ToClient::Granted { .. }))
     };

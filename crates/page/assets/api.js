@@ -1,4 +1,4 @@
-// Questions to the server. Whatever goes wrong becomes an Error with a sentence for the person.
+// Requests to the server. Every failure becomes an Error with a message for the user.
 
 const UNREACHABLE = "The server does not answer: is 'lockkeeper lab' still running?";
 
@@ -28,7 +28,7 @@ async function ask(path, body, signal) {
   throw new Error(why);
 }
 
-/** Asks and waits for the whole answer. */
+/** Sends a request and waits for the complete response. */
 export async function get(path, body, signal) {
   return (await ask(path, body, signal)).json();
 }
@@ -37,7 +37,7 @@ export async function text(path) {
   return (await ask(path)).text();
 }
 
-/** Asks for work that takes a while: `sofar` is told how far it is; the last line is the answer. */
+/** Starts a long job: calls `sofar` with each progress report; returns the last line, which is the result. */
 export async function follow(path, body, signal, sofar) {
   const reader = (await ask(path, body, signal)).body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "",

@@ -1,4 +1,5 @@
-// Check: every reachable state of a small system, with live counts; what is wrong can be played.
+// The tab "Check": visits every reachable state of a small system, with live counts; a counterexample can be
+// played.
 
 import { follow, get } from "./api.js";
 import { button, choice, field, h, put } from "./dom.js";
@@ -161,15 +162,15 @@ export class CheckTab {
     );
     const complete = answer.complete
       ? null
-      : h("p", { class: "note" }, "The limit was reached: what lies deeper was not seen.");
+      : h("p", { class: "note" }, "The limit was reached: deeper states were not visited.");
     const bypass = answer.scenario
       ? null
       : h(
           "p",
           {},
           answer.max_bypass === null
-            ? "There is no bound on how many others enter while one waits."
-            : `While one waited, at most ${answer.max_bypass} others entered.`,
+            ? "The number of entries of others during one wait is unbounded."
+            : `At most ${answer.max_bypass} entries of others during one wait.`,
         );
     const wrong = answer.wrong
       ? h("p", { class: "wrong" }, `✗ ${answer.wrong}. The shortest run to it is on the right.`)
@@ -181,7 +182,7 @@ export class CheckTab {
       wrong,
       bypass,
       answer.never_fired.length > 0 &&
-        h("p", { class: "note" }, `It never happened that: ${answer.never_fired.join("; ")}`),
+        h("p", { class: "note" }, `Never occurred: ${answer.never_fired.join("; ")}`),
     );
     this.result.dataset.done = String(Number(this.result.dataset.done ?? 0) + 1);
     if (answer.scenario) this.play(answer.scenario);

@@ -1,4 +1,4 @@
-// Compare: algorithms side by side, with the papers' formulas dotted.
+// The tab "Compare": algorithms side by side, with the papers' formulas as dots.
 
 import { follow } from "./api.js";
 import { button, download, field, h, put } from "./dom.js";
@@ -18,7 +18,7 @@ const COLUMNS = [
   ["busiest_site", "busiest"],
 ];
 
-/** A number with at most two digits behind the point. */
+/** A number with at most two decimal places. */
 function short(value) {
   return value === null || value === undefined
     ? "–"

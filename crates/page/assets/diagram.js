@@ -1,11 +1,11 @@
-// The space-time diagram: what is in view, and what a person does to it with mouse and wheel.
+// The space-time diagram: its visible part, and its interaction with mouse and wheel.
 
 import { h } from "./dom.js";
 import { GUTTER, ORIGIN, arrowOf, heightFor, laneHeight, laneY, paint, timeX } from "./paint.js";
 
 const NEAR = 7;
 
-/** How far a point is from a line between two others. */
+/** The distance of a point from the line between two others. */
 function distance(x, y, { x1, y1, x2, y2 }) {
   const length = (x2 - x1) ** 2 + (y2 - y1) ** 2;
   const way = length === 0 ? 0 : Math.max(0, Math.min(1, ((x - x1) * (x2 - x1) + (y - y1) * (y2 - y1)) / length));
@@ -13,7 +13,7 @@ function distance(x, y, { x1, y1, x2, y2 }) {
 }
 
 export class Diagram {
-  /** `told` gets what a person does: select a site, go to a time, point at a message. */
+  /** `told` receives the user's actions: select a site, go to a time, point at a message. */
   constructor(told) {
     this.told = told;
     this.canvas = h("canvas", { class: "diagram", tabIndex: 0, role: "img" });
@@ -35,7 +35,7 @@ export class Diagram {
     this.resize();
   }
 
-  /** All of it if that can be read, or else the beginning. */
+  /** Shows the whole run if that is legible, otherwise its beginning. */
   fit() {
     const room = this.width() - GUTTER - 40,
       whole = Math.max(this.film.end, 1);
@@ -44,7 +44,7 @@ export class Diagram {
     this.scale = Math.max(readable, Math.min(160, room / whole));
   }
 
-  /** All of it, readable or not. */
+  /** Shows the whole run, legible or not. */
   fitAll() {
     this.from = 0;
     this.scale = (this.width() - GUTTER - 20) / Math.max(this.film.end, 0.1);
@@ -81,14 +81,14 @@ export class Diagram {
     this.draw();
   }
 
-  /** Moves what is in view so that the present is. */
+  /** Scrolls so that the current time is visible. */
   follow(time) {
     const view = this.view(),
       x = timeX(view, time);
     if (this.from === 0 && timeX(view, this.film.end) < view.width - 8) return;
     if (x > view.width * 0.82 || x < GUTTER) {
       const room = (view.width - ORIGIN) / this.scale;
-      // Not beyond the end: there is nothing to be seen.
+      // Do not scroll beyond the end of the run.
       this.from = Math.max(0, Math.min(time - room * 0.35, this.film.end - room * 0.93));
     }
   }
@@ -105,7 +105,7 @@ export class Diagram {
     });
   }
 
-  /** Larger or smaller, with the given place staying where it is. */
+  /** Zooms; the given x coordinate keeps its time. */
   zoom(factor, x) {
     const view = this.view();
     const anchor = x ?? Math.max(GUTTER, Math.min(view.width, timeX(view, this.now.now)));

@@ -1,4 +1,4 @@
-// Small helpers to make parts of a page.
+// Helpers that create elements.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -14,19 +14,19 @@ function fill(element, attributes, children) {
   return element;
 }
 
-/** An element of HTML: `h("p", { class: "x" }, "text")`. */
+/** An HTML element: `h("p", { class: "x" }, "text")`. */
 export function h(name, attributes, ...children) {
   return fill(document.createElement(name), attributes, children);
 }
 
-/** An element of SVG. */
+/** An SVG element. */
 export function s(name, attributes, ...children) {
   return fill(document.createElementNS(SVG, name), attributes, children);
 }
 
-/** A button with a label for those who do not see its sign. */
+/** A button with a label for screen readers. */
 export function button(text, label, act, more) {
-  // After a click with the mouse, the space bar is for playing again, not for this button.
+  // After a mouse click, the space bar plays the run again and does not activate this button.
   const click = (event) => {
     if (event.detail > 0) event.currentTarget.blur();
     act(event);
@@ -40,20 +40,20 @@ export function field(label, input, help) {
   return h("label", { class: "field" }, h("span", {}, label), input, told);
 }
 
-/** A list to choose from: pairs of value and text. */
+/** A select element from pairs of value and text. */
 export function choice(name, pairs, chosen) {
   const options = pairs.map(([value, text]) => h("option", { value, selected: value === chosen }, text));
   return h("select", { name, "aria-label": name }, options);
 }
 
-/** Replaces what an element holds. */
+/** Replaces the children of an element. */
 export function put(element, ...children) {
   element.replaceChildren(
     ...children.flat().filter((child) => child !== null && child !== undefined && child !== false),
   );
 }
 
-/** Hands a text to the person as a file. */
+/** Offers a text for download as a file. */
 export function download(name, kind, text) {
   const link = h("a", { href: URL.createObjectURL(new Blob([text], { type: kind })), download: name });
   document.body.append(link);

@@ -1,4 +1,5 @@
-// Drive by hand: a scenario that grows by a line with each click, and is played from its start each time.
+// The tab "Drive by hand": a scenario that grows by a line with each click, and is replayed from its start
+// each time.
 
 import { get } from "./api.js";
 import { button, choice, field, h, put } from "./dom.js";
@@ -8,7 +9,7 @@ import { packed, sharing, unpacked } from "./share.js";
 
 const PLAIN = { algorithm: "maekawa-published", sites: 3, settings: [], fifo: true, holder: "" };
 
-/** A scenario taken apart: its headings as they are, and its events without their times. */
+/** A parsed scenario: its headings verbatim, and its events without their times. */
 function parse(text) {
   const heads = [],
     acts = [];
@@ -81,7 +82,7 @@ export class DriveTab {
         "div",
         { class: "two" },
         field("Sites", h("input", { name: "sites", type: "number", value: given.sites, min: 1, max: 60 })),
-        field("Inside at the start", h("input", { name: "holder", value: given.holder, placeholder: "nobody" })),
+        field("Inside at the start", h("input", { name: "holder", value: given.holder, placeholder: "none" })),
       ),
       settings,
       h(
@@ -108,7 +109,7 @@ export class DriveTab {
     ];
   }
 
-  /** Starts anew with what the form says. */
+  /** Starts a new run with the values of the form. */
   begin() {
     const data = new FormData(this.form);
     const system = {
@@ -156,7 +157,7 @@ export class DriveTab {
     this.shown = false;
   }
 
-  /** Does something next. Whoever has stepped back goes on from there, and what came after is left out. */
+  /** Appends an event. If the user has stepped back, the later events are removed. */
   async act(line) {
     const before = [this.acts, this.undone];
     const happened = this.player.step < this.film.last ? Math.floor(this.player.now) : this.acts.length;
@@ -176,7 +177,7 @@ export class DriveTab {
     this.play();
   }
 
-  /** Plays the scenario so far; tells whether that went well. */
+  /** Replays the scenario so far; returns whether that succeeded. */
   async play() {
     this.error.textContent = this.note.textContent = "";
     this.asked = (this.asked ?? 0) + 1;
@@ -205,7 +206,7 @@ export class DriveTab {
       message: (message) => this.deliver(message),
       stepped: () => this.listFlights(),
     };
-    film.about = film.about || "Click a site to ask or to leave, a message to let it arrive.";
+    film.about = film.about || "Click a site to request or to leave, a message to deliver it.";
     this.player.load(film, {
       step: film.last,
       driving,
@@ -220,7 +221,7 @@ export class DriveTab {
     this.listPairs();
   }
 
-  /** What can be done with a site. */
+  /** The possible actions of a site. */
   actions(site, state) {
     const name = this.film.names[site],
       asks = site < this.film.sites;
@@ -251,7 +252,7 @@ export class DriveTab {
     ];
   }
 
-  /** What a click on a site does. */
+  /** Performs the action of a click on a site. */
   main(site) {
     const state = this.film.stateAt(site, this.player.step),
       name = this.film.names[site];
@@ -264,14 +265,14 @@ export class DriveTab {
     return `${this.film.names[from]}>${this.film.names[to]} ${text}`;
   }
 
-  /** Whether an earlier message of the same channel has to come first. */
+  /** Whether an earlier message of the same FIFO channel has to be delivered first. */
   waits(held, place) {
     if (headingOf(this.heads, "fifo")[0] === "no") return false;
     const { from, to } = held[place];
     return held.slice(0, place).some((other) => other.from === from && other.to === to);
   }
 
-  /** What is under way at the step that is shown. */
+  /** The messages under way at the displayed step. */
   held() {
     return this.player.step < this.film.last ? this.film.underWay(this.player.step) : this.film.held;
   }
@@ -283,7 +284,7 @@ export class DriveTab {
     );
     if (place < 0) return;
     if (this.waits(held, place))
-      this.error.textContent = "An earlier message of this channel comes first: channels keep their order here.";
+      this.error.textContent = "An earlier message of this channel has to be delivered first: channels are FIFO here.";
     else this.act(`deliver ${this.which(message)}`);
   }
 
@@ -295,7 +296,7 @@ export class DriveTab {
       held.map((message, place) => {
         const waits = this.waits(held, place),
           which = this.which(message);
-        const why = waits ? "an earlier message of this channel comes first" : `Let ${message.text} arrive`;
+        const why = waits ? "an earlier message of this channel has to be delivered first" : `Deliver ${message.text}`;
         return h(
           "li",
           {},
@@ -321,11 +322,11 @@ export class DriveTab {
           ),
         );
       }),
-      held.length === 0 && h("li", { class: "none" }, "nothing"),
+      held.length === 0 && h("li", { class: "none" }, "none"),
     );
   }
 
-  /** What can be done to a pair of sites: cut, heal, suspect. */
+  /** The possible actions on a pair of sites: cut, heal, suspect. */
   listPairs() {
     const names = this.film.names.map((name, site) => [String(site + 1), name]);
     const [a, b] = [choice("one site", names, this.one ?? "1"), choice("another site", names, this.other ?? "2")];

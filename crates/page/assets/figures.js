@@ -1,11 +1,11 @@
-// Figures: the named scenarios, playable.
+// The tab "Figures": the named scenarios, playable.
 
 import { get } from "./api.js";
 import { button, h, put } from "./dom.js";
 import { Film } from "./film.js";
 import { packed, sharing } from "./share.js";
 
-/** A list to choose from, with the chosen one marked. */
+/** A list of items, with the selected one highlighted. */
 export function picks(items, chosen, act) {
   return h(
     "ul",
@@ -31,9 +31,10 @@ export function picks(items, chosen, act) {
   );
 }
 
-/** A button that takes a run over where it is and goes on by hand; only for runs whose messages are delivered by hand. */
+/** A button that continues a run by hand from the current step; only for runs whose messages are delivered by hand. */
 export function takeOver(film, player) {
-  // Elsewhere exits and deliveries go by time, and lines at other times would mean something else.
+  // In other runs, exits and deliveries depend on time, and the events would have other effects at other
+  // times.
   if (!film.byHand || !/^\s*cs:\s*by hand/m.test(film.scenario)) return [];
   const drive = () => {
     const until = player.now;
@@ -43,7 +44,7 @@ export function takeOver(film, player) {
     });
     location.hash = `#drive=${packed(lines.join("\n"))}`;
   };
-  return [button("Drive from here", "Go on by hand from this step", drive, { id: "take-over" })];
+  return [button("Drive from here", "Continue by hand from this step", drive, { id: "take-over" })];
 }
 
 export class FiguresTab {

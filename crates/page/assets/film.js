@@ -1,4 +1,4 @@
-// A recorded run, and what can be asked about any of its instants.
+// A recorded run, with queries about each of its instants.
 
 const NO_STATE = {
   phase: "Idle",
@@ -13,7 +13,7 @@ const NO_STATE = {
   quorum: [],
 };
 
-/** The last place in a sorted list whose key is not larger; -1 if there is none. */
+/** The last index in a sorted list whose key is not larger; -1 if there is none. */
 function lastUpTo(list, key, limit) {
   let low = 0,
     high = list.length;
@@ -25,7 +25,7 @@ function lastUpTo(list, key, limit) {
   return low - 1;
 }
 
-/** The name of a message: what stands before its first bracket or blank. */
+/** The name of a message: the text before its first bracket or blank. */
 function nameOf(text) {
   return text.split(/[ (\[]/, 1)[0];
 }
@@ -50,14 +50,14 @@ export class Film {
     }
     this.hasTree = this.states.some((states) => states.some(([, state]) => state.points_to !== null));
     this.hasQuorums = this.states.some((states) => states.some(([, state]) => state.quorum.length > 0));
-    // One step at each whole time: driven by hand, found by a checker, or told.
+    // Runs with one step at each whole time: driven by hand, found by a checker, or given as sentences.
     this.byHand = /^\s*delivery:\s*by hand/m.test(scenario ?? "");
     const says = ([, state]) => state.fields.length > 0 || state.phase !== "Idle" || !state.up;
     this.plain = this.told && !this.states.some((states) => states.some(says));
     this.bars = this.states.map((states) => this.barsOf(states));
   }
 
-  /** The times in which a site waits, is inside, or is down. */
+  /** The periods in which a site waits, is inside, or is down. */
   barsOf(states) {
     const bars = [];
     const kindOf = (state) => (!state.up ? "down" : state.paused ? "paused" : state.phase);
@@ -73,14 +73,14 @@ export class Film {
     return bars.filter((bar) => bar.kind !== "Idle");
   }
 
-  /** A site's state after so many steps. */
+  /** A site's state after a number of steps. */
   stateAt(site, step) {
     const states = this.states[site] ?? [];
     const place = lastUpTo(states, ([from]) => from, step);
     return place < 0 ? NO_STATE : states[place][1];
   }
 
-  /** The last step that has happened by this time. */
+  /** The last step at or before a time. */
   stepAt(time) {
     return Math.max(
       0,
@@ -88,14 +88,14 @@ export class Film {
     );
   }
 
-  /** The messages that can be seen between two times: those sent before the end, and not all too long before the start. */
+  /** The messages visible between two times: sent before the end, at most the longest delay before the start. */
   between(from, to) {
     const first = lastUpTo(this.messages, (message) => message.from_t, from - this.longest - 1e-9) + 1;
     const last = lastUpTo(this.messages, (message) => message.from_t, to);
     return [Math.max(0, first), last];
   }
 
-  /** The messages under way after so many steps. */
+  /** The messages under way after a number of steps. */
   underWay(step) {
     const now = this.steps[step].at;
     const [first, last] = this.between(now, now);

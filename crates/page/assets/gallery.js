@@ -1,4 +1,4 @@
-// Break it: famous failures, each with the shortest run to it.
+// The tab "Break it": known counterexamples, each with a shortest run.
 
 import { get } from "./api.js";
 import { h, put } from "./dom.js";

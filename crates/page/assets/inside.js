@@ -1,4 +1,4 @@
-// What every site knows at an instant, in the paper's words.
+// The state of every site at an instant, with the paper's names.
 
 import { h, put } from "./dom.js";
 
@@ -13,11 +13,11 @@ function badge(state, election) {
 }
 
 export class Inside {
-  /** `told.select` gets the site that a person points at; `actions` makes buttons for a site, when a person drives. */
+  /** `told.select` receives the selected site; `actions` creates the buttons of a site in a run driven by hand. */
   constructor(told) {
     this.told = told;
     this.actions = null;
-    this.element = h("div", { class: "cards", role: "list", "aria-label": "What every site knows" });
+    this.element = h("div", { class: "cards", role: "list", "aria-label": "State of every site" });
   }
 
   show(film) {
@@ -69,7 +69,7 @@ export class Inside {
     put(parts.foot, this.actions ? this.actions(site, state) : []);
   }
 
-  /** Brings a site's card into view. */
+  /** Scrolls to a site's card. */
   reveal(site) {
     const card = this.cards?.[site]?.card;
     if (!card) return;

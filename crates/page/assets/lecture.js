@@ -1,4 +1,4 @@
-// A run in a file of its own: nothing but the player.
+// A saved run in a single file: only the player.
 
 import { Film } from "./film.js";
 import { Player } from "./player.js";

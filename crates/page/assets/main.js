@@ -1,4 +1,4 @@
-// The page: its tabs, and what its address says.
+// The page: its tabs, and the state in its address.
 
 import { get } from "./api.js";
 import { CheckTab } from "./check.js";
@@ -21,8 +21,8 @@ const TABS = [
 ];
 const HINT = [
   "Press space to play, ← and → to step; scroll to zoom, drag to pan. Every site's state is below the diagram.",
-  "Drive by hand: click a site to let it ask or leave, a message to let it arrive. Undo as you like; the link holds the whole run.",
-  "Break it shows how famous mistakes come about; Check looks for more.",
+  "Drive by hand: click a site to request or to leave, a message to deliver it. Undo any step; the link contains the whole run.",
+  "Break it shows the runs behind famous mistakes; Check searches for more.",
 ];
 
 const byId = (id) => document.getElementById(id);
@@ -88,7 +88,7 @@ class Page {
     this.open();
   }
 
-  /** Left and right go from tab to tab, as screen readers expect. */
+  /** The keys left and right switch between tabs, as screen readers expect. */
   arrows(event) {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (!step) return;

@@ -1,4 +1,4 @@
-// The sites as a picture: on a circle, or as the tree that their pointers make, with the messages between them.
+// The sites as a map: on a circle, or as the tree of their pointers, with the messages between them.
 
 import { s } from "./dom.js";
 import { kindColour } from "./colours.js";
@@ -7,7 +7,7 @@ const SIZE = 240;
 const GLIDE = 0.16;
 const MOST_WAITS = 40;
 
-/** Places on a circle, S1 at the top. */
+/** Positions on a circle, S1 at the top. */
 function circle(count) {
   const radius = count > 1 ? SIZE * 0.37 : 0;
   return Array.from({ length: count }, (_, site) => {
@@ -17,18 +17,18 @@ function circle(count) {
 }
 
 /**
- * The same pointers without circles. While a token is under way, its sender and its receiver may point at each other:
- * then one of them counts as the root, and stays it if it was.
+ * The pointers without cycles. While a token is under way, its sender and its receiver may point at each other:
+ * one of them is then treated as the root, the previous root if it is in the cycle.
  */
-function withoutCircles(parents, rootBefore) {
+function withoutCycles(parents, rootBefore) {
   const up = [...parents];
   parents.forEach((_, start) => {
     const way = [];
     for (let at = start; at !== null && at !== undefined; at = up[at]) {
       const place = way.indexOf(at);
       if (place >= 0) {
-        const circle = way.slice(place);
-        up[circle.includes(rootBefore) ? rootBefore : Math.min(...circle)] = null;
+        const cycle = way.slice(place);
+        up[cycle.includes(rootBefore) ? rootBefore : Math.min(...cycle)] = null;
         break;
       }
       way.push(at);
@@ -37,7 +37,7 @@ function withoutCircles(parents, rootBefore) {
   return up;
 }
 
-/** Places in a tree: whoever points nowhere at the top, everybody else below whom it points to. */
+/** Positions in a tree: sites without a pointer at the top, all others below the site that they point to. */
 function tree(up) {
   const ways = up.map((_, site) => {
     const way = [site];
@@ -57,7 +57,7 @@ function tree(up) {
 }
 
 export class SiteMap {
-  /** `chosen` is told which site a person points at. */
+  /** `chosen` is called with the site that the user selects. */
   constructor(chosen) {
     this.chosen = chosen;
     this.links = s("g", { class: "links" });
@@ -106,13 +106,13 @@ export class SiteMap {
     this.nodes.replaceChildren(...this.circles);
   }
 
-  /** Shows an instant. `quick` leaves out the gliding. */
+  /** Shows an instant. `quick` omits the animation. */
   at({ step, now, selected, chosen }, quick) {
     const film = this.film;
     const states = film.names.map((_, site) => film.stateAt(site, step));
     this.states = states;
     const parents = states.map((state) => state.points_to);
-    const up = film.hasTree ? withoutCircles(parents, this.root) : [];
+    const up = film.hasTree ? withoutCycles(parents, this.root) : [];
     this.root = up.indexOf(null);
     this.goal = film.hasTree ? tree(up) : circle(film.names.length);
     if (!this.places || quick) this.places = this.goal.map(([x, y]) => [x, y]);
@@ -140,7 +140,7 @@ export class SiteMap {
     this.draw();
   }
 
-  /** One frame of gliding; tells whether there is more. */
+  /** Draws one frame of the animation; returns whether there are more. */
   glide() {
     if (!this.goal || !this.places) return false;
     let moves = false;
@@ -160,7 +160,7 @@ export class SiteMap {
     const links = this.parents.flatMap((parent, site) =>
       parent === null || !this.places[parent] ? [] : [this.link(site, parent, "points")],
     );
-    // Who waits for whom, where the pointers do not say it already.
+    // Waits-for edges, unless the pointers already show them.
     const waits = this.film.hasTree
       ? []
       : this.states.flatMap((state, site) => state.waits_for.map((other) => this.link(site, other, "waits")));
@@ -184,7 +184,7 @@ export class SiteMap {
     });
   }
 
-  /** A message on its way between two sites. */
+  /** A message under way between two sites. */
   dot(message) {
     const [[x1, y1], [x2, y2]] = [this.places[message.from], this.places[message.to]];
     const span = (message.to_t ?? 0) - message.from_t;
@@ -194,7 +194,8 @@ export class SiteMap {
         : span > 0
           ? Math.max(0.05, Math.min(0.95, (this.now - message.from_t) / span))
           : 0.5;
-    // Beside the line, on the right of its way, so that two that meet can be told apart.
+    // To the right of the line in the direction of travel, so that messages in opposite directions do not
+    // overlap.
     const length = Math.hypot(x2 - x1, y2 - y1) || 1;
     const [nx, ny] = [(-(y2 - y1) / length) * 4, ((x2 - x1) / length) * 4];
     const at = { cx: x1 + (x2 - x1) * way + nx, cy: y1 + (y2 - y1) * way + ny };

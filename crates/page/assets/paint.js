@@ -3,19 +3,19 @@
 import { inks, kindColour } from "./colours.js";
 
 export const GUTTER = 52;
-/** Where time 0 is when nothing is scrolled away. */
+/** The x coordinate of time 0 without scrolling. */
 export const ORIGIN = GUTTER + 14;
 const TOP = 24;
-/** No more arrows than this are drawn at once: where there are more, many share a pixel, and some stand for all. */
+/** The maximum number of arrows drawn at once. Beyond it many share a pixel, and a sample is drawn. */
 const MOST_ARROWS = 5000;
 const FONT = "12px system-ui, sans-serif";
 
-/** Where a site's line runs. */
+/** The y coordinate of a site's line. */
 export function laneY(view, site) {
   return TOP + view.lane * (site + 0.5);
 }
 
-/** Where an instant is. */
+/** The x coordinate of an instant. */
 export function timeX(view, time) {
   return ORIGIN + (time - view.from) * view.scale;
 }
@@ -24,12 +24,12 @@ export function heightFor(sites, room) {
   return Math.max(room, TOP + sites * 20 + 6);
 }
 
-/** How high each line's lane is. */
+/** The height of each site's lane. */
 export function laneHeight(sites, height) {
   return Math.min(76, (height - TOP - 4) / Math.max(1, sites));
 }
 
-/** A step of the scale that leaves room for its numbers. */
+/** The distance of ticks that leaves room for their labels. */
 function tickStep(scale, smallest) {
   for (let step = smallest; ; step *= 10) {
     for (const times of [1, 2, 5]) if (step * times * scale >= 56) return step * times;
@@ -67,7 +67,7 @@ function paintCuts(pen, view, film, ink) {
     const names = (sites) => sites.map((site) => film.names[site]).join(" ");
     pen.textAlign = "left";
     pen.fillText(`cut ${names(cut.left)} ${cut.one_way ? "▷" : "|"} ${names(cut.right)}`, x1 + 4, TOP + 4);
-    // A dotted seam between neighbours that cannot hear each other.
+    // A dotted line between neighbours that are separated by a partition.
     pen.strokeStyle = ink.wrong;
     pen.setLineDash([3, 4]);
     for (let site = 0; site + 1 < film.names.length; site += 1) {
@@ -84,7 +84,7 @@ function paintCuts(pen, view, film, ink) {
   }
 }
 
-/** A bar up to now, and what is yet to come of it faintly. */
+/** A bar up to the current time, and its future part faintly. */
 function paintBar(pen, view, bar, y, now, end, ink) {
   const heights = { Inside: Math.min(18, view.lane * 0.46), Waiting: 5, down: 2, paused: 2 };
   const colours = { Inside: ink.inside, Waiting: ink.waiting, down: ink.wrong, paused: ink.faint };
@@ -111,7 +111,7 @@ function paintBar(pen, view, bar, y, now, end, ink) {
   if (to > now) part(Math.max(bar.from, now), to, 0.16);
 }
 
-/** Stripes mean that the lock is shared. */
+/** Stripes show a shared hold. */
 function paintStripes(pen, x, y, width, height, ink) {
   pen.fillStyle = ink.back;
   for (let at = x + 4; at < x + width - 2; at += 7) pen.fillRect(at, y - height / 2 + 2, 2, height - 4);
@@ -155,7 +155,7 @@ function paintCross(pen, x, y, size, colour) {
   pen.lineWidth = 1;
 }
 
-/** The two ends of a message's arrow, as far as it has come. */
+/** The two ends of a message's arrow, up to the message's current position. */
 export function arrowOf(view, film, message, step, now) {
   const x1 = timeX(view, message.from_t),
     y1 = laneY(view, message.from);
@@ -163,7 +163,7 @@ export function arrowOf(view, film, message, step, now) {
   let way = 1;
   let x2 = timeX(view, message.to_t ?? now);
   if (message.ended === null) {
-    // Nobody knows when it arrives: it hangs over the lines, its head where a person can point at it.
+    // The arrival time is unknown: the arrow ends between the lines, where its head can be pointed at.
     way = 0.72;
     x2 = Math.max(x1 + 26, timeX(view, Math.max(now, message.from_t)) + 14);
   } else if (!arrived) {
@@ -180,11 +180,11 @@ export function arrowOf(view, film, message, step, now) {
 function paintMessages(pen, view, film, step, now, hovered) {
   const [first, last] = film.between(view.from, view.until);
   const heads = last - first < 900;
-  // Where many arrows share a pixel, each is paler, so that bars and patterns can be seen through them.
+  // Where many arrows share a pixel, each is more transparent, so that bars remain visible behind them.
   const dense = (last - first) / (view.width - GUTTER);
   const alpha = Math.max(0.05, Math.min(0.95, 1.1 / Math.max(dense, 0.01)));
   const names = heads && !film.told && view.scale * Math.max(0.2, Math.min(film.longest, 3)) > 90 && last - first < 160;
-  // Odd, so that of a broadcast to an even number of sites not always the same ones are left out.
+  // Odd, so that sampling does not always omit the same receivers of a broadcast to an even number of sites.
   const stride = Math.ceil((last - first + 1) / MOST_ARROWS) | 1;
   const groups = film.kinds.map(() => ({ past: [], hanging: [], future: [], lost: [] }));
   for (let place = first - (first % stride); place <= last; place += stride) {
@@ -249,7 +249,7 @@ function paintHead(pen, { x1, y1, x2, y2 }) {
   pen.fill();
 }
 
-/** The message's name along its arrow, near its tail, where arrows are still apart. */
+/** The message's name along its arrow, near the tail, where arrows are furthest apart. */
 function paintName(pen, message, { x1, y1, x2, y2 }) {
   const length = Math.hypot(x2 - x1, y2 - y1);
   if (length < 70) return;
@@ -262,7 +262,7 @@ function paintName(pen, message, { x1, y1, x2, y2 }) {
   pen.restore();
 }
 
-/** Where the algorithm breaks its promise. */
+/** Marks violations. */
 function paintViolations(pen, view, film, now, ink) {
   for (const found of film.wrong) {
     if (found.at > now + 1e-9) continue;
@@ -311,7 +311,7 @@ function paintSteps(pen, view, film, step, ink) {
   }
 }
 
-/** Where the current step happened. */
+/** Marks the site of the current step. */
 function paintHere(pen, view, film, step, ink) {
   const { site, at } = film.steps[step];
   if (site === null) return;

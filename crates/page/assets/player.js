@@ -1,4 +1,4 @@
-// Goes through a run: play, pause, step, scrub; and shows every instant as a diagram, a map, states and a sentence.
+// Plays a run: play, pause, step, scrub; shows every instant as a diagram, a map, states and a sentence.
 
 import { button, h, put } from "./dom.js";
 import { kindColour } from "./colours.js";
@@ -81,7 +81,7 @@ export class Player {
       this.speed,
       button("−", "Smaller (−)", () => this.diagram.zoom(1 / 1.4), {}),
       button("+", "Larger (+)", () => this.diagram.zoom(1.4), {}),
-      button("⤢", "All of it (0)", () => this.diagram.fitAll(), {}),
+      button("⤢", "The whole run (0)", () => this.diagram.fitAll(), {}),
     );
   }
 
@@ -152,7 +152,7 @@ export class Player {
     this.show();
   }
 
-  /** The site whose state is pointed out: the selected one, or where the step happened. */
+  /** The highlighted site: the selected one, or that of the current step. */
   focus() {
     return this.selected ?? (this.film.hasQuorums ? this.film.steps[this.step].site : null);
   }
@@ -165,7 +165,7 @@ export class Player {
     this.map.at(now, quick);
     this.inside.at({ step: this.step, selected: this.selected });
     if (this.film.steps[this.step].site !== null) this.inside.reveal(this.selected ?? this.film.steps[this.step].site);
-    // How a told run ends is told by its verdict.
+    // The verdict shows the ending of a run that is given as sentences.
     const said = film.told && this.step === film.last ? "" : film.steps[this.step].say;
     const text = capital(said) || (this.step === 0 ? "Nothing has happened yet." : "");
     if (this.sentence.textContent !== text) this.sentence.textContent = text;
@@ -174,7 +174,7 @@ export class Player {
     this.counter.textContent = `${this.step} / ${film.last}` + (film.told ? "" : `  ·  ${format(this.now)} T`);
     const label = film.names.length + " sites, step " + this.step + ": " + text;
     this.diagram.canvas.setAttribute("aria-label", "Space-time diagram. " + label);
-    // While it plays, nobody reads the story faster than that.
+    // While playing, the sentences are updated at a readable rate.
     if (!this.playing || performance.now() - (this.toldAt ?? 0) > 120) {
       this.toldAt = performance.now();
       this.tell();
@@ -193,7 +193,7 @@ export class Player {
     });
   }
 
-  /** The sentences around this step. */
+  /** Shows the sentences around this step. */
   tell() {
     const first = Math.max(1, this.step - STORY_WINDOW),
       last = Math.min(this.film.last, this.step + STORY_WINDOW / 2);
@@ -217,7 +217,7 @@ export class Player {
     }
   }
 
-  /** What is wrong by now, and how it ends. */
+  /** Shows the violations so far, and the result of the run. */
   judge() {
     const film = this.film,
       shown = film.wrong.filter(
@@ -225,7 +225,7 @@ export class Player {
       );
     const ended = this.step === film.last;
     const good = ended && film.last > 0 && film.wrong.length === 0 && film.summary ? this.summary() : null;
-    const cut = ended && film.cut_off ? "The run goes on, but no more of it is kept than this." : null;
+    const cut = ended && film.cut_off ? "The run is longer, but only this part was recorded." : null;
     const ending = ended && film.ending ? film.ending : null;
     put(
       this.verdict,
@@ -279,7 +279,7 @@ export class Player {
     this.playButton.setAttribute("aria-label", "Play (space)");
   }
 
-  /** After a change of colours. */
+  /** Repaints after a change of colours. */
   refresh() {
     if (!this.film) return;
     this.drawLegend();
@@ -310,7 +310,7 @@ export class Player {
   }
 }
 
-/** A time without digits that say nothing. */
+/** A time without trailing zeros. */
 function format(time) {
   return String(Math.round(time * 1000) / 1000);
 }

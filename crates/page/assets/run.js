@@ -1,4 +1,4 @@
-// Run: an algorithm with its flags, in the simulator.
+// The tab "Run": an algorithm with its flags, in the simulator.
 
 import { get } from "./api.js";
 import { field, h, put } from "./dom.js";
@@ -27,7 +27,7 @@ export const PLAIN = {
   seed: 1,
 };
 
-/** The algorithms by family, to choose from. */
+/** A select element of the algorithms by family. */
 export function algorithmChoice(known, chosen) {
   const select = h("select", { name: "algorithm", "aria-label": "Algorithm" });
   for (const family of ["coordinator", "permission", "token", "quorum"]) {
@@ -49,7 +49,7 @@ function aboutOf(known, slug) {
   );
 }
 
-/** Fields for the settings that an algorithm takes: quorums, trees, k. */
+/** Fields for the settings of an algorithm: quorums, trees, k. */
 export function settingFields(known, slug, given) {
   const about = aboutOf(known, slug);
   return (about?.settings ?? []).map((setting) => {
@@ -140,7 +140,7 @@ export class RunTab {
         h(
           "div",
           { class: "of-elections" },
-          field("Misses the leader", text("initiators", wish.initiators.join("; "), { placeholder: "1; 2@3" })),
+          field("Starts an election", text("initiators", wish.initiators.join("; "), { placeholder: "1; 2@3" })),
         ),
       ),
       readers,
@@ -169,7 +169,7 @@ export class RunTab {
         h(
           "div",
           { class: "of-locks" },
-          field("Inside at the start", text("holder", wish.holder, { placeholder: "nobody" })),
+          field("Inside at the start", text("holder", wish.holder, { placeholder: "none" })),
         ),
       ),
       h(
@@ -224,7 +224,7 @@ export class RunTab {
     };
   }
 
-  /** Shows what a link says, or the run that was there before. */
+  /** Shows the run of a link, or the previous one. */
   async open(link) {
     if (link) {
       this.wish = { ...PLAIN, ...JSON.parse(unpacked(link)) };

@@ -3,7 +3,7 @@
 import { text } from "./api.js";
 import { button, download } from "./dom.js";
 
-/** A text as part of a link: letters, digits, - and _ only. */
+/** A text encoded for a link: only letters, digits, - and _. */
 export function packed(plain) {
   const bytes = new TextEncoder().encode(plain);
   let raw = "";
@@ -16,7 +16,7 @@ export function unpacked(link) {
   return new TextDecoder().decode(Uint8Array.from(raw, (letter) => letter.charCodeAt(0)));
 }
 
-/** Puts a link where the person can take it: into the address, and where possible into the clipboard. */
+/** Offers a link to the user: in the address bar and, if possible, in the clipboard. */
 async function offer(hash, told) {
   history.replaceState(null, "", hash);
   try {
@@ -36,17 +36,17 @@ function fileName(film, ending) {
   return `${plain || "run"}.${ending}`;
 }
 
-/** A run as one page that needs nothing else. */
+/** A run as one self-contained page. */
 async function lecture(film) {
   const page = await text("/lecture.html");
   const { title, about, scenario, recording } = film;
-  // Inside a script element nothing may look like its end.
+  // A script element must not contain the text of its end tag.
   const run = JSON.stringify({ title, about, scenario, recording }).replaceAll("<", "\\u003c");
   const safe = title.replaceAll("&", "&amp;").replaceAll("<", "&lt;");
   return page.replace("TITLE_OF_THE_RUN", () => safe).replace("THE_RUN_ITSELF", () => run);
 }
 
-/** Buttons for what can be done with a run. */
+/** The buttons to share or save a run. */
 export function sharing(film, hash, told) {
   const tools = [button("Link", "Copy a link to this run", () => offer(hash, told), { id: "link" })];
   if (film.scenario) {

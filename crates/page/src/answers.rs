@@ -1,4 +1,4 @@
-//! The answers to what a page asks.
+//! The handlers of the page's HTTP requests.
 
 use crate::wishes::{self, CheckWish, CompareWish, PlayWish, RunWish};
 use crate::work::{Desk, Refusal};
@@ -21,17 +21,17 @@ fn wish<T>(asked: Asked<T>) -> Result<T, Refusal> {
     asked.map(|Json(wish)| wish).map_err(|error| Refusal::usage(error.body_text()))
 }
 
-/// A run to be looked at.
+/// A recorded run for the player.
 #[derive(Debug, Serialize)]
 pub struct Film {
     title: String,
     about: String,
-    /// The text that `lockkeeper sim --scenario` and `replay` take; none for a run with flags.
+    /// The scenario text for `lockkeeper sim --scenario` and `replay`; `None` for a run with flags.
     scenario: Option<String>,
     recording: Recording,
 }
 
-/// What there is: algorithms, figures, what can be broken.
+/// The algorithms, elections, figures, mutants and counterexamples that the page offers.
 pub async fn about() -> Json<Value> {
     let algorithms: Vec<Value> = registry::ALL
         .iter()
@@ -63,12 +63,12 @@ pub async fn about() -> Json<Value> {
     }))
 }
 
-/// How much is worked on.
+/// Number of running jobs.
 pub async fn status(State(desk): State<Desk>) -> Json<Value> {
     Json(json!({ "running": desk.busy() }))
 }
 
-/// A run with flags.
+/// Runs an algorithm or an election with flags.
 pub async fn run(State(desk): State<Desk>, asked: Asked<RunWish>) -> Result<Json<Film>, Refusal> {
     let wish = wish(asked)?;
     let film = move |progress: &Progress| {
@@ -86,7 +86,7 @@ pub async fn run(State(desk): State<Desk>, asked: Asked<RunWish>) -> Result<Json
     Ok(Json(desk.whole(wishes::RUN_TIME, film).await?))
 }
 
-/// A scenario.
+/// Runs a scenario.
 pub async fn play(State(desk): State<Desk>, asked: Asked<PlayWish>) -> Result<Json<Film>, Refusal> {
     let wish = wish(asked)?;
     let film = move |progress: &Progress| played(&wish, progress);
@@ -96,12 +96,12 @@ pub async fn play(State(desk): State<Desk>, asked: Asked<PlayWish>) -> Result<Js
 fn played(wish: &PlayWish, progress: &Progress) -> Result<Film, String> {
     let scenario = wish.scenario()?;
     let mut recording = recording::record(&scenario.spec, 1, wishes::RUN, progress).map_err(told)?;
-    // It names no file: the page offers the text itself.
+    // The scenario is not a file on this machine; the page offers its text instead of a command.
     recording.command.clear();
     Ok(Film { title: scenario.title, about: scenario.about, scenario: Some(wish.text().into()), recording })
 }
 
-/// A search, with counts while it goes on.
+/// Runs a check; streams the counts until it ends.
 pub async fn check(State(desk): State<Desk>, asked: Asked<CheckWish>) -> Result<Response, Refusal> {
     let question = wish(asked)?.question().map_err(Refusal::usage)?;
     desk.lines(wishes::CHECK_TIME, move |teller| {
@@ -129,7 +129,7 @@ fn answered(answer: &Answer) -> Value {
     value
 }
 
-/// A comparison, with its progress while it goes on.
+/// Runs a comparison; streams its progress until it ends.
 pub async fn compare(State(desk): State<Desk>, asked: Asked<CompareWish>) -> Result<Response, Refusal> {
     let sweep = wish(asked)?.sweep().map_err(Refusal::usage)?;
     desk.lines(wishes::COMPARE_TIME, move |teller| {
@@ -151,7 +151,7 @@ fn compared(sweep: &Sweep, progress: &Progress) -> Result<Value, String> {
     Ok(json!({ "comparison": comparison, "csv": comparison.csv(), "plots": plots }))
 }
 
-/// One of the famous failures: its counterexample, to be looked at.
+/// A known counterexample with its recorded run.
 pub async fn exhibit(State(desk): State<Desk>, Path(name): Path<String>) -> Result<Json<Value>, Refusal> {
     let failure =
         famous::find(&name).ok_or_else(|| Refusal::usage(format!("there is no '{name}' in the gallery")))?;

@@ -1,4 +1,4 @@
-//! The page itself: files that are part of the binary, so that it works wherever the binary does.
+//! The files of the page, compiled into the binary so that it needs no installation.
 
 use axum::http::{StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
@@ -40,7 +40,7 @@ files! {
     "lecture.js": SCRIPT,
 }
 
-/// What a run needs to be looked at without a server: in this order, one text.
+/// The scripts of a saved run, which needs no server; concatenated in this order.
 const LECTURE: &[&str] = &[
     "/dom.js",
     "/colours.js",
@@ -61,7 +61,7 @@ pub async fn serve(uri: Uri) -> Response {
     }
     match text_of(path) {
         Some((kind, text)) => answer(kind, text.into_owned()),
-        None => (StatusCode::NOT_FOUND, "there is no such page here").into_response(),
+        None => (StatusCode::NOT_FOUND, "not found").into_response(),
     }
 }
 
@@ -69,19 +69,19 @@ fn answer(kind: &'static str, text: String) -> Response {
     ([(header::CONTENT_TYPE, kind), (header::CACHE_CONTROL, "no-cache")], text).into_response()
 }
 
-/// A file of the page, and its kind.
+/// A file of the page: its content type and text.
 fn text_of(path: &str) -> Option<(&'static str, Cow<'static, str>)> {
     let (_, kind, text) = FILES.iter().find(|(known, _, _)| *known == path)?;
     Some((kind, fresh(path).map_or(Cow::Borrowed(*text), Cow::Owned)))
 }
 
-/// For those who work on the page: its files from a folder as they are now, without compiling. Not in what is released.
+/// For development of the page: reads its files from a folder at run time. Only in debug builds.
 fn fresh(path: &str) -> Option<String> {
     let folder = std::env::var_os("LOCKKEEPER_PAGE_FILES").filter(|_| cfg!(debug_assertions))?;
     std::fs::read_to_string(std::path::Path::new(&folder).join(path.trim_start_matches('/'))).ok()
 }
 
-/// A page that needs nothing else: the scripts as one, without their imports and exports, and a place for a run.
+/// A self-contained page: the scripts concatenated, without imports and exports, and a placeholder for a run.
 fn lecture() -> String {
     let style = text_of("/style.css").map(|(_, text)| text).unwrap_or_default();
     let scripts: Vec<String> =
@@ -96,7 +96,7 @@ fn lecture() -> String {
     )
 }
 
-/// The text of a module, with the names that it imports and exports left to be found beside it.
+/// The text of a module without its imports and exports, to be concatenated with the others.
 fn without_modules(text: &str) -> String {
     let lines = text.lines().filter(|line| !line.starts_with("import "));
     let lines = lines.map(|line| line.strip_prefix("export ").unwrap_or(line));
@@ -109,10 +109,10 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn the_page_asks_for_nothing_outside() {
+    fn page_loads_nothing_from_other_hosts() {
         for (path, _, text) in FILES {
             let outside = text.replace("http://www.w3.org/", "");
-            assert!(!outside.contains("://"), "{path} names another host");
+            assert!(!outside.contains("://"), "{path} refers to another host");
         }
     }
 
@@ -128,7 +128,7 @@ mod tests {
 
     /// The scripts of a saved page share one scope.
     #[test]
-    fn a_saved_page_declares_no_name_twice() {
+    fn saved_page_declares_no_name_twice() {
         let mut seen = BTreeSet::new();
         let page = lecture();
         for line in page.lines() {

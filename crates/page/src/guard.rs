@@ -1,9 +1,12 @@
-//! Who may ask: pages that this server has served, in a browser on this machine.
+//! Access control: only pages that this server has served may send requests, from a browser on this machine.
 //!
-//! A page of another origin can make a browser send requests here. It must not be able to start work or read answers:
-//! - the header `Host` must name this machine, so that a name whose address changes to 127.0.0.1 under a page is of no use;
-//! - the header `Origin`, which browsers send with every request that is not a plain visit, must name this server;
-//! - `Sec-Fetch-Site` must not say that another site asks.
+//! A page of another origin can make a browser send requests here. It must not be able to start jobs or read
+//! answers:
+//! - the header `Host` must name this machine, against DNS rebinding: a host name of another page whose
+//!   address changes to 127.0.0.1;
+//! - the header `Origin`, which browsers send with every request that is not a plain navigation, must name
+//!   this server;
+//! - `Sec-Fetch-Site` must not be that of another site.
 
 use axum::extract::{Request, State};
 use axum::http::header::{CONTENT_SECURITY_POLICY, HOST, ORIGIN, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS};
@@ -11,14 +14,14 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
-/// Everything comes from this server; nothing is written into the page's own text.
+/// The content security policy: everything is loaded from this server, and inline scripts are forbidden.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; \
                       connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// What the guard knows of its server.
+/// The configuration of the access control.
 #[derive(Clone, Copy, Debug)]
 pub struct Door {
-    /// The port it listens on.
+    /// The port that the server listens on.
     pub port: u16,
 }
 
@@ -31,23 +34,23 @@ impl Door {
         let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or_default());
         let host = text(HOST).unwrap_or_default();
         if !self.is_this_machine(host) {
-            return Some("this server answers to 127.0.0.1 and localhost only");
+            return Some("this server only accepts requests to 127.0.0.1 and localhost");
         }
         let origin = text(ORIGIN);
         if origin.is_some_and(|origin| origin != format!("http://{host}")) {
-            return Some("this server answers to its own pages only");
+            return Some("this server only accepts requests of its own pages");
         }
         let from = text(HeaderName::from_static("sec-fetch-site"));
         let plain_visit = text(HeaderName::from_static("sec-fetch-mode")) == Some("navigate");
         match from {
             Some("same-origin" | "none") | None => None,
             _ if plain_visit => None,
-            _ => Some("this server answers to its own pages only"),
+            _ => Some("this server only accepts requests of its own pages"),
         }
     }
 }
 
-/// Lets a request through, or not; tells the browser what the answer may do.
+/// Rejects requests that are not allowed, and adds the security headers to every response.
 pub async fn check(State(door): State<Door>, request: Request, next: Next) -> Response {
     let mut response = match door.refuses(request.headers()) {
         Some(why) => (StatusCode::FORBIDDEN, why).into_response(),
@@ -76,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn other_origins_are_refused() {
+    fn requests_of_other_origins_are_rejected() {
         assert!(!refused(&[("host", "127.0.0.1:7480")]));
         assert!(!refused(&[("host", "localhost:7480"), ("origin", "http://localhost:7480")]));
         assert!(refused(&[]));

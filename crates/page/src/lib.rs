@@ -1,16 +1,17 @@
-//! The lab's page: the simulator and the checker of `lockkeeper-lab`, in a browser on the same machine.
+//! The lab's web page: the simulator and the checker of `lockkeeper-lab`, in a browser on the same machine.
 //!
-//! The server keeps nothing: each question comes with all that its answer depends on, and the same question has the same
-//! answer. A run is sent as a whole, and the page goes through it back and forth; a run that a person drives by hand is a
-//! scenario that grows by a line with each click, and is played from its start each time.
+//! The server is stateless: each request contains everything that its answer depends on, and equal requests
+//! have equal answers. A run is sent as a whole, and the page moves through it in both directions. A run that
+//! the user drives by hand is a scenario that grows by a line with each click, and is replayed from its start
+//! each time.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | `files` | the page itself, part of the binary |
-//! | `guard` | who may ask: pages of this server, on this machine |
-//! | `work` | how long and how much at once; a closed tab stops its work |
-//! | `wishes` | what a page may ask for, and its limits |
-//! | `answers` | the answers |
+//! | `files` | the files of the page, compiled into the binary |
+//! | `guard` | access control: only pages of this server, on this machine |
+//! | `work` | jobs: limits on time and concurrency; a closed tab stops its job |
+//! | `wishes` | the requests of a page, and their limits |
+//! | `answers` | the request handlers |
 
 mod answers;
 mod files;
@@ -25,10 +26,10 @@ use std::net::{Ipv4Addr, SocketAddr};
 use tokio::net::TcpListener;
 use work::Desk;
 
-/// The longest question, in bytes. A scenario of some thousand lines fits.
+/// The maximum size of a request, in bytes. A scenario of some thousand lines fits.
 const LONGEST_QUESTION: usize = 256 << 10;
 
-/// The page's server, ready to serve.
+/// The server of the page.
 #[derive(Debug)]
 pub struct Page {
     listener: TcpListener,
@@ -36,19 +37,19 @@ pub struct Page {
 }
 
 impl Page {
-    /// Listens on a port of this machine alone; 0 takes any that is free.
+    /// Listens on a port of the loopback interface; 0 selects a free one.
     pub async fn listen(port: u16) -> std::io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await?;
         let address = listener.local_addr()?;
         Ok(Self { listener, address })
     }
 
-    /// What to type into a browser.
+    /// The URL of the page.
     pub fn url(&self) -> String {
         format!("http://{}/", self.address)
     }
 
-    /// Serves for ever.
+    /// Serves requests for ever.
     pub async fn serve(self) -> std::io::Result<()> {
         axum::serve(self.listener, routes(self.address.port())).await
     }

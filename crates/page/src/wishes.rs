@@ -1,4 +1,4 @@
-//! What a page may ask for, and the limits on it.
+//! The requests of a page, and their limits.
 
 use lockkeeper_core::mutex::parse_site;
 use lockkeeper_core::{SiteId, registry};
@@ -15,22 +15,22 @@ use lockkeeper_lab::{Scenario, Time};
 use serde::Deserialize;
 use std::time::Duration;
 
-/// How much of a run is kept.
+/// The limits of a recorded run.
 pub const RUN: Limits = Limits { processes: 64, steps: 20_000, messages: 60_000 };
-/// How long a run may take.
+/// The time limit of a run.
 pub const RUN_TIME: Duration = Duration::from_secs(20);
-/// How long a search may take.
+/// The time limit of a check.
 pub const CHECK_TIME: Duration = Duration::from_secs(120);
-/// How many states a search may have.
+/// The maximum number of states of a check.
 pub const CHECK_STATES: u64 = 5_000_000;
-/// How long a comparison may take.
+/// The time limit of a comparison.
 pub const COMPARE_TIME: Duration = Duration::from_secs(300);
 const MOST_ENTRIES: u64 = 20_000;
 const MOST_SIZES: usize = 8;
 const LARGEST_SIZE: usize = 127;
 const MOST_FAULTS: u8 = 3;
 
-/// A run with its flags, as for `lockkeeper sim`.
+/// A run with flags, as for `lockkeeper sim`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunWish {
@@ -60,14 +60,14 @@ pub struct RunWish {
     holder: String,
     #[serde(default)]
     readers: String,
-    /// Who misses the leader, in an election.
+    /// The sites that start an election, if the algorithm is one.
     #[serde(default)]
     initiators: Vec<String>,
     pub seed: u64,
 }
 
 impl RunWish {
-    /// What is to be run, if it is an election.
+    /// The election to run; `None` if the algorithm is not an election.
     pub fn election(&self) -> Result<Option<ElectionSpec>, String> {
         if registry::find_election(&self.algorithm).is_none() {
             return Ok(None);
@@ -86,7 +86,7 @@ impl RunWish {
         Ok(Some(spec))
     }
 
-    /// What is to be run.
+    /// The run of a mutual exclusion algorithm.
     pub fn spec(&self) -> Result<Spec, String> {
         known(&self.algorithm)?;
         few_sites(self.sites)?;
@@ -143,7 +143,7 @@ impl RunWish {
     }
 }
 
-/// A scenario to be played.
+/// A scenario to run.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PlayWish {
@@ -151,19 +151,19 @@ pub struct PlayWish {
 }
 
 impl PlayWish {
-    /// A scenario that nobody had to send.
+    /// A scenario of the server's own.
     pub fn new(scenario: &str) -> Self {
         Self { scenario: scenario.into() }
     }
 
-    /// Its text.
+    /// The text of the scenario.
     pub fn text(&self) -> &str {
         &self.scenario
     }
 
-    /// The scenario.
+    /// The parsed scenario.
     pub fn scenario(&self) -> Result<Scenario, String> {
-        // Only the command reads files of delays: a page has no business with this machine's files.
+        // Delay matrices are read from files, and a page must not be able to read files of this machine.
         let names_a_file = |line: &str| {
             line.split_once(':').is_some_and(|(_, value)| value.trim_start().starts_with("matrix"))
         };
@@ -176,7 +176,7 @@ impl PlayWish {
     }
 }
 
-/// A search, as for `lockkeeper check`.
+/// A check, as for `lockkeeper check`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CheckWish {
@@ -184,9 +184,9 @@ pub struct CheckWish {
     sites: usize,
     #[serde(default)]
     settings: Vec<String>,
-    /// For ever if nothing is said.
+    /// Number of requests of each site. `None`: without limit.
     requests: Option<u8>,
-    /// As the algorithm assumes if nothing is said.
+    /// Whether channels are FIFO. `None`: as the algorithm assumes.
     fifo: Option<bool>,
     #[serde(default)]
     crashes: u8,
@@ -203,7 +203,7 @@ pub struct CheckWish {
 }
 
 impl CheckWish {
-    /// What is to be checked.
+    /// The system to check.
     pub fn question(&self) -> Result<Question, String> {
         if !lockkeeper_lab::mutants::ALL.iter().any(|mutant| mutant.name == self.algorithm) {
             known(&self.algorithm)?;
@@ -246,7 +246,7 @@ pub struct CompareWish {
 }
 
 impl CompareWish {
-    /// What is to be compared.
+    /// The parameters of the comparison.
     pub fn sweep(&self) -> Result<Sweep, String> {
         for algorithm in &self.algorithms {
             known(algorithm)?;
@@ -273,8 +273,7 @@ impl CompareWish {
     }
 }
 
-const NO_MATRIX: &str =
-    "a matrix of delays is read from a file, which only 'lockkeeper sim' does, not its page";
+const NO_MATRIX: &str = "a delay matrix is read from a file, which only 'lockkeeper sim' does, not the page";
 
 fn delay(text: &str) -> Result<Delay, String> {
     if text.trim_start().starts_with("matrix") { Err(NO_MATRIX.into()) } else { Delay::parse(text.trim()) }
@@ -308,7 +307,7 @@ fn settings(given: &[String]) -> Result<Vec<(String, String)>, String> {
     given.iter().map(read).collect()
 }
 
-/// Each once, in the order given.
+/// The elements without duplicates, in their order.
 fn once<T: PartialEq + Clone>(given: &[T]) -> Vec<T> {
     let mut once = Vec::new();
     for item in given {
@@ -324,7 +323,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_cannot_make_the_server_read_a_file() {
+    fn page_cannot_make_the_server_read_a_file() {
         let text = "algorithm: lamport\nsites: 3\ndelay:  matrix:/etc/hostname\n0 S1 requests\n";
         let error = PlayWish { scenario: text.into() }.scenario().unwrap_err();
         assert!(error.contains("matrix"), "{error}");
@@ -332,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn large_systems_are_refused_before_they_are_built() {
+    fn large_systems_are_rejected_before_they_are_built() {
         let text = "algorithm: maekawa\nsites: 1000000\n0 S1 requests\n";
         assert!(PlayWish { scenario: text.into() }.scenario().unwrap_err().contains("1 to 60 sites"));
     }

@@ -1,4 +1,4 @@
-//! Work that takes a while: on a thread of its own, within limits, and stopped when nobody waits for it any more.
+//! Long-running jobs: each on its own thread, within limits, and stopped when its client disconnects.
 
 use axum::body::{Body, Bytes};
 use axum::http::{StatusCode, header};
@@ -11,12 +11,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
-/// How much is worked on at once, for all pages together.
+/// The maximum number of concurrent jobs, over all pages.
 const MOST_AT_ONCE: usize = 4;
-/// How often a page is told how far its work is.
+/// Interval between two progress reports to a page.
 const TELL_EVERY: Duration = Duration::from_millis(150);
 
-/// Where work is taken on.
+/// Accepts jobs up to the limit.
 #[derive(Clone, Debug)]
 pub struct Desk {
     places: Arc<Semaphore>,
@@ -28,7 +28,7 @@ impl Default for Desk {
     }
 }
 
-/// Why there is no answer; a sentence for the person in front of the page.
+/// A rejected request, with a message for the user of the page.
 #[derive(Debug)]
 pub struct Refusal {
     status: StatusCode,
@@ -36,7 +36,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// What was asked for makes no sense.
+    /// The request is invalid.
     pub fn usage(why: impl ToString) -> Self {
         Self { status: StatusCode::BAD_REQUEST, why: why.to_string() }
     }
@@ -49,7 +49,7 @@ impl Refusal {
     }
 
     fn too_long(limit: Duration) -> Self {
-        let why = format!("this takes longer than {} s: ask for less", limit.as_secs());
+        let why = format!("this took longer than {} s: try fewer sites, entries or faults", limit.as_secs());
         Self { status: StatusCode::SERVICE_UNAVAILABLE, why }
     }
 }
@@ -65,7 +65,7 @@ impl IntoResponse for Refusal {
     }
 }
 
-/// Tells the work to stop as soon as nobody waits for its answer.
+/// Stops the job when its client no longer waits for the answer.
 struct StopOnDrop(Arc<Progress>);
 
 impl Drop for StopOnDrop {
@@ -75,7 +75,7 @@ impl Drop for StopOnDrop {
 }
 
 impl Desk {
-    /// How much is worked on.
+    /// Number of running jobs.
     pub fn busy(&self) -> usize {
         MOST_AT_ONCE - self.places.available_permits()
     }
@@ -84,7 +84,7 @@ impl Desk {
         self.places.clone().try_acquire_owned().map_err(|_| Refusal::busy())
     }
 
-    /// Does some work whose answer comes as a whole.
+    /// Runs a job and returns its result as a whole.
     pub async fn whole<T: Send + 'static>(
         &self,
         limit: Duration,
@@ -99,12 +99,14 @@ impl Desk {
         });
         match tokio::time::timeout(limit, task).await {
             Ok(Ok(answer)) => answer.map_err(Refusal::usage),
-            Ok(Err(_)) => Err(Refusal::usage("this run broke the simulator, which is a fault of ours")),
+            Ok(Err(_)) => {
+                Err(Refusal::usage("the simulator panicked during this run; this is a bug in Lockkeeper"))
+            }
             Err(_) => Err(Refusal::too_long(limit)),
         }
     }
 
-    /// Does some work that tells how far it is: the answer is a line of JSON now and then, and a last one.
+    /// Runs a job and streams its progress: a line of JSON at intervals, and a last line with the result.
     pub fn lines(
         &self,
         limit: Duration,
@@ -124,7 +126,7 @@ impl Desk {
                 }
                 Err(error) => serde_json::json!({ "error": error }),
             };
-            // Nobody listens any more: then nobody has to be told.
+            // If the client has disconnected, the result is dropped.
             let _ = teller.lines.blocking_send(line(&last));
         });
         let stream = futures_util::stream::unfold((receiver, stop), |(mut receiver, stop)| async {
@@ -136,18 +138,18 @@ impl Desk {
     }
 }
 
-/// What work under way tells its page.
+/// The progress reports of a job to its page.
 #[derive(Debug)]
 pub struct Teller {
     lines: mpsc::Sender<Bytes>,
-    /// What the lab's own loops look at.
+    /// The progress and stop flag of the lab's own loops.
     pub progress: Arc<Progress>,
     until: Instant,
     late: AtomicBool,
 }
 
 impl Teller {
-    /// Whether to go on: somebody still waits, and there is time left.
+    /// Whether the job should continue: the client still waits, and the time limit is not reached.
     pub fn goes_on(&self) -> bool {
         if Instant::now() >= self.until {
             self.late.store(true, Ordering::Relaxed);
@@ -156,12 +158,12 @@ impl Teller {
         !self.progress.stop.load(Ordering::Relaxed)
     }
 
-    /// Tells how far the work is; left out if the page is behind with reading.
+    /// Sends a progress report; drops it if the client reads too slowly.
     pub fn tell(&self, sofar: &serde_json::Value) {
         let _ = self.lines.try_send(line(sofar));
     }
 
-    /// Tells how far the work is, again and again, until `over`; for work that cannot do it itself.
+    /// Sends progress reports at intervals while `work` runs; for work that cannot send them itself.
     pub fn watch<T>(&self, sofar: impl Fn() -> serde_json::Value + Sync, work: impl FnOnce() -> T) -> T {
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -177,7 +179,7 @@ impl Teller {
         })
     }
 
-    /// A clock that says when it is time to tell something.
+    /// A function that returns `true` when the next progress report is due.
     pub fn now_and_then(&self) -> impl FnMut() -> bool + use<> {
         let mut last = None;
         move || {

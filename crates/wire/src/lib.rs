@@ -2,11 +2,17 @@
 //!
 //! ```text
 //!   client                                                  daemon
-//!     │ ── "LOCK" oldest newest ── Hello { client, token } ──▶ │
+//!     │ ── "LOCK" oldest newest ── Hello { secret, token } ─▶ │
 //!     │ ◀─ "LOCK" version ─────── Greeting ─────────────────── │
 //!     │ ── ToDaemon … ─────────────────────────────────────▶  │   frames: a length of four bytes, and a value in postcard
 //!     │ ◀─────────────────────────────────── FromDaemon … ──  │
 //! ```
+//!
+//! # Who a client is
+//! A client proves who it is by a [`Secret`] of 128 random bits, which it sends over each of its connections and shows to nobody else. A
+//! daemon knows a client by its principal (the token) and its secret together. The daemon chooses the number under which the member
+//! knows the client, and which lists show; it has no meaning for the protocol. On its connection a client names its sessions by
+//! their numbers alone, so that it cannot name the session of another client.
 //!
 //! One connection carries all locks of a client. Grants are pushed. Whatever is said to a session ([`lockkeeper_member::ToMember`]) names the session and the
 //! acquisition, and may be said again: so a lost answer costs a repetition and nothing else. The client and the member keep the
@@ -21,9 +27,9 @@ pub use words::*;
 /// What the client's first bytes are, and the daemon's.
 pub const MAGIC: [u8; 4] = *b"LOCK";
 /// The oldest version of this protocol that is spoken.
-pub const OLDEST: u16 = 1;
+pub const OLDEST: u16 = 2;
 /// The newest.
-pub const NEWEST: u16 = 1;
+pub const NEWEST: u16 = 2;
 /// The port on which daemons listen for clients.
 pub const PORT: u16 = 7421;
 /// How much a greeting may take.
@@ -77,8 +83,13 @@ mod tests {
     fn others_are_told_apart() {
         assert_eq!(version_for(*b"GET / HT"), None);
         assert_eq!(version_for(*b"LOCK\0\x09\0\x0a"), None, "only newer versions");
-        assert_eq!(version_for(*b"LOCK\0\x01\0\x0a"), Some(1), "also newer versions");
-        assert_eq!(version_for(*b"LOCK\0\x02\0\x01"), None, "nonsense");
+        assert_eq!(version_for(*b"LOCK\0\x01\0\x0a"), Some(2), "also newer versions");
+        assert_eq!(
+            version_for(*b"LOCK\0\x01\0\x01"),
+            None,
+            "only the first version, in which clients chose their numbers"
+        );
+        assert_eq!(version_for(*b"LOCK\0\x03\0\x02"), None, "nonsense");
         assert_eq!(version_in(reply(None)), None);
         assert_eq!(version_in(*b"HTTP/1"), None);
     }

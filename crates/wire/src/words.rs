@@ -1,17 +1,48 @@
 //! The values in the frames.
 
-use lockkeeper_member::{Claim, SessionId, ToClient, ToMember};
+use lockkeeper_member::{Claim, ToClient, ToMember};
 use serde::{Deserialize, Serialize};
+use std::fmt;
 
-/// Who connects.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// The secret of a client: 128 random bits, the same over all its connections to all daemons. Sessions can be used only with it, and
+/// only with a token of the same name as the one that opened them.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Secret([u8; 16]);
+
+impl Secret {
+    /// These bits, which nobody can guess.
+    pub fn new(random: [u8; 16]) -> Self {
+        Self(random)
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
+}
+
+/// The first message of a client.
+#[derive(Clone, Serialize, Deserialize)]
 pub struct Hello {
-    /// The client's number, the same over all its connections: random, so that no two clients have the same.
-    pub client: u64,
-    /// What allows it to ask for anything.
+    /// Proves that this is the client that opened its sessions.
+    pub secret: Secret,
+    /// The token, which decides what the client may do.
     pub token: Option<String>,
     /// Whether it comes for locks, and so only to a daemon that serves; otherwise to look around.
     pub for_locks: bool,
+}
+
+impl fmt::Debug for Hello {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { secret, token, for_locks } = self;
+        let token = token.as_ref().map(|_| "…");
+        f.debug_struct("Hello")
+            .field("secret", secret)
+            .field("token", &token)
+            .field("for_locks", for_locks)
+            .finish()
+    }
 }
 
 /// The daemon's answer.
@@ -41,8 +72,8 @@ pub struct Welcome {
 /// From a client.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum ToDaemon {
-    /// To the member, by one of the client's sessions.
-    Say(SessionId, ToMember),
+    /// To the member, by the client's session of this number.
+    Say(u64, ToMember),
     /// A question, under a number that comes back with the answer.
     Ask(u64, Ask),
 }
@@ -66,17 +97,26 @@ pub enum Ask {
     Leave,
     /// Change the settings of the whole cluster, as `lease` and `2s`.
     Set(Vec<(String, String)>),
+    /// Who holds and waits, over the whole cluster, page by page in the order of the locks' names.
+    LocksPage {
+        /// How the names begin.
+        prefix: String,
+        /// Only the locks whose names follow this one.
+        after: Option<String>,
+        /// At most so many locks. The daemon may send fewer.
+        limit: u32,
+    },
 }
 
 /// From a daemon.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum FromDaemon {
-    /// The member says this to one of the client's sessions.
-    Hear(SessionId, ToClient),
+    /// From the member, to the client's session of this number.
+    Hear(u64, ToClient),
     /// A wish, or a session, is refused before the member hears of it, and why.
     Refuse {
-        /// Of which session.
-        session: SessionId,
+        /// The number of the session.
+        session: u64,
         /// Which acquisition; 0 is the session itself.
         number: u64,
         /// What stands in the way.
@@ -112,6 +152,15 @@ pub enum Answer {
     Released(u32),
     /// Sentences that say who waits for whom.
     Why(Vec<String>),
+    /// A page of the list of locks.
+    LocksPage {
+        /// Who holds and waits.
+        locks: Vec<LockLine>,
+        /// The next page follows this name; `None` if this is the last page.
+        next: Option<String>,
+        /// About how many locks follow.
+        left_out: u64,
+    },
 }
 
 /// One lock, as the whole cluster sees it.
@@ -214,4 +263,20 @@ pub struct MemberLine {
     pub in_view: bool,
     /// Whether there is a connection to it now.
     pub connected: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hello_has_this_form_and_hides_its_secrets() {
+        let secret = Secret::new([7; 16]);
+        let hello = Hello { secret, token: Some(String::from("lk_x")), for_locks: true };
+        let mut bytes = Vec::new();
+        crate::encode(&hello, &mut bytes);
+        let golden = [&[0, 0, 0, 23][..], &[7; 16], &[1, 4], b"lk_x", &[1]].concat();
+        assert_eq!(bytes, golden);
+        assert_eq!(format!("{hello:?}"), "Hello { secret: Secret(…), token: Some(\"…\"), for_locks: true }");
+    }
 }

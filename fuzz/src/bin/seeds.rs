@@ -8,8 +8,8 @@ use lockkeeper_core::algorithms::{
 use lockkeeper_fuzz::cluster::Cluster;
 use lockkeeper_fuzz::hello::{self, Purpose, Reply};
 use lockkeeper_fuzz::records::{self, Kind};
-use lockkeeper_member::{LockName, MemberId, SessionId, ToClient, ToMember, Wish};
-use lockkeeper_wire::{Answer, Ask, FromDaemon, Greeting, Hello, ToDaemon, Welcome};
+use lockkeeper_member::{LockName, MemberId, ToClient, ToMember, Wish};
+use lockkeeper_wire::{Answer, Ask, FromDaemon, Greeting, Hello, Secret, ToDaemon, Welcome};
 use std::fs;
 
 /// How many frames of one cluster make seeds.
@@ -60,7 +60,7 @@ fn connection() -> Vec<Vec<u8>> {
 
 /// What a client and a daemon of the native protocol say, each with how it is cut and who reads it.
 fn native() -> Vec<Vec<u8>> {
-    let session = SessionId { client: 7, number: 1 };
+    let session = 1;
     let said = [
         ToMember::KeepAlive { sent_ns: 1, first: true, settled: 1 },
         ToMember::Acquire { number: 1, settled: 1, wish: Wish::of(LockName::new("a")) },
@@ -71,11 +71,19 @@ fn native() -> Vec<Vec<u8>> {
     for said in said {
         lockkeeper_wire::encode(&ToDaemon::Say(session, said), &mut client);
     }
-    for ask in [Ask::Locks(None), Ask::Watch, Ask::Cluster, Ask::ForceRelease("a".into()), Ask::Remove(3), Ask::Leave] {
+    for ask in [
+        Ask::Locks(None),
+        Ask::Watch,
+        Ask::Cluster,
+        Ask::ForceRelease("a".into()),
+        Ask::Remove(3),
+        Ask::Leave,
+    ] {
         lockkeeper_wire::encode(&ToDaemon::Ask(1, ask), &mut client);
     }
     let mut hello = lockkeeper_wire::opening().to_vec();
-    lockkeeper_wire::encode(&Hello { client: 7, token: Some("secret".into()), for_locks: true }, &mut hello);
+    let secret = Secret::new([7; 16]);
+    lockkeeper_wire::encode(&Hello { secret, token: Some("secret".into()), for_locks: true }, &mut hello);
     let mut greeting = Vec::new();
     let welcome = Welcome { member: 1, lease_ns: 1_200_000_000, moment_ns: 1_000_000, members: 3 };
     lockkeeper_wire::encode(&Greeting::Welcome(welcome), &mut greeting);
@@ -87,7 +95,18 @@ fn native() -> Vec<Vec<u8>> {
     (0..).zip(all).map(|(reader, bytes)| [vec![30, reader], bytes].concat()).collect()
 }
 
+/// Copies the seeds that are kept as files: texts, and messages of gRPC.
+fn copy() -> std::io::Result<()> {
+    for target in ["http_body", "grpc_message", "configuration", "tokens", "url"] {
+        let files = fs::read_dir(format!("seeds/{target}"))?;
+        let seeds = files.map(|file| fs::read(file?.path())).collect::<std::io::Result<Vec<_>>>()?;
+        save(target, seeds)?;
+    }
+    Ok(())
+}
+
 fn main() -> std::io::Result<()> {
+    copy()?;
     save("records", connection())?;
     save("consensus", lockkeeper_fuzz::consensus::examples())?;
     save("native", native())?;
@@ -103,15 +122,17 @@ fn main() -> std::io::Result<()> {
     save("frame", [tagged(0, &simple), tagged(1, &token), tagged(2, &ring), tagged(3, &pairs)].concat())?;
 
     let wish = ToMember::Acquire { number: 9, settled: 0, wish: Wish::of(LockName::new("9")) };
-    let client = [ToMember::KeepAlive { sent_ns: 0, first: true, settled: 0 }, wish, ToMember::Release { number: 9 }]
-        .map(|said| postcard::to_stdvec(&said).expect("a word is plain data"));
+    let client =
+        [ToMember::KeepAlive { sent_ns: 0, first: true, settled: 0 }, wish, ToMember::Release { number: 9 }]
+            .map(|said| postcard::to_stdvec(&said).expect("a word is plain data"));
     let mut seeds = Vec::new();
     let all = [simple, token, frames::<Lamport>(), frames::<Maekawa>(), frames::<Raymond>()];
     for (algorithm, frames) in all.iter().enumerate() {
         for which in 0..3 {
             for some in frames.chunks(8) {
                 let mut seed = vec![algorithm as u8, which];
-                let parts = client.iter().map(|part| (1, part)).chain(some.iter().map(|part| (2 + which % 2, part)));
+                let parts =
+                    client.iter().map(|part| (1, part)).chain(some.iter().map(|part| (2 + which % 2, part)));
                 for (what, part) in parts {
                     seed.extend([what, part.len() as u8]);
                     seed.extend(part);

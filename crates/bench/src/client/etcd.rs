@@ -1,4 +1,4 @@
-//! etcd's lock API, of etcd itself and of lockkeeper's daemons: nothing here knows which of them answers.
+//! etcd's lock API, of etcd itself and of lockkeeper's daemons; the code is the same for both.
 
 use super::{Client, Lock};
 use lockkeeper_etcd_api::etcdserverpb::lease_client::LeaseClient;

@@ -1,13 +1,13 @@
-//! The yardstick: a request and its reply, with as many bytes as an acquire and a release of lockkeeper's.
+//! The baseline: a request and its reply, with as many bytes as an acquire and a release of lockkeeper.
 
 use super::{Client, Lock};
-use lockkeeper_member::{LockName, SessionId, ToMember, Wish};
+use lockkeeper_member::{LockName, ToMember, Wish};
 use lockkeeper_wire::ToDaemon;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// A client whose requests come back as they are.
+/// A client whose requests are echoed.
 pub(super) struct Floor {
     stream: tokio::net::TcpStream,
     acquire: Vec<u8>,
@@ -16,13 +16,13 @@ pub(super) struct Floor {
 }
 
 impl Floor {
-    /// Connected to the process that sends everything back.
+    /// Connects to the echo process.
     pub async fn open(servers: &[String]) -> Result<Floor, String> {
         let cannot = |error: std::io::Error| format!("cannot reach the floor's process: {error}");
         let stream = tokio::net::TcpStream::connect(&servers[0]).await.map_err(cannot)?;
         stream.set_nodelay(true).map_err(cannot)?;
-        let session = SessionId { client: u64::MAX, number: 1 };
-        // Numbers as they are after some ten thousand turns.
+        let session = 1;
+        // Sequence numbers as they are after some ten thousand turns.
         let mut wish = Wish::of(LockName::new("bench/0"));
         (wish.tag.owner, wish.tag.purpose) = tag();
         let acquire = bytes(session, ToMember::Acquire { number: 20_000, settled: 20_000, wish });
@@ -31,7 +31,7 @@ impl Floor {
     }
 }
 
-/// What the library tells of whoever asks: a name of the acquisition, and the same with more as JSON.
+/// The information that the library sends about a requester: a name of the acquisition, and details as JSON.
 fn tag() -> (String, String) {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let (pid, since_ms) = (std::process::id(), 1_800_000_000_000_u64);
@@ -40,7 +40,7 @@ fn tag() -> (String, String) {
     (holder, told.to_string())
 }
 
-fn bytes(session: SessionId, said: ToMember) -> Vec<u8> {
+fn bytes(session: u64, said: ToMember) -> Vec<u8> {
     let mut bytes = Vec::new();
     lockkeeper_wire::encode(&ToDaemon::Say(session, said), &mut bytes);
     bytes
@@ -52,7 +52,7 @@ async fn ask(stream: &mut tokio::net::TcpStream, request: &[u8], reply: &mut Vec
         stream.write_all(request).await?;
         stream.read_exact(reply).await.map(drop)
     };
-    exchange.await.map_err(|error: std::io::Error| format!("the floor's process is gone: {error}"))
+    exchange.await.map_err(|error: std::io::Error| format!("the floor's process has ended: {error}"))
 }
 
 impl Client for Floor {
@@ -65,7 +65,7 @@ impl Client for Floor {
     }
 }
 
-/// The process that sends everything back: as lean as it gets, with a thread that blocks for each connection.
+/// The echo process: one blocking thread for each connection.
 pub fn serve(port: u16) -> std::io::Result<()> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
     for stream in listener.incoming() {

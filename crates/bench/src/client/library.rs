@@ -3,21 +3,21 @@
 use super::{Client, Lock};
 use lockkeeper::{Fence, Guard, Lockkeeper};
 
-/// A client of whatever engine its URL names.
+/// A client of the engine that its URL names.
 pub(super) struct Library {
     locks: Lockkeeper,
     held: Option<Guard>,
-    /// Whether a release is waited for.
+    /// Whether a release waits for its reply.
     waits: bool,
 }
 
 impl Library {
-    /// Connected to the first of these daemons; the others are for when that one goes away.
+    /// Connects to the first of these daemons; the others are for failover.
     pub async fn daemons(daemons: &[String], keep: &str, waits: bool) -> Result<Library, String> {
         Library::open(&format!("lockkeeper://{}?in-order&keep={keep}", daemons.join(",")), waits).await
     }
 
-    /// The locks in the one folder that is named.
+    /// Opens the locks in a folder.
     pub async fn file(folder: &[String]) -> Result<Library, String> {
         Library::open(&format!("file://{}", folder.concat()), true).await
     }

@@ -2,7 +2,7 @@
 
 use super::{Client, Lock};
 use crate::job::MemberJob;
-use lockkeeper_cluster::{Config, Guard, Member, MemberId};
+use lockkeeper_cluster::{Config, Guard, JoinToken, Member, MemberId};
 use prometheus_client::registry::Registry;
 
 /// The member of this process.
@@ -12,10 +12,11 @@ pub(super) struct Host {
 }
 
 impl Host {
-    /// Starts it, and returns once all members are in one view.
+    /// Starts it; returns when all members are in one view.
     pub async fn start(job: &MemberJob) -> Result<Host, String> {
-        let own = job.members.get(job.id as usize - 1).ok_or("a member that is not among the members")?;
+        let own = job.members.get(job.id as usize - 1).ok_or("the member is not in the list of members")?;
         let mut config = Config::new(MemberId(job.id), *own, &job.data);
+        config.join_token = Some(JoinToken::read(&job.join_token)?);
         let addresses = job.members.iter().map(ToString::to_string);
         config.first_members = (1..).map(MemberId).zip(addresses).collect();
         let member = Member::start(config).await.map_err(|error| error.to_string())?;
@@ -29,7 +30,7 @@ impl Host {
         Ok(Host { member, registry })
     }
 
-    /// How many messages it has sent to other members for locks.
+    /// Number of messages that it has sent to other members for locks.
     pub fn messages(&self) -> f64 {
         let mut text = String::new();
         if prometheus_client::encoding::text::encode(&mut text, &self.registry).is_err() {

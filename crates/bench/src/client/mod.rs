@@ -27,22 +27,23 @@ use std::io::{BufRead, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// Three digits of every latency up to a minute; what is longer counts as a minute.
+/// Latencies are recorded with three digits up to a minute; longer ones count as a minute.
 const LONGEST_NS: u64 = 60_000_000_000;
 
-/// How often a client lets the other tasks of its process run, whatever its engine: one that never waits would keep leases from being renewed.
+/// Number of turns after which a client yields, for every engine: a client that never waits would prevent the
+/// renewal of leases.
 const TURNS_IN_A_ROW: u64 = 64;
 
-/// A client of an engine: all that the loop knows of it.
+/// The interface between the loop and a client of an engine.
 pub(crate) trait Client {
-    /// Waits for a lock; its fence, if it has one.
+    /// Waits for a lock; returns its fence, if it has one.
     async fn acquire(&mut self, lock: Lock<'_>) -> Result<Option<u64>, String>;
 
-    /// Gives up the lock that was acquired last.
+    /// Releases the lock that was acquired last.
     async fn release(&mut self) -> Result<(), String>;
 }
 
-/// A lock: its number, and its name.
+/// A lock: its number and its name.
 #[derive(Clone, Copy)]
 pub(crate) struct Lock<'a> {
     #[cfg_attr(not(feature = "postgres"), allow(dead_code, reason = "PostgreSQL's locks have numbers"))]
@@ -50,7 +51,7 @@ pub(crate) struct Lock<'a> {
     pub name: &'a str,
 }
 
-/// Why a process cannot go on.
+/// The reason why a process cannot continue.
 enum Trouble {
     Failed(String),
     Violated(Violation),
@@ -68,7 +69,7 @@ impl From<Violation> for Trouble {
     }
 }
 
-/// Does the job that comes on standard input.
+/// Performs the job that is given on standard input.
 pub fn run() -> ExitCode {
     let done = read().and_then(|job: Job| {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -91,15 +92,16 @@ pub fn run() -> ExitCode {
 fn read<T: serde::de::DeserializeOwned>() -> Result<T, Trouble> {
     let mut line = String::new();
     let read = std::io::stdin().lock().read_line(&mut line);
-    read.map_err(|error| format!("cannot read what to do: {error}"))?;
+    read.map_err(|error| format!("cannot read the job: {error}"))?;
     let parsed = serde_json::from_str(&line);
-    parsed
-        .map_err(|error| Trouble::Failed(format!("this process is for `lockkeeper bench` to start: {error}")))
+    parsed.map_err(|error| {
+        Trouble::Failed(format!("this process must be started by `lockkeeper bench`: {error}"))
+    })
 }
 
 fn say(said: &Said) {
     let mut out = std::io::stdout().lock();
-    // Nobody listens any more: then there is nothing left to do, and the end of the input says so too.
+    // If the bench has ended, there is nothing left to do; the end of the input shows the same.
     let _ = writeln!(out, "{}", serde_json::to_string(said).expect("plain data")).and_then(|()| out.flush());
 }
 
@@ -130,12 +132,12 @@ async fn serve(job: Job) -> Result<(), Trouble> {
         Kind::ZooKeeper => measure(&job, host, |_| zookeeper::ZooKeeper::open(&job.servers[0])).await,
         #[cfg(feature = "postgres")]
         Kind::Postgres => measure(&job, host, |_| postgres::Postgres::open(&job.servers[0])).await,
-        #[allow(unreachable_patterns, reason = "whatever is not built in")]
+        #[allow(unreachable_patterns, reason = "clients that this build does not contain")]
         other => Err(Trouble::Failed(format!("this build has no client for {other:?}"))),
     }
 }
 
-/// Connects all clients of this process, warms up, waits for the others, measures.
+/// Connects all clients of this process, warms up, waits for the other processes, and measures.
 async fn measure<C: Client, F: Future<Output = Result<C, String>>>(
     job: &Job,
     host: Option<&member::Host>,
@@ -175,12 +177,13 @@ async fn measure<C: Client, F: Future<Output = Result<C, String>>>(
     };
     (figures.acquire, figures.release) = (all_of(&sum.acquire), all_of(&sum.release));
     say(&Said::Done(Box::new(figures)));
-    // Others still measure, and servers are still looked at: stay connected until told.
+    // Other processes still measure, and the servers' counters are still read: stay connected until the end
+    // of the input.
     let _ = next_line::<Go>().await;
     Ok(())
 }
 
-/// The next line of standard input, while the runtime goes on.
+/// The next line of standard input, read without blocking the runtime.
 async fn next_line<T: serde::de::DeserializeOwned + Send + 'static>() -> Result<T, Trouble> {
     let reading = tokio::task::spawn_blocking(read::<T>);
     reading.await.unwrap_or_else(|error| Err(Trouble::Failed(error.to_string())))
@@ -191,7 +194,7 @@ fn cpu_s() -> f64 {
     used.tv_sec as f64 + used.tv_nsec as f64 * 1e-9
 }
 
-/// Lets all clients run until then. One alone needs nobody to choose between clients.
+/// Runs all clients until a time. A single client runs without the overhead of a task set.
 async fn all<C: Client>(clients: &mut [Looping<'_, C>], until_ns: u64) -> Result<(), Trouble> {
     if let [one] = clients {
         return one.run(until_ns).await;
@@ -203,7 +206,7 @@ async fn all<C: Client>(clients: &mut [Looping<'_, C>], until_ns: u64) -> Result
     Ok(())
 }
 
-/// What one client has measured.
+/// The measurements of one client.
 struct Ledger {
     turns: u64,
     acquire: Histogram<u64>,
@@ -230,7 +233,7 @@ impl Ledger {
     }
 }
 
-/// A client, and what it goes round with.
+/// A client, and the state of its loop.
 struct Looping<'a, C> {
     client: C,
     choice: Choice,
@@ -241,7 +244,7 @@ struct Looping<'a, C> {
 }
 
 impl<C: Client> Looping<'_, C> {
-    /// Turn after turn. The one that is not over in time does not count.
+    /// Performs turns until a time. The turn that is not complete by then does not count.
     async fn run(&mut self, until_ns: u64) -> Result<(), Trouble> {
         let began = Instant::now();
         let end = Duration::from_nanos(until_ns.saturating_sub(now_ns()));
@@ -266,7 +269,7 @@ impl<C: Client> Looping<'_, C> {
         let is_lock = self.job.client != Kind::Floor;
         if is_lock {
             if self.job.fenced && fence.is_none() {
-                return Err(Trouble::Failed(String::from("an entry came without its fence")));
+                return Err(Trouble::Failed(String::from("a grant has no fence")));
             }
             self.oracle.enter(number, fence)?;
         }

@@ -12,7 +12,7 @@ pub(super) struct Postgres {
 }
 
 impl Postgres {
-    /// Connected, with its statements prepared.
+    /// Connects and prepares the statements.
     pub async fn open(url: &str) -> Result<Postgres, String> {
         let connected = tokio_postgres::connect(url, NoTls).await;
         let (client, connection) = connected.map_err(|error| error.to_string())?;
@@ -36,7 +36,7 @@ impl Client for Postgres {
         let row = self.client.query_one(&self.unlock, &[&key]).await.map_err(|error| error.to_string())?;
         match row.try_get(0) {
             Ok(true) => Ok(()),
-            Ok(false) => Err(String::from("PostgreSQL says that the lock was not held")),
+            Ok(false) => Err(String::from("PostgreSQL reports that the lock was not held")),
             Err(error) => Err(error.to_string()),
         }
     }

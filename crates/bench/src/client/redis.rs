@@ -1,4 +1,4 @@
-//! One Redis server, by the recipe of its documentation.
+//! One Redis server, with the recipe of its documentation.
 
 use super::{Client, Lock};
 use redis::aio::MultiplexedConnection;
@@ -9,20 +9,20 @@ use std::time::Duration;
 const RELEASE: &str =
     "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) else return 0 end";
 
-/// How long a lock lasts that nobody frees: far longer than any turn, so that nothing needs to be renewed.
+/// The expiry of a lock that is not released: far longer than any turn, so that no renewal is necessary.
 const TTL_MS: u64 = 10_000;
 
-/// One server: a connection, and the script's number there.
+/// A connection to one server, and the hash of the loaded script.
 pub(super) struct Server {
     connection: MultiplexedConnection,
     release: String,
 }
 
 impl Server {
-    /// Connected, with the script loaded.
+    /// Connects and loads the script.
     pub async fn open(address: &str) -> Result<Server, String> {
         let client = redis::Client::open(format!("redis://{address}")).map_err(|error| error.to_string())?;
-        // A timer for each request would cost Redis something that others do not pay.
+        // A timer for each request would be a cost that other engines do not have.
         let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
         let connecting = client.get_multiplexed_async_connection_with_config(&config);
         let mut connection = connecting.await.map_err(|error| error.to_string())?;
@@ -30,25 +30,25 @@ impl Server {
         Ok(Server { connection, release: loading.map_err(|error| error.to_string())? })
     }
 
-    /// Takes the lock if it is free.
+    /// Acquires the lock if it is free.
     pub async fn take(&mut self, lock: &str, value: u64) -> Result<bool, String> {
         let mut set = Cmd::new();
         set.arg("SET").arg(lock).arg(value).arg("NX").arg("PX").arg(TTL_MS);
         match self.connection.send_packed_command(&set).await {
             Ok(Value::Okay) => Ok(true),
             Ok(Value::Nil) => Ok(false),
-            Ok(other) => Err(format!("Redis answers {other:?}")),
+            Ok(other) => Err(format!("Redis replied {other:?}")),
             Err(error) => Err(error.to_string()),
         }
     }
 
-    /// Frees the lock if it is ours; says whether it was.
+    /// Releases the lock if it is ours; returns whether it was.
     pub async fn free(&mut self, lock: &str, value: u64) -> Result<bool, String> {
         let mut run = Cmd::new();
         run.arg("EVALSHA").arg(&self.release).arg(1).arg(lock).arg(value);
         match self.connection.send_packed_command(&run).await {
             Ok(Value::Int(deleted)) => Ok(deleted == 1),
-            Ok(other) => Err(format!("Redis answers {other:?}")),
+            Ok(other) => Err(format!("Redis replied {other:?}")),
             Err(error) => Err(error.to_string()),
         }
     }
@@ -67,7 +67,7 @@ pub(super) struct Redis {
 }
 
 impl Redis {
-    /// Connected; whoever waits pauses so long before it asks again.
+    /// Connects; waiters pause for `pause_ms` before they retry.
     pub async fn open(address: &str, pause_ms: u64) -> Result<Redis, String> {
         let pause = Duration::from_millis(pause_ms);
         Ok(Redis { server: Server::open(address).await?, held: None, pause })
@@ -90,7 +90,7 @@ impl Client for Redis {
         let Some((lock, value)) = self.held.take() else { return Ok(()) };
         match self.server.free(&lock, value).await? {
             true => Ok(()),
-            false => Err(format!("Redis had given {lock} to somebody else")),
+            false => Err(format!("{lock} had been granted to another client")),
         }
     }
 }

@@ -16,7 +16,7 @@ pub(super) struct Redlock {
 }
 
 impl Redlock {
-    /// Connected to all of them.
+    /// Connects to all servers.
     pub async fn open(addresses: &[String], client: usize, pause_ms: u64) -> Result<Redlock, String> {
         let opened = join_all(addresses.iter().map(|address| Server::open(address))).await;
         let servers = opened.into_iter().collect::<Result<_, _>>()?;
@@ -27,8 +27,8 @@ impl Redlock {
         self.servers.len() / 2 + 1
     }
 
-    /// Asks all at once, and knows as soon as a majority agrees, or cannot any more. What was asked of the others is on its way, and comes
-    /// before the release on the same connection.
+    /// Requests the lock from all servers at once; returns as soon as a majority agrees, or cannot agree any
+    /// more. The other requests are under way, and arrive before the release on the same connection.
     async fn take(&mut self, lock: &str, value: u64) -> Result<bool, String> {
         let (majority, count) = (self.majority(), self.servers.len());
         let mut asked: FuturesUnordered<_> =
@@ -43,7 +43,7 @@ impl Redlock {
         Ok(granted >= majority)
     }
 
-    /// Gives back at all of them; a majority's word is enough.
+    /// Releases at all servers; waits for the replies of a majority.
     async fn give_back(&mut self, lock: &str, value: u64) -> Result<usize, String> {
         let majority = self.majority();
         let mut asked: FuturesUnordered<_> =
@@ -58,7 +58,7 @@ impl Redlock {
         Ok(freed)
     }
 
-    /// By lot up to twice the pause, so that those who met do not meet again.
+    /// Pauses for a random time up to twice the pause, so that colliding clients do not collide again.
     async fn pause(&mut self) {
         self.random =
             self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -86,7 +86,7 @@ impl Client for Redlock {
         let Some((lock, value)) = self.held.take() else { return Ok(()) };
         match self.give_back(&lock, value).await? >= self.majority() {
             true => Ok(()),
-            false => Err(format!("a majority of the Redis servers had given {lock} to somebody else")),
+            false => Err(format!("a majority of the Redis servers had granted {lock} to another client")),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! ZooKeeper's recipe: an ephemeral node with a number, and a watch on the one before.
+//! ZooKeeper's lock recipe: an ephemeral sequential node, and a watch on the preceding one.
 
 use super::{Client, Lock};
 use std::collections::HashSet;
@@ -8,7 +8,7 @@ use zookeeper_client::{Acls, Client as Session, CreateMode, CreateOptions, Error
 /// A client with a session of its own.
 pub(super) struct ZooKeeper {
     session: Session,
-    /// Locks whose node is known to be there.
+    /// Locks whose parent node is known to exist.
     made: HashSet<usize>,
     held: Option<String>,
 }
@@ -16,7 +16,7 @@ pub(super) struct ZooKeeper {
 const OPEN: Acls<'static> = Acls::anyone_all();
 
 impl ZooKeeper {
-    /// Connected.
+    /// Connects.
     pub async fn open(server: &str) -> Result<ZooKeeper, String> {
         let connector = Session::connector().with_session_timeout(Duration::from_secs(10));
         let session = connector.connect(server).await.map_err(|error| error.to_string())?;
@@ -31,7 +31,8 @@ impl ZooKeeper {
         Ok(())
     }
 
-    /// The whole recipe. The fence is the number of the change that made our node: nodes enter in the order of these.
+    /// The complete recipe. The fence is the transaction id that created our node: nodes enter in the order
+    /// of these.
     async fn enter(&mut self, lock: Lock<'_>) -> Result<u64, Error> {
         self.make(lock).await?;
         let folder = format!("/{}", lock.name);
@@ -41,7 +42,7 @@ impl ZooKeeper {
         self.held = Some(format!("{folder}/{own}"));
         loop {
             let children = self.session.list_children(&folder).await?;
-            // Numbers have leading zeros: their order is that of the text.
+            // Sequence numbers have leading zeros, so their order is that of the text.
             let Some(before) = children.into_iter().filter(|child| *child < own).max() else {
                 return Ok(stat.czxid.unsigned_abs());
             };

@@ -1,11 +1,12 @@
-//! Lockkeeper's own daemons: processes of the same file, as `lockkeeper up` starts them.
+//! Lockkeeper's own daemons: processes of the same executable, as `lockkeeper up` starts them.
 
 use super::{Counts, Ground, Running, net, until};
 use crate::process::Server;
+use lockkeeper_cluster::JoinToken;
 use rustix::process::Signal;
 use std::fmt::Write;
 
-/// So many members of one cluster, for clients of its own protocol or of etcd's.
+/// Starts the members of one cluster, for clients of the native protocol or of etcd's.
 pub async fn start(count: usize, for_etcd: bool, ground: &Ground<'_>) -> Result<Running, String> {
     let at = |port: &u16| format!("127.0.0.1:{port}");
     let [members, clients, http] =
@@ -14,12 +15,14 @@ pub async fn start(count: usize, for_etcd: bool, ground: &Ground<'_>) -> Result<
     for (place, port) in members.iter().enumerate() {
         let _ = writeln!(all, "{} = \"{}\"", place + 1, at(port));
     }
+    let token = ground.folder("members")?.join("join-token");
+    JoinToken::read_or_create(&token)?;
     let mut processes = Vec::new();
     for place in 0..count {
         let folder = ground.folder(&format!("member-{}", place + 1))?;
         let file = folder.join("lockkeeper.toml");
         let config = format!(
-            "member = {}\ndata = \"data\"\n\n[members]\n{all}\n[listen]\nmembers = \"{}\"\nclients = \"{}\"\nhttp = \"{}\"\n",
+            "member = {}\ndata = \"data\"\njoin_token = \"../members/join-token\"\n\n[members]\n{all}\n[listen]\nmembers = \"{}\"\nclients = \"{}\"\nhttp = \"{}\"\n",
             place + 1,
             at(&members[place]),
             at(&clients[place]),
@@ -28,7 +31,7 @@ pub async fn start(count: usize, for_etcd: bool, ground: &Ground<'_>) -> Result<
         std::fs::write(&file, config).map_err(|error| format!("cannot write {}: {error}", file.display()))?;
         let mut command = ground.command(ground.program);
         command.arg("up").arg("--config").arg(&file);
-        // What it would wait for when told to end in order is of no use to anybody.
+        // An orderly shutdown would wait for holds, which has no use here.
         processes.push(Server::start(command, Signal::KILL, folder.join("log"))?);
     }
     let http: Vec<String> = http.iter().map(at).collect();

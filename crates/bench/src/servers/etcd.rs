@@ -1,10 +1,10 @@
-//! Nodes of one etcd, with default settings.
+//! Nodes of one etcd cluster, with default settings.
 
 use super::{Counts, Ground, Running, net, until, version_of};
 use crate::process::{Server, find};
 use rustix::process::Signal;
 
-/// What must be on the machine: program, folders, package.
+/// The required programs: name, folders, package.
 pub const NEEDS: [(&str, &[&str], &str); 1] = [("etcd", &[], "etcd-server")];
 
 pub async fn start(count: usize, ground: &Ground<'_>) -> Result<Running, String> {
@@ -30,7 +30,7 @@ pub async fn start(count: usize, ground: &Ground<'_>) -> Result<Running, String>
         let healthy = || async { net::get(address, "/health").await.is_ok_and(|page| page.contains("true")) };
         until(&mut processes, healthy).await?;
     }
-    // A client alone talks to the leader, which answers soonest.
+    // A single client connects to the leader, which replies fastest.
     for n in 0..count {
         let page = net::get(&addresses[n], "/metrics").await?;
         if crate::metrics::sum(&page, "etcd_server_is_leader") == 1.0 {

@@ -1,5 +1,5 @@
-//! The servers of an engine: started on free ports of loopback with data in a folder that goes with them, and ended with the value that
-//! stands for them.
+//! The servers of an engine: started on free loopback ports with data in a temporary folder, and ended when
+//! their value is dropped.
 
 mod daemons;
 mod etcd;
@@ -18,23 +18,23 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// Only a server that never starts reaches it.
+/// The time after which a server counts as failed to start.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// Between two looks whether it serves.
+/// Interval between two checks whether it serves.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What it takes to start servers.
+/// The parameters for starting servers.
 pub struct Ground<'a> {
     /// A folder for their data.
     pub folder: &'a Path,
-    /// The program that this is: its daemons are processes of the same file.
+    /// The executable of this program: its daemons are processes of the same executable.
     pub program: &'a Path,
-    /// How to start what must not outlive us.
+    /// The prefix of commands that must not outlive this process.
     pub tether: &'a Tether,
 }
 
 impl Ground<'_> {
-    /// A command that ends with us, even if we are killed.
+    /// A command that ends with this process, even if this one is killed.
     fn command(&self, program: &Path) -> Command {
         let mut words = self.tether.0.iter();
         match words.next() {
@@ -47,7 +47,7 @@ impl Ground<'_> {
         }
     }
 
-    /// A folder of its own.
+    /// Creates a folder.
     fn folder(&self, name: &str) -> Result<PathBuf, String> {
         let folder = self.folder.join(name);
         std::fs::create_dir_all(&folder)
@@ -56,54 +56,54 @@ impl Ground<'_> {
     }
 }
 
-/// Servers that serve.
+/// Running servers.
 pub struct Running {
     processes: Vec<Server>,
-    /// Where clients find them, the best one for a client alone first.
+    /// The addresses for clients, the best one for a single client first.
     pub addresses: Vec<String>,
-    /// Where they tell what they count.
+    /// The addresses of their metrics.
     metrics: Vec<String>,
     counts: Counts,
-    /// What they say of themselves.
+    /// The version that they report.
     pub version: String,
 }
 
-/// What is known of messages and syncs.
+/// The available counters of messages and syncs.
 #[derive(Clone, Copy, Debug)]
 enum Counts {
-    /// Nothing.
+    /// None are available.
     Nothing,
-    /// None of either: by its configuration there is nobody to send to, and nothing to wait for.
+    /// Both are always zero: by its configuration the server has no peers and syncs nothing.
     None,
-    /// As lockkeeper's daemons count.
+    /// The counters of lockkeeper's daemons.
     Daemons,
-    /// As etcd counts.
+    /// The counters of etcd.
     Etcd,
 }
 
-/// What servers have counted since they started.
+/// The counters of the servers since their start.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counted {
-    /// Messages between servers.
+    /// Number of messages between servers.
     pub messages: Option<f64>,
-    /// Syncs of disks.
+    /// Number of syncs of disks.
     pub syncs: Option<f64>,
 }
 
 impl Running {
-    /// No servers at all.
-    fn nobody(addresses: Vec<String>) -> Running {
+    /// No servers.
+    fn without_servers(addresses: Vec<String>) -> Running {
         let version = format!("lockkeeper {}", env!("CARGO_PKG_VERSION"));
         Running { processes: Vec::new(), addresses, metrics: Vec::new(), counts: Counts::Nothing, version }
     }
 
-    /// Processor time and writes so far.
+    /// Processor time and written bytes so far.
     pub fn used(&self) -> Used {
         let pids: Vec<u32> = self.processes.iter().map(Server::pid).collect();
         used(&pids)
     }
 
-    /// What they have counted so far.
+    /// The counters so far.
     pub async fn counted(&self) -> Result<Counted, String> {
         match self.counts {
             Counts::Nothing => return Ok(Counted::default()),
@@ -133,7 +133,7 @@ impl Running {
     }
 }
 
-/// Which programs an engine lacks on this machine.
+/// The programs that an engine lacks on this machine.
 pub fn missing(engine: &Engine) -> Vec<Missing> {
     let needed: &[(&str, &[&str], &'static str)] = match engine.servers {
         Kind::None | Kind::Daemons(_) | Kind::Members(_) | Kind::Floor => &[],
@@ -160,9 +160,9 @@ pub async fn start(engine: &Engine, ground: &Ground<'_>) -> Result<Running, Trou
     }
     let started = match engine.servers {
         Kind::None => {
-            ground.folder("locks").map(|folder| Running::nobody(vec![folder.display().to_string()]))
+            ground.folder("locks").map(|folder| Running::without_servers(vec![folder.display().to_string()]))
         }
-        Kind::Members(_) => Ok(Running::nobody(Vec::new())),
+        Kind::Members(_) => Ok(Running::without_servers(Vec::new())),
         Kind::Daemons(count) => daemons::start(count, engine.client == Client::Etcd, ground).await,
         Kind::Etcd(count) => etcd::start(count, ground).await,
         Kind::Redis(count) => redis::start(count, ground).await,
@@ -170,7 +170,7 @@ pub async fn start(engine: &Engine, ground: &Ground<'_>) -> Result<Running, Trou
         Kind::Postgres => postgres::start(ground).await,
         Kind::Floor => floor(ground).await,
     };
-    started.map_err(|why| Trouble::Failed(format!("{} does not start: {why}", engine.name)))
+    started.map_err(|why| Trouble::Failed(format!("{} failed to start: {why}", engine.name)))
 }
 
 async fn floor(ground: &Ground<'_>) -> Result<Running, String> {
@@ -179,13 +179,13 @@ async fn floor(ground: &Ground<'_>) -> Result<Running, String> {
     command.args(["bench", "floor", &port.to_string()]);
     let server = Server::start(command, Signal::KILL, ground.folder("floor")?.join("log"))?;
     let address = format!("127.0.0.1:{port}");
-    let mut running = Running::nobody(vec![address.clone()]);
+    let mut running = Running::without_servers(vec![address.clone()]);
     running.processes.push(server);
     until(&mut running.processes, || net::accepts(&address)).await?;
     Ok(running)
 }
 
-/// Waits until something is so, while the processes live.
+/// Waits for a condition while the processes run.
 async fn until<F: Future<Output = bool>>(
     processes: &mut [Server],
     mut condition: impl FnMut() -> F,
@@ -194,14 +194,14 @@ async fn until<F: Future<Output = bool>>(
     while !condition().await {
         processes.iter_mut().try_for_each(Server::lives)?;
         if began.elapsed() > PATIENCE {
-            return Err(format!("it does not serve after {} s", PATIENCE.as_secs()));
+            return Err(format!("it does not accept requests after {} s", PATIENCE.as_secs()));
         }
         tokio::time::sleep(LOOK).await;
     }
     Ok(())
 }
 
-/// What a program says when it is asked for its version: the first line.
+/// The first line of a program's output for its version argument.
 fn version_of(program: &Path, argument: &str) -> String {
     let output = Command::new(program).arg(argument).output();
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();

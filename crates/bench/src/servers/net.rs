@@ -1,32 +1,32 @@
-//! Just enough of a network client to look at servers.
+//! A minimal network client to query servers.
 
 use lockkeeper_testbed::ports;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// How long a server may take to answer a look.
+/// The timeout of a query.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The longest answer that is read.
+/// The maximum size of a reply that is read.
 const LONGEST: u64 = 16 << 20;
 
-/// So many ports that nobody uses, and nobody else gets while their servers start.
+/// A number of free ports, reserved for the servers that are being started.
 pub fn free_ports(count: usize) -> Result<Vec<u16>, String> {
     let free = || ports::free().map_err(|error| format!("no port of loopback is free: {error}"));
     (0..count).map(|_| free()).collect()
 }
 
-/// One of them.
+/// One free port.
 pub fn free_port() -> Result<u16, String> {
     Ok(free_ports(1)?.remove(0))
 }
 
-/// Whether somebody listens there.
+/// Whether a server accepts connections at an address.
 pub async fn accepts(address: &str) -> bool {
     TcpStream::connect(address).await.is_ok()
 }
 
-/// Says something, and reads until the other end closes or says this.
+/// Sends a text, and reads until the peer closes the connection or sends `until`.
 pub async fn ask(address: &str, words: &str, until: &str) -> Result<String, String> {
     let exchange = async {
         let mut stream = TcpStream::connect(address).await?;
@@ -46,7 +46,7 @@ pub async fn ask(address: &str, words: &str, until: &str) -> Result<String, Stri
     }
 }
 
-/// A page by HTTP, with its head; an error if it is not there.
+/// Fetches a page by HTTP, with its head; an error if it does not exist.
 pub async fn get(address: &str, path: &str) -> Result<String, String> {
     let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     let answer = ask(address, &request, "").await?;

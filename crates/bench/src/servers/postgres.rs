@@ -6,7 +6,7 @@ use rustix::process::Signal;
 use std::path::Path;
 use std::process::Command;
 
-/// Where Debian keeps the server's programs.
+/// The folders in which Debian installs the server's programs.
 const FOLDERS: &[&str] = &[
     "/usr/lib/postgresql/18/bin",
     "/usr/lib/postgresql/17/bin",
@@ -15,7 +15,7 @@ const FOLDERS: &[&str] = &[
     "/usr/lib/postgresql/14/bin",
 ];
 
-/// What must be on the machine: program, folders, package.
+/// The required programs: name, folders, package.
 pub const NEEDS: [(&str, &[&str], &str); 2] =
     [("initdb", FOLDERS, "postgresql"), ("postgres", FOLDERS, "postgresql")];
 
@@ -39,7 +39,7 @@ pub async fn start(ground: &Ground<'_>) -> Result<Running, String> {
         "listen_addresses=127.0.0.1",
     ]);
     command.arg("-c").arg(format!("unix_socket_directories={}", folder.display()));
-    // SIGINT ends it in order: killed, it would leave a segment of shared memory behind.
+    // SIGINT shuts it down in order; after SIGKILL, it would leave a shared memory segment behind.
     let log = ground.folder.join("postgres.log");
     let mut processes = vec![Server::start(command, Signal::INT, log)?];
     let ready = initdb.with_file_name("pg_isready");
@@ -54,7 +54,8 @@ pub async fn start(ground: &Ground<'_>) -> Result<Running, String> {
     Ok(Running { processes, addresses, metrics: Vec::new(), counts: Counts::Nothing, version })
 }
 
-/// PostgreSQL refuses to run as root: then it runs as the user `postgres`, whom its package made. It ends with us, if it is to serve.
+/// PostgreSQL refuses to run as root: then it runs as the user `postgres`, which its package creates. A
+/// server ends with this process.
 fn as_postgres(program: &Path, serves: bool) -> Command {
     let mut command = Command::new("setpriv");
     if rustix::process::geteuid().is_root() {
@@ -67,7 +68,7 @@ fn as_postgres(program: &Path, serves: bool) -> Command {
     command
 }
 
-/// Lets the user `postgres` into its folder, and through the one around it.
+/// Gives the user `postgres` access to its folder, and to the one around it.
 fn give_away(around: &Path, folder: &Path) -> Result<(), String> {
     if !rustix::process::geteuid().is_root() {
         return Ok(());

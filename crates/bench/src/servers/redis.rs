@@ -4,7 +4,7 @@ use super::{Counts, Ground, Running, net, until, version_of};
 use crate::process::{Server, find};
 use rustix::process::Signal;
 
-/// What must be on the machine: program, folders, package.
+/// The required programs: name, folders, package.
 pub const NEEDS: [(&str, &[&str], &str); 1] = [("redis-server", &[], "redis-server")];
 
 pub async fn start(count: usize, ground: &Ground<'_>) -> Result<Running, String> {
@@ -14,7 +14,7 @@ pub async fn start(count: usize, ground: &Ground<'_>) -> Result<Running, String>
         let folder = ground.folder(&format!("redis-{port}"))?;
         let mut command = ground.command(&program);
         command.args(["--bind", "127.0.0.1", "--port", &port.to_string()]).arg("--dir").arg(&folder);
-        // Its data goes anyway: no snapshot at the end.
+        // No snapshot at shutdown, since its data is deleted anyway.
         processes.push(Server::start(command, Signal::KILL, folder.join("log"))?);
         addresses.push(format!("127.0.0.1:{port}"));
     }

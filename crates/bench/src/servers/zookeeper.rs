@@ -1,15 +1,15 @@
-//! Nodes of one ZooKeeper, with default settings.
+//! Nodes of one ZooKeeper ensemble, with default settings.
 
 use super::{Counts, Ground, Running, net, until};
 use crate::process::{Server, find};
 use rustix::process::Signal;
 use std::fmt::Write;
 
-/// As Debian lays it out; the jar names what else it needs.
+/// Debian's location; the jar's manifest names its dependencies.
 const JAR: &str = "zookeeper.jar";
 const JARS: &[&str] = &["/usr/share/java"];
 
-/// What must be on the machine: program, folders, package.
+/// The required programs: name, folders, package.
 pub const NEEDS: [(&str, &[&str], &str); 2] =
     [("java", &[], "default-jre-headless"), (JAR, JARS, "zookeeper")];
 
@@ -26,7 +26,8 @@ pub async fn start(count: usize, ground: &Ground<'_>) -> Result<Running, String>
     for (n, client_port) in clients.iter().enumerate() {
         let folder = ground.folder(&format!("zookeeper-{}", n + 1))?;
         let data = ground.folder(&format!("zookeeper-{}/data", n + 1))?;
-        // The sample configuration's times. Every client of one machine is one address: no limit on those.
+        // The times of the sample configuration. All clients of one machine have one address, so there is no
+        // limit per address.
         let mut config = format!(
             "tickTime=2000\ninitLimit=10\nsyncLimit=5\ndataDir={}\nclientPortAddress=127.0.0.1\nclientPort={}\n\
              admin.enableServer=false\nmaxClientCnxns=0\n4lw.commands.whitelist=srvr\n",
@@ -56,12 +57,12 @@ pub async fn start(count: usize, ground: &Ground<'_>) -> Result<Running, String>
         let said = state.lines().find_map(|line| line.strip_prefix("Zookeeper version: "));
         version = format!("ZooKeeper {}", said.and_then(|said| said.split(['-', ',']).next()).unwrap_or("?"));
     }
-    // A client alone talks to the leader, which answers soonest.
+    // A single client connects to the leader, which replies fastest.
     addresses.rotate_left(leader);
     Ok(Running { processes, addresses, metrics: Vec::new(), counts: Counts::Nothing, version })
 }
 
-/// What a node says of itself.
+/// The state that a node reports.
 async fn state(address: &str) -> String {
     net::ask(address, "srvr", "").await.unwrap_or_default()
 }

@@ -3,11 +3,14 @@
 use super::cluster_address::{Address, refuse_clashes};
 use super::token;
 use crate::exit;
-use lockkeeper_cluster::{Authority, MemberId, authority};
+use lockkeeper_cluster::{Authority, JoinToken, MemberId, authority};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+
+/// The file with the join token, in the cluster's folder and in that of each member.
+const JOIN_TOKEN_FILE: &str = "join-token";
 
 /// Write configurations and certificates for the members of a cluster
 #[derive(clap::Args)]
@@ -18,7 +21,7 @@ pub struct Cluster {
 
 #[derive(clap::Subcommand)]
 enum What {
-    /// A new cluster: its authority, and a folder for each member with a ready configuration
+    /// A new cluster: its authority, its join token, and a folder for each member with a ready configuration
     Init {
         /// Where members reach each other, as host:port; the next two ports serve clients and HTTP
         #[arg(long, value_name = "HOST:PORT", value_delimiter = ',', required = true)]
@@ -102,6 +105,7 @@ fn init(members: &[String], out: &Path, name: &str, algorithm: &str, days: u32) 
     make_folder(out)?;
     let authority = Authority::create(10 * 365)?;
     authority.save(out)?;
+    let join_token = JoinToken::read_or_create(&out.join(JOIN_TOKEN_FILE))?;
     let (secret, line) = token::make("admin", &[String::new()], &[String::new()], &[String::new()], None)?;
     let mut table = String::from("[members]\n");
     for (n, member) in members.iter().enumerate() {
@@ -110,16 +114,16 @@ fn init(members: &[String], out: &Path, name: &str, algorithm: &str, days: u32) 
     for (n, member) in members.iter().enumerate() {
         let id = MemberId(n as u32 + 1);
         let head = format!("cluster = {}\nalgorithm = \"{algorithm}\"\n", quoted(name));
-        write_member(out, &authority, id, member, days, &head, &table)?;
+        write_member(out, &authority, &join_token, (id, member), days, &head, &table)?;
         write(&folder_of(out, id).join("tokens.toml"), &line, 0o600)?;
     }
     let folder = out.display();
     let urls: Vec<String> =
         members.iter().map(|member| format!("{}:{}", member.host, member.port + 1)).collect();
     crate::say!("The cluster `{name}` with {} members is in {folder}.", members.len());
+    crate::say!("Keep {folder}/{} away from the members: its owner decides who is one.", authority::KEY_FILE);
     crate::say!(
-        "Keep {folder}/{} away from the members: whoever has it decides who is one.",
-        authority::KEY_FILE
+        "Each member has a copy of {folder}/{JOIN_TOKEN_FILE}; keep it secret: no process joins without it."
     );
     crate::say!("");
     for (n, member) in members.iter().enumerate() {
@@ -164,7 +168,8 @@ fn add(member: &str, out: &Path, days: u32) -> Result<(), String> {
     let head =
         format!("cluster = {}\nalgorithm = {}\n", quoted(&word("cluster")), quoted(&word("algorithm")));
     let join = format!("join = [{}]\n", members.join(", "));
-    write_member(out, &authority, id, &address, days, &(head + &join), "")?;
+    let join_token = JoinToken::read(&out.join(JOIN_TOKEN_FILE))?;
+    write_member(out, &authority, &join_token, (id, &address), days, &(head + &join), "")?;
     let folder = folder_of(out, id);
     std::fs::copy(out.join("member-1/tokens.toml"), folder.join("tokens.toml"))
         .map_err(|error| format!("cannot copy the tokens: {error}"))?;
@@ -259,14 +264,15 @@ fn certify(
 fn write_member(
     out: &Path,
     authority: &Authority,
-    id: MemberId,
-    address: &Address,
+    join_token: &JoinToken,
+    (id, address): (MemberId, &Address),
     days: u32,
     head: &str,
     tail: &str,
 ) -> Result<(), String> {
     let folder = folder_of(out, id);
     make_folder(&folder)?;
+    write(&folder.join(JOIN_TOKEN_FILE), &format!("{}\n", join_token.reveal()), 0o600)?;
     certify(&folder, authority, id, address, days)?;
     let number = id.0;
     let (members, clients, http) =
@@ -280,7 +286,7 @@ fn write_member(
     };
     let text = format!(
         "# Member {number}. Paths are relative to this file.\n{head}member = {number}\n{advertise}data = \"data\"\n\
-         tokens = \"tokens.toml\"\naudit = \"audit.jsonl\"\n\n{tail}\n\
+         join_token = \"{JOIN_TOKEN_FILE}\"\ntokens = \"tokens.toml\"\naudit = \"audit.jsonl\"\n\n{tail}\n\
          [listen]\nmembers = \"{members}\"\nclients = \"{clients}\"{note}\nhttp = \"{http}\"\n\n\
          [tls]  # between members\nauthority = \"{certificate}\"\ncertificate = \"member-{number}.pem\"\nkey = \"member-{number}.key\"\n\n\
          [client_tls]\ncertificate = \"member-{number}.pem\"\nkey = \"member-{number}.key\"\n"

@@ -22,6 +22,8 @@ pub struct Args {
     #[arg(short, long)]
     verbose: bool,
     #[command(flatten)]
+    credentials: supervise::Credentials,
+    #[command(flatten)]
     on: On,
     /// The election's name
     name: String,
@@ -56,5 +58,5 @@ async fn run_async(args: Args) -> Result<ExitCode, Error> {
     if args.verbose {
         eprintln!("lockkeeper: elected in `{}`{}", args.name, words::fence_and_ttl(&leadership));
     }
-    Ok(supervise::run(leadership.into_guard(), &args.command).await)
+    Ok(supervise::run(leadership.into_guard(), &args.command, args.credentials).await)
 }

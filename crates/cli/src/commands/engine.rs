@@ -2,15 +2,21 @@
 //! Commands for operators (`members`, `status`, `release`, `leave`) take the same sources, but only URLs of daemons.
 
 use lockkeeper::cluster::Operator;
-use lockkeeper::{Error, Lockkeeper};
+use lockkeeper::{EngineUrl, Error, Lockkeeper};
 use std::path::PathBuf;
+
+/// Variables that select an engine, and the token for a daemon.
+pub const URL: &str = "LOCKKEEPER_URL";
+pub const TOKEN: &str = "LOCKKEEPER_TOKEN";
+/// Set for the commands of `lockkeeper run` if [`URL`] was removed from their environment.
+pub const URL_REMOVED: &str = "LOCKKEEPER_URL_REMOVED";
 
 /// The option shared by all commands that use locks.
 #[derive(clap::Args, Default)]
 pub struct On {
     /// Engine to use [default: $LOCKKEEPER_URL, then `url` in the configuration file, then file:]
     #[arg(long = "on", value_name = "URL", global = true)]
-    url: Option<String>,
+    url: Option<EngineUrl>,
 }
 
 /// The option shared by all commands for operators, which only a daemon can answer.
@@ -18,7 +24,7 @@ pub struct On {
 pub struct OnDaemon {
     /// Daemon to ask [default: $LOCKKEEPER_URL, then `url` in the configuration file, then lockkeeper:]
     #[arg(long = "on", value_name = "URL")]
-    url: Option<String>,
+    url: Option<EngineUrl>,
 }
 
 impl OnDaemon {
@@ -46,23 +52,29 @@ struct Config {
 
 impl On {
     pub async fn open(self) -> Result<Lockkeeper, Error> {
-        Lockkeeper::open(&self.resolve()?).await
+        Lockkeeper::open(self.resolve()?).await
     }
 
     /// The URL of the engine.
-    pub fn resolve(self) -> Result<String, Error> {
+    pub fn resolve(self) -> Result<EngineUrl, Error> {
         Ok(self.configured()?.map_or_else(|| "file:".into(), |(url, _)| url))
     }
 
     /// The URL from the command line, the environment or the configuration file, and which of them it is from.
-    fn configured(self) -> Result<Option<(String, &'static str)>, Error> {
+    fn configured(self) -> Result<Option<(EngineUrl, &'static str)>, Error> {
         if let Some(url) = self.url {
             return Ok(Some((url, "--on")));
         }
-        if let Some(url) = std::env::var("LOCKKEEPER_URL").ok().filter(|url| !url.is_empty()) {
-            return Ok(Some((url, "LOCKKEEPER_URL")));
+        if let Some(url) = std::env::var(URL).ok().filter(|url| !url.is_empty()) {
+            return Ok(Some((url.into(), URL)));
         }
-        Ok(from_config()?.map(|url| (url, "the configuration file")))
+        if std::env::var_os(URL_REMOVED).is_some() {
+            return Err(Error::BadOption(format!(
+                "`lockkeeper run` has removed {URL} from this environment, and another engine would have other locks: \
+                 name one with --on, or give --keep-credentials to the outer `lockkeeper run`"
+            )));
+        }
+        Ok(from_config()?.map(|url| (url.into(), "the configuration file")))
     }
 }
 
@@ -86,7 +98,7 @@ fn from_config() -> Result<Option<String>, Error> {
     };
     match toml::from_str::<Config>(&text) {
         Ok(config) => Ok(config.url),
-        Err(e) => Err(Error::BadOption(format!("{}: {}", path.display(), e.message()))),
+        Err(e) => Err(Error::BadOption(format!("{}: {}", path.display(), lockkeeper::redact(e.message())))),
     }
 }
 

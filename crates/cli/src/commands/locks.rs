@@ -5,6 +5,7 @@ use super::words;
 use crate::exit;
 use comfy_table::{Table, presets};
 use lockkeeper::{Error, LockInfo, Lockkeeper, Participant};
+use lockkeeper_text::Printable;
 use std::io::Write;
 use std::process::ExitCode;
 
@@ -101,26 +102,28 @@ fn show(locks: &[LockInfo], json: bool) -> String {
 
 fn row(name: &str, role: &str, participant: &Participant) -> [String; 8] {
     let tag = &participant.tag;
-    let said = ["command", "value", "purpose"].iter().find_map(|key| tag.metadata.get(*key));
+    let said = ["purpose", "command", "value"].iter().find_map(|key| tag.metadata.get(*key));
     // Whoever came to a daemon by HTTP or etcd's API has no process that is known.
     let (pid, host) = match tag.pid {
         0 => (String::new(), tag.holder.clone()),
         pid => (pid.to_string(), tag.host.clone()),
     };
+    // Names and tags may come from engines that anyone can write to: a terminal must not obey them.
+    let shown = |text: &str| Printable(text).to_string();
     [
-        name.into(),
+        shown(name),
         role.into(),
         participant.fence.map(|fence| fence.to_string()).unwrap_or_default(),
         words::age(participant.age()),
         participant.kind.to_string(),
         pid,
-        host,
-        said.cloned().unwrap_or_default(),
+        shown(&host),
+        said.map(|said| shown(said)).unwrap_or_default(),
     ]
 }
 
 fn why(info: &LockInfo) -> String {
-    let name = &info.name;
+    let name = Printable(&info.name);
     if info.holders.is_empty() {
         return format!("`{name}` is free: nobody holds it.");
     }
@@ -137,4 +140,33 @@ fn why(info: &LockInfo) -> String {
         lines.push(format!("  {}. {} ({})", i + 1, words::who(waiter), waiter.kind));
     }
     lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lockkeeper::{Kind, Tag};
+
+    /// A holder that wrote its own record to a store that others can write to.
+    fn hostile() -> LockInfo {
+        let text = "a\u{1b}[2Jb\nc\u{202e}d";
+        let participant = |pid| {
+            let metadata = [(String::from("command"), String::from(text))].into();
+            let tag = Tag { holder: text.into(), host: text.into(), pid, since_ms: 5, metadata };
+            Participant { tag, kind: Kind::Exclusive, since_ms: 5, fence: None }
+        };
+        let holders = vec![participant(0), participant(9)];
+        LockInfo { name: text.into(), holders, waiters: vec![participant(9)] }
+    }
+
+    #[test]
+    fn text_of_other_clients_is_escaped_for_the_terminal() {
+        let info = hostile();
+        let rows = 1 + info.holders.len() + info.waiters.len();
+        for (shown, lines) in [(show(std::slice::from_ref(&info), false), rows), (why(&info), rows + 1)] {
+            assert!(shown.contains(r"a\u{1b}[2Jb\nc\u{202e}d"), "{shown}");
+            assert!(shown.chars().all(|c| c == '\n' || !c.is_control() && c != '\u{202e}'), "{shown:?}");
+            assert_eq!(shown.lines().count(), lines, "{shown}");
+        }
+    }
 }

@@ -15,6 +15,7 @@ pub mod generate;
 pub mod lab;
 pub mod locks;
 pub mod operate;
+pub mod process_tree;
 pub mod properties;
 pub mod quorums;
 pub mod replay;

@@ -6,6 +6,7 @@ use comfy_table::{Table, presets};
 use lockkeeper::Error;
 use lockkeeper::cluster::{ClusterLine, Operator};
 use lockkeeper_cluster::ClusterSettings;
+use lockkeeper_text::Printable;
 use std::process::ExitCode;
 
 /// Show the members of a cluster, as one of them sees them
@@ -96,7 +97,7 @@ fn table(line: &ClusterLine) -> String {
         }
         table.add_row([
             &member.id.to_string(),
-            &member.address,
+            &Printable(&member.address).to_string(),
             yes(member.votes),
             yes(member.in_view),
             yes(member.connected),
@@ -119,7 +120,7 @@ impl Status {
         } else {
             let in_view = line.members.iter().filter(|member| member.in_view).count();
             let serves = if line.serves { "serves" } else { "does not serve" };
-            crate::say!("member {} of `{}` {serves}", line.member, line.cluster);
+            crate::say!("member {} of `{}` {serves}", line.member, Printable(&line.cluster));
             crate::say!("  view       epoch {}, {in_view} of {} members", line.epoch, line.members.len());
             crate::say!("  lease      {} ms left", line.lease_ms);
             match line.leader {
@@ -128,9 +129,9 @@ impl Status {
                     crate::say!("  leader     none known: a majority of the voters must reach each other")
                 }
             }
-            crate::say!("  algorithm  {}", line.algorithm);
+            crate::say!("  algorithm  {}", Printable(&line.algorithm));
             if let Some(trouble) = &line.trouble {
-                crate::say!("  reason     {trouble}");
+                crate::say!("  reason     {}", Printable(trouble));
             }
         }
         if line.serves { ExitCode::SUCCESS } else { ExitCode::from(exit::CONFLICT) }

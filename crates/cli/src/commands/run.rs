@@ -3,7 +3,7 @@
 use super::engine::{On, block_on};
 use super::{duration, supervise, words};
 use crate::exit;
-use lockkeeper::{Acquire, Error, Guard, Lockkeeper};
+use lockkeeper::{Acquire, EngineUrl, Error, Guard, Lockkeeper};
 use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -13,6 +13,13 @@ use std::time::Duration;
 #[command(after_help = "\
 The command sees LOCKKEEPER_NAME, LOCKKEEPER_HOLDER, LOCKKEEPER_TTL_MS (the time to live in force, which can differ from
 --ttl; 0: does not expire) and LOCKKEEPER_FENCE (unset with --permits, and on engines without fences).
+It does not see LOCKKEEPER_URL and LOCKKEEPER_TOKEN, unless --keep-credentials is given: a command that runs `lockkeeper`
+itself needs --on, or --keep-credentials on the outer `lockkeeper run`.
+
+Observers of the lock see the name of the program and --purpose, but no arguments, which may be secrets.
+
+When the lock is lost, the command and all processes that it has started get SIGTERM, and SIGKILL before another client can
+enter. Processes that a service starts for the command, such as containers, are not found.
 
 Exit codes: the command's own; 128+N if signal N ended it; 1 if the lock was not to be had in time (or -E);
 64 wrong usage; 69 the command or the engine cannot be used; 79 the lock was lost and the command stopped.")]
@@ -38,6 +45,11 @@ pub struct Args {
     /// Exit code when the lock is not to be had in time
     #[arg(short = 'E', long, value_name = "N", default_value_t = exit::CONFLICT)]
     conflict_exit_code: u8,
+    /// What observers of the lock see beside the program's name
+    #[arg(long, value_name = "TEXT")]
+    purpose: Option<String>,
+    #[command(flatten)]
+    credentials: supervise::Credentials,
     /// Run CMD with `/bin/sh -c`; CMD is then one argument, a command line for the shell
     #[arg(short = 'c', long = "command")]
     shell: bool,
@@ -79,7 +91,7 @@ pub fn run(args: Args) -> ExitCode {
 
 async fn run_async(mut args: Args) -> Result<ExitCode, Error> {
     let url = std::mem::take(&mut args.on).resolve()?;
-    if args.nonblock && url.starts_with("lockkeeper:") {
+    if args.nonblock && url.scheme() == Some("lockkeeper") {
         refuse_without_majority(&url).await?;
     }
     let locks = Lockkeeper::open(&url).await?;
@@ -89,7 +101,7 @@ async fn run_async(mut args: Args) -> Result<ExitCode, Error> {
             if args.verbose {
                 eprintln!("lockkeeper: holding `{}`{}", args.name, words::fence_and_ttl(&guard));
             }
-            Ok(supervise::run(guard, &supervise::words(&args.command, args.shell)).await)
+            Ok(supervise::run(guard, &supervise::words(&args.command, args.shell), args.credentials).await)
         }
         None => {
             if !args.quiet {
@@ -102,7 +114,7 @@ async fn run_async(mut args: Args) -> Result<ExitCode, Error> {
 }
 
 /// A client waits for a daemon that serves, as long as a crash of a member takes. Who wants no waiting is told at once that none does.
-async fn refuse_without_majority(url: &str) -> Result<(), Error> {
+async fn refuse_without_majority(url: &EngineUrl) -> Result<(), Error> {
     match lockkeeper::cluster::probe(url).await? {
         Ok(()) => Ok(()),
         Err(reasons) => {
@@ -138,7 +150,11 @@ fn request(locks: &Lockkeeper, args: &Args) -> Acquire {
         (false, Some(permits)) => locks.semaphore(name, permits),
         (false, None) => locks.mutex(name),
     };
-    let request = request.metadata("command", words::command_line(&args.command));
+    let request = request.metadata("command", words::program(&args.command, args.shell));
+    let request = match &args.purpose {
+        Some(purpose) => request.metadata("purpose", words::one_line(purpose)),
+        None => request,
+    };
     // Where whoever starts this is traced, the daemon's logs say of which trace the wait was.
     let request = match std::env::var("TRACEPARENT") {
         Ok(trace) => request.metadata("traceparent", trace),

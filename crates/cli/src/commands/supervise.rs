@@ -1,5 +1,7 @@
-//! A child process under a lock: signals forwarded, stopped when the lock is lost.
+//! A command under a lock: signals are forwarded to it, and it is stopped, with all that it has started, when the lock is lost.
 
+use super::engine;
+use super::process_tree::ProcessTree;
 use crate::exit;
 use lockkeeper::Guard;
 use rustix::process::{Pid, Signal, kill_process};
@@ -15,6 +17,10 @@ const KILL_RESERVE: u32 = 4;
 
 /// However long the hold may still be safe.
 const GRACE_MAX: Duration = Duration::from_secs(60);
+
+/// How often /proc is read while processes end: at first, and at most, since reading it costs milliseconds on a busy machine.
+const LOOK_FIRST: Duration = Duration::from_millis(2);
+const LOOK_MAX: Duration = Duration::from_millis(200);
 
 /// The command line that is run. With a shell, the caller has made sure that `command` is one argument.
 pub fn words(command: &[OsString], shell: bool) -> Vec<OsString> {
@@ -69,23 +75,49 @@ pub fn die_with_parent(args: DieWithParent) -> ExitCode {
     cannot_run(&format!("cannot run `{}`: {error}", args.command[0].to_string_lossy()))
 }
 
+/// What the command sees of the environment that selects an engine.
+#[derive(clap::Args, Clone, Copy)]
+pub struct Credentials {
+    /// Pass LOCKKEEPER_URL and LOCKKEEPER_TOKEN on to CMD, for commands that use lockkeeper themselves
+    #[arg(long)]
+    keep_credentials: bool,
+}
+
+impl Credentials {
+    /// Removes the URL and the token from the command's environment, unless they are to be kept.
+    fn apply(self, command: &mut Command) {
+        if self.keep_credentials {
+            return;
+        }
+        if std::env::var_os(engine::URL).is_some() {
+            // A `lockkeeper run` inside of the command must not fall back to locks of another engine.
+            command.env(engine::URL_REMOVED, "1");
+        }
+        command.env_remove(engine::URL).env_remove(engine::TOKEN);
+    }
+}
+
 /// Runs a command under a guard, and gives the lock up afterwards.
-pub async fn run(guard: Guard, words: &[OsString]) -> ExitCode {
+pub async fn run(guard: Guard, words: &[OsString], credentials: Credentials) -> ExitCode {
     let forwarded = match Forwarded::listen() {
         Ok(forwarded) => forwarded,
         Err(error) => return cannot_run(&format!("cannot listen for signals: {error}")),
     };
     let expires = guard.ttl().is_some();
     let prepared = if expires { command_that_dies_with_us(words) } else { Ok(command(words)) };
+    let tree = ProcessTree::new();
     let spawned = match prepared {
-        Ok(mut command) => guard.spawn(&mut command).await,
+        Ok(mut command) => {
+            credentials.apply(&mut command);
+            guard.spawn(&mut command).await
+        }
         Err(error) => Err(error),
     };
     let child = match spawned {
         Ok(child) => child,
         Err(error) => return cannot_run(&format!("cannot run `{}`: {error}", words[0].to_string_lossy())),
     };
-    let ended = supervise(child, forwarded, guard.lost(), || guard.valid_for()).await;
+    let ended = supervise(child, &tree, forwarded, guard.lost(), || guard.valid_for()).await;
     match (ended, guard.release().await) {
         (Ended::Lost, _) => ExitCode::from(exit::LOST),
         (Ended::ByItself(status), released) => {
@@ -112,9 +144,10 @@ enum Ended {
     Unknown(std::io::Error),
 }
 
-/// Waits for the child, or stops it when `lost` resolves; `left` is how long nobody else can enter yet.
+/// Waits for the child, or stops it and its descendants when `lost` resolves; `left` is how long no other client can enter yet.
 async fn supervise(
     mut child: Child,
+    tree: &ProcessTree,
     mut forwarded: Forwarded,
     lost: impl Future<Output = String>,
     left: impl Fn() -> Duration,
@@ -128,21 +161,54 @@ async fn supervise(
             status = child.wait() => return status.map_or_else(Ended::Unknown, Ended::ByItself),
             reason = &mut lost => {
                 eprintln!("lockkeeper: the lock is lost, stopping the command: {reason}");
-                stop(&mut child, pid, left()).await;
+                stop(&mut child, pid, tree, left()).await;
                 return Ended::Lost;
             }
-            signal = forwarded.next() => send(pid, signal),
+            signal = forwarded.next() => match signal {
+                Signal::CHILD => tree.reap_orphans(pid),
+                signal => send(pid, signal),
+            },
         }
     }
 }
 
-/// SIGTERM, then SIGKILL while nobody else can have entered yet.
-async fn stop(child: &mut Child, pid: Option<Pid>, left: Duration) {
+/// Sends SIGTERM to the command and its descendants, then SIGKILL while no other client can have entered yet.
+async fn stop(child: &mut Child, pid: Option<Pid>, tree: &ProcessTree, left: Duration) {
+    // The command itself first and apart: without /proc, it is the only process that is known.
     send(pid, Signal::TERM);
+    tree.signal(Signal::TERM);
+    // A stopped process acts on SIGTERM when it is continued.
+    tree.signal(Signal::CONT);
     let grace = (left - left / KILL_RESERVE).min(GRACE_MAX);
-    if tokio::time::timeout(grace, child.wait()).await.is_err() {
-        send(pid, Signal::KILL);
+    let ended = async {
         let _ = child.wait().await;
+        gone(pid, tree, |tree| tree.living().is_empty()).await;
+    };
+    if tokio::time::timeout(grace, ended).await.is_err() {
+        send(pid, Signal::KILL);
+        gone(pid, tree, kill_all).await;
+        let _ = child.wait().await;
+    }
+}
+
+/// Kills all descendants, those that started since the last call included; whether none is left that can be killed.
+fn kill_all(tree: &ProcessTree) -> bool {
+    let refused = tree.signal(Signal::KILL);
+    let living = tree.living();
+    let done = living.iter().all(|process| refused.contains(process));
+    for process in living.iter().filter(|_| done) {
+        eprintln!("lockkeeper: process {} of the command still runs: this user may not stop it", process.pid);
+    }
+    done
+}
+
+/// Waits until the condition holds.
+async fn gone(command: Option<Pid>, tree: &ProcessTree, condition: impl Fn(&ProcessTree) -> bool) {
+    let mut pause = LOOK_FIRST;
+    while !condition(tree) {
+        tokio::time::sleep(pause).await;
+        tree.reap_orphans(command);
+        pause = (pause * 2).min(LOOK_MAX);
     }
 }
 
@@ -165,8 +231,17 @@ struct Forwarded {
 
 impl Forwarded {
     fn listen() -> std::io::Result<Forwarded> {
-        let signals =
-            [Signal::TERM, Signal::HUP, Signal::INT, Signal::QUIT, Signal::USR1, Signal::USR2, Signal::CONT];
+        let signals = [
+            Signal::TERM,
+            Signal::HUP,
+            Signal::INT,
+            Signal::QUIT,
+            Signal::USR1,
+            Signal::USR2,
+            Signal::CONT,
+            // Not forwarded: a descendant of the command has ended.
+            Signal::CHILD,
+        ];
         let mut listening = Vec::new();
         for kind in signals {
             listening.push((kind, signal(SignalKind::from_raw(kind.as_raw()))?));
@@ -199,41 +274,4 @@ fn terminal_sent_it_to_the_child_too(signal: Signal) -> bool {
     from_keyboard
         && rustix::termios::tcgetpgrp(rustix::stdio::stdin())
             .is_ok_and(|group| group == rustix::process::getpgrp())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use tokio::io::{AsyncReadExt, BufReader};
-
-    /// Runs a script that says `ready`, loses the lock then, and returns how it ended and what else it said.
-    async fn lose(script: &str, left: Duration) -> (Ended, String) {
-        let words = ["sh", "-c", script].map(OsString::from);
-        let mut child = command(&words).stdout(std::process::Stdio::piped()).spawn().unwrap();
-        let mut said = BufReader::new(child.stdout.take().unwrap());
-        let mut ready = [0; 6];
-        said.read_exact(&mut ready).await.unwrap();
-        let lost = std::future::ready("a test".to_owned());
-        let ended = supervise(child, Forwarded::listen().unwrap(), lost, || left).await;
-        let mut rest = String::new();
-        said.read_to_string(&mut rest).await.unwrap();
-        (ended, rest)
-    }
-
-    #[tokio::test]
-    async fn a_lost_lock_ends_the_command_with_a_chance_to_tidy_up() {
-        let script = "trap 'echo tidy; exit 0' TERM; echo ready; while :; do sleep 0.01; done";
-        let (ended, said) = lose(script, Duration::from_secs(60)).await;
-        assert!(matches!(ended, Ended::Lost), "{ended:?}");
-        assert_eq!(said, "tidy\n");
-    }
-
-    #[tokio::test]
-    async fn a_command_that_ignores_sigterm_is_killed_within_the_margin() {
-        let script = "trap '' TERM; echo ready; while :; do sleep 0.01; done";
-        let (ended, said) = lose(script, Duration::from_millis(40)).await;
-        // It would run for ever: that we are here is the proof.
-        assert!(matches!(ended, Ended::Lost), "{ended:?}");
-        assert_eq!(said, "");
-    }
 }

@@ -3,7 +3,7 @@
 use super::engine::user_directory;
 use crate::exit;
 use futures_util::future::select_all;
-use lockkeeper_cluster::{Config as MemberConfig, MemberId};
+use lockkeeper_cluster::{Config as MemberConfig, JoinToken, MemberId};
 use lockkeeper_daemon::{Config, Daemon, Ending, HTTP_PORT, MEMBERS_PORT};
 use std::collections::BTreeMap;
 use std::io::IsTerminal;
@@ -15,7 +15,8 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// Run a daemon: a member of a lock cluster that serves clients of every language
 ///
-/// Alone it is one member on loopback, with its data in the user's state directory. It ends on SIGTERM or SIGINT: it lets
+/// Alone it is one member on loopback, with its data in the user's state directory. It does not listen for other members; with
+/// --listen it does, and makes a join token that `lockkeeper join` needs. It ends on SIGTERM or SIGINT: it lets
 /// nobody in any more, waits for those who hold locks, and leaves; a second signal ends it at once.
 #[derive(clap::Args)]
 #[command(after_help = "\
@@ -23,29 +24,38 @@ Examples:
   lockkeeper up                                   one member on this machine
   lockkeeper run nightly --on lockkeeper: -- ./backup.sh      ... and a use of it
   lockkeeper up --dev 3                           three members on loopback, for trying things
+  lockkeeper up --listen 127.0.0.1:7420           one member that others may join, with `lockkeeper join`
   lockkeeper cluster init --members a:7420,b:7420,c:7420      write configurations for three machines,
   lockkeeper up --config member-1/lockkeeper.toml             and start each with its own")]
 pub struct Up {
     /// Everything else from this file; `lockkeeper cluster init` writes one
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["dev", "data", "algorithm", "clients", "http"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["dev", "data", "algorithm", "clients", "http", "listen", "join_token"])]
     config: Option<PathBuf>,
     /// So many members on loopback in this process, with data that goes when it ends
-    #[arg(long, value_name = "MEMBERS", value_parser = clap::value_parser!(u32).range(1..=9), conflicts_with_all = ["data", "clients", "http"])]
+    #[arg(long, value_name = "MEMBERS", value_parser = clap::value_parser!(u32).range(1..=9), conflicts_with_all = ["data", "clients", "http", "listen", "join_token"])]
     dev: Option<u32>,
+    /// Listen for other members here, so that they can join; beyond loopback only with --insecure-no-tls
+    #[arg(long, value_name = "IP:PORT")]
+    listen: Option<SocketAddr>,
+    /// Where the other members reach it [default: where it listens]
+    #[arg(long, value_name = "HOST:PORT", requires = "listen")]
+    advertise: Option<String>,
     #[command(flatten)]
     how: How,
 }
 
 /// Join a cluster that exists, as a further member
 ///
-/// The daemon runs in the foreground like that of `lockkeeper up`. Where members use TLS, write its configuration with
+/// The daemon runs in the foreground like that of `lockkeeper up`. It needs the cluster's join token: a copy of the file that
+/// `lockkeeper up --listen` has written, which is found by itself for the same user on the same machine; or the token in the
+/// environment variable LOCKKEEPER_JOIN_TOKEN. Where members use TLS, write its configuration with
 /// `lockkeeper cluster add`, and start it with `lockkeeper up --config`. To start it again, give the same command again.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
-  lockkeeper up                                   one member on this machine, and a second one beside it:
+  lockkeeper up --listen 127.0.0.1:7420           one member on this machine, and a second one beside it:
   lockkeeper join 127.0.0.1:7420 --member 2 --listen 127.0.0.1:7430 --clients 127.0.0.1:7431 --http 127.0.0.1:7432
-  lockkeeper join a:7420,b:7420 --member 4 --listen 0.0.0.0:7420 --advertise d:7420 --insecure-no-tls")]
+  lockkeeper join a:7420,b:7420 --member 4 --listen 0.0.0.0:7420 --advertise d:7420 --insecure-no-tls --join-token FILE")]
 pub struct Join {
     /// Members of the cluster, as host:port, one of which must answer
     #[arg(value_name = "HOST:PORT", value_delimiter = ',', required = true)]
@@ -63,11 +73,20 @@ pub struct Join {
     how: How,
 }
 
+/// The file with the join token, by default.
+const JOIN_TOKEN_FILE: &str = "join-token";
+/// The join token itself, for `join`.
+const JOIN_TOKEN_VARIABLE: &str = "LOCKKEEPER_JOIN_TOKEN";
+
 #[derive(clap::Args)]
 struct How {
     /// Where the daemon keeps what it must not forget [default: below lockkeeper-daemon in the user's state directory]
     #[arg(long, value_name = "FOLDER")]
     data: Option<PathBuf>,
+    /// File with the cluster's join token, the secret that every member needs [default: join-token below --data, or below
+    /// lockkeeper-daemon in the user's state directory]
+    #[arg(long, value_name = "FILE", requires = "listen")]
+    join_token: Option<PathBuf>,
     /// The algorithm of the cluster's locks; `lockkeeper algorithms` lists them
     #[arg(long, value_name = "NAME")]
     algorithm: Option<String>,
@@ -125,6 +144,30 @@ impl How {
             None => Ok(state_directory()?.join("member-1")),
         }
     }
+
+    /// The file with the join token by default: below the data, or the user's own, which all daemons of this user share.
+    fn join_token(&self) -> Result<PathBuf, String> {
+        match (&self.join_token, &self.data) {
+            (Some(file), _) => Ok(file.clone()),
+            (None, Some(data)) if data.join(JOIN_TOKEN_FILE).exists() => Ok(data.join(JOIN_TOKEN_FILE)),
+            (None, _) => Ok(state_directory()?.join(JOIN_TOKEN_FILE)),
+        }
+    }
+
+    /// The token of a cluster that exists.
+    fn existing_join_token(&self) -> Result<JoinToken, String> {
+        if let (None, Some(text)) = (&self.join_token, std::env::var_os(JOIN_TOKEN_VARIABLE)) {
+            let wrong = |error| format!("{JOIN_TOKEN_VARIABLE}: {error}");
+            return JoinToken::parse(&text.to_string_lossy()).map_err(wrong);
+        }
+        let file = self.join_token()?;
+        JoinToken::read(&file).map_err(|error| {
+            format!(
+                "{error}\nA member joins with the cluster's join token: give --join-token a copy of the file that `lockkeeper up \
+                 --listen` names at its start, or set {JOIN_TOKEN_VARIABLE}"
+            )
+        })
+    }
 }
 
 /// `$XDG_STATE_HOME/lockkeeper-daemon`, or below `~/.local/state`.
@@ -145,16 +188,33 @@ impl Up {
                 vec![config]
             }),
             (None, Some(members)) => return dev(members, self.how),
-            (None, None) => self.how.data().map(|data| {
-                let mut config = Config::alone(data);
-                self.how.apply(&mut config);
-                vec![config]
-            }),
+            (None, None) => self.alone().map(|config| vec![config]),
         };
         match configured {
             Ok(configs) => serve(configs, threads),
             Err(error) => exit::complain(exit::USAGE, &error),
         }
+    }
+}
+
+impl Up {
+    /// One member, which others can join if it listens.
+    fn alone(self) -> Result<Config, String> {
+        let mut config = Config::alone(self.how.data()?);
+        if let Some(listen) = self.listen {
+            let file = match (&self.how.join_token, &self.how.data) {
+                (None, Some(data)) => data.join(JOIN_TOKEN_FILE),
+                _ => self.how.join_token()?,
+            };
+            config.member.join_token = Some(JoinToken::read_or_create(&file)?);
+            (config.member.listen, config.member.advertise) = (listen, self.advertise);
+            crate::say!(
+                "join token in    {}   (for `lockkeeper join`; keep it secret)",
+                absolute(&file).display()
+            );
+        }
+        self.how.apply(&mut config);
+        Ok(config)
     }
 }
 
@@ -170,7 +230,12 @@ impl Join {
             Ok(data) => data,
             Err(error) => return exit::complain(exit::USAGE, &error),
         };
+        let join_token = match self.how.existing_join_token() {
+            Ok(token) => token,
+            Err(error) => return exit::complain(exit::USAGE, &error),
+        };
         let mut member = MemberConfig::new(MemberId(self.member), self.listen, data);
+        member.join_token = Some(join_token);
         (member.join, member.advertise) = (self.members, self.advertise);
         let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let mut config = Config::of(member, at(lockkeeper_daemon::CLIENTS_PORT), at(HTTP_PORT));
@@ -188,8 +253,18 @@ fn dev(members: u32, how: How) -> ExitCode {
             return exit::complain(exit::CANNOT_RUN, &format!("cannot make a folder for the data: {error}"));
         }
     };
+    let token = folder.path().join(JOIN_TOKEN_FILE);
+    let join_token = match JoinToken::read_or_create(&token) {
+        Ok(join_token) => join_token,
+        Err(error) => return exit::complain(exit::CANNOT_RUN, &error),
+    };
     let mut configs = dev_configs(members, folder.path(), MEMBERS_PORT);
+    if members > 1 {
+        crate::say!("join token in    {}   (for `lockkeeper join`)", token.display());
+    }
     for config in &mut configs {
+        // A member without peers does not listen for any.
+        config.member.join_token = Some(join_token.clone()).filter(|_| members > 1);
         config.member.algorithm = how.algorithm.clone().unwrap_or_else(|| config.member.algorithm.clone());
         (config.tokens, config.audit) = (how.tokens.clone(), how.audit.clone());
     }
@@ -223,7 +298,7 @@ fn start_log(level: &str, json: bool) {
     let log =
         tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr);
     // Somebody else may have begun: then their log is used.
-    let _ = if json { log.json().try_init() } else { log.try_init() };
+    let _ = if json { log.json().try_init() } else { log.fmt_fields(crate::log::fields()).try_init() };
     lockkeeper_daemon::log_panics();
 }
 
@@ -307,7 +382,10 @@ fn introduce(daemon: &Daemon, config: &Config) {
             "  for HTTP      {scheme}://{http}   (a page for people, JSON, and etcd's lock API by gRPC)"
         );
     }
-    crate::say!("  for members   {}", at.members);
+    match at.members {
+        Some(members) => crate::say!("  for members   {members}"),
+        None => crate::say!("  for members   closed: nothing listens for them"),
+    }
     crate::say!("  data in       {}", member.data.display());
 }
 

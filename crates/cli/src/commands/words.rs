@@ -1,17 +1,22 @@
-//! Holders and waiters in words.
+//! Holders and waiters in words. What they said of themselves is escaped: it goes to a terminal.
 
 use lockkeeper::{Guard, LockInfo, Participant};
+use lockkeeper_text::Printable;
 use std::time::Duration;
 
-/// `pid 123 on host (make backup) for 3 s`.
+/// What holders and waiters publish about themselves: the program, and what it does.
+const SAID: [&str; 2] = ["command", "purpose"];
+
+/// `pid 123 on host (pg_dump: nightly backup) for 3 s`.
 pub fn who(participant: &Participant) -> String {
     let tag = &participant.tag;
-    // Whoever came to a daemon by HTTP or etcd's API has no process that is known.
+    // A client of HTTP or etcd's API has no process that is known.
     if tag.pid == 0 {
-        return format!("{} for {}", tag.holder, age(participant.age()));
+        return format!("{} for {}", Printable(&tag.holder), age(participant.age()));
     }
-    let command = tag.metadata.get("command").map(|command| format!(" ({command})")).unwrap_or_default();
-    format!("pid {} on {}{command} for {}", tag.pid, tag.host, age(participant.age()))
+    let said: Vec<&str> = SAID.iter().filter_map(|key| Some(tag.metadata.get(*key)?.as_str())).collect();
+    let said = if said.is_empty() { String::new() } else { format!(" ({})", Printable(&said.join(": "))) };
+    format!("pid {} on {}{said} for {}", tag.pid, Printable(&tag.host), age(participant.age()))
 }
 
 /// ` with fence 7, time to live 1200 ms`, as far as the hold has these.
@@ -41,10 +46,18 @@ pub fn held_by(info: &LockInfo) -> String {
     }
 }
 
-/// A command line as its holder shows it: on one line, not endless.
-pub fn command_line(words: &[std::ffi::OsString]) -> String {
-    let line: Vec<_> = words.iter().map(|word| word.to_string_lossy()).collect();
-    let line: String = line.join(" ").chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+/// The name of the program, without its folder. Arguments may be secrets, and so may a command line for the shell.
+pub fn program(command: &[std::ffi::OsString], shell: bool) -> String {
+    let program = match command.first() {
+        Some(program) if !shell => std::path::Path::new(program),
+        _ => std::path::Path::new("sh"),
+    };
+    one_line(&program.file_name().unwrap_or(program.as_os_str()).to_string_lossy())
+}
+
+/// A text on one line, and of bounded length.
+pub fn one_line(text: &str) -> String {
+    let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     match line.char_indices().nth(200) {
         Some((cut, _)) => format!("{}…", &line[..cut]),
         None => line,

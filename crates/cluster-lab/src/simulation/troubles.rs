@@ -83,13 +83,15 @@ impl<P: MutualExclusion> Sim<'_, P> {
         let tables =
             self.members.iter().map(|member| member.as_ref().map_or_else(Vec::new, |it| it.table(0)));
         let holders = tables.enumerate().flat_map(|(machine, table)| {
-            let rows = table.into_iter().flat_map(|row| row.holders);
-            rows.map(move |who| (machine, who.acquisition))
+            table.into_iter().flat_map(move |row| {
+                let lock = row.lock;
+                row.holders.into_iter().map(move |who| (machine, lock.clone(), who.acquisition))
+            })
         });
         let holders: Vec<_> = holders.collect();
         if !holders.is_empty() {
-            let (machine, acquisition) = holders[place % holders.len()];
-            self.event(machine, Event::Revoke(acquisition));
+            let (machine, lock, acquisition) = holders[place % holders.len()].clone();
+            self.event(machine, Event::Revoke(lock, acquisition));
         }
     }
 

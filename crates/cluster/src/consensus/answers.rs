@@ -16,8 +16,8 @@ const MOST_MEMBERS: usize = 1024;
 const LONGEST_ADDRESS: usize = 256;
 
 impl Inner {
-    pub(super) async fn answer(&self, from: Option<MemberId>, asked: Asked) -> Answer {
-        if from.is_some_and(|from| from != asked.member) {
+    pub(super) async fn answer(&self, from: MemberId, asked: Asked) -> Answer {
+        if from != asked.member {
             return Answer::Refused(format!(
                 "the question says that it is from {}, and it is not",
                 asked.member
@@ -71,7 +71,7 @@ impl Inner {
     }
 
     /// Somebody wants to be part of the cluster.
-    async fn join(&self, store: StoreName, mut place: Place) -> Answer {
+    pub(super) async fn join(&self, store: StoreName, mut place: Place) -> Answer {
         let cluster = *self.cluster.read().await;
         let (Some(cluster), Some(picture)) = (cluster, self.picture()) else {
             return Answer::AskLeader(self.leader());

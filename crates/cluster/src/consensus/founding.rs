@@ -34,6 +34,13 @@ const EPOCH_UNIT: Duration = Duration::from_secs(1);
 impl Inner {
     /// One try to become part of a cluster. Says what is in the way.
     pub(super) async fn arrive(&self) -> Result<(), String> {
+        // A leader whose address has changed asks itself: a cluster of one has no other member to ask.
+        if self.picture().is_some() {
+            return match self.join(self.store.name(), self.own_place()).await {
+                Answer::Refused(why) => Err(why),
+                _ => Ok(()),
+            };
+        }
         let blank = self.store.run(Log::is_blank).await.map_err(|error| error.to_string())?;
         let mine = if blank { None } else { *self.cluster.read().await };
         let hellos = self.look_around().await;
@@ -95,14 +102,14 @@ impl Inner {
         asking.join_all().await.into_iter().flatten().collect()
     }
 
-    async fn ask_to_join(&self, leader: MemberId, address: &str, cluster: u64) -> Result<(), String> {
+    fn own_place(&self) -> Place {
         let settings = &self.settings;
-        let place = Place {
-            member: settings.me,
-            address: settings.address.clone(),
-            epoch_above: settings.epoch_above,
-            since: 0,
-        };
+        let (member, address) = (settings.me, settings.address.clone());
+        Place { member, address, epoch_above: settings.epoch_above, since: 0 }
+    }
+
+    async fn ask_to_join(&self, leader: MemberId, address: &str, cluster: u64) -> Result<(), String> {
+        let (settings, place) = (&self.settings, self.own_place());
         let asking =
             self.network.question(Some(leader), address, Question::Join { place }, settings.election.1);
         match asking.await {

@@ -289,8 +289,8 @@ impl Consensus {
         })
     }
 
-    /// Answers a question of another member: `from` is who it is proven to be from, if that is known.
-    pub async fn answer(&self, from: Option<MemberId>, question: &[u8]) -> Vec<u8> {
+    /// Answers a question of another member: `from` is the member that it is proven to be from.
+    pub async fn answer(&self, from: MemberId, question: &[u8]) -> Vec<u8> {
         let answer = match wire::read(question) {
             Ok(asked) => self.inner.answer(from, asked).await,
             Err(error) => {
@@ -364,6 +364,17 @@ impl Consensus {
     /// The random number of the cluster that this member belongs to; 0 before it belongs to one.
     pub fn cluster_id(&self) -> u64 {
         self.inner.network.cluster.load(Ordering::SeqCst)
+    }
+
+    /// The other members of the cluster by this member's disk, at its start.
+    pub async fn peers(&self) -> BTreeSet<MemberId> {
+        let me = self.inner.settings.me;
+        let known = self.inner.raft.with_raft_state(move |state| {
+            let nodes = state.membership_state.effective();
+            nodes.nodes().map(|(_, place)| place.member).filter(|&member| member != me).collect()
+        });
+        // A Raft that has stopped tells why elsewhere.
+        known.await.unwrap_or_default()
     }
 
     /// Where everybody is who is known to the cluster, with a vote or without.

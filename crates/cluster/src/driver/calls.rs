@@ -1,6 +1,6 @@
 //! What others ask of a member at work: the API, the network, and consensus.
 
-use super::{Driver, Message};
+use super::{Driver, Message, random};
 use crate::clock::now_ns;
 use crate::consensus::Consensus;
 use crate::engine::{Asked, Engine, Hears, LEAVING, Standing};
@@ -11,9 +11,10 @@ use crate::net::Net;
 use crate::trouble::Trouble;
 use lockkeeper_core::MutualExclusion;
 use lockkeeper_member::{
-    Acquisition, Body, Claim, ClusterSettings, Event, Fence, Frame, LockName, MemberId, NoFence, Node,
-    PortEvent, Progress, SessionId, Table, TableScan, ToMember, Wish,
+    Acquisition, Body, Claim, ClusterSettings, Event, Fence, Frame, LockName, LockStatus, MemberId, NoFence,
+    PortEvent, Progress, Query, Reply, SessionId, Table, TableScan, ToMember, Wish,
 };
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{oneshot, watch};
@@ -28,8 +29,12 @@ impl<P: MutualExclusion> Engine for Driver<P> {
 
     fn open(&self) -> u64 {
         let state = &mut *self.turn();
-        let client = state.next_client;
-        state.next_client = client.wrapping_add(1);
+        // The next number is random. It need not be secret: no client outside of this process can have it.
+        let mut client = random().unwrap_or_else(|_| state.next_client.wrapping_add(1)) | SessionId::RESIDENT;
+        while state.locals.contains_key(&client) {
+            client = client.wrapping_add(1) | SessionId::RESIDENT;
+        }
+        state.next_client = client;
         // Its session is opened at the member by its first request: an idle client costs the member nothing.
         state.locals.insert(client, Local::new(SessionId { client, number: 0 }));
         client
@@ -60,7 +65,7 @@ impl<P: MutualExclusion> Engine for Driver<P> {
         if state.locals.get(&client).is_some_and(|local| local.is_of_earlier_life(state.life)) {
             self.look_at_client(state, client, 0);
         }
-        self.open_session(state, client);
+        self.open_session(state, client)?;
         let local = state.locals.get_mut(&client).expect("whoever asks has opened a session");
         let lock = wish.lock.clone();
         let (id, number) = (local.session.id(), local.session.acquire(wish.clone()));
@@ -136,32 +141,52 @@ impl<P: MutualExclusion> Engine for Driver<P> {
         state.locals.get(&client).map_or_else(|| watch::Sender::new(()).subscribe(), Local::changes)
     }
 
-    fn attach(&self, client: u64, hears: Arc<dyn Hears>) -> bool {
+    fn attach(&self, hears: Arc<dyn Hears>) -> Result<u64> {
         let state = &mut *self.lock();
-        // Nobody outside speaks for a client of this process.
-        let stranger = !state.locals.contains_key(&client);
-        if stranger {
-            state.remotes.insert(client, hears);
+        loop {
+            let client = random()? & !SessionId::RESIDENT;
+            if let Entry::Vacant(place) = state.remotes.entry(client) {
+                place.insert(hears);
+                return Ok(client);
+            }
         }
-        stranger
     }
 
-    fn detach(&self, client: u64, hears: &Arc<dyn Hears>) {
-        let state = &mut *self.lock();
-        if state.remotes.get(&client).is_some_and(|remote| Arc::ptr_eq(remote, hears)) {
-            state.remotes.remove(&client);
-        }
+    fn detach(&self, client: u64) {
+        self.lock().remotes.remove(&client);
     }
 
     fn say(&self, session: SessionId, said: ToMember) {
         let state = &mut *self.lock();
-        if !state.locals.contains_key(&session.client) {
+        // Clients of this process are not attached, and have other numbers.
+        if state.remotes.contains_key(&session.client) {
             self.step(state, Event::Client(session, said));
         }
     }
 
     fn tables(&self) -> watch::Receiver<u64> {
+        let state = &mut *self.lock();
+        // A random number, so that nobody takes it for one of an earlier process.
+        if state.member.next_change().is_none() {
+            let first = getrandom::u64().map_or(1, |number| (number >> 16) | 1);
+            state.member.begin_journal(first);
+            self.tables.send_replace(first);
+        }
         self.tables.subscribe()
+    }
+
+    fn table_changes(&self, from: u64) -> Option<(Table, u64)> {
+        let state = self.lock();
+        state.member.changes(now_ns(), from, self.config.slice).filter(|_| state.stopped.is_none())
+    }
+
+    fn one(&self, lock: &LockName, most_bytes: usize) -> LockStatus {
+        self.lock().member.status_of(now_ns(), lock, most_bytes)
+    }
+
+    fn most_own_locks(&self) -> usize {
+        let state = self.lock();
+        self.config.most_own_locks(state.member.running().map_or(1, |view| view.members.len()))
     }
 
     fn claimed(&self, lock: &LockName) -> Option<Claim> {
@@ -169,34 +194,39 @@ impl<P: MutualExclusion> Engine for Driver<P> {
         if state.stopped.is_some() { None } else { state.member.claimed(lock) }
     }
 
-    fn table(&self) -> Table {
+    fn table_page(&self, after: Option<LockName>, most_bytes: usize) -> (Table, u64) {
         // Others have the machine between two parts of a long table.
-        let mut scan = TableScan::new(usize::MAX);
+        let mut scan = TableScan::new(Query::Page(after), most_bytes);
         loop {
             let state = self.lock();
             if state.stopped.is_some() {
-                return Table::new();
+                return (Table::new(), 0);
             }
             if state.member.scan(now_ns(), self.config.slice, &mut scan) {
-                return scan.finish().0;
+                drop(state);
+                return scan.finish();
             }
         }
     }
 
-    fn survey(&self) -> oneshot::Receiver<Vec<(Node, Table)>> {
+    fn survey(&self, query: Query) -> oneshot::Receiver<Vec<Reply>> {
         let (told, hears) = oneshot::channel();
         let state = &mut *self.turn();
         // A member that has stopped answers nobody: the caller is told when `told` goes.
         if state.stopped.is_none() {
-            state.surveyors.push(told);
-            self.step(state, Event::Survey);
+            state.next_survey += 1;
+            state.surveyors.insert(state.next_survey, told);
+            self.step(state, Event::Survey(state.next_survey, query));
         }
         hears
     }
 
-    fn revoke(&self, acquisition: Acquisition) {
-        tracing::warn!(member = %self.me, %acquisition, "released by force");
-        self.step(&mut self.turn(), Event::Revoke(acquisition));
+    fn revoke(&self, lock: LockName, acquisition: Acquisition) {
+        if !lock.is_served() {
+            return;
+        }
+        tracing::warn!(member = %self.me, %lock, %acquisition, "released by force");
+        self.step(&mut self.turn(), Event::Revoke(lock, acquisition));
     }
 
     fn settings(&self) -> ClusterSettings {

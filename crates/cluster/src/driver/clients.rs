@@ -2,9 +2,11 @@
 
 use super::{Driver, State};
 use crate::clock::now_ns;
+use crate::engine::LEAVING;
+use crate::error::{Error, Result};
 use crate::local::{Lease, Tally};
 use lockkeeper_core::MutualExclusion;
-use lockkeeper_member::{Event, ToMember};
+use lockkeeper_member::{Event, NotOpened, ToMember};
 
 /// So many clients, and so many holds of each, are looked at between two turns of others. Each costs some microseconds.
 const AT_ONCE: usize = 256;
@@ -94,7 +96,7 @@ impl<P: MutualExclusion> Driver<P> {
                 self.metrics.lost_leases.inc();
             }
             let wishes = local.session.wishes();
-            if wishes.is_empty() || !self.open_session(state, client) {
+            if wishes.is_empty() || self.open_session(state, client).is_err() {
                 return 0;
             }
             let Some(local) = state.locals.get_mut(&client) else { return 0 };
@@ -125,16 +127,22 @@ impl<P: MutualExclusion> Driver<P> {
         count
     }
 
-    /// Opens a client's session at the member, if it is not open there. `false` if the member opens none.
-    pub(super) fn open_session(&self, state: &mut State<P>, client: u64) -> bool {
-        let Some(local) = state.locals.get_mut(&client) else { return false };
+    /// Opens a client's session at the member, if it is not open there.
+    pub(super) fn open_session(&self, state: &mut State<P>, client: u64) -> Result<()> {
+        let Some(local) = state.locals.get_mut(&client) else {
+            return Err(Error::Stopped(String::from("its session was closed")));
+        };
         if local.open_in != Some(state.life) {
-            if !state.member.open_resident(now_ns(), local.session.id()) {
-                return false;
-            }
+            let id = local.session.id();
+            state.member.open_resident(now_ns(), id).map_err(|why| match why {
+                NotOpened::Leaving => Error::Stopped(String::from(LEAVING)),
+                NotOpened::Exists | NotOpened::NotResident => {
+                    Error::Unavailable(format!("the session {id} cannot be opened: {why:?}"))
+                }
+            })?;
             local.open_in = Some(state.life);
         }
-        true
+        Ok(())
     }
 
     /// The member has ended a client's session: it is leaving.

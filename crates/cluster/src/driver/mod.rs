@@ -18,8 +18,7 @@ use crate::metrics::{self, Metrics, name_of, seconds, word};
 use crate::net::Net;
 use lockkeeper_core::MutualExclusion;
 use lockkeeper_member::{
-    Body, Config, Event, Frame, LockName, Member, MemberId, Node, Note, Out, PortRequest, SessionId, Table,
-    ToClient, ToMember,
+    Body, Config, Event, Frame, LockName, Member, MemberId, Node, Note, Out, PortRequest, Reply, ToClient,
 };
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::{Deref, DerefMut};
@@ -38,9 +37,12 @@ struct State<P: MutualExclusion> {
     locals: BTreeMap<u64, Local>,
     /// Who carries words to clients outside of this process.
     remotes: HashMap<u64, Arc<dyn Hears>>,
-    surveyors: Vec<oneshot::Sender<Vec<(Node, Table)>>>,
+    /// Who waits for the replies to which query.
+    surveyors: HashMap<u64, oneshot::Sender<Vec<Reply>>>,
+    next_survey: u64,
     /// For each peer, the view and the number of the next message: what is below was sent before.
     sent: HashMap<Node, (u64, u64)>,
+    /// The number of the client that was opened last.
     next_client: u64,
     /// The lease that clients in this process hold under: its end, 0 if there is none, and its number.
     lease_until_ns: u64,
@@ -83,7 +85,7 @@ pub(crate) struct Driver<P: MutualExclusion> {
     standings: watch::Sender<u64>,
     /// Changes when the lease is about to end: those who watch a hold look at it then, and at no other time.
     expiring: watch::Sender<u64>,
-    /// Counts the steps that may have changed who holds or waits, while somebody wants to know.
+    /// The number of the next change of the table, once somebody wants to know.
     tables: watch::Sender<u64>,
     metrics: Metrics,
 }
@@ -105,7 +107,8 @@ impl<P: MutualExclusion> Driver<P> {
             peers: config.peers.clone(),
             locals: BTreeMap::new(),
             remotes: HashMap::new(),
-            surveyors: Vec::new(),
+            surveyors: HashMap::new(),
+            next_survey: 0,
             sent: HashMap::new(),
             next_client: random()?,
             lease_until_ns: 0,
@@ -186,7 +189,6 @@ impl<P: MutualExclusion> Driver<P> {
 
     fn take_step(&self, state: &mut State<P>, event: Event<Message<P>>) {
         let now = now_ns();
-        let asked = matches!(event, Event::Client(_, ToMember::Acquire { .. }));
         self.metrics.steps.of(&event).inc();
         // Before the event, which may bring another lease: a gap between two leases ends what was held under the first.
         self.end_lease_if_over(state, now);
@@ -206,9 +208,8 @@ impl<P: MutualExclusion> Driver<P> {
             }
         }
         let (mut tally, mut ended) = (Tally::default(), Vec::new());
-        let news = |(_, said): &(SessionId, ToClient)| !matches!(said, ToClient::Alive { .. });
-        if (asked || out.clients.iter().any(news)) && self.tables.receiver_count() > 0 {
-            self.tables.send_modify(|changes| *changes += 1);
+        if let Some(next) = state.member.next_change() {
+            self.tables.send_if_modified(|before| std::mem::replace(before, next) != next);
         }
         let lease = self.lease(state, now);
         for (session, said) in out.clients.drain(..) {
@@ -344,7 +345,6 @@ impl<P: MutualExclusion> Driver<P> {
                 self.metrics.members.set(members as i64);
                 // What this very step has sent in the new view may have to be sent again.
                 state.sent.retain(|_, &mut (of, _)| of == epoch);
-                self.tables.send_modify(|changes| *changes += 1);
                 self.standings.send_modify(|changes| *changes += 1);
             }
             Note::Excluded if !state.leaving => self.begin_again(state),
@@ -354,15 +354,10 @@ impl<P: MutualExclusion> Driver<P> {
                 state.left = true;
                 self.halt(state, "it has left its cluster");
             }
-            Note::LeftOut { node, locks } => {
-                tracing::warn!(member = %self.me, %node, locks, "a survey leaves locks out: there are too many");
-            }
-            Note::Survey(told) => {
-                let last = state.surveyors.pop();
-                for surveyor in state.surveyors.drain(..) {
-                    let _ = surveyor.send(told.clone());
+            Note::Survey(number, replies) => {
+                if let Some(surveyor) = state.surveyors.remove(&number) {
+                    let _ = surveyor.send(replies);
                 }
-                let _ = last.map(|surveyor| surveyor.send(told));
             }
         }
     }
@@ -378,6 +373,11 @@ impl<P: MutualExclusion> Driver<P> {
         match begun {
             Ok(member) => {
                 let before = std::mem::replace(&mut state.member, member);
+                // Numbers of changes go on, with a gap: a reader of the earlier life reads the whole table again.
+                if let Some(next) = before.next_change() {
+                    state.member.begin_journal(next + 1);
+                    self.tables.send_replace(next + 1);
+                }
                 // It may know millions of locks, and others wait for the machine.
                 let _ = std::thread::Builder::new().spawn(move || drop(before));
             }

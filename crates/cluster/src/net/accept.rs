@@ -1,10 +1,12 @@
-//! Connections that come: who may, and what is done with what they say.
+//! Connections that come: which are let in, and what is done with what they bring.
 
 use super::connection::{self, Connection, End};
 use super::counters::Refusal;
-use super::hello::{self, Hello, Purpose, Reply, Unintelligible, Why};
+use super::hello::{self, Confirm, Hello, Purpose, Reply, Unintelligible, Why};
 use super::outbox::{NotTaken, Outbox};
+use super::proof::{self, Side};
 use super::records::{Incoming, Kind, Record};
+use super::strangers::{Stranger, Strangers};
 use super::{Limits, Shared};
 use lockkeeper_member::MemberId;
 use std::collections::BTreeMap;
@@ -13,7 +15,7 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, Semaphore, oneshot};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tracing::{debug, info, warn};
@@ -23,26 +25,26 @@ const TLS_HANDSHAKE: u8 = 0x16;
 /// A question takes one permit, and one more for every so many bytes: many small ones may be under way, or few large ones.
 const BYTES_PER_PERMIT: usize = 256 * 1024;
 
-/// Who is connected to us.
+/// Who is connected to us. Members have places of their own, which other connections cannot take.
 pub(super) struct Inbound {
-    connections: Arc<Semaphore>,
-    strangers: Arc<Semaphore>,
+    members: Arc<Semaphore>,
+    strangers: Arc<Strangers>,
     links: Mutex<BTreeMap<MemberId, Arc<Gate>>>,
 }
 
 impl Inbound {
     pub fn new(limits: &Limits) -> Self {
         Self {
-            connections: Arc::new(Semaphore::new(limits.connections)),
-            strangers: Arc::new(Semaphore::new(limits.strangers)),
+            members: Arc::new(Semaphore::new(limits.connections)),
+            strangers: Strangers::new(limits.strangers),
             links: Mutex::new(BTreeMap::new()),
         }
     }
 
-    /// How many more may come before one of those that have not greeted has.
+    /// How many connections have not proved yet that they come from a member.
     #[cfg(test)]
     pub fn strangers(&self) -> usize {
-        self.strangers.available_permits()
+        self.strangers.count()
     }
 
     fn links(&self) -> MutexGuard<'_, BTreeMap<MemberId, Arc<Gate>>> {
@@ -101,15 +103,8 @@ pub(super) async fn accept(shared: Arc<Shared>, listener: TcpListener) {
                 continue;
             }
         };
-        let inbound = &shared.inbound;
-        let place = inbound.connections.clone().try_acquire_owned();
-        let stranger = inbound.strangers.clone().try_acquire_owned();
-        let (Ok(place), Ok(stranger)) = (place, stranger) else {
-            shared.counters.refuse(Refusal::Busy);
-            debug!(%address, "too many connections: refused");
-            continue;
-        };
-        shared.tasks.spawn(serve(shared.clone(), stream, address, place, stranger));
+        let (stranger, goes) = shared.inbound.strangers.enter(address.ip());
+        shared.tasks.spawn(serve(shared.clone(), stream, address, stranger, goes));
     }
 }
 
@@ -117,20 +112,34 @@ async fn serve(
     shared: Arc<Shared>,
     stream: TcpStream,
     address: SocketAddr,
-    _place: OwnedSemaphorePermit,
-    stranger: OwnedSemaphorePermit,
+    stranger: Stranger,
+    goes: oneshot::Receiver<()>,
 ) {
     let within = shared.caller.limits.hello_within;
-    let greeted = timeout(within, greet(&shared, stream, address)).await;
-    let greeted = greeted.unwrap_or_else(|_| {
-        Err(Refused { refusal: Refusal::Slow, why: format!("no greeting within {within:?}") })
+    let greeted = tokio::select! {
+        greeted = timeout(within, greet(&shared, stream, address)) => greeted.unwrap_or_else(|_| {
+            Err(refused(Refusal::Slow, format!("no greeting within {within:?}")))
+        }),
+        _ = goes => Err(refused(Refusal::Busy, "newer connections took the places of those that have not greeted")),
+    };
+    let placed = greeted.and_then(|greeted| {
+        let place = shared.inbound.members.clone().try_acquire_owned();
+        place
+            .map(|place| (greeted, place))
+            .map_err(|_| refused(Refusal::Busy, "too many connections of members"))
     });
     drop(stranger);
-    match greeted {
-        Ok((connection, hello)) => converse(&shared, connection, hello, address).await,
+    match placed {
+        Ok(((connection, hello, from), _place)) => converse(&shared, connection, hello, from, address).await,
         Err(Refused { refusal, why }) => {
             shared.counters.refuse(refusal);
-            warn!(%address, reason = refusal.label(), "connection refused: {why}");
+            let reason = refusal.label();
+            // Anybody can cause these as often as they like: counted always, logged on request.
+            if matches!(refusal, Refusal::Slow | Refusal::Busy) {
+                debug!(%address, reason, "connection refused: {why}");
+            } else {
+                warn!(%address, reason, "connection refused: {why}");
+            }
         }
     }
 }
@@ -149,7 +158,7 @@ async fn greet(
     shared: &Shared,
     stream: TcpStream,
     address: SocketAddr,
-) -> Result<(Connection, Hello), Refused> {
+) -> Result<(Connection, Hello, MemberId), Refused> {
     let broken = |error: std::io::Error| refused(Refusal::Hello, format!("it broke off: {error}"));
     if !shared.caller.may_use(&address) {
         return Err(refused(Refusal::TlsMismatch, "it comes from beyond this machine, and there is no TLS"));
@@ -174,23 +183,44 @@ async fn greet(
             return Err(refused(Refusal::TlsMismatch, why));
         }
     };
-    let hello: Hello = hello::read(&mut connection.reader).await.map_err(|error| match error {
+    let unintelligible = |error| match error {
         Unintelligible::Broken(error) => broken(error),
         error => refused(Refusal::Hello, error),
-    })?;
-    let (reply, verdict) = judge(shared, &hello, &connection);
-    // Whoever is refused may have gone already.
-    let said = connection.say(&hello::encode(&reply)).await;
-    verdict?;
-    said.map_err(broken)?;
-    Ok((connection, hello))
+    };
+    let body = hello::read_body(&mut connection.reader).await.map_err(unintelligible)?;
+    let (hello, has_nonce) = proof::read_hello(&body).map_err(unintelligible)?;
+    let (version, from) = match judge(shared, &hello, &connection) {
+        Ok(judged) => judged,
+        Err((reason, refused)) => {
+            // The dialler may have gone already.
+            let _ = connection.say(&hello::encode(&Reply::Refused(reason))).await;
+            return Err(refused);
+        }
+    };
+    if !has_nonce {
+        return Err(refused(Refusal::Hello, "its greeting has no nonce"));
+    }
+    let reply = Reply::Welcome { version, member: shared.me };
+    let token = &shared.caller.token;
+    let (welcome, transcript) = proof::welcome_body(token, body, &reply).map_err(broken)?;
+    connection.say(&hello::frame(&welcome)).await.map_err(broken)?;
+    match hello::read(&mut connection.reader).await.map_err(unintelligible)? {
+        Confirm::Proof(proof) if transcript.verify(token, Side::Dialler, &proof) => {
+            Ok((connection, hello, from))
+        }
+        Confirm::Proof(_) => {
+            Err(refused(Refusal::Token, format!("{from} did not prove that it has the join token")))
+        }
+        Confirm::Refused(Why::Token) => Err(refused(Refusal::Token, format!("{from}: {}", Why::Token))),
+        Confirm::Refused(why) => Err(refused(Refusal::Hello, format!("{from} refuses this member: {why}"))),
+    }
 }
 
-/// What to answer, and what to make of it.
-fn judge(shared: &Shared, hello: &Hello, connection: &Connection) -> (Reply, Result<(), Refused>) {
+/// Whether a greeting fits: the version to speak and the member that dials; or the reason for the other side, and for this one.
+fn judge(shared: &Shared, hello: &Hello, connection: &Connection) -> Result<(u16, MemberId), (Why, Refused)> {
     let me = shared.me;
-    let no = |refusal, why: Why, text: String| (Reply::Refused(why), Err(refused(refusal, text)));
-    let claimed = hello.from.map_or("a tool".to_owned(), |id| id.to_string());
+    let no = |refusal, why: Why, text: String| Err((why, refused(refusal, text)));
+    let claimed = hello.from.map_or("a process that is no member".to_owned(), |id| id.to_string());
     if hello.cluster != shared.caller.cluster {
         let text = format!("{claimed} belongs to the cluster {:?}", hello.cluster);
         return no(Refusal::Hello, Why::Cluster(shared.caller.cluster.clone()), text);
@@ -203,25 +233,30 @@ fn judge(shared: &Shared, hello: &Hello, connection: &Connection) -> (Reply, Res
         let text = format!("{claimed} speaks versions {} to {} only", hello.oldest, hello.newest);
         return no(Refusal::Hello, Why::Version { oldest, newest }, text);
     };
-    if hello.from.is_some_and(|from| !connection.can_be(from)) {
+    // Questions may change the membership, so they too come from members alone.
+    let Some(from) = hello.from.filter(|&from| from != me || hello.purpose == Purpose::Questions) else {
+        return no(Refusal::Hello, Why::Sender, format!("{claimed} is not another member"));
+    };
+    if !connection.can_be(from) {
         let text = format!("it says that it is {claimed}, and its certificate does not");
         return no(Refusal::Identity, Why::Certificate, text);
     }
-    let sender_ok = match hello.purpose {
-        Purpose::Link => hello.from.is_some_and(|from| from != me),
-        Purpose::Questions => true,
-    };
-    if !sender_ok {
-        let text = format!("{claimed} wants a link, and is not another member");
-        return no(Refusal::Hello, Why::Sender, text);
+    if shared.inbound.members.available_permits() == 0 {
+        return no(Refusal::Busy, Why::Busy, String::from("too many connections of members"));
     }
-    (Reply::Welcome { version, member: me }, Ok(()))
+    Ok((version, from))
 }
 
 /// Everything that is said on a connection that was let in.
-async fn converse(shared: &Arc<Shared>, connection: Connection, hello: Hello, address: SocketAddr) {
+async fn converse(
+    shared: &Arc<Shared>,
+    connection: Connection,
+    hello: Hello,
+    from: MemberId,
+    address: SocketAddr,
+) {
     let (limits, counters) = (&shared.caller.limits, &shared.counters);
-    let link = hello.from.filter(|_| hello.purpose == Purpose::Link);
+    let link = Some(from).filter(|_| hello.purpose == Purpose::Link);
     let gate = link.map_or_else(Arc::default, |member| shared.inbound.enter(member));
     if let Some(member) = link {
         info!(peer = %member, %address, "it has connected");
@@ -229,7 +264,7 @@ async fn converse(shared: &Arc<Shared>, connection: Connection, hello: Hello, ad
     }
     let said = Said {
         shared,
-        from: hello.from,
+        from,
         link,
         answers: Arc::new(Outbox::new(limits.queue_bytes)),
         permits: Arc::new(Semaphore::new(limits.questions)),
@@ -247,9 +282,9 @@ async fn converse(shared: &Arc<Shared>, connection: Connection, hello: Hello, ad
     end.count(counters);
     match &end {
         End::Malformed(_) | End::Misplaced(_) => {
-            warn!(peer = ?hello.from, %address, "connection refused: {end}");
+            warn!(peer = %from, %address, "connection refused: {end}");
         }
-        _ => debug!(peer = ?hello.from, %address, "connection ended: {end}"),
+        _ => debug!(peer = %from, %address, "connection ended: {end}"),
     }
     if let Some(member) = link {
         shared.inbound.leave(member, &gate);
@@ -259,7 +294,7 @@ async fn converse(shared: &Arc<Shared>, connection: Connection, hello: Hello, ad
 /// What comes over one connection.
 struct Said<'a> {
     shared: &'a Arc<Shared>,
-    from: Option<MemberId>,
+    from: MemberId,
     /// Whose link it is, if it is one: frames come over links only.
     link: Option<MemberId>,
     answers: Arc<Outbox>,

@@ -181,8 +181,8 @@ mod tests {
             certificate: file(&certificate),
             key: file(&key),
         };
-        Ready::new(&tls, Some(MemberId(7))).unwrap();
-        let refused = Ready::new(&tls, Some(MemberId(8))).unwrap_err();
+        Ready::new(&tls, MemberId(7)).unwrap();
+        let refused = Ready::new(&tls, MemberId(8)).unwrap_err();
         assert!(refused.contains("must name member-8.lockkeeper"), "{refused}");
     }
 

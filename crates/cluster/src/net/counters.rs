@@ -30,7 +30,7 @@ pub enum Refusal {
     Handshake,
     /// The certificate is not that of the member that shows it.
     Identity,
-    /// No greeting, one of another cluster, for another member, or in no common version.
+    /// No greeting, one of another cluster, for another member, not from a member, or in no common version.
     Hello,
     /// The greeting took too long.
     Slow,
@@ -44,10 +44,12 @@ pub enum Refusal {
     Frame,
     /// A question beyond the number that may be under way.
     Question,
+    /// The other side did not prove that it has the cluster's join token.
+    Token,
 }
 
 impl Refusal {
-    const ALL: [Self; 10] = [
+    const ALL: [Self; 11] = [
         Self::TlsMismatch,
         Self::Handshake,
         Self::Identity,
@@ -58,6 +60,7 @@ impl Refusal {
         Self::Malformed,
         Self::Frame,
         Self::Question,
+        Self::Token,
     ];
 
     /// Its name in metrics.
@@ -73,6 +76,7 @@ impl Refusal {
             Self::Malformed => "malformed",
             Self::Frame => "frame",
             Self::Question => "question",
+            Self::Token => "join_token",
         }
     }
 }

@@ -2,11 +2,13 @@
 
 use super::connection::{self, Connection};
 use super::counters::{Counters, Refusal};
-use super::hello::{self, Hello, Purpose, Reply, VERSIONS};
+use super::hello::{self, Confirm, Hello, Purpose, Reply, VERSIONS, Why};
 use super::outbox::Outbox;
+use super::proof::{self, Side};
 use super::records::{Incoming, Kind, Record};
 use super::tls::{Ready, Tls};
 use super::{Error, Limits, Unreachable};
+use crate::join_token::JoinToken;
 use lockkeeper_member::MemberId;
 use rustls::pki_types::ServerName;
 use std::net::SocketAddr;
@@ -17,11 +19,12 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-/// Somebody who dials: a member, or a tool that is none.
+/// A member as it dials others.
 #[derive(Debug)]
 pub struct Caller {
-    pub(super) me: Option<MemberId>,
+    pub(super) me: MemberId,
     pub(super) cluster: String,
+    pub(super) token: JoinToken,
     pub(super) limits: Limits,
     insecure_no_tls: bool,
     tls: RwLock<Option<Ready>>,
@@ -46,10 +49,11 @@ impl Failed {
 }
 
 impl Caller {
-    /// `me` is `None` for a tool that is no member.
+    /// Refuses settings and certificates that cannot work.
     pub fn new(
-        me: Option<MemberId>,
+        me: MemberId,
         cluster: &str,
+        token: JoinToken,
         tls: Option<&Tls>,
         insecure_no_tls: bool,
         limits: Limits,
@@ -61,16 +65,16 @@ impl Caller {
         }
         let tls = tls.map(|tls| Ready::new(tls, me)).transpose().map_err(Error::Tls)?;
         let (cluster, tls) = (cluster.to_owned(), RwLock::new(tls));
-        Ok(Self { me, cluster, limits, insecure_no_tls, tls })
+        Ok(Self { me, cluster, token, limits, insecure_no_tls, tls })
     }
 
     /// Says that it is `me`, whatever its certificate says, and however old that is.
     #[cfg(test)]
-    pub(super) fn pretending(me: MemberId, cluster: &str, tls: &Tls) -> Self {
+    pub(super) fn pretending(me: MemberId, cluster: &str, token: JoinToken, tls: &Tls) -> Self {
         let tls = Some(Ready::unchecked(tls).unwrap());
         let (cluster, tls) = (cluster.to_owned(), RwLock::new(tls));
         let limits = Limits::default();
-        Self { me: Some(me), cluster, limits, insecure_no_tls: false, tls }
+        Self { me, cluster, token, limits, insecure_no_tls: false, tls }
     }
 
     /// From now on, for new connections.
@@ -200,34 +204,55 @@ impl Caller {
                 Connection::tls(stream.into())
             }
         };
-        let hello = Hello {
-            oldest: *VERSIONS.start(),
-            newest: *VERSIONS.end(),
-            cluster: self.cluster.clone(),
-            from: self.me,
-            to,
-            purpose,
-        };
-        connection.say(&hello::encode(&hello)).await.map_err(Failed::absent)?;
-        let reply: Reply = hello::read(&mut connection.reader).await.map_err(|error| match error {
+        self.introduce(&mut connection, to, purpose).await?;
+        Ok(connection)
+    }
+
+    /// Says who this is, and checks who answers: it must be the expected member, name itself in its certificate, and prove that it
+    /// has the join token. Nothing but the greeting is sent before that.
+    async fn introduce(
+        &self,
+        connection: &mut Connection,
+        to: Option<MemberId>,
+        purpose: Purpose,
+    ) -> Result<(), Failed> {
+        let (oldest, newest) = (*VERSIONS.start(), *VERSIONS.end());
+        let hello = Hello { oldest, newest, cluster: self.cluster.clone(), from: Some(self.me), to, purpose };
+        let sent = proof::hello_body(&hello).map_err(Failed::absent)?;
+        connection.say(&hello::frame(&sent)).await.map_err(Failed::absent)?;
+        let unintelligible = |error| match error {
             hello::Unintelligible::Broken(error) => Failed::absent(format!(
                 "it broke off the greeting ({error}): its log says why, TLS on one side only or a certificate"
             )),
             error => Failed::refused(Refusal::Hello, error),
-        })?;
+        };
+        let body = hello::read_body(&mut connection.reader).await.map_err(unintelligible)?;
+        let (reply, proved) = proof::read_reply(sent, &body).map_err(unintelligible)?;
         match reply {
-            Reply::Refused(why) => Err(Failed::refused(Refusal::Hello, why)),
+            Reply::Refused(why) => return Err(Failed::refused(Refusal::Hello, why)),
             Reply::Welcome { member, .. } if to.is_some_and(|to| to != member) => {
-                Err(Failed::refused(Refusal::Hello, hello::Why::Member(member)))
+                return Err(Failed::refused(Refusal::Hello, Why::Member(member)));
             }
-            Reply::Welcome { member, .. } if !connection.can_be(member) => Err(Failed::refused(
-                Refusal::Identity,
-                format!("it says that it is {member}, and its certificate does not"),
-            )),
+            Reply::Welcome { member, .. } if !connection.can_be(member) => {
+                let why = format!("it says that it is {member}, and its certificate does not");
+                return Err(Failed::refused(Refusal::Identity, why));
+            }
             Reply::Welcome { version, .. } if !VERSIONS.contains(&version) => {
-                Err(Failed::refused(Refusal::Hello, format!("it wants to speak version {version}")))
+                let why = format!("it wants to speak version {version}");
+                return Err(Failed::refused(Refusal::Hello, why));
             }
-            Reply::Welcome { .. } => Ok(connection),
+            Reply::Welcome { .. } => {}
+        }
+        match proved {
+            Some((transcript, proof)) if transcript.verify(&self.token, Side::Listener, &proof) => {
+                let own = Confirm::Proof(transcript.prove(&self.token, Side::Dialler));
+                connection.say(&hello::encode(&own)).await.map_err(Failed::absent)
+            }
+            _ => {
+                // The listener may have gone already.
+                let _ = connection.say(&hello::encode(&Confirm::Refused(Why::Token))).await;
+                Err(Failed::refused(Refusal::Token, Why::Token))
+            }
         }
     }
 }

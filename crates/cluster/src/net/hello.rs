@@ -1,10 +1,12 @@
-//! The greeting: whoever dials says who it is and what it speaks; whoever is called says the same, or why not.
+//! The greeting: the dialler sends who it is and which versions it speaks; the listener replies with the same, or with a reason to
+//! refuse; the dialler confirms. The proofs that go with it are in `proof`.
 //!
 //! ```text
-//! "lockkeep" | length: u16, little endian | a Hello or a Reply, as postcard writes it; what follows it is left to later versions
+//! "lockkeep" | length: u16, little endian | a Hello, a Reply or a Confirm, as postcard writes it; what follows it is left to later versions
 //! ```
 //!
-//! The greeting itself never changes, so that members of any two versions can tell each other that they do not understand.
+//! Hello and Reply never change but by appending, so that members of any two versions can refuse each other with a reason. Version 3
+//! appends a nonce to Hello, and a nonce and a proof to Welcome.
 
 use lockkeeper_member::MemberId;
 use serde::{Deserialize, Serialize};
@@ -12,8 +14,8 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// The versions of what is said after the greeting that this code speaks.
-pub const VERSIONS: RangeInclusive<u16> = 2..=2;
+/// The versions of the protocol between members that this code speaks. Since version 3 both sides prove that they have the join token.
+pub const VERSIONS: RangeInclusive<u16> = 3..=3;
 /// The longest name of a cluster.
 pub const LONGEST_NAME: usize = 255;
 
@@ -25,7 +27,7 @@ const LONGEST: usize = 512;
 pub enum Purpose {
     /// Frames and questions of one member to another: there is one such connection each way.
     Link,
-    /// Questions only: first contacts, and tools.
+    /// Questions only: first contacts.
     Questions,
 }
 
@@ -38,7 +40,7 @@ pub struct Hello {
     pub newest: u16,
     /// Of which cluster.
     pub cluster: String,
-    /// Who dials; `None` for a tool that is no member.
+    /// The member that dials. `None` is refused: only members connect here.
     pub from: Option<MemberId>,
     /// Whom it expects; `None` for whoever listens there.
     pub to: Option<MemberId>,
@@ -71,10 +73,21 @@ pub enum Why {
     Member(MemberId),
     /// The certificate shown is not that member's.
     Certificate,
-    /// A link, but not from a member, or from this member itself.
+    /// The connection is not from a member, or is a link from this member to itself.
     Sender,
     /// Too many connections.
     Busy,
+    /// The proof is not made with this cluster's join token.
+    Token,
+}
+
+/// The dialler's second message, after the listener's welcome.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Confirm {
+    /// The dialler's proof that it has the join token.
+    Proof([u8; 32]),
+    /// The dialler refuses the listener.
+    Refused(Why),
 }
 
 impl fmt::Display for Why {
@@ -92,9 +105,13 @@ impl fmt::Display for Why {
                 f.write_str("the certificate shown does not name the member that shows it: check which files are configured")
             }
             Self::Sender => {
-                f.write_str("a link must come from another member: check that no two members have the same number")
+                f.write_str("connections must come from another member: check that no two members have the same number")
             }
             Self::Busy => f.write_str("it has too many connections"),
+            Self::Token => f.write_str(
+                "the two members have different join tokens: give every member of the cluster the same file (`join_token`, \
+                 --join-token)",
+            ),
         }
     }
 }
@@ -119,24 +136,37 @@ pub fn common_version(oldest: u16, newest: u16) -> Option<u16> {
     (version >= oldest && version >= *VERSIONS.start()).then_some(version)
 }
 
-/// A greeting as bytes.
-pub fn encode(greeting: &impl Serialize) -> Vec<u8> {
-    let body = postcard::to_stdvec(greeting).expect("a greeting is plain data");
-    let length =
-        u16::try_from(body.len()).expect("a cluster's name is short, which was checked at the start");
-    [&MAGIC[..], &length.to_le_bytes(), &body].concat()
+/// The body of a message of the greeting, without what versions append to it.
+pub fn body(greeting: &impl Serialize) -> Vec<u8> {
+    postcard::to_stdvec(greeting).expect("a greeting is plain data")
 }
 
-/// Reads a greeting, and nothing beyond it.
+/// A body as bytes on a connection.
+pub fn frame(body: &[u8]) -> Vec<u8> {
+    let length =
+        u16::try_from(body.len()).expect("a cluster's name is short, which was checked at the start");
+    [&MAGIC[..], &length.to_le_bytes(), body].concat()
+}
+
+/// A message of the greeting as bytes on a connection.
+pub fn encode(greeting: &impl Serialize) -> Vec<u8> {
+    frame(&body(greeting))
+}
+
+/// Reads a message of the greeting, and nothing beyond it.
 pub async fn read<T: for<'a> Deserialize<'a>>(
     stream: &mut (impl AsyncRead + Unpin),
 ) -> Result<T, Unintelligible> {
+    decode(&read_body(stream).await?)
+}
+
+/// Reads the body of a message of the greeting, and nothing beyond it.
+pub async fn read_body(stream: &mut (impl AsyncRead + Unpin)) -> Result<Vec<u8>, Unintelligible> {
     let mut head = [0; MAGIC.len() + 2];
     stream.read_exact(&mut head).await?;
-    let length = body_length(&head)?;
-    let mut body = [0; LONGEST];
-    stream.read_exact(&mut body[..length]).await?;
-    decode(&body[..length])
+    let mut body = vec![0; body_length(&head)?];
+    stream.read_exact(&mut body).await?;
+    Ok(body)
 }
 
 /// How long the body is, if the head is that of a greeting.
@@ -151,7 +181,12 @@ pub fn body_length(head: &[u8; 10]) -> Result<usize, Unintelligible> {
 
 /// The body of a greeting.
 pub fn decode<T: for<'a> Deserialize<'a>>(body: &[u8]) -> Result<T, Unintelligible> {
-    postcard::take_from_bytes(body).map(|(greeting, _)| greeting).map_err(|_| Unintelligible::Malformed)
+    decode_with_rest(body).map(|(greeting, _)| greeting)
+}
+
+/// The body of a greeting, and what a version has appended to it.
+pub fn decode_with_rest<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<(T, &'a [u8]), Unintelligible> {
+    postcard::take_from_bytes(body).map_err(|_| Unintelligible::Malformed)
 }
 
 #[cfg(test)]

@@ -5,12 +5,12 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`hello`] | the greeting: who, which cluster, which version |
+//! | [`hello`], `proof` | the greeting: who, which cluster, which version; both sides prove that they have the join token |
 //! | [`records`] | frames, questions and answers as bytes |
 //! | [`outbox`] | what is ready leaves in one write, by whoever said it |
 //! | `connection` | reading, writing, and noticing silence |
 //! | [`dial`], `peer` | connections to others, made again when they break |
-//! | `accept` | connections from others, and who may |
+//! | `accept`, `strangers` | connections from others: which are let in, and those that have not proved yet who they are |
 //! | [`tls`], [`authority`] | who is who |
 //! | [`counters`] | what happened |
 
@@ -22,12 +22,15 @@ pub mod dial;
 pub mod hello;
 pub mod outbox;
 mod peer;
+mod proof;
 pub mod records;
+mod strangers;
 pub mod tls;
 
 #[cfg(test)]
 mod tests;
 
+use crate::join_token::JoinToken;
 use accept::Inbound;
 use counters::Counters;
 use dial::Caller;
@@ -50,11 +53,13 @@ pub struct Settings {
     pub me: MemberId,
     /// Of which cluster.
     pub cluster: String,
-    /// Where to listen; port 0 for any.
-    pub listen: SocketAddr,
+    /// Where to listen; port 0 for any. `None` for a member that no other one connects to.
+    pub listen: Option<SocketAddr>,
+    /// The secret that all members of the cluster share.
+    pub token: JoinToken,
     /// Certificates. Without them only this machine is spoken to.
     pub tls: Option<Tls>,
-    /// Without TLS, speak to other machines all the same: everybody who reaches this one is believed.
+    /// Without TLS, speak to other machines all the same: who can change packets on the network can take every lock.
     pub insecure_no_tls: bool,
     /// Bounds.
     pub limits: Limits,
@@ -69,9 +74,9 @@ pub struct Limits {
     pub queue_bytes: usize,
     /// The most that waits while there is no connection.
     pub waiting_bytes: usize,
-    /// Connections from others.
+    /// Connections from members.
     pub connections: usize,
-    /// Those among them that have not greeted yet.
+    /// Connections that have not proved yet that they come from a member. They take no places of members.
     pub strangers: usize,
     /// Questions that one connection may have under way; a long one counts as several.
     pub questions: usize,
@@ -96,10 +101,10 @@ impl Default for Limits {
             queue_bytes: 64 << 20,
             waiting_bytes: 1 << 20,
             connections: 1024,
-            strangers: 64,
+            strangers: 128,
             questions: 256,
             connect_within: Duration::from_secs(2),
-            hello_within: Duration::from_secs(5),
+            hello_within: Duration::from_secs(2),
             ping_every: Duration::from_secs(1),
             silence: Duration::from_secs(4),
             backoff_least: Duration::from_millis(20),
@@ -141,8 +146,8 @@ pub trait Handler: Send + Sync + 'static {
     /// All frames that one read brought were handed over.
     fn batch_done(&self) {}
 
-    /// A question; `None` asks a tool that is no member. Not answered in time, the asker gives up; nobody tells this side.
-    fn question(&self, from: Option<MemberId>, bytes: Vec<u8>) -> BoxFuture<Vec<u8>>;
+    /// A question of another member. If it is not answered in time, the asker gives up without a message to this side.
+    fn question(&self, from: MemberId, bytes: Vec<u8>) -> BoxFuture<Vec<u8>>;
 
     /// From now on, and until it breaks, what is sent to this member goes over a new connection; what was under way over the
     /// one before is lost.
@@ -234,20 +239,28 @@ pub struct Net {
     shared: Arc<Shared>,
     /// Whether a frame was sent since the last flush.
     unsaid: AtomicBool,
-    address: SocketAddr,
+    address: Option<SocketAddr>,
 }
 
 impl Net {
     /// Listens. Whom to connect to, [`set_addresses`](Self::set_addresses) says.
     pub async fn start(settings: Settings, handler: Arc<dyn Handler>) -> Result<Arc<Self>, Error> {
-        let Settings { me, cluster, listen, tls, insecure_no_tls: plain, limits } = settings;
-        if tls.is_none() && !plain && !listen.ip().is_loopback() {
+        let Settings { me, cluster, listen, token, tls, insecure_no_tls: plain, limits } = settings;
+        let beyond = listen.filter(|listen| !listen.ip().is_loopback());
+        if let Some(listen) = beyond.filter(|_| tls.is_none() && !plain) {
             return Err(Error::PlainBeyondLoopback(listen));
         }
         let inbound = Inbound::new(&limits);
-        let caller = Caller::new(Some(me), &cluster, tls.as_ref(), plain, limits)?;
-        let listener = TcpListener::bind(listen).await.map_err(|error| Error::Listen(listen, error))?;
-        let address = listener.local_addr().map_err(|error| Error::Listen(listen, error))?;
+        let caller = Caller::new(me, &cluster, token, tls.as_ref(), plain, limits)?;
+        let listener = match listen {
+            None => None,
+            Some(listen) => {
+                let cannot = |error| Error::Listen(listen, error);
+                let listener = TcpListener::bind(listen).await.map_err(cannot)?;
+                Some((listener.local_addr().map_err(cannot)?, listener))
+            }
+        };
+        let address = listener.as_ref().map(|(address, _)| *address);
         let running = Mutex::new(Some(JoinSet::new()));
         let shared = Arc::new(Shared {
             me,
@@ -258,12 +271,14 @@ impl Net {
             peers: RwLock::default(),
             tasks: Tasks { runtime: tokio::runtime::Handle::current(), running },
         });
-        shared.tasks.spawn(accept::accept(shared.clone(), listener));
+        if let Some((_, listener)) = listener {
+            shared.tasks.spawn(accept::accept(shared.clone(), listener));
+        }
         Ok(Arc::new(Self { shared, unsaid: AtomicBool::default(), address }))
     }
 
-    /// Where it listens.
-    pub fn address(&self) -> SocketAddr {
+    /// Where it listens, if it does.
+    pub fn address(&self) -> Option<SocketAddr> {
         self.address
     }
 

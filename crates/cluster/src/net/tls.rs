@@ -22,6 +22,15 @@ pub enum Pem {
 }
 
 impl Pem {
+    /// Reads a private key, which no other user may be able to read.
+    fn read_key(&self) -> Result<Vec<u8>, String> {
+        match self {
+            Self::File(path) => lockkeeper_files::read_secret(path)
+                .map_err(|error| format!("cannot use the private key {}: {error}", path.display())),
+            Self::Bytes(bytes) => Ok(bytes.clone()),
+        }
+    }
+
     fn read(&self) -> Result<Vec<u8>, String> {
         match self {
             Self::File(path) => {
@@ -78,9 +87,8 @@ pub(super) struct Ready {
 }
 
 impl Ready {
-    /// Reads everything, and checks that the certificate is `me`'s, of that authority, and valid now. `None` is a tool, which may
-    /// have the certificate of any member.
-    pub fn new(tls: &Tls, me: Option<MemberId>) -> Result<Self, String> {
+    /// Reads everything, and checks that the certificate is `me`'s, of that authority, and valid now.
+    pub fn new(tls: &Tls, me: MemberId) -> Result<Self, String> {
         let (roots, chain) = (roots(&tls.authority)?, certificates(&tls.certificate)?);
         check_own(&chain, &roots, &ring::default_provider(), me)?;
         Self::unchecked(tls)
@@ -90,7 +98,7 @@ impl Ready {
     pub(super) fn unchecked(tls: &Tls) -> Result<Self, String> {
         let provider = Arc::new(ring::default_provider());
         let (roots, chain) = (Arc::new(roots(&tls.authority)?), certificates(&tls.certificate)?);
-        let key = PrivateKeyDer::from_pem_slice(&tls.key.read()?)
+        let key = PrivateKeyDer::from_pem_slice(&tls.key.read_key()?)
             .map_err(|error| format!("there is no private key in {:?}: {error}", tls.key))?;
         let setup = |error: rustls::Error| format!("this certificate and key cannot be used: {error}");
         let verifier = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone())
@@ -145,19 +153,18 @@ fn check_own(
     chain: &[CertificateDer<'_>],
     roots: &RootCertStore,
     provider: &CryptoProvider,
-    me: Option<MemberId>,
+    me: MemberId,
 ) -> Result<(), String> {
     let (own, between) = chain.split_first().ok_or("there is no certificate")?;
     verify(own, between, roots, UnixTime::now(), provider)
         .map_err(|error| format!("this member's own certificate is not valid for this cluster: {error}"))?;
-    let named = member_of(own);
-    match me {
-        Some(me) if named != Some(me) => Err(format!(
+    if member_of(own) != Some(me) {
+        return Err(format!(
             "this member's certificate must name {} and no other member: issue one for {me}",
             name_of(me)
-        )),
-        _ => Ok(()),
+        ));
     }
+    Ok(())
 }
 
 fn verify(

@@ -1,6 +1,6 @@
 //! One member and its clients, as a process.
 
-use lockkeeper_cluster::{Config, Guard, Member, MemberId, Times};
+use lockkeeper_cluster::{Config, Guard, JoinToken, Member, MemberId, Times};
 use lockkeeper_testbed::story::{How, Line, What, Writer, now_ns};
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -91,6 +91,9 @@ pub fn main(arguments: &[String]) -> ExitCode {
         config.first_members.insert(MemberId(id.parse().expect("a number")), address.into());
     }
     config.advertise = Some(advertise.clone());
+    // The same for all processes of all runs: only they are on these hosts.
+    let join_token = JoinToken::parse(&format!("lkjoin_{}", "7e".repeat(32)));
+    config.join_token = Some(join_token.expect("a token"));
     config.insecure_no_tls = true;
     // Longer than the defaults, since many processes share few cores here.
     config.times = Times::default().times(2);

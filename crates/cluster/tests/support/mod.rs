@@ -2,7 +2,7 @@
 
 #![allow(dead_code, reason = "each test uses what it needs of it")]
 
-use lockkeeper_cluster::{Config, Guard, Member, MemberId, Times};
+use lockkeeper_cluster::{Config, Guard, JoinToken, Member, MemberId, Times};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Duration;
 use tempfile::TempDir;
@@ -35,10 +35,12 @@ impl Cluster {
             sockets.iter().map(|socket| socket.local_addr().expect("bound")).collect();
         drop(sockets);
         let everybody = (1..).map(MemberId).zip(addresses.iter().map(ToString::to_string)).collect();
+        let join_token = JoinToken::random().expect("random");
         let config = |(number, &listen): (usize, &SocketAddr)| {
             let data = directory.path().join(number.to_string());
             let mut config = Config::new(MemberId(number as u32 + 1), listen, data);
             config.first_members = Clone::clone(&everybody);
+            config.join_token = Some(join_token.clone());
             // On a loaded machine a process may pause for long: nothing here is about speed.
             config.times = Times::default().times(4);
             change(&mut config);

@@ -10,8 +10,9 @@ use super::pb::mvccpb::KeyValue;
 use super::pb::v3electionpb::election_server::Election;
 use super::pb::v3electionpb::*;
 use super::{Caller, Etcd, denied, lease_id, split, status, telling, text};
-use crate::access::Permission;
-use crate::leases::{Fault, Granted, Hold, Op, Reply, Watch, Way, Which};
+use crate::credential::Credential;
+use crate::leases::{Fault, Granted, Hold, Op, Reply, Watch, Which};
+use crate::rights::Action;
 use std::pin::Pin;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -78,6 +79,7 @@ impl Etcd {
         self,
         name: String,
         mut watch: Watch,
+        mut credential: Credential,
         leaders: mpsc::Sender<Result<LeaderResponse, Status>>,
     ) {
         let mut told = None;
@@ -92,10 +94,14 @@ impl Etcd {
                 }
             }
             tokio::select! {
-                more = watch.changed() => if !more { return },
+                more = watch.holds_changed() => if !more { return },
                 () = leaders.closed() => return,
+                refused = credential.denied(Action::See, &name) => {
+                    let _ = leaders.send(Err(denied(refused))).await;
+                    return;
+                }
             }
-            leader = watch.picture().leader(&name).cloned();
+            leader = watch.leader(&name);
         }
     }
 }
@@ -106,10 +112,10 @@ impl Election for Etcd {
         &self,
         request: Request<CampaignRequest>,
     ) -> Result<Response<CampaignResponse>, Status> {
-        let caller = self.caller(request.metadata())?;
+        let caller = self.caller(&request)?;
         let CampaignRequest { name, lease, value } = request.into_inner();
         let lock = text(name.clone())?;
-        self.may(&caller, Permission::Acquire, &lock)?;
+        self.may(&caller, Action::Acquire, &lock)?;
         let Granted { hold, receipt } = self.hold(&caller, &lock, lease, value.clone()).await?;
         let (key, fence, lease) = (hold.key(), hold.fence, hold.lease.number());
         let mut revision = hold.revision;
@@ -126,19 +132,19 @@ impl Election for Etcd {
         &self,
         request: Request<ProclaimRequest>,
     ) -> Result<Response<ProclaimResponse>, Status> {
-        let caller = self.caller(request.metadata())?;
+        let caller = self.caller(&request)?;
         let ProclaimRequest { leader, value } = request.into_inner();
         let not_leader = || status(Fault::NotHeld(String::new()));
         let proof = Proof::of(leader)?.ok_or_else(not_leader)?;
-        self.may(&caller, Permission::Acquire, &proof.lock)?;
+        self.may(&caller, Action::Release, &proof.lock)?;
         let hold = self.proclaim_as(&caller, proof, value).await?;
         Ok(Response::new(ProclaimResponse { header: self.header(Some(hold.revision)) }))
     }
 
     async fn leader(&self, request: Request<LeaderRequest>) -> Result<Response<LeaderResponse>, Status> {
-        let caller = self.caller(request.metadata())?;
+        let caller = self.caller(&request)?;
         let name = text(request.into_inner().name)?;
-        self.0.check_sees(Way::Etcd, &caller.who, &name).map_err(denied)?;
+        self.may(&caller, Action::See, &name)?;
         let leader = self.0.leases.holders(&name).await.into_iter().next();
         let leader = leader.ok_or_else(|| Status::unknown("election: no leader"))?;
         Ok(Response::new(self.leader_response(&leader)))
@@ -147,25 +153,26 @@ impl Election for Etcd {
     type ObserveStream = Leaders;
 
     async fn observe(&self, request: Request<LeaderRequest>) -> Result<Response<Leaders>, Status> {
-        let caller = self.caller(request.metadata())?;
+        let caller = self.caller(&request)?;
         let name = text(request.into_inner().name)?;
-        self.0.check_sees(Way::Etcd, &caller.who, &name).map_err(denied)?;
+        self.may(&caller, Action::See, &name)?;
         let (leader, leaders) = mpsc::channel(1);
-        let (etcd, watch) = (self.clone(), self.0.leases.watch(&name));
         let place = self.0.place().map_err(status)?;
+        let (watch, charge) = self.0.watch(&caller.account, vec![name.clone()]).map_err(status)?;
+        let (etcd, credential) = (self.clone(), self.0.credential(&caller.who));
         tokio::spawn(async move {
-            etcd.tell_leaders(name, watch, leader).await;
-            drop(place);
+            etcd.tell_leaders(name, watch, credential, leader).await;
+            drop((place, charge));
         });
         Ok(Response::new(Box::pin(ReceiverStream::new(leaders))))
     }
 
     async fn resign(&self, request: Request<ResignRequest>) -> Result<Response<ResignResponse>, Status> {
-        let caller = self.caller(request.metadata())?;
+        let caller = self.caller(&request)?;
         // A proof that proves nothing any more is no reason to complain: whoever shows it does not lead.
         let mut left = None;
         if let Some(Proof { lock, lease, fence }) = Proof::of(request.into_inner().leader)? {
-            self.may(&caller, Permission::Acquire, &lock)?;
+            self.may(&caller, Action::Release, &lock)?;
             let release = Op::Release(Which::OnlyOn(lock), Some(fence));
             match self.0.leases.perform(&caller.asker, lease_id(lease)?, release).await {
                 Ok(Reply::Released(revision)) => left = revision,

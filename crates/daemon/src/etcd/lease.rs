@@ -2,8 +2,9 @@
 
 use super::pb::etcdserverpb::lease_server::Lease;
 use super::pb::etcdserverpb::*;
-use super::{Caller, Etcd, LEAST_TTL_S, lease_id, status, terms};
+use super::{Caller, Etcd, LEAST_TTL_S, denied, lease_id, status, terms};
 use crate::leases::{Fault, LeaseId, Life, Op, Reply, key};
+use crate::rights::Action;
 use std::pin::Pin;
 use std::time::Duration;
 use tokio::sync::mpsc;
@@ -14,6 +15,7 @@ type Answers<T> = Pin<Box<dyn tokio_stream::Stream<Item = Result<T, Status>> + S
 
 impl Etcd {
     async fn life(&self, caller: &Caller, lease: LeaseId, op: Op) -> Result<Option<Life>, Status> {
+        self.may(caller, Action::UseSession, "")?;
         match self.0.leases.perform(&caller.asker, lease, op).await {
             Ok(Reply::Life(life)) => Ok(Some(life)),
             Ok(_) | Err(Fault::NoSuchLease(_)) => Ok(None),
@@ -42,7 +44,8 @@ impl Lease for Etcd {
         &self,
         request: Request<LeaseGrantRequest>,
     ) -> Result<Response<LeaseGrantResponse>, Status> {
-        let caller = self.caller(request.metadata())?;
+        let caller = self.caller(&request)?;
+        self.may(&caller, Action::NewSession, "")?;
         let LeaseGrantRequest { ttl, id } = request.into_inner();
         let chosen = match id {
             0 => None,
@@ -61,7 +64,8 @@ impl Lease for Etcd {
         &self,
         request: Request<LeaseRevokeRequest>,
     ) -> Result<Response<LeaseRevokeResponse>, Status> {
-        let caller = self.caller(request.metadata())?;
+        let caller = self.caller(&request)?;
+        self.may(&caller, Action::UseSession, "")?;
         let lease = lease_id(request.into_inner().id)?;
         self.0.leases.perform(&caller.asker, lease, Op::Revoke).await.map_err(status)?;
         Ok(Response::new(LeaseRevokeResponse { header: self.header(None) }))
@@ -73,7 +77,7 @@ impl Lease for Etcd {
         &self,
         request: Request<Streaming<LeaseKeepAliveRequest>>,
     ) -> Result<Response<Self::LeaseKeepAliveStream>, Status> {
-        let caller = self.caller(request.metadata())?;
+        let caller = self.caller(&request)?;
         let (etcd, place) = (self.clone(), self.0.place().map_err(status)?);
         let mut signs = request.into_inner();
         // Whoever does not read its answers is not listened to.
@@ -81,7 +85,7 @@ impl Lease for Etcd {
         tokio::spawn(async move {
             let listen = async {
                 while let Ok(Some(sign)) = signs.message().await {
-                    if let Err(fault) = etcd.0.check_rate(&caller.who) {
+                    if let Err(fault) = etcd.0.check_rate(&caller.account) {
                         let _ = answer.send(Err(status(fault))).await;
                         return;
                     }
@@ -91,9 +95,19 @@ impl Lease for Etcd {
                     }
                 }
             };
+            let mut credential = etcd.0.credential(&caller.who);
+            let gone = async {
+                loop {
+                    if let Err(refused) = credential.changed().await {
+                        return refused;
+                    }
+                }
+            };
             tokio::select! {
                 () = listen => {}
                 () = answer.closed() => {}
+                // The token was removed or has expired.
+                refused = gone => drop(answer.send(Err(denied(refused))).await),
             }
             drop(place);
         });
@@ -104,7 +118,7 @@ impl Lease for Etcd {
         &self,
         request: Request<LeaseTimeToLiveRequest>,
     ) -> Result<Response<LeaseTimeToLiveResponse>, Status> {
-        let caller = self.caller(request.metadata())?;
+        let caller = self.caller(&request)?;
         let LeaseTimeToLiveRequest { id, keys } = request.into_inner();
         let life = match LeaseId::new(id) {
             Some(lease) => self.life(&caller, lease, Op::TimeToLive).await?,
@@ -127,7 +141,8 @@ impl Lease for Etcd {
         &self,
         request: Request<LeaseLeasesRequest>,
     ) -> Result<Response<LeaseLeasesResponse>, Status> {
-        let caller = self.caller(request.metadata())?;
+        let caller = self.caller(&request)?;
+        let _turn = self.0.turn(&caller.account).await.map_err(status)?;
         let list = self.0.leases.list().await;
         let seen = list.into_iter().filter(|listed| {
             let own = caller.asker.admin || listed.who == caller.asker.who;

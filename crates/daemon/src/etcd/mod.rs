@@ -5,21 +5,25 @@
 
 mod auth;
 mod election;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzz;
 mod lease;
 mod lock;
 
-use crate::access::{Denied, Permission, Principal};
+use crate::access::{Denied, Principal};
 use crate::front::Front;
+use crate::http::Connection;
 use crate::leases::{Asker, Fault, Granted, LeaseId, Receipt, Slot, Terms, Undelivered, Wanted, Way};
+use crate::rights::Action;
 use axum::Router;
 use axum::body::to_bytes;
 use axum::extract::Request;
 use lockkeeper_cluster::Claim;
+use lockkeeper_member::check_name;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-use tonic::metadata::MetadataMap;
 use tonic::{Code, Response, Status};
 
 use lockkeeper_etcd_api as pb;
@@ -39,7 +43,8 @@ const SERVED: &str = "this is lockkeeper, which serves of etcd's API: v3lockpb.L
      LeaseKeepAlive, LeaseTimeToLive, LeaseLeases), v3electionpb.Election (Campaign, Proclaim, Leader, Observe, Resign) and \
      etcdserverpb.Auth (Authenticate)";
 
-const PATHS: [&str; 13] = [
+/// The calls that are served.
+pub const PATHS: [&str; 13] = [
     "/v3lockpb.Lock/Lock",
     "/v3lockpb.Lock/Unlock",
     "/etcdserverpb.Lease/LeaseGrant",
@@ -106,23 +111,28 @@ struct Etcd(Arc<Front>);
 /// Somebody who calls.
 struct Caller {
     who: Principal,
+    /// Under which name quotas count what it uses.
+    account: Arc<str>,
     asker: Asker,
     trace: String,
 }
 
 impl Etcd {
-    fn caller(&self, metadata: &MetadataMap) -> Result<Caller, Status> {
+    fn caller<T>(&self, request: &tonic::Request<T>) -> Result<Caller, Status> {
+        let metadata = request.metadata();
+        let peer = request.extensions().get::<Connection>().and_then(|connection| connection.peer);
         let text = |key| metadata.get(key).and_then(|value| value.to_str().ok());
         let bearer = text("authorization").map(|value| value.strip_prefix("Bearer ").unwrap_or(value));
         let who = self.0.who(Way::Etcd, text("token").or(bearer)).map_err(denied)?;
-        self.0.check_rate(&who).map_err(status)?;
-        let asker = self.0.asker(Way::Etcd, &who);
+        let account = self.0.account(&who, peer);
+        self.0.check_rate(&account).map_err(status)?;
+        let asker = self.0.asker(Way::Etcd, &who, &account);
         let trace = crate::trace::Trace::of(text("traceparent")).id();
-        Ok(Caller { who, asker, trace })
+        Ok(Caller { who, account, asker, trace })
     }
 
-    fn may(&self, caller: &Caller, permission: Permission, lock: &str) -> Result<(), Status> {
-        self.0.check(Way::Etcd, &caller.who, permission, lock).map_err(denied)
+    fn may(&self, caller: &Caller, action: Action, lock: &str) -> Result<(), Status> {
+        self.0.check(Way::Etcd, &caller.who, action, lock).map_err(denied)
     }
 
     /// The header of an answer. Revisions never fall; that of a grant is its fence, and exactly that.
@@ -151,13 +161,19 @@ impl Etcd {
             value,
             trace: caller.trace.clone(),
         };
-        let held = if lease == 0 {
-            let terms = terms(caller, Duration::from_secs(DEFAULT_TTL_S));
-            self.0.leases.acquire_alone(&caller.asker, terms, wanted).await
-        } else {
-            self.0.leases.acquire(&caller.asker, lease_id(lease)?, wanted).await
+        let holding = async {
+            if lease == 0 {
+                let terms = terms(caller, Duration::from_secs(DEFAULT_TTL_S));
+                return self.0.leases.acquire_alone(&caller.asker, terms, wanted).await.map_err(status);
+            }
+            self.0.leases.acquire(&caller.asker, lease_id(lease)?, wanted).await.map_err(status)
         };
-        held.map_err(status)
+        let mut credential = self.0.credential(&caller.who);
+        tokio::select! {
+            held = holding => held,
+            // The token may be removed during the wait.
+            refused = credential.denied(Action::Acquire, name) => Err(denied(refused)),
+        }
     }
 }
 
@@ -181,9 +197,12 @@ fn no_such_lease() -> Status {
     Status::not_found("etcdserver: requested lease not found")
 }
 
-/// Names of locks are text here.
+/// The name of a lock: text that the other protocols accept too.
 fn text(name: Vec<u8>) -> Result<String, Status> {
-    String::from_utf8(name).map_err(|_| Status::invalid_argument("the name of a lock must be UTF-8"))
+    let name =
+        String::from_utf8(name).map_err(|_| Status::invalid_argument("the name of a lock must be UTF-8"))?;
+    check_name(&name).map_err(|why| Status::invalid_argument(format!("bad lock name: {why}")))?;
+    Ok(name)
 }
 
 /// The lock and the lease of a key. Other keys are nobody's.

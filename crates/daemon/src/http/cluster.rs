@@ -5,11 +5,12 @@ use super::request::Caller;
 use super::sessions::milliseconds;
 use crate::access::Permission;
 use crate::front::Front;
+use crate::rights::Action;
 use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
-use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
 use serde::Serialize;
 use std::sync::Arc;
 use utoipa::ToSchema;
@@ -85,8 +86,9 @@ fn trouble(front: &Front) -> Option<String> {
     responses((status = 200, body = [Member]), super::openapi::Refusals))]
 pub(super) async fn members(
     State(front): State<Arc<Front>>,
-    _caller: Caller,
+    caller: Caller,
 ) -> Result<Json<Vec<Member>>, Problem> {
+    caller.may(Action::Cluster, "")?;
     let member = &front.shared.member;
     let (view, voters) = (member.standing().view, member.voters());
     let show = |(id, address)| Member {
@@ -103,10 +105,8 @@ pub(super) async fn members(
 /// How this member stands.
 #[utoipa::path(get, path = "/v1/status", tag = "cluster",
     responses((status = 200, body = Status), super::openapi::Refusals))]
-pub(super) async fn status(
-    State(front): State<Arc<Front>>,
-    _caller: Caller,
-) -> Result<Json<Status>, Problem> {
+pub(super) async fn status(State(front): State<Arc<Front>>, caller: Caller) -> Result<Json<Status>, Problem> {
+    caller.may(Action::Cluster, "")?;
     let member = &front.shared.member;
     let (standing, voters) = (member.standing(), member.voters());
     Ok(Json(Status {
@@ -127,15 +127,16 @@ pub(super) async fn status(
 /// Who asks, and what it may do to which locks.
 #[utoipa::path(get, path = "/v1/whoami", tag = "cluster",
     responses((status = 200, body = Whoami), super::openapi::Refusals))]
-pub(super) async fn whoami(caller: Caller) -> Json<Whoami> {
+pub(super) async fn whoami(caller: Caller) -> Result<Json<Whoami>, Problem> {
+    caller.may(Action::Cluster, "")?;
     let who = caller.who.name().to_string();
     let prefixes = |permission| caller.who.prefixes(permission).to_vec();
-    Json(Whoami {
+    Ok(Json(Whoami {
         who,
         acquire: prefixes(Permission::Acquire),
         observe: prefixes(Permission::Observe),
         admin: prefixes(Permission::Admin),
-    })
+    }))
 }
 
 /// Whether the process can go on: without a lease it can, once its member has stopped it cannot.
@@ -163,12 +164,21 @@ pub(super) async fn readyz(State(front): State<Arc<Front>>) -> Result<&'static s
     }
 }
 
-/// Counters and histograms, for Prometheus.
-#[utoipa::path(get, path = "/metrics", tag = "health", security(()),
-    responses((status = 200, body = String, content_type = "application/openmetrics-text")))]
-pub(super) async fn metrics(State(front): State<Arc<Front>>) -> Result<impl IntoResponse, Problem> {
+/// Counters and histograms, for Prometheus. Times of locks are among them for a token that may see these locks.
+#[utoipa::path(get, path = "/metrics", tag = "health", security((), ("token" = [])),
+    responses((status = 200, body = String, content_type = "application/openmetrics-text"),
+        (status = 401, body = Problem, description = "The token is not valid"),
+        (status = 429, body = Problem, description = "A limit is reached; the message names it")))]
+pub(super) async fn metrics(
+    State(front): State<Arc<Front>>,
+    caller: Option<Caller>,
+) -> Result<impl IntoResponse, Problem> {
     let mut text = String::new();
-    encode(&mut text, &front.registry).map_err(|error| {
+    let written = encode_registry(&mut text, &front.registry).and_then(|()| match &caller {
+        Some(caller) => encode_registry(&mut text, &front.metrics.of_locks(&caller.who)),
+        None => Ok(()),
+    });
+    written.and_then(|()| encode_eof(&mut text)).map_err(|error| {
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", format!("no metrics: {error}"))
     })?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";

@@ -1,14 +1,15 @@
 //! Locks: to have them, and to look at them.
 
 use super::problem::Problem;
-use super::request::{Asked, Body, Caller, Name, session, whole};
+use super::request::{Asked, Body, Caller, Lock, session, whole};
 use super::sessions::{life, milliseconds, terms, text};
 use super::show::{LockState, Why};
-use crate::access::Permission;
 use crate::front::Front;
-use crate::leases::{Fault, Granted, Hold, LeaseId, Op, Picture, Reply, Slot, Undelivered, Wanted, Which};
+use crate::leases::{Fault, Granted, Hold, LeaseId, Op, Reply, Slot, Undelivered, Wanted, Which};
+use crate::listing;
+use crate::rights::Action;
 use axum::extract::State;
-use axum::response::{AppendHeaders, IntoResponse};
+use axum::response::{AppendHeaders, IntoResponse, Response};
 use axum::{Extension, Json};
 use lockkeeper_cluster::{Acquisition, Claim, MOST_PERMITS, SessionId};
 use serde::{Deserialize, Serialize};
@@ -137,6 +138,28 @@ pub(crate) struct Prefix {
     pub prefix: String,
 }
 
+/// Which part of the list of locks.
+#[derive(Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Page {
+    /// How their names begin.
+    #[serde(default)]
+    pub prefix: String,
+    /// Only the locks whose names follow this one.
+    pub after: Option<String>,
+    /// At most so many locks.
+    #[serde(default, deserialize_with = "whole_text")]
+    #[param(minimum = 1)]
+    pub limit: Option<usize>,
+}
+
+/// A number in a query, at least 1.
+fn whole_text<'de, D: serde::Deserializer<'de>>(text: D) -> Result<Option<usize>, D::Error> {
+    let text = String::deserialize(text)?;
+    let number = text.parse().ok().filter(|number| *number > 0);
+    number.map(Some).ok_or_else(|| serde::de::Error::custom(format!("`{text}` is no number from 1 on")))
+}
+
 /// Whose wait.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -163,7 +186,7 @@ impl Acquire {
         }
     }
 
-    fn wanted(&mut self, name: String, trace: String) -> Result<Wanted, Problem> {
+    pub(super) fn wanted(&mut self, name: String, trace: String) -> Result<Wanted, Problem> {
         let wait_ms = self.wait_ms.unwrap_or(0);
         if wait_ms > LONGEST_WAIT_MS {
             return Err(Problem::unacceptable(format!("`wait_ms` is {wait_ms}: at most {LONGEST_WAIT_MS}")));
@@ -196,7 +219,7 @@ impl Acquire {
 pub(super) async fn acquire(
     State(front): State<Arc<Front>>,
     caller: Caller,
-    Name(name): Name,
+    Lock(name): Lock,
     Body(wish): Body<Acquire>,
 ) -> impl IntoResponse {
     let trace = AppendHeaders([("traceparent", caller.trace.parent())]);
@@ -213,8 +236,17 @@ async fn hold_for(
     name: String,
     mut wish: Acquire,
 ) -> Result<Granted, Problem> {
-    caller.may(Permission::Acquire, &name)?;
-    let wanted = wish.wanted(name, caller.trace.id())?;
+    caller.may(Action::Acquire, &name)?;
+    let mut credential = caller.credential();
+    let wanted = wish.wanted(name.clone(), caller.trace.id())?;
+    tokio::select! {
+        granted = hold_by(front, caller, wanted, wish) => granted,
+        // The token may be removed during the wait.
+        denied = credential.denied(Action::Acquire, &name) => Err(denied.into()),
+    }
+}
+
+async fn hold_by(front: &Front, caller: &Caller, wanted: Wanted, wish: Acquire) -> Result<Granted, Problem> {
     match wish.session {
         Some(_) if wish.ttl_ms.is_some() || wish.owner.is_some() => {
             let message = "a session has a `ttl_ms` and an `owner` already: leave them out";
@@ -241,10 +273,10 @@ fn hold(text: &str) -> Result<(LeaseId, u64), Problem> {
 pub(super) async fn release(
     State(front): State<Arc<Front>>,
     caller: Caller,
-    Name(name): Name,
+    Lock(name): Lock,
     Body(release): Body<Release>,
 ) -> Result<Json<Released>, Problem> {
-    caller.may(Permission::Acquire, &name)?;
+    caller.may(Action::Release, &name)?;
     let (lease, number) = hold(&release.hold)?;
     let op = Op::Release(Which::Number(number), None);
     let released = match front.leases.perform(&caller.asker, lease, op).await {
@@ -262,75 +294,81 @@ pub(super) async fn release(
 pub(super) async fn force_release(
     State(front): State<Arc<Front>>,
     caller: Caller,
-    Name(name): Name,
+    Lock(name): Lock,
     Body(which): Body<ForceRelease>,
 ) -> Result<Json<ForceReleased>, Problem> {
-    caller.may(Permission::Admin, &name)?;
+    caller.may(Action::ForceRelease, &name)?;
     let only = which.acquisition.as_deref().map(acquisition).transpose()?;
     let released = front.shared.release_by_force("http", &caller.who, &name, only).await?;
     let released = released.iter().map(ToString::to_string).collect();
     Ok(Json(ForceReleased { released }))
 }
 
-/// Every lock that somebody holds or waits for, and who does.
-#[utoipa::path(get, path = "/v1/locks", tag = "locks", params(Prefix),
-    responses((status = 200, body = [LockState]), super::openapi::Refusals))]
+/// The locks that clients hold or wait for, in the order of their names. Without `limit`, all of them. If there are more than the answer
+/// has, its header `Link` has the address of the next page, with the relation `next`.
+#[utoipa::path(get, path = "/v1/locks", tag = "locks", params(Page),
+    responses((status = 200, body = [LockState], headers(
+        ("link" = String, description = "Where the list goes on, as `</v1/locks?after=…>; rel=\"next\"`; absent on the last page"),
+        ("lockkeeper-left-out" = u64, description = "About how many locks follow; absent on the last page"),
+        ("lockkeeper-silent-members" = String, description = "Members that did not reply in time: their clients' locks are missing"))),
+        super::openapi::Refusals))]
 pub(super) async fn list(
     State(front): State<Arc<Front>>,
     caller: Caller,
-    Asked(Prefix { prefix }): Asked<Prefix>,
-) -> Result<Json<Vec<LockState>>, Problem> {
-    let picture = Picture::of(front.shared.member.survey().await?);
-    let locks = picture.locks().into_iter();
-    let seen = locks.filter(|(name, _)| name.starts_with(&prefix) && caller.who.sees(name));
-    Ok(Json(seen.map(|(name, who)| LockState::new(name, who)).collect()))
+    Asked(page): Asked<Page>,
+) -> Result<Response, Problem> {
+    super::list::respond(&front, &caller, page).await
 }
 
 /// Who holds a lock, and who waits for it.
 #[utoipa::path(get, path = "/v1/locks/{name}", tag = "locks",
     params(("name" = String, Path, description = "The lock's name; a slash in it is written %2F")),
-    responses((status = 200, body = LockState), super::openapi::Refusals))]
+    responses((status = 200, body = LockState), super::openapi::Refusals,
+        (status = 422, body = Problem, description = "Not the name of a lock")))]
 pub(super) async fn one(
     State(front): State<Arc<Front>>,
     caller: Caller,
-    Name(name): Name,
+    Lock(name): Lock,
 ) -> Result<Json<LockState>, Problem> {
-    caller.sees(&name)?;
-    let picture = Picture::of(front.shared.member.survey().await?);
-    let who = picture.locks().remove(name.as_str()).unwrap_or_default();
-    Ok(Json(LockState::new(&name, who)))
+    caller.may(Action::See, &name)?;
+    Ok(Json(LockState::of(&listing::one(&front.shared.member, &name).await?)))
 }
 
 /// Why somebody waits: for whom, and for whom they wait in turn. A circle is named.
 #[utoipa::path(get, path = "/v1/locks/{name}/why", tag = "locks",
     params(("name" = String, Path, description = "The lock's name; a slash in it is written %2F"), Waiter),
     responses((status = 200, body = Why), super::openapi::Refusals, super::openapi::NoSession,
-        (status = 422, body = Problem, description = "Not the name of an acquisition")))]
+        (status = 422, body = Problem, description = "Not the name of a lock, or of an acquisition")))]
 pub(super) async fn why(
     State(front): State<Arc<Front>>,
     caller: Caller,
-    Name(name): Name,
+    Lock(name): Lock,
     Asked(waiter): Asked<Waiter>,
 ) -> Result<Json<Why>, Problem> {
-    caller.sees(&name)?;
-    let told = front.shared.member.survey().await?;
+    caller.may(Action::See, &name)?;
     let session = match (waiter.session, waiter.acquisition) {
         (Some(id), _) => life(&front, &caller, &id, Op::TimeToLive).await?.session,
-        (None, Some(text)) => Some(acquisition(&text)?.session),
-        (None, None) => {
-            let picture = Picture::of(told.clone());
-            let first = |(_, waiters): &(Vec<_>, Vec<crate::leases::At<'_>>)| {
-                waiters.first().map(|at| at.who.acquisition.session)
-            };
-            picture.locks().get(name.as_str()).and_then(first)
+        (None, asked) => {
+            let asked = asked.as_deref().map(acquisition).transpose()?;
+            let lock = listing::one(&front.shared.member, &name).await?;
+            let mut waiters = lock.waiters.iter().map(|party| party.who.acquisition);
+            // Others than those who wait for this lock may be the business of another token.
+            let waiter = waiters.find(|waiter| asked.is_none_or(|asked| asked == *waiter));
+            waiter.map(|waiter| waiter.session)
         }
     };
-    let why = session.map(|session| lockkeeper_member::why(&told, session));
+    let why = match session {
+        Some(session) => {
+            let _turn = front.turn(&caller.account).await?;
+            Some(front.snapshots.read(move |snapshot| snapshot.why(session)).await?)
+        }
+        None => None,
+    };
     Ok(Json(Why::new(why, |lock| caller.who.sees(lock))))
 }
 
 /// An acquisition, as the list of locks names it.
-fn acquisition(text: &str) -> Result<Acquisition, Problem> {
+pub(super) fn acquisition(text: &str) -> Result<Acquisition, Problem> {
     // A number that is too large is nobody's.
     let number = |text: &str| {
         let digits = (1..=20).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());

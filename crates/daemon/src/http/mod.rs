@@ -2,15 +2,19 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | `sessions`, `locks`, `cluster`, `watch` | what can be asked |
+//! | `sessions`, `locks`, `list`, `cluster`, `watch` | what can be asked |
 //! | `request`, `problem`, `show` | what comes in, what goes wrong, what goes out |
 //! | `delivery` | whether a client was told of its hold |
 //! | `openapi` | the document that describes it all |
 //! | `page`, `origin` | a page for people, and what other pages may not |
-//! | `serve` | connections, with their limits; also for gRPC |
+//! | `serve`, `activity` | connections, with their limits; also for gRPC |
 
+mod activity;
 mod cluster;
 mod delivery;
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) mod fuzz;
+mod list;
 mod locks;
 mod openapi;
 mod origin;
@@ -22,6 +26,7 @@ mod sessions;
 mod show;
 mod watch;
 
+pub(crate) use serve::Connection;
 pub use serve::serve;
 
 use crate::etcd;
@@ -89,11 +94,13 @@ async fn look_after(State(front): State<Arc<Front>>, request: Request, next: Nex
     if let Err(problem) = origin::check(&request, alone) {
         front.metrics.refuse("origin");
         front.metrics.request(if grpc { "etcd" } else { "http" }, "refused");
-        return problem.into_response();
+        let mut response = problem.into_response();
+        origin::protect(&mut response);
+        return response;
     }
     let fast = connection.is_some_and(|connection| connection.rate.check().is_err());
     let place = if fast { Err(front.too_fast()) } else { front.place() };
-    let response = match (place, grpc) {
+    let mut response = match (place, grpc) {
         (Err(fault), true) => etcd::status(fault).into_http(),
         (Err(fault), false) => Problem::from(fault).into_response(),
         (Ok(_place), true) => match etcd::admit(&front, request).await {
@@ -105,6 +112,7 @@ async fn look_after(State(front): State<Arc<Front>>, request: Request, next: Nex
     if grpc {
         front.metrics.request("etcd", grpc_result(&response));
     } else {
+        origin::protect(&mut response);
         front.metrics.request("http", http_result(response.status()));
     }
     delivery::watch(response)

@@ -2,13 +2,44 @@
 
 use super::problem::Problem;
 use axum::extract::Request;
-use axum::http::{StatusCode, header, uri::Authority};
+use axum::http::{HeaderName, HeaderValue, StatusCode, header, uri::Authority};
+use axum::response::Response;
 use std::net::IpAddr;
 
-/// To whom a request is addressed: a URI has it in HTTP/2, a header in HTTP/1.
+/// Which page makes the browser send a request, in relation to the daemon. Pages cannot change it.
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+const CROSS_ORIGIN_RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
+
+/// To whom a request is addressed: a URI has it in HTTP/2, a header in HTTP/1. `None` if it is missing, given twice, or malformed.
 fn host(request: &Request) -> Option<Authority> {
-    let of_uri = request.uri().authority().cloned();
-    of_uri.or_else(|| request.headers().get(header::HOST)?.to_str().ok()?.parse().ok())
+    if let Some(of_uri) = request.uri().authority() {
+        return Some(of_uri.clone());
+    }
+    let mut all = request.headers().get_all(header::HOST).iter();
+    match (all.next(), all.next()) {
+        (Some(host), None) => host.to_str().ok()?.parse().ok(),
+        _ => None,
+    }
+}
+
+/// Refuses what the page of another origin makes a browser request, by the browser's own statement. Old browsers do not send it. The
+/// daemon's own page may be opened by a link on any page.
+fn check_fetch_site(request: &Request) -> Result<(), Problem> {
+    let Some(site) = request.headers().get(SEC_FETCH_SITE) else { return Ok(()) };
+    let own = site == "same-origin" || site == "none";
+    if own || request.uri().path() == "/" {
+        return Ok(());
+    }
+    let message = "a page of another origin cannot ask this daemon: open the daemon's own page";
+    Err(Problem::new(StatusCode::FORBIDDEN, "other_origin", message))
+}
+
+/// Adds the headers that keep other pages from using a response, unless it has them: no browser guesses its type, and no other origin
+/// gets to include it.
+pub(super) fn protect(response: &mut Response) {
+    let headers = response.headers_mut();
+    headers.entry(header::X_CONTENT_TYPE_OPTIONS).or_insert(HeaderValue::from_static("nosniff"));
+    headers.entry(CROSS_ORIGIN_RESOURCE_POLICY).or_insert(HeaderValue::from_static("same-origin"));
 }
 
 /// Whether a name can mean nothing but this machine, or an address.
@@ -22,6 +53,7 @@ fn is_plain(host: &str) -> bool {
 /// Refuses what the page of another origin makes a browser ask. `alone`: nobody but this machine's users can connect, and none of them needs a token, so that
 /// a page whose name has been made to mean this machine would be as good as they are.
 pub(super) fn check(request: &Request, alone: bool) -> Result<(), Problem> {
+    check_fetch_site(request)?;
     let host = host(request);
     if let Some(origin) = request.headers().get(header::ORIGIN) {
         let origin = origin.to_str().unwrap_or_default();
@@ -37,6 +69,11 @@ pub(super) fn check(request: &Request, alone: bool) -> Result<(), Problem> {
                 "this daemon serves its own machine, without tokens, and `{host}` may be somebody's name for it: \
                  ask for 127.0.0.1 or localhost"
             );
+            Err(Problem::new(StatusCode::MISDIRECTED_REQUEST, "other_host", message))
+        }
+        // A parser that is more lenient, such as a browser's, may find any name in it.
+        None if alone => {
+            let message = "the request has no valid `Host` header: ask for 127.0.0.1 or localhost";
             Err(Problem::new(StatusCode::MISDIRECTED_REQUEST, "other_host", message))
         }
         _ => Ok(()),
@@ -67,6 +104,38 @@ mod tests {
             ["http://evil.example", "http://127.0.0.1:80", "http://127.0.0.1", "null", "", "127.0.0.1:7422"]
         {
             assert_eq!(ask("127.0.0.1:7422", Some(other), true), 403, "{other}");
+        }
+    }
+
+    fn ask_with(path: &str, headers: &[(&str, &str)], alone: bool) -> u16 {
+        let request = Request::builder().uri(path);
+        let request = headers.iter().fold(request, |request, (name, value)| request.header(*name, *value));
+        let request = request.body(Body::empty()).unwrap();
+        check(&request, alone).map_or_else(|problem| problem.status.as_u16(), |()| 200)
+    }
+
+    #[test]
+    fn a_host_that_cannot_be_parsed_is_refused_where_names_matter() {
+        for host in ["", "evil example", "evil.example:port", "[::1", "a@b@c", "evil.example/"] {
+            assert_eq!(ask_with("/v1/locks", &[("host", host)], true), 421, "{host:?}");
+        }
+        assert_eq!(ask_with("/v1/locks", &[], true), 421, "no host at all");
+        let two = [("host", "localhost"), ("host", "evil.example")];
+        assert_eq!(ask_with("/v1/locks", &two, true), 421);
+        assert_eq!(ask_with("/v1/locks", &[], false), 200, "with tokens, the name does not matter");
+    }
+
+    #[test]
+    fn browsers_that_name_another_site_are_refused() {
+        for (site, status) in
+            [("same-origin", 200), ("none", 200), ("same-site", 403), ("cross-site", 403), ("", 403)]
+        {
+            for alone in [true, false] {
+                let headers = [("host", "localhost"), ("sec-fetch-site", site)];
+                assert_eq!(ask_with("/v1/locks", &headers, alone), status, "{site}");
+                assert_eq!(ask_with("/metrics", &headers, alone), status, "{site}");
+                assert_eq!(ask_with("/", &headers, alone), 200, "a link to the page, {site}");
+            }
         }
     }
 

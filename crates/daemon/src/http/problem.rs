@@ -53,7 +53,9 @@ impl From<Denied> for Problem {
         let message = denied.to_string();
         match denied {
             Denied::NoToken => Self::new(StatusCode::UNAUTHORIZED, "no_token", message),
-            Denied::NotAllowed { .. } => Self::new(StatusCode::FORBIDDEN, "not_allowed", message),
+            Denied::NotAllowed { .. } | Denied::HoldsNothing { .. } => {
+                Self::new(StatusCode::FORBIDDEN, "not_allowed", message)
+            }
         }
     }
 }

@@ -1,16 +1,21 @@
 //! What a request brings: who asks, and JSON of a bounded size within a bounded time.
 
 use super::problem::Problem;
-use crate::access::{Permission, Principal};
+use super::serve::Connection;
+
+use crate::access::Principal;
+use crate::credential::Credential;
 use crate::front::Front;
 use crate::leases::{Asker, LeaseId, Way};
+use crate::rights::Action;
 use crate::trace::Trace;
 use axum::body::to_bytes;
 use axum::extract::path::ErrorKind;
 use axum::extract::rejection::{PathRejection, QueryRejection};
-use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::extract::{FromRequest, FromRequestParts, OptionalFromRequestParts, Path, Query, Request};
 use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
+use lockkeeper_member::check_name;
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
 use std::sync::Arc;
@@ -19,19 +24,21 @@ use std::sync::Arc;
 pub(crate) struct Caller {
     front: Arc<Front>,
     pub who: Principal,
+    /// Under which name quotas count what it uses.
+    pub account: Arc<str>,
     pub asker: Asker,
     pub trace: Trace,
 }
 
 impl Caller {
     /// Whether it may do this to that lock.
-    pub fn may(&self, permission: Permission, lock: &str) -> Result<(), Problem> {
-        Ok(self.front.check(Way::Http, &self.who, permission, lock)?)
+    pub fn may(&self, action: Action, lock: &str) -> Result<(), Problem> {
+        Ok(self.front.check(Way::Http, &self.who, action, lock)?)
     }
 
-    /// Whether it may see that lock.
-    pub fn sees(&self, lock: &str) -> Result<(), Problem> {
-        Ok(self.front.check_sees(Way::Http, &self.who, lock)?)
+    /// Follows its rights while the request lasts.
+    pub fn credential(&self) -> Credential {
+        self.front.credential(&self.who)
     }
 }
 
@@ -45,10 +52,24 @@ impl FromRequestParts<Arc<Front>> for Caller {
             scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
         });
         let who = front.who(Way::Http, bearer)?;
-        front.check_rate(&who)?;
-        let asker = front.asker(Way::Http, &who);
+        let peer = parts.extensions.get::<Connection>().and_then(|connection| connection.peer);
+        let account = front.account(&who, peer);
+        front.check_rate(&account)?;
+        let asker = front.asker(Way::Http, &who, &account);
         let trace = Trace::of(parts.headers.get("traceparent").and_then(|value| value.to_str().ok()));
-        Ok(Self { front: front.clone(), who, asker, trace })
+        Ok(Self { front: front.clone(), who, account, asker, trace })
+    }
+}
+
+/// The caller of what can be had without a token, if it shows one or needs none.
+impl OptionalFromRequestParts<Arc<Front>> for Caller {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, front: &Arc<Front>) -> Result<Option<Self>, Problem> {
+        if front.shared.access.needs_token() && !parts.headers.contains_key(header::AUTHORIZATION) {
+            return Ok(None);
+        }
+        <Self as FromRequestParts<_>>::from_request_parts(parts, front).await.map(Some)
     }
 }
 
@@ -76,18 +97,23 @@ impl<T: DeserializeOwned> FromRequest<Arc<Front>> for Body<T> {
             let message = format!("a request has at most {} bytes", limits.request_bytes);
             Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_long", message)
         })?;
-        // A list of a structure's fields would do too, but nobody means it.
-        if body.trim_ascii_start().first().is_some_and(|first| matches!(first, b'[')) {
-            return Err(Problem::unacceptable("the JSON of the request: an object is expected, not a list"));
-        }
-        serde_json::from_slice(&body).map(Self).map_err(|error| {
-            let message = format!("the JSON of the request: {error}");
-            if error.is_data() {
-                return Problem::unacceptable(message);
-            }
-            Problem::new(StatusCode::BAD_REQUEST, "bad_json", message)
-        })
+        parse(&body).map(Self)
     }
+}
+
+/// Reads the JSON of a body.
+pub(super) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+    // A list of a structure's fields would do too, but nobody means it.
+    if body.trim_ascii_start().first().is_some_and(|first| matches!(first, b'[')) {
+        return Err(Problem::unacceptable("the JSON of the request: an object is expected, not a list"));
+    }
+    serde_json::from_slice(body).map_err(|error| {
+        let message = format!("the JSON of the request: {error}");
+        if error.is_data() {
+            return Problem::unacceptable(message);
+        }
+        Problem::new(StatusCode::BAD_REQUEST, "bad_json", message)
+    })
 }
 
 fn is_json(kind: &str) -> bool {
@@ -130,7 +156,8 @@ impl FromRequestParts<Arc<Front>> for Name {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, front: &Arc<Front>) -> Result<Self, Problem> {
-        let path: Result<Path<String>, PathRejection> = Path::from_request_parts(parts, front).await;
+        let path: Result<Path<String>, PathRejection> =
+            <Path<String> as FromRequestParts<_>>::from_request_parts(parts, front).await;
         let name = path.map_err(|error| {
             let utf8 = matches!(&error, PathRejection::FailedToDeserializePathParams(error)
                 if matches!(error.kind(), ErrorKind::InvalidUtf8InPathParam { .. }));
@@ -138,6 +165,19 @@ impl FromRequestParts<Arc<Front>> for Name {
             Problem::new(StatusCode::BAD_REQUEST, "bad_path", message)
         })?;
         Ok(Self(name.0))
+    }
+}
+
+/// The name of a lock in a path.
+pub(crate) struct Lock(pub String);
+
+impl FromRequestParts<Arc<Front>> for Lock {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, front: &Arc<Front>) -> Result<Self, Problem> {
+        let Name(name) = Name::from_request_parts(parts, front).await?;
+        check_name(&name).map_err(|why| Problem::unacceptable(format!("bad lock name: {why}")))?;
+        Ok(Self(name))
     }
 }
 

@@ -1,21 +1,24 @@
 //! Connections: HTTP/1 and HTTP/2 on one port, each within its limits.
 
+use super::activity::{Activity, CHUNK_BYTES, Reply, Within};
 use crate::front::Front;
 use crate::listen::Listener;
+use crate::room::{Idle, Room};
 use axum::Router;
 use governor::DefaultDirectRateLimiter;
 use hyper::body::Incoming;
 use hyper::rt::{Read, Write};
-use hyper::{Request, Response};
+use hyper::{Method, Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
+use std::net::IpAddr;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tower_service::Service;
 
 /// Header lines of one request.
@@ -29,29 +32,43 @@ const MOST_STREAMS: u32 = 1000;
 /// An HTTP/2 client that says nothing for so long is asked whether it is there, and has as long to answer.
 const PING: Duration = Duration::from_secs(10);
 /// What may wait to be sent on one HTTP/2 stream, in bytes.
-const UNSENT_BYTES: usize = 64 << 10;
+const UNSENT_BYTES: usize = CHUNK_BYTES;
 /// How long requests that are being answered may take once the daemon stops.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// What is known of the connection of a request.
 #[derive(Clone)]
-pub(super) struct Connection {
+pub(crate) struct Connection {
     /// How often it may ask.
     pub rate: Arc<DefaultDirectRateLimiter>,
     /// Whether only this machine can connect.
     pub loopback: bool,
+    /// The client's address, if it came over the network.
+    pub peer: Option<IpAddr>,
+    /// Room for watch streams.
+    pub watches: Arc<Semaphore>,
 }
 
-/// Serves everybody who comes, until `stop` resolves; then those who are being answered are let finish, for a moment.
+impl Idle for Activity {
+    fn idle_since(&self) -> Option<Instant> {
+        Activity::idle_since(self)
+    }
+
+    fn close(&self) {
+        Activity::close(self);
+    }
+}
+
+/// Serves every connection that comes, until `stop` resolves; then requests that are being answered may finish, for a moment.
 pub async fn serve(
     mut listener: Listener,
     front: Arc<Front>,
-    room: Arc<Semaphore>,
+    room: Arc<Room>,
     stop: impl Future<Output = ()>,
 ) {
     let router = super::router(&front);
     let loopback = listener.address().is_some_and(|address| address.ip().is_loopback());
-    let stopping = GracefulShutdown::new();
+    let (stopping, _) = watch::channel(false);
     // They end with this future, too.
     let mut connections = JoinSet::new();
     tokio::pin!(stop);
@@ -61,13 +78,18 @@ pub async fn serve(
             Some(_) = connections.join_next() => continue,
             () = &mut stop => break,
         };
-        let (front, router, watcher) = (front.clone(), router.clone(), stopping.watcher());
+        let (front, router, stops) = (front.clone(), router.clone(), stopping.subscribe());
+        let activity = Activity::new();
+        let idle: Arc<dyn Idle> = activity.clone();
+        room.may_close(Arc::downgrade(&idle));
         connections.spawn(async move {
-            let counted = front.metrics.connection();
+            let (counted, peer) = (front.metrics.connection(), arrived.peer());
             match arrived.ready(front.shared.limits.patience()).await {
                 Ok(stream) => {
-                    let connection = Connection { rate: Arc::new(front.new_rate()), loopback };
-                    converse(TokioIo::new(stream), router, connection, &front, watcher).await
+                    let watches = Arc::new(Semaphore::new(front.shared.limits.watches_per_connection));
+                    let connection = Connection { rate: Arc::new(front.new_rate()), loopback, peer, watches };
+                    let service = Greeting { router, connection, activity };
+                    converse(TokioIo::new(stream), service, &front, stops).await
                 }
                 Err(why) => {
                     front.metrics.refuse("handshake");
@@ -78,39 +100,46 @@ pub async fn serve(
         });
     }
     drop(listener);
-    let _ = tokio::time::timeout(GRACE, stopping.shutdown()).await;
+    stopping.send_replace(true);
+    let _ = tokio::time::timeout(GRACE, async { while connections.join_next().await.is_some() {} }).await;
 }
 
 /// One connection, until its end.
-async fn converse<I>(stream: I, router: Router, connection: Connection, front: &Front, watcher: Watcher)
+async fn converse<I>(stream: I, service: Greeting, front: &Front, mut stops: watch::Receiver<bool>)
 where
     I: Read + Write + Unpin + Send + 'static,
 {
-    let patience = front.shared.limits.patience();
+    let limits = &front.shared.limits;
+    let within = Within { patience: limits.patience(), idle: limits.idle() };
     let mut builder = Builder::new(TokioExecutor::new());
     let mut http1 = builder.http1();
-    http1.timer(TokioTimer::new()).header_read_timeout(patience);
+    http1.timer(TokioTimer::new()).header_read_timeout(within.patience);
     http1.max_headers(MOST_HEADERS).max_buf_size(BUFFER_BYTES);
     let mut http2 = builder.http2();
     http2.timer(TokioTimer::new()).max_header_list_size(HEADER_BYTES);
     http2.max_concurrent_streams(MOST_STREAMS).keep_alive_interval(PING).keep_alive_timeout(PING);
     http2.max_send_buf_size(UNSENT_BYTES);
-    let greeted = Arc::new((AtomicBool::new(false), Notify::new()));
-    let service = Greeting { router, connection, greeted: greeted.clone() };
+    let activity = service.activity.clone();
     let talk = builder.serve_connection(stream, TowerToHyperService::new(service));
-    let talk = watcher.watch(talk);
     tokio::pin!(talk);
-    // Which HTTP is spoken is found out from the first bytes, for which nobody else sets a limit.
-    tokio::select! {
+    let reason = tokio::select! {
         done = &mut talk => return end(done),
-        () = greeted.1.notified() => {}
-        () = tokio::time::sleep(patience) => {
-            if !greeted.0.load(Ordering::Relaxed) {
-                return front.metrics.refuse("slow");
+        reason = activity.ends(within) => Some(reason),
+        _ = stops.wait_for(|stops| *stops) => None,
+    };
+    match reason {
+        // In order: a client that is about to send a request learns that it has to connect again.
+        None | Some("idle") => {
+            talk.as_mut().graceful_shutdown();
+            if let Ok(done) = tokio::time::timeout(GRACE, talk).await {
+                end(done);
             }
         }
+        Some(reason) => {
+            front.metrics.refuse(reason);
+            tracing::debug!(reason, "a connection was closed");
+        }
     }
-    end(talk.await);
 }
 
 fn end(done: Result<(), Box<dyn std::error::Error + Send + Sync>>) {
@@ -119,18 +148,18 @@ fn end(done: Result<(), Box<dyn std::error::Error + Send + Sync>>) {
     }
 }
 
-/// Hands requests on, each with what is known of its connection.
+/// Hands requests on, each with what is known of its connection, and keeps an eye on their replies.
 #[derive(Clone)]
 struct Greeting {
     router: Router,
     connection: Connection,
-    greeted: Arc<(AtomicBool, Notify)>,
+    activity: Arc<Activity>,
 }
 
 impl Service<Request<Incoming>> for Greeting {
-    type Response = Response<axum::body::Body>;
+    type Response = Response<Reply>;
     type Error = std::convert::Infallible;
-    type Future = <Router as Service<Request<Incoming>>>::Future;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
 
     fn poll_ready(
         &mut self,
@@ -140,10 +169,15 @@ impl Service<Request<Incoming>> for Greeting {
     }
 
     fn call(&mut self, mut request: Request<Incoming>) -> Self::Future {
-        if !self.greeted.0.swap(true, Ordering::Relaxed) {
-            self.greeted.1.notify_one();
-        }
+        let underway = self.activity.request();
         request.extensions_mut().insert(self.connection.clone());
-        self.router.call(request)
+        let is_read = request.method() == Method::GET;
+        let (mut router, activity) = (self.router.clone(), self.activity.clone());
+        Box::pin(async move {
+            // Before the work is done, so that replies that nobody reads are not even made.
+            let read = if is_read { activity.read().await } else { None };
+            let response = router.call(request).await?;
+            Ok(response.map(|body| Reply::new(body, underway, read)))
+        })
     }
 }

@@ -4,9 +4,11 @@ use super::problem::Problem;
 use super::request::{Body, Caller, Name, session, whole};
 use crate::front::Front;
 use crate::leases::{Life, Lost, Op, Reply, Terms};
+use crate::rights::Action;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use lockkeeper_member::check_tag;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::Duration;
@@ -92,6 +94,7 @@ pub(super) fn text(what: &str, text: Option<String>) -> Result<String, Problem> 
         let message = format!("`{what}` has {length} characters: at most {LONGEST_TEXT} are allowed");
         return Err(Problem::unacceptable(message));
     }
+    check_tag(&text).map_err(|why| Problem::unacceptable(format!("bad `{what}`: {why}")))?;
     Ok(text)
 }
 
@@ -103,6 +106,7 @@ pub(super) async fn make(
     caller: Caller,
     Body(new): Body<NewSession>,
 ) -> Result<(StatusCode, Json<Session>), Problem> {
+    caller.may(Action::NewSession, "")?;
     let terms = terms(&caller, new.ttl_ms, new.owner)?;
     let ttl_ms = milliseconds(terms.ttl);
     let id = front.leases.grant(caller.asker, None, terms).await?;
@@ -134,6 +138,7 @@ pub(super) async fn keep_alive(
 
 /// How a session stands.
 pub(super) async fn life(front: &Front, caller: &Caller, name: &str, op: Op) -> Result<Life, Problem> {
+    caller.may(Action::UseSession, "")?;
     match front.leases.perform(&caller.asker, session(name)?, op).await? {
         Reply::Life(life) => Ok(life),
         _ => Err(Problem::no_such_session(name)),
@@ -149,6 +154,7 @@ pub(super) async fn end(
     caller: Caller,
     Name(name): Name,
 ) -> Result<StatusCode, Problem> {
+    caller.may(Action::UseSession, "")?;
     front.leases.perform(&caller.asker, session(&name)?, Op::Revoke).await?;
     Ok(StatusCode::NO_CONTENT)
 }

@@ -1,13 +1,13 @@
 //! How locks, and those who want them, are shown.
 
 use super::sessions::milliseconds;
-use crate::leases::At;
+use crate::listing::{self, LockView};
 use lockkeeper_cluster::Claim;
 use serde::Serialize;
 use utoipa::ToSchema;
 
 /// A lock, and who has to do with it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct LockState {
     /// The lock.
     pub name: String,
@@ -15,10 +15,17 @@ pub(crate) struct LockState {
     pub holders: Vec<Party>,
     /// Who waits for it, whoever has waited longest first.
     pub waiters: Vec<Party>,
+    /// How many more hold it or wait for it, where there are too many to be shown.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub left_out: u64,
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// Somebody who holds a lock or waits for one.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Party {
     /// Names it, to take it away or to ask why it waits.
     acquisition: String,
@@ -38,14 +45,15 @@ pub(crate) struct Party {
     #[serde(skip_serializing_if = "Option::is_none")]
     fence: Option<u64>,
     /// For how long it has held or waited.
-    pub for_ms: u64,
+    for_ms: u64,
 }
 
 impl Party {
-    fn new(At { node, who, lasts }: At<'_>) -> Self {
+    fn new(party: &listing::Party) -> Self {
+        let who = &party.who;
         Self {
             acquisition: who.acquisition.to_string(),
-            member: node.id.0,
+            member: party.node.id.0,
             mode: match who.claim {
                 Claim::Alone => "exclusive",
                 Claim::Shared => "shared",
@@ -55,27 +63,25 @@ impl Party {
             owner: who.tag.owner.clone(),
             purpose: who.tag.purpose.clone(),
             fence: who.fence.map(|fence| fence.number()),
-            for_ms: milliseconds(lasts),
+            for_ms: milliseconds(party.lasts()),
         }
     }
 }
 
 impl LockState {
-    pub fn new(name: &str, (holders, waiters): (Vec<At<'_>>, Vec<At<'_>>)) -> Self {
-        let show = |all: Vec<At<'_>>| all.into_iter().map(Party::new).collect();
-        Self { name: name.into(), holders: show(holders), waiters: show(waiters) }
-    }
-
-    /// Whether it shows the same, whatever time has passed.
-    pub fn is_as(&self, other: &Self) -> bool {
-        let timeless = |all: &[Party]| -> Vec<Party> {
-            all.iter().map(|party| Party { for_ms: 0, ..party.clone() }).collect()
-        };
-        self.name == other.name
-            && timeless(&self.holders) == timeless(&other.holders)
-            && timeless(&self.waiters) == timeless(&other.waiters)
+    pub fn of(lock: &LockView) -> Self {
+        let show = |all: &[listing::Party]| all.iter().map(Party::new).collect();
+        Self {
+            name: lock.name.to_string(),
+            holders: show(&lock.holders),
+            waiters: show(&lock.waiters),
+            left_out: lock.left_out,
+        }
     }
 }
+
+/// Stands for what a token may not see.
+const HIDDEN: &str = "?";
 
 /// Why somebody waits.
 #[derive(Debug, Default, Serialize, ToSchema)]
@@ -89,23 +95,28 @@ pub(crate) struct Why {
 /// One step of an explanation.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Because {
-    /// Who waits.
+    /// The acquisition that waits; `?` if the token may not see the lock.
     waiter: String,
-    /// For which lock.
+    /// The lock; `?` if the token may not see it.
     lock: String,
-    /// Who holds it.
+    /// The acquisition that holds it; `?` if the token may not see the lock.
     holder: String,
 }
 
 impl Why {
-    /// Locks that must not be seen are not named.
+    /// Of locks that must not be seen, neither the names are shown nor their holders and waiters, nor how many there are.
     pub fn new(why: Option<lockkeeper_member::Why>, sees: impl Fn(&str) -> bool) -> Self {
         let Some(why) = why else { return Self::default() };
-        let chain = why.chain.into_iter().map(|because| Because {
-            waiter: because.waiter.to_string(),
-            lock: if sees(&because.lock.name) { because.lock.name.to_string() } else { String::from("?") },
-            holder: because.holder.to_string(),
-        });
-        Self { chain: chain.collect(), deadlock: why.cycle.is_some() }
+        let mut chain: Vec<Because> = Vec::new();
+        for because in why.chain {
+            if sees(&because.lock.name) {
+                let (waiter, holder) = (because.waiter.to_string(), because.holder.to_string());
+                chain.push(Because { waiter, lock: because.lock.name.to_string(), holder });
+            } else if chain.last().is_none_or(|last| last.lock != HIDDEN) {
+                let hidden = || String::from(HIDDEN);
+                chain.push(Because { waiter: hidden(), lock: hidden(), holder: hidden() });
+            }
+        }
+        Self { chain, deadlock: why.cycle.is_some() }
     }
 }

@@ -3,14 +3,18 @@
 use super::locks::Prefix;
 use super::problem::Problem;
 use super::request::{Asked, Caller};
+use super::serve::Connection;
 use super::show::LockState;
-use crate::access::Principal;
+use crate::credential::Credential;
 use crate::front::Front;
-use crate::leases::Watch;
+use crate::leases::{Fault, Shown, Watch};
+use crate::quotas::Charge;
+use crate::worker::Worker;
+use axum::Extension;
+use axum::body::{Body, Bytes};
 use axum::extract::State;
-use axum::response::Sse;
-use axum::response::sse::{Event, KeepAlive};
-use std::collections::{BTreeMap, VecDeque};
+use axum::http::header;
+use axum::response::{IntoResponse, Response};
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,79 +23,89 @@ use tokio_stream::Stream;
 
 /// A line that says nothing, so often, shows that the connection stands.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
+/// So many locks are shown together.
+const MOST_TOGETHER: usize = 256;
+/// More locks than this are encoded on the thread for long work.
+const FEW: usize = 16;
 
 /// Tells a lock's holders and waiters whenever they change, in the whole cluster; first all of those that there are. Changes that follow each other quickly
-/// are told together.
+/// are told together. A stream that is read too slowly ends: the client begins anew.
 #[utoipa::path(get, path = "/v1/watch", tag = "locks", params(Prefix),
     responses((status = 200, body = LockState, content_type = "text/event-stream",
         description = "Events of the kind `lock`, each with the state of one lock as JSON"),
         super::openapi::Refusals))]
 pub(super) async fn watch(
     State(front): State<Arc<Front>>,
+    connection: Option<Extension<Connection>>,
     caller: Caller,
     Asked(Prefix { prefix }): Asked<Prefix>,
-) -> Result<Sse<impl Stream<Item = Result<Event, Infallible>>>, Problem> {
-    let story = Story {
-        watch: front.leases.watch(&prefix),
-        who: caller.who,
-        prefix,
-        shown: BTreeMap::new(),
-        next: VecDeque::new(),
-        _place: front.place()?,
-    };
-    Ok(Sse::new(events(story)).keep_alive(KeepAlive::new().interval(SIGN_OF_LIFE)))
+) -> Result<Response, Problem> {
+    let place = connection.map(|Extension(connection)| connection.watches.try_acquire_owned()).transpose();
+    let place = place.map_err(|_| {
+        front.metrics.refuse("watches");
+        let what = String::from("too many watch streams of one connection (limits.watches_per_connection)");
+        Fault::TooMany { what, limit: front.shared.limits.watches_per_connection as u64 }
+    })?;
+    // What the token may see decides what is watched: nothing else is looked at for it.
+    let (watch, charge) = front.watch(&caller.account, caller.who.scope(&prefix))?;
+    let places = (place, charge, front.place()?);
+    let worker = front.snapshots.worker().clone();
+    let story = Story { watch, credential: caller.credential(), prefix, worker, _places: places };
+    let head = [(header::CONTENT_TYPE, "text/event-stream"), (header::CACHE_CONTROL, "no-cache")];
+    Ok((head, Body::from_stream(parts(story))).into_response())
 }
 
-/// What one who watches has been shown, and is to be shown next.
+/// One who watches.
 struct Story {
     watch: Watch,
-    who: Principal,
+    credential: Credential,
     prefix: String,
-    shown: BTreeMap<String, LockState>,
-    next: VecDeque<LockState>,
-    _place: OwnedSemaphorePermit,
+    worker: Arc<Worker>,
+    _places: (Option<OwnedSemaphorePermit>, Charge, OwnedSemaphorePermit),
 }
 
 impl Story {
-    async fn next(&mut self) -> Option<LockState> {
-        loop {
-            if let Some(state) = self.next.pop_front() {
-                return Some(state);
+    /// The next events; a sign of life if there are none for a while. The stream ends when its token is removed or expires, or
+    /// allows other locks than before: the client begins anew.
+    async fn next(&mut self) -> Option<Bytes> {
+        let shown = loop {
+            let scope = self.credential.who().scope(&self.prefix);
+            tokio::select! {
+                shown = tokio::time::timeout(SIGN_OF_LIFE, self.watch.some(MOST_TOGETHER)) => break shown,
+                changed = self.credential.changed() => {
+                    if changed.is_err() || self.credential.who().scope(&self.prefix) != scope {
+                        return None;
+                    }
+                }
             }
-            self.look();
-            if self.next.is_empty() && !self.watch.changed().await {
-                return None;
-            }
+        };
+        let Ok(shown) = shown else { return Some(Bytes::from_static(b":\n\n")) };
+        let shown = shown?;
+        if shown.len() <= FEW {
+            return Some(encode(&shown));
         }
-    }
-
-    /// Compares what is known now with what was shown.
-    fn look(&mut self) {
-        let picture = self.watch.picture();
-        let mut now = BTreeMap::new();
-        for (name, who) in picture.locks() {
-            // A token may have expired meanwhile.
-            if name.starts_with(&self.prefix) && self.who.sees(name) {
-                now.insert(String::from(name), LockState::new(name, who));
-            }
-        }
-        for name in self.shown.keys().filter(|name| !now.contains_key(*name)) {
-            let (holders, waiters) = (Vec::new(), Vec::new());
-            self.next.push_back(LockState { name: name.clone(), holders, waiters });
-        }
-        for (name, state) in &now {
-            if self.shown.get(name).is_none_or(|shown| !shown.is_as(state)) {
-                self.next.push_back(state.clone());
-            }
-        }
-        self.shown = now;
+        self.worker.run(move || encode(&shown)).await
     }
 }
 
-fn events(story: Story) -> impl Stream<Item = Result<Event, Infallible>> {
+fn encode(all: &[Arc<Shown>]) -> Bytes {
+    let state = |shown: &Shown| serde_json::to_string(&LockState::of(&shown.view)).unwrap_or_default();
+    let mut events = String::new();
+    for shown in all {
+        events.push_str("event: lock\ndata: ");
+        events.push_str(shown.encoded.get_or_init(|| state(shown)));
+        events.push_str("\n\n");
+    }
+    events.into()
+}
+
+fn parts(story: Story) -> impl Stream<Item = Result<Bytes, Infallible>> {
     futures_util::stream::unfold(story, |mut story| async move {
-        let state = story.next().await?;
-        let event = Event::default().event("lock").json_data(&state).unwrap_or_default();
-        Some((Ok(event), story))
+        loop {
+            let part = story.next().await?;
+            if !part.is_empty() {
+                return Some((Ok(part), story));
+            }
+        }
     })
 }

@@ -6,21 +6,31 @@ use super::wait::Wait;
 use super::words::{Asker, Fault, Hold, Listed, Lost, Op, Outcome, Presence, Reply, Terms, Wanted, Which};
 use crate::audit::{Entry as Line, Refused};
 use crate::metrics::Metrics;
+use crate::quotas::{Quotas, Resource};
+use crate::rights::Action;
 use crate::shared::Shared;
 use lockkeeper_cluster::{Guard, now_ns};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::Instrument;
 
+/// So many changes are remembered, for other daemons that follow them.
+const MOST_CHANGES: usize = 1 << 16;
+
 /// The leases that live at this daemon.
 pub(super) struct Book {
     pub shared: Arc<Shared>,
     metrics: Arc<Metrics>,
     leases: Mutex<HashMap<LeaseId, Seat>>,
-    /// Changes when a hold by a lease begins, ends or says something else.
+    quotas: Arc<Quotas>,
+    /// The holds on each lock.
+    held: Mutex<HashMap<String, BTreeSet<(LeaseId, u64)>>>,
+    /// The locks on which a hold by a lease has begun, ended or said something else; the newest last.
+    changed: Mutex<VecDeque<String>>,
+    /// The number of the next such change.
     pub changes: watch::Sender<u64>,
     me: Weak<Self>,
 }
@@ -32,11 +42,14 @@ enum Seat {
 }
 
 impl Book {
-    pub fn new(shared: Arc<Shared>, metrics: Arc<Metrics>) -> Arc<Self> {
+    pub fn new(shared: Arc<Shared>, metrics: Arc<Metrics>, quotas: Arc<Quotas>) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             shared,
             metrics,
             leases: Mutex::default(),
+            quotas,
+            held: Mutex::default(),
+            changed: Mutex::default(),
             changes: watch::Sender::new(0),
             me: me.clone(),
         })
@@ -79,15 +92,29 @@ impl Book {
         list
     }
 
-    /// What leases hold here, of the locks that are asked for.
-    pub fn holds(&self, wanted: impl Fn(&str) -> bool) -> Vec<Hold> {
-        let mut holds = Vec::new();
-        for lease in self.all() {
+    /// The holds on a lock by leases that live here.
+    pub fn holds_on(&self, lock: &str) -> Vec<Hold> {
+        let held: Vec<_> = self.held().get(lock).into_iter().flatten().copied().collect();
+        let hold = |(lease, number): (LeaseId, u64)| {
+            let lease = self.find(lease)?;
             let state = lease.state();
-            let entries = state.entries.iter().filter(|(_, entry)| wanted(&entry.lock));
-            holds.extend(entries.filter_map(|(&number, entry)| lease.hold(number, entry)));
-        }
-        holds
+            lease.hold(number, state.entries.get(&number)?)
+        };
+        held.into_iter().filter_map(hold).collect()
+    }
+
+    fn held(&self) -> MutexGuard<'_, HashMap<String, BTreeSet<(LeaseId, u64)>>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The locks on which holds have changed since the change of this number, and the number of the next change. `None` if changes so old
+    /// are not known any more.
+    pub fn changed_since(&self, from: u64) -> Option<(BTreeSet<String>, u64)> {
+        let changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
+        let next = *self.changes.borrow();
+        let unread = usize::try_from(next.checked_sub(from)?).ok()?;
+        let skip = changed.len().checked_sub(unread)?;
+        Some((changed.iter().skip(skip).cloned().collect(), next))
     }
 
     /// Keeps a number free while others are asked whether they have it.
@@ -106,18 +133,13 @@ impl Book {
     /// Makes a lease.
     pub fn grant(&self, reserved: Reserved<'_>, asker: Asker, terms: Terms) -> Result<LeaseId, Fault> {
         let limits = &self.shared.limits;
-        let limit = u64::try_from(limits.sessions).unwrap_or(u64::MAX);
         if terms.ttl > Duration::from_secs(limits.longest_ttl_s) {
             let (asked_s, limit_s) = (terms.ttl.as_secs(), limits.longest_ttl_s);
             return Err(Fault::TooLong { asked_s, limit_s });
         }
-        // The place that is reserved counts.
-        if self.count() > limits.sessions {
-            self.metrics.refuse("sessions");
-            return Err(Fault::TooMany { what: String::from("too many sessions at this daemon"), limit });
-        }
+        let charge = self.quotas.charge(&Arc::from(asker.account.as_str()), Resource::Sessions)?;
         let (id, member) = (reserved.id, self.shared.member.new_owner());
-        let lease = Arc::new(Lease::new(id, terms, asker, member, self.metrics.session()));
+        let lease = Arc::new(Lease::new(id, terms, asker, member, (self.metrics.session(), charge)));
         self.leases().insert(id, Seat::Taken(lease.clone()));
         tokio::spawn(expire(self.me.clone(), lease));
         Ok(id)
@@ -186,13 +208,14 @@ impl Book {
         entry.version += 1;
         let hold = lease.hold(number, entry).ok_or_else(not_held)?;
         drop(state);
-        self.changed();
+        self.changed(&hold.lock);
         Ok(Reply::Set(hold))
     }
 
     /// Asks for a lock. Whoever drops what this gives, before the outcome, waits no more.
     pub fn acquire(&self, asker: &Asker, id: LeaseId, wanted: &Wanted) -> Result<Wait, Fault> {
         let lease = self.lease(asker, id)?;
+        self.quotas.follow_views();
         let mut state = lease.state();
         if state.over {
             return Err(Fault::NoSuchLease(id));
@@ -206,8 +229,9 @@ impl Book {
                     let what = String::from("too many locks that one session holds or waits for");
                     return Err(Fault::TooMany { what, limit: limit as u64 });
                 }
+                let charge = self.quotas.wait(&lease.account, &wanted.lock)?;
                 let wait = |number| self.wait(&lease, number, wanted);
-                state.insert(wanted, wait)
+                state.insert(wanted, charge, wait)
             }
         };
         let Some(entry) = state.entries.get_mut(&number) else { return Err(Fault::NoSuchLease(id)) };
@@ -246,15 +270,18 @@ impl Book {
                 tokio::spawn(watch_over(self.me.clone(), lease.clone(), number, guard.losing()));
                 entry.since = Instant::now();
                 entry.phase = Phase::Held(guard);
+                entry.charge.grant();
+                self.held().entry(entry.lock.clone()).or_default().insert((lease.id, number));
                 let hold = lease.hold(number, entry).expect("it is held");
                 tracing::debug!(fence = hold.fence, "granted");
+                let lock = hold.lock.clone();
                 entry.news.send_replace(Some(Ok(hold)));
                 if state.deadline_ns.is_none() {
                     state.deadline_ns = Some(ends_at(lease.terms.ttl));
                     lease.kicked.notify_one();
                 }
                 drop(state);
-                return self.changed();
+                return self.changed(&lock);
             }
             Ok(None) => Fault::Busy(entry.lock.clone()),
             Err(error) => Fault::from(error),
@@ -299,8 +326,9 @@ impl Book {
         self.log(if held { "release" } else { "lost" }, lease, &entry, guard, why);
         self.metrics.held(&entry.lock, entry.since.elapsed());
         let revision = guard.fence().max(entry.revision);
+        let lock = self.not_held(lease, &entry);
         drop(entry);
-        self.changed();
+        self.changed(&lock);
         held.then_some(revision)
     }
 
@@ -323,14 +351,45 @@ impl Book {
         }
         self.metrics.held(&entry.lock, entry.since.elapsed());
         tracing::warn!(lock = %entry.lock, lease = %lease.id, why, "lost");
-        let lock = entry.lock.clone();
+        let lock = self.not_held(lease, &entry);
         if let Phase::Held(guard) = entry.phase {
             tokio::spawn(keep_promises(guard));
         }
         if lease.terms.ends_with_loss || lease.terms.one_hold {
             self.end(lease, &format!("`{lock}` was lost: {why}"));
         }
-        self.changed();
+        self.changed(&lock);
+    }
+
+    /// The tokens have changed. A lease whose token is gone ends; a lease whose token allows less loses what it does not cover.
+    pub fn follow_rights(&self) {
+        for lease in self.all() {
+            match self.shared.access.named(&lease.asker.who) {
+                Err(_) => {
+                    let why = "its token was removed or has expired";
+                    self.take_away(&lease, |entry| entry.guard().is_some(), why);
+                    self.end(&lease, why);
+                }
+                Ok(who) => {
+                    let denied = |entry: &Entry| Action::Acquire.check(&who, &entry.lock).is_err();
+                    self.take_away(&lease, denied, "its token does not allow it any more");
+                }
+            }
+        }
+    }
+
+    /// Takes these holds back, and ends these waits. What the client was promised of a hold is waited for.
+    fn take_away(&self, lease: &Arc<Lease>, which: impl Fn(&Entry) -> bool, why: &str) {
+        let (mut held, mut waiting) = (Vec::new(), Vec::new());
+        for (&number, entry) in lease.state().entries.iter().filter(|(_, entry)| which(entry)) {
+            if entry.guard().is_some() { held.push(number) } else { waiting.push(number) }
+        }
+        for number in held {
+            self.lose(lease, number, why);
+        }
+        for number in waiting {
+            self.release(lease, &Which::Number(number), None);
+        }
     }
 
     /// Somebody wants a hold, or the wait for it, no more. It goes if nobody else does.
@@ -391,7 +450,24 @@ impl Book {
         }
     }
 
-    fn changed(&self) {
+    /// A hold is over. Gives the lock's name.
+    fn not_held(&self, lease: &Lease, entry: &Entry) -> String {
+        let mut held = self.held();
+        if let Some(holds) = held.get_mut(&entry.lock) {
+            holds.remove(&(lease.id, entry.number));
+            if holds.is_empty() {
+                held.remove(&entry.lock);
+            }
+        }
+        entry.lock.clone()
+    }
+
+    fn changed(&self, lock: &str) {
+        let mut changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
+        if changed.len() == MOST_CHANGES {
+            changed.pop_front();
+        }
+        changed.push_back(String::from(lock));
         self.changes.send_modify(|changes| *changes += 1);
     }
 

@@ -4,9 +4,11 @@ use super::id::LeaseId;
 use super::words::{Asker, Fault, Hold, Life, Listed, Lost, Op, Outcome, Slot, Terms, Wanted, Which};
 use crate::drift;
 use crate::metrics::Counted;
+use crate::quotas::{Charge, LockCharge};
+use crate::rights::owns_session;
 use lockkeeper_cluster::{Acquire, Claim, Guard, Member, now_ns};
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
@@ -32,7 +34,9 @@ pub(super) struct Lease {
     state: Mutex<State>,
     /// Its end came nearer, or came.
     pub kicked: Notify,
-    _counted: Counted,
+    /// Under which name quotas count what it uses.
+    pub account: Arc<str>,
+    _counted: (Counted, Charge),
 }
 
 pub(super) struct State {
@@ -47,7 +51,9 @@ pub(super) struct State {
 
 /// A hold, or the wait for one.
 pub(super) struct Entry {
+    pub number: u64,
     pub lock: String,
+    pub charge: LockCharge,
     slot: Slot,
     pub since: Instant,
     pub phase: Phase,
@@ -69,7 +75,8 @@ pub(super) enum Phase {
 }
 
 impl Lease {
-    pub fn new(id: LeaseId, terms: Terms, asker: Asker, member: Member, counted: Counted) -> Self {
+    pub fn new(id: LeaseId, terms: Terms, asker: Asker, member: Member, counted: (Counted, Charge)) -> Self {
+        let account = Arc::from(asker.account.as_str());
         let deadline_ns = (!terms.one_hold).then(|| ends_at(terms.ttl));
         let state = State {
             deadline_ns,
@@ -80,7 +87,7 @@ impl Lease {
             over: false,
         };
         let (state, kicked) = (Mutex::new(state), Notify::new());
-        Self { id, terms, asker, member, state, kicked, _counted: counted }
+        Self { id, terms, asker, member, state, kicked, account, _counted: counted }
     }
 
     pub fn state(&self) -> MutexGuard<'_, State> {
@@ -89,7 +96,7 @@ impl Lease {
 
     /// Leases are used by those who made them, and by those who may do everything.
     pub fn check(&self, asker: &Asker) -> Result<(), Fault> {
-        if asker.admin || asker.who == self.asker.who {
+        if owns_session(&self.asker.who, &asker.who, asker.admin) {
             return Ok(());
         }
         Err(Fault::NotYours(self.id))
@@ -180,11 +187,18 @@ impl State {
     }
 
     /// A new entry. Nobody waits for its outcome yet.
-    pub fn insert(&mut self, wanted: &Wanted, wait: impl FnOnce(u64) -> AbortHandle) -> u64 {
+    pub fn insert(
+        &mut self,
+        wanted: &Wanted,
+        charge: LockCharge,
+        wait: impl FnOnce(u64) -> AbortHandle,
+    ) -> u64 {
         let number = self.next;
         self.next += 1;
         self.slots.insert((wanted.lock.clone(), wanted.slot.clone()), number);
         let entry = Entry {
+            number,
+            charge,
             lock: wanted.lock.clone(),
             slot: wanted.slot.clone(),
             since: Instant::now(),

@@ -13,7 +13,7 @@
 //! | `peers` | questions to other daemons |
 //! | `waits` | waits of this daemon's clients for locks by leases that live elsewhere |
 //! | `guests` | waits of other daemons' clients for locks by leases that live here |
-//! | `watching` | who holds and waits in the whole cluster, for those who watch |
+//! | `watching`, `view` | who holds and waits in the whole cluster, for those who watch |
 
 mod book;
 mod guests;
@@ -21,6 +21,7 @@ mod id;
 mod lease;
 mod peers;
 mod receipt;
+mod view;
 mod wait;
 mod waits;
 mod watching;
@@ -28,11 +29,13 @@ mod words;
 
 pub use id::LeaseId;
 pub(crate) use receipt::{Granted, Receipt, Undelivered};
-pub(crate) use watching::{At, Picture, Watch};
+pub(crate) use watching::{Shown, Watch};
 pub use words::{Asker, Fault, Hold, Life, Listed, Lost, Op, Reply, Slot, Terms, Wanted, Way, Which, key};
 
 use crate::metrics::Metrics;
+use crate::quotas::Quotas;
 use crate::shared::Shared;
+use crate::worker::Worker;
 use book::Book;
 use guests::Guests;
 use lockkeeper_cluster::{Answers, MemberId};
@@ -41,9 +44,10 @@ use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
+use tokio::task::JoinSet;
 use waits::Waits;
 use watching::Watching;
-use words::{Answer, Presence, Question, Seen};
+use words::{Answer, Presence, Question};
 
 /// Where so many leases live that clients gave numbers to is remembered.
 const MOST_REMEMBERED: usize = 100_000;
@@ -61,23 +65,31 @@ pub struct Leases {
     elsewhere: Mutex<HashMap<LeaseId, MemberId>>,
     /// Leases that were made for one hold, by who wanted which lock by which request.
     alone: Mutex<HashMap<(String, String, Slot), LeaseId>>,
+    /// Where other daemons are answered: not on the threads of the member, which are for leases and locks alone.
+    runtime: tokio::runtime::Handle,
     me: Weak<Self>,
 }
 
 impl Leases {
     /// From now on this daemon has leases, and answers other daemons' questions about them.
-    pub fn new(shared: Arc<Shared>, metrics: Arc<Metrics>) -> Arc<Self> {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        metrics: Arc<Metrics>,
+        quotas: Arc<Quotas>,
+        worker: Arc<Worker>,
+    ) -> Arc<Self> {
         let member = shared.member.clone();
-        let book = Book::new(shared, metrics);
+        let book = Book::new(shared, metrics, quotas);
         let peers = Arc::new(Peers::new(member.clone()));
         let leases = Arc::new_cyclic(|me: &Weak<Self>| Self {
             waits: Waits::new(peers.clone()),
             guests: Guests::default(),
-            watching: Watching::new(book.clone(), peers.clone()),
+            watching: Watching::new(book.clone(), peers.clone(), worker),
             book,
             peers,
             elsewhere: Mutex::default(),
             alone: Mutex::default(),
+            runtime: tokio::runtime::Handle::current(),
             me: me.clone(),
         });
         let answers: Weak<dyn Answers> = leases.me.clone();
@@ -233,7 +245,7 @@ impl Leases {
     /// For which leases a lock is held, at all daemons that answer; the newest first.
     pub async fn holders(&self, lock: &str) -> Vec<Hold> {
         let others = self.peers.everybody(|| Question::Holders(String::from(lock))).await;
-        let mut holds = self.book.holds(|held| held == lock);
+        let mut holds = self.book.holds_on(lock);
         for (_, answer) in others {
             if let Answer::Holders(others) = answer {
                 holds.extend(others);
@@ -243,9 +255,14 @@ impl Leases {
         holds
     }
 
-    /// Watches who holds and waits for the locks with this prefix, in the whole cluster.
-    pub(crate) fn watch(&self, prefix: &str) -> Watch {
-        self.watching.watch(prefix)
+    /// Watches who holds and waits for the locks with these prefixes, in the whole cluster.
+    pub(crate) fn watch(&self, prefixes: Vec<String>) -> Watch {
+        self.watching.watch(prefixes)
+    }
+
+    /// The tokens have changed: ends what their principals may not have any more.
+    pub(crate) fn follow_rights(&self) {
+        self.book.follow_rights();
     }
 
     async fn reply(self: Arc<Self>, from: MemberId, question: Question) -> Answer {
@@ -253,7 +270,7 @@ impl Leases {
             Question::Do(asker, id, op) => Answer::Done(self.book.perform(&asker, id, op)),
             Question::Has(id) => Answer::Has(self.book.presence(id)),
             Question::List => Answer::List(self.book.list()),
-            Question::Holders(lock) => Answer::Holders(self.book.holds(|held| held == lock)),
+            Question::Holders(lock) => Answer::Holders(self.book.holds_on(&lock)),
             Question::Acquire { asking, asker, lease, wanted } => {
                 let wait = || self.book.acquire(&asker, lease, &wanted);
                 Answer::Acquire(self.guests.acquire(&self.book, from, asking, &asker, wait))
@@ -265,10 +282,7 @@ impl Leases {
             Question::Outcomes { life, heard } => {
                 Answer::Outcomes(self.guests.outcomes(&self.book, life, heard).await)
             }
-            Question::Look { seen, prefixes } => {
-                let seen: Seen = self.watching.look(seen, &prefixes).await;
-                Answer::Look(seen)
-            }
+            Question::Look { from, prefixes } => Answer::Look(self.watching.look(from, prefixes).await),
         }
     }
 }
@@ -276,12 +290,14 @@ impl Leases {
 impl Answers for Leases {
     fn answer(&self, from: MemberId, question: Vec<u8>) -> Pin<Box<dyn Future<Output = Vec<u8>> + Send>> {
         let me = self.me.upgrade();
+        let runtime = self.runtime.clone();
         Box::pin(async move {
-            match (me, peers::decode(&question)) {
-                (Some(me), Some(question)) => peers::encode(&me.reply(from, question).await),
-                // Whoever asks hears that this daemon speaks another version.
-                _ => Vec::new(),
-            }
+            // Whoever asks hears that this daemon speaks another version.
+            let (Some(me), Some(question)) = (me, peers::decode(&question)) else { return Vec::new() };
+            // Nobody waits for the answer once this is dropped.
+            let mut answering = JoinSet::new();
+            answering.spawn_on(async move { peers::encode(&me.reply(from, question).await) }, &runtime);
+            answering.join_next().await.and_then(Result::ok).unwrap_or_default()
         })
     }
 }

@@ -1,16 +1,25 @@
 //! Who holds and waits in the whole cluster, for those who watch. Other daemons are asked only while somebody does.
+//!
+//! The daemon reads the table of each member once, in pages, and from then on only the changes of it. All watchers share the table
+//! that is put together from these. Each lock in it has a version, and a watcher remembers nothing but the version up to which it
+//! has seen the table: so a change costs each watcher as much as the change, however many locks there are.
 
 use super::book::Book;
 use super::peers::Peers;
+use super::view::Table;
 use super::waits::{POLL, SILENCE};
-use super::words::{Answer, Hold, Question, Seen};
-use lockkeeper_cluster::{Claim, LockStatus, MemberId, Node, Who};
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use super::words::{Answer, Hold, LookFrom, Numbers, Part, Question, Seen};
+use crate::access::covers;
+use crate::worker::Worker;
+use lockkeeper_cluster::{LockName, LockStatus, MemberId};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
+
+pub(crate) use super::view::Shown;
 
 /// Changes that come together are told together.
 const TOGETHER: Duration = Duration::from_millis(20);
@@ -18,111 +27,81 @@ const TOGETHER: Duration = Duration::from_millis(20);
 const PAUSE: Duration = Duration::from_millis(200);
 /// So many prefixes are asked for one by one; if there are more, everything is.
 const MOST_PREFIXES: usize = 64;
+/// About how many bytes one page of a table has.
+const PAGE_BYTES: usize = 1 << 20;
+/// About how many bytes one lock takes.
+const ROW_BYTES: usize = 64 << 10;
+/// So many versions are looked at before others have the table.
+const SLICE: usize = 256;
 
-/// What all members are known to have said, and when each did.
-#[derive(Clone, Default)]
-pub(crate) struct Picture(BTreeMap<MemberId, (Instant, Arc<Seen>)>);
-
-/// Somebody at some member.
-#[derive(Clone, Copy)]
-pub(crate) struct At<'a> {
-    pub node: Node,
-    pub who: &'a Who,
-    /// For how long it has held or waited by now: members have told of it at different times.
-    pub lasts: Duration,
-}
-
-impl Picture {
-    /// What a survey told.
-    pub fn of(survey: Vec<(Node, Vec<LockStatus>)>) -> Self {
-        let seen = |(node, table): (Node, Vec<LockStatus>)| {
-            (node.id, (Instant::now(), Arc::new(Seen { number: 0, node, table, holds: Vec::new() })))
-        };
-        Self(survey.into_iter().map(seen).collect())
-    }
-
-    /// Every lock that somebody has to do with: who holds it, and who waits for it, whoever has waited longest first.
-    pub fn locks(&self) -> BTreeMap<&str, (Vec<At<'_>>, Vec<At<'_>>)> {
-        let mut locks: BTreeMap<&str, (Vec<At<'_>>, Vec<At<'_>>)> = BTreeMap::new();
-        for (told, seen) in self.0.values() {
-            let (node, age) = (seen.node, told.elapsed());
-            let lasts = |who: &Who| Duration::from_nanos(who.for_ns) + age;
-            for row in &seen.table {
-                let (holders, waiters) = locks.entry(&row.lock.name).or_default();
-                holders.extend(row.holders.iter().map(|who| At { node, who, lasts: lasts(who) }));
-                waiters.extend(row.waiters.iter().map(|who| At { node, who, lasts: lasts(who) }));
-            }
-        }
-        for (holders, waiters) in locks.values_mut() {
-            forget_the_past(holders);
-            waiters.sort_by_key(|at| std::cmp::Reverse(at.lasts));
-        }
-        locks
-    }
-
-    /// The newest hold on a lock by a lease.
-    pub fn leader(&self, lock: &str) -> Option<&Hold> {
-        let holds = self.0.values().flat_map(|(_, seen)| &seen.holds);
-        holds.filter(|hold| hold.lock == lock).max_by_key(|hold| (hold.fence, hold.version))
-    }
-}
-
-/// Members are asked one after the other, and one may have told of a hold that another has since: whoever is alone with a fence has nobody below it.
-fn forget_the_past(holders: &mut Vec<At<'_>>) {
-    let alone = holders.iter().filter(|at| at.who.claim == Claim::Alone).filter_map(|at| at.who.fence);
-    if let Some(newest) = alone.max() {
-        holders.retain(|at| at.who.fence.is_none_or(|fence| fence >= newest));
-    }
+/// What is watched.
+#[derive(Default)]
+struct Interest {
+    /// How many watch each prefix.
+    prefixes: BTreeMap<String, usize>,
+    running: bool,
 }
 
 /// Asks all members while somebody watches.
 pub(super) struct Watching {
     book: Arc<Book>,
     peers: Arc<Peers>,
-    picture: watch::Sender<Picture>,
-    /// How many watch each prefix.
-    prefixes: watch::Sender<BTreeMap<String, usize>>,
-    running: Mutex<bool>,
+    worker: Arc<Worker>,
+    table: Mutex<Table>,
+    /// The newest version in the table.
+    news: watch::Sender<u64>,
+    /// Changes when holds by leases may have changed.
+    holds: watch::Sender<u64>,
+    interest: Mutex<Interest>,
+    /// What is followed: this covers all that is watched, and may cover more.
+    followed: watch::Sender<Vec<String>>,
     /// Kept, since changes are counted only for those who look.
     tables: OnceLock<watch::Receiver<u64>>,
-    /// No two lives begin to count at the same number.
-    base: u64,
     me: Weak<Self>,
 }
 
 impl Watching {
-    pub fn new(book: Arc<Book>, peers: Arc<Peers>) -> Arc<Self> {
-        let base = getrandom::u64().unwrap_or_default() | 1;
+    pub fn new(book: Arc<Book>, peers: Arc<Peers>, worker: Arc<Worker>) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             book,
             peers,
-            picture: watch::Sender::default(),
-            prefixes: watch::Sender::default(),
-            running: Mutex::default(),
+            worker,
+            table: Mutex::default(),
+            news: watch::Sender::new(0),
+            holds: watch::Sender::new(0),
+            interest: Mutex::default(),
+            followed: watch::Sender::default(),
             tables: OnceLock::new(),
-            base,
             me: me.clone(),
         })
     }
 
-    pub fn watch(&self, prefix: &str) -> Watch {
-        self.prefixes.send_modify(|prefixes| *prefixes.entry(String::from(prefix)).or_default() += 1);
-        let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-        if let (false, Some(me)) = (*running, self.me.upgrade()) {
-            *running = true;
-            tokio::spawn(me.run());
-        }
-        let watching = self.me.clone();
-        Watch { watching, prefix: String::from(prefix), news: self.picture.subscribe() }
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is asked for: at most so many prefixes.
-    fn wanted(&self) -> Vec<String> {
-        let prefixes = self.prefixes.borrow();
-        if prefixes.len() > MOST_PREFIXES {
-            return vec![String::new()];
+    fn interest(&self) -> MutexGuard<'_, Interest> {
+        self.interest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Watches the locks whose names begin with one of these.
+    pub fn watch(&self, prefixes: Vec<String>) -> Watch {
+        let mut interest = self.interest();
+        for prefix in &prefixes {
+            *interest.prefixes.entry(prefix.clone()).or_default() += 1;
         }
-        prefixes.keys().cloned().collect()
+        let is_covered = |prefix: &String| covers(&self.followed.borrow(), prefix);
+        if !interest.running || !prefixes.iter().all(is_covered) {
+            self.followed.send_replace(all_of(&interest.prefixes));
+        }
+        if let (false, Some(me)) = (interest.running, self.me.upgrade()) {
+            interest.running = true;
+            tokio::spawn(me.run());
+        }
+        drop(interest);
+        let (news, holds) = (self.news.subscribe(), self.holds.subscribe());
+        let began = self.table().newest();
+        Watch { watching: self.me.clone(), prefixes, began, seen: 0, news, holds }
     }
 
     /// Follows every member, for as long as anybody watches.
@@ -130,24 +109,21 @@ impl Watching {
         let mut following: HashMap<MemberId, AbortHandle> = HashMap::new();
         loop {
             {
-                let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
-                if self.prefixes.borrow().is_empty() {
-                    *running = false;
+                let mut interest = self.interest();
+                if interest.prefixes.is_empty() {
+                    interest.running = false;
                     following.values().for_each(AbortHandle::abort);
-                    self.picture.send_replace(Picture::default());
+                    self.table().clear();
                     return;
                 }
             }
             let mut members = self.peers.others();
             members.push(self.peers.me());
-            following.retain(|member, task| {
-                let stays = members.contains(member);
-                if !stays {
-                    task.abort();
-                    self.forget(*member);
-                }
-                stays
-            });
+            let gone: Vec<MemberId> = following.keys().copied().filter(|id| !members.contains(id)).collect();
+            for member in gone {
+                following.remove(&member).inspect(AbortHandle::abort);
+                self.forget(member).await;
+            }
             for member in members {
                 let follow = || tokio::spawn(self.clone().follow(member)).abort_handle();
                 following.entry(member).or_insert_with(follow);
@@ -156,150 +132,269 @@ impl Watching {
         }
     }
 
-    /// Follows one member.
+    /// Follows one member: first its whole table, and then the changes of it.
     async fn follow(self: Arc<Self>, member: MemberId) {
-        let mut wanted = self.prefixes.subscribe();
-        let mut seen = 0;
-        let mut heard_at = Instant::now();
+        let mut followed = self.followed.subscribe();
+        let mut from = LookFrom::Page(None);
+        let mut first: Option<Numbers> = None;
+        let mut sync = 0;
+        let (mut heard_at, mut began) = (Instant::now(), Instant::now());
         loop {
-            wanted.mark_unchanged();
-            let look = self.ask(member, seen);
+            let prefixes = followed.borrow_and_update().clone();
             let looked = tokio::select! {
-                looked = look => looked,
+                looked = self.ask(member, from.clone(), prefixes) => looked,
                 // Somebody watches something else.
-                _ = wanted.changed() => {
-                    seen = 0;
+                _ = followed.changed() => {
+                    (from, first) = (LookFrom::Page(None), None);
                     continue;
                 }
             };
-            match looked {
-                Some(news) => {
-                    heard_at = Instant::now();
-                    if news.number != seen {
-                        seen = news.number;
-                        let told = (heard_at, Arc::new(news));
-                        self.picture.send_modify(|picture| drop(picture.0.insert(member, told)));
-                    }
+            let Some(seen) = looked else {
+                if heard_at.elapsed() > SILENCE || self.peers.is_gone(member) {
+                    (from, first) = (LookFrom::Page(None), None);
+                    self.forget(member).await;
                 }
-                None => {
-                    if heard_at.elapsed() > SILENCE || self.peers.is_gone(member) {
-                        seen = 0;
-                        self.forget(member);
-                    }
-                    tokio::time::sleep(PAUSE).await;
-                }
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            };
+            heard_at = Instant::now();
+            if first.is_none() {
+                (sync, began) = (self.table().next_sync(), heard_at);
             }
+            let (next, part) = (seen.next, seen.part.clone());
+            self.take(member, sync, seen, heard_at).await;
+            from = match part {
+                Part::Page(Some(after)) => {
+                    first.get_or_insert(next);
+                    LookFrom::Page(Some(after))
+                }
+                Part::Page(None) => {
+                    let changes = *first.get_or_insert(next);
+                    self.sweep(member, sync).await;
+                    // Whoever makes this daemon read whole tables again and again cannot take more than half of its time.
+                    tokio::time::sleep(began.elapsed().min(SILENCE)).await;
+                    LookFrom::Change(changes)
+                }
+                Part::Changes => LookFrom::Change(next),
+                Part::Unknown => {
+                    first = None;
+                    LookFrom::Page(None)
+                }
+            };
         }
     }
 
-    async fn ask(&self, member: MemberId, seen: u64) -> Option<Seen> {
-        let prefixes = self.wanted();
+    async fn ask(&self, member: MemberId, from: LookFrom, prefixes: Vec<String>) -> Option<Seen> {
         if member == self.peers.me() {
-            return Some(self.look(seen, &prefixes).await);
+            return self.look(from, prefixes).await;
         }
-        let question = Question::Look { seen, prefixes };
+        let question = Question::Look { from, prefixes };
         match self.peers.ask_once(member, &question, POLL * 3).await {
-            Ok(Answer::Look(seen)) => Some(seen),
+            Ok(Answer::Look(seen)) => seen,
             _ => None,
         }
     }
 
-    fn forget(&self, member: MemberId) {
-        self.picture.send_if_modified(|picture| picture.0.remove(&member).is_some());
+    /// Puts what a member has told into the table, a slice at a time.
+    async fn take(&self, member: MemberId, sync: u64, seen: Seen, told: Instant) {
+        let (node, mut holds) = (seen.node, false);
+        let mut rows = seen.rows.into_iter().peekable();
+        while rows.peek().is_some() {
+            {
+                let mut table = self.table();
+                for (row, of_leases) in rows.by_ref().take(SLICE) {
+                    holds |= table.put(member, sync, (node, told, row, of_leases));
+                }
+                self.tell(&table);
+            }
+            tokio::task::yield_now().await;
+        }
+        if holds {
+            self.holds.send_modify(|changes| *changes += 1);
+        }
     }
 
-    /// What is held and waited for here, once it is not as it was seen before, or after a while.
-    pub async fn look(&self, seen: u64, prefixes: &[String]) -> Seen {
+    /// The whole table of a member was read: what is not in it any more goes.
+    async fn sweep(&self, member: MemberId, sync: u64) {
+        let mut after: Option<Arc<str>> = None;
+        loop {
+            {
+                let mut table = self.table();
+                after = table.sweep(member, sync, after, SLICE);
+                self.tell(&table);
+            }
+            if after.is_none() {
+                return self.holds.send_modify(|changes| *changes += 1);
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    async fn forget(&self, member: MemberId) {
+        let sync = self.table().next_sync();
+        self.sweep(member, sync).await;
+    }
+
+    fn tell(&self, table: &Table) {
+        let newest = table.newest();
+        self.news.send_if_modified(|before| std::mem::replace(before, newest) != newest);
+    }
+
+    /// What is held and waited for here: a page of it, or what has changed. `None` if the thread for long work has failed.
+    pub async fn look(&self, from: LookFrom, prefixes: Vec<String>) -> Option<Seen> {
         let mut tables = self.tables.get_or_init(|| self.peers.member.tables()).clone();
         let mut changes = self.book.changes.subscribe();
-        if self.number(&mut tables, &mut changes) == seen {
-            let changed = async {
-                tokio::select! {
-                    _ = tables.changed() => {}
-                    _ = changes.changed() => {}
+        let numbers = |tables: &mut watch::Receiver<u64>, changes: &mut watch::Receiver<u64>| {
+            (*tables.borrow_and_update(), *changes.borrow_and_update())
+        };
+        let now = numbers(&mut tables, &mut changes);
+        match from {
+            LookFrom::Page(after) => self.look_at_page(now, after, prefixes).await,
+            LookFrom::Change(seen) => {
+                if now == seen {
+                    let changed = async {
+                        tokio::select! {
+                            _ = tables.changed() => {}
+                            _ = changes.changed() => {}
+                        }
+                        tokio::time::sleep(TOGETHER).await;
+                    };
+                    let _ = tokio::time::timeout(POLL, changed).await;
                 }
-                tokio::time::sleep(TOGETHER).await;
-            };
-            let _ = tokio::time::timeout(POLL, changed).await;
+                Some(self.look_at_changes(seen, &prefixes))
+            }
         }
-        let number = self.number(&mut tables, &mut changes);
-        let node = self.peers.member.standing().node;
-        if number == seen {
-            return Seen { number, node, table: Vec::new(), holds: Vec::new() };
-        }
-        let wanted = |name: &str| prefixes.iter().any(|prefix| name.starts_with(prefix.as_str()));
-        let mut table: Vec<LockStatus> = self.peers.member.table();
-        table.retain(|row| wanted(&row.lock.name));
-        Seen { number, node, table, holds: self.book.holds(wanted) }
     }
 
-    /// Another number after every change.
-    fn number(&self, tables: &mut watch::Receiver<u64>, changes: &mut watch::Receiver<u64>) -> u64 {
-        self.base.wrapping_add(*tables.borrow_and_update()).wrapping_add(*changes.borrow_and_update())
+    async fn look_at_page(
+        &self,
+        next: Numbers,
+        after: Option<String>,
+        prefixes: Vec<String>,
+    ) -> Option<Seen> {
+        let member = self.peers.member.clone();
+        let node = member.standing().node;
+        let page = move || {
+            let (mut table, left_out) = member.table_page(after.map(LockName::new), PAGE_BYTES);
+            let last = table.last().filter(|_| left_out > 0).map(|row| row.lock.name.to_string());
+            table.retain(|row| covers(&prefixes, &row.lock.name));
+            (table, last)
+        };
+        let (table, last) = self.worker.run(page).await?;
+        Some(Seen { next, node, rows: self.with_holds(table), part: Part::Page(last) })
+    }
+
+    fn look_at_changes(&self, seen: Numbers, prefixes: &[String]) -> Seen {
+        let member = &self.peers.member;
+        let node = member.standing().node;
+        let (Some((mut table, next)), Some((names, next_hold))) =
+            (member.table_changes(seen.0), self.book.changed_since(seen.1))
+        else {
+            return Seen { next: seen, node, rows: Vec::new(), part: Part::Unknown };
+        };
+        table.retain(|row| covers(prefixes, &row.lock.name));
+        let known: BTreeSet<&str> = table.iter().map(|row| &*row.lock.name).collect();
+        let more: Vec<LockStatus> = names
+            .iter()
+            .filter(|name| covers(prefixes, name) && !known.contains(name.as_str()))
+            .map(|name| member.table_row(name, ROW_BYTES))
+            .collect();
+        table.extend(more);
+        Seen { next: (next, next_hold), node, rows: self.with_holds(table), part: Part::Changes }
+    }
+
+    fn with_holds(&self, table: Vec<LockStatus>) -> Vec<(LockStatus, Vec<Hold>)> {
+        table
+            .into_iter()
+            .map(|row| {
+                let holds = self.book.holds_on(&row.lock.name);
+                (row, holds)
+            })
+            .collect()
     }
 }
 
-/// Somebody who watches.
+/// All prefixes that are watched, or everything where there are too many.
+fn all_of(prefixes: &BTreeMap<String, usize>) -> Vec<String> {
+    let all = crate::access::least(prefixes.keys().cloned());
+    if all.len() > MOST_PREFIXES { vec![String::new()] } else { all }
+}
+
+/// A watch of the locks under some prefixes.
 pub(crate) struct Watch {
     watching: Weak<Watching>,
-    prefix: String,
-    news: watch::Receiver<Picture>,
+    prefixes: Vec<String>,
+    /// The newest version when the watch began: locks that were out of use by then are not shown.
+    began: u64,
+    seen: u64,
+    news: watch::Receiver<u64>,
+    holds: watch::Receiver<u64>,
 }
 
 impl Watch {
-    /// What is known now.
-    pub fn picture(&mut self) -> Picture {
-        self.news.borrow_and_update().clone()
+    /// The next locks, at least one and at most so many, that are shown first or have changed. `None` if nothing will be known any more,
+    /// or if the watcher is so far behind that it has missed the end of a lock's use: it is to begin anew. Dropping the future loses nothing.
+    pub async fn some(&mut self, most: usize) -> Option<Vec<Arc<Shown>>> {
+        loop {
+            let watching = self.watching.upgrade()?;
+            self.news.borrow_and_update();
+            let (mut looked, mut found) = (0, Vec::new());
+            {
+                let table = watching.table();
+                if table.has_forgotten_since(self.seen, self.began) {
+                    return None;
+                }
+                for (version, shown) in table.since(self.seen).take(SLICE) {
+                    (self.seen, looked) = (version, looked + 1);
+                    let over = shown.view.is_empty() && version <= self.began;
+                    if !over && covers(&self.prefixes, &shown.view.name) {
+                        found.push(shown.clone());
+                        if found.len() == most {
+                            break;
+                        }
+                    }
+                }
+            }
+            if !found.is_empty() {
+                return Some(found);
+            }
+            drop(watching);
+            if looked == SLICE {
+                tokio::task::yield_now().await;
+            } else {
+                self.news.changed().await.ok()?;
+            }
+        }
     }
 
-    /// Resolves when more is known; `false` if nothing will be.
-    pub async fn changed(&mut self) -> bool {
-        self.news.changed().await.is_ok()
+    /// Passes over all changes that are known by now.
+    pub fn skip(&mut self) {
+        self.seen = self.watching.upgrade().map_or(self.seen, |watching| watching.table().newest());
+    }
+
+    /// Resolves when the holds of leases may have changed; `false` if nothing will be known any more.
+    pub async fn holds_changed(&mut self) -> bool {
+        self.holds.changed().await.is_ok()
+    }
+
+    /// The newest hold on a lock by a lease.
+    pub fn leader(&mut self, lock: &str) -> Option<Hold> {
+        self.holds.borrow_and_update();
+        self.watching.upgrade()?.table().leader(lock)
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
         let Some(watching) = self.watching.upgrade() else { return };
-        watching.prefixes.send_modify(|prefixes| {
-            if let Some(count) = prefixes.get_mut(&self.prefix) {
+        let mut interest = watching.interest();
+        for prefix in &self.prefixes {
+            if let Some(count) = interest.prefixes.get_mut(prefix) {
                 *count -= 1;
                 if *count == 0 {
-                    prefixes.remove(&self.prefix);
+                    interest.prefixes.remove(prefix);
                 }
             }
-        });
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use lockkeeper_cluster::{Acquisition, SessionId};
-    use lockkeeper_member::LockName;
-
-    #[test]
-    fn whoever_has_waited_longest_comes_first_whenever_its_member_told_of_it() {
-        let told = |member: u32, ago_s: u64, waits_s: u64| {
-            let session = SessionId { client: member.into(), number: 1 };
-            let waiter = Who {
-                acquisition: Acquisition { session, number: 1 },
-                claim: Claim::Alone,
-                tag: lockkeeper_member::Tag::default(),
-                fence: None,
-                for_ns: waits_s * 1_000_000_000,
-                since_ms: 0,
-            };
-            let node = Node { id: MemberId(member), incarnation: 1 };
-            let row = LockStatus { lock: LockName::new("a"), holders: Vec::new(), waiters: vec![waiter] };
-            let seen = Seen { number: 1, node, table: vec![row], holds: Vec::new() };
-            (node.id, (Instant::now() - Duration::from_secs(ago_s), Arc::new(seen)))
-        };
-        // The second one was told of long ago, and has waited for longer by now.
-        let picture = Picture([told(1, 0, 50), told(2, 100, 1)].into());
-        let locks = picture.locks();
-        let members: Vec<u32> = locks["a"].1.iter().map(|at| at.node.id.0).collect();
-        assert_eq!(members, [2, 1]);
-        assert!(locks["a"].1[0].lasts >= Duration::from_secs(101));
+        }
     }
 }

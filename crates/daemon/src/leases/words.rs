@@ -1,6 +1,7 @@
 //! What can be done to a lease, what comes of it, and what daemons ask each other about leases.
 
 use super::id::LeaseId;
+use crate::quotas::Exceeded;
 use lockkeeper_cluster::{Claim, LockStatus, Node, SessionId};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
@@ -33,6 +34,8 @@ pub struct Asker {
     pub who: String,
     /// Whether it may use the leases of others.
     pub admin: bool,
+    /// Under which name quotas count what it uses: its token, or its address where none is needed.
+    pub account: String,
 }
 
 /// What a lease is to be.
@@ -254,6 +257,12 @@ pub enum Fault {
     NoLease(String),
 }
 
+impl From<Exceeded> for Fault {
+    fn from(exceeded: Exceeded) -> Self {
+        Self::TooMany { what: exceeded.what(), limit: exceeded.limit as u64 }
+    }
+}
+
 impl From<lockkeeper_cluster::Error> for Fault {
     fn from(error: lockkeeper_cluster::Error) -> Self {
         use lockkeeper_cluster::Error;
@@ -267,7 +276,7 @@ impl From<lockkeeper_cluster::Error> for Fault {
 }
 
 /// The version of what daemons say to each other, their first byte.
-pub(super) const VERSION: u8 = 2;
+pub(super) const VERSION: u8 = 3;
 
 /// What a daemon asks another one.
 #[derive(Debug, Serialize, Deserialize)]
@@ -286,8 +295,8 @@ pub(super) enum Question {
     Settle { life: u64, fates: Vec<(u64, Fate)> },
     /// What became of the waits of my clients? I have heard all up to this number.
     Outcomes { life: u64, heard: u64 },
-    /// Who holds and waits at your member, among the locks with these prefixes, once it is not as I have seen it.
-    Look { seen: u64, prefixes: Vec<String> },
+    /// Who holds and waits at your member, among the locks with these prefixes.
+    Look { from: LookFrom, prefixes: Vec<String> },
 }
 
 /// What became of a ticket at the daemon whose client waits.
@@ -323,7 +332,7 @@ pub(super) enum Answer {
     /// Each with its number; `None` if nothing is known of such waits.
     Outcomes(Option<Vec<(u64, u64, Outcome)>>),
     Settled,
-    Look(Seen),
+    Look(Option<Seen>),
 }
 
 /// Whether a lease is somewhere.
@@ -335,13 +344,36 @@ pub(super) enum Presence {
     Present,
 }
 
-/// What one member's clients hold and wait for.
+/// The numbers of the next change of a member's table, and of the next change of the holds of its daemon's leases.
+pub(super) type Numbers = (u64, u64);
+
+/// What another daemon wants to see of a table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum LookFrom {
+    /// The whole table, page by page: the locks that follow this name.
+    Page(Option<String>),
+    /// The locks that have changed since, once there are any, or none after a while.
+    Change(Numbers),
+}
+
+/// A part of what one member's clients hold and wait for.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Seen {
-    /// Another number if anything has changed.
-    pub number: u64,
+    /// The changes that follow what is seen here.
+    pub next: Numbers,
     pub node: Node,
-    pub table: Vec<LockStatus>,
-    /// Holds by leases, which say something.
-    pub holds: Vec<Hold>,
+    /// Each with the holds on the lock by leases, which say something. A lock that is not in use any more has no holders and no waiters.
+    pub rows: Vec<(LockStatus, Vec<Hold>)>,
+    pub part: Part,
+}
+
+/// Which part of a table is seen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Part {
+    /// A page of it; after this name there are more.
+    Page(Option<String>),
+    /// What has changed.
+    Changes,
+    /// Nothing: changes since then are not known any more, and the whole table is to be read.
+    Unknown,
 }

@@ -2,17 +2,25 @@
 
 use super::NATIVE;
 use super::clients::Client;
-use crate::access::Permission;
+use crate::access::Principal;
 use crate::front::Front;
+use crate::leases::{Fault, Watch};
 use crate::listing;
-use crate::shared::Shared;
+use crate::quotas::Charge;
+use crate::rights::Action;
+use crate::snapshots::Snapshot;
 use lockkeeper_cluster::MemberId;
-use lockkeeper_wire::{Answer, Ask, FromDaemon};
+use lockkeeper_member::check_name;
+use lockkeeper_wire::{Answer, Ask, FromDaemon, LONGEST_FROM_DAEMON, Line, LockLine};
 use std::sync::Arc;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 /// How many questions of one connection are being answered at a time.
 const MOST_AT_ONCE: usize = 64;
+
+/// About how many bytes a page of a list has at most.
+const PAGE_BYTES: usize = 1 << 20;
 
 /// The questions of one connection. They end with it.
 pub(super) struct Answers {
@@ -25,6 +33,14 @@ impl Answers {
         Self { tasks: JoinSet::new(), watches: false }
     }
 
+    /// Begins to tell of changes.
+    fn watch(&mut self, front: Arc<Front>, client: Arc<Client>) -> Result<(), Fault> {
+        let (watch, charge) = front.watch(client.account(), client.principal().scope(""))?;
+        self.watches = true;
+        self.tasks.spawn(tell_changes(client, watch, charge));
+        Ok(())
+    }
+
     /// Answers a question, in time.
     pub fn begin(&mut self, front: Arc<Front>, client: Arc<Client>, number: u64, ask: Ask) {
         while self.tasks.try_join_next().is_some() {}
@@ -32,57 +48,171 @@ impl Answers {
             let why = format!("at most {MOST_AT_ONCE} questions are answered at a time");
             return client.tell(FromDaemon::Answer(number, Answer::Refused(why)));
         }
-        if let Ask::Watch = ask {
-            client.tell(FromDaemon::Answer(number, Answer::Done));
-            if !std::mem::replace(&mut self.watches, true) {
-                self.tasks.spawn(watch(front, client));
+        match ask {
+            Ask::Watch => {
+                let began = if self.watches { Ok(()) } else { self.watch(front, client.clone()) };
+                let answer = began.map_or_else(|fault| Answer::Refused(fault.to_string()), |()| Answer::Done);
+                client.tell(FromDaemon::Answer(number, answer));
             }
-            return;
+            Ask::Locks(None) => {
+                self.tasks.spawn(list(front, client, number, Wanted::All));
+            }
+            Ask::LocksPage { prefix, after, limit } => {
+                self.tasks.spawn(list(front, client, number, Wanted::Page { prefix, after, limit }));
+            }
+            ask => {
+                self.tasks.spawn(async move {
+                    let answer = answer(&front, &client, ask).await.unwrap_or_else(Answer::Refused);
+                    client.tell(FromDaemon::Answer(number, answer));
+                });
+            }
         }
-        self.tasks.spawn(async move {
-            let answer = answer(&front.shared, &client, ask).await.unwrap_or_else(Answer::Refused);
-            client.tell(FromDaemon::Answer(number, answer));
-        });
     }
 }
 
-/// Tells of changes at any member.
-async fn watch(front: Arc<Front>, client: Arc<Client>) {
-    let mut watch = front.leases.watch("");
-    while watch.changed().await {
+/// Tells of changes at any member to the locks that the client may see.
+async fn tell_changes(client: Arc<Client>, mut watch: Watch, _charge: Charge) {
+    while watch.some(1).await.is_some() {
         client.tell(FromDaemon::Changed);
+        // What has changed together is told together.
+        watch.skip();
+    }
+    // It has missed something.
+    client.tell(FromDaemon::Changed);
+}
+
+/// A list that is wanted.
+enum Wanted {
+    /// All locks in one answer.
+    All,
+    Page {
+        prefix: String,
+        after: Option<String>,
+        limit: u32,
+    },
+}
+
+/// Answers with a list, which is made on the thread for long work. The client's next list waits until this one is sent.
+async fn list(front: Arc<Front>, client: Arc<Client>, number: u64, wanted: Wanted) {
+    let refuse = |why: String| client.tell(FromDaemon::Answer(number, Answer::Refused(why)));
+    let after = if let Wanted::Page { after, .. } = &wanted { after.clone() } else { None };
+    let asked = Instant::now();
+    let turn = match front.turn(client.account()).await {
+        Ok(turn) => turn,
+        Err(fault) => return refuse(fault.to_string()),
+    };
+    let snapshot = match front.snapshots.page(after.as_deref(), asked).await {
+        Ok(snapshot) => snapshot,
+        Err(fault) => return refuse(fault.to_string()),
+    };
+    let who = client.principal();
+    let make = move || {
+        let answer = match wanted {
+            Wanted::All => all(&snapshot, &who),
+            Wanted::Page { prefix, after, limit } => {
+                page(&snapshot, &who.scope(&prefix), after.as_deref(), limit)
+            }
+        };
+        let mut frame = Vec::new();
+        lockkeeper_wire::encode(&FromDaemon::Answer(number, answer), &mut frame);
+        frame
+    };
+    match front.snapshots.worker().run(make).await {
+        Some(frame) => {
+            front.metrics().listed(frame.len());
+            client.tell_frame(frame, turn);
+        }
+        None => refuse(String::from("the list of locks could not be made; try again")),
     }
 }
 
-async fn answer(shared: &Shared, client: &Client, ask: Ask) -> Result<Answer, String> {
-    let who = client.principal();
-    let may = |permission, name: &str| {
-        shared.check(NATIVE, who, permission, name).map_err(|denied| denied.to_string())
-    };
+/// About how many bytes a lock takes in an answer.
+fn bytes_of(line: &LockLine) -> usize {
+    let party = |line: &Line| 64 + line.acquisition.len() + line.owner.len() + line.purpose.len();
+    16 + line.name.len() + line.holders.iter().chain(&line.waiters).map(party).sum::<usize>()
+}
+
+/// All locks that the client may see, if they fit into one answer.
+fn all(snapshot: &Snapshot, who: &Principal) -> Answer {
+    let ranges = snapshot.ranges(&who.scope(""), None);
+    let count: usize = ranges.iter().map(ExactSizeIterator::len).sum();
+    let (mut lines, mut bytes) = (Vec::new(), 0);
+    for lock in ranges.into_iter().flat_map(|range| &snapshot.locks[range]) {
+        let line = lock.line();
+        bytes += bytes_of(&line);
+        if bytes > LONGEST_FROM_DAEMON / 2 {
+            break;
+        }
+        lines.push(line);
+    }
+    if lines.len() < count || snapshot.until().is_some() {
+        let all = count as u64 + snapshot.left_out;
+        return Answer::Refused(format!(
+            "the list has about {all} locks, more than one answer takes: ask for it page by page"
+        ));
+    }
+    Answer::Locks(lines)
+}
+
+/// A page of the locks with these prefixes.
+fn page(snapshot: &Snapshot, scope: &[String], after: Option<&str>, limit: u32) -> Answer {
+    let ranges = snapshot.ranges(scope, after);
+    let mut left = ranges.iter().map(|range| range.len() as u64).sum::<u64>();
+    let (mut locks, mut bytes) = (Vec::new(), 0);
+    for lock in ranges.into_iter().flat_map(|range| &snapshot.locks[range]).take(limit.max(1) as usize) {
+        let line = lock.line();
+        bytes += bytes_of(&line);
+        // At least one: every page goes on.
+        if bytes > PAGE_BYTES && !locks.is_empty() {
+            break;
+        }
+        left -= 1;
+        locks.push(line);
+    }
+    let last = locks.last().map(|line: &LockLine| line.name.clone()).filter(|_| left > 0);
+    let next = last.or_else(|| snapshot.until().map(ToString::to_string));
+    Answer::LocksPage { locks, next, left_out: left + snapshot.left_out }
+}
+
+async fn answer(front: &Front, client: &Client, ask: Ask) -> Result<Answer, String> {
+    let (shared, who) = (&front.shared, &client.principal());
+    let may =
+        |action, name: &str| shared.check(NATIVE, who, action, name).map_err(|denied| denied.to_string());
+    let is_name = |name: &str| check_name(name).map_err(|why| format!("bad lock name: {why}"));
     let failed = |error: lockkeeper_cluster::Error| error.to_string();
     Ok(match ask {
-        Ask::Locks(name) => {
-            let lines = listing::locks(&shared.member, name.as_deref()).await.map_err(failed)?;
-            Answer::Locks(lines.into_iter().filter(|line| who.sees(&line.name)).collect())
+        Ask::Locks(Some(name)) if who.sees(&name) => {
+            is_name(&name)?;
+            let lock = listing::one(&shared.member, &name).await.map_err(failed)?;
+            Answer::Locks(Some(lock.line()).filter(|_| !lock.is_empty()).into_iter().collect())
         }
-        Ask::Watch => Answer::Done,
-        Ask::Cluster => Answer::Cluster(listing::cluster(&shared.member)),
+        Ask::Locks(_) => Answer::Locks(Vec::new()),
+        // Answered before.
+        Ask::Watch | Ask::LocksPage { .. } => Answer::Done,
+        Ask::Cluster => {
+            may(Action::Cluster, "")?;
+            Answer::Cluster(listing::cluster(&shared.member))
+        }
         Ask::ForceRelease(name) => {
-            may(Permission::Admin, &name)?;
+            is_name(&name)?;
+            may(Action::ForceRelease, &name)?;
             let released = shared.release_by_force(NATIVE, who, &name, None).await.map_err(failed)?;
             Answer::Released(released.len() as u32)
         }
         Ask::Why(name) => {
-            may(Permission::Observe, &name)?;
-            Answer::Why(listing::why(&shared.member, &name).await.map_err(failed)?)
+            is_name(&name)?;
+            may(Action::See, &name)?;
+            let failed = |fault: Fault| fault.to_string();
+            let _turn = front.turn(client.account()).await.map_err(failed)?;
+            Answer::Why(listing::why(&front.snapshots, &name, who).await.map_err(failed)?)
         }
         Ask::Remove(id) => {
-            may(Permission::Admin, "")?;
+            may(Action::RemoveMember, "")?;
             shared.member.remove(MemberId(id)).await.map_err(failed)?;
             Answer::Done
         }
         Ask::Set(changes) => {
-            may(Permission::Admin, "")?;
+            may(Action::ChangeSettings, "")?;
             shared.member.change_settings(&changes).await.map_err(|error| match error {
                 lockkeeper_cluster::Error::BadOption(why) => why,
                 other => other.to_string(),
@@ -90,7 +220,7 @@ async fn answer(shared: &Shared, client: &Client, ask: Ask) -> Result<Answer, St
             Answer::Done
         }
         Ask::Leave => {
-            may(Permission::Admin, "")?;
+            may(Action::Leave, "")?;
             shared.leave.notify_one();
             Answer::Done
         }

@@ -1,22 +1,25 @@
 //! The clients that a daemon serves: who they are, what they have asked for, what they have not heard yet.
 //!
-//! A client outlives its connections: what it holds is its own until its lease ends, and whoever comes under its number
-//! must have come with the same token.
+//! A client outlives its connections: what it holds is its own until its lease ends. A connection belongs to a client if it has the
+//! client's secret and a token of the same name; the number of the client is chosen here, and is of no use to anyone else.
 
 use super::NATIVE;
-use crate::access::{Permission, Principal};
-use crate::audit::Entry;
+use crate::access::Principal;
+use crate::audit::Entry as Line;
 use crate::front::Front;
 use crate::metrics::Counted;
+use crate::quotas::{Charge, LockCharge, Resource};
+use crate::rights::Action;
 use crate::shared::Shared;
 use crate::trace::Trace;
-use governor::DefaultDirectRateLimiter;
+use crate::turns::Turn;
 use lockkeeper_cluster::{Hears, SessionId, ToClient, ToMember};
-use lockkeeper_member::{Acquisition, Ended, LockName, Wish};
-use lockkeeper_wire::{FromDaemon, How, Refusal};
+use lockkeeper_member::{Acquisition, Ended, LockName, Wish, check_name};
+use lockkeeper_wire::{FromDaemon, How, Refusal, Secret};
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tracing::Span;
@@ -29,6 +32,26 @@ struct Open {
     since: Instant,
     /// Follows it through the logs.
     span: Span,
+    charge: LockCharge,
+}
+
+/// What a client has not heard yet.
+pub(crate) enum Unread {
+    Message(FromDaemon),
+    /// A long answer, as a whole frame; with a turn, which others have once this is sent.
+    Encoded {
+        frame: Vec<u8>,
+        _turn: Turn,
+    },
+}
+
+impl Unread {
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Message(_) => size_of::<Self>(),
+            Self::Encoded { frame, .. } => frame.len(),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -41,17 +64,22 @@ struct State {
     gone_at: Option<Instant>,
     /// Lagging behind in its reading by more than the limit.
     overrun: bool,
-    unread: Vec<FromDaemon>,
-    sessions: BTreeMap<u64, Counted>,
+    unread: Vec<Unread>,
+    unread_bytes: usize,
+    sessions: BTreeMap<u64, (Counted, Charge)>,
     open: BTreeMap<(u64, u64), Open>,
 }
 
 /// One client.
 pub(crate) struct Client {
     front: Arc<Front>,
-    principal: Principal,
-    rate: DefaultDirectRateLimiter,
-    sessions: Arc<AtomicUsize>,
+    /// Under which name quotas count what it uses.
+    account: Arc<str>,
+    /// The name of its token.
+    who: Arc<str>,
+    principal: Mutex<Principal>,
+    /// The number under which the member knows it.
+    number: OnceLock<u64>,
     state: Mutex<State>,
 }
 
@@ -67,12 +95,53 @@ impl Client {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    pub fn principal(&self) -> &Principal {
-        &self.principal
+    /// The principal, with the rights that its token has now.
+    pub fn principal(&self) -> Principal {
+        self.principal.lock().unwrap_or_else(|e| e.into_inner()).clone()
+    }
+
+    fn session(&self, number: u64) -> SessionId {
+        SessionId { client: self.number.get().copied().unwrap_or_default(), number }
+    }
+
+    /// The client's token has other rights now. What they do not cover is taken back, or is not waited for any more.
+    pub fn follow(&self, principal: &Principal) {
+        *self.principal.lock().unwrap_or_else(|e| e.into_inner()) = principal.clone();
+        let mut state = self.lock();
+        let denied = |_: &(u64, u64), open: &mut Open| Action::Acquire.check(principal, &open.name).is_err();
+        let waits = |place: &(u64, u64), open: &mut Open| !open.held && denied(place, open);
+        let waiting: Vec<_> = state.open.extract_if(.., waits).collect();
+        let mut held = Vec::new();
+        for (&place, open) in &mut state.open {
+            if denied(&place, open) {
+                held.push((place, open.name.clone()));
+            }
+        }
+        for ((session, number), open) in &waiting {
+            let why =
+                format!("the token `{}` does not allow `acquire` on `{}` any more", self.who, open.name);
+            let refused =
+                FromDaemon::Refuse { session: *session, number: *number, why: Refusal::Because(why) };
+            self.push(&mut state, Unread::Message(refused));
+        }
+        // The member answers at once, and needs the state for that.
+        drop(state);
+        let member = &self.front.shared.member;
+        for ((session, number), _) in waiting {
+            member.say(self.session(session), ToMember::Release { number });
+        }
+        for ((session, number), lock) in held {
+            member.revoke_here(&lock, Acquisition { session: self.session(session), number });
+        }
+        member.flush();
+    }
+
+    pub fn account(&self) -> &Arc<str> {
+        &self.account
     }
 
     /// What the client has not heard yet; `None` if this connection is to end, and why.
-    pub fn take_unread(&self, connection: u64) -> Result<Vec<FromDaemon>, &'static str> {
+    pub fn take_unread(&self, connection: u64) -> Result<Vec<Unread>, &'static str> {
         let mut state = self.lock();
         if state.connection != connection {
             return Err("the client has a newer connection");
@@ -80,31 +149,43 @@ impl Client {
         if state.overrun {
             return Err("the client reads too slowly");
         }
+        state.unread_bytes = 0;
         Ok(std::mem::take(&mut state.unread))
     }
 
     /// Something for the client, beside what the member says.
     pub fn tell(&self, said: FromDaemon) {
-        self.push(&mut self.lock(), said);
+        self.push(&mut self.lock(), Unread::Message(said));
     }
 
-    fn push(&self, state: &mut State, said: FromDaemon) {
+    /// A long answer, as a whole frame.
+    pub fn tell_frame(&self, frame: Vec<u8>, turn: Turn) {
+        self.push(&mut self.lock(), Unread::Encoded { frame, _turn: turn });
+    }
+
+    fn push(&self, state: &mut State, said: Unread) {
         // Whoever is away asks again when it comes back.
         if !state.connected {
             return;
         }
-        const BYTES: usize = size_of::<FromDaemon>();
-        if state.unread.len() * BYTES > self.front.shared.limits.unread_bytes {
+        if state.unread_bytes > self.front.shared.limits.unread_bytes {
             state.overrun = true;
-            state.unread = Vec::new();
+            (state.unread, state.unread_bytes) = (Vec::new(), 0);
         } else {
+            state.unread_bytes += said.bytes();
             state.unread.push(said);
         }
         state.wake.notify_one();
     }
 
-    /// The client says something to the member. What it may not say, the member does not hear.
-    pub fn say(&self, session: SessionId, said: ToMember) {
+    /// A message of the client's session of this number to the member. What it may not send, the member does not receive.
+    pub fn say(&self, session: u64, said: ToMember) {
+        if let ToMember::KeepAlive { sent_ns, .. } = said
+            && self.principal().check_holds().is_err()
+        {
+            return self.answer_keep_alive(session, sent_ns);
+        }
+        let session = self.session(session);
         match self.admit(session, &said) {
             Ok(()) => self.front.shared.member.say(session, said),
             Err(why) => {
@@ -112,9 +193,16 @@ impl Client {
                 // Acquisitions are counted from 1: 0 is the session itself.
                 let number = if let ToMember::Acquire { number, .. } = said { number } else { 0 };
                 self.lock().open.remove(&(session.number, number));
-                self.tell(FromDaemon::Refuse { session, number, why });
+                self.tell(FromDaemon::Refuse { session: session.number, number, why });
             }
         }
+    }
+
+    /// A client that may hold nothing has no session at the member: there is nothing that could end. Its connection is for questions.
+    fn answer_keep_alive(&self, session: u64, sent_ns: u64) {
+        let duration_ns = u64::try_from(self.front.shared.member.lease().as_nanos()).unwrap_or(u64::MAX);
+        let (birth, revoked) = (lockkeeper_member::Birth::default(), Vec::new());
+        self.tell(FromDaemon::Hear(session, ToClient::Alive { birth, sent_ns, duration_ns, revoked }));
     }
 
     fn admit(&self, session: SessionId, said: &ToMember) -> Result<(), Refusal> {
@@ -139,24 +227,28 @@ impl Client {
 
     fn admit_wish(&self, session: SessionId, number: u64, wish: &Wish) -> Result<(), String> {
         let name = &wish.lock.name;
-        let allowed = self.front.shared.check(NATIVE, &self.principal, Permission::Acquire, name);
+        check_name(name).map_err(|why| format!("bad lock name: {why}"))?;
+        wish.tag.check().map_err(|why| format!("bad owner or purpose: {why}"))?;
+        let allowed = self.front.shared.check(NATIVE, &self.principal(), Action::Acquire, name);
         allowed.map_err(|denied| denied.to_string())?;
         // A client repeats a request until it is answered: that is not another request.
+        self.front.quotas.follow_views();
         let mut state = self.lock();
         if state.open.contains_key(&(session.number, number)) {
             return Ok(());
         }
         let limits = &self.front.shared.limits;
         let rate = limits.requests_per_second;
-        self.rate.check().map_err(|_| format!("more than {rate} requests in a second"))?;
+        self.front.check_rate(&self.account).map_err(|_| format!("more than {rate} requests in a second"))?;
         let most = limits.locks_per_session;
         if state.open.len() >= most {
             return Err(format!("a client holds and waits for at most {most} locks at a time"));
         }
+        let charge = self.front.quotas.wait(&self.account, name).map_err(|exceeded| exceeded.to_string())?;
         state.open.entry((session.number, number)).or_insert_with(|| {
             let span = self.span(Acquisition { session, number }, wish);
             span.in_scope(|| tracing::debug!("asked for"));
-            Open { name: name.clone(), held: false, since: Instant::now(), span }
+            Open { name: name.clone(), held: false, since: Instant::now(), span, charge }
         });
         Ok(())
     }
@@ -165,48 +257,48 @@ impl Client {
     fn span(&self, acquisition: Acquisition, wish: &Wish) -> Span {
         tracing::info_span!(
             "acquire", trace = %Trace::of_tag(&wish.tag.owner, &wish.tag.purpose).id(), lock = %wish.lock.name, %acquisition,
-            who = %self.principal.name(), by = NATIVE
+            who = %self.who, by = NATIVE
         )
     }
 
     fn admit_session(&self, session: SessionId, first: bool) -> Result<(), String> {
-        let mut state = self.lock();
-        if !first || state.sessions.contains_key(&session.number) {
+        if !first {
             return Ok(());
         }
-        let most = self.front.shared.limits.sessions;
-        if self.sessions.fetch_add(1, Ordering::Relaxed) >= most {
-            self.sessions.fetch_sub(1, Ordering::Relaxed);
-            return Err(format!("this daemon serves at most {most} sessions"));
+        let allowed = self.front.shared.check(NATIVE, &self.principal(), Action::NewSession, "");
+        allowed.map_err(|denied| denied.to_string())?;
+        let mut state = self.lock();
+        if state.sessions.contains_key(&session.number) {
+            return Ok(());
         }
-        state.sessions.insert(session.number, self.front.metrics.session());
+        let charge = self.front.quotas.charge(&self.account, Resource::Sessions);
+        let charge = charge.map_err(|exceeded| exceeded.to_string())?;
+        state.sessions.insert(session.number, (self.front.metrics.session(), charge));
         Ok(())
     }
 
     fn end_session(&self, state: &mut State, session: SessionId, what: &'static str, why: &str) {
-        if state.sessions.remove(&session.number).is_some() {
-            self.sessions.fetch_sub(1, Ordering::Relaxed);
-        }
+        state.sessions.remove(&session.number);
         let mut rest = state.open.split_off(&(session.number, 0));
         let mut later = rest.split_off(&(session.number.saturating_add(1), 0));
         state.open.append(&mut later);
         for ((_, number), open) in rest {
             open.span.in_scope(|| tracing::debug!(why, "over, with its session"));
             if open.held {
-                self.log(session, number, Entry { lock: &open.name, why, ..self.line(what) });
+                self.log(session, number, Line { lock: &open.name, why, ..self.line(what) });
             }
         }
     }
 
     /// A line for the audit log: what happened to this client.
-    fn line(&self, what: &'static str) -> Entry<'_> {
-        Entry::new(what, NATIVE, self.principal.name())
+    fn line(&self, what: &'static str) -> Line<'_> {
+        Line::new(what, NATIVE, &self.who)
     }
 
-    fn log(&self, session: SessionId, number: u64, line: Entry<'_>) {
+    fn log(&self, session: SessionId, number: u64, line: Line<'_>) {
         if self.front.shared.audit.is_kept() {
             let acquisition = Some(Acquisition { session, number }.to_string());
-            self.front.shared.audit.write(&Entry { acquisition, ..line });
+            self.front.shared.audit.write(&Line { acquisition, ..line });
         }
     }
 
@@ -218,13 +310,14 @@ impl Client {
                     && !std::mem::replace(&mut open.held, true)
                 {
                     let asked = std::mem::replace(&mut open.since, Instant::now());
+                    open.charge.grant();
                     let name = open.name.clone();
                     let fence = fence.map(|fence| fence.number());
                     open.span.in_scope(|| tracing::debug!(fence, "granted"));
                     self.front.shared.member.entered(asked.elapsed());
                     self.front.metrics.waited(&name, asked.elapsed());
                     let more = (*more > 0).then_some(*more);
-                    self.log(session, *number, Entry { lock: &name, fence, more, ..self.line("grant") });
+                    self.log(session, *number, Line { lock: &name, fence, more, ..self.line("grant") });
                 }
             }
             ToClient::Ended { number, how } => {
@@ -237,10 +330,10 @@ impl Client {
                 match how {
                     Ended::Revoked if open.held => {
                         let why = "taken back by force, or held for too long";
-                        self.log(session, *number, Entry { lock: &open.name, why, ..self.line("lost") });
+                        self.log(session, *number, Line { lock: &open.name, why, ..self.line("lost") });
                     }
                     _ if open.held => {
-                        self.log(session, *number, Entry { lock: &open.name, ..self.line("release") });
+                        self.log(session, *number, Line { lock: &open.name, ..self.line("release") });
                     }
                     _ => {}
                 }
@@ -254,7 +347,7 @@ impl Hears for Client {
     fn hear(&self, session: SessionId, said: ToClient) {
         let mut state = self.lock();
         self.note(&mut state, session, &said);
-        self.push(&mut state, FromDaemon::Hear(session, said));
+        self.push(&mut state, Unread::Message(FromDaemon::Hear(session.number, said)));
     }
 
     fn traced(&self, lock: &LockName) -> Option<Span> {
@@ -264,17 +357,19 @@ impl Hears for Client {
     }
 }
 
+/// By what a client is known: the name of its token, and its own secret.
+type Identity = (Arc<str>, Secret);
+
 /// All clients of a daemon.
 pub struct Clients {
     front: Arc<Front>,
-    sessions: Arc<AtomicUsize>,
-    clients: Mutex<HashMap<u64, Arc<Client>>>,
+    clients: Mutex<HashMap<Identity, Arc<Client>>>,
 }
 
 impl Clients {
     /// Nobody yet.
     pub fn new(front: Arc<Front>) -> Self {
-        Self { front, sessions: Arc::default(), clients: Mutex::default() }
+        Self { front, clients: Mutex::default() }
     }
 
     /// What every way of asking needs.
@@ -287,54 +382,55 @@ impl Clients {
     }
 
     /// A client connects, for the first time or again. Its connection is the newest now.
-    pub(crate) fn connect(&self, number: u64, principal: Principal) -> Result<Newest, String> {
+    pub(crate) fn connect(
+        &self,
+        secret: Secret,
+        principal: Principal,
+        peer: Option<IpAddr>,
+    ) -> Result<Newest, String> {
+        let account = self.front.account(&principal, peer);
         let mut clients = self.clients.lock().unwrap_or_else(|e| e.into_inner());
-        let client = match clients.get(&number) {
-            Some(client) if client.principal.name() != principal.name() => {
-                return Err(String::from("another client has this number; choose another one"));
-            }
-            Some(client) => client.clone(),
-            None => {
+        let client = match clients.entry((principal.name().clone(), secret)) {
+            Entry::Occupied(client) => client.get().clone(),
+            Entry::Vacant(place) => {
                 let client = Arc::new(Client {
                     front: self.front.clone(),
-                    principal,
-                    rate: self.front.new_rate(),
-                    sessions: self.sessions.clone(),
+                    account,
+                    who: principal.name().clone(),
+                    principal: Mutex::new(principal.clone()),
+                    number: OnceLock::new(),
                     state: Mutex::default(),
                 });
-                if !self.front.shared.member.attach(number, client.clone()) {
-                    return Err(String::from(
-                        "a client of the daemon itself has this number; choose another one",
-                    ));
-                }
-                clients.insert(number, client.clone());
-                client
+                let number = self.front.shared.member.attach(client.clone());
+                let _ = client.number.set(number.map_err(|error| error.to_string())?);
+                place.insert(client).clone()
             }
         };
         let mut state = client.lock();
         state.connection += 1;
         (state.connected, state.gone_at, state.overrun) = (true, None, false);
-        state.unread.clear();
+        (state.unread, state.unread_bytes) = (Vec::new(), 0);
         std::mem::take(&mut state.wake).notify_one();
         let (connection, wake) = (state.connection, state.wake.clone());
-        drop(state);
+        drop((state, clients));
+        // Its token may allow less than when it was connected before.
+        client.follow(&principal);
         Ok(Newest { client, connection, wake })
     }
 
     /// A connection of a client has ended. That proves nothing: what the client holds is waited out. But if it has asked for nothing, there is
     /// nothing to wait for.
-    pub(crate) fn disconnect(&self, number: u64, client: &Client, connection: u64) {
+    pub(crate) fn disconnect(&self, client: &Client, connection: u64) {
         let mut state = client.lock();
         if state.connection != connection {
             return;
         }
         (state.connected, state.gone_at) = (false, Some(Instant::now()));
-        state.unread = Vec::new();
+        (state.unread, state.unread_bytes) = (Vec::new(), 0);
         let idle = if state.open.is_empty() { std::mem::take(&mut state.sessions) } else { BTreeMap::new() };
         drop(state);
         for session in idle.into_keys() {
-            self.sessions.fetch_sub(1, Ordering::Relaxed);
-            self.front.shared.member.say(SessionId { client: number, number: session }, ToMember::Close);
+            self.front.shared.member.say(client.session(session), ToMember::Close);
         }
         self.front.shared.member.flush();
     }
@@ -342,18 +438,16 @@ impl Clients {
     /// Forgets whoever has been away for so long: its sessions are over.
     pub(crate) fn forget(&self, after: Duration) {
         let mut clients = self.clients.lock().unwrap_or_else(|e| e.into_inner());
-        clients.retain(|number, client| {
+        clients.retain(|_, client| {
             let mut state = client.lock();
             let gone = state.gone_at.is_some_and(|at| at.elapsed() >= after);
             if gone {
                 let over: Vec<u64> = state.sessions.keys().copied().collect();
                 for session in over {
-                    let session = SessionId { client: *number, number: session };
-                    client.end_session(&mut state, session, "lost", "the client fell silent");
+                    client.end_session(&mut state, client.session(session), "lost", "the client fell silent");
                 }
                 drop(state);
-                let hears: Arc<dyn Hears> = client.clone();
-                self.front.shared.member.detach(*number, &hears);
+                self.front.shared.member.detach(client.session(0).client);
             }
             !gone
         });

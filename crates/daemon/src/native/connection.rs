@@ -2,9 +2,11 @@
 
 use super::NATIVE;
 use super::answers::Answers;
-use super::clients::{Client, Clients, Newest};
+use super::clients::{Client, Clients, Newest, Unread};
+use crate::credential::Credential;
 use crate::listen::Stream;
-use lockkeeper_wire::{Frames, FromDaemon, Greeting, Hello, LONGEST_GREETING, ToDaemon, Welcome};
+use lockkeeper_wire::{Frames, Greeting, Hello, LONGEST_GREETING, ToDaemon, Welcome};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -12,7 +14,11 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 /// Serves a connection until it ends; says why it did, unless the client just went away.
-pub(crate) async fn serve(clients: Arc<Clients>, mut stream: Box<dyn Stream>) -> Result<(), String> {
+pub(crate) async fn serve(
+    clients: Arc<Clients>,
+    mut stream: Box<dyn Stream>,
+    peer: Option<IpAddr>,
+) -> Result<(), String> {
     let shared = clients.shared().clone();
     let patience = shared.limits.patience();
     let mut frames = Frames::new(LONGEST_GREETING);
@@ -29,7 +35,11 @@ pub(crate) async fn serve(clients: Arc<Clients>, mut stream: Box<dyn Stream>) ->
         return write(&mut stream, &bytes, patience).await;
     }
     let admitted = shared.who(NATIVE, hello.token.as_deref()).map_err(|denied| denied.to_string());
-    let admitted = admitted.and_then(|principal| clients.connect(hello.client, principal));
+    let mut credential = None;
+    let admitted = admitted.and_then(|principal| {
+        credential = Some(Credential::new(shared.clone(), principal.clone()));
+        clients.connect(hello.secret, principal, peer)
+    });
     let greeting = match &admitted {
         Ok(_) => {
             let times = shared.member.config().times;
@@ -49,21 +59,35 @@ pub(crate) async fn serve(clients: Arc<Clients>, mut stream: Box<dyn Stream>) ->
     let Newest { client, connection, wake } = admitted?;
     frames.set_limit(shared.limits.request_bytes);
     let mut served = Connection {
-        number: hello.client,
         clients: clients.clone(),
-        client,
+        client: client.clone(),
         connection,
         wake,
         answers: Answers::new(),
         bytes,
     };
-    let result = match greeted {
-        Ok(()) => served.run(stream, frames, patience).await,
+    let result = match (greeted, credential) {
+        (Ok(()), Some(credential)) => tokio::select! {
+            result = served.run(stream, frames, patience) => result,
+            why = follow(&client, credential) => Err(why),
+        },
+        (Ok(()), None) => Ok(()),
         // It has gone already, and was let in all the same.
-        Err(why) => Err(why),
+        (Err(why), _) => Err(why),
     };
-    clients.disconnect(hello.client, &served.client, connection);
+    clients.disconnect(&client, connection);
     result
+}
+
+/// Gives the client the rights that its token has, until the token has none: then the connection ends, and tells why.
+async fn follow(client: &Client, mut credential: Credential) -> String {
+    loop {
+        if let Err(denied) = credential.changed().await {
+            tracing::info!(who = %credential.who().name(), "a client's token was removed or has expired");
+            return denied.to_string();
+        }
+        client.follow(credential.who());
+    }
 }
 
 async fn read_hello(stream: &mut Box<dyn Stream>, frames: &mut Frames) -> Result<Hello, String> {
@@ -101,7 +125,6 @@ async fn write(stream: &mut Box<dyn Stream>, bytes: &[u8], patience: Duration) -
 }
 
 struct Connection {
-    number: u64,
     clients: Arc<Clients>,
     client: Arc<Client>,
     connection: u64,
@@ -122,6 +145,8 @@ impl Connection {
             if !unread.is_empty() {
                 self.say(&mut stream, &unread, patience).await?;
             }
+            // With the turn of a list that is sent now.
+            drop(unread);
             tokio::select! {
                 () = self.wake.notified() => {}
                 read = stream.read_buf(&mut frames.arrived) => {
@@ -139,12 +164,15 @@ impl Connection {
     async fn say(
         &mut self,
         stream: &mut Box<dyn Stream>,
-        said: &[FromDaemon],
+        said: &[Unread],
         patience: Duration,
     ) -> Result<(), String> {
         self.bytes.clear();
         for said in said {
-            lockkeeper_wire::encode(said, &mut self.bytes);
+            match said {
+                Unread::Message(said) => lockkeeper_wire::encode(said, &mut self.bytes),
+                Unread::Encoded { frame, .. } => self.bytes.extend_from_slice(frame),
+            }
         }
         write(stream, &self.bytes, patience).await?;
         // A long answer leaves no large buffer behind.
@@ -154,21 +182,17 @@ impl Connection {
 
     fn hear_all(&mut self, frames: &mut Frames) -> Result<(), String> {
         while let Some(said) = frames.take().map_err(|error| error.to_string())? {
-            self.hear(said)?;
+            self.hear(said);
         }
         Ok(())
     }
 
-    fn hear(&mut self, said: ToDaemon) -> Result<(), String> {
+    fn hear(&mut self, said: ToDaemon) {
         match said {
-            ToDaemon::Say(session, _) if session.client != self.number => {
-                return Err(String::from("it speaks for another client"));
-            }
             ToDaemon::Say(session, said) => self.client.say(session, said),
             ToDaemon::Ask(number, ask) => {
                 self.answers.begin(self.clients.front().clone(), self.client.clone(), number, ask);
             }
         }
-        Ok(())
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::clients::{Kind, PREFIX, held_long};
 use crate::operator;
-use lockkeeper_cluster::{Authority, MemberId, authority};
+use lockkeeper_cluster::{Authority, JoinToken, MemberId, authority};
 use lockkeeper_daemon::{CLIENTS_PORT, HTTP_PORT, MEMBERS_PORT};
 use lockkeeper_testbed::hosts::{HUB, Hosts, address};
 use rustix::process::{Pid, Signal, kill_process};
@@ -81,6 +81,7 @@ impl Cluster {
 
     fn configure(&self) -> Result<(), String> {
         let authority = Authority::create(1)?;
+        let join_token = JoinToken::random()?;
         let written = |error: std::io::Error| error.to_string();
         let mut tokens = String::new();
         for (_, client) in &self.clients {
@@ -106,6 +107,7 @@ impl Cluster {
             let id = MemberId(daemon.host);
             authority.issue(id, &[address(daemon.host)], 1)?.save(&folder, id)?;
             std::fs::write(folder.join("tokens.toml"), &tokens).map_err(written)?;
+            join_token.save_new(&folder.join("join-token")).map_err(written)?;
             std::fs::write(folder.join("lockkeeper.toml"), self.configuration(daemon)).map_err(written)?;
         }
         Ok(())
@@ -117,7 +119,7 @@ impl Cluster {
             format!("{members}{} = \"{}:{MEMBERS_PORT}\"\n", daemon.host, address(daemon.host))
         });
         format!(
-            "member = {id}\ndata = \"data\"\ntokens = \"tokens.toml\"\naudit = \"audit.jsonl\"\n\
+            "member = {id}\ndata = \"data\"\ntokens = \"tokens.toml\"\naudit = \"audit.jsonl\"\njoin_token = \"join-token\"\n\
              leave_patience_s = {LEAVE_PATIENCE_S}\n[members]\n{members}\
              [listen]\nmembers = \"{at}:{MEMBERS_PORT}\"\nclients = \"{at}:{CLIENTS_PORT}\"\nhttp = \"{at}:{HTTP_PORT}\"\n\
              [tls]\nauthority = \"../{authority}\"\ncertificate = \"member-{id}.pem\"\nkey = \"member-{id}.key\"\n\

@@ -6,7 +6,7 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
 use hyper::{HeaderMap, Request, StatusCode};
 use hyper_util::rt::TokioIo;
-use lockkeeper_cluster::{MemberId, Times};
+use lockkeeper_cluster::{JoinToken, MemberId, Times};
 use lockkeeper_daemon::{Config, Daemon, Limits, MemberConfig};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -55,6 +55,8 @@ pub struct Plan {
     pub elsewhere: Option<(usize, tokio::runtime::Handle)>,
     /// How many times as long as by default everything takes and lasts; 4 if not set.
     pub times: Option<u32>,
+    /// Whether the daemons serve the native protocol, too.
+    pub native: bool,
 }
 
 pub struct Daemons {
@@ -84,15 +86,16 @@ impl Daemons {
         if let Some(tokens) = plan.tokens {
             std::fs::write(file("tokens"), tokens).expect("written");
         }
+        let join_token = JoinToken::random().expect("random");
         let mut all = Vec::new();
         for (&id, &listen) in everybody.keys().zip(&addresses) {
             let mut member = MemberConfig::new(id, listen, file(&id.0.to_string()));
             member.first_members.clone_from(&everybody);
+            member.join_token = Some(join_token.clone());
             // On a loaded machine a process may pause for long: nothing here is about speed.
             member.times = Times::default().times(plan.times.unwrap_or(4));
             let mut config = Config::of(member, any(), any());
-            // Nobody speaks the native protocol here.
-            config.clients = None;
+            config.clients = plan.native.then(any);
             config.tokens = plan.tokens.map(|_| file("tokens"));
             config.audit = Some(file("audit"));
             config.limits = plan.limits.clone();
@@ -121,6 +124,11 @@ impl Daemons {
 
     pub fn address(&self, place: usize) -> SocketAddr {
         self.all[place].addresses().http.expect("it serves HTTP")
+    }
+
+    /// Where the daemon at this place serves the native protocol.
+    pub fn native(&self, place: usize) -> SocketAddr {
+        self.all[place].addresses().clients.expect("it serves the native protocol")
     }
 
     /// What the audit log says by now.
@@ -220,4 +228,16 @@ impl Answer {
         assert_eq!(self.status, status, "{self:?}");
         assert!(self.text.starts_with(begins), "{self:?}");
     }
+}
+
+/// Waits until so many wait for a lock, asked with a token.
+pub async fn waiters_with(token: &str, address: SocketAddr, name: &str, count: usize) {
+    let path = format!("/v1/locks/{name}");
+    until("waiters", || async {
+        let mut asked = request("GET", &path, None);
+        asked.headers_mut().insert("authorization", format!("Bearer {token}").parse().expect("text"));
+        let seen = soon(&path, ask(address, asked)).await.is(200);
+        seen["waiters"].as_array().is_some_and(|waiters| waiters.len() == count)
+    })
+    .await;
 }

@@ -1,4 +1,4 @@
-//! What a check came to.
+//! The result of a check.
 
 use super::counterexample::Counterexample;
 use super::net::Net;
@@ -10,56 +10,58 @@ use lockkeeper_core::{MutualExclusion, Protocol, Rules, SiteId, Vocabulary};
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 
-/// What is known of a property.
+/// The verdict on a property.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     /// It holds in every reachable state.
     Holds,
-    /// It does not; see the counterexample.
+    /// It is violated; see the counterexample.
     Violated,
-    /// Nothing was found against it, in what was searched.
+    /// No violation was found in the part that was searched.
     Unknown,
 }
 
-/// What a check came to. Its JSON has these names.
+/// The result of a check. The names of the fields are those of its JSON form.
 #[derive(Clone, Debug, Serialize)]
 pub struct Answer {
-    /// The algorithm, or the variant.
+    /// The name of the algorithm or of the mutant.
     pub algorithm: String,
-    /// How many sites may ask.
+    /// Number of sites that may request.
     pub sites: usize,
-    /// How often each does; for ever if nothing is said.
+    /// Number of requests of each site. `None`: without limit.
     pub requests: Option<u8>,
-    /// Whether channels keep their order.
+    /// Whether channels were FIFO.
     pub fifo: bool,
-    /// Different states.
+    /// Number of distinct states.
     pub distinct: u64,
-    /// States generated, each as often as it was.
+    /// Number of generated states; a state counts each time it is generated.
     pub generated: u64,
-    /// How many states the longest of the shortest runs has.
+    /// Length, in states, of the longest shortest run.
     pub depth: u64,
-    /// Whether everything reachable was seen, or enough to find what is wrong.
+    /// Whether every reachable state was visited, or a violation was found.
     pub complete: bool,
-    /// Whether something was left alone because it lies beyond bounds that make the search finite.
+    /// Whether states were not explored because they exceed the bounds that make the search finite.
     pub bounded: bool,
-    /// If not every order was tried: how many states each one stands for, on average. Some are stood for more than once, so this is the
-    /// most by which the full search can be larger.
+    /// With partial-order reduction: the average number of states that each visited state represents. Some
+    /// states are represented more than once, so this is an upper bound on the factor by which the full
+    /// search is larger.
     pub reduction: Option<f64>,
-    /// Memory for each state.
+    /// Memory per state, in bytes.
     pub bytes_per_state: f64,
-    /// What must hold.
+    /// The checked properties and their verdicts.
     #[serde(serialize_with = "by_name")]
     pub properties: BTreeMap<Property, Verdict>,
-    /// Rules that never fired and messages that were never delivered, of those that can be; sites that never entered.
+    /// Rules that never fired, messages that were never delivered and sites that never entered, of those that
+    /// can.
     pub never_fired: Vec<String>,
-    /// The largest number of others that entered while one waited; nothing where there is no end to it.
+    /// The maximum number of entries of other sites during one wait. `None` if it is unbounded.
     pub max_bypass: Option<u8>,
-    /// The most messages per entry of any run in which everybody was served.
+    /// The maximum number of messages per entry over all runs in which every request was granted.
     pub max_messages_per_entry: Option<f64>,
-    /// What is wrong, in a sentence.
+    /// The violation, in a sentence.
     pub wrong: Option<String>,
-    /// How it comes about; nothing if the budget was reached before that was found.
+    /// A run that shows the violation. `None` if the budget ended before one was found.
     pub counterexample: Option<Counterexample>,
 }
 
@@ -71,7 +73,7 @@ fn by_name<S: Serializer>(properties: &BTreeMap<Property, Verdict>, to: S) -> Re
     to.collect_map(properties)
 }
 
-/// What an algorithm promises, and what can happen in it.
+/// The guarantees of an algorithm, and its rules and messages.
 pub(super) struct Promised {
     timestamp_order: bool,
     most_messages: Option<usize>,
@@ -81,11 +83,11 @@ pub(super) struct Promised {
 }
 
 impl Promised {
-    /// What this algorithm promises in the system that is asked about.
+    /// The guarantees of algorithm `P` in the system of the question.
     pub fn by<P: MutualExclusion>(question: &Question, options: &P::Options) -> Self {
         Self {
             timestamp_order: P::in_timestamp_order(),
-            // Who starts inside sends without having asked, and faults cost messages of their own.
+            // A site that starts inside sends without a request, and faults cost messages of their own.
             most_messages: P::most_messages(question.sites, options)
                 .filter(|_| question.holders.is_empty() && question.faults.none()),
             rules: <P as Protocol>::Rule::ALL.iter().map(|rule| rule.sentence()).collect(),
@@ -94,13 +96,13 @@ impl Promised {
         }
     }
 
-    /// The most messages for each entry, if that is asked about.
+    /// The bound on messages per entry, if it is checked.
     pub fn most_messages(&self, question: &Question) -> Option<u32> {
         let asked = question.only.is_none_or(|only| only == Property::MessageBound);
         self.most_messages.filter(|_| asked).and_then(|most| most.try_into().ok())
     }
 
-    /// The answer to a question, from what a search came to.
+    /// The answer to a question, from the result of a search.
     pub fn answer(&self, question: &Question, net: &Net, searched: &Searched) -> Answer {
         let mut answer = Answer::new(self, question, net, searched);
         answer.complete = !matches!(searched.ended, Ended::Stopped);
@@ -124,7 +126,8 @@ impl Promised {
         answer
     }
 
-    /// What never happened, of all that could: a proof about it would say nothing.
+    /// Rules, messages and entries that never occurred although they can. A property was not tested where
+    /// they matter.
     fn never(&self, question: &Question, seen: &Seen) -> Vec<String> {
         let missing = |names: &[&'static str], bits: u128| -> Vec<&'static str> {
             let names = names.iter().enumerate().filter(|(index, _)| bits >> index & 1 == 0);
@@ -184,7 +187,7 @@ impl Answer {
         }
     }
 
-    /// Nothing was found: what does that say?
+    /// Sets the verdicts after a search that found no violation.
     fn judge(&mut self, promised: &Promised, question: &Question, searched: &Searched) {
         self.never_fired = promised.never(question, &searched.seen);
         if !self.complete {
@@ -204,12 +207,12 @@ impl Answer {
         }
     }
 
-    /// Whether everything was seen and nothing is wrong.
+    /// Whether every reachable state was visited without a violation.
     pub fn is_verified(&self) -> bool {
         self.complete && !self.is_violated()
     }
 
-    /// Whether something is wrong.
+    /// Whether a property is violated.
     pub fn is_violated(&self) -> bool {
         self.properties.values().any(|verdict| *verdict == Verdict::Violated)
     }

@@ -1,4 +1,4 @@
-//! A run that shows what is wrong: told in sentences, drawn, and written as a scenario that the simulator runs.
+//! A run that shows a violation: as sentences, and as a scenario that the simulator replays.
 
 use super::Question;
 use super::liveness::Lasso;
@@ -13,14 +13,14 @@ use lockkeeper_core::{Mode, SiteId};
 use serde::{Serialize, Serializer};
 use std::fmt::Write as _;
 
-/// What is wrong, and a shortest run that shows it.
+/// A violation and a shortest run that shows it.
 #[derive(Clone, Debug)]
 pub struct Counterexample {
-    /// What is wrong.
+    /// The violation.
     pub breach: Breach,
-    /// How many steps the run has.
+    /// Number of steps of the run.
     pub steps: usize,
-    /// If it goes round for ever: after how many steps that begins.
+    /// If the run ends in a cycle: the number of steps before the cycle.
     pub circle_after: Option<usize>,
     /// The run as a scenario.
     pub scenario: String,
@@ -35,15 +35,16 @@ impl Serialize for Counterexample {
 }
 
 impl Lasso {
-    /// What is wrong with it.
+    /// The violation that it shows.
     pub fn breach(&self) -> Breach {
         let victim = SiteId::new(self.victim);
-        let what = format!("{victim} waits for ever while the others go round");
+        let what = format!("{victim} waits for ever while the others enter again and again");
         Breach { property: Property::NoStarvation, sites: vec![victim], what }
     }
 }
 
-/// How often the circle is gone round in the scenario: once to see it, once more to see that it comes back.
+/// How often the scenario repeats the cycle: once to show it, and once more to show that it returns to its
+/// start.
 const ROUNDS: usize = 2;
 
 impl Counterexample {
@@ -74,7 +75,7 @@ impl Counterexample {
         counterexample
     }
 
-    /// The sentences, as the simulator tells them.
+    /// The sentences, from a replay in the simulator.
     fn tell(&self) -> Vec<String> {
         let mut story = Story::default();
         let told = Scenario::parse("counterexample", &self.scenario)
@@ -82,8 +83,9 @@ impl Counterexample {
             .and_then(|scenario| runner::trace(&scenario.spec, 0, &mut story, &Progress::default()));
         match told {
             Ok(_) => story.lines.into_iter().map(|(_, sentence)| sentence).collect(),
-            // Cannot happen for a run that the checker found; if it does, the run itself is worth more than a panic.
-            Err(error) => vec![format!("(the simulator does not take this run: {error})")],
+            // Cannot happen for a run that the checker found. If it does, a report without sentences is
+            // better than a panic.
+            Err(error) => vec![format!("(the simulator rejects this run: {error})")],
         }
     }
 }

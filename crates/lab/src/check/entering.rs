@@ -1,27 +1,29 @@
-//! What a step is to others than the machine that takes it: entries, crashes, tokens; and what is wrong with that.
+//! The effects of a step on other machines: entries, crashes and tokens; and the violations in them.
 
 use super::machine::{Breach, Entry, Facts};
 use super::net::{Explorer, channel};
 use crate::property::Property;
 use lockkeeper_core::{Crowd, Mode, SiteId};
 
-/// Where sites ask for ever, one that is passed so often is passed without end.
+/// With unlimited requests, a waiter that was bypassed this many times counts as bypassed without bound.
 const MOST_BYPASS: u8 = 24;
 
-/// The breach of fences that do not rise.
+/// The violation: a fence that is not larger than an earlier one.
 pub(super) fn no_larger_fence(site: SiteId) -> Breach {
-    let what = format!("{site} enters with a fence that is no larger than that of an entry before");
+    let what = format!("{site} enters with a fence that is not larger than that of an earlier entry");
     Breach { property: Property::FenceMonotone, sites: vec![site], what }
 }
 
 impl Explorer<'_> {
-    /// What a step is to the others, and what is wrong with it.
+    /// Applies the effects of a step on the other machines to `next`; returns the violation in the step, if
+    /// there is one.
     pub(super) fn announce(&mut self, state: &[u32], who: usize, outcome: u32) -> Option<Breach> {
         let machines = self.machines;
         let effect = &self.outcomes[outcome as usize].step.effect;
         let (entered, asked, crashed) = (effect.entered, effect.asked, effect.crashed);
         let wrong = effect.wrong.clone();
         if crashed {
+            // Messages under way to a crashed machine are lost.
             for from in (0..machines).filter(|&from| from != who) {
                 self.next[machines + channel(machines, from, who)] = 0;
             }
@@ -30,20 +32,22 @@ impl Explorer<'_> {
             self.next_tallies[who] = 0;
         }
         let Some(entry) = entered else { return wrong };
-        // Two inside together is the worst of all.
+        // A violation of mutual exclusion takes precedence over every other violation of the step.
         match self.enters(state, who, entry) {
             Some(worst) if worst.property == Property::MutualExclusion => Some(worst),
             other => wrong.or(other),
         }
     }
 
-    /// A machine enters: checks that it may, counts whom it passes, and tells everybody.
+    /// A machine enters: checks that it may, counts the waiters that it bypasses, and outdates the fences
+    /// that the other machines know.
     fn enters(&mut self, state: &[u32], who: usize, entry: Entry) -> Option<Breach> {
         self.seen.entered |= 1 << who;
         let me = SiteId::new(who);
         let sharing = self.traits.sharing;
         let own = self.facts(who, self.next[who]).timestamp;
-        // Such an entry conflicts with all before it, and the largest of their fences is known to somebody.
+        // An entry that excludes all others conflicts with every earlier one. Some machine knows the largest
+        // of their fences.
         let excludes = sharing.conflict(entry.mode, Mode::Shared);
         let (mut inside, mut holders) = (Crowd::default(), Vec::new());
         let mut breach = None;
@@ -78,12 +82,13 @@ impl Explorer<'_> {
             return breach;
         }
         let what =
-            format!("{me} enters while {} is inside", lockkeeper_core::mutex::list(&holders, "nobody"));
+            format!("{me} enters while {} is inside", lockkeeper_core::mutex::list(&holders, "no site"));
         holders.push(me);
         Some(Breach { property: Property::MutualExclusion, sites: holders, what })
     }
 
-    /// What all others know of fences, and what messages tell of them, is from before now.
+    /// Marks the fences known to all other machines, and those in messages under way, as earlier than this
+    /// entry.
     fn outdate_others(&mut self, who: usize) {
         let machines = self.machines;
         for other in (0..machines).filter(|&other| other != who) {
@@ -96,7 +101,7 @@ impl Explorer<'_> {
 
     fn pass(&mut self, waiting: usize) {
         if self.traits.tallied.bypass {
-            // Where runs have no end, there is a bound soon or none.
+            // Where runs are infinite, either a small bound exists or none.
             let most = if self.traits.limits.is_some() { MOST_BYPASS } else { u8::MAX };
             let tally = &mut self.next_tallies[waiting];
             *tally = if tally.saturating_add(1) >= most { u8::MAX } else { *tally + 1 };

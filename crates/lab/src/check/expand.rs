@@ -1,4 +1,4 @@
-//! What can follow a state of the whole.
+//! The successors of a global state.
 
 use super::machine::{Breach, Fault};
 use super::net::{Action, Explorer, channel};
@@ -31,6 +31,7 @@ impl Worker for Explorer<'_> {
     ) -> Option<Breach> {
         self.seen.expanded += 1;
         self.stands_for = 1.0;
+        // Quiet: without a new request or a fault, no machine can take another step.
         let mut quiet = true;
         for who in 0..self.machines {
             quiet &= if self.net.reduced {
@@ -45,8 +46,8 @@ impl Worker for Explorer<'_> {
 }
 
 impl Explorer<'_> {
-    /// Hands over everything that a machine can do, but for silent deliveries; tells whether it is at rest: nothing is
-    /// under way to it, and it will do nothing unless it asks.
+    /// Passes to `found` every step of a machine except silent deliveries. Returns whether the machine is at
+    /// rest: no message is under way to it, and it takes no step unless it requests.
     #[inline]
     pub(super) fn expand_machine(
         &mut self,
@@ -62,6 +63,7 @@ impl Explorer<'_> {
             if self.outcomes[outcome as usize].idle {
                 continue;
             }
+            // A suspicion of a crashed machine is correct and free; one of a live machine is a fault.
             let fault = match choice.suspects {
                 Some(other) if self.facts(other, state[other]).down => None,
                 Some(_) => Some(Fault::Suspicion),
@@ -74,7 +76,7 @@ impl Explorer<'_> {
                 },
                 None => None,
             };
-            // Nobody is made to ask, and nothing has to go wrong.
+            // Requests and faults are optional, so a state in which only they are possible is quiet.
             quiet &= fault.is_some() || choice.free;
             self.seen.rules |= self.outcomes[outcome as usize].step.effect.rules;
             let breach = self.apply(state, tallies, who, outcome, None);
@@ -118,6 +120,7 @@ impl Explorer<'_> {
             let action = Action::Deliver(from, to, parcel);
             found(Next { action, state: &self.next, tallies: &self.next_tallies, breach, beyond });
         }
+        // A duplicate is a delivery that leaves the message in its channel.
         if let Some(spent) = self.spend(state, Fault::Duplicate) {
             let breach = self.apply(state, tallies, to, outcome, None);
             self.next[machines * machines] = spent;
@@ -125,6 +128,7 @@ impl Explorer<'_> {
             let beyond = self.too_far || self.outcomes[outcome as usize].step.beyond;
             found(Next { action, state: &self.next, tallies: &self.next_tallies, breach, beyond });
         }
+        // A loss removes the message without a step of the receiver.
         if let Some(spent) = self.spend(state, Fault::Loss) {
             self.next.copy_from_slice(state);
             self.next[machines + place] = rest;
@@ -134,7 +138,7 @@ impl Explorer<'_> {
         }
     }
 
-    /// What is wrong with a state in which nothing will happen unless somebody asks.
+    /// Checks a quiet state: nothing more happens unless a site requests.
     fn when_quiet(&mut self, state: &[u32], tallies: &[u8]) -> Option<Breach> {
         let mut waiting = Vec::new();
         let mut entries = 0;
@@ -149,7 +153,7 @@ impl Explorer<'_> {
             let names = lockkeeper_core::mutex::list(&waiting, "");
             let verb = if waiting.len() == 1 { "waits" } else { "wait" };
             let what = format!("nothing can happen any more, unless others ask, and {names} {verb}");
-            // A deadlock is starvation as well; it is called a deadlock unless only starvation is asked about.
+            // A deadlock is also starvation. It is reported as a deadlock unless only starvation is checked.
             let asked = self.traits.only.unwrap_or(Property::NoDeadlock);
             let wanted = asked.is_violated_by(Property::NoDeadlock);
             return wanted.then_some(Breach { property: asked, sites: waiting, what });
@@ -159,7 +163,7 @@ impl Explorer<'_> {
             && messages > most * entries
         {
             let what = format!(
-                "{messages} messages for {entries} entries, where the paper says at most {most} for each"
+                "{messages} messages for {entries} entries, but the bound of the paper is {most} for each"
             );
             return Some(Breach { property: Property::MessageBound, sites: Vec::new(), what });
         }

@@ -1,7 +1,7 @@
-//! Everything that is wrong on purpose, and the smallest system in which the checker finds it.
+//! The gallery of known defects, each with the smallest systems in which the checker finds it.
 //!
-//! Most are variants of the code with one guard changed ([`crate::mutants`]); some are the right code under
-//! circumstances that it does not assume.
+//! Most are mutants: an algorithm with one guard changed ([`crate::mutants`]). Some are correct algorithms in
+//! an environment that violates their assumptions.
 
 use super::machine::{Fault, Faults};
 use super::{Answer, Question, Sofar, check};
@@ -9,38 +9,39 @@ use crate::mutants;
 use crate::property::Property;
 use crate::runner::Error;
 
-/// Something wrong on purpose.
+/// A known defect.
 #[derive(Clone, Debug)]
 pub struct Exhibit {
-    /// Its name.
+    /// The exhibit's name.
     pub name: &'static str,
-    /// What is wrong.
+    /// A description of the defect.
     pub story: &'static str,
-    /// The right algorithm.
+    /// The name of the correct algorithm.
     pub twin: &'static str,
-    /// The systems in which to look for it, smallest first.
+    /// The systems in which to search for it, smallest first.
     pub questions: Vec<Question>,
-    /// The same systems for the right algorithm, under the circumstances that it assumes.
+    /// The same systems for the correct algorithm, in an environment that it assumes.
     pub twins: Vec<Question>,
 }
 
-/// What the checker found.
+/// A violation that the checker found for an exhibit.
 #[derive(Clone, Debug)]
 pub struct Caught {
-    /// In which of the exhibit's systems.
+    /// The index of the system in which it was found.
     pub rung: usize,
-    /// What it answered.
+    /// The checker's answer.
     pub answer: Answer,
 }
 
 impl Caught {
-    /// The property that breaks, and how many steps it takes.
+    /// The violated property and the number of steps of the run.
     pub fn how(&self) -> Option<(Property, usize)> {
         self.answer.counterexample.as_ref().map(|found| (found.breach.property, found.steps))
     }
 }
 
-/// The systems in which variants are looked for: sites, and requests of each; without end for the last ones.
+/// The systems in which mutants are searched for: number of sites and requests per site (`None`: without
+/// limit).
 const LADDER: [(usize, Option<u8>); 8] = [
     (2, Some(1)),
     (2, Some(2)),
@@ -51,36 +52,36 @@ const LADDER: [(usize, Option<u8>); 8] = [
     (4, Some(1)),
     (3, None),
 ];
-/// A system that is larger than this is given up.
+/// A search is given up when it exceeds this number of states.
 pub const MOST_STATES: u64 = 3_000_000;
 
 fn ladder(algorithm: &str, twin: &str, full: bool) -> Vec<Question> {
-    // One that goes on after crashes is wrong only if it does not; the others need none to be caught.
+    // A mutant of the recovering ring can fail only after crashes; the others are caught without any.
     let crashes = u8::from(twin == "token-ring-recovering");
     let faults = Faults::default().with(Fault::Crash, crashes).with(Fault::Restart, crashes);
     let question = |(sites, requests)| {
         let mut question = Question { requests, faults, full, ..Question::new(algorithm, sites) };
-        // Messages that pile up make the larger systems without end too large where they can also be reordered.
+        // In the larger systems with unlimited requests, reordering channels make the state space too large.
         question.fifo = (sites > 2 && requests.is_none()).then_some(true);
         question
     };
     LADDER.map(question).into()
 }
 
-/// All of them.
+/// All exhibits: the mutants, and the correct algorithms in a wrong environment.
 pub fn all() -> Vec<Exhibit> {
     let variants = mutants::ALL.iter().map(|mutant| Exhibit {
         name: mutant.name,
         story: mutant.story,
         twin: mutant.twin,
-        // What is wrong is searched for in full anyway, for a shortest run.
+        // A violation needs the full search for a shortest run, so the reduced search is skipped.
         questions: ladder(mutant.name, mutant.twin, true),
         twins: ladder(mutant.twin, mutant.twin, false),
     });
     variants.chain(circumstances()).collect()
 }
 
-/// The right code where its assumptions do not hold.
+/// Correct algorithms whose assumptions are violated.
 fn circumstances() -> Vec<Exhibit> {
     let case = |name, story, twin, right: Question, wrong: Question| Exhibit {
         name,
@@ -135,7 +136,7 @@ fn circumstances() -> Vec<Exhibit> {
 }
 
 impl Exhibit {
-    /// Looks for it; `None` if it is not found in any of its systems.
+    /// Searches for the defect; `None` if no system of the exhibit shows it.
     pub fn catch(&self, mut go_on: impl FnMut(Sofar) -> bool) -> Result<Option<Caught>, Error> {
         for (rung, question) in self.questions.iter().enumerate() {
             let answer = check(question, |sofar| sofar.distinct < MOST_STATES && go_on(sofar))?;

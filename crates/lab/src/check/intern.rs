@@ -1,11 +1,11 @@
-//! Things that occur again and again, each kept once and known by a small number.
+//! Interning and memoisation: values that occur often are stored once and identified by a small integer.
 
 use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use smallvec::SmallVec;
 use std::hash::{BuildHasher, Hash};
 
-/// A table of different things, numbered in the order in which they came.
+/// A table of distinct values, numbered in the order of insertion.
 #[derive(Debug)]
 pub struct Interner<T> {
     items: Vec<T>,
@@ -19,20 +19,20 @@ impl<T> Default for Interner<T> {
 }
 
 impl<T: Eq + Hash> Interner<T> {
-    /// The number of a thing, which is kept if it is new.
+    /// The number of a value; inserts it if it is new.
     pub fn number(&mut self, item: T) -> u32 {
         let hash = hash(&item);
         let items = &self.items;
         if let Some(&number) = self.index.find(hash, |&number| items[number as usize] == item) {
             return number;
         }
-        let number = u32::try_from(self.items.len()).expect("fewer than 2^32 different things");
+        let number = u32::try_from(self.items.len()).expect("fewer than 2^32 distinct values");
         self.index.insert_unique(hash, number, |&number| self::hash(&items[number as usize]));
         self.items.push(item);
         number
     }
 
-    /// The thing of that number.
+    /// The value with this number.
     pub fn get(&self, number: u32) -> &T {
         &self.items[number as usize]
     }
@@ -42,21 +42,22 @@ fn hash<T: Hash>(item: &T) -> u64 {
     FixedState::with_seed(0).hash_one(item)
 }
 
-/// What follows from a pair of numbers, once it has been worked out. For each left number there are few right ones.
+/// A memo table from pairs of numbers to a number. Each left number occurs with few right ones, so a row is
+/// searched linearly.
 #[derive(Debug, Default)]
 pub struct Memo {
     by_left: Vec<SmallVec<[(u32, u32); 3]>>,
 }
 
 impl Memo {
-    /// What follows from the two.
+    /// The result for a pair, if it is known.
     #[inline]
     pub fn get(&self, left: u32, right: u32) -> Option<u32> {
         let known = self.by_left.get(left as usize)?;
         known.iter().find(|(other, _)| *other == right).map(|(_, value)| *value)
     }
 
-    /// Remembers what follows from the two.
+    /// Stores the result for a pair.
     pub fn insert(&mut self, left: u32, right: u32, value: u32) {
         let left = left as usize;
         if self.by_left.len() <= left {
@@ -65,14 +66,14 @@ impl Memo {
         self.by_left[left].push((right, value));
     }
 
-    /// Everything known: left, right, and what follows.
+    /// All entries: left, right, result.
     pub fn iter(&self) -> impl Iterator<Item = (u32, u32, u32)> + '_ {
         let rows = self.by_left.iter().enumerate();
         rows.flat_map(|(left, row)| row.iter().map(move |&(right, value)| (left as u32, right, value)))
     }
 }
 
-/// What follows from one number, once it has been worked out.
+/// A memo table from a number to a value.
 #[derive(Debug)]
 pub struct Known<T> {
     values: Vec<Option<T>>,
@@ -85,13 +86,13 @@ impl<T> Default for Known<T> {
 }
 
 impl<T> Known<T> {
-    /// What follows from it.
+    /// The value for a number, if it is known.
     #[inline]
     pub fn get(&self, number: u32) -> Option<&T> {
         self.values.get(number as usize)?.as_ref()
     }
 
-    /// Remembers what follows from it.
+    /// Stores the value for a number.
     pub fn insert(&mut self, number: u32, value: T) -> &T {
         let place = number as usize;
         if self.values.len() <= place {
@@ -100,7 +101,7 @@ impl<T> Known<T> {
         self.values[place].insert(value)
     }
 
-    /// Everything known.
+    /// All entries.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> + '_ {
         let values = self.values.iter().enumerate();
         values.filter_map(|(number, value)| Some((number as u32, value.as_ref()?)))

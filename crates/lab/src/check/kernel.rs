@@ -1,6 +1,7 @@
-//! Where the types of an algorithm end: its local states and messages, known outside by their numbers only.
+//! The boundary to an algorithm's types: outside, its local states and messages are only numbers.
 //!
-//! Everything above works on numbers and is compiled once, for all algorithms; local steps are taken here, each once.
+//! Everything above this layer works on numbers and is compiled once for all algorithms. Local steps are
+//! computed here, each once.
 
 use super::intern::Interner;
 use super::machine::{Cause, Choice, Effect, Facts, Faults, Limits, Machines, Tallied};
@@ -9,81 +10,82 @@ use lockkeeper_core::Sharing;
 use smallvec::SmallVec;
 use std::sync::{Mutex, MutexGuard};
 
-/// A system whose local states and messages are numbers. Shared by the workers, who ask only for what they have not met
-/// before.
+/// A system whose local states and messages are numbers. All workers share it, and call it only for steps
+/// that they have not cached.
 pub trait Kernel: Sync {
-    /// How many machines there are.
+    /// Number of machines.
     fn machines(&self) -> usize;
-    /// What is the same all the time.
+    /// The constant properties of the system.
     fn traits(&self) -> Traits;
-    /// The machines at the start, and what they have sent by then: from, to, message.
+    /// The initial states of the machines and the messages that they have sent: sender, receiver, message.
     fn start(&self) -> (Vec<u32>, Vec<(usize, usize, u32)>);
-    /// What a machine can do of its own accord.
+    /// The steps that a machine can take without receiving a message.
     fn choices(&self, who: usize, local: u32) -> SmallVec<[Choice; 4]>;
-    /// Takes a step.
+    /// Computes a step.
     fn step(&self, who: usize, local: u32, why: Why) -> Stepped;
-    /// What others need to know of a machine.
+    /// The part of a machine's state that the properties depend on.
     fn facts(&self, who: usize, local: u32) -> Facts;
-    /// How many tokens travel in a message.
+    /// Number of tokens in a message.
     fn tokens_in(&self, parcel: u32) -> u32;
-    /// What kind of message it is.
+    /// The index of the message's type.
     fn word(&self, parcel: u32) -> usize;
     /// A machine's state after another has entered, excluding all others.
     fn outdate(&self, who: usize, local: u32) -> u32;
     /// The same for a message under way.
     fn outdate_parcel(&self, parcel: u32) -> u32;
-    /// Visits the numbers of a machine that only matter relative to others, and returns what it is then.
+    /// Visits the relative integers of a machine, and returns the number of the changed state; see
+    /// [`super::shift`].
     fn numbers(&self, who: usize, local: u32, visit: &mut dyn FnMut(usize, &mut u64)) -> u32;
     /// The same for a message.
     fn numbers_in(&self, from: usize, parcel: u32, visit: &mut dyn FnMut(usize, &mut u64)) -> u32;
-    /// What a message says.
+    /// The text of a message.
     fn text(&self, parcel: u32) -> String;
 }
 
-/// Why a step is taken.
+/// The cause of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// Of the machine's own accord: the code of a choice.
+    /// A choice of the machine itself, by its code.
     Choice(u32),
-    /// A message arrives: from whom, and which.
+    /// The arrival of a message: sender, message.
     Message(usize, u32),
 }
 
-/// What a step leads to.
+/// The result of a step.
 #[derive(Clone, Debug)]
 pub struct Stepped {
-    /// The machine's state.
+    /// The machine's new state.
     pub local: u32,
-    /// What it sent: to whom, and which message.
+    /// The messages sent: receiver, message.
     pub sends: SmallVec<[(u32, u32); 4]>,
-    /// What it did.
+    /// The other effects.
     pub effect: Effect,
-    /// The machine has more tokens than before.
+    /// Whether the machine has more tokens than before.
     pub gained: bool,
-    /// The machine's state is beyond what is to be explored.
+    /// Whether the machine's state exceeds the bounds of the search.
     pub beyond: bool,
 }
 
-/// What is the same in all states of a system.
+/// The properties of a system that are the same in all its states.
 #[derive(Clone, Copy, Debug)]
 pub struct Traits {
-    /// Whether messages of one channel arrive in the order sent.
+    /// Whether the channels are FIFO.
     pub fifo: bool,
-    /// Who may be inside together.
+    /// The modes that may be inside together.
     pub sharing: Sharing,
-    /// How many kinds of numbers only matter relative to each other.
+    /// Number of kinds of relative integers.
     pub scales: usize,
-    /// What is counted along the runs.
+    /// The counters along runs.
     pub tallied: Tallied,
-    /// What keeps the search finite.
+    /// The bounds that make an infinite search finite.
     pub limits: Option<Limits>,
-    /// What may go wrong, and how often.
+    /// The maximum number of faults of each kind in a run.
     pub faults: Faults,
-    /// The only property that is asked about; all of them if nothing is said.
+    /// The only property to check. `None`: all properties.
     pub only: Option<Property>,
 }
 
-/// A system with numbers for its local states and messages.
+/// A [`Kernel`] that numbers the local states and messages of a system.
 pub struct Numbered<S: Machines> {
     system: S,
     tables: Mutex<Tables<S>>,
@@ -95,7 +97,7 @@ struct Tables<S: Machines> {
 }
 
 impl<S: Machines> Numbered<S> {
-    /// A system, nothing of which has a number yet.
+    /// A system with empty tables.
     pub fn new(system: S) -> Self {
         let locals = (0..system.machines()).map(|_| Interner::default()).collect();
         Self { system, tables: Mutex::new(Tables { locals, parcels: Interner::default() }) }

@@ -1,30 +1,36 @@
-//! Starvation: a run that goes round for ever, fairly, while somebody waits.
+//! Starvation: an infinite, fair run in which a machine waits for ever.
 //!
-//! Going round for ever is *fair* if whatever can happen all the time does happen: a message that could be delivered
-//! is delivered in the end, and whoever is inside leaves in the end. Nobody is made to ask. A set of states that can
-//! be gone round in is found as a strongly connected component of those states in which the machine waits; it can be gone
-//! round in fairly if each thing that can happen is impossible in one of its states, or happens on one of its steps.
+//! A cycle of states is *fair* if each step that stays possible all the way round is taken: a message that
+//! can be delivered is delivered eventually, and a site inside its critical section leaves eventually. No
+//! site has to request. The search computes the strongly connected components of those states in which the
+//! victim waits. A component contains a fair cycle if each required step is impossible in one of its states,
+//! or is taken between two of its states.
+//!
+//! Example: A and B alternate while C's REQUEST is under way to A in every state. In the cycle without its
+//! delivery, the step "deliver C's REQUEST" stays possible and is never taken, so the cycle is not fair and
+//! does not count as starvation. If the REQUEST is delivered on the cycle and C still never enters, it does.
 
 use super::net::{Action, Net};
 use super::search::{Search, Worker};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// A run that leads to a circle, and the circle, in which a machine waits for ever.
+/// A run that leads to a cycle, and the cycle, in which a machine waits for ever.
 #[derive(Clone, Debug)]
 pub struct Lasso {
-    /// Who waits.
+    /// The machine that waits.
     pub victim: usize,
-    /// How the circle is reached.
+    /// The run from the start to the cycle.
     pub stem: Vec<Action>,
-    /// The circle.
+    /// The actions of the cycle.
     pub circle: Vec<Action>,
 }
 
-/// What a fair run has to do sooner or later, if it stays possible.
+/// A duty: a step that a fair run has to take eventually if it stays possible. Numbered in the order of
+/// discovery.
 type Duty = u32;
-/// Where steps lead that were not followed. They are possible all the same.
+/// The target of steps that were not explored. They are possible all the same.
 const NOWHERE: u32 = u32::MAX;
-/// A step that nobody is made to take.
+/// The duty of a step that fairness does not require, such as a request or a fault.
 const NO_DUTY: Duty = Duty::MAX;
 
 struct Edge {
@@ -32,12 +38,12 @@ struct Edge {
     duty: Duty,
 }
 
-/// Every state and every step of a search that is done.
+/// All states and steps of a finished search.
 struct Graph {
-    /// Where the steps of each state begin.
+    /// For each state, the index of its first edge.
     first: Vec<usize>,
     edges: Vec<Edge>,
-    /// Who waits in each state, one bit each.
+    /// The machines that wait in each state, one bit each.
     waiting: Vec<u16>,
 }
 
@@ -47,7 +53,7 @@ impl Graph {
     }
 }
 
-/// Looks for starvation in everything that a search of one thread has seen.
+/// Searches for starvation in all states that a search by one thread has visited.
 pub fn starvation(search: &mut Search<'_, Net>, net: &Net) -> Option<Lasso> {
     let mut duties = BTreeMap::new();
     let graph = graph(search, net, &mut duties);
@@ -79,7 +85,8 @@ fn graph(search: &mut Search<'_, Net>, net: &Net, duties: &mut BTreeMap<(usize, 
     Graph { first, edges, waiting }
 }
 
-/// What a step fulfils: the delivery of a message, or the leaving of whoever is inside.
+/// The duty that a step fulfils: the delivery of a message, or the exit or timer of a site. On a FIFO channel
+/// the duty is "deliver the head", independent of the message at the head.
 fn duty(net: &Net, action: &Action, duties: &mut BTreeMap<(usize, usize, u32), Duty>) -> Duty {
     let key = match *action {
         Action::Deliver(from, to, parcel) => (from, to, if net.kernel.traits().fifo { 0 } else { parcel }),
@@ -90,7 +97,7 @@ fn duty(net: &Net, action: &Action, duties: &mut BTreeMap<(usize, usize, u32), D
     *duties.entry(key).or_insert(next)
 }
 
-/// The states of the first fair circle in which the victim waits.
+/// The states of the first component that has a fair cycle in which the victim waits.
 fn fair_component(graph: &Graph, victim: usize) -> Option<BTreeSet<u32>> {
     let inside = |state: u32| graph.waiting[state as usize] >> victim & 1 == 1;
     components(graph, &inside).into_iter().find(|component| is_fair(graph, component))
@@ -100,8 +107,14 @@ fn is_fair(graph: &Graph, component: &BTreeSet<u32>) -> bool {
     obligations(graph, component).iter().all(|obligation| obligation.is_some())
 }
 
-/// For each duty that is possible all around: the step that fulfils it, as the state where it is taken and its place
-/// there, or nothing if there is none. Duties that are impossible somewhere: that state, and no step.
+/// For each duty that occurs in a component, where a cycle through the component meets it:
+/// - possible in all states: a step that fulfils it, as the state and the index of the step there; `None` if
+///   no step does, so that no cycle in the component is fair;
+/// - impossible in some state: that state, without a step. A cycle through this state owes nothing.
+///
+/// Example: in the component {5, 6}, state 5 can deliver m (to 6) and n (out of the component), and state 6
+/// can deliver only n (to 5). For m the result is `(6, None)`, since 6 cannot deliver it; for n it is
+/// `(6, Some(0))`.
 fn obligations(graph: &Graph, component: &BTreeSet<u32>) -> Vec<Option<(u32, Option<usize>)>> {
     let mut always: Option<BTreeSet<Duty>> = None;
     let mut ever = BTreeMap::new();
@@ -134,8 +147,8 @@ fn obligations(graph: &Graph, component: &BTreeSet<u32>) -> Vec<Option<(u32, Opt
         .collect()
 }
 
-/// Strongly connected components that can be gone round in, among the states that are `inside`: Tarjan's algorithm, with a
-/// stack of its own.
+/// Strongly connected components that contain a cycle, among the states that are `inside`. This is Tarjan's
+/// algorithm with an explicit stack of calls, since runs can be longer than a thread's stack allows.
 fn components(graph: &Graph, inside: &dyn Fn(u32) -> bool) -> Vec<BTreeSet<u32>> {
     const NEW: u32 = u32::MAX;
     let states = graph.waiting.len();
@@ -148,6 +161,7 @@ fn components(graph: &Graph, inside: &dyn Fn(u32) -> bool) -> Vec<BTreeSet<u32>>
             continue;
         }
         calls.push((root, 0));
+        // The call stack holds a state and the index of its next edge.
         while let Some(&mut (state, ref mut place)) = calls.last_mut() {
             let at = state as usize;
             if *place == 0 && index[at] == NEW {
@@ -168,14 +182,18 @@ fn components(graph: &Graph, inside: &dyn Fn(u32) -> bool) -> Vec<BTreeSet<u32>>
                     low[at] = low[at].min(index[to]);
                 }
                 continue;
+                // All edges are followed: return to the calling state.
             }
             calls.pop();
             if let Some(&(caller, _)) = calls.last() {
                 low[caller as usize] = low[caller as usize].min(low[at]);
+                // A state whose `low` is its own index is the root of a component: everything above it on the
+                // stack.
             }
             if low[at] == index[at] {
                 let start = stack.iter().rposition(|&other| other == state).expect("it is on the stack");
                 let component: BTreeSet<u32> = stack.drain(start..).collect();
+                // A single state is a cycle only if it has an edge to itself.
                 component.iter().for_each(|&member| on_stack[member as usize] = false);
                 let circular = component.len() > 1 || graph.out(state).iter().any(|edge| edge.to == state);
                 if circular {
@@ -187,11 +205,12 @@ fn components(graph: &Graph, inside: &dyn Fn(u32) -> bool) -> Vec<BTreeSet<u32>>
     found
 }
 
-/// The run to the first state of a component, and a way round that meets every obligation.
+/// The run to the first state of a component, and a cycle through the component that meets every obligation.
 fn lasso(search: &mut Search<'_, Net>, graph: &Graph, victim: usize, component: &BTreeSet<u32>) -> Lasso {
     let start = *component.first().expect("a component has states");
     let mut at = start;
     let mut steps: Vec<(u32, usize)> = Vec::new();
+    // Visit the obligations one after the other, connected by shortest paths, then return to the start.
     for (state, place) in obligations(graph, component).into_iter().flatten() {
         steps.extend(way(graph, component, at, state));
         at = state;
@@ -202,7 +221,7 @@ fn lasso(search: &mut Search<'_, Net>, graph: &Graph, victim: usize, component: 
     }
     if steps.is_empty() {
         let inside = |edge: &Edge| component.contains(&edge.to);
-        let place = graph.out(at).iter().position(inside).expect("one can go round in it");
+        let place = graph.out(at).iter().position(inside).expect("a component contains a cycle");
         steps.push((at, place));
         at = graph.out(at)[place].to;
     }
@@ -212,7 +231,7 @@ fn lasso(search: &mut Search<'_, Net>, graph: &Graph, victim: usize, component: 
     Lasso { victim, stem, circle }
 }
 
-/// A shortest way from one state of a component to another, as steps: the state and the place of the step there.
+/// A shortest path between two states of a component, as steps: the state and the index of the step there.
 fn way(graph: &Graph, component: &BTreeSet<u32>, from: u32, to: u32) -> Vec<(u32, usize)> {
     let mut came: BTreeMap<u32, (u32, usize)> = BTreeMap::new();
     let mut queue = VecDeque::from([from]);

@@ -1,277 +1,283 @@
-//! What the checker explores: machines that exchange messages.
+//! The interface of a checked system: machines that exchange messages.
 //!
-//! A mutual exclusion algorithm is one kind ([`super::mutex`]); a specification from the literature can be another.
+//! A mutual exclusion algorithm is one implementation ([`super::mutex`]); a specification from the literature
+//! can be another.
 
 use crate::property::Property;
 use lockkeeper_core::{Mode, Sharing, SiteId, Timestamp};
 use smallvec::SmallVec;
 use std::hash::Hash;
 
-/// A system of machines, each with a state of its own, that exchange messages.
+/// A system of machines that exchange messages. Each machine has a local state.
 pub trait Machines: Sync {
-    /// The whole state of one machine.
+    /// The complete state of one machine.
     type Local: Clone + Eq + Hash + Send;
     /// A message under way.
     type Parcel: Clone + Eq + Hash + Ord + Send;
 
-    /// How many machines there are.
+    /// Number of machines.
     fn machines(&self) -> usize;
 
-    /// Whether messages of one channel arrive in the order sent.
+    /// Whether the channels are FIFO.
     fn fifo(&self) -> bool;
 
-    /// The machines at the start, and what they have sent by then.
+    /// The initial states of the machines, and the messages that they have sent.
     fn start(&self) -> (Vec<Self::Local>, Vec<Sent<Self::Parcel>>);
 
-    /// What a machine can do of its own accord, by numbers that [`Machines::step`] understands.
+    /// The steps that a machine can take without receiving a message, as codes for [`Machines::step`].
     fn choices(&self, who: usize, local: &Self::Local) -> SmallVec<[Choice; 4]>;
 
-    /// Takes a step.
+    /// Applies a step to a machine's state.
     fn step(&self, who: usize, local: &mut Self::Local, cause: Cause<'_, Self::Parcel>)
     -> Step<Self::Parcel>;
 
-    /// What others need to know of a machine's state.
+    /// The part of a machine's state that the properties depend on.
     fn facts(&self, who: usize, local: &Self::Local) -> Facts;
 
-    /// Who may be inside together.
+    /// The modes that may be inside together.
     fn sharing(&self) -> Sharing {
         Sharing::Mutex
     }
 
-    /// How many tokens travel in a message.
+    /// Number of tokens in a message.
     fn tokens_in(&self, _parcel: &Self::Parcel) -> u32 {
         0
     }
 
-    /// What a message says.
+    /// The text of a message.
     fn text(&self, parcel: &Self::Parcel) -> String;
 
-    /// What kind of message it is, for the list of those that were never delivered.
+    /// The index of the message's type, for the list of types that were never delivered.
     fn word(&self, _parcel: &Self::Parcel) -> usize {
         0
     }
 
-    /// Another machine has entered, excluding all others: the fences that this one knows of are of entries before.
+    /// Records that another machine has entered, excluding all others: the fences that this machine knows are
+    /// of earlier entries.
     fn outdate(&self, _local: &mut Self::Local) {}
 
     /// The same for a message under way.
     fn outdate_parcel(&self, _parcel: &mut Self::Parcel) {}
 
-    /// How many kinds of numbers there are that only matter relative to each other; see [`super::shift`].
+    /// Number of kinds of relative integers: integers that matter only relative to others of their kind, such
+    /// as clocks; see [`super::shift`].
     fn scales(&self) -> usize {
         0
     }
 
-    /// Visits every such number of a machine, with its kind.
+    /// Visits every relative integer of a machine, with its kind.
     fn numbers(&self, _local: &mut Self::Local, _visit: &mut dyn FnMut(usize, &mut u64)) {}
 
-    /// Visits every such number of a message.
+    /// Visits every relative integer of a message.
     fn numbers_in(&self, _from: usize, _parcel: &mut Self::Parcel, _visit: &mut dyn FnMut(usize, &mut u64)) {}
 
-    /// What keeps the search finite where nothing else does: states beyond these are not explored.
+    /// The bounds that make an infinite search finite: states beyond them are not explored. `None`: no
+    /// bounds.
     fn limits(&self) -> Option<Limits> {
         None
     }
 
-    /// Whether a machine in this state is beyond what is to be explored.
+    /// Whether a machine in this state exceeds the bounds.
     fn beyond(&self, _who: usize, _local: &Self::Local) -> bool {
         false
     }
 
-    /// What is counted along the runs.
+    /// The counters along runs.
     fn tallied(&self) -> Tallied {
         Tallied { messages: true, bypass: true }
     }
 
-    /// The only property that is asked about; all of them if nothing is said.
+    /// The only property to check. `None`: all properties.
     fn only(&self) -> Option<Property> {
         None
     }
 
-    /// What may go wrong in this system, at most so often in each run.
+    /// The maximum number of faults of each kind in a run.
     fn faults(&self) -> Faults {
         Faults::default()
     }
 }
 
-/// What is counted along the runs: of each, the largest count that any run brings to a state is kept.
+/// The counters along runs. A state stores the maximum of each counter over all runs that lead to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tallied {
-    /// The messages sent so far. Only useful where every run comes to an end.
+    /// The messages sent so far. Only useful if every run ends.
     pub messages: bool,
-    /// For each machine that waits, how many others have entered meanwhile.
+    /// For each waiting machine, the number of entries of others since its request.
     pub bypass: bool,
 }
 
-/// Bounds of a search that would otherwise have no end.
+/// The bounds of a search that would otherwise be infinite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The most messages under way in one channel.
+    /// The maximum number of messages under way in one channel.
     pub in_flight: usize,
-    /// The largest number, once all of its kind are as small as they can be.
+    /// The maximum of a relative integer after normalisation; see [`super::shift`].
     pub number: u64,
 }
 
-/// A message, and whose it is.
+/// A message with its sender and receiver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sent<M> {
-    /// Who sends it.
+    /// The sender.
     pub from: usize,
-    /// Who gets it.
+    /// The receiver.
     pub to: usize,
-    /// What it says.
+    /// The message.
     pub parcel: M,
 }
 
-/// Something that a machine can do of its own accord.
+/// A step that a machine can take without receiving a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Choice {
-    /// What; the system's own numbering.
+    /// The code of the step, in the numbering of the system.
     pub code: u32,
-    /// If it is a fault, which kind: there is a budget for each.
+    /// The kind of fault, if the step is one. Each kind has a budget.
     pub fault: Option<Fault>,
-    /// A suspicion, and of whom. It is a fault unless that machine has crashed.
+    /// The suspected machine, if the step is a suspicion. A suspicion is a fault unless that machine has
+    /// crashed.
     pub suspects: Option<usize>,
-    /// Nobody is made to do it, however long it is possible: asking.
+    /// Whether fairness does not require the step, however long it stays possible. Requests are of this kind.
     pub free: bool,
 }
 
 impl Choice {
-    /// Something that is no fault.
+    /// A step that is not a fault and that fairness requires.
     pub fn plain(code: u32) -> Self {
         Self { code, fault: None, suspects: None, free: false }
     }
 }
 
-/// Why a machine takes a step.
+/// The cause of a step.
 #[derive(Debug)]
 pub enum Cause<'a, M> {
-    /// Of its own accord.
+    /// A choice of the machine itself, by its code.
     Choice(u32),
-    /// A message arrives.
+    /// The arrival of a message: sender, message.
     Message(usize, &'a M),
 }
 
-/// What a step did, beside changing the machine's state.
+/// The result of a step, apart from the machine's new state.
 #[derive(Clone, Debug)]
 pub struct Step<M> {
-    /// What it sent, and to whom.
+    /// The messages sent, each with its receiver.
     pub sends: Vec<(usize, M)>,
-    /// What it did.
+    /// The other effects.
     pub effect: Effect,
 }
 
-/// What a step did.
+/// The effects of a step that the properties depend on.
 #[derive(Clone, Debug, Default)]
 pub struct Effect {
     /// The machine entered its critical section.
     pub entered: Option<Entry>,
-    /// It left it.
+    /// The machine left its critical section.
     pub exited: bool,
-    /// It began to wait.
+    /// The machine began to wait.
     pub asked: bool,
-    /// It stopped: what is under way to it is lost.
+    /// The machine crashed: messages under way to it are lost.
     pub crashed: bool,
-    /// It left fences out, to be above those of somebody who may have entered unseen.
+    /// The machine skipped fences, to be above those of a machine that may have entered unobserved.
     pub skipped_fences: bool,
-    /// The rules that it followed, one bit each.
+    /// The rules that fired, one bit each.
     pub rules: u128,
-    /// What is wrong with the machine's state now.
+    /// The violation in the machine's new state, if there is one.
     pub wrong: Option<Breach>,
 }
 
 impl Effect {
-    /// Whether others could tell the difference if it happened sooner or later.
+    /// Whether the order of this step and steps of other machines can matter.
     pub fn is_visible(&self) -> bool {
         self.entered.is_some() || self.exited || self.crashed || self.skipped_fences || self.wrong.is_some()
     }
 }
 
-/// An entry.
+/// An entry into the critical section.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// How.
+    /// The mode of the hold.
     pub mode: Mode,
-    /// What the machine knew of the fences before; see [`Facts::fence`].
+    /// The largest fence that the machine knew before; see [`Facts::fence`].
     pub fence: i8,
 }
 
-/// What others need to know of a machine.
+/// The part of a machine's state that the properties depend on.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// It has asked and not entered.
+    /// The machine has requested and not entered.
     pub waiting: bool,
-    /// It is inside its critical section.
+    /// The machine is inside its critical section.
     pub inside: bool,
-    /// How it waits or is inside.
+    /// The mode of its request or hold.
     pub mode: Mode,
-    /// The largest fence that it knows of, relative to the latest entry that excluded all others; -1 for any before.
+    /// The largest fence that it knows, relative to the latest entry that excluded all others: -1 for any
+    /// earlier one.
     pub fence: i8,
-    /// It has stopped.
+    /// The machine has crashed.
     pub down: bool,
-    /// The timestamp of its request, where requests are served in that order.
+    /// The timestamp of its request, if the algorithm grants in timestamp order.
     pub timestamp: Option<Timestamp>,
-    /// How many tokens it has.
+    /// Number of tokens that it has.
     pub tokens: u32,
-    /// How often it has entered.
+    /// Number of its entries.
     pub entries: u32,
 }
 
-/// What can go wrong that is no machine's own doing.
+/// A fault of the environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A site stops for good, or until it restarts.
+    /// A site stops, for ever or until it restarts.
     Crash,
     /// A message is lost.
     Loss,
-    /// A message arrives twice.
+    /// A message is delivered twice.
     Duplicate,
-    /// A crashed site starts from scratch.
+    /// A crashed site starts again with an initial state.
     Restart,
-    /// An idle site's state is thrown away and made anew, as if nothing had been.
+    /// An idle site loses its state and gets an initial one.
     Forget,
-    /// A site is suspected that has not crashed.
+    /// A site that has not crashed is suspected.
     Suspicion,
 }
 
 impl Fault {
-    /// Every kind.
+    /// All kinds of faults.
     pub const ALL: [Self; 6] =
         [Self::Crash, Self::Loss, Self::Duplicate, Self::Restart, Self::Forget, Self::Suspicion];
 }
 
-/// How often each kind of fault may happen in a run.
+/// The maximum number of faults of each kind in a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Faults {
-    /// In the order of [`Fault::ALL`].
+    /// The maxima, in the order of [`Fault::ALL`].
     pub most: [u8; 6],
 }
 
 impl Faults {
-    /// How often this kind may happen.
+    /// The maximum number of faults of this kind.
     pub fn of(self, fault: Fault) -> u8 {
         self.most[fault as usize]
     }
 
-    /// The same, with another number for one kind.
+    /// Sets the maximum of one kind.
     pub fn with(mut self, fault: Fault, most: u8) -> Self {
         self.most[fault as usize] = most;
         self
     }
 
-    /// Whether nothing goes wrong.
+    /// Whether no fault may happen.
     pub fn none(self) -> bool {
         self == Self::default()
     }
 }
 
-/// Something that must not be.
+/// A violation of a property.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Breach {
-    /// What does not hold.
+    /// The violated property.
     pub property: Property,
     /// The sites concerned.
     pub sites: Vec<SiteId>,
-    /// What happened, in a sentence.
+    /// A sentence that describes the violation.
     pub what: String,
 }

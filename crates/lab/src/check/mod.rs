@@ -1,4 +1,5 @@
-//! The checker: every reachable state of a small system, and the shortest way to whatever is wrong.
+//! The model checker: visits every reachable state of a small system and reports a shortest run to a
+//! violation.
 //!
 //! ```
 //! use lockkeeper_lab::check::{Question, check};
@@ -8,20 +9,20 @@
 //! assert_eq!(answer.max_messages_per_entry, Some(2.0)); // 2(N−1), in any run
 //! ```
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | [`store`], [`rows`] | the states seen so far, packed |
-//! | [`search`] | breadth-first search over them, on all cores |
-//! | [`machine`] | what can be searched: machines that exchange messages |
-//! | [`kernel`], [`intern`] | their states and messages as small numbers; each local step is taken once |
-//! | [`net`] | such machines with their channels as rows of numbers |
-//! | [`seen`] | what happened at least once |
-//! | [`reduce`] | not every order of steps that commute |
-//! | [`shift`] | clocks that only matter relative to each other |
-//! | [`liveness`] | runs that go round for ever while somebody waits |
+//! | [`store`], [`rows`] | packed storage of the visited states |
+//! | [`search`] | breadth-first search, on one or several threads |
+//! | [`machine`] | the interface of a checked system: machines that exchange messages |
+//! | [`kernel`], [`intern`] | interning: local states and messages as small integers, each local step computed once |
+//! | [`net`] | global states: machines and channels as rows of integers |
+//! | [`seen`] | coverage and maxima of a search |
+//! | [`reduce`] | partial-order reduction |
+//! | [`shift`] | normalisation of clocks and sequence numbers |
+//! | [`liveness`] | starvation: fair cycles in which a machine waits |
 //! | [`mutex`] | mutual exclusion algorithms as machines |
-//! | [`counterexample`] | a run, told and drawn |
-//! | [`gallery`] | what must be caught |
+//! | [`counterexample`] | a violating run as sentences and as a scenario |
+//! | [`gallery`] | the mutants and wrong circumstances that the checker must catch |
 
 mod answer;
 pub mod counterexample;
@@ -57,38 +58,39 @@ use net::{Action, Net};
 use search::{Ended, Search};
 use seen::Seen;
 
-/// The most processes that are checked: each state keeps a number for every channel.
+/// The maximum number of processes (sites and helpers): each state stores one integer per channel.
 pub const MOST_SITES: usize = 9;
-/// The most requests of each site.
+/// The maximum number of requests per site.
 pub const MOST_REQUESTS: u8 = 15;
 
-/// What is to be checked.
+/// The system to check, and the options of the check.
 #[derive(Clone, Debug)]
 pub struct Question {
-    /// The algorithm, or a wrong-on-purpose variant.
+    /// The name of the algorithm or of a mutant.
     pub algorithm: String,
-    /// How many sites may ask.
+    /// Number of sites that may request.
     pub sites: usize,
     /// The algorithm's own settings.
     pub settings: Vec<(String, String)>,
-    /// How often each site asks; for ever if nothing is said.
+    /// Number of requests of each site. `None`: without limit.
     pub requests: Option<u8>,
-    /// Whether channels keep their order; as the algorithm assumes if nothing is said.
+    /// Whether channels are FIFO. `None`: as the algorithm assumes.
     pub fifo: Option<bool>,
-    /// Who is inside at the start.
+    /// The sites inside the critical section at the start, with their modes.
     pub holders: Vec<Holder>,
-    /// What may go wrong, and how often.
+    /// The maximum number of faults of each kind in a run.
     pub faults: Faults,
-    /// The only property that is asked about: a search goes on where another does not hold. All if nothing is said.
+    /// The only property to check: the search continues past violations of the others. `None`: all
+    /// properties.
     pub only: Option<Property>,
-    /// Whether every order of steps is tried, even of those that commute; see [`reduce`].
+    /// Whether to explore all interleavings, without partial-order reduction; see [`reduce`].
     pub full: bool,
-    /// How many threads search.
+    /// Number of search threads.
     pub threads: usize,
 }
 
 impl Question {
-    /// One request of each site, no faults.
+    /// A question with one request per site and no faults.
     pub fn new(algorithm: &str, sites: usize) -> Self {
         Self {
             algorithm: algorithm.into(),
@@ -104,7 +106,7 @@ impl Question {
         }
     }
 
-    /// The same with so many requests.
+    /// Sets the number of requests per site.
     pub fn requests(mut self, requests: u8) -> Self {
         self.requests = Some(requests);
         self
@@ -115,15 +117,16 @@ impl Question {
             return Err(format!("the checker takes 1 to {MOST_SITES} sites, not {}", self.sites));
         }
         match self.requests {
-            Some(requests) if !(1..=MOST_REQUESTS).contains(&requests) => {
-                Err(format!("each site asks 1 to {MOST_REQUESTS} times, or for ever; not {requests} times"))
-            }
+            Some(requests) if !(1..=MOST_REQUESTS).contains(&requests) => Err(format!(
+                "each site makes 1 to {MOST_REQUESTS} requests, or an unlimited number; not {requests}"
+            )),
             _ => Ok(()),
         }
     }
 }
 
-/// Searches every reachable state. `go_on` is told how far it is, and may end the search.
+/// Searches every reachable state. `go_on` is called with the progress at intervals; the search stops when it
+/// returns `false`.
 pub fn check(question: &Question, mut go_on: impl FnMut(Sofar) -> bool) -> Result<Answer, Error> {
     question.check().map_err(Error::Usage)?;
     runner::visit_named(&question.algorithm, Check { question, go_on: &mut go_on })
@@ -164,17 +167,17 @@ impl Visitor for Check<'_> {
     }
 }
 
-/// Searches, again where that is needed. The same for all algorithms.
+/// Runs the search, and a second one where that is necessary. The code is the same for all algorithms.
 struct Checker<'a> {
     question: &'a Question,
     perpetual: bool,
-    /// The most messages for each entry, where the paper says so.
+    /// The paper's bound on messages per entry, if there is one and it is checked.
     most_messages: Option<u32>,
     fresh: &'a dyn Fn() -> Net,
     go_on: &'a mut dyn FnMut(Sofar) -> bool,
 }
 
-/// What one search came to.
+/// The result of one search.
 struct Searched {
     ended: Ended<Action, machine::Breach>,
     sofar: Sofar,
@@ -187,6 +190,9 @@ struct Searched {
 impl Checker<'_> {
     fn run(mut self) -> (Net, Searched) {
         let question = self.question;
+        // With limited requests and no perpetual token, runs normally end, and no cycle has to be found: the
+        // search may be reduced and use several threads. Otherwise the search for cycles needs the full graph,
+        // in the numbering of one thread.
         let ends = question.requests.is_some() && !self.perpetual;
         let threads = if ends { question.threads } else { 1 };
         let mut net = (self.fresh)();
@@ -199,11 +205,12 @@ impl Checker<'_> {
         if !too_dear && !((wrong || open) && (net.reduced || threads > 1)) {
             return (net, searched);
         }
-        // Again, with every order and one thread: for a shortest run, always the same; or to look for circles.
+        // The second search explores every interleaving on one thread: its counterexample is a shortest one
+        // and always the same, and its graph can be searched for cycles.
         let mut full = (self.fresh)();
         full.most_messages = self.most_messages.filter(|_| too_dear);
         let again = self.search(&full, 1);
-        // What is wrong is wrong, even if the budget does not suffice to show a run.
+        // A violation remains a violation if the budget of the second search ends before it finds a run.
         let stopped = matches!(again.ended, Ended::Stopped);
         if stopped && (wrong || too_dear) { (net, searched) } else { (full, again) }
     }
@@ -218,15 +225,16 @@ impl Checker<'_> {
         if let Ended::Wrong(witness) = &mut ended
             && net.reduced
         {
-            witness.run = None; // It lacks the silent deliveries.
+            witness.run = None; // The run lacks the silent deliveries, so it cannot be replayed.
         }
         let mut seen = Seen::default();
         for worker in search.workers() {
             seen.add(worker.seen());
         }
-        // A run that ends has a last message; where the number of messages has an end, so have all runs.
+        // If the number of messages is bounded, every run ends: an infinite run would send infinitely many
+        // messages.
         let ends = net.kernel.traits().tallied.messages && seen.max_messages < u8::MAX;
-        // A circle has to be a run: with silent deliveries put off, it is none.
+        // A cycle has to be a run of the system; with deferred silent deliveries it is not one.
         let looks = self.asks_about_starvation()
             && matches!(ended, Ended::All)
             && !ends

@@ -1,4 +1,4 @@
-//! Mutual exclusion algorithms as the checker sees them.
+//! Mutual exclusion algorithms as machines of the checker.
 
 use super::entering::no_larger_fence;
 use super::machine::{
@@ -11,67 +11,68 @@ use lockkeeper_core::{
 };
 use smallvec::SmallVec;
 
-/// How far runs without end are followed: beyond, messages that nobody takes in only pile up.
+/// The bounds of runs with unlimited requests. Beyond them, undelivered messages only pile up.
 pub const FOREVER: Limits = Limits { in_flight: 3, number: 24 };
 
 /// A system of sites that run one algorithm.
 #[derive(Clone, Debug)]
 pub struct Sites<P: MutualExclusion> {
-    /// How it starts.
+    /// The initial configuration.
     pub setup: Setup<P::Options>,
-    /// How often each site asks; for ever if nothing is said.
+    /// Number of requests of each site. `None`: without limit.
     pub requests: Option<u8>,
-    /// Whether messages of one channel arrive in the order sent.
+    /// Whether the channels are FIFO.
     pub fifo: bool,
-    /// What may go wrong.
+    /// The maximum number of faults of each kind in a run.
     pub faults: Faults,
-    /// The only property that is asked about; all of them if nothing is said.
+    /// The only property to check. `None`: all properties.
     pub only: Option<Property>,
 }
 
-/// One site as the checker keeps it.
+/// The local state of one site in the checker.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Local<P: Protocol> {
-    /// The site; nothing after a crash.
+    /// The site; `None` after a crash.
     site: Option<Site<P>>,
     phase: Phase,
-    /// How often it has asked, where that is counted.
+    /// Number of its requests so far, if requests are limited.
     asked: u8,
     mode: Mode,
-    /// The largest fence that it knows of. Fences grow for ever; all that decides whether they rise is how they stand
-    /// to the latest entry that excluded all others, so that one counts as 0 and everything before as -1.
+    /// The largest fence that the site knows. Fences grow without bound, but only their order relative to the
+    /// latest entry that excluded all others decides whether they rise. That entry counts as 0, and
+    /// everything before it as -1.
     fence: i8,
-    /// How often it has started anew.
+    /// Number of its restarts.
     lives: u8,
     timers: SmallVec<[P::Timer; 1]>,
     suspected: u32,
 }
 
-/// A message as the checker keeps it.
+/// A message in the checker.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Parcel<M> {
-    /// What it says.
+    /// The message.
     pub message: M,
     /// The sender's fence, relative to the latest entry that excluded all others.
     pub fence: i8,
 }
 
-/// What a site can do of its own accord.
+/// A step that a site can take without receiving a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Own {
-    /// Ask to enter.
+    /// Request to enter, in a mode.
     Request(Mode),
-    /// Leave.
+    /// Leave the critical section.
     Exit,
-    /// Stop.
+    /// Crash.
     Crash,
-    /// Start from scratch after a crash.
+    /// Start again with an initial state after a crash.
     Restart,
     /// Lose its state while idle.
     Forget,
-    /// Suspect another.
+    /// Suspect another site.
     Suspect(SiteId),
-    /// Be woken by one of its timers, by their order.
+    /// Handle the expiry of a timer, by its index.
     Timer(usize),
 }
 
@@ -89,7 +90,7 @@ impl Own {
         }
     }
 
-    /// What the code of a choice means.
+    /// The step with this code.
     pub fn of(code: u32) -> Self {
         match code {
             0 => Self::Request(Mode::Exclusive),
@@ -105,7 +106,7 @@ impl Own {
 }
 
 impl<P: MutualExclusion> Sites<P> {
-    /// A site that starts for the first time, or once more.
+    /// A new site, after `lives` restarts.
     fn new_site(&self, id: SiteId, lives: u8, setup: &Setup<P::Options>) -> (Local<P>, Out<P>) {
         let mut out = Out::new(self.machines());
         let site = Site::new(id, &mut out, |out| match lives {
@@ -126,7 +127,7 @@ impl<P: MutualExclusion> Sites<P> {
         (local, out)
     }
 
-    /// Whoever starts inside counts as an entry before all others.
+    /// A holder at the start counts as an entry before all others.
     fn first_fence(&self, id: SiteId, setup: &Setup<P::Options>) -> i8 {
         let excluded = |holder: &Holder| self.outdates(holder.mode);
         match setup.mode_of(id) {
@@ -140,7 +141,8 @@ impl<P: MutualExclusion> Sites<P> {
         P::sharing(&self.setup.options).conflict(mode, Mode::Shared)
     }
 
-    /// A site that starts from scratch, as [`World::restart`](crate::world::World::restart) does it.
+    /// A site that starts again with an initial state, as [`World::restart`](crate::world::World::restart)
+    /// does it.
     fn made_anew(&self, id: SiteId, lives: u8) -> (Local<P>, Out<P>) {
         let elsewhere = id.next_on_ring(self.setup.sites);
         let setup = Setup { holders: Vec::new(), home: elsewhere, ..self.setup.clone() };
@@ -211,11 +213,13 @@ impl<P: MutualExclusion> Local<P> {
         self.timers.sort();
     }
 
-    /// What the step did, beside what it sent: entries are noted, what must hold of the site is checked.
+    /// Records the effects of a step other than its messages: updates timers, records entries, checks the
+    /// site's invariant.
     fn after(&mut self, me: SiteId, sharing: Sharing, out: &Out<P>, effect: &mut Effect) {
         self.arm(out);
         if out.skipped_fences > 0 || out.fence_floor > 0 {
-            // It goes on after somebody who may have entered unseen, and takes care that its fences are larger.
+            // The site continues after another that may have entered unobserved, and raises its fences above
+            // that one's.
             self.fence = self.fence.max(0);
             effect.skipped_fences = true;
         }
@@ -225,12 +229,14 @@ impl<P: MutualExclusion> Local<P> {
         let wrong = |property, what: String| Some(Breach { property, sites: vec![me], what });
         for _ in &out.outputs {
             if self.phase != Phase::Waiting {
-                effect.wrong = wrong(Property::Invariant, format!("{me} enters without having asked"));
+                effect.wrong = wrong(Property::Invariant, format!("{me} enters without a request"));
             } else if self.fence < 0 {
                 effect.wrong = Some(no_larger_fence(me));
             }
             self.phase = Phase::Inside;
             effect.entered = Some(Entry { mode: self.mode, fence: self.fence });
+            // An entry that excludes all others is the new reference point, 0. A reader gets a fence above the
+            // largest that it knew: after a writer (0), the first reader has 1, and one that knows of it 2.
             if sharing.conflict(self.mode, Mode::Shared) {
                 self.fence = 0;
             } else if sharing.conflict(self.mode, Mode::Exclusive) {
@@ -244,12 +250,12 @@ impl<P: MutualExclusion> Local<P> {
         }
     }
 
-    /// The algorithm's state; nothing after a crash.
+    /// The algorithm's state; `None` after a crash.
     pub fn protocol(&self) -> Option<&P> {
         self.site.as_ref().map(Site::protocol)
     }
 
-    /// The timer of that place.
+    /// The timer with this index.
     pub fn timer(&self, which: usize) -> Option<&P::Timer> {
         self.timers.get(which)
     }

@@ -1,8 +1,12 @@
-//! Machines and their channels as rows of small numbers.
+//! Global states: machines and their channels as rows of small integers.
 //!
-//! A state of the whole is one number for each machine, one for each channel, and one for the faults so far. What a
-//! machine does next depends on its own state and on what happens to it, and local states are few where states of
-//! the whole are many: so each local step is taken once, and afterwards looked up.
+//! A global state has one integer for each machine, one for each channel, and one for the faults so far. A
+//! machine's step depends only on its local state and its cause. There are few local states where there are
+//! many global ones, so each local step is computed once and then looked up.
+//!
+//! Example: three machines have 3 + 6 slots. In `[4, 0, 2, 0, 7, 0, 0, 0, 0]`, machine 0 is in its local
+//! state number 4, and the second channel (from 0 to 2) has the content number 7; content 0 is the empty
+//! channel.
 
 use super::intern::{Interner, Known, Memo};
 use super::kernel::{Kernel, Numbered, Stepped, Traits, Why};
@@ -13,21 +17,22 @@ use super::seen::Seen;
 use smallvec::SmallVec;
 use std::sync::{Mutex, MutexGuard};
 
-/// A system of machines, ready to be searched.
+/// A system of machines, ready for a search.
 pub struct Net {
     /// The machines.
     pub kernel: Box<dyn Kernel>,
-    /// Whether silent deliveries are put off; see [`super::reduce`].
+    /// Whether silent deliveries are deferred; see [`super::reduce`].
     pub reduced: bool,
-    /// More messages for each entry than this are wrong. If it is said, each state counts the messages that led to it in a slot
-    /// of its own, at the end: the same state is another one after more messages.
+    /// The maximum number of messages per entry, if it is checked with a counterexample. Each state then
+    /// counts the messages that led to it in an additional last slot, so that the same state after more
+    /// messages is a different state.
     pub most_messages: Option<u32>,
-    /// The contents of each channel.
+    /// The contents that each channel has had.
     pub(super) channels: Mutex<Vec<Interner<Vec<u32>>>>,
 }
 
 impl Net {
-    /// A system at its start.
+    /// A system in its initial state.
     pub fn new<S: Machines + 'static>(system: S) -> Self {
         let kernel = Numbered::new(system);
         let machines = kernel.machines();
@@ -47,7 +52,8 @@ impl Net {
         self.channels()[place].get(content).clone()
     }
 
-    /// The number of a channel's content; of a bag, whatever its order.
+    /// The number of a channel's content. The content of a channel that is not FIFO is a multiset, and is
+    /// sorted first.
     pub(super) fn number(&self, place: usize, mut parcels: Vec<u32>) -> u32 {
         if !self.kernel.traits().fifo {
             parcels.sort_unstable();
@@ -55,7 +61,8 @@ impl Net {
         self.channels()[place].number(parcels)
     }
 
-    /// Visits every number of the local state or channel in a slot of a state, and returns the number of what it is then.
+    /// Visits every relative integer of the local state or channel in a slot, and returns the number of the
+    /// changed content.
     pub(super) fn visit_numbers(
         &self,
         slot: usize,
@@ -73,7 +80,7 @@ impl Net {
     }
 }
 
-/// The place of the channel from one machine to another among all channels.
+/// The index of the channel from one machine to another among all channels.
 #[inline]
 pub(super) fn channel(machines: usize, from: usize, to: usize) -> usize {
     from * (machines - 1) + to - usize::from(to > from)
@@ -99,28 +106,28 @@ impl Model for Net {
     }
 }
 
-/// What leads from one state to the next.
+/// A step from one global state to the next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// A machine does something of its own accord.
+    /// A machine takes a step of its own.
     Choice(usize, Choice),
-    /// The message of that number is delivered, from one machine to another.
+    /// A message is delivered: sender, receiver, number of the message.
     Deliver(usize, usize, u32),
-    /// It is lost.
+    /// A message is lost.
     Lose(usize, usize, u32),
-    /// It is delivered, and will be again.
+    /// A message is delivered, and stays in its channel to be delivered again.
     Duplicate(usize, usize, u32),
 }
 
-/// What a local step leads to.
+/// The result of a local step.
 #[derive(Clone, Debug)]
 pub(super) struct Outcome {
     pub step: Stepped,
-    /// It changes nothing at all.
+    /// The step changes nothing.
     pub idle: bool,
-    /// Nothing about it concerns anybody but the machine itself and those it sends to.
+    /// The step affects only the machine itself and the receivers of its messages.
     pub plain: bool,
-    /// It is a delivery that concerns nobody but the machine itself, and is put off: see [`super::reduce`].
+    /// The step is a delivery that affects only the machine itself, and is deferred; see [`super::reduce`].
     pub silent: bool,
 }
 
@@ -128,14 +135,14 @@ pub(super) struct Outcome {
 pub(super) struct SiteCache {
     facts: Vec<Facts>,
     pub choices: Known<Box<[(Choice, u32)]>>,
-    /// By sender: from local state and message to outcome.
+    /// For each sender: from local state and message to outcome.
     pub deliveries: Vec<Memo>,
     pub outdated: Known<u32>,
 }
 
 #[derive(Default)]
 pub(super) struct ChannelCache {
-    /// For each content, what can be delivered and what is left then.
+    /// For each content, the messages that can be delivered, each with the remaining content.
     heads: Known<SmallVec<[(u32, u32); 2]>>,
     pushed: Memo,
     too_long: Known<()>,
@@ -155,12 +162,12 @@ pub struct Explorer<'m> {
     pub(super) next_tallies: Vec<u8>,
     pub(super) seen: Seen,
     pub(super) shifter: super::shift::Shifter,
-    /// The next state is beyond the limits.
+    /// Whether the next state exceeds the limits.
     pub(super) too_far: bool,
-    /// Room for states that silent deliveries lead to, and for one of them.
+    /// Buffers for the states that silent deliveries lead to, and for one of them.
     pub(super) reached: Vec<u32>,
     pub(super) here: Vec<u32>,
-    /// How many states the one that is expanded stands for, itself included.
+    /// Number of states that the expanded one represents, itself included.
     pub(super) stands_for: f64,
 }
 
@@ -189,18 +196,18 @@ impl<'m> Explorer<'m> {
         }
     }
 
-    /// What was seen so far.
+    /// The coverage so far.
     pub fn seen(&self) -> &Seen {
         &self.seen
     }
 
-    /// Who waits in a state of the whole, one bit each.
+    /// The machines that wait in a global state, one bit each.
     pub fn waiting(&mut self, state: &[u32]) -> u16 {
         (0..self.machines)
             .fold(0, |waiting, who| waiting | u16::from(self.facts(who, state[who]).waiting) << who)
     }
 
-    /// What is known of a machine in a state of the whole.
+    /// The facts of a machine in a local state.
     #[inline]
     pub(super) fn facts(&mut self, who: usize, local: u32) -> &Facts {
         if self.sites[who].facts.len() <= local as usize {
@@ -217,7 +224,7 @@ impl<'m> Explorer<'m> {
         }
     }
 
-    /// What a machine can do of its own accord: how many things.
+    /// Number of steps that a machine can take without receiving a message.
     #[inline]
     pub(super) fn choices(&mut self, who: usize, local: u32) -> usize {
         match self.sites[who].choices.get(local) {
@@ -241,7 +248,7 @@ impl<'m> Explorer<'m> {
         self.sites[who].choices.get(local).expect("worked out before")[which]
     }
 
-    /// What a delivery leads to.
+    /// The outcome of a delivery.
     #[inline]
     pub(super) fn delivery(&mut self, from: usize, to: usize, local: u32, parcel: u32) -> u32 {
         if let Some(outcome) = self.sites[to].deliveries[from].get(local, parcel) {
@@ -263,7 +270,7 @@ impl<'m> Explorer<'m> {
         let step = self.net.kernel.step(who, local, why);
         let own = matches!(why, Why::Choice(_));
         let silent = match why {
-            // A token that arrives and goes is no silence.
+            // A delivery that moves a token is visible: tokens are counted.
             Why::Message(_, parcel) if self.net.reduced && self.net.kernel.tokens_in(parcel) == 0 => {
                 let before = self.facts(who, local).clone();
                 let faults = self.traits.faults;
@@ -279,7 +286,7 @@ impl<'m> Explorer<'m> {
         self.outcomes.len() as u32 - 1
     }
 
-    /// What can be delivered from a channel: how many different things.
+    /// Number of different messages that can be delivered from a channel.
     #[inline]
     pub(super) fn heads(&mut self, place: usize, content: u32) -> usize {
         match self.channels[place].heads.get(content) {
@@ -293,7 +300,7 @@ impl<'m> Explorer<'m> {
         let parcels = self.net.content(place, content);
         let mut heads = SmallVec::new();
         for (position, &parcel) in parcels.iter().enumerate() {
-            // In a bag, equal messages stand side by side; one of them is enough.
+            // In a multiset, equal messages are adjacent; delivering one of them is enough.
             if position > 0 && (self.traits.fifo || parcels[position - 1] == parcel) {
                 continue;
             }
@@ -330,7 +337,7 @@ impl<'m> Explorer<'m> {
         longer
     }
 
-    /// Takes a step in a state of the whole; what comes of it stands in `next` and `next_tallies`.
+    /// Takes a step in a global state; writes the result to `next` and `next_tallies`.
     #[inline]
     pub(super) fn apply(
         &mut self,
@@ -349,6 +356,7 @@ impl<'m> Explorer<'m> {
         if let Some((place, rest)) = popped {
             self.next[machines + place] = rest;
         }
+        // The effects on others come before the messages: a crash empties the channels to the machine.
         let breach = if plain { None } else { self.announce(state, who, outcome) };
         self.send(who, outcome);
         if self.traits.scales > 0 {
@@ -385,7 +393,8 @@ impl<'m> Explorer<'m> {
         }
     }
 
-    /// Whether another fault of this kind may happen; the state with it counted.
+    /// The fault slot after another fault of this kind; `None` if the budget is used up. The slot has four
+    /// bits per kind.
     pub(super) fn spend(&self, state: &[u32], fault: Fault) -> Option<u32> {
         let place = self.machines * self.machines;
         let spent = *state.get(place)?;

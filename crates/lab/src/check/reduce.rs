@@ -1,37 +1,44 @@
-//! Partial-order reduction: what concerns nobody else can wait until its machine does something that does.
+//! Partial-order reduction: a delivery that is invisible to other machines is deferred until its machine
+//! takes a visible step.
 //!
-//! A delivery is *silent* if the machine that takes the message in sends nothing by it, and neither enters nor leaves nor
-//! does anything else that is asked about. Nobody else can tell whether it has happened: it changes the machine's own
-//! state and takes a message from a channel from which nobody else takes any. So it can be put off past every step of another
-//! machine, and each run can be put into an order in which silent deliveries stand directly before a step of the same
-//! machine that is not silent, or at the very end. Only such runs are tried:
-//! - a step is any number of silent deliveries to a machine, and then one thing of that machine that is not silent. States
-//!   between the two are not kept;
-//! - a state is looked at as an end if every machine, for itself, can come to rest by silent deliveries alone.
+//! A delivery is *silent* if the receiving machine sends nothing in reaction, neither enters nor leaves, and
+//! does nothing else that a property depends on. It changes only the machine's own state and the channel from
+//! which only this machine receives. No other machine can observe whether it has happened, so it commutes
+//! with every step of every other machine. Each run can therefore be reordered until its silent deliveries
+//! stand directly before a visible step of the same machine, or at the very end. The search explores only
+//! such runs:
+//! - a step is any number of silent deliveries to a machine, followed by one visible step of that machine.
+//!   The states between them are not stored;
+//! - a state counts as quiescent if every machine, by itself, can come to rest by silent deliveries alone.
 //!
-//! Steps that are not silent happen in the same orders as before, so what is wrong with one of them is found, and who
-//! passes whom and how many messages are sent stays the same. Silent deliveries themselves are taken wherever
-//! they can be, so what they break and which rules they follow is seen, too.
+//! Example: B and C each have an ACK under way to them and react to it with nothing. The full search visits
+//! four states (no ACK delivered, B's, C's, both). The reduced search visits one, and delivers B's ACK as
+//! part of B's next visible step.
 //!
-//! Nothing has to be known of an algorithm for this, and no state that is kept is one that the full search would not meet.
+//! Visible steps occur in the same orders as before, so every violation in one of them is found, and the
+//! counts of bypasses and messages stay the same. Silent deliveries are explored wherever they are possible,
+//! so violations in them and the rules that they fire are recorded, too.
+//!
+//! The reduction needs no knowledge of the algorithm, and every state that it stores is also reached by the
+//! full search.
 
 use super::kernel::Stepped;
 use super::machine::{Breach, Facts, Faults};
 use super::net::{Action, Explorer, channel};
 use super::search::Next;
 
-/// Whether a delivery concerns nobody but the machine that takes the message in.
+/// Whether a delivery affects no machine but the receiver.
 pub(super) fn is_silent(step: &Stepped, before: &Facts, after: &Facts, faults: Faults) -> bool {
-    // What a machine learns of fences, whoever sent the message knows too, so no entry is judged differently; but whoever
-    // crashes forgets it.
+    // Without faults, the sender knows every fence that the receiver learns, so deferring the
+    // delivery changes no verdict on an entry. With faults, the sender may crash and forget it.
     let known = if faults.none() { after.fence } else { before.fence };
     let same = Facts { fence: known, ..before.clone() } == *after;
     same && step.sends.is_empty() && !step.effect.is_visible() && !step.effect.asked && !step.beyond
 }
 
 impl Explorer<'_> {
-    /// Hands over everything that a machine can do after any number of silent deliveries to it; tells whether it can
-    /// come to rest by them.
+    /// Passes to `found` every visible step of a machine after any number of silent deliveries to it. Returns
+    /// whether the machine can come to rest by silent deliveries alone.
     pub(super) fn expand_after_silence(
         &mut self,
         state: &[u32],
@@ -40,6 +47,7 @@ impl Explorer<'_> {
         found: &mut impl FnMut(Next<'_, Action, Breach>),
     ) -> bool {
         let mut quiet = false;
+        // `reached` is a work list: rows of `slots` integers, each a state after some silent deliveries.
         let slots = state.len();
         let mut reached = std::mem::take(&mut self.reached);
         reached.clear();
@@ -58,7 +66,7 @@ impl Explorer<'_> {
         quiet
     }
 
-    /// Adds every state that one silent delivery leads to.
+    /// Appends every state that one silent delivery leads to, unless it is in the list.
     fn deliver_silently(&mut self, state: &mut [u32], who: usize, reached: &mut Vec<u32>) {
         let machines = self.machines;
         let local = state[who];

@@ -1,10 +1,10 @@
-//! Rows of bytes, all of the same length, in memory that is never copied to make room for more.
+//! Rows of bytes, all of the same length, in chunks that are never moved when rows are added.
 
-/// So many rows stand side by side. What is there stays where it is when more rows come: at no time is there a second copy
-/// of everything, as there is while a vector grows.
+/// Number of rows per chunk. Adding a row never copies earlier chunks, so there is never a second copy of all
+/// rows in memory, as there is while a vector grows.
 const TOGETHER: usize = 1 << 13;
 
-/// Rows of the same length, possibly none, numbered in the order in which they came.
+/// Rows of the same length (possibly 0), numbered in the order of insertion.
 #[derive(Debug)]
 pub struct Rows {
     length: usize,
@@ -12,12 +12,12 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// No rows yet.
+    /// An empty table of rows of `length` bytes.
     pub fn new(length: usize) -> Self {
         Self { length, chunks: Vec::new() }
     }
 
-    /// How long each is.
+    /// The length of each row, in bytes.
     pub fn length(&self) -> usize {
         self.length
     }
@@ -35,14 +35,14 @@ impl Rows {
 
     #[cold]
     fn begin_chunk(&mut self, row: &[u8]) {
-        // A small search does not need even one whole chunk.
+        // The first chunk grows on demand: a small search does not fill it.
         let room = if self.chunks.is_empty() { 0 } else { TOGETHER * self.length };
         let mut chunk = Vec::with_capacity(room);
         chunk.extend_from_slice(row);
         self.chunks.push(chunk);
     }
 
-    /// The row of that number.
+    /// The row with this number.
     #[inline]
     pub fn get(&self, number: u32) -> &[u8] {
         if self.length == 0 {
@@ -52,7 +52,7 @@ impl Rows {
         &self.chunks[number / TOGETHER][number % TOGETHER * self.length..][..self.length]
     }
 
-    /// The row of that number, to be changed.
+    /// The row with this number, mutable.
     #[inline]
     pub fn get_mut(&mut self, number: u32) -> &mut [u8] {
         if self.length == 0 {
@@ -62,14 +62,14 @@ impl Rows {
         &mut self.chunks[number / TOGETHER][number % TOGETHER * self.length..][..self.length]
     }
 
-    /// The first byte of a row, if there is such a row.
+    /// The first byte of a row, if the row exists.
     #[inline]
     pub fn peek(&self, number: u32) -> Option<u8> {
         let number = number as usize;
         self.chunks.get(number / TOGETHER)?.get(number % TOGETHER * self.length).copied()
     }
 
-    /// Writes every row anew with another length, a chunk at a time.
+    /// Rewrites every row with another length, one chunk at a time.
     pub fn rewrite(&mut self, length: usize, mut write: impl FnMut(&[u8], &mut Vec<u8>)) {
         for chunk in &mut self.chunks {
             let mut rewritten = Vec::with_capacity(chunk.capacity() / self.length * length);
@@ -80,7 +80,7 @@ impl Rows {
         self.length = length;
     }
 
-    /// How much memory they take.
+    /// The memory used, in bytes.
     pub fn bytes(&self) -> usize {
         self.chunks.iter().map(Vec::capacity).sum()
     }

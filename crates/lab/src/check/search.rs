@@ -1,51 +1,58 @@
 //! Breadth-first search over every reachable state of a [`Model`].
 //!
-//! States of one level are expanded in batches. With several threads, each expands a part of the batch and sorts
-//! what it finds by shard; then each takes some shards and puts the finds in. What is counted does not depend on
-//! the number of threads. Which way to a state is found first does: so only a search by one thread tells the run that
-//! leads to a breach. It is a shortest one, and a function of the model alone.
+//! States of one level are expanded in batches. With several threads, each thread expands a part of the batch
+//! and sorts the successors by shard; then each thread inserts the successors of some shards. The counts do
+//! not depend on the number of threads. The path on which a state is first found does, so only a search by
+//! one thread reports the run that leads to a violation. That run is a shortest one, and depends on the model
+//! alone.
+//!
+//! Example: the start state has number 0, and its successors get the numbers 1 to 3 in the order in which
+//! they are found. Then `levels` is `[0, 1, 4]`: level 0 is the range 0..1, level 1 is the range 1..4. No
+//! predecessor is stored with a state; `backwards` finds one by expanding the states of the level before.
 
 use super::store::{Incoming, MOST_SLOTS, Put, Shard, hash_of};
 use std::ops::Range;
 
-/// Into so many parts the store is divided for several threads. A thread alone uses the first only.
+/// Number of shards of the store if several threads search. A single thread uses only the first.
 const SHARDS: usize = 16;
-/// So many states are expanded by each thread before what they lead to is put into the store: enough to make up for the
-/// threads' waiting for each other.
+/// Number of states that each thread expands before the successors are inserted. It is large enough to
+/// amortise the synchronisation of the threads.
 const BATCH: u32 = 1 << 13;
-/// The same for a thread alone: so few that all of it stays in the processor's cache.
+/// The batch size of a single thread, small enough for the batch to stay in the processor's cache.
 const SMALL_BATCH: u32 = 1 << 8;
 
-/// Something whose states are rows of small numbers.
+/// A system whose states are rows of small integers.
 pub trait Model: Sync {
-    /// What expands states, one for each thread.
+    /// The worker that expands states, one for each thread.
     type Worker<'m>: Worker + Send
     where
         Self: 'm;
 
-    /// How many slots a state has.
+    /// Number of slots (integers) of a state.
     fn slots(&self) -> usize;
 
-    /// How many tallies a state has: numbers of which only the largest that any run brings along is kept.
+    /// Number of tallies of a state. A tally is a counter along a run; a state stores the maximum over all
+    /// runs that lead to it.
     fn tallies(&self) -> usize {
         0
     }
 
-    /// A worker.
+    /// Creates a worker.
     fn worker(&self) -> Self::Worker<'_>;
 }
 
-/// Expands states.
+/// Expands states: computes their successors.
 pub trait Worker {
-    /// What leads from one state to the next.
+    /// A step from one state to the next.
     type Action: Clone + Send + Sync;
-    /// What can be wrong with a state or an action.
+    /// A violation found in a state or in a step.
     type Breach: Clone + Send + Sync;
 
-    /// Hands over every state at the start.
+    /// Passes every initial state to `found`.
     fn start(&mut self, found: &mut impl FnMut(&[u32]));
 
-    /// Hands over everything that can follow a state; returns what is wrong with the state itself.
+    /// Passes every successor of a state to `found`; returns the violation in the state itself, if there is
+    /// one.
     fn expand(
         &mut self,
         state: &[u32],
@@ -54,58 +61,59 @@ pub trait Worker {
     ) -> Option<Self::Breach>;
 }
 
-/// What can follow a state.
+/// A successor of a state.
 #[derive(Debug)]
 pub struct Next<'a, A, B> {
-    /// By what.
+    /// The step that leads to it.
     pub action: A,
-    /// The next state.
+    /// The successor state.
     pub state: &'a [u32],
     /// Its tallies along this run.
     pub tallies: &'a [u8],
-    /// What is wrong with it.
+    /// The violation in this step or state, if there is one.
     pub breach: Option<B>,
-    /// Whether it lies beyond what the model wants explored: it is counted as generated, and left alone.
+    /// Whether the successor exceeds the model's bounds: it counts as generated and is not explored.
     pub beyond: bool,
 }
 
-/// Where a state is kept.
+/// The position of a state in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
     shard: u32,
     number: u32,
 }
 
-/// How far a search has come.
+/// The progress of a search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sofar {
-    /// Different states.
+    /// Number of distinct states.
     pub distinct: u64,
-    /// States generated, the start included, each as often as it was.
+    /// Number of generated states, the initial ones included; a state counts each time it is generated.
     pub generated: u64,
-    /// How many states the longest of the shortest runs has, the start included.
+    /// Number of levels: the length in states of the longest shortest run, the initial state included.
     pub depth: u64,
-    /// Memory that the states take.
+    /// Memory used by the states, in bytes.
     pub bytes: usize,
 }
 
-/// What is wrong, and how it comes about.
+/// A violation, and a run that leads to it.
 #[derive(Clone, Debug)]
 pub struct Witness<A, B> {
-    /// What is wrong.
+    /// The violation.
     pub breach: B,
-    /// A shortest run that shows it. Several threads do not tell it: a search of a fresh model by one thread does.
+    /// A shortest run that shows it. `None` after a search by several threads; search a new model with one
+    /// thread for it.
     pub run: Option<Vec<A>>,
 }
 
 /// How a search ended.
 #[derive(Clone, Debug)]
 pub enum Ended<A, B> {
-    /// Every reachable state was seen, and nothing is wrong.
+    /// Every reachable state was visited, without a violation.
     All,
-    /// It was stopped before its end.
+    /// The search was stopped by its caller or by the depth limit.
     Stopped,
-    /// Something is wrong.
+    /// A violation was found.
     Wrong(Witness<A, B>),
 }
 
@@ -113,24 +121,24 @@ type WorkerOf<'m, M> = <M as Model>::Worker<'m>;
 type ActionOf<'m, M> = <WorkerOf<'m, M> as Worker>::Action;
 type BreachOf<'m, M> = <WorkerOf<'m, M> as Worker>::Breach;
 
-/// A search, running or done.
+/// A breadth-first search, running or finished.
 pub struct Search<'m, M: Model> {
     model: &'m M,
     shards: Vec<Shard>,
-    /// For each level, how many states each shard had before it.
+    /// For each level, the number of states that each shard had before it.
     levels: Vec<[u32; SHARDS]>,
     generated: u64,
-    /// Whether something beyond the model's bounds was met.
+    /// Whether a successor exceeded the model's bounds.
     bounded: bool,
     upwards: Upwards,
     workers: Vec<WorkerOf<'m, M>>,
-    /// What each worker found in the present batch.
+    /// The successors that each worker found in the current batch.
     finds: Vec<Finds<ActionOf<'m, M>, BreachOf<'m, M>>>,
     batches: u64,
 }
 
 impl<'m, M: Model> Search<'m, M> {
-    /// A search with so many threads.
+    /// A search of `model` with `threads` threads.
     pub fn new(model: &'m M, threads: usize) -> Self {
         assert!(model.slots() <= MOST_SLOTS, "a state has at most {MOST_SLOTS} slots");
         let shards = if threads > 1 { SHARDS } else { 1 };
@@ -147,7 +155,7 @@ impl<'m, M: Model> Search<'m, M> {
         }
     }
 
-    /// How far it has come.
+    /// The progress so far.
     pub fn sofar(&self) -> Sofar {
         Sofar {
             distinct: self.shards.iter().map(|shard| u64::from(shard.count())).sum(),
@@ -157,22 +165,23 @@ impl<'m, M: Model> Search<'m, M> {
         }
     }
 
-    /// Whether it is certain that no run comes back to a state.
+    /// Whether every step led to a later level, so that no run returns to a visited state.
     pub fn is_graded(&self) -> bool {
         !self.upwards.any
     }
 
-    /// Whether some states were left alone because they lie beyond the model's bounds.
+    /// Whether some states were not explored because they exceed the model's bounds.
     pub fn is_bounded(&self) -> bool {
         self.bounded
     }
 
-    /// What the workers know at the end.
+    /// The workers, with the coverage that each of them recorded.
     pub fn workers(&mut self) -> &mut [WorkerOf<'m, M>] {
         &mut self.workers
     }
 
-    /// Searches until all is seen, something is wrong, or `go_on` says to stop; at most so many levels.
+    /// Searches until every state is visited, a violation is found, `go_on` returns `false`, or `deepest`
+    /// levels are expanded.
     pub fn run(
         &mut self,
         deepest: u64,
@@ -189,6 +198,7 @@ impl<'m, M: Model> Search<'m, M> {
             self.generated += 1;
         }
         loop {
+            // The states numbered `before..after` in each shard form the next level.
             let before = self.levels[self.levels.len() - 1];
             let after = self.lengths();
             if before == after {
@@ -229,6 +239,7 @@ impl<'m, M: Model> Search<'m, M> {
                 starts.map(move |start| (shard, start..after[shard].min(start.saturating_add(batch))))
             })
             .collect();
+        // One part per worker at a time: expand in parallel, then insert in parallel.
         for parts in parts.chunks(self.workers.len()) {
             self.expand_parts(parts);
             let wrong = self.finds.iter_mut().find_map(|finds| finds.wrong.take());
@@ -258,9 +269,11 @@ impl<'m, M: Model> Search<'m, M> {
         });
     }
 
-    /// Puts what the first so many workers found into the store.
+    /// Inserts the successors found by the first `workers` workers into the store. States
+    /// numbered below `seen` in their shard belong to the current level or an earlier one.
     fn put_finds(&mut self, workers: usize, seen: &[u32; SHARDS]) {
         let finds = &self.finds[..workers];
+        // Each thread owns a contiguous group of shards, so the threads need no lock.
         let each = self.shards.len().div_ceil(workers);
         let put = |shards: &mut [Shard], first: usize| {
             let mut upwards = Upwards::default();
@@ -292,7 +305,10 @@ impl<'m, M: Model> Search<'m, M> {
         }
     }
 
-    /// Hands grown tallies on until nothing grows any more.
+    /// Propagates increased tallies until none increases.
+    ///
+    /// Example: a state with a tally of 2 has been expanded, and a longer run reaches it with a tally of 3.
+    /// It is expanded again, so that its successors can increase, too.
     fn settle_tallies(&mut self) {
         let (generated, seen) = (self.generated, [u32::MAX; SHARDS]);
         while !self.upwards.grown.is_empty() {
@@ -307,7 +323,7 @@ impl<'m, M: Model> Search<'m, M> {
         self.generated = generated;
     }
 
-    /// The run to a state, found backwards: from each level to the one before.
+    /// The run to a state, found backwards: for each level, a predecessor in the level before.
     fn backwards(&mut self, place: Place, mut run: Vec<ActionOf<'m, M>>) -> Vec<ActionOf<'m, M>> {
         let slots = self.model.slots();
         let mut target = vec![0; slots];
@@ -323,7 +339,8 @@ impl<'m, M: Model> Search<'m, M> {
         run
     }
 
-    /// Lets the first worker look at a state. For searches of one thread, whose states are numbered as they came.
+    /// Calls `look` with the first worker and a state. Only for searches by one thread, whose states are
+    /// numbered in the order in which they were found.
     pub fn visit<R>(
         &mut self,
         number: u32,
@@ -334,17 +351,18 @@ impl<'m, M: Model> Search<'m, M> {
         look(&mut self.workers[0], &state, self.shards[0].tallies(number))
     }
 
-    /// The number of a state that has been seen. For searches of one thread.
+    /// The number of a visited state. Only for searches by one thread.
     pub fn number(&self, state: &[u32]) -> u32 {
-        self.shards[0].find(hash_of(state), state).expect("a state that has been seen")
+        self.shards[0].find(hash_of(state), state).expect("the state has been visited")
     }
 
-    /// A shortest run to a state. For searches of one thread.
+    /// A shortest run to a state. Only for searches by one thread.
     pub fn run_to(&mut self, number: u32) -> Vec<ActionOf<'m, M>> {
         self.backwards(Place { shard: 0, number }, Vec::new())
     }
 
-    /// The action that leads from a state to the one of that place among those that follow. For searches of one thread.
+    /// The action that leads from a state to its successor number `place`, in the order of
+    /// [`Worker::expand`]. Only for searches by one thread.
     pub fn action(&mut self, number: u32, place: usize) -> ActionOf<'m, M> {
         let mut left = place;
         let found = self.visit(number, |worker, state, tallies| {
@@ -357,7 +375,7 @@ impl<'m, M: Model> Search<'m, M> {
             });
             found
         });
-        found.expect("so many states follow")
+        found.expect("the state has a successor with this index")
     }
 
     fn level_of(&self, place: Place) -> usize {
@@ -382,22 +400,23 @@ impl<'m, M: Model> Search<'m, M> {
                 }
             }
         }
-        unreachable!("a state of one level follows from one of the level before")
+        unreachable!("every state of a level has a predecessor in the level before")
     }
 }
 
-/// Steps that lead to states of the same level or of one before.
+/// Steps that lead to a state of the same level or of an earlier one.
 #[derive(Default)]
 struct Upwards {
-    /// Whether there were any: if not, no run comes back to a state.
+    /// Whether there was such a step. If not, no run returns to a visited state.
     any: bool,
-    /// States whose tallies grew after they had been expanded, or while they were.
+    /// States whose tallies increased after they were expanded, or in the level being expanded.
     grown: Vec<Place>,
 }
 
 impl Upwards {
     #[inline]
     fn note(&mut self, put: Put, shard: usize, seen: &[u32; SHARDS]) {
+        // A number below `seen` belongs to a state of the current level or an earlier one.
         match put {
             Put::Known(number) if number < seen[shard] => self.any = true,
             Put::Grown(number) if number < seen[shard] => {
@@ -417,16 +436,18 @@ enum Expanded<A, B> {
 
 #[inline]
 fn shard_of(hash: u64, shards: usize) -> usize {
-    // Neither the lowest bits nor the highest, by which a shard finds its states. One shard or a power of two.
+    // Bits 40 and up: the hash table of a shard uses the lowest and the highest bits. `shards` is a power of
+    // two.
     (hash >> 40) as usize & (shards - 1)
 }
 
-/// What one worker found.
+/// The successors that one worker found in a batch.
 struct Finds<A, B> {
     by_shard: Vec<Incoming>,
     generated: u64,
     bounded: bool,
-    /// The first thing that is wrong: where, by which action if not by itself, and what.
+    /// The first violation: the state, the action (`None` if the state itself violates the property), and the
+    /// breach.
     wrong: Option<(Place, Option<A>, B)>,
 }
 
@@ -436,7 +457,7 @@ impl<A, B> Finds<A, B> {
         Self { by_shard, generated: 0, bounded: false, wrong: None }
     }
 
-    /// Expands some states of a shard.
+    /// Expands a range of states of one shard.
     fn expand<M: Model>(
         &mut self,
         model: &M,

@@ -1,28 +1,28 @@
-//! What happened in a search at least once, and the largest of what was counted.
+//! Coverage of a search, and the maxima of its counters.
 
-/// What was seen at least once.
+/// Coverage and maxima.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Seen {
     /// Rules that fired, one bit each.
     pub rules: u128,
-    /// Kinds of messages that were delivered, one bit each.
+    /// Message types that were delivered, one bit each.
     pub words: u64,
     /// Machines that entered, one bit each.
     pub entered: u64,
-    /// The largest number of others that entered while one waited.
+    /// The maximum number of entries of others during one wait.
     pub max_bypass: u8,
-    /// The most messages that were sent by then, in any state; the largest number that can be kept means no end.
+    /// The maximum number of messages sent on a run to any state; `u8::MAX` means unbounded.
     pub max_messages: u8,
-    /// The most messages, and the entries, of a run that came to its end: the dearest by messages per entry.
+    /// Messages and entries of the complete run with the most messages per entry.
     pub dearest: Option<(u8, u32)>,
-    /// How many states those that were expanded stand for; see [`super::reduce`].
+    /// Number of states that the expanded ones represent; see [`super::reduce`].
     pub stood_for: f64,
-    /// States that were expanded.
+    /// Number of expanded states.
     pub expanded: u64,
 }
 
 impl Seen {
-    /// Adds what another worker saw.
+    /// Merges the coverage of another worker.
     pub fn add(&mut self, other: &Self) {
         self.rules |= other.rules;
         self.words |= other.words;
@@ -36,14 +36,16 @@ impl Seen {
 }
 
 impl Seen {
-    /// Whether some run that came to its end took more messages for each entry.
+    /// Whether a complete run took more than `most` messages per entry.
     pub fn costs_more_than(&self, most: u32) -> bool {
         self.dearest
             .is_some_and(|(messages, entries)| messages < u8::MAX && u32::from(messages) > most * entries)
     }
 }
 
-/// Of two runs, the one that took more messages per entry.
+/// Of two runs, the one with more messages per entry.
+///
+/// Fractions are compared by cross-multiplication: 5/2 exceeds 7/3, because 5·3 exceeds 7·2.
 pub(super) fn dearer(left: Option<(u8, u32)>, right: Option<(u8, u32)>) -> Option<(u8, u32)> {
     let (Some((messages, entries)), Some((others, their_entries))) = (left, right) else {
         return left.or(right);

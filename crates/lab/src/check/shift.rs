@@ -1,31 +1,34 @@
-//! Numbers that only matter relative to each other, such as clocks: kept relative to the smallest of their kind.
+//! Normalisation of integers that matter only relative to each other, such as clocks.
 //!
-//! Clocks and sequence numbers grow for ever, and so no run would come back to a state where it has been. But two
-//! states that differ only by the same amount in all clocks behave alike: of those, the one with the smallest is kept.
+//! Clocks and sequence numbers grow without bound, so no run would return to an earlier state. But two states
+//! in which all clocks differ by the same amount behave alike. Of those, the search keeps the one whose
+//! smallest clock is 1.
+//!
+//! Example: clocks 7 and 9 and a message with timestamp 8 become 1, 3 and 2.
 
 use super::intern::{Interner, Known, Memo};
 use super::net::Explorer;
 
-/// By how much the numbers of each kind are lowered.
+/// The amount by which the integers of each kind are lowered.
 type Amounts = Vec<u64>;
 
-/// What is known of the numbers in local states and channels.
+/// Memo tables of the ranges and the lowered forms of local states and channels.
 #[derive(Debug, Default)]
 pub struct Shifter {
     amounts: Interner<Amounts>,
-    /// For each machine, and then for each channel.
+    /// One slot for each machine, then one for each channel.
     slots: Vec<Slot>,
 }
 
 #[derive(Debug, Default)]
 struct Slot {
-    /// For each content, the smallest number of each kind, and the largest of all.
+    /// For each content, the smallest integer of each kind, and the largest of all.
     range: Known<(Amounts, u64)>,
     lowered: Memo,
 }
 
 impl Shifter {
-    /// For so many machines with all their channels.
+    /// Tables for `machines` machines and all their channels.
     pub fn new(machines: usize) -> Self {
         Self {
             amounts: Interner::default(),
@@ -34,11 +37,12 @@ impl Shifter {
     }
 }
 
-/// The smallest number that is kept. Not 0, which some algorithms start with or mean something by.
+/// The smallest integer after normalisation. Not 0, which some algorithms start with or give a meaning.
 const SMALLEST: u64 = 1;
 
 impl Explorer<'_> {
-    /// Makes all numbers of the next state as small as they can be; tells whether one is still above the limit.
+    /// Lowers all relative integers of the next state as far as possible. Returns whether one still exceeds
+    /// the limit.
     pub(super) fn shift(&mut self) -> bool {
         let slots = self.machines * self.machines;
         let mut amounts = vec![u64::MAX; self.traits.scales];
@@ -46,12 +50,13 @@ impl Explorer<'_> {
         for place in 0..slots {
             let content = self.next[place];
             self.measure(place, content);
-            let (smallest, most) = self.shifter.slots[place].range.get(content).expect("measured just now");
+            let (smallest, most) = self.shifter.slots[place].range.get(content).expect("measured above");
             for (amount, &smallest) in amounts.iter_mut().zip(smallest) {
                 *amount = smallest.min(*amount);
             }
             largest = most.max(&largest).to_owned();
         }
+        // `u64::MAX` means that no integer of this kind occurs.
         for amount in &mut amounts {
             *amount = if *amount == u64::MAX { 0 } else { amount.saturating_sub(SMALLEST) };
         }

@@ -1,8 +1,11 @@
-//! Where the states seen so far are kept: packed, each once.
+//! The store of visited states: packed, each state once.
 //!
-//! A state is a short row of small numbers, its *slots*. A shard writes each slot with as few bytes as its largest
-//! value so far needs; when a larger one comes, the whole shard is written anew, which happens a few times at most.
-//! States are kept exactly, not as fingerprints: what is not in the store has not been seen.
+//! A state is a short row of small integers, its *slots*. A shard stores each slot in as few bytes as its
+//! largest value so far needs. When a larger value comes, the whole shard is rewritten; that happens a few
+//! times at most. States are stored exactly and not as fingerprints, so a state that is not in the store has
+//! not been visited.
+//!
+//! Example: with the widths 1, 2, 1 the state `[7, 300, 2]` takes four bytes: `07 2C 01 02`.
 
 use super::rows::Rows;
 use foldhash::fast::FixedState;
@@ -23,11 +26,11 @@ pub fn hash_of(slots: &[u32]) -> u64 {
     hasher.finish()
 }
 
-/// Room to pack a state in.
+/// A buffer to pack a state in.
 type Room = [u8; 4 * MOST_SLOTS + 4];
 const ROOM: Room = [0; 4 * MOST_SLOTS + 4];
 
-/// How many bytes each slot takes.
+/// The width of each slot, in bytes.
 #[derive(Clone, Debug)]
 struct Layout {
     widths: Vec<u8>,
@@ -46,12 +49,12 @@ impl Layout {
         self.stride = self.widths.iter().map(|&width| usize::from(width)).sum();
     }
 
-    /// Writes a state and returns its length; `None` if a slot does not fit.
+    /// Packs a state and returns its length; `None` if a slot does not fit.
     #[inline]
     fn pack(&self, slots: &[u32], room: &mut Room) -> Option<usize> {
         let (mut end, mut left_over) = (0, 0);
         for (&width, &slot) in self.widths.iter().zip(slots) {
-            // Four bytes are written whatever the width; the next slot overwrites those that do not count.
+            // Always writes four bytes; the next slot overwrites those beyond the width.
             room[end..end + 4].copy_from_slice(&slot.to_le_bytes());
             left_over |= u64::from(slot) >> (8 * width);
             end += usize::from(width);
@@ -78,28 +81,28 @@ fn bytes_for(slot: u32) -> u8 {
     }
 }
 
-/// What came of putting a state into a shard.
+/// The result of inserting a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Put {
-    /// It is new.
+    /// The state is new.
     New,
-    /// It has been seen; this is its number.
+    /// The state was present, with this number.
     Known(u32),
-    /// It has been seen, but some of its tallies have grown now; this is its number.
+    /// The state was present, with this number, and some of its tallies increased.
     Grown(u32),
 }
 
-/// Into so many tables the index of a shard is divided. A table that is full is copied into one twice as large; of several,
-/// only one at a time is there twice.
+/// Number of hash tables in the index of a shard. A full table is copied into one of twice the size. With
+/// several tables, only one of them exists twice at a time.
 const TABLES: usize = 16;
 
 #[inline]
 fn table_of(hash: u64) -> usize {
-    // Bits by which neither the shard was chosen nor a table finds its states.
+    // Bits that select neither the shard nor the place within a table.
     (hash >> 48) as usize % TABLES
 }
 
-/// A part of the store. States are numbered in the order in which they came.
+/// A part of the store. States are numbered in the order of insertion.
 #[derive(Debug)]
 pub struct Shard {
     layout: Layout,
@@ -110,7 +113,7 @@ pub struct Shard {
     room: Box<Room>,
 }
 
-/// States on their way into the store.
+/// States to be inserted into the store.
 #[derive(Debug, Default)]
 pub struct Incoming {
     hashes: Vec<u64>,
@@ -127,7 +130,7 @@ impl Incoming {
         self.tallies.extend_from_slice(tallies);
     }
 
-    /// Empties it; its memory stays.
+    /// Removes all states; keeps the memory.
     pub fn clear(&mut self) {
         self.hashes.clear();
         self.states.clear();
@@ -136,7 +139,7 @@ impl Incoming {
 }
 
 impl Shard {
-    /// An empty shard for states of so many slots with so many tallies.
+    /// An empty shard for states of `slots` slots and `tallies_each` tallies.
     pub fn new(slots: usize, tallies_each: usize) -> Self {
         Self {
             layout: Layout::new(slots),
@@ -148,12 +151,12 @@ impl Shard {
         }
     }
 
-    /// How many states there are.
+    /// Number of states.
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// Reads a state.
+    /// Reads the state with this number.
     #[inline]
     pub fn get(&self, number: u32, slots: &mut [u32]) {
         self.layout.unpack(self.packed.get(number), slots);
@@ -165,14 +168,14 @@ impl Shard {
         self.tallies.get(number)
     }
 
-    /// The number of a state that has been seen.
+    /// The number of a state, if it is present.
     pub fn find(&self, hash: u64, slots: &[u32]) -> Option<u32> {
         let mut room = ROOM;
         let length = self.layout.pack(slots, &mut room)?;
         self.index[table_of(hash)].find(hash, |&number| *self.packed.get(number) == room[..length]).copied()
     }
 
-    /// Puts states in, or lets the tallies of those that are there grow; `note` is told of each.
+    /// Inserts states, or increases the tallies of those that are present; calls `note` with each result.
     pub fn put_all(&mut self, rows: &Incoming, mut note: impl FnMut(Put)) {
         self.warm(&rows.hashes);
         let slots = self.layout.widths.len();
@@ -182,8 +185,9 @@ impl Shard {
         }
     }
 
-    /// Reads what the states of these hashes will be compared with. One after the other, each would wait for memory
-    /// twice; read first, without anything to do in between, the processor waits for many at once.
+    /// Reads the memory that the states with these hashes will be compared with. A lookup waits for memory
+    /// twice. Reading ahead, with no dependent work in between, lets the processor wait for many lookups at
+    /// once.
     fn warm(&self, hashes: &[u64]) {
         let mut touched = 0_u8;
         for chunk in hashes.chunks(64) {
@@ -198,7 +202,7 @@ impl Shard {
         std::hint::black_box(touched);
     }
 
-    /// Puts a state in, or lets the tallies of the one that is there grow.
+    /// Inserts a state, or increases the tallies if it is present.
     #[inline]
     pub fn put(&mut self, hash: u64, slots: &[u32], tallies: &[u8]) -> Put {
         let packed_length = match self.layout.pack(slots, &mut self.room) {
@@ -233,8 +237,8 @@ impl Shard {
         if grown { Put::Grown(number) } else { Put::Known(number) }
     }
 
-    /// Writes every state anew with slots wide enough for this one too, and then packs this one. Hashes do not depend on
-    /// widths.
+    /// Rewrites every state with slots that are wide enough for this state, too, and then packs this one.
+    /// Hashes do not depend on the widths.
     #[cold]
     fn widen(&mut self, slots: &[u32]) -> usize {
         let mut wider = self.layout.clone();
@@ -249,14 +253,14 @@ impl Shard {
         self.layout.pack(slots, &mut self.room).expect("wide enough now")
     }
 
-    /// How much memory the states take.
+    /// Memory used by the states, in bytes.
     pub fn bytes(&self) -> usize {
         let index: usize = self.index.iter().map(HashTable::allocation_size).sum();
         self.packed.bytes() + self.tallies.bytes() + index
     }
 }
 
-/// The most slots that a state may have: 9 sites with all their channels, and some to spare.
+/// The maximum number of slots of a state: 9 sites with all their channels need 83.
 pub const MOST_SLOTS: usize = 96;
 
 #[cfg(test)]
@@ -264,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn states_survive_being_widened() {
+    fn states_can_be_read_after_their_slots_are_widened() {
         let mut shard = Shard::new(3, 1);
         let states: Vec<[u32; 3]> =
             (0..20_000).map(|n| [n, n * 1_000, 7]).chain([[u32::MAX, 0, 1 << 20]]).collect();

@@ -1,4 +1,4 @@
-//! Rows for a spreadsheet.
+//! The rows of a comparison as CSV.
 
 use super::Row;
 use std::fmt::Write as _;
@@ -8,7 +8,7 @@ formula_value,verdict,to_enter,on_exit,idle_messages,bytes_per_entry,sync_delay,
 client_delay_formula,throughput,throughput_bound,jain,max_bypass,timestamp_inversions,causal_inversions,\
 busiest_site,mean_site,state_bytes_mean,state_bytes_max,fifo_needed,crash,trouble,max_inside,readers";
 
-/// One line for each row, after a line of names; what is not known is left empty.
+/// One line for each row, after a header line; unknown values are empty.
 pub fn write(rows: &[Row]) -> String {
     let mut csv = format!("{HEADER}\n");
     for row in rows {
@@ -54,7 +54,7 @@ pub fn write(rows: &[Row]) -> String {
     csv
 }
 
-/// A field as RFC 4180 has it.
+/// A field, quoted as in RFC 4180 if necessary.
 fn quoted(field: &str) -> String {
     if field.contains([',', '"', '\n']) {
         format!("\"{}\"", field.replace('"', "\"\""))

@@ -1,20 +1,20 @@
-//! Where the textbooks' own figures are wrong or loose: what was measured instead, and why.
+//! Footnotes on textbook figures that are wrong or imprecise: the measured value, and the reason.
 
 use super::{Row, number};
 use serde::Serialize;
 
-/// A remark to some of the rows.
+/// A remark on some of the rows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Footnote {
     /// Its number, from 1.
     pub number: usize,
     /// The algorithms it is about.
     pub algorithms: Vec<String>,
-    /// What it says.
+    /// The text.
     pub text: String,
 }
 
-/// The remarks that concern these rows, with the figures that these rows measured.
+/// The remarks on these rows, with the values measured in them.
 pub fn footnotes(rows: &[Row]) -> Vec<Footnote> {
     let told = [
         sync_delay_of_broadcasts(rows),
@@ -35,7 +35,7 @@ fn note(algorithms: &[&str], text: String) -> Option<Footnote> {
     Some(Footnote { number: 0, algorithms, text })
 }
 
-/// The rows of an algorithm that have figures, the largest system last.
+/// The rows of an algorithm that have values, ordered by the number of sites.
 fn of<'a>(rows: &'a [Row], algorithm: &str) -> Vec<&'a Row> {
     let mut rows: Vec<&Row> =
         rows.iter().filter(|row| row.algorithm == algorithm && row.trouble.is_none()).collect();
@@ -43,7 +43,7 @@ fn of<'a>(rows: &'a [Row], algorithm: &str) -> Vec<&'a Row> {
     rows
 }
 
-/// The row of the largest system in which something was measured.
+/// The row with the largest number of sites in which a value was measured.
 fn largest<'a>(
     rows: &'a [Row],
     algorithm: &str,
@@ -61,8 +61,8 @@ fn sync_delay_of_broadcasts(rows: &[Row]) -> Option<Footnote> {
         &["lamport", "ricart-agrawala"],
         format!(
             "Some tables give N−1 as the synchronization delay of Lamport and of Ricart and Agrawala. That is how many \
-             messages leave at an exit, not how long they take: they travel side by side, so the next site enters one \
-             message delay after the exit, whatever N. Measured: {} T with {slug} and {} sites.",
+             messages leave at an exit, not how long they take: they are sent in parallel, so the next site enters one \
+             message delay after the exit, for every N. Measured: {} T with {slug} and {} sites.",
             number(Some(delay), 3),
             row.sites
         ),
@@ -75,7 +75,7 @@ fn exit_of_ricart_agrawala(rows: &[Row]) -> Option<Footnote> {
         &["ricart-agrawala"],
         format!(
             "Some lectures count 2(N−1) messages for an entry and another N−1 for an exit. A REPLY sent at an exit was \
-             deferred: it is one of the N−1 replies that somebody else's entry needs anyway and is counted there. Each \
+             deferred: it is one of the N−1 replies that another site's entry needs anyway and is counted there. Each \
              entry costs 2(N−1) in all: measured {} with {} sites, {} of them only to tell of an exit.",
             number(Some(messages), 3),
             row.sites,
@@ -88,14 +88,14 @@ fn ring_that_never_starts(rows: &[Row]) -> Option<Footnote> {
     let rows = of(rows, "token-ring");
     rows.first()?;
     let mut text = String::from(
-        "Textbook code for the ring often hands the token on only on receiving it or on leaving. If the first holder wants \
-         nothing it never does either, and everybody else waits for ever: our tests keep that variant and find the \
-         deadlock. Here the first holder sends the token off at once.",
+        "Textbook code for the ring often passes the token on only after receiving it or on leaving. If the first \
+         holder does not request, neither happens, and all other sites wait for ever: our tests keep that \
+         variant and find the deadlock. Here the first holder sends the token off at once.",
     );
     if let Some(row) = rows.iter().rev().find(|row| row.idle_messages > 0.0) {
         let idle = number(Some(row.idle_messages), 2);
         text += &format!(
-            " While nobody asks, that costs {idle} messages per T, measured with {} sites.",
+            " While no site requests, that costs {idle} messages per T, measured with {} sites.",
             row.sites
         );
     }
@@ -108,9 +108,9 @@ fn messages_of_the_ring(rows: &[Row]) -> Option<Footnote> {
     note(
         &["token-ring"],
         format!(
-            "\"0 to N−1 messages per entry\" holds for one asker and a token that set off just in time. A token that never \
-             rests is also paid for while nobody asks, so there is no bound: the {} measured at {} load with {} sites \
-             follow from how long the pauses were, up to one turn.",
+            "\"0 to N−1 messages per entry\" holds for one requester and a token that set off just in time. A \
+             perpetual token also costs messages while no site requests, so there is no bound: the {} \
+             measured at {} load with {} sites follow from how long the pauses were, up to one turn.",
             number(low.messages_per_entry, 1),
             low.load,
             low.sites
@@ -125,9 +125,9 @@ fn square_roots(rows: &[Row]) -> Option<Footnote> {
     note(
         &["maekawa", "maekawa-published"],
         format!(
-            "3√N is a round figure. A site's own vote costs no message, and a plane of N = K(K−1)+1 sites has quorums of K, a \
-             little more than √N: 3(K−1), measured {} with {} sites, where 3√N is {}. Where there is no plane, a grid \
-             costs about twice that.",
+            "3√N is a round figure. A site's own vote costs no message, and a plane of N = K(K−1)+1 sites has \
+             quorums of K, a little more than √N: 3(K−1), measured {} with {} sites, where 3√N is {}. Where there \
+             is no plane, a grid costs about twice that.",
             number(Some(messages), 2),
             row.sites,
             number(Some(3.0 * libm::sqrt(row.sites as f64)), 2)
@@ -140,9 +140,9 @@ fn sync_delay_of_quorums(rows: &[Row]) -> Option<Footnote> {
     note(
         &["maekawa"],
         format!(
-            "The synchronization delay of quorums is given as 2T: RELEASED to the shared arbiter, LOCKED from it. It is T \
-             when one of the two is that arbiter itself, as the cyclic order of a plane's quorums makes it at high load \
-             and constant delay: measured {} T with {} sites.",
+            "The synchronization delay of quorums is given as 2T: RELEASED to the shared arbiter, LOCKED from it. \
+             It is T when one of the two is that arbiter itself, as the cyclic order of a plane's quorums makes \
+             it at high load and constant delay: measured {} T with {} sites.",
             number(Some(delay), 3),
             row.sites
         ),
@@ -156,9 +156,10 @@ fn majorities(rows: &[Row]) -> Option<Footnote> {
     note(
         &["majority"],
         format!(
-            "Asking a majority is often sold as cheap. It asks half of all sites instead of all, but takes three messages \
-             for each instead of two: measured {} with {} sites at {} load, beside {} for Ricart and Agrawala. What it \
-             can buy is that another majority will do when some sites are down, not fewer messages.",
+            "Majority quorums are often described as cheap. They need half of all sites instead of all, but three \
+             messages for each instead of two: measured {} with {} sites at {} load, beside {} for Ricart and \
+             Agrawala. Their advantage is that another majority can be used when some sites are down, not fewer \
+             messages.",
             number(Some(messages), 1),
             row.sites,
             row.load,
@@ -174,9 +175,10 @@ fn replies_of_permits(rows: &[Row]) -> Option<Footnote> {
     note(
         &["k-mutual-exclusion"],
         format!(
-            "2N−k−1, given for k permits at high load, is a lower bound, met while k−1 sites stay inside: what each of them \
-             owes another travels as one REPLY. Where all take turns, everybody leaves between two requests of anybody \
-             else and every reply is sent: measured {} with {} sites and k = {k}, where 2N−k−1 is {}.",
+            "2N−k−1, given for k permits at high load, is a lower bound, met while k−1 sites stay inside: what \
+             each of them owes another travels as one REPLY. Where all take turns, every site leaves between two \
+             requests of each other and every reply is sent: measured {} with {} sites and k = {k}, where 2N−k−1 \
+             is {}.",
             number(Some(messages), 3),
             row.sites,
             (2 * row.sites).saturating_sub(k + 1)

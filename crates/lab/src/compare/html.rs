@@ -1,11 +1,11 @@
-//! A comparison as one page that needs nothing else: tables, plots, light and dark.
+//! A comparison as one self-contained HTML page: tables and plots, in light and dark.
 
 use super::plots::{Plot, canvas::escape};
 use super::{Comparison, Row, Verdict, fifo_word, number};
 use lockkeeper_core::registry;
 use std::fmt::Write as _;
 
-/// How our pages look.
+/// The style sheet of the pages.
 pub const STYLE: &str = "\
 :root{color-scheme:light dark;--ink:#1b1f24;--soft:#57606a;--paper:#fff;--line:#d8dee4;--band:#f6f8fa;\
 --good:#00684b;--near:#005a8d;--bad:#a33b00}\
@@ -21,7 +21,7 @@ td.wide{white-space:normal;min-width:22rem}tbody tr:hover{background:var(--band)
 .bad{color:var(--bad);font-weight:600}figure{margin:1.5rem 0}figure svg{width:100%;height:auto;border:1px solid var(--line);\
 border-radius:8px}figcaption{color:var(--soft);font-size:.9rem}code{font-family:'DejaVu Sans Mono',Consolas,monospace;font-size:.86em}";
 
-/// The page.
+/// The HTML page of a comparison.
 pub fn page(comparison: &Comparison, plots: &[Plot]) -> String {
     let mut html = String::new();
     let _ = write!(
@@ -176,7 +176,7 @@ fn notes(html: &mut String, comparison: &Comparison) {
     if comparison.footnotes.is_empty() {
         return;
     }
-    html.push_str("<h2>Where textbooks say something else</h2>\n<ol>\n");
+    html.push_str("<h2>Where textbooks differ</h2>\n<ol>\n");
     for note in &comparison.footnotes {
         let _ = writeln!(html, "<li>{}</li>", escape(&note.text));
     }

@@ -1,7 +1,7 @@
-//! Algorithms side by side: what each costs, measured, beside what its paper says.
+//! A comparison of algorithms: the measured cost of each beside the paper's figures.
 //!
-//! A [`Sweep`] says which algorithms, how many sites and which loads; [`Sweep::run`] gives one [`Row`] for each
-//! combination, in a fixed order whatever the number of threads.
+//! A [`Sweep`] selects algorithms, numbers of sites and loads. [`Sweep::run`] returns one [`Row`] for each
+//! combination, in an order that does not depend on the number of threads.
 
 mod csv;
 mod footnotes;
@@ -23,27 +23,27 @@ use lockkeeper_core::{Sharing, registry};
 use rayon::prelude::*;
 use serde::Serialize;
 
-/// What to compare.
+/// The parameters of a comparison.
 #[derive(Clone, Debug)]
 pub struct Sweep {
     /// The algorithms' slugs.
     pub algorithms: Vec<String>,
-    /// How many sites, one table each.
+    /// The numbers of sites, one table each.
     pub sites: Vec<usize>,
     /// The loads.
     pub loads: Vec<LoadSpec>,
-    /// How many runs of each, with successive seeds from 1.
+    /// Number of runs of each combination, with successive seeds from 1.
     pub seeds: u64,
-    /// How long a site stays inside.
+    /// The duration of a critical section.
     pub cs: Delay,
-    /// Settings, each for the algorithms that take it.
+    /// Settings; each applies to the algorithms that have it.
     pub settings: Vec<(String, String)>,
-    /// The share of readers, for the algorithms that let them share.
+    /// The share of readers, for readers-writers algorithms.
     pub readers: f64,
 }
 
 impl Sweep {
-    /// All algorithms, at the sizes of the finite planes, at low and at high load.
+    /// All algorithms, with the sizes of the finite planes, at low and at high load.
     pub fn all() -> Self {
         Self {
             algorithms: registry::ALL.iter().map(|entry| entry.about.slug.to_string()).collect(),
@@ -56,7 +56,7 @@ impl Sweep {
         }
     }
 
-    /// The runs, load by load, size by size, algorithm by algorithm.
+    /// The runs, ordered by load, number of sites and algorithm.
     pub fn specs(&self) -> Vec<Spec> {
         let mut specs = Vec::new();
         for &load in &self.loads {
@@ -71,7 +71,7 @@ impl Sweep {
         specs
     }
 
-    /// A run of one algorithm, with the settings that it takes.
+    /// A run of one algorithm, with the settings that it has.
     fn spec(&self, algorithm: &str, sites: usize, load: LoadSpec) -> Spec {
         let mut spec = Spec { load, cs: Some(self.cs.clone()), ..Spec::new(algorithm, sites) };
         let its_own = self.settings.iter().filter(|(name, _)| takes(algorithm, name));
@@ -82,7 +82,7 @@ impl Sweep {
         spec
     }
 
-    /// How many entries all runs have together, for a progress bar.
+    /// The total number of entries, for a progress bar.
     pub fn entries(&self) -> u64 {
         if self.check().is_err() {
             return 0;
@@ -91,7 +91,7 @@ impl Sweep {
         self.specs().iter().map(of).fold(0, u64::saturating_add)
     }
 
-    /// Runs everything, on all cores.
+    /// Runs all combinations on all cores.
     pub fn run(&self, progress: &Progress) -> Result<Comparison, Error> {
         self.check()?;
         let measure = |spec: &Spec| Row::measure(spec, self.seeds, progress);
@@ -136,8 +136,8 @@ fn takes(algorithm: &str, setting: &str) -> bool {
     registry::find(algorithm).is_some_and(|entry| entry.about.settings.iter().any(|own| own.name == setting))
 }
 
-/// So many entries that a mean over random requesters is good to well under 2 %: an entry costs nothing where the token
-/// is already, with probability 1/N, so that small systems scatter most.
+/// Number of entries that gives a mean over random requesters an accuracy well below 2 %. An entry costs
+/// nothing where the token already is, with probability 1/N, so small systems have the largest variance.
 fn entries(load: LoadSpec, sites: usize) -> u64 {
     match load {
         LoadSpec::Low => 12_000 + 90_000 / sites as u64,
@@ -146,7 +146,7 @@ fn entries(load: LoadSpec, sites: usize) -> u64 {
     }
 }
 
-/// Whole rounds of what the load repeats, so that no site is counted once more than another.
+/// Rounds the number of entries up to whole rounds of the load, so that all sites enter equally often.
 fn in_whole_rounds(mut spec: Spec) -> Spec {
     let sites = spec.sites as u64;
     let round = match spec.load {
@@ -157,20 +157,20 @@ fn in_whole_rounds(mut spec: Spec) -> Spec {
     spec
 }
 
-/// What came of a [`Sweep`].
+/// The result of a [`Sweep`].
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
-    /// How many sites.
+    /// The numbers of sites.
     pub sites: Vec<usize>,
     /// The loads.
     pub loads: Vec<String>,
-    /// How many runs of each.
+    /// Number of runs of each combination.
     pub seeds: u64,
-    /// How long a site stayed inside.
+    /// The duration of a critical section.
     pub cs: String,
     /// One row for each algorithm, number of sites and load.
     pub rows: Vec<Row>,
-    /// Where the textbooks' own figures are wrong or loose.
+    /// Remarks on textbook figures that are wrong or imprecise.
     pub footnotes: Vec<Footnote>,
 }
 
@@ -180,7 +180,7 @@ impl Comparison {
         self.rows.iter().filter(move |row| row.load == load && row.sites == sites)
     }
 
-    /// The slugs, each once, in their order.
+    /// The slugs, each once, in order.
     pub fn algorithms(&self) -> Vec<&str> {
         let mut slugs: Vec<&str> = Vec::new();
         for row in &self.rows {
@@ -196,18 +196,18 @@ impl Comparison {
         self.table(load, sites).find(|row| row.algorithm == algorithm)
     }
 
-    /// What stands above the throughput that the measured SD allows.
+    /// The title of the column with the throughput that the measured SD allows.
     pub fn bound_title(&self) -> &'static str {
         if self.rows.iter().all(|row| row.sharing.capacity() == 1) { "1/(SD+E)" } else { "k/(SD+E)" }
     }
 
-    /// The marks of the footnotes that belong to an algorithm.
+    /// The marks of the footnotes on an algorithm.
     pub fn marks(&self, algorithm: &str) -> String {
         let of_it = self.footnotes.iter().filter(|note| note.algorithms.iter().any(|slug| slug == algorithm));
         of_it.map(|note| superscript(note.number)).collect::<Vec<_>>().join(",")
     }
 
-    /// One line for each row, for spreadsheets.
+    /// The rows as CSV.
     pub fn csv(&self) -> String {
         csv::write(&self.rows)
     }
@@ -218,7 +218,7 @@ fn superscript(number: usize) -> String {
     number.to_string().bytes().map(|digit| DIGITS[usize::from(digit - b'0')]).collect()
 }
 
-/// A number with at most so many digits behind the point, and none that say nothing.
+/// A number with at most `digits` decimal places, without trailing zeros.
 pub fn number(value: Option<f64>, digits: usize) -> String {
     match value {
         None => "–".into(),
@@ -231,7 +231,7 @@ pub fn number(value: Option<f64>, digits: usize) -> String {
     }
 }
 
-/// Whether the channels must keep order, in a word.
+/// Whether the algorithm needs FIFO channels, as `yes` or `no`.
 pub fn fifo_word(channels: Channels) -> &'static str {
     if channels == Channels::Fifo { "yes" } else { "no" }
 }

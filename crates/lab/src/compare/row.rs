@@ -1,4 +1,5 @@
-//! One algorithm, one size, one load: what was measured and what the paper says.
+//! One row of a comparison: the measurements of an algorithm with one number of sites and one load, and the
+//! paper's figures.
 
 use super::state::{self, StateSize};
 use crate::property::Property;
@@ -10,31 +11,32 @@ use lockkeeper_core::{About, Load, Sharing, registry};
 use serde::Serialize;
 use std::fmt;
 
-/// How a measured figure stands to the paper's formula.
+/// The relation of a measured value to the paper's formula.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Verdict {
-    /// The same number.
+    /// They are equal.
     #[serde(rename = "exact")]
     Exact,
-    /// At most 2 % away: a mean over random requesters.
+    /// They differ by at most 2 %: a mean over random requesters.
     #[serde(rename = "within 2 %")]
     Near,
-    /// Further away.
+    /// They differ by more than 2 %.
     #[serde(rename = "off")]
     Off,
-    /// There is no formula for it.
+    /// There is no formula.
     #[serde(rename = "no formula")]
     NoFormula,
-    /// There is nothing to compare: the run deadlocked.
+    /// There is no value: the run deadlocked.
     #[serde(rename = "deadlocks")]
     Deadlocks,
-    /// There is nothing to compare: something else did not hold, or the algorithm refuses so many sites.
+    /// There is no value: another property was violated, or the algorithm does not support this number of
+    /// sites.
     #[serde(rename = "fails")]
     Fails,
 }
 
 impl Verdict {
-    /// Compares a measured figure with a formula's.
+    /// Compares a measured value with that of a formula.
     pub fn of(measured: Option<f64>, formula: Option<f64>) -> Self {
         match measured.zip(formula) {
             None => Self::NoFormula,
@@ -76,31 +78,31 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Why a row has no figures.
+/// The reason why a row has no values.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Trouble {
-    /// What happened, in a sentence.
+    /// A sentence that describes the problem.
     pub what: String,
-    /// How to see it again.
+    /// The command that reproduces it.
     pub reproduce: String,
 }
 
-/// One algorithm, one size, one load. Times are in T.
+/// The row of one algorithm, number of sites and load. Times are in T.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// The slug.
+    /// The slug of the algorithm.
     pub algorithm: String,
-    /// How it keeps sites apart.
+    /// The family of the algorithm.
     pub family: Family,
-    /// Who may be inside together.
+    /// The modes that may be inside together.
     pub sharing: Sharing,
-    /// The share of requests that are to share.
+    /// The share of requests that are shared.
     pub readers: f64,
-    /// How many sites.
+    /// Number of sites.
     pub sites: usize,
     /// The load.
     pub load: String,
-    /// Entries measured.
+    /// Number of measured entries.
     pub entries: u64,
     /// Messages per entry.
     pub messages_per_entry: Option<f64>,
@@ -108,35 +110,35 @@ pub struct Row {
     pub messages_per_entry_ci95: Option<f64>,
     /// The paper's formula.
     pub formula: &'static str,
-    /// Its value for so many sites.
+    /// Its value for this number of sites.
     pub formula_value: Option<f64>,
-    /// How the two stand to each other.
+    /// The relation of the measured value to the formula.
     pub verdict: Verdict,
-    /// Messages that ask for or give the right to enter.
+    /// Messages per entry that request or grant the right to enter.
     pub to_enter: Option<f64>,
-    /// Messages that only tell of an exit.
+    /// Messages per entry that only report an exit.
     pub on_exit: Option<f64>,
-    /// Messages per T while nobody wants anything.
+    /// Messages per T while no site waits or is inside.
     pub idle_messages: f64,
     /// Bytes per entry.
     pub bytes_per_entry: Option<f64>,
     /// Synchronization delay.
     pub sync_delay: Option<f64>,
-    /// What the paper says about it.
+    /// The paper's value of it.
     pub sync_delay_formula: Option<f64>,
     /// Client delay.
     pub client_delay: Option<f64>,
-    /// What the paper says about it.
+    /// The paper's value of it.
     pub client_delay_formula: Option<f64>,
     /// Entries per T.
     pub throughput: Option<f64>,
-    /// The most sites inside at once.
+    /// The maximum number of sites inside at once.
     pub max_inside: usize,
-    /// k/(SD+E), with the measured SD, where k may be inside at once; none where readers share.
+    /// k/(SD+E) with the measured SD, where k sites may be inside at once. `None` if there are readers.
     pub throughput_bound: Option<f64>,
     /// Jain's index.
     pub jain: Option<f64>,
-    /// The most entries of others during one site's wait.
+    /// The maximum number of entries of others during one wait.
     pub max_bypass: u64,
     /// Entries out of timestamp order.
     pub timestamp_inversions: u64,
@@ -144,20 +146,20 @@ pub struct Row {
     pub causal_inversions: Option<u64>,
     /// Messages sent or received per entry by the busiest process.
     pub busiest_site: Option<f64>,
-    /// The same on average.
+    /// The mean of the same over all processes.
     pub mean_site: Option<f64>,
-    /// What a site remembers.
+    /// The size of a site's state.
     pub state_bytes: Option<StateSize>,
-    /// Whether channels must keep order.
+    /// Whether the algorithm needs FIFO channels.
     pub fifo_needed: bool,
-    /// What a crash does.
+    /// The effect of a crash.
     pub crash: &'static str,
-    /// Why there are no figures.
+    /// The reason why there are no values.
     pub trouble: Option<Trouble>,
 }
 
 impl Row {
-    /// Runs a spec with seeds from 1 and compares.
+    /// Runs a spec with seeds from 1 and compares the measurements with the formulas.
     pub fn measure(spec: &Spec, seeds: u64, progress: &Progress) -> Result<Self, Error> {
         let entry = registry::find(&spec.algorithm)
             .ok_or_else(|| Error::Usage(format!("there is no algorithm '{}'", spec.algorithm)))?;
@@ -168,7 +170,7 @@ impl Row {
                 row.state_bytes = state::measure(&small(spec), 1, progress)?;
                 Ok(row)
             }
-            // A size for which the algorithm has no form is a fact about it, not a reason to stop.
+            // An unsupported number of sites is a result of the comparison and does not end it.
             Err(Error::Usage(what)) => {
                 row.verdict = Verdict::Fails;
                 row.trouble = Some(Trouble { what, reproduce: spec.command(1) });
@@ -255,7 +257,7 @@ impl Row {
     }
 }
 
-/// A short run of the same kind: looking at every site after every entry is dear.
+/// A short run of the same kind: inspecting every site after every entry is expensive.
 fn small(spec: &Spec) -> Spec {
     Spec { entries: 3 * spec.sites.min(100) as u64, ..spec.clone() }
 }
@@ -265,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn verdicts_say_how_near() {
+    fn verdict_depends_on_the_relative_difference() {
         let of = |measured, formula| Verdict::of(Some(measured), Some(formula));
         assert_eq!(of(16.0, 16.0), Verdict::Exact);
         assert_eq!(of(2.666_666_666_666_666_5, 8.0 / 3.0), Verdict::Exact, "but for rounding");

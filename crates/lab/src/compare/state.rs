@@ -1,4 +1,4 @@
-//! How much a site has to remember.
+//! The size of a site's state.
 
 use crate::runner::{self, Error, Progress};
 use crate::sim::Sim;
@@ -8,16 +8,16 @@ use lockkeeper_core::{MutualExclusion, SiteId};
 use serde::Serialize;
 use std::hash::{Hash, Hasher};
 
-/// The size of the state of one site, in bytes, looked at after each entry of a run.
+/// The size of the state of one site, in bytes, measured after each entry of a run.
 ///
-/// It counts what the state's `Hash` is made of, which is all that tells one state from another: numbers at their
-/// width, a byte for a choice between variants, four for the length of a list. Unlike `size_of` it sees what lies on
-/// the heap; unlike the heap it does not count room kept in reserve.
+/// It counts the bytes that the state's `Hash` writes, which are all that distinguishes two states: integers
+/// with their width, one byte for an enum's variant, four for the length of a list. Unlike `size_of` it
+/// includes the heap; unlike the allocated memory it excludes reserved capacity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct StateSize {
-    /// On average over sites and entries.
+    /// The mean over sites and entries.
     pub mean: f64,
-    /// The largest of any site.
+    /// The maximum over sites and entries.
     pub max: u64,
 }
 
@@ -54,7 +54,7 @@ impl Visitor for Measure<'_> {
     }
 }
 
-/// The bytes that a value's `Hash` is made of.
+/// Number of bytes that a value's `Hash` writes.
 fn bytes(state: &impl Hash) -> u64 {
     let mut counter = Counter(0);
     state.hash(&mut counter);
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_are_counted_as_said() {
+    fn bytes_are_counted_by_width_variant_and_length() {
         assert_eq!(bytes(&7u32), 4);
         assert_eq!(bytes(&Some(7u64)), 9);
         assert_eq!(bytes(&None::<u64>), 1);

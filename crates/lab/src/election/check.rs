@@ -1,19 +1,18 @@
-//! Every order of events in a small election.
+//! The checker of elections: every order of events in a small system.
 //!
-//! Time is left out. In its place stands what the papers assume of it:
+//! Time is abstracted. It is replaced by what the papers assume of it:
 //!
-//! - *Synchronous*: a site's timer runs out only when nothing is under way from or to that site, since every message
-//!   would have arrived, and every answer to it, before a timeout of 2T_m + T_p. Nothing is said of how the timers of
-//!   different sites are ordered; any order is tried.
-//! - *Too short*: an armed timer may run out at any time.
+//! - *Synchronous*: a site's timer expires only when no message is under way from or to that site, since
+//!   every message and every reply to it would have arrived before a timeout of 2T_m + T_p. The order in
+//!   which the timers of different sites expire is arbitrary; every order is tried.
+//! - *Too short*: an armed timer may expire at any time.
 //!
-//! Any sites may miss the leader, at any point, as many as the bounds allow; sites may crash, at any point, as many as
-//! the bounds allow; every crash is noticed by every other site, at any point after what the dead site had sent to it
-//! has arrived.
+//! At any point, up to the bounds, a site may start an election or crash. Every other site detects a crash,
+//! at any point after the messages that the crashed site had sent to it have arrived.
 //!
-//! Of orders that differ in nothing that any site can tell, one is tried. What concerns one site alone, that it misses the
-//! leader or crashes, happens at the start or right after a step of that site: until its next step it makes no
-//! difference when. States are known by a 128-bit fingerprint.
+//! Of several orders that no site can distinguish, one is tried. An event that concerns one site alone (it
+//! starts an election, or crashes) happens at the start or directly after a step of that site: until the
+//! site's next step, its exact time makes no difference. States are identified by a 128-bit fingerprint.
 
 use super::electorate::{Electorate, Property};
 use lockkeeper_core::protocol::TimerChange;
@@ -22,56 +21,57 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// What is assumed of timeouts.
+/// The assumption on timeouts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Timing {
-    /// They are as long as the papers want them.
+    /// Timeouts are as long as the papers require.
     Synchronous,
-    /// They may be shorter than an answer takes.
+    /// Timeouts may be shorter than the time of a reply.
     TooShort,
 }
 
-/// What is tried.
+/// The bounds of a check.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
-    /// How many sites.
+    /// Number of sites.
     pub sites: usize,
-    /// How many of them may miss the leader of their own accord, beside those that notice its crash.
+    /// Number of sites that may start an election spontaneously, in addition to those that detect a crash of
+    /// the leader.
     pub initiators: u8,
-    /// How many crashes at most.
+    /// The maximum number of crashes.
     pub crashes: u8,
-    /// Whether the sites may fall apart into two groups, once and for good: messages between them are lost, and nobody
-    /// is told.
+    /// Whether the network may be partitioned into two groups, once and permanently: messages between them
+    /// are lost, and no site is notified.
     pub partition: bool,
-    /// Whether the messages of one channel arrive in the order sent.
+    /// Whether channels are FIFO.
     pub fifo: bool,
-    /// What is assumed of timeouts.
+    /// The assumption on timeouts.
     pub timing: Timing,
-    /// The search gives up after so many states.
+    /// The maximum number of states; the search stops there.
     pub most_states: usize,
 }
 
-/// What was found.
+/// The result of a check.
 #[derive(Clone, Debug)]
 pub struct Verdict {
-    /// How many different states were reached.
+    /// Number of distinct states.
     pub states: usize,
-    /// How many of them were at rest.
+    /// Number of states at rest.
     pub at_rest: usize,
-    /// Whether every state was reached; a counterexample ends the search.
+    /// Whether every state was visited; a counterexample ends the search.
     pub complete: bool,
-    /// What did not hold, with the shortest way there.
+    /// A violation, with the shortest run to it.
     pub counterexample: Option<Counterexample>,
 }
 
-/// A way to a state in which something does not hold.
+/// A run that violates a property.
 #[derive(Clone, Debug)]
 pub struct Counterexample {
-    /// What does not hold.
+    /// The violated property.
     pub property: Property,
-    /// Why.
+    /// A description of the violation.
     pub what: String,
-    /// What happened, one sentence each.
+    /// The steps, one sentence each.
     pub story: Vec<String>,
 }
 
@@ -84,23 +84,23 @@ impl fmt::Display for Counterexample {
 
 type Flight<E> = (SiteId, SiteId, <E as Protocol>::Message);
 
-/// A state of the whole system. Whatever has no order is kept sorted, so that equal states are equal.
+/// A global state. Unordered collections are kept sorted, so that equal states compare as equal.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct State<E: Election> {
     electorate: Electorate<E>,
     under_way: Vec<Flight<E>>,
     armed: Vec<(SiteId, <E as Protocol>::Timer)>,
-    /// Who has not missed the leader yet.
+    /// The sites that have not started an election spontaneously.
     content: Vec<SiteId>,
     initiators_left: u8,
-    /// Who has yet to notice whose crash.
+    /// Pairs of a site and a crashed one whose crash it has not detected yet.
     unnoticed: Vec<(SiteId, SiteId)>,
     crashes_left: u8,
-    /// Who is cut off from the others; nobody at the start.
+    /// The sites on one side of the partition; empty before it.
     apart: Vec<SiteId>,
 }
 
-/// What happens next: one step, and what follows it at once at the same site.
+/// An event.
 #[derive(Clone)]
 enum Event<E: Election> {
     Campaign(SiteId),
@@ -144,12 +144,12 @@ impl<E: Election> State<E> {
         }
     }
 
-    /// Whether nothing must happen any more, although somebody may still crash or miss the leader.
+    /// Whether no event is required any more, although a site may still crash or start an election.
     fn is_at_rest(&self) -> bool {
         self.under_way.is_empty() && self.armed.is_empty() && self.unnoticed.is_empty()
     }
 
-    /// What may happen to any site.
+    /// The possible events, except those that a site can initiate by itself at any time.
     fn events(&self, bounds: &Bounds) -> Vec<Event<E>> {
         if bounds.timing == Timing::Synchronous
             && let Some(ack) = self.under_way.iter().find(|(_, _, message)| is_ack(message))
@@ -158,7 +158,7 @@ impl<E: Election> State<E> {
         }
         let mut events = Vec::new();
         for (at, flight) in self.under_way.iter().enumerate() {
-            // Of equal messages, one stands for all; of a channel that keeps order, only the first can arrive.
+            // Of equal messages, only one is considered; of a FIFO channel, only the first can arrive.
             let follows = |before: &Flight<E>| {
                 if bounds.fifo { (before.0, before.1) == (flight.0, flight.1) } else { before == flight }
             };
@@ -175,7 +175,7 @@ impl<E: Election> State<E> {
         let noticeable = self.unnoticed.iter().filter(|(site, crashed)| heard_out(*site, *crashed));
         events.extend(noticeable.map(|&(site, crashed)| Event::Notice(site, crashed)));
         if bounds.partition && self.apart.is_empty() {
-            // The first site stays: who is cut off from whom is the same seen from the other side.
+            // The first site never moves, because a partition and its mirror image are the same.
             let groups = (1_u32..1 << (bounds.sites - 1)).map(|bits| {
                 SiteId::all(bounds.sites).skip(1).filter(|site| bits >> (site.index() - 1) & 1 == 1).collect()
             });
@@ -184,12 +184,12 @@ impl<E: Election> State<E> {
         events
     }
 
-    /// Whether nothing gets through between two sites.
+    /// Whether messages between two sites are lost because of the partition.
     fn are_apart(&self, one: SiteId, other: SiteId) -> bool {
         self.apart.contains(&one) != self.apart.contains(&other)
     }
 
-    /// What may happen to one site of its own accord.
+    /// The events that a site can initiate by itself: starting an election, and crashing.
     fn own_events(&self, site: SiteId) -> impl Iterator<Item = Event<E>> + use<E> {
         let campaign = self.initiators_left > 0 && self.content.contains(&site);
         let crash = self.crashes_left > 0 && self.electorate.is_up(site);
@@ -197,7 +197,7 @@ impl<E: Election> State<E> {
         campaign.into_iter().chain(crash.then_some(Event::Crash(site)))
     }
 
-    /// Takes a step; tells at which site, and what is wrong with it.
+    /// Takes a step; returns its site and the violation in it, if there is one.
     fn step(&mut self, event: Event<E>, fifo: bool, out: &mut Out<E>) -> (SiteId, Option<String>) {
         let site = match event {
             Event::Campaign(site) => {
@@ -285,33 +285,33 @@ impl<E: Election> State<E> {
     }
 }
 
-/// Whether a message only says that another has come. All that it does is to disarm a timer that cannot run out while it is
-/// under way: where timeouts are long enough, whatever else may happen may as well happen after its arrival, and only
-/// that order is tried.
+/// Whether a message only acknowledges another. Its receipt only disarms a timer, which cannot expire while
+/// the message is under way. With sufficiently long timeouts, every other event can therefore be moved after
+/// its receipt, and only that order is tried.
 fn is_ack<M: Vocabulary>(message: &M) -> bool {
     M::WORDS[message.word()].name == "ACK"
 }
 
-/// What may come next.
+/// A possible next state.
 struct Successor<E: Election> {
     state: State<E>,
-    /// The steps that lead there.
+    /// The steps that lead to it.
     events: Vec<Event<E>>,
-    /// What is wrong with the last of them.
+    /// The violation in the last of them, if there is one.
     wrong: Option<String>,
-    /// Whether nobody has reacted to anything yet.
+    /// Whether no site has reacted to an event yet.
     opening: bool,
 }
 
-/// The search so far.
+/// The state of the search.
 struct Search<'a, E: Election> {
     bounds: &'a Bounds,
     start: State<E>,
     out: Out<E>,
     numbers: BTreeMap<u128, u32>,
-    /// How each state was first reached: from which, and as which of its successors.
+    /// How each state was first reached: the predecessor, and its index among the predecessor's successors.
     origins: Vec<(u32, u32)>,
-    /// Every step: from which state to which.
+    /// All steps: predecessor and successor.
     steps: Vec<(u32, u32)>,
     to_do: VecDeque<(u32, State<E>, bool)>,
 }
@@ -358,7 +358,7 @@ impl<'a, E: Election> Search<'a, E> {
         }
     }
 
-    /// The way to a state, by way of the given successor of it if one is given.
+    /// The run to a state, and then to the given successor of it, if there is one.
     fn counterexample(
         &mut self,
         property: Property,
@@ -382,7 +382,11 @@ impl<'a, E: Election> Search<'a, E> {
         Counterexample { property, what, story }
     }
 
-    /// A state from which none of the given ones can be reached.
+    /// A state from which none of the given states can be reached.
+    ///
+    /// The search runs backwards from the goals. Example: with the steps 0 → 1, 1 → 2, 2 → 1 and the goal 0,
+    /// the states 1 and 2 are never marked; the result is 1, from which the system cycles without coming to
+    /// rest.
     fn cut_off_from(&self, goals: &[u32]) -> Option<u32> {
         let mut before = self.steps.clone();
         before.sort_unstable_by_key(|&(_, to)| to);

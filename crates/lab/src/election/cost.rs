@@ -1,4 +1,4 @@
-//! The cases whose cost the papers and textbooks give, measured: the table of elections over N.
+//! The cost of elections over N, measured in the cases for which papers and textbooks give figures.
 
 use super::{ElectionSpec, Error, elect};
 use crate::spec::{Action, Scripted};
@@ -9,34 +9,34 @@ use lockkeeper_core::{Election, SiteId};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
-/// One case at one size.
+/// The cost of one case with one number of sites.
 #[derive(Clone, Debug, Serialize)]
 pub struct CostRow {
     /// The election's slug.
     pub election: &'static str,
-    /// What the case is called.
+    /// The name of the case.
     pub case: &'static str,
-    /// How many sites, dead or not.
+    /// Number of sites, crashed ones included.
     pub sites: usize,
-    /// Messages by name, as measured.
+    /// Number of measured messages, by name.
     pub measured: BTreeMap<&'static str, u64>,
-    /// Messages by name, as the formulas have it.
+    /// Number of messages according to the formulas, by name.
     pub expected: BTreeMap<&'static str, u64>,
     /// The formula of their sum.
     pub formula: &'static str,
-    /// All bytes.
+    /// Total size of the messages, in bytes.
     pub bytes: u64,
-    /// From the first message to agreement, in T.
+    /// The time from the first message to agreement, in T.
     pub time: Option<f64>,
 }
 
 impl CostRow {
-    /// All messages.
+    /// Number of all messages.
     pub fn messages(&self) -> u64 {
         self.measured.values().sum()
     }
 
-    /// Whether each kind of message came exactly as often as expected.
+    /// Whether the number of messages of each type is exactly the expected one.
     pub fn is_exact(&self) -> bool {
         let nonzero = |counts: &BTreeMap<&'static str, u64>| {
             counts.iter().filter(|(_, n)| **n > 0).map(|(name, n)| (*name, *n)).collect::<Vec<_>>()
@@ -45,7 +45,7 @@ impl CostRow {
     }
 }
 
-/// Every case of an election, or of all of them, at each of these sizes.
+/// The costs of all cases of one election, or of all elections, with each of these numbers of sites.
 pub fn costs(election: Option<&str>, sizes: &[usize]) -> Result<Vec<CostRow>, Error> {
     let mut rows = Vec::new();
     let wanted = registry::ELECTIONS.iter().map(|entry| entry.about.slug);

@@ -1,26 +1,26 @@
-//! The sites of an election and what happens to them, without time; and what must hold of them.
+//! The sites of an election and their steps, without time; and the properties of an election.
 //!
-//! The simulator decides by virtual time what happens next, the checker by trying everything.
+//! The simulator chooses the next event by virtual time; the checker tries every possibility.
 
 use lockkeeper_core::election::Setup;
 use lockkeeper_core::{Campaign, Elected, Election, Out, Protocol, Site, SiteId};
 use serde::Serialize;
 use std::fmt;
 
-/// Something that an election promises.
+/// A property of an election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Property {
-    /// Whoever comes to lead is the highest site that is up.
+    /// A site that becomes leader is the highest site that is up.
     HighestLeads,
-    /// When all has come to rest, every site that is up knows the same leader, and that one is up.
+    /// When the system is at rest, every site that is up knows the same leader, and the leader is up.
     Agreement,
-    /// All comes to rest.
+    /// The system comes to rest.
     Termination,
 }
 
 impl Property {
-    /// What is wrong when it does not hold.
+    /// The name of the violation.
     pub fn breach(self) -> &'static str {
         match self {
             Self::HighestLeads => "two leaders",
@@ -44,7 +44,7 @@ pub struct Electorate<E: Election> {
 }
 
 impl<E: Election> Electorate<E> {
-    /// Everybody is up and takes the highest for the leader.
+    /// All sites are up and know the highest one as the leader.
     pub fn new(sites: usize, options: &E::Options, out: &mut Out<E>) -> Self {
         let leader = SiteId::all(sites).next_back();
         let setup = Setup { sites, leader, options: options.clone() };
@@ -52,12 +52,12 @@ impl<E: Election> Electorate<E> {
         Self { sites: SiteId::all(sites).map(start).collect(), up: vec![true; sites] }
     }
 
-    /// How many sites there are, up or not.
+    /// Number of sites, up or not.
     pub fn len(&self) -> usize {
         self.sites.len()
     }
 
-    /// Whether there is nobody at all.
+    /// Whether there is no site.
     pub fn is_empty(&self) -> bool {
         self.sites.is_empty()
     }
@@ -72,7 +72,7 @@ impl<E: Election> Electorate<E> {
         SiteId::all(self.len()).filter(|&site| self.is_up(site))
     }
 
-    /// Whom a site takes for the leader.
+    /// The leader that a site knows.
     pub fn leader_at(&self, site: SiteId) -> Option<SiteId> {
         self.protocol(site).leader()
     }
@@ -82,7 +82,7 @@ impl<E: Election> Electorate<E> {
         self.sites[site.index()].protocol()
     }
 
-    /// A site misses the leader.
+    /// A site starts an election, because the leader does not answer.
     pub fn campaign(&mut self, site: SiteId, out: &mut Out<E>) {
         self.sites[site.index()].input(Campaign, out);
     }
@@ -92,7 +92,7 @@ impl<E: Election> Electorate<E> {
         self.sites[to.index()].deliver(from, 0, message, out);
     }
 
-    /// A timer runs out.
+    /// A timer of a site expires.
     pub fn timer(&mut self, site: SiteId, timer: <E as Protocol>::Timer, out: &mut Out<E>) {
         self.sites[site.index()].timer(timer, out);
     }
@@ -102,36 +102,37 @@ impl<E: Election> Electorate<E> {
         self.sites[site.index()].suspect(suspect, out);
     }
 
-    /// A site stops, and loses what it knew.
+    /// A site crashes and loses its state.
     pub fn crash(&mut self, site: SiteId) {
         self.up[site.index()] = false;
     }
 
-    /// A crashed site starts from scratch and does not know the leader.
+    /// A crashed site starts again with an initial state and does not know the leader.
     pub fn restart(&mut self, id: SiteId, options: &E::Options, out: &mut Out<E>) {
         let setup = Setup { sites: self.len(), leader: None, options: options.clone() };
         self.sites[id.index()] = Site::new(id, out, |out| E::start(id, &setup, out));
         self.up[id.index()] = true;
     }
 
-    /// What is wrong with what a step of a site told it: that it leads although a higher site is up.
+    /// The violation in a step of a site: it becomes leader although a higher site is up.
     pub fn usurps(&self, site: SiteId, out: &Out<E>) -> Option<String> {
         let leads = out.outputs.contains(&Elected(site));
         let highest = self.live().next_back().filter(|&highest| leads && highest > site)?;
         Some(format!("{site} comes to lead although {highest} is up"))
     }
 
-    /// The leader that everybody who is up agrees on, if they do and it is up; otherwise what each of them believes.
+    /// The leader, if all sites that are up agree on it and it is up; otherwise a description of what each
+    /// site believes.
     pub fn agreement(&self) -> Result<SiteId, String> {
         let mut beliefs = self.live().map(|site| self.leader_at(site));
-        let Some(first) = beliefs.next() else { return Err("nobody is up".into()) };
+        let Some(first) = beliefs.next() else { return Err("no site is up".into()) };
         match first {
             Some(leader) if self.is_up(leader) && beliefs.all(|belief| belief == first) => Ok(leader),
             _ => Err(self.beliefs()),
         }
     }
 
-    /// Who believes what: `S1, S2 follow S6, which is down; S6 leads`.
+    /// A description of what each site believes: `S1, S2 follow S6, which is down; S6 leads`.
     fn beliefs(&self) -> String {
         let mut groups: Vec<(Option<SiteId>, Vec<SiteId>)> = Vec::new();
         for site in self.live() {

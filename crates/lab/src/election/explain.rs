@@ -1,4 +1,4 @@
-//! An election explained from what its own file says, and a small run of it.
+//! An explanation of an election: the header of its source file, and a small run of it.
 
 use super::{ElectionSpec, trace};
 use crate::explain::{Header, Tale};
@@ -10,22 +10,22 @@ use lockkeeper_core::election::About;
 use lockkeeper_core::registry::{self, ElectionVisitor};
 use lockkeeper_core::{Election, Protocol, Rules, SiteId, Vocabulary};
 
-/// Everything there is to tell about an election.
+/// The explanation of an election.
 #[derive(Clone, Debug)]
 pub struct Explanation {
-    /// What the registry says.
+    /// Its entry in the registry.
     pub about: &'static About,
-    /// What its file says.
+    /// The header of its file.
     pub header: Header,
     /// The names of its messages.
     pub messages: Vec<&'static str>,
-    /// Its rules, each the rest of a sentence that starts with the site's name.
+    /// Its rules. Each is the rest of a sentence that starts with the site's name.
     pub rules: Vec<&'static str>,
     /// A small run.
     pub tale: Tale,
 }
 
-/// Explains an election; `None` if there is none of that name.
+/// Explains an election; `None` if there is no election with this name.
 pub fn explain(slug: &str) -> Result<Option<Explanation>, Error> {
     let Some(entry) = registry::find_election(slug) else { return Ok(None) };
     let (messages, rules) = registry::visit_election(slug, Words).unwrap_or_default();
@@ -44,7 +44,7 @@ impl ElectionVisitor for Words {
     }
 }
 
-/// Four sites, of which the leader dies and the lowest notices.
+/// Four sites; the leader crashes, and the lowest site detects it.
 fn tale(slug: &str) -> Result<Tale, Error> {
     let mut spec = ElectionSpec::new(slug, 4);
     spec.system.script.push(Scripted { at: Time::UNIT, action: Action::Crash(SiteId::new(3)) });

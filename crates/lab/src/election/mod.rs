@@ -1,13 +1,13 @@
-//! Elections: runs in virtual time, and every run of a small system.
+//! The simulator and the checker of elections.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | [`electorate`] | the sites and their steps, without time; what must hold of them |
+//! | [`electorate`] | the sites and their steps, without time; the properties |
 //! | [`sim`] | one run in virtual time |
-//! | [`report`] | what runs told |
-//! | [`check`] | every order of events in a small system |
-//! | [`cost`] | the papers' cases, measured |
-//! | [`mod@explain`] | an election told from its own file |
+//! | [`report`] | the report of runs |
+//! | [`check`] | the checker: every order of events in a small system |
+//! | [`cost`] | the cost in the papers' cases, measured |
+//! | [`mod@explain`] | the explanation of an election |
 
 pub mod check;
 pub mod cost;
@@ -32,23 +32,23 @@ use rayon::prelude::*;
 use report::Run;
 use sim::Sim;
 
-/// An election to run. At its start, everybody takes the highest site for the leader.
+/// An election to run. At its start, every site knows the highest site as the leader.
 #[derive(Clone, Debug)]
 pub struct ElectionSpec {
-    /// The system: the election's slug as its algorithm, its settings, sites, network, detector and faults. Loads and
-    /// entries have no meaning here.
+    /// The system: the election's slug as its algorithm, its settings, sites, network, detector and faults.
+    /// Load and entries are ignored.
     pub system: Spec,
-    /// Who misses the leader, and when.
+    /// The sites that start an election, each with the time.
     pub initiators: Vec<(SiteId, Time)>,
 }
 
 impl ElectionSpec {
-    /// An election of so many sites in which nothing happens yet.
+    /// An election with this number of sites, without initiators or faults.
     pub fn new(election: &str, sites: usize) -> Self {
         Self { system: Spec::new(election, sites), initiators: Vec::new() }
     }
 
-    /// When sites notice that are not told when: at the first crash.
+    /// The time of the first crash. Initiators without a time start then.
     pub fn first_crash(&self) -> Time {
         let crashes =
             self.system.script.iter().filter(|scripted| matches!(scripted.action, Action::Crash(_)));
@@ -61,12 +61,12 @@ impl ElectionSpec {
     }
 }
 
-/// Runs an election with successive seeds, on all cores. The report does not depend on how many.
+/// Runs an election with successive seeds on all cores. The report does not depend on the number of cores.
 pub fn elect(spec: &ElectionSpec, seed: u64, seeds: u64) -> Result<Report, Error> {
     visit(spec, Elect { spec, seed, seeds })?
 }
 
-/// Runs an election once and hands every event to `sink`.
+/// Runs an election once and passes every event to `sink`.
 pub fn trace(spec: &ElectionSpec, seed: u64, sink: &mut dyn Sink) -> Result<Report, Error> {
     visit(spec, Trace { spec, seed, sink })?
 }
@@ -89,7 +89,7 @@ fn visit<V: ElectionVisitor>(spec: &ElectionSpec, visitor: V) -> Result<V::Outpu
     everyone::visit_election(&spec.system.algorithm, visitor).ok_or_else(unknown)
 }
 
-/// The election's options, once everything about the spec has been found to make sense.
+/// Validates a spec; returns the election's options.
 fn check_spec<E: Election>(spec: &ElectionSpec) -> Result<E::Options, Error> {
     let system = &spec.system;
     let mut settings = Settings::new(system.settings.iter().cloned());

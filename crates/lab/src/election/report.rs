@@ -1,4 +1,4 @@
-//! What elections told.
+//! The report of simulated elections.
 
 use super::ElectionSpec;
 use super::electorate::Property;
@@ -9,26 +9,26 @@ use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What came of one run.
+/// The result of one run.
 #[derive(Clone, Debug)]
 pub struct Run {
-    /// Messages, by kind.
+    /// Number of messages, by type.
     pub by_word: Vec<u64>,
-    /// Their bytes.
+    /// Total size of the messages, in bytes.
     pub bytes: u64,
-    /// Who came to lead, and when.
+    /// The sites that became leader, each with the time.
     pub announced: Vec<Announced>,
-    /// From the first message without agreement until agreement, each time.
+    /// The elections: from the first message without agreement until agreement.
     pub elections: Vec<Took>,
-    /// Whom everybody agrees on in the end.
+    /// The leader at the end, if all sites agree.
     pub leader: Option<SiteId>,
-    /// What each site believes in the end.
+    /// The state of each site at the end.
     pub outcome: Vec<Outcome>,
-    /// What did not hold.
+    /// The violations.
     pub breaches: Vec<Breach>,
-    /// How many events there were.
+    /// Number of events.
     pub events: u64,
-    /// How long it took, in virtual time.
+    /// The duration, in virtual time.
     pub end: Time,
 }
 
@@ -53,54 +53,54 @@ impl Run {
         self.bytes += encoded_size(message);
     }
 
-    /// How long the last election took.
+    /// The duration of the last election.
     pub fn time_to_agreement(&self) -> Option<Time> {
         self.elections.last().filter(|_| self.leader.is_some()).map(|took| took.to - took.from)
     }
 }
 
-/// A site came to lead.
+/// A site became leader.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Announced {
-    /// When.
+    /// The time.
     pub at: Time,
-    /// Who.
+    /// The site.
     #[serde(serialize_with = "number")]
     pub site: SiteId,
 }
 
-/// An election took so long.
+/// The duration of an election.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Took {
-    /// From the first message sent without agreement.
+    /// The time of the first message sent without agreement.
     pub from: Time,
-    /// Until agreement.
+    /// The time of agreement.
     pub to: Time,
 }
 
-/// What a site believes in the end.
+/// The state of a site at the end.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Outcome {
-    /// Which site.
+    /// The site.
     #[serde(serialize_with = "number")]
     pub site: SiteId,
     /// Whether it is up.
     pub up: bool,
-    /// Whom it takes for the leader.
+    /// The leader that it knows.
     #[serde(serialize_with = "maybe_number")]
     pub leader: Option<SiteId>,
-    /// When it was last told.
+    /// The time at which it last learned a leader.
     pub since: Option<Time>,
 }
 
-/// A property that did not hold.
+/// A violation of a property.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Breach {
-    /// Which.
+    /// The violated property.
     pub property: Property,
-    /// When it broke.
+    /// The time of the violation.
     pub at: Time,
-    /// What happened.
+    /// A sentence that describes it.
     pub what: String,
 }
 
@@ -123,41 +123,41 @@ fn maybe_number<S: Serializer>(site: &Option<SiteId>, serializer: S) -> Result<S
 pub struct Report {
     /// The election's slug.
     pub election: String,
-    /// Its settings, where any were given.
+    /// The settings that were given.
     pub settings: BTreeMap<String, String>,
-    /// How many sites there were.
+    /// Number of sites.
     pub sites: usize,
     /// The first seed.
     pub seed: u64,
-    /// How many runs, with successive seeds.
+    /// Number of runs, with successive seeds.
     pub seeds: u64,
-    /// Messages of all runs.
+    /// Number of messages of all runs.
     pub messages: u64,
-    /// By the paper's name.
+    /// Number of messages, by the paper's name.
     pub by_message: BTreeMap<&'static str, u64>,
-    /// Their bytes.
+    /// Total size of the messages, in bytes.
     pub bytes: u64,
-    /// How long the last election of a run took, in T, on average over the runs that ended in agreement.
+    /// The duration of the last election of a run, in T: the mean over the runs that ended in agreement.
     pub time_to_agreement: Option<f64>,
-    /// Whom everybody agreed on in the end, and in how many runs.
+    /// The leaders at the end, each with the number of runs in which all sites agreed on it.
     pub leaders: BTreeMap<String, u64>,
-    /// What held.
+    /// The verdicts on the properties.
     pub properties: Properties,
-    /// Of the first run: who came to lead, and when.
+    /// In the first run: the sites that became leader, each with the time.
     pub announced: Vec<Announced>,
-    /// Of the first run: when there was no agreement and messages flowed.
+    /// In the first run: the elections.
     pub elections: Vec<Took>,
-    /// Of the first run: what each site believed in the end.
+    /// In the first run: the state of each site at the end.
     pub outcome: Vec<Outcome>,
-    /// What did not hold, and how to see it again.
+    /// The violations, each with the command that reproduces it.
     pub violations: Vec<Found>,
-    /// Events of all runs.
+    /// Number of events of all runs.
     pub events: u64,
-    /// Virtual time of all runs.
+    /// Virtual duration of all runs.
     pub virtual_time: Time,
 }
 
-/// What held, in all runs.
+/// The verdicts on the properties, over all runs.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Properties {
     /// `held` or `violated`.
@@ -168,15 +168,15 @@ pub struct Properties {
     pub termination: &'static str,
 }
 
-/// A breach, with the seed that shows it and the command that shows it again.
+/// A violation, with its seed and the command that reproduces it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Found {
     /// The seed of the run.
     pub seed: u64,
-    /// What happened.
+    /// The violation.
     #[serde(flatten)]
     pub breach: Breach,
-    /// How to see it again.
+    /// The command that reproduces it.
     pub reproduce: String,
 }
 
@@ -223,7 +223,7 @@ impl Report {
         }
     }
 
-    /// Whether everything held.
+    /// Whether no property was violated.
     pub fn held(&self) -> bool {
         self.violations.is_empty()
     }

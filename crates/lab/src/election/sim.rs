@@ -1,7 +1,7 @@
-//! One election in virtual time.
+//! The simulator of elections: one run in virtual time.
 //!
-//! An election has no load, no entries and no window of measurement; all else is shared with the simulator of mutual
-//! exclusion: queue, network, detectors, scripts, traces.
+//! An election has no load, no entries and no measured window. Everything else is shared with the simulator
+//! of mutual exclusion: queue, network, detectors, scripts, traces.
 
 use super::ElectionSpec;
 use super::electorate::{Electorate, Property};
@@ -18,7 +18,7 @@ use lockkeeper_core::{Elected, Election, Mode, Out, Phase, Protocol, SiteId, Voc
 use slab::Slab;
 use smallvec::SmallVec;
 
-/// A run with more events than so many for each pair of sites goes on for ever.
+/// The maximum number of events per pair of sites. A longer run is assumed to be infinite.
 const MOST_EVENTS_PER_PAIR: u64 = 2_000;
 
 struct Flight<M> {
@@ -27,7 +27,7 @@ struct Flight<M> {
     message: M,
     sent: Time,
     stamp: Option<Stamp>,
-    /// Arrived, and waiting for the site to get round to it.
+    /// Whether it has arrived and waits to be processed.
     in_service: bool,
 }
 
@@ -44,7 +44,7 @@ enum Event {
 }
 
 impl Event {
-    /// Whether it belongs to the background that goes on even when nothing is left to happen.
+    /// Whether it is a background event: these recur even when the system is at rest.
     fn is_background(self) -> bool {
         matches!(self, Self::Heartbeat(_) | Self::HeartbeatArrives { .. } | Self::WrongSuspicion)
     }
@@ -62,22 +62,22 @@ pub struct Sim<'a, E: Election> {
     tracer: Option<Tracer<'a>>,
     queue: Queue<Event>,
     flights: Slab<Flight<<E as Protocol>::Message>>,
-    /// Where sites are paused, what waits for them.
+    /// For each paused site, the events that wait for it.
     paused: Vec<Option<Vec<Event>>>,
     busy_until: Vec<Time>,
     timers: Vec<Vec<(<E as Protocol>::Timer, u64)>>,
     generation: u64,
     now: Time,
-    /// Events in the queue that are not background.
+    /// Number of events in the queue that are not background events.
     foreground: u64,
     last_foreground: Time,
-    /// Since when messages flow without agreement.
+    /// The time since which messages have been sent without agreement.
     unsettled_since: Option<Time>,
     run: Run,
 }
 
 impl<'a, E: Election> Sim<'a, E> {
-    /// A run at its start.
+    /// A run in its initial state.
     pub fn new(spec: &'a ElectionSpec, options: E::Options, seed: u64, tracer: Option<Tracer<'a>>) -> Self {
         let sites = spec.system.sites;
         let mut out = Out::new(sites);
@@ -142,7 +142,7 @@ impl<'a, E: Election> Sim<'a, E> {
             self.handle(event);
             goes_on = self.show();
             if self.run.events > most {
-                let what = format!("after {most} events messages still go round");
+                let what = format!("after {most} events messages are still being sent");
                 self.breach(Property::Termination, what);
                 break;
             }
@@ -153,7 +153,7 @@ impl<'a, E: Election> Sim<'a, E> {
         (self.run, traced)
     }
 
-    /// Shows the sites to whoever traces the run; `false` if that has seen enough.
+    /// Passes the state of the sites to the tracer; `false` if the tracer ends the run.
     fn show(&mut self) -> bool {
         let Some(mut tracer) = self.tracer.take() else { return true };
         let goes_on = tracer.look(self);
@@ -229,7 +229,7 @@ impl<'a, E: Election> Sim<'a, E> {
         }
     }
 
-    /// Whether the site is up and not paused; in a pause the event is kept for when it goes on.
+    /// Whether the site is up and not paused. If it is paused, stores the event until it resumes.
     fn can_act(&mut self, site: SiteId, event: Event) -> bool {
         match &mut self.paused[site.index()] {
             Some(kept) => {
@@ -299,7 +299,7 @@ impl<'a, E: Election> Sim<'a, E> {
         }
     }
 
-    /// Tells of a step that no message caused, and does what it wants done.
+    /// Traces a step that was not caused by a message, and applies its effects.
     fn after_step(&mut self, site: SiteId, what: What<'_>) {
         if let Some(tracer) = &mut self.tracer {
             let (why, sends) = step_in_words(&self.out);
@@ -308,7 +308,7 @@ impl<'a, E: Election> Sim<'a, E> {
         self.settle(site);
     }
 
-    /// Does what a step wants done.
+    /// Applies the effects of a step.
     fn settle(&mut self, site: SiteId) {
         if let Some(what) = self.electorate.usurps(site, &self.out) {
             self.breach(Property::HighestLeads, what);
@@ -337,7 +337,7 @@ impl<'a, E: Election> Sim<'a, E> {
         self.change_timers(site);
     }
 
-    /// An election takes from the first message sent without agreement until there is agreement.
+    /// Measures elections: from the first message sent without agreement until agreement.
     fn measure_agreement(&mut self, sends: bool) {
         let agreed = self.electorate.agreement().is_ok();
         if agreed && let Some(from) = self.unsettled_since.take() {
@@ -435,7 +435,7 @@ impl<'a, E: Election> Sim<'a, E> {
 }
 
 impl<E: Election> Stage for Sim<'_, E> {
-    /// Whoever takes itself for the leader counts as inside; the others point to their leader.
+    /// A site that considers itself the leader counts as inside; the others point to their leader.
     fn site(&self, site: SiteId) -> SiteState {
         let (protocol, up) = (self.electorate.protocol(site), self.electorate.is_up(site));
         let leader = self.electorate.leader_at(site).filter(|_| up);

@@ -1,7 +1,6 @@
-//! Famous failures: ways of being wrong that have cost somebody a lock, each with the shortest run to it that the
-//! checker of its kind finds.
+//! Known counterexamples: classic mistakes in locking, each with the shortest run that a checker finds.
 //!
-//! The runs are files beside this one, so that showing them takes no search; tests search for them again.
+//! The runs are stored as files, so that showing them needs no search. Tests repeat the searches.
 
 mod telling;
 
@@ -15,37 +14,38 @@ use crate::registers;
 use lockkeeper_core::elections::bully::Bully;
 use serde::Serialize;
 
-/// A famous failure.
+/// A known counterexample.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Failure {
-    /// Its name.
+    /// The counterexample's name.
     pub name: &'static str,
-    /// Its name for people.
+    /// The display name.
     pub title: &'static str,
-    /// What goes wrong.
+    /// A description of the run.
     pub story: &'static str,
-    /// Why, and what the right algorithm does instead.
+    /// The cause, and what the correct algorithm does instead.
     pub why: &'static str,
-    /// The command that shows it again.
+    /// The command that reproduces it.
     pub command: &'static str,
-    /// How it is found.
+    /// The checker that finds it.
     #[serde(skip)]
     pub found_by: FoundBy,
-    /// What was found.
+    /// The run, as a scenario or as sentences.
     #[serde(skip)]
     pub run: &'static str,
 }
 
-/// The checker that finds it.
+/// The checker that finds a counterexample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FoundBy {
-    /// Every order of messages, for an exhibit of [`gallery`]. Its run is a scenario.
+    /// The checker for message passing, with an exhibit of [`gallery`]. The run is a scenario.
     Messages,
-    /// Every order of reads and writes of registers. Its run is told in sentences, as those of the following.
+    /// The checker for shared registers. Its run, like those of the following checkers, is a list of
+    /// sentences.
     Registers,
-    /// Every order of events in an election.
+    /// The checker for elections.
     Election,
-    /// Whole members of a cluster, searched by `lockkeeper-cluster-lab`.
+    /// The checker for whole members of a cluster, in `lockkeeper-cluster-lab`.
     Cluster,
 }
 
@@ -55,15 +55,16 @@ macro_rules! run {
     };
 }
 
-/// All of them.
+/// All counterexamples.
 pub const ALL: &[Failure] = &[
     Failure {
         name: "maekawa-as-published",
         title: "Maekawa's triangle",
-        story: "Three sites ask at the same time. Each has its own vote and needs one more; every other vote is given away. \
-                Nobody can go on, for ever.",
-        why: "A vote, once given, was kept until the entry. The corrected algorithm asks for votes back: INQUIRE goes to whoever \
-              has the vote when an older request comes, and a site that has FAILED elsewhere yields it.",
+        story: "Three sites request at the same time. Each has its own vote and needs one more; every other vote \
+                is given away. No site can ever continue.",
+        why: "A vote, once given, was kept until the entry. The corrected algorithm asks for votes back: INQUIRE \
+              goes to the site that has the vote when an older request comes, and a site that has FAILED \
+              elsewhere yields it.",
         command: "lockkeeper check maekawa-published --sites 3",
         found_by: FoundBy::Messages,
         run: run!("maekawa-as-published.scenario"),
@@ -71,10 +72,10 @@ pub const ALL: &[Failure] = &[
     Failure {
         name: "lamport-on-channels-that-reorder",
         title: "Lamport without FIFO",
-        story: "A later message overtakes an earlier one on the same channel. A site believes that it has heard everything older \
-                than its request, and enters while the other is inside.",
-        why: "Lamport's rule is that a message with a larger timestamp from everybody means that nothing older can come. \
-              On a channel that reorders, something older can.",
+        story: "A later message overtakes an earlier one on the same channel. A site believes that it has \
+                received everything older than its request, and enters while the other is inside.",
+        why: "Lamport's rule is that a message with a larger timestamp from every other site means that nothing \
+              older can come. On a channel that reorders, something older can.",
         command: "lockkeeper check lamport --sites 2 --non-fifo --only mutual-exclusion",
         found_by: FoundBy::Messages,
         run: run!("lamport-on-channels-that-reorder.scenario"),
@@ -82,10 +83,10 @@ pub const ALL: &[Failure] = &[
     Failure {
         name: "bakery-without-choosing",
         title: "The bakery without its doorway",
-        story: "Two processes look at each other's number at the same time and take the same one. The one that is slow to write \
-                its number down enters although the other is inside already.",
-        why: "The register 'choosing' makes others wait until a number has been written down. Without it, a process compares \
-              itself with a number that is about to change.",
+        story: "Two processes look at each other's number at the same time and take the same one. The one that is \
+                slow to write its number down enters although the other is inside already.",
+        why: "The register 'choosing' makes others wait until a number has been written down. Without it, a \
+              process compares itself with a number that is about to change.",
         command: "lockkeeper check bakery-without-choosing --sites 2",
         found_by: FoundBy::Registers,
         run: run!("bakery-without-choosing.story"),
@@ -93,11 +94,11 @@ pub const ALL: &[Failure] = &[
     Failure {
         name: "two-tokens-after-a-hasty-regeneration",
         title: "Two tokens",
-        story: "A site is slow, not dead. The others suspect it, find no token among themselves, and make a new one: now there \
-                are two, and two sites are inside.",
-        why: "Silence does not tell a dead site from a slow one. A token may be made anew only when the old one cannot be \
-              used any more: with a perfect detector, or with a lease that has run out, or with fences that shut the old \
-              holder out.",
+        story: "A site is slow and has not crashed. The others suspect it, find no token among themselves, and \
+                create a new one. Now there are two tokens, and two sites are inside.",
+        why: "A missing reply does not distinguish a crashed site from a slow one. A token may be created again \
+              only when the old one can no longer be used: with a perfect detector, with a lease that has \
+              expired, or with fences that exclude the old holder.",
         command: "lockkeeper check token-ring-recovering --sites 3 --suspicions 1 --only mutual-exclusion",
         found_by: FoundBy::Messages,
         run: run!("two-tokens-after-a-hasty-regeneration.scenario"),
@@ -105,10 +106,11 @@ pub const ALL: &[Failure] = &[
     Failure {
         name: "bully-under-partition",
         title: "Bully under partition",
-        story: "The network falls apart. A site hears nothing from any higher one, takes that for death, and leads its side; \
-                on the other side the old leader still leads.",
-        why: "The Bully algorithm assumes that whoever does not answer in time is down. A partition breaks that: no timeout is \
-              long enough. Only a majority, which cannot be on both sides, keeps the leader alone.",
+        story: "The network is partitioned. A site receives nothing from any higher one, assumes that they have \
+                crashed, and leads its side; on the other side the old leader still leads.",
+        why: "The Bully algorithm assumes that a site that does not answer in time is down. A partition breaks \
+              that: no timeout is long enough. Only a majority, which cannot be on both sides, ensures a single \
+              leader.",
         command: "lockkeeper sim --election bully --sites 3 --initiator 2@1 --partition '1,2|3@0..40'",
         found_by: FoundBy::Election,
         run: run!("bully-under-partition.story"),
@@ -116,10 +118,10 @@ pub const ALL: &[Failure] = &[
     Failure {
         name: "lease-from-arrival",
         title: "A lease counted from the reply",
-        story: "A member asks for a lease; the answer takes its time. The member counts its lease from the arrival, the leader \
-                counted from the question: a new view starts while the member still believes in its lease.",
-        why: "A lease must be counted from when it was asked for, which is before it was granted. Then the holder gives up \
-              first, however slow the answer was.",
+        story: "A member asks for a lease; the reply is slow. The member counts its lease from the arrival, the leader \
+                counted from the request: a new view starts while the member still believes in its lease.",
+        why: "A lease must be counted from the time of the request, which is before the grant. Then the holder stops \
+              first, however slow the reply was.",
         command: "lockkeeper check --cluster --members 2 --units 5 --wishes 0 --late-leases --flaw lease-from-arrival",
         found_by: FoundBy::Cluster,
         run: run!("lease-from-arrival.story"),
@@ -127,9 +129,9 @@ pub const ALL: &[Failure] = &[
     Failure {
         name: "two-coordinators",
         title: "Two coordinators, one epoch",
-        story: "Leadership changes right after a view was decided and started. The new leader starts that same view again: \
-                one epoch has two beginnings, and they need not agree on who holds what.",
-        why: "A view is started by whoever decided it, or by nobody. A new leader decides a view of its own, with a higher \
+        story: "Leadership changes right after a view was decided and started. The new leader starts that same \
+                view again: one epoch has two beginnings, and they need not agree on who holds what.",
+        why: "Only the leader that decided a view may start it. A new leader decides a view of its own, with a higher \
               number, and the old start is refused.",
         command: "lockkeeper check --cluster --leader-changes 1 --service --flaw two-coordinators",
         found_by: FoundBy::Cluster,
@@ -137,7 +139,7 @@ pub const ALL: &[Failure] = &[
     },
 ];
 
-/// The failure of the given name.
+/// The counterexample with the given name.
 pub fn find(name: &str) -> Option<&'static Failure> {
     ALL.iter().find(|failure| failure.name == name)
 }
@@ -148,12 +150,12 @@ impl Failure {
         (self.found_by == FoundBy::Messages).then_some(self.run)
     }
 
-    /// Its run, made from the sentences in which it is told.
+    /// Its run as a recording, made from its sentences.
     pub fn told(&self) -> Recording {
         telling::recording(self.run)
     }
 
-    /// Searches for it with the lab's own checkers, and returns the run that it finds.
+    /// Searches for it with the lab's own checkers, and returns the run found.
     pub fn search(&self) -> Result<String, Error> {
         let nothing = || Error::Usage(format!("the checker does not find '{}'", self.name));
         let unknown = || Error::Usage(format!("there is no exhibit '{}'", self.name));
@@ -182,7 +184,7 @@ impl Failure {
     }
 }
 
-/// Three sites, timeouts as long as the paper wants them, and a network that may fall apart.
+/// Three sites, timeouts as long as the paper requires, and a network that may be partitioned.
 const CUT_ELECTION: election::check::Bounds = election::check::Bounds {
     sites: 3,
     initiators: 1,

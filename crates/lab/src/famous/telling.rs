@@ -1,5 +1,7 @@
-//! A run that is told in sentences, as something that can be drawn: who acts is the first name in a sentence, and where
-//! it says `by` or `from` whom, something has come from there.
+//! Converts a run given as sentences into a recording that can be drawn. The first name in a sentence is the
+//! process that acts; a name after `by` or `from` is the sender of a message.
+//!
+//! Example: "M2 hears from M1.1, for epoch 1, that it holds nothing" is a step of M2, with an arrow from M1.
 
 use crate::recording::{Cut, Message, Recording, Step};
 use crate::time::Time;
@@ -7,17 +9,17 @@ use crate::trace::SiteState;
 use lockkeeper_core::{Field, Mode, Phase, SiteId};
 use std::collections::BTreeSet;
 
-/// What stands before the last sentence: what has come of it.
+/// The prefix of the last line, which states the violation.
 const ENDING: &str = "=> ";
 
-/// The text of a run: one sentence in each line, and how it ends.
+/// The text of a run: one sentence per line, then the violation.
 pub fn text(steps: &[String], ending: &str) -> String {
     let mut text = steps.join("\n");
     text += &format!("\n{ENDING}{ending}\n");
     text
 }
 
-/// The run of such a text.
+/// The recording of such a text.
 pub fn recording(text: &str) -> Recording {
     let names: BTreeSet<&str> = text.lines().flat_map(str::split_whitespace).filter_map(name).collect();
     let names: Vec<String> = names.into_iter().map(Into::into).collect();
@@ -30,7 +32,7 @@ pub fn recording(text: &str) -> Recording {
     told.recording
 }
 
-/// The process that a word names: a letter and a number, perhaps with which of its lives.
+/// The process that a word names: a letter and a number, optionally followed by an incarnation (`M1.2`).
 fn name(word: &str) -> Option<&str> {
     let word = word.trim_end_matches([',', '.', ':']);
     let word = word.split('.').next()?;
@@ -38,11 +40,11 @@ fn name(word: &str) -> Option<&str> {
     (!digits.is_empty() && digits.bytes().all(|digit| digit.is_ascii_digit())).then_some(word)
 }
 
-/// What is known of a process by now.
+/// The state of a process as far as the sentences reveal it.
 #[derive(Clone, Default)]
 struct Known {
     phase: Phase,
-    /// What it wrote last, by the register.
+    /// The last value that it wrote to each register.
     written: Vec<(&'static str, String)>,
 }
 
@@ -80,7 +82,7 @@ impl Telling {
         self.recording.end = at;
     }
 
-    /// Something that comes from another process: the arrow starts a step before it ends.
+    /// Records a message from another process. Its arrow starts one step before it ends.
     fn message(&mut self, words: &[&str], line: &str, to: SiteId, now: usize) {
         let after = words.windows(2).find(|pair| matches!(pair[0], "by" | "from")).map(|pair| pair[1]);
         let Some(from) = after.and_then(name).and_then(|name| self.site(name)) else { return };
@@ -89,7 +91,7 @@ impl Telling {
         self.recording.messages.push(Message { from, to, text, sent, ended, lost: false });
     }
 
-    /// Those who are named hear nothing from the others any more.
+    /// Records a partition: the named processes on one side, all others on the other.
     fn cut(&mut self, words: &[&str], from: Time) {
         let left: Vec<SiteId> =
             words.iter().filter_map(|word| name(word)).filter_map(|name| self.site(name)).collect();
@@ -98,7 +100,7 @@ impl Telling {
         self.recording.cuts.push(Cut { left, right, one_way: false, from, to: None });
     }
 
-    /// What a process has written down, and where it stands.
+    /// Updates the registers and the phase of a process.
     fn state(&mut self, words: &[&str], line: &str, site: SiteId, now: usize) {
         let known = &mut self.knows[site.index()];
         if let [_, "writes", register, ":=", value, ..] = words {
@@ -137,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sentences_become_lines_arrows_and_states() {
+    fn sentences_are_converted_to_steps_messages_and_states() {
         let steps = [
             "P1 writes number[1] := 2 (is through its doorway)",
             "M2 hears from M1.1, for epoch 1, that it holds nothing",

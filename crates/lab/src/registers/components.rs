@@ -1,6 +1,9 @@
-//! Strongly connected components (Tarjan 1972), without recursion: graphs of states are deep.
+//! Strongly connected components (Tarjan 1972), without recursion, since state graphs are deep.
 
-/// Calls `found` with each component, as the list of its nodes. `next(node, n)` is the nth neighbour of a node.
+/// Calls `found` with each component, as the list of its nodes. `next(node, n)` is the nth neighbour of a
+/// node.
+///
+/// Example: 0 → 1 → 2 → 0 and 2 → 3 yields the components {3} and {0, 1, 2}, in this order.
 pub(super) fn components(
     nodes: usize,
     next: impl Fn(u32, usize) -> Option<Neighbour>,
@@ -24,18 +27,18 @@ pub(super) fn components(
     }
 }
 
-/// Where an edge leads; an edge may be left out.
+/// The target of an edge; an edge may be excluded.
 pub(super) enum Neighbour {
     Node(u32),
     LeftOut,
 }
 
 const UNSEEN: u32 = u32::MAX;
-/// In a component that has been found.
+/// The node belongs to a component that has been found.
 const DONE: u32 = u32::MAX - 1;
 
 struct Tarjan {
-    /// The lowest number on the stack that a node is known to reach.
+    /// For each node, the smallest number of a node on the stack that it is known to reach.
     low: Vec<u32>,
     stack: Vec<u32>,
     path: Vec<Visit>,
@@ -45,9 +48,9 @@ struct Tarjan {
 #[derive(Clone, Copy)]
 struct Visit {
     node: u32,
-    /// The node's place in the order in which nodes were seen.
+    /// The node's number in the order of discovery.
     number: u32,
-    /// How many of its edges have been followed.
+    /// Number of its edges that have been followed.
     followed: usize,
 }
 
@@ -72,7 +75,8 @@ impl Tarjan {
         }
     }
 
-    /// All edges of the last node on the path have been followed: a component, if it is the first of one.
+    /// Removes the last node from the path after all its edges were followed. If the node is the root of a
+    /// component, returns the component.
     fn leave(&mut self) -> Option<Vec<u32>> {
         let Visit { node, number, .. } = self.path.pop()?;
         let low = self.low[node as usize];

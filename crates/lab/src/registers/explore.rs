@@ -1,7 +1,7 @@
-//! Every reachable state, breadth first, so that what goes wrong is told in as few steps as can be.
+//! Visits every reachable state, breadth first, so that counterexamples are as short as possible.
 
 use super::model::{Model, Section, Step};
-#[expect(clippy::disallowed_types, reason = "only looked up, never gone through")]
+#[expect(clippy::disallowed_types, reason = "used for lookups only, never iterated")]
 use std::collections::HashMap;
 
 /// An edge of the graph of states.
@@ -13,23 +13,24 @@ pub(super) struct Edge {
     pub(super) enters: bool,
 }
 
-/// All states, numbered in the order in which they were found.
+/// All states, numbered in the order of discovery.
 pub(super) struct Graph<S> {
     pub(super) states: Vec<S>,
-    /// From where a state was found first; the first state from itself.
+    /// The state from which each state was first reached; the initial state is its own parent.
     parents: Vec<u32>,
-    /// Where each state's edges start; one more than there are expanded states.
+    /// The index of each state's first edge; one more element than there are expanded states.
     starts: Vec<u32>,
     edges: Vec<Edge>,
-    /// The longest of the shortest ways to a state.
+    /// The maximum length of a shortest path to a state.
     pub(super) depth: u32,
-    /// Steps that were not followed, since they leave the bounds of the model.
+    /// Number of steps that were not followed because they exceed the bounds of the model.
     pub(super) cut: u64,
-    /// Whether all states were found before there were too many.
+    /// Whether all states were visited before the limit was reached.
     pub(super) complete: bool,
-    /// The first state with two inside.
+    /// The first state in which two processes are inside.
     pub(super) two_inside: Option<u32>,
-    /// The first entry of a process ahead of one that was through its doorway before: the step's two ends.
+    /// The first entry of a process that overtook one that had completed its doorway before: the states
+    /// before and after it.
     pub(super) overtaken: Option<(u32, u32)>,
 }
 
@@ -37,7 +38,7 @@ impl<S> Graph<S> {
     pub(super) fn edges(&self, state: u32) -> &[Edge] {
         match self.starts.get(state as usize + 1) {
             Some(&end) => &self.edges[self.starts[state as usize] as usize..end as usize],
-            // Found, but not expanded before there were too many.
+            // The state was found, but not expanded before the limit was reached.
             None => &[],
         }
     }
@@ -46,7 +47,7 @@ impl<S> Graph<S> {
         self.edges.len() as u64
     }
 
-    /// The states on the shortest way to one, both ends included.
+    /// The states on the shortest path to a state, both ends included.
     pub(super) fn way_to(&self, state: u32) -> Vec<u32> {
         let mut way = vec![state];
         while let Some(&last) = way.last()
@@ -59,8 +60,8 @@ impl<S> Graph<S> {
     }
 }
 
-/// Finds all states, or `most` of them.
-#[expect(clippy::disallowed_types, reason = "only looked up, never gone through")]
+/// Visits all states, or stops after `most` of them.
+#[expect(clippy::disallowed_types, reason = "used for lookups only, never iterated")]
 pub(super) fn explore<M: Model>(model: &M, most: usize) -> Graph<M::State> {
     let first = model.initial();
     let mut numbers = HashMap::from([(first.clone(), 0_u32)]);
@@ -77,7 +78,7 @@ pub(super) fn explore<M: Model>(model: &M, most: usize) -> Graph<M::State> {
     };
     let mut steps: Vec<Step<M::State, M::Event>> = Vec::new();
     let mut next = 0;
-    // Where the states of the next depth start.
+    // The number of the first state of the next depth.
     let mut deeper = 1;
     while next < graph.states.len() {
         if next == deeper {
@@ -122,7 +123,7 @@ fn several_inside<M: Model>(model: &M, state: &M::State) -> bool {
     (0..model.processes()).filter(|&p| model.section(state, p) == Section::Inside).count() > 1
 }
 
-/// A way through the graph, a sentence for each step.
+/// A path through the graph, one sentence per step.
 pub(super) fn tell<M: Model>(model: &M, graph: &Graph<M::State>, way: &[u32]) -> Vec<String> {
     let mut steps = Vec::new();
     let mut sentence = |from: u32, to: u32| {

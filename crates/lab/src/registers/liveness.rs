@@ -1,32 +1,35 @@
-//! Runs that go on for ever without what should happen: found as cycles in the graph of states.
+//! Infinite runs that violate progress: found as cycles in the state graph.
 //!
-//! Only *fair* cycles count: everybody takes steps for ever, except those who rest in their remainder. A process that waits
-//! looks again and again, so that it can always take a step; a run in which it does not is no fault of the algorithm.
+//! Only *fair* cycles count: every process takes infinitely many steps, unless it stays in its remainder
+//! section. A waiting process polls, so it can always take a step; an infinite run without its steps is not
+//! the algorithm's fault.
 
 use super::components::{Neighbour, components};
 use super::explore::{Edge, Graph};
 use super::model::{Model, Section};
 use std::collections::VecDeque;
 
-/// A run that ends in a cycle: the states on the way to it, then those on it, from its first to its first again.
+/// A run that ends in a cycle: the states on the path to it, then those of the cycle, from its first state
+/// back to it.
 pub(super) struct Lasso {
     pub(super) way: Vec<u32>,
     pub(super) cycle: Vec<u32>,
 }
 
-/// What must never go on for ever.
+/// A progress property: the entry that has to happen eventually.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Hope {
-    /// Somebody tries, and nobody enters.
-    SomebodyEnters,
-    /// This one tries, and does not enter.
+    /// If a process tries, some process enters.
+    SomeProcessEnters,
+    /// If this process tries, it enters.
     Enters(usize),
 }
 
-/// Looks for a fair cycle on which a hope is never met.
+/// Searches for a fair cycle that violates a progress property.
 pub(super) fn search<M: Model>(model: &M, graph: &Graph<M::State>, hope: Hope) -> Option<Lasso> {
     let search = Search { model, graph, hope };
-    // A component whose first state was found early has a short way to it.
+    // Of the fair components, prefer one without entries, and then the one that was found first: its path is
+    // short.
     let mut best: Option<(bool, Vec<u32>)> = None;
     let next = |state: u32, n: usize| {
         let edge = graph.edges(state).get(n)?;
@@ -53,7 +56,7 @@ struct Search<'a, M: Model> {
 impl<M: Model> Search<'_, M> {
     fn allowed(&self, edge: &Edge) -> bool {
         match self.hope {
-            Hope::SomebodyEnters => !edge.enters,
+            Hope::SomeProcessEnters => !edge.enters,
             Hope::Enters(process) => !(edge.enters && edge.process as usize == process),
         }
     }
@@ -64,12 +67,12 @@ impl<M: Model> Search<'_, M> {
 
     fn unmet_in(&self, state: u32) -> bool {
         match self.hope {
-            Hope::SomebodyEnters => (0..self.model.processes()).any(|p| self.section(state, p).tries()),
+            Hope::SomeProcessEnters => (0..self.model.processes()).any(|p| self.section(state, p).tries()),
             Hope::Enters(process) => self.section(state, process).tries(),
         }
     }
 
-    /// The edges inside a component, given as a sorted list of states.
+    /// The edges within a component, which is given as a sorted list of states.
     fn inner<'b>(&'b self, component: &'b [u32], state: u32) -> impl Iterator<Item = &'b Edge> {
         self.graph
             .edges(state)
@@ -77,7 +80,8 @@ impl<M: Model> Search<'_, M> {
             .filter(move |edge| self.allowed(edge) && component.binary_search(&edge.to).is_ok())
     }
 
-    /// What a fair cycle must contain for a process: a step of it, or a moment in which it rests.
+    /// Whether a step is fair to a process: it is a step of the process, or the process is in its remainder
+    /// section.
     fn serves(&self, process: usize, state: u32, edge: &Edge) -> bool {
         edge.process as usize == process || self.section(state, process) == Section::Remainder
     }
@@ -122,7 +126,7 @@ impl<M: Model> Search<'_, M> {
         Lasso { way: self.graph.way_to(start), cycle }
     }
 
-    /// Goes on by the shortest way that ends with a wanted edge.
+    /// Extends the cycle by a shortest path that ends with a wanted edge.
     fn extend(&self, component: &[u32], cycle: &mut Vec<u32>, wanted: impl Fn(u32, &Edge) -> bool) {
         let place = |state: u32| component.binary_search(&state).expect("a state of the component");
         let from = cycle[cycle.len() - 1];
@@ -134,7 +138,7 @@ impl<M: Model> Search<'_, M> {
                 while let Some(&last) = way.last()
                     && last != from
                 {
-                    way.push(parents[place(last)].expect("found from somewhere"));
+                    way.push(parents[place(last)].expect("every state in the queue has a parent"));
                 }
                 cycle.extend(way.into_iter().rev().skip(1));
                 return;

@@ -1,90 +1,95 @@
-//! Processes that share registers: one step is one read or one write.
+//! Processes that share registers: a step is one read or one write.
 //!
-//! *Atomic* registers are read and written in one step. *Flickering* registers (Lamport's "safe" ones) take two steps to
-//! write, and a read in between returns anything that the register can hold. Two writes of one register that
-//! overlap leave anything behind.
+//! *Atomic* registers are read and written in one step. *Safe* registers (Lamport's term; `flickering` in
+//! this code) take two steps to write, and a read in between returns any value that the register can hold. If
+//! two writes of one register overlap, any value can remain.
+//!
+//! Example: P1 begins to write 1 into a safe register that holds 0. Until the write ends, P2 may read 0, 1 or
+//! any other value up to the register's maximum; the explorer follows each of these reads.
 
 use super::model::{Model, Section, Step};
 
-/// The most processes that a machine can have.
+/// The maximum number of processes.
 pub const MOST_PROCESSES: usize = 3;
-/// Two registers for each process and one for all.
+/// Two registers per process and one global one.
 const MOST_REGISTERS: usize = 2 * MOST_PROCESSES + 1;
 
 /// An algorithm as a program for each process. Processes are numbered from 0.
 pub(super) trait Program {
-    /// The registers, each with its name, the highest value that it can hold, and its first value.
+    /// The registers.
     fn registers(&self) -> Vec<Register>;
-    /// What process `me` does next.
+    /// The next access of process `me`.
     fn next(&self, me: usize, at: Local) -> Access;
-    /// Where that leads, given what was read (a write has read nothing). `None`: to a ticket above the limit.
+    /// The state after the access, given the value read (0 for a write). `None`: the step would take a ticket
+    /// above the limit.
     fn then(&self, me: usize, at: Local, read: u8) -> Option<Local>;
-    /// Which part of its program a process is in.
+    /// The section of the program that a process is in.
     fn section(&self, at: Local) -> Section;
-    /// A register's value, for people.
+    /// A register's value as text.
     fn tell(&self, register: usize, value: u8) -> String;
 }
 
-/// A register, before anything happens.
+/// A register.
 #[derive(Clone, Debug)]
 pub(super) struct Register {
-    /// As the paper has it.
+    /// The name in the paper.
     pub(super) name: String,
-    /// It holds 0 to this.
+    /// The maximum value; the minimum is 0.
     pub(super) most: u8,
-    /// Its first value.
+    /// The initial value.
     pub(super) initial: u8,
 }
 
-/// One access of a register.
+/// An access of a register.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Access {
-    /// Of a register.
+    /// A read of a register.
     Read(usize),
-    /// Of a value to a register.
+    /// A write of a value to a register.
     Write(usize, u8),
 }
 
-/// Where a process is in its program, and its local variables. All zero: in its remainder.
+/// The program counter and local variables of a process. All zero: the remainder section.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Local {
     /// The program counter.
     pub(super) line: u8,
-    /// The process that it is looking at.
+    /// The process that it currently examines.
     pub(super) j: u8,
-    /// What it must remember of what it read.
+    /// A value read earlier that it still needs.
     pub(super) seen: u8,
-    /// Its ticket.
+    /// The process's ticket.
     pub(super) mine: u8,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Cell {
-    /// 0 while it is being written: nobody can tell.
+    /// The value; 0 during a write, when it is undefined.
     value: u8,
-    /// Who is writing it, one bit for each process.
+    /// The processes that are writing it, one bit each.
     writers: u8,
-    /// Whether two writes have overlapped since it was last at rest.
+    /// Whether two writes have overlapped since there last was no writer.
     mixed: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Process {
     at: Local,
-    /// In the middle of its write.
+    /// Whether it is between the two steps of a write.
     writing: bool,
-    /// Those who were through their doorway before this one came to its own, and have not entered since.
+    /// The processes that had completed their doorway before this one began its own, and have not entered
+    /// since.
     behind: u8,
 }
 
-/// All registers and all processes.
+/// The registers and processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct State {
     cells: [Cell; MOST_REGISTERS],
     processes: [Process; MOST_PROCESSES],
 }
 
-/// What a step did, for people to read.
+/// The access of a step, for its sentence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
     register: usize,
@@ -104,7 +109,7 @@ enum Kind {
     EndMixed,
 }
 
-/// A program on a number of processes.
+/// A program, executed by a number of processes.
 pub(super) struct Machine<P> {
     pub(super) program: P,
     pub(super) processes: usize,
@@ -119,7 +124,7 @@ impl<P: Program> Machine<P> {
         Self { program, processes, flickering, registers }
     }
 
-    /// The step that reads or writes for good, and moves the process on.
+    /// The step that completes an access and advances the process.
     fn finish(&self, from: &State, me: usize, event: Event, cell: Cell) -> Step<State, Event> {
         let old = from.processes[me].at;
         let Some(at) = self.program.then(me, old, event.value) else {
@@ -133,7 +138,7 @@ impl<P: Program> Machine<P> {
         Step { process: me, to: Some(to), event }
     }
 
-    /// Keeps who is behind whom.
+    /// Updates which processes are behind which others.
     fn remember_order(&self, from: &State, to: &mut State, me: usize) {
         if self.section(from, me) == Section::Remainder {
             let waiting = (0..self.processes).filter(|&p| self.section(from, p) == Section::Waiting);
@@ -187,7 +192,7 @@ impl<P: Program> Machine<P> {
         };
         match (mixed, writers) {
             (false, _) => end(value, false, Kind::EndWrite),
-            // The last of those that overlapped: whatever is left now stays.
+            // The last of the overlapping writes: the remaining value is arbitrary.
             (true, 0) => {
                 (0..=self.registers[register].most).for_each(|left| end(left, false, Kind::EndMixed))
             }
@@ -232,9 +237,9 @@ impl<P: Program> Model for Machine<P> {
     fn section(&self, state: &State, process: usize) -> Section {
         let Process { at, writing, .. } = state.processes[process];
         match self.program.section(at) {
-            // Its first write has begun.
+            // The process has begun its first write.
             Section::Remainder if writing => Section::Doorway,
-            // It stays inside until the first write of its exit has begun.
+            // The process is inside until it begins the first write of its exit.
             Section::Inside if writing => Section::Leaving,
             section => section,
         }

@@ -1,13 +1,13 @@
-//! The algorithms for shared memory, checked in every reachable state: Dijkstra's and the bakeries, as machines
-//! whose steps are single reads and writes of registers.
+//! Shared-memory algorithms, checked in every reachable state: Dijkstra's algorithm and the bakeries, as
+//! machines whose steps are single reads and writes of registers.
 //!
-//! Registers are *atomic*, or *flickering*: a read that overlaps a write returns anything. That the bakery works with
-//! such registers is its defining claim.
+//! Registers are *atomic* or *safe* (`flickering` in the interface): a read of a safe register that overlaps
+//! a write returns any value. That the bakery works with safe registers is its defining claim.
 //!
-//! Processes ask again and again, for ever; no number of entries bounds a run. What is bounded are tickets: the bakery's
-//! grow, so a step that would take one above the limit is not followed, and counted as *cut*. What is found to hold,
-//! holds in all runs up to where a ticket would exceed the limit. Dijkstra's algorithm has no tickets, and the black-white
-//! bakery's stay at N by themselves with atomic registers: no step is cut there.
+//! Processes request again and again; the number of entries is not bounded. Tickets are: those of the bakery
+//! grow, so a step that would take a ticket above the limit is not followed, and is counted as *cut*. The
+//! verdicts hold for all runs up to the first ticket above the limit. Dijkstra's algorithm has no tickets,
+//! and the tickets of the black-white bakery never exceed N with atomic registers, so no step is cut there.
 //!
 //! ```
 //! use lockkeeper_lab::registers::{Limits, check};
@@ -39,13 +39,13 @@ use serde::Serialize;
 /// An algorithm that can be checked.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct About {
-    /// The name to type.
+    /// The name on the command line.
     pub slug: &'static str,
-    /// What it is.
+    /// A short description.
     pub what: &'static str,
-    /// What it promises with atomic registers; a wrong variant is held to what its twin promises.
+    /// The guarantees with atomic registers. A mutant is checked against the guarantees of its twin.
     pub promises: &'static [Property],
-    /// Whether it promises the same with flickering ones.
+    /// Whether it has the same guarantees with safe registers.
     pub flickering: bool,
 }
 
@@ -53,7 +53,7 @@ use Property::{FirstComeFirstServed, MutualExclusion, NoDeadlock, NoStarvation};
 
 const ALL_FOUR: &[Property] = &[MutualExclusion, NoDeadlock, NoStarvation, FirstComeFirstServed];
 
-/// All that can be checked.
+/// All algorithms that can be checked.
 pub const ALL: [About; 4] = [
     About {
         slug: "dijkstra",
@@ -76,17 +76,17 @@ pub const ALL: [About; 4] = [
     },
 ];
 
-/// What may hold.
+/// A property of a shared-memory algorithm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Property {
-    /// At most one is inside.
+    /// At most one process is inside.
     MutualExclusion,
-    /// If somebody tries, somebody enters.
+    /// If a process tries, some process enters.
     NoDeadlock,
-    /// Whoever tries enters.
+    /// Every process that tries enters.
     NoStarvation,
-    /// Who is through its doorway before another comes to its own enters first.
+    /// A process that completes its doorway before another begins its own enters first.
     FirstComeFirstServed,
 }
 
@@ -101,19 +101,19 @@ impl std::fmt::Display for Property {
     }
 }
 
-/// How far to look.
+/// The limits of a search.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// The bakery's highest ticket.
     pub tickets: u8,
-    /// The most states.
+    /// The maximum number of states.
     pub states: usize,
 }
 
 impl Limits {
-    /// No more states than that: each takes about a hundred bytes.
+    /// The upper bound of `states`: each takes about a hundred bytes.
     pub const MOST_STATES: usize = 50_000_000;
-    /// No higher tickets than that.
+    /// The upper bound of `tickets`.
     pub const MOST_TICKETS: u8 = 100;
 }
 
@@ -123,53 +123,53 @@ impl Default for Limits {
     }
 }
 
-/// What was found.
+/// The result of a check.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
     /// The algorithm.
     pub algorithm: &'static str,
-    /// How many processes.
+    /// Number of processes.
     pub processes: usize,
-    /// Whether a read that overlaps a write returns anything.
+    /// Whether registers were safe instead of atomic.
     pub flickering: bool,
-    /// The bakery's highest ticket; none for algorithms that bound theirs by themselves.
+    /// The bakery's highest ticket. `None` for algorithms with bounded tickets or none.
     pub tickets: Option<u8>,
-    /// States found.
+    /// Number of states.
     pub states: u64,
-    /// Steps between them.
+    /// Number of steps between them.
     pub steps: u64,
-    /// The longest of the shortest ways to a state, in steps.
+    /// The maximum length of a shortest path to a state, in steps.
     pub depth: u32,
-    /// Steps that were not followed, since a ticket would have exceeded the limit.
+    /// Number of steps that were not followed because a ticket would have exceeded the limit.
     pub cut: u64,
-    /// Whether all states within the limit on tickets were found.
+    /// Whether all states within the limit on tickets were visited.
     pub complete: bool,
-    /// One for each property.
+    /// The verdicts, one for each property.
     pub verdicts: Vec<Verdict>,
 }
 
 impl Outcome {
-    /// Whether everything that the algorithm promises was found to hold.
+    /// Whether all guarantees of the algorithm were found to hold.
     pub fn held(&self) -> bool {
         self.verdicts.iter().all(|verdict| !verdict.promised || verdict.finding == Finding::Holds)
     }
 
-    /// What was found of one property.
+    /// The verdict on one property.
     pub fn verdict(&self, property: Property) -> Option<&Verdict> {
         self.verdicts.iter().find(|verdict| verdict.property == property)
     }
 }
 
-/// What was found of one property.
+/// The verdict on one property.
 #[derive(Clone, Debug, Serialize)]
 pub struct Verdict {
     /// The property.
     pub property: Property,
-    /// Whether the algorithm's paper promises it, for registers of that kind.
+    /// Whether the algorithm's paper guarantees it, for registers of this kind.
     pub promised: bool,
     /// Whether it holds.
     pub finding: Finding,
-    /// How it does not.
+    /// A run that violates it.
     pub story: Option<Story>,
 }
 
@@ -177,22 +177,22 @@ pub struct Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Finding {
-    /// In all states that were to be looked at.
+    /// It holds in all states to be checked.
     Holds,
-    /// And there is a story of how not.
+    /// It is violated; there is a counterexample.
     Violated,
-    /// Not violated in the states that were found, but there are more.
+    /// Not violated in the visited states, but not all were visited.
     Unknown,
 }
 
 /// A run, step by step.
 #[derive(Clone, Debug, Serialize)]
 pub struct Story {
-    /// From the start.
+    /// The steps from the start.
     pub steps: Vec<String>,
-    /// Steps that then repeat for ever; none where the run ends.
+    /// The steps that then repeat for ever. Empty if the run is finite.
     pub cycle: Vec<String>,
-    /// What is wrong with it.
+    /// A description of the violation.
     pub ending: String,
 }
 
@@ -268,7 +268,7 @@ fn run<P: Program>(
     };
     let found = [
         (MutualExclusion, two_inside(model, &graph)),
-        (NoDeadlock, nobody_enters(model, &graph)),
+        (NoDeadlock, no_process_enters(model, &graph)),
         (NoStarvation, one_starves(model, &graph)),
         (FirstComeFirstServed, overtaken(model, &graph)),
     ];
@@ -297,16 +297,16 @@ fn two_inside<M: Model>(model: &M, graph: &Graph<M::State>) -> Option<Story> {
     Some(Story { steps: tell(model, graph, &graph.way_to(found)), cycle: Vec::new(), ending })
 }
 
-fn nobody_enters<M: Model>(model: &M, graph: &Graph<M::State>) -> Option<Story> {
-    let lasso = search(model, graph, Hope::SomebodyEnters)?;
+fn no_process_enters<M: Model>(model: &M, graph: &Graph<M::State>) -> Option<Story> {
+    let lasso = search(model, graph, Hope::SomeProcessEnters)?;
     Some(Story {
         steps: tell(model, graph, &lasso.way),
         cycle: tell(model, graph, &lasso.cycle),
-        ending: "somebody tries for ever, and nobody enters".into(),
+        ending: "a process tries for ever, and none enters".into(),
     })
 }
 
-/// The process with the shortest story.
+/// The shortest counterexample over all processes.
 fn one_starves<M: Model>(model: &M, graph: &Graph<M::State>) -> Option<Story> {
     let story = |process: usize| {
         let lasso = search(model, graph, Hope::Enters(process))?;

@@ -1,57 +1,57 @@
-//! What an explorer must know of a system: where it starts, what can happen next, and where each process is.
+//! The interface between the explorer and a system: its initial state, steps, and sections.
 
 use std::fmt::Debug;
 use std::hash::Hash;
 
-/// A system of processes that want to enter a critical section.
+/// A system of processes that compete for a critical section.
 pub trait Model {
-    /// All there is to know at one moment.
+    /// A global state.
     type State: Clone + Eq + Hash + Debug;
-    /// What a step does, as far as a sentence needs it.
+    /// The part of a step that its sentence needs.
     type Event: Clone + Debug;
 
-    /// How many processes there are.
+    /// Number of processes.
     fn processes(&self) -> usize;
-    /// Where it starts.
+    /// The initial state.
     fn initial(&self) -> Self::State;
-    /// Adds all that can happen next.
+    /// Appends all possible steps from a state.
     fn steps(&self, from: &Self::State, out: &mut Vec<Step<Self::State, Self::Event>>);
-    /// Which part of its program a process is in.
+    /// The section of its program that a process is in.
     fn section(&self, state: &Self::State, process: usize) -> Section;
-    /// Somebody who was through its doorway before `process` came to its own, and has not entered since.
+    /// A process that had completed its doorway before `process` began its own, and has not entered since.
     fn behind(&self, state: &Self::State, process: usize) -> Option<usize>;
-    /// A step in a sentence.
+    /// A sentence that describes a step.
     fn tell(&self, from: &Self::State, step: &Step<Self::State, Self::Event>) -> String;
 }
 
-/// One thing that can happen.
+/// A possible step.
 #[derive(Clone, Debug)]
 pub struct Step<S, E> {
-    /// Whose step it is.
+    /// The process that takes it.
     pub process: usize,
-    /// Where it leads; nowhere, if it would leave the bounds of the model.
+    /// The next state; `None` if it exceeds the bounds of the model.
     pub to: Option<S>,
-    /// What it does.
+    /// The access.
     pub event: E,
 }
 
-/// The parts of a process's program. A process may stay in its remainder for ever, and nowhere else.
+/// The sections of a process's program. A process may stay for ever only in its remainder section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Section {
-    /// It does not want to enter.
+    /// It does not try to enter.
     Remainder,
-    /// It wants to, and does what it can do without waiting.
+    /// It tries to enter, and executes the part that needs no waiting.
     Doorway,
     /// It waits for its turn.
     Waiting,
     /// It is in the critical section.
     Inside,
-    /// It is on its way out.
+    /// It executes its exit code.
     Leaving,
 }
 
 impl Section {
-    /// Whether a process wants to enter and has not.
+    /// Whether a process in this section tries to enter.
     pub fn tries(self) -> bool {
         matches!(self, Self::Doorway | Self::Waiting)
     }

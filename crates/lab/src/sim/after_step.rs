@@ -1,4 +1,4 @@
-//! What a step leaves behind: entries, messages, timers.
+//! The effects of a step: entries, messages, timers.
 
 use super::{Event, Flight, Sim};
 use crate::property::Property;
@@ -17,7 +17,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
             self.rules[rule.index()] += 1;
         }
         if step.uninvited {
-            let what = format!("{} was let in without having asked", self.names.of(site));
+            let what = format!("{} entered without a request", self.names.of(site));
             self.violate(Property::Invariant, vec![site], what);
             self.stop = true;
             return;
@@ -49,7 +49,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
         }
     }
 
-    /// Sends a message on its way. `previous` is the stamp of the one before it in the same step.
+    /// Sends a message. `previous` is the stamp of the message before it in the same step.
     pub(super) fn send(
         &mut self,
         from: SiteId,
@@ -86,6 +86,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
         let mut arrivals: SmallVec<[Time; 2]> = SmallVec::new();
         self.network.send(now, from, to, |at| arrivals.push(at));
         let mut flight = Some(flight);
+        // The last arrival takes the flight itself, the others take copies. Without an arrival it is lost.
         for (left, at) in (0..arrivals.len()).rev().zip(arrivals) {
             let copy = if left == 0 { flight.take() } else { flight.as_ref().map(Flight::copy) };
             if let Some(copy) = copy {
@@ -137,7 +138,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
 
 pub(super) fn is_meant<M: Vocabulary + Display>(which: &Which, envelope: &Envelope<M>) -> bool {
     let message = &envelope.message;
-    // Scenarios say it in capitals or not, as people do.
+    // Message names in scenarios may be written in capitals.
     let named = |name: &String| {
         let told = message.to_string();
         M::WORDS[message.word()].name == name || told == *name || told.to_uppercase() == *name

@@ -1,4 +1,4 @@
-//! What happens at each event.
+//! The handlers of events.
 
 use super::verdict::step_in_words;
 use super::{Event, Flight, Sim};
@@ -49,7 +49,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
                 self.act(&action);
             }
             Event::Suspect { site, suspect } => {
-                // A site that has come back says so itself.
+                // A site that has recovered announces itself; the suspicion is obsolete.
                 let still_down = !self.world.is_up(suspect);
                 if still_down && self.world.is_up(site) && !self.is_paused(site, event) {
                     self.suspect(site, suspect);
@@ -73,7 +73,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
         }
     }
 
-    /// Whether the site is paused; the event is then kept for when it goes on.
+    /// Whether the site is paused. If it is, stores the event until the site resumes.
     pub(super) fn is_paused(&mut self, site: SiteId, event: Event) -> bool {
         match &mut self.paused[site.index()] {
             Some(kept) => {
@@ -96,7 +96,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
         self.after_step(site, step);
     }
 
-    /// Takes up what waits in the site's own queue.
+    /// Makes the next request from the site's own queue, if the site is idle.
     pub(super) fn serve_backlog(&mut self, site: SiteId) {
         if self.world.phase(site) == Phase::Idle
             && self.paused[site.index()].is_none()

@@ -1,8 +1,8 @@
 //! The simulator: one run in virtual time.
 //!
-//! This file holds the run and its loop; `events` what happens at each event, `after_step` what becomes of a
-//! step's messages and entries, `script` what faults and scenarios make happen, `verdict` what is said about it,
-//! `stage` what can be seen of it.
+//! This file contains the run and its loop. `events` handles each event, `after_step` processes the messages
+//! and entries of a step, `script` executes faults and scenarios, `verdict` reports violations and traces,
+//! and `stage` exposes the state of the sites.
 
 mod after_step;
 mod events;
@@ -27,32 +27,32 @@ use lockkeeper_core::{Mode, MutualExclusion, Phase, Rules, Setup, Sharing, SiteI
 use slab::Slab;
 use std::collections::VecDeque;
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Outcome {
-    /// What was measured.
+    /// The measurements.
     pub measures: Measures,
-    /// What did not hold.
+    /// The violations.
     pub violations: Vec<Violation>,
-    /// Which of the protocol's rules fired, and how often.
+    /// How often each of the protocol's rules fired.
     pub rules: Vec<u64>,
-    /// How many messages of each kind were delivered in the whole run.
+    /// How many messages of each type were delivered in the whole run.
     pub delivered: Vec<u64>,
-    /// How many events there were.
+    /// Number of events.
     pub events: u64,
-    /// How long it took, in virtual time.
+    /// The duration, in virtual time.
     pub end: Time,
-    /// Whether the caller asked it to stop before its end.
+    /// Whether the caller stopped it before its end.
     pub interrupted: bool,
 }
 
-/// A message under way, with all that travels along.
+/// A message under way, with its piggybacked data.
 struct Flight<M> {
     envelope: Envelope<M>,
     sent: Time,
     piggyback: Piggyback,
     stamp: Option<Stamp>,
-    /// Arrived, and waiting for the site to get round to it.
+    /// Whether it has arrived and waits to be processed.
     in_service: bool,
 }
 
@@ -64,7 +64,7 @@ enum Event {
         life: u32,
         mode: Mode,
     },
-    /// A request from outside, which queues where the site is busy.
+    /// A request from outside, which queues if the site is busy.
     Arrival {
         site: SiteId,
     },
@@ -93,13 +93,13 @@ enum Event {
 }
 
 impl Event {
-    /// Whether it belongs to the background that goes on even when nothing is left to happen.
+    /// Whether it is a background event: these recur even when the system is at rest.
     fn is_background(self) -> bool {
         matches!(self, Self::Heartbeat { .. } | Self::HeartbeatArrives { .. } | Self::WrongSuspicion)
     }
 }
 
-/// How often the caller is told of progress, in events.
+/// Number of events between two reports of progress.
 const PROGRESS_EVERY: u64 = 1 << 16;
 
 /// One run.
@@ -115,29 +115,30 @@ pub struct Sim<'a, P: MutualExclusion> {
     names: Names,
     queue: Queue<Event>,
     flights: Slab<Flight<P::Message>>,
-    /// Messages that only the script delivers, oldest first.
+    /// Messages that wait for the script to deliver them, oldest first.
     held: Vec<usize>,
-    /// What the script wants done to messages not sent yet.
+    /// The script's instructions for messages not sent yet: a delay, or `None` to lose the message.
     wishes: Vec<(Which, Option<Time>)>,
-    /// Where sites are paused, what waits for them.
+    /// For each paused site, the events that wait for it.
     paused: Vec<Option<Vec<Event>>>,
     busy_until: Vec<Time>,
-    /// How often each site has started; what was planned for an earlier life is void.
+    /// Number of crashes of each site. Events planned for an earlier incarnation are ignored.
     lives: Vec<u32>,
     timers: Vec<Vec<(P::Timer, u64)>>,
     timer_generation: u64,
-    /// What waits in each site's own queue.
+    /// The requests that wait in each site's own queue.
     backlog: Vec<VecDeque<Mode>>,
     now: Time,
     events: u64,
-    /// Events in the queue that are not background.
+    /// Number of events in the queue that are not background events.
     foreground: u64,
     last_foreground: Time,
     asks_planned: u64,
     arrivals_planned: u64,
-    /// At high load, the very first site stays inside until everybody's first request is known: otherwise a site that
-    /// can enter without a message would enter again and again before anything has arrived anywhere. Not where others
-    /// can be inside meanwhile, since then it might have to wait for ever.
+    /// At high load, the first site to enter stays inside until all other sites' first requests have been
+    /// delivered. Otherwise a site that can enter without a message would enter repeatedly before any request
+    /// has arrived. This does not apply if others can be inside at the same time, since the site might then
+    /// have to stay for ever.
     first_inside: Option<SiteId>,
     script_left: usize,
     events_since_entry: u64,
@@ -148,7 +149,7 @@ pub struct Sim<'a, P: MutualExclusion> {
 }
 
 impl<'a, P: MutualExclusion> Sim<'a, P> {
-    /// A run at its start.
+    /// A run in its initial state.
     pub fn new(spec: &'a Spec, options: P::Options, seed: u64, tracer: Option<Tracer<'a>>) -> Self {
         let setup = Setup { holders: spec.holders.clone(), ..Setup::new(spec.sites, options) };
         let mut first_sends = Vec::new();
@@ -223,7 +224,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             self.plan_exit(holder.site);
         }
         match self.spec.load {
-            LoadSpec::High | LoadSpec::Burst => self.everybody_asks(),
+            LoadSpec::High | LoadSpec::Burst => self.all_sites_request(),
             LoadSpec::Poisson(_) => {
                 for site in SiteId::all(self.spec.sites) {
                     self.plan_arrival(site);
@@ -241,12 +242,13 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         }
     }
 
-    /// Runs to the end. `go_on` is told the number of entries now and then and may end the run.
+    /// Runs to the end. `go_on` is called with the number of entries at intervals; the run stops when it
+    /// returns `false`.
     pub fn run(self, go_on: impl FnMut(u64) -> bool) -> (Outcome, std::io::Result<()>) {
         self.run_watched(go_on, |_| ())
     }
 
-    /// The same; after each entry, `look` sees the sites as they are then.
+    /// Like [`Sim::run`]; calls `look` with the sites after each entry.
     pub fn run_watched(
         mut self,
         mut go_on: impl FnMut(u64) -> bool,
@@ -291,22 +293,22 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         (outcome, traced)
     }
 
-    /// Whether nothing more is asked for and everybody has been served, or nothing can happen any more.
+    /// Whether all requests are made and granted, or no further event can matter.
     fn is_over(&self) -> bool {
         if self.load_is_done() && self.asks_planned == 0 && self.observer.is_idle() && self.is_quiet() {
             return true;
         }
-        // Suspicions may yet come from silence, but not for ever.
+        // A timeout may still cause a suspicion, but only within a bounded time.
         self.nothing_can_happen() && self.now >= self.last_foreground + self.detector.patience()
     }
 
-    /// Whether only the background goes on, and requests that arrive where one is waiting already.
+    /// Whether only background events remain, and arrivals at sites that already wait.
     fn nothing_can_happen(&self) -> bool {
-        let nobody_can_ask = || {
+        let no_site_can_request = || {
             SiteId::all(self.spec.sites)
                 .all(|site| !self.world.is_up(site) || self.world.phase(site) != Phase::Idle)
         };
-        self.foreground == self.arrivals_planned && (self.arrivals_planned == 0 || nobody_can_ask())
+        self.foreground == self.arrivals_planned && (self.arrivals_planned == 0 || no_site_can_request())
     }
 
     fn load_is_done(&self) -> bool {
@@ -316,7 +318,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         }
     }
 
-    /// Whether no message is under way; a token that never rests does not count.
+    /// Whether no message is under way. A perpetual token does not count.
     fn is_quiet(&self) -> bool {
         P::ABOUT.perpetual || self.flights.is_empty()
     }
@@ -336,7 +338,8 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         self.plan(at, Event::Ask { site, life: self.lives[site.index()], mode });
     }
 
-    /// Whether the site that just entered, the very first one, must stay inside until everybody has asked.
+    /// Whether the site that just entered is the first one, and must stay inside until all sites have
+    /// requested.
     fn is_held_inside(&self) -> bool {
         self.spec.load == LoadSpec::High
             && self.observer.entries() == 1
@@ -357,7 +360,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         self.plan(at, Event::Arrival { site });
     }
 
-    fn everybody_asks(&mut self) {
+    fn all_sites_request(&mut self) {
         for site in SiteId::all(self.spec.sites).filter(|&site| self.world.is_up(site)).collect::<Vec<_>>() {
             if self.world.phase(site) == Phase::Idle || self.events > 0 {
                 self.plan_ask(self.now, site);
@@ -365,8 +368,8 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         }
     }
 
-    /// Does what waits for the network to be quiet: at high load, the first exit; at low load and between bursts, the
-    /// next request.
+    /// Performs the actions that wait for a quiet network: at high load, the exit of the first site; at low
+    /// load and between bursts, the next request.
     fn when_quiet(&mut self) {
         if self.first_inside.is_some() && self.flights.is_empty() && self.asks_planned == 0 {
             let first = self.first_inside.take();
@@ -385,7 +388,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             return;
         }
         if self.spec.load == LoadSpec::Burst {
-            return self.everybody_asks();
+            return self.all_sites_request();
         }
         let world = &self.world;
         let Some(site) = self.workload.next_site(|site| world.is_up(site)) else { return };

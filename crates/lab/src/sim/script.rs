@@ -1,4 +1,4 @@
-//! What a script makes happen.
+//! The actions of a script.
 
 use super::after_step::is_meant;
 use super::{Event, Sim};
@@ -71,7 +71,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
             Action::Slow(which, delay) => self.wishes.push((which.clone(), Some(*delay))),
             Action::Cut(left, right, one_way) => {
                 self.network.cut(left.clone(), right.clone(), *one_way, self.now);
-                let sites = |sites: &[SiteId]| lockkeeper_core::mutex::list(sites, "nobody");
+                let sites = |sites: &[SiteId]| lockkeeper_core::mutex::list(sites, "no site");
                 let arrow = if *one_way { "to" } else { "and" };
                 let between = if *one_way { "from" } else { "between" };
                 self.say(&format!("the way {between} {} {arrow} {} is cut", sites(left), sites(right)));
@@ -95,7 +95,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
         self.first_inside.take_if(|first| *first == site);
         self.timers[site.index()].clear();
         self.backlog[site.index()].clear();
-        // Nobody is left to handle what came during a pause.
+        // The events that waited during the pause are dropped, since the site has crashed.
         for event in self.paused[site.index()].take().into_iter().flatten() {
             match event {
                 Event::Arrive(place) => self.lose(place),
@@ -110,7 +110,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
         }
     }
 
-    /// Where the detector is an oracle, it will tell a site of another's crash.
+    /// Plans the suspicion by which an oracle notifies a site of another's crash.
     pub(super) fn plan_suspicion(&mut self, site: SiteId, suspect: SiteId) {
         if let Some(delay) = self.detector.crash_noticed_after(self.spec.network.delay.typical()) {
             self.plan(self.now + delay, Event::Suspect { site, suspect });

@@ -1,11 +1,11 @@
-//! What can be seen of a run between two of its events.
+//! The visible state of a run between two of its events.
 
 use super::Sim;
 use crate::trace::{Held, SiteState, Stage};
 use lockkeeper_core::{MutualExclusion, Phase, SiteId};
 
 impl<P: MutualExclusion> Sim<'_, P> {
-    /// Shows the sites to whoever traces the run; `false` if that has seen enough.
+    /// Passes the state of the sites to the tracer; `false` if the tracer ends the run.
     #[inline]
     pub(super) fn show(&mut self) -> bool {
         if self.tracer.is_none() {

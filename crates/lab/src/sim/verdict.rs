@@ -1,4 +1,4 @@
-//! What a run tells: who waits for whom, and the story for a trace.
+//! Violations of progress, reports of waiting sites, and trace output.
 
 use super::Sim;
 use crate::property::{Property, Violation};
@@ -12,7 +12,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
         self.observer.violated(Violation { property, at: self.now, sites, what });
     }
 
-    /// Nobody enters, although somebody waits and things go on happening.
+    /// Reports starvation if no site enters for a large number of events although one waits.
     pub(super) fn watch_for_stalls(&mut self) {
         self.events_since_entry += 1;
         let processes = self.world.processes() as u64;
@@ -28,11 +28,12 @@ impl<P: MutualExclusion> Sim<'_, P> {
     }
 
     pub(super) fn check_for_deadlock(&mut self) {
-        // In a script, what is still under way has only not been delivered, and who is inside has only not left.
-        let somebody_inside =
+        // In a scripted run, undelivered messages and sites inside are only waiting for the script: not a
+        // deadlock.
+        let some_site_inside =
             || SiteId::all(self.spec.sites).any(|site| self.world.phase(site) == Phase::Inside);
         let over = (!self.spec.by_hand || self.flights.is_empty())
-            && (self.spec.cs.is_some() || !somebody_inside())
+            && (self.spec.cs.is_some() || !some_site_inside())
             && (!self.spec.timers_by_hand || self.timers.iter().all(Vec::is_empty));
         if self.observer.waiting() > 0 && over && self.nothing_can_happen() {
             let what = format!("nothing can happen any more; {}", self.who_waits_for_whom());
@@ -81,7 +82,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
         waits.join("; ") + lost
     }
 
-    /// Tells of a step, with the rules it followed and what it sent.
+    /// Traces a step with the rules that fired and the messages sent.
     pub(super) fn trace(&mut self, site: SiteId, what: What<'_>) {
         if let Some(tracer) = &mut self.tracer {
             let (why, sends) = step_in_words(&self.world.out);
@@ -89,7 +90,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
         }
     }
 
-    /// Tells of something that is no step of the algorithm.
+    /// Traces an event that is not a step of the algorithm.
     pub(super) fn trace_bare(&mut self, site: SiteId, what: What<'_>) {
         if let Some(tracer) = &mut self.tracer {
             tracer.local(self.now, site, what, &[], &[]);
@@ -103,7 +104,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
     }
 }
 
-/// The rules that a step followed, and what it sent.
+/// The rules that fired in a step, and the messages that it sent.
 pub(crate) fn step_in_words<P: Protocol>(
     out: &Out<P>,
 ) -> (SmallVec<[&'static str; 4]>, SmallVec<[Sent<'_>; 4]>) {

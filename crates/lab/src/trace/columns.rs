@@ -1,4 +1,4 @@
-//! A space-time diagram in plain text: a column for each process, time downwards.
+//! A space-time diagram in plain text: one column for each process, time downwards.
 
 use super::{Record, Sink, What};
 use crate::property::Names;
@@ -6,18 +6,18 @@ use crate::time::Time;
 use lockkeeper_core::SiteId;
 use std::io;
 
-/// How wide a column is.
+/// The width of a column, in characters.
 const WIDTH: usize = 16;
 
-/// A sink that draws lines of text.
+/// A sink that draws the diagram as lines of text.
 pub struct Columns {
-    /// The drawing.
+    /// The lines of the drawing.
     pub lines: Vec<String>,
     inside: Vec<bool>,
 }
 
 impl Columns {
-    /// For so many processes.
+    /// An empty drawing for `processes` processes.
     pub fn new(names: Names, processes: usize) -> Self {
         let header = (0..processes).map(|who| format!("{:<WIDTH$}", names.of(SiteId::new(who)).to_string()));
         let header: String = header.collect();

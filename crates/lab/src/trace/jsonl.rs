@@ -5,10 +5,11 @@ use crate::time::Time;
 use lockkeeper_core::SiteId;
 use std::io::{self, Write};
 
-/// Up to so many processes, every line has the whole vector.
+/// The maximum number of processes for which every line contains the complete vector.
 const WHOLE_VECTORS: usize = 16;
 
-/// Writes each event as a line of JSON: when, where, what, Lamport time, vector time, why, and what was sent.
+/// Writes each event as a line of JSON: time, site, kind, Lamport time, vector time, rules, and messages
+/// sent.
 pub struct JsonLines {
     out: Box<dyn Write>,
     line: Vec<u8>,
@@ -22,10 +23,10 @@ impl JsonLines {
     }
 }
 
-/// Writes vector times: whole for few processes, `"vector":[2,0,1]`; for many, what has changed since the site's
-/// line before, `"vector_changes":{"S1":2,"S3":1}`.
+/// Writes vector times. For few processes the vector is complete: `"vector":[2,0,1]`. For many, only the
+/// components are written that changed since the site's previous line: `"vector_changes":{"S1":2,"S3":1}`.
 struct Vectors {
-    /// What the last line of each site said.
+    /// The vector of each site's last line.
     told: Vec<Vec<u32>>,
 }
 
@@ -60,7 +61,7 @@ impl Sink for JsonLines {
         line.clear();
         write!(line, r#"{{"n":{},"t":{},"site":"{}""#, record.number, record.at, record.name())?;
         let names = record.names;
-        // Every string written here comes from the protocols' own words, except remarks, which are escaped.
+        // All strings written here come from the protocols and need no escaping, except remarks.
         match record.what {
             What::Start => write!(line, r#","event":"start""#)?,
             What::Request { mode } => write!(line, r#","event":"request","mode":"{mode}""#)?,

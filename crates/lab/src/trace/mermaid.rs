@@ -52,7 +52,7 @@ impl Sink for Mermaid {
             What::Campaign => note("misses the leader"),
             What::Elected { leader } if leader == record.site => note("leads"),
             What::Elected { leader } => note(&format!("follows {}", names.of(leader))),
-            // Semicolons and hashes have a meaning of their own in Mermaid.
+            // Semicolons and hash signs are syntax in Mermaid.
             What::Receive { from, message, .. } => {
                 let message = message.to_string().replace([';', '#'], ",");
                 writeln!(self.out, "    {}->>{name}: {message}", names.of(from))

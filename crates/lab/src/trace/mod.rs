@@ -1,6 +1,6 @@
-//! The story of a run: every event with its Lamport and vector time, in several forms.
+//! Traces of runs: every event with its Lamport and vector time, in several formats.
 //!
-//! | form | file name | for |
+//! | format | file name | for |
 //! |---|---|---|
 //! | JSON lines | `.jsonl` | programs |
 //! | ShiViz log | `.shiviz` | the ShiViz page, with the parser expression in its first line |
@@ -34,132 +34,133 @@ use std::rc::Rc;
 pub struct Record<'a> {
     /// Its number, from 1.
     pub number: u64,
-    /// When it happened.
+    /// The time of the event.
     pub at: Time,
-    /// Where.
+    /// The process at which it happened.
     pub site: SiteId,
-    /// What.
+    /// The kind of event.
     pub what: What<'a>,
     /// The site's Lamport clock.
     pub lamport: u64,
     /// The site's vector clock.
     pub vector: &'a [u32],
-    /// Which rules of the algorithm the site followed, each the rest of a sentence.
+    /// The rules of the algorithm that fired, each the rest of a sentence.
     pub why: &'a [&'static str],
-    /// What the site sent in the same step.
+    /// The messages that the site sent in the same step.
     pub sends: &'a [Sent<'a>],
-    /// The number of the first message sent in this step; the others follow.
+    /// The number of the first message sent in this step; the others have the following numbers.
     pub first_id: u64,
-    /// What the processes are called.
+    /// The display names of the processes.
     pub names: Names,
 }
 
 impl Record<'_> {
-    /// The name of the site it happened at.
+    /// The name of the process at which it happened.
     pub fn name(&self) -> Name {
         self.names.of(self.site)
     }
 }
 
-/// A message as it is sent.
+/// A message that is sent.
 #[derive(Clone, Copy)]
 pub struct Sent<'a> {
-    /// To whom.
+    /// The receiver.
     pub to: SiteId,
-    /// What it says.
+    /// The text of the message.
     pub message: &'a dyn Display,
 }
 
-/// What happened.
+/// The kind of an event.
 #[derive(Clone, Copy)]
 pub enum What<'a> {
-    /// The site sends something of its own accord when the system starts.
+    /// The site sends a message at the start of the system.
     Start,
-    /// The site asks.
+    /// The site requests.
     Request {
-        /// In this mode.
+        /// The mode of the request.
         mode: Mode,
     },
     /// The site enters.
     Enter {
-        /// With this fence.
+        /// The fence of the hold.
         fence: u64,
-        /// In this mode.
+        /// The mode of the hold.
         mode: Mode,
     },
     /// The site leaves.
     Exit,
     /// The site starts an election.
     Campaign,
-    /// The site learns who leads.
+    /// The site learns the leader.
     Elected {
-        /// Who.
+        /// The leader.
         leader: SiteId,
     },
     /// The site receives a message.
     Receive {
-        /// From whom.
+        /// The sender.
         from: SiteId,
         /// The message's number.
         id: u64,
-        /// What it says.
+        /// The text of the message.
         message: &'a dyn Display,
-        /// When it was sent.
+        /// The time of sending.
         sent: Time,
     },
     /// A message to the site is lost.
     Lost {
-        /// From whom.
+        /// The sender.
         from: SiteId,
         /// The message's number.
         id: u64,
-        /// What it said.
+        /// The text of the message.
         message: &'a dyn Display,
-        /// When it was sent.
+        /// The time of sending.
         sent: Time,
     },
     /// The site crashes.
     Crash,
-    /// The site starts again from scratch.
+    /// The site starts again with an initial state.
     Recover,
-    /// The site stops for a while.
+    /// The site pauses.
     Pause,
-    /// The site goes on.
+    /// The site resumes.
     Resume,
     /// The site suspects another.
     Suspect {
-        /// Whom.
+        /// The suspected site.
         suspect: SiteId,
     },
-    /// A timer runs out.
+    /// A timer expires.
     Timer,
     /// A remark, or a change of the network.
     Say {
-        /// What there is to say.
+        /// The text of the remark.
         text: &'a str,
     },
 }
 
-/// Where the events of a run go.
+/// A consumer of the events of a run.
 pub trait Sink {
-    /// Learns the command that makes this very trace again. Comes before everything else.
+    /// Receives the command that reproduces this trace. Called before all other methods.
     fn command(&mut self, _command: &str) -> io::Result<()> {
         Ok(())
     }
 
-    /// Takes one event.
+    /// Receives one event.
     fn record(&mut self, record: &Record<'_>) -> io::Result<()>;
 
-    /// Sees the sites before the first event, and after each one. Ends the run by answering `false`.
+    /// Called before the first event and after each event with the state of the sites. Returning `false` ends
+    /// the run.
     fn look(&mut self, _stage: &dyn Stage) -> bool {
         true
     }
 
-    /// The run is over.
+    /// Called at the end of the run.
     fn finish(&mut self, end: Time) -> io::Result<()>;
 }
 
-/// A form of trace that fits a file's name, writing to `out`.
+/// The sink whose format matches the file name; it writes to `out`.
 pub fn sink_for(
     path: &Path,
     title: &str,
@@ -187,7 +188,7 @@ pub fn sink_for(
     })
 }
 
-/// What the tracer sends along with a message.
+/// The clocks that the tracer attaches to a message.
 #[derive(Clone, Debug)]
 pub struct Stamp {
     id: u64,
@@ -195,21 +196,21 @@ pub struct Stamp {
     vector: Rc<[u32]>,
 }
 
-/// A message that arrives, with what travelled along.
+/// A message that arrives, with its stamp.
 #[derive(Clone, Copy)]
 pub struct Arrival<'a> {
-    /// From whom.
+    /// The sender.
     pub from: SiteId,
-    /// What the tracer sent along.
+    /// The stamp of the message.
     pub stamp: &'a Stamp,
-    /// What it says.
+    /// The text of the message.
     pub message: &'a dyn Display,
-    /// When it was sent.
+    /// The time of sending.
     pub sent: Time,
 }
 
-/// Keeps the clocks of all processes and hands each event to a sink. A step of a site, with all that it sends, is
-/// one event; so is an entry.
+/// Maintains the clocks of all processes and passes each event to a sink. A step of a site with all messages
+/// that it sends is one event; an entry is another.
 pub struct Tracer<'a> {
     sink: &'a mut dyn Sink,
     names: Names,
@@ -221,7 +222,7 @@ pub struct Tracer<'a> {
 }
 
 impl<'a> Tracer<'a> {
-    /// A tracer for so many processes.
+    /// A tracer for `processes` processes.
     pub fn new(sink: &'a mut dyn Sink, names: Names, processes: usize) -> Self {
         Self {
             sink,
@@ -234,7 +235,7 @@ impl<'a> Tracer<'a> {
         }
     }
 
-    /// Something happens at a site that does not come from a message. What it sends must be stamped next.
+    /// Records an event that is not caused by a message. The messages that it sends must be stamped next.
     pub fn local(
         &mut self,
         at: Time,
@@ -247,7 +248,7 @@ impl<'a> Tracer<'a> {
         self.emit(at, site, what, why, sends);
     }
 
-    /// A message is received. What the site sends in return must be stamped next.
+    /// Records the receipt of a message. The messages that the site sends in reaction must be stamped next.
     pub fn receive(
         &mut self,
         at: Time,
@@ -266,8 +267,8 @@ impl<'a> Tracer<'a> {
         self.emit(at, site, What::Receive { from, id: stamp.id, message, sent }, why, sends);
     }
 
-    /// What travels along with the next message that the site's last event sent. `previous` is what travels along
-    /// with the one before, if that was sent by the same event.
+    /// The stamp of the next message of the site's last event. `previous` is the stamp of the message before,
+    /// if the same event sent it; its vector is reused.
     pub fn stamp(&mut self, site: SiteId, previous: Option<Stamp>) -> Stamp {
         self.messages += 1;
         let vector =
@@ -275,23 +276,23 @@ impl<'a> Tracer<'a> {
         Stamp { id: self.messages, lamport: self.lamport[site.index()], vector }
     }
 
-    /// A message is lost. Nobody notices, so no clock ticks.
+    /// Records the loss of a message. No process observes it, so no clock advances.
     pub fn lost(&mut self, at: Time, to: SiteId, arrival: Arrival<'_>) {
         let Arrival { from, stamp, message, sent } = arrival;
         self.emit(at, to, What::Lost { from, id: stamp.id, message, sent }, &[], &[]);
     }
 
-    /// A remark.
+    /// Records a remark.
     pub fn say(&mut self, at: Time, text: &str) {
         self.emit(at, SiteId(0), What::Say { text }, &[], &[]);
     }
 
-    /// Shows the sites to the sink; `false` if it has seen enough.
+    /// Passes the state of the sites to the sink; `false` if the sink ends the run.
     pub fn look(&mut self, stage: &dyn Stage) -> bool {
         self.sink.look(stage)
     }
 
-    /// The run is over.
+    /// Ends the trace; returns the first error of the sink.
     pub fn finish(mut self, end: Time) -> io::Result<()> {
         let finished = self.sink.finish(end);
         self.error.take().map_or(finished, Err)
@@ -316,7 +317,7 @@ impl<'a> Tracer<'a> {
             first_id: self.messages + 1,
             names: self.names,
         };
-        // The first error is the one worth telling; a run goes on without its trace.
+        // Only the first error is kept; the run continues without its trace.
         if self.error.is_none()
             && let Err(error) = self.sink.record(&record)
         {

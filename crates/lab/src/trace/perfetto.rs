@@ -1,4 +1,5 @@
-//! A Chrome trace, for Perfetto: a row per process, slices for waiting and being inside, arrows for messages.
+//! A Chrome trace for Perfetto: one row per process, slices for waiting and critical sections, arrows for
+//! messages.
 
 use super::{Record, Sink, What, sentence};
 use crate::property::Names;
@@ -7,17 +8,17 @@ use lockkeeper_core::{Mode, SiteId};
 use serde_json::{Value, json};
 use std::io::{self, Write};
 
-/// Writes one JSON document; one T is shown as a millisecond.
+/// Writes one JSON document. One T is shown as one millisecond.
 pub struct Perfetto {
     out: Box<dyn Write>,
     names: Names,
     processes: usize,
-    /// What each process is doing, and since when.
+    /// The current slice of each process: its name and start.
     doing: Vec<Option<(&'static str, Time)>>,
     started: bool,
 }
 
-/// Chrome's traces count in microseconds.
+/// Chrome traces count in microseconds.
 fn micros(time: Time) -> f64 {
     time.as_t() * 1000.0
 }
@@ -65,7 +66,7 @@ impl Perfetto {
     }
 
     fn flow(&mut self, record: &Record<'_>, phase: &str, id: u64, message: &str) -> io::Result<()> {
-        // Arrows are drawn between slices, so each end gets a thin one.
+        // Perfetto draws arrows between slices, so each end of a message gets a thin slice.
         let (at, tid) = (micros(record.at), record.site.number());
         let args = json!({"what": sentence(record), "lamport": record.lamport, "vector": record.vector});
         self.event(

@@ -1,10 +1,10 @@
-//! The log format of ShiViz, a page that draws logs with vector clocks.
+//! The log format of ShiViz, a web page that draws logs with vector clocks.
 
 use super::{Record, Sink, What, sentence};
 use crate::time::Time;
 use std::io::{self, Write};
 
-/// The parser expression that ShiViz asks for; the log's first line.
+/// The parser expression that ShiViz needs; it is the first line of the log.
 const EXPRESSION: &str = r"(?<event>.*)\n(?<host>\S*) (?<clock>{.*})";
 
 /// Writes two lines per event: the sentence, then the host with its vector clock.
@@ -25,7 +25,7 @@ impl Sink for ShiViz {
             self.started = true;
             writeln!(self.out, "{EXPRESSION}\n")?;
         }
-        // What no process does has no place in a vector clock.
+        // Losses and remarks are not events of a process, so they have no vector clock.
         if matches!(record.what, What::Lost { .. } | What::Say { .. }) {
             return Ok(());
         }

@@ -1,49 +1,49 @@
-//! What can be seen of a run between two of its events.
+//! The visible state of a run between two of its events.
 
 use lockkeeper_core::{Field, Mode, Phase, SiteId};
 use serde::Serialize;
 
-/// A run between two of its events, whatever its algorithm.
+/// The state of a run between two of its events, independent of the algorithm.
 pub trait Stage {
-    /// One process as it is now.
+    /// The current state of one process.
     fn site(&self, site: SiteId) -> SiteState;
 
-    /// The messages that only a script delivers, oldest first.
+    /// The messages that wait for a script to deliver them, oldest first.
     fn held(&self) -> Vec<Held>;
 }
 
-/// A process at an instant.
+/// The state of a process at one instant.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SiteState {
-    /// Where it stands.
+    /// The phase.
     pub phase: Phase,
-    /// How it asked, or is inside.
+    /// The mode of the request or hold.
     pub mode: Mode,
-    /// Whether it runs; one that has crashed has no state.
+    /// Whether it is running. A crashed process has no state.
     pub up: bool,
-    /// Whether it has stopped for a while.
+    /// Whether it is paused.
     pub paused: bool,
-    /// How many tokens it has.
+    /// Number of tokens that it has.
     pub tokens: u32,
-    /// How many timers it has armed.
+    /// Number of armed timers.
     pub timers: usize,
-    /// Its state in the paper's words.
+    /// The algorithm's variables, with the paper's names.
     pub fields: Vec<Field>,
-    /// Where its pointer leads, where the paper draws a tree.
+    /// The target of its pointer, in algorithms that build a tree.
     pub points_to: Option<SiteId>,
-    /// Whom it cannot go on without, while it waits.
+    /// The processes that it waits for.
     pub waits_for: Vec<SiteId>,
-    /// Whose votes it needs, where the paper has quorums.
+    /// The members of its quorum, in algorithms with quorums.
     pub quorum: Vec<SiteId>,
 }
 
-/// A message under way that waits to be delivered by hand.
+/// A message that waits to be delivered by hand.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Held {
-    /// Who sent it.
+    /// The sender.
     pub from: SiteId,
-    /// Who is to get it.
+    /// The receiver.
     pub to: SiteId,
-    /// What it says.
+    /// The text of the message.
     pub text: String,
 }

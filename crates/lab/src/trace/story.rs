@@ -1,11 +1,11 @@
-//! A run told in sentences.
+//! A trace in sentences.
 
 use super::{Record, Sink, What};
 use crate::time::Time;
 use lockkeeper_core::Mode;
 use std::io;
 
-/// What happened, as a sentence that a student understands.
+/// A sentence that describes an event.
 pub fn sentence(record: &Record<'_>) -> String {
     let name = record.name();
     let names = record.names;
@@ -42,7 +42,7 @@ pub fn sentence(record: &Record<'_>) -> String {
     happened + &sendings(record)
 }
 
-/// What a step sent, alike messages together: ` It sends REQUEST(1) to S2, S3.`
+/// The messages sent in a step, equal messages grouped: ` It sends REQUEST(1) to S2, S3.`
 fn sendings(record: &Record<'_>) -> String {
     let mut groups: Vec<(String, Vec<String>)> = Vec::new();
     for sent in record.sends {
@@ -55,10 +55,10 @@ fn sendings(record: &Record<'_>) -> String {
     groups.iter().map(|(text, receivers)| format!(" It sends {text} to {}.", receivers.join(", "))).collect()
 }
 
-/// A sink that keeps the sentences.
+/// A sink that collects the sentences.
 #[derive(Default)]
 pub struct Story {
-    /// When, and what.
+    /// Time and sentence of each event.
     pub lines: Vec<(Time, String)>,
 }
 

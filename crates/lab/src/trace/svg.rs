@@ -1,4 +1,4 @@
-//! A space-time diagram: sites as lines, time to the right, messages as arrows.
+//! A space-time diagram as SVG: sites as lines, time to the right, messages as arrows.
 
 use super::{Record, Sink, What};
 use crate::property::Names;
@@ -7,11 +7,11 @@ use lockkeeper_core::{Mode, SiteId};
 use std::fmt::Write as _;
 use std::io::{self, Write};
 
-/// More messages than that are not drawn: the picture says so.
+/// The maximum number of messages drawn. The picture states how many were left out.
 const MOST_MESSAGES: usize = 20_000;
-/// Up to so many messages, each carries its name; beyond, names are shown on hover.
+/// The maximum number of messages with a visible label. Beyond it, labels are shown on hover.
 const MOST_LABELS: usize = 150;
-/// Okabe and Ito's colours, which people with any colour vision can tell apart.
+/// The colours of Okabe and Ito, which can be distinguished with any kind of colour vision.
 const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#666666"];
 
 const LEFT: f64 = 64.0;
@@ -57,12 +57,12 @@ pub struct Svg {
     names: Names,
     processes: usize,
     state: Vec<(State, Time)>,
-    /// Where a paused site stood before.
+    /// The state of each site before its pause.
     before_pause: Vec<State>,
     spans: Vec<Span>,
     arrows: Vec<Arrow>,
     not_drawn: usize,
-    /// The kinds of messages seen, for the legend and for those that are lost.
+    /// The message types seen so far, for the legend and the colours.
     words: Vec<String>,
     remarks: Vec<(Time, String)>,
     suspicions: Vec<(Time, SiteId, SiteId)>,
@@ -101,7 +101,7 @@ impl Svg {
         }
     }
 
-    /// The position of a kind of message, known by the word before its arguments.
+    /// The index of a message's type, which is the text before its arguments.
     fn word(&mut self, text: &str) -> usize {
         let name = text.split('(').next().unwrap_or(text);
         self.words.iter().position(|known| known == name).unwrap_or_else(|| {
@@ -112,7 +112,7 @@ impl Svg {
 
     fn draw(&self, end: Time) -> String {
         let span = end.as_t().max(1.0);
-        // Wide enough to read short runs, narrow enough to open long ones.
+        // Short runs are stretched for legibility; long ones are compressed to a width that viewers can open.
         let scale = (1100.0 / span).clamp(70.0, 150.0).min((WIDEST - LEFT - RIGHT) / span);
         let x = |time: Time| LEFT + time.as_t() * scale;
         let y = |site: SiteId| TOP + ROW * site.index() as f64 + 20.0;
@@ -168,7 +168,7 @@ impl Svg {
                 TOP - 14.0,
                 height - BOTTOM + 20.0,
                 TOP - 18.0,
-                // A remark near the right edge ends where it belongs instead of starting there.
+                // A remark near the right edge is right-aligned, so that it does not leave the picture.
                 if x(*at) + 6.0 * text.chars().count() as f64 > width { "end" } else { "start" },
                 escape(text)
             );
@@ -301,7 +301,7 @@ fn draw_arrow(
     [x1, y1, x2, y2]: [f64; 4],
 ) {
     let colour = COLOURS[arrow.word % COLOURS.len()];
-    // A lost message gets only part of the way.
+    // The arrow of a lost message ends on the way.
     let share = if arrow.arrived { 1.0 } else { 0.6 };
     let (x2, y2) = (x1 + (x2 - x1) * share, y1 + (y2 - y1) * share);
     let angle = libm::atan2(y2 - y1, x2 - x1);
@@ -338,15 +338,15 @@ fn draw_arrow(
     svg.push_str("</g>\n");
 }
 
-/// The labels placed so far, as boxes, so that no label covers another.
+/// The bounding boxes of the labels placed so far, so that no label covers another.
 #[derive(Default)]
 struct Labels(Vec<[f64; 4]>);
 
 impl Labels {
-    /// A free place for a label along an arrow, as near to its sender as can be; `None` if there is none.
+    /// A free position for a label along an arrow, near the sender if possible; `None` if there is none.
     fn place(&mut self, text: &str, [x1, y1, x2, y2]: [f64; 4], angle: f64) -> Option<[f64; 2]> {
         let (width, height) = (6.0 * text.chars().count() as f64, 11.0);
-        // The box around the turned text.
+        // The bounding box of the rotated text.
         let (sin, cos) = (libm::fabs(libm::sin(angle)), libm::fabs(libm::cos(angle)));
         let (half_x, half_y) = ((width * cos + height * sin) / 2.0, (width * sin + height * cos) / 2.0);
         let (place, [x, y]) = [0.36, 0.26, 0.46, 0.56, 0.66, 0.76]
@@ -393,7 +393,7 @@ impl Sink for Svg {
             What::Lost { from, message, sent, .. } => {
                 let text = message.to_string();
                 let word = self.word(&text);
-                // One that is lost on sending is drawn as if it had been on its way for a while.
+                // A message that is lost when it is sent is drawn as if it had been under way for one T.
                 let ended = if now > sent { now } else { now + Time::UNIT };
                 self.arrow(Arrow { from, to: site, sent, ended, arrived: false, word, text });
             }

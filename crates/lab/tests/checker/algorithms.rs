@@ -1,12 +1,12 @@
-//! Every algorithm of the registry, in every reachable state. The numbers of states are pinned: a change of an algorithm
-//! or of the checker that changes them should be one that was meant to.
+//! Every algorithm of the registry, in every reachable state. The state counts are pinned: they may change
+//! only with an intended change of an algorithm or of the checker.
 
 use lockkeeper_core::registry;
 use lockkeeper_lab::check::{Answer, Fault, Faults, Question, Verdict, check};
 use lockkeeper_lab::property::Property;
 
-/// Algorithm, states of 2 sites that ask once, of 2 that ask three times, of 3 that ask once; the same if silent deliveries
-/// are put off, which nothing is gained by where a token circles for ever.
+/// Algorithm; number of states of 2 sites with one request each, of 2 with three, of 3 with one; the same
+/// with partial-order reduction, which saves nothing if a token circulates perpetually.
 type Row = (&'static str, [u64; 3], [u64; 3]);
 
 const PINNED: &[Row] = &[
@@ -67,18 +67,19 @@ fn every_algorithm_is_verified_and_its_states_are_counted() {
         })
         .collect();
     let rows: Vec<String> = found.iter().map(|row| format!("    {row:?},")).collect();
-    assert_eq!(found, PINNED, "if this was meant, pin these:\n{}", rows.join("\n"));
+    assert_eq!(found, PINNED, "if the change is intended, pin these:\n{}", rows.join("\n"));
 }
 
-/// What a search says of rules that never fired is what the simulator knows, too: with two and three sites, most do.
+/// The search reports the same rules as the simulator as never fired; with two and three sites, most rules
+/// fire.
 #[test]
-fn what_never_happens_is_told() {
+fn rules_and_messages_that_never_occur_are_reported() {
     let answer = verified(&Question::new("ricart-agrawala", 2).requests(2));
     assert_eq!(answer.never_fired, [] as [&str; 0]);
     let answer = verified(&Question::new("maekawa", 2).requests(3));
     assert!(
         answer.never_fired.contains(&"INQUIRE is delivered".to_string()),
-        "an arbiter has two voters only"
+        "an arbiter has only two voters"
     );
     let answer = verified(&Question::new("lamport", 1));
     assert!(answer.never_fired.contains(&"REPLY is delivered".to_string()), "{:?}", answer.never_fired);
@@ -92,9 +93,9 @@ fn maekawa_as_published_deadlocks_with_the_triangle() {
     assert!(found.breach.what.contains("S1, S2, S3"), "{}", found.breach.what);
 }
 
-/// No starvation implies no deadlock: whoever waits in a deadlock waits for ever.
+/// Freedom from starvation implies freedom from deadlock: a site that waits in a deadlock waits for ever.
 #[test]
-fn a_deadlock_violates_freedom_from_starvation() {
+fn deadlock_violates_freedom_from_starvation() {
     let question = Question::new("maekawa-published", 3);
     let both = check(&question, |_| true).unwrap();
     assert_eq!(both.properties[&Property::NoDeadlock], Verdict::Violated);
@@ -109,9 +110,9 @@ fn a_deadlock_violates_freedom_from_starvation() {
     }
 }
 
-/// Silent deliveries are put off at first, and a circle must be looked for in the full search.
+/// The first search defers silent deliveries; the search for cycles needs the full graph.
 #[test]
-fn starvation_without_a_deadlock_is_found_when_it_alone_is_asked_about() {
+fn starvation_without_a_deadlock_is_found_when_only_starvation_is_checked() {
     let question = Question::new("raymond-lowest-number-first", 3);
     let only = Some(Property::NoStarvation);
     let answer = check(&Question { only, ..question }, |_| true).unwrap();
@@ -120,7 +121,7 @@ fn starvation_without_a_deadlock_is_found_when_it_alone_is_asked_about() {
 }
 
 #[test]
-fn papers_bounds_are_maxima_over_all_runs() {
+fn message_bounds_of_the_papers_are_maxima_over_all_runs() {
     for (slug, most) in
         [("lamport", 6.0), ("ricart-agrawala", 4.0), ("bakery-messages", 12.0), ("suzuki-kasami", 3.0)]
     {
@@ -129,7 +130,7 @@ fn papers_bounds_are_maxima_over_all_runs() {
 }
 
 #[test]
-fn those_who_ask_for_ever_are_served_for_ever() {
+fn unlimited_requests_are_free_of_starvation() {
     for slug in ["centralized", "ricart-agrawala", "lamport", "raymond", "naimi-trehel", "token-ring"] {
         let answer = verified(&Question { requests: None, ..Question::new(slug, 2) });
         assert_eq!(answer.properties[&Property::NoStarvation], Verdict::Holds, "{slug}");
@@ -137,14 +138,14 @@ fn those_who_ask_for_ever_are_served_for_ever() {
 }
 
 #[test]
-fn a_crash_inside_blocks_all_others() {
+fn crash_of_the_holder_is_a_deadlock() {
     let faults = Faults::default().with(Fault::Crash, 1);
     let answer = check(&Question { faults, ..Question::new("ricart-agrawala", 2) }, |_| true).unwrap();
     assert_eq!(answer.counterexample.unwrap().breach.property, Property::NoDeadlock);
 }
 
 #[test]
-fn a_lost_message_blocks_whoever_waits_for_it() {
+fn loss_of_a_message_is_a_deadlock() {
     let faults = Faults::default().with(Fault::Loss, 1);
     let answer = check(&Question { faults, ..Question::new("ricart-agrawala", 2) }, |_| true).unwrap();
     let found = answer.counterexample.unwrap();
@@ -152,7 +153,7 @@ fn a_lost_message_blocks_whoever_waits_for_it() {
 }
 
 #[test]
-fn the_number_of_threads_changes_nothing() {
+fn answer_does_not_depend_on_the_number_of_threads() {
     for slug in ["bakery-messages-without-choosing", "suzuki-kasami", "lamport-any-message-counts"] {
         let of = |threads| check(&Question { threads, ..Question::new(slug, 3) }, |_| true).unwrap();
         let (one, three) = (serde_json::to_string(&of(1)).unwrap(), serde_json::to_string(&of(3)).unwrap());
@@ -162,7 +163,7 @@ fn the_number_of_threads_changes_nothing() {
 }
 
 #[test]
-fn a_budget_ends_the_search_and_says_so() {
+fn search_that_exceeds_its_budget_is_reported_as_incomplete() {
     let answer =
         check(&Question { threads: 1, ..Question::new("lamport", 3) }, |sofar| sofar.distinct < 10_000)
             .unwrap();
@@ -172,7 +173,7 @@ fn a_budget_ends_the_search_and_says_so() {
 }
 
 #[test]
-fn a_start_with_a_holder_is_checked_like_any_other() {
+fn start_with_a_holder_is_verified() {
     for entry in registry::ALL.iter().filter(|entry| entry.about.deadlock_free) {
         let holders = vec![lockkeeper_core::Holder::exclusive(lockkeeper_core::SiteId(1))];
         verified(&Question { holders, ..Question::new(entry.about.slug, 2) });

@@ -1,4 +1,4 @@
-//! Everything that is wrong on purpose is caught, by the property it breaks and in the fewest steps; its twin passes the
+//! Every exhibit of the gallery is caught, with the pinned property and number of steps; its twin passes the
 //! same systems.
 
 use lockkeeper_lab::check::gallery::{MOST_STATES, all};
@@ -9,7 +9,8 @@ use lockkeeper_lab::property::Property::{
 use rayon::prelude::*;
 use std::collections::BTreeMap;
 
-/// Name, the property that breaks, steps of the shortest run, and the system: sites, and requests of each.
+/// Name, violated property, number of steps of the shortest run, and the system: number of sites, and
+/// requests of each.
 type Row = (&'static str, Property, usize, (usize, Option<u8>));
 
 const PINNED: &[Row] = &[
@@ -77,22 +78,22 @@ const PINNED: &[Row] = &[
 ];
 
 #[test]
-fn each_is_caught_as_pinned_and_its_twin_is_not() {
+fn every_exhibit_is_caught_as_pinned_and_its_twin_passes() {
     let exhibits = all();
     let caught: Vec<(Row, usize)> = exhibits
         .par_iter()
         .map(|exhibit| {
             let caught =
-                exhibit.catch(|_| true).unwrap().unwrap_or_else(|| panic!("{} escaped", exhibit.name));
+                exhibit.catch(|_| true).unwrap().unwrap_or_else(|| panic!("{} was not caught", exhibit.name));
             let (property, steps) = caught.how().unwrap();
             ((exhibit.name, property, steps, (caught.answer.sites, caught.answer.requests)), caught.rung)
         })
         .collect();
     let found: Vec<Row> = caught.iter().map(|(row, _)| *row).collect();
     let rows: Vec<String> = found.iter().map(|row| format!("    {row:?},")).collect();
-    assert_eq!(found, PINNED, "if this was meant, pin these:\n{}", rows.join("\n"));
+    assert_eq!(found, PINNED, "if the change is intended, pin these:\n{}", rows.join("\n"));
 
-    // Many have the same twin: each of its systems is checked once.
+    // Several exhibits have the same twin: each of its systems is checked once.
     let twins: BTreeMap<String, &Question> = exhibits
         .iter()
         .zip(&caught)

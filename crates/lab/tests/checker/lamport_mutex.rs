@@ -1,27 +1,28 @@
-//! Lamport's algorithm as it is specified in TLA+ (LamportMutex in tlaplus/Examples), as machines of the checker.
+//! Lamport's algorithm as specified in TLA+ (LamportMutex in tlaplus/Examples), as machines of the checker.
 //!
-//! It differs from our own `lamport`: clocks start at 1 and only receiving a request moves them, an acknowledgement and a
-//! release carry no time, entering is a step of its own, and it does not disable itself inside.
+//! It differs from our own `lamport`: clocks start at 1 and advance only on receipt of a request,
+//! acknowledgements and releases carry no time, entering is a step of its own, and a process does not disable
+//! itself inside.
 
 use lockkeeper_lab::check::machine::{Cause, Choice, Effect, Entry, Facts, Machines, Sent, Step, Tallied};
 use smallvec::SmallVec;
 
-/// The specification for so many processes, explored while no clock is above the largest.
+/// The specification for `processes` processes, explored while no clock exceeds `max_clock`.
 #[derive(Clone, Copy, Debug)]
 pub struct LamportMutex {
     pub processes: usize,
     pub max_clock: u8,
 }
 
-/// The most processes.
+/// The maximum number of processes.
 pub const MOST: usize = 3;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Process {
     pub clock: u8,
-    /// The time of each process's request, as far as this one knows; 0 for none.
+    /// The time of each process's request as known to this one; 0 for none.
     pub requests: [u8; MOST],
-    /// Who has acknowledged, one bit each.
+    /// The processes that have acknowledged, one bit each.
     pub acks: u8,
     pub critical: bool,
 }
@@ -52,19 +53,19 @@ impl LamportMutex {
     }
 
     pub fn can_enter(&self, me: usize, process: &Process) -> bool {
-        let everybody = (1 << self.processes) - 1;
-        process.acks == everybody
+        let all = (1 << self.processes) - 1;
+        process.acks == all
             && (0..self.processes).filter(|&other| other != me).all(|other| self.beats(me, process, other))
     }
 
-    /// Asks; returns what is sent to everybody else.
+    /// Requests; returns the message to all other processes.
     pub fn request(&self, me: usize, process: &mut Process) -> Message {
         process.requests[me] = process.clock;
         process.acks = 1 << me;
         Message::Request(process.clock)
     }
 
-    /// Leaves; returns what is sent to everybody else.
+    /// Leaves; returns the message to all other processes.
     pub fn exit(&self, me: usize, process: &mut Process) -> Message {
         process.critical = false;
         process.requests[me] = 0;
@@ -72,7 +73,7 @@ impl LamportMutex {
         Message::Release
     }
 
-    /// Takes in a message; returns the answer.
+    /// Handles a message; returns the reply.
     pub fn receive(&self, process: &mut Process, from: usize, message: Message) -> Option<Message> {
         match message {
             Message::Request(time) => {

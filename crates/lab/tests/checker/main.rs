@@ -1,4 +1,4 @@
-//! The checker: against published counts, against another checker, and on every algorithm and variant.
+//! The checker: compared with published counts and another checker, and run on every algorithm and mutant.
 
 mod algorithms;
 mod gallery;

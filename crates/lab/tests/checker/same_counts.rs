@@ -1,4 +1,4 @@
-//! stateright, another checker, finds the same number of states in the same models.
+//! The checker stateright finds the same number of states in the same models.
 
 use crate::lamport_mutex::LamportMutex;
 use crate::stateright_model::Spec;
@@ -11,13 +11,13 @@ use lockkeeper_lab::check::{Question, check};
 use stateright::{Checker, Model, Property};
 use std::fmt::Debug;
 
-/// A system of machines as stateright sees it: nothing packed, numbered or remembered.
+/// A system of machines as a stateright model, without packing, interning or caching.
 struct Plain<S>(S);
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct State<L, M> {
     locals: Vec<L>,
-    /// From each machine to each.
+    /// The channels from each machine to each.
     channels: Vec<Vec<Vec<M>>>,
 }
 
@@ -139,7 +139,7 @@ impl Visitor for Counted {
 }
 
 #[test]
-fn of_every_algorithm_with_two_sites_that_ask_twice() {
+fn stateright_counts_the_same_states_for_every_algorithm_with_two_sites() {
     for entry in registry::ALL.iter().filter(|entry| entry.about.deadlock_free) {
         let (ours, theirs) = registry::visit(entry.about.slug, Counted { sites: 2, requests: 2 }).unwrap();
         assert_eq!(ours, theirs, "{}", entry.about.slug);
@@ -147,7 +147,7 @@ fn of_every_algorithm_with_two_sites_that_ask_twice() {
 }
 
 #[test]
-fn of_some_algorithms_with_three_sites() {
+fn stateright_counts_the_same_states_for_some_algorithms_with_three_sites() {
     for slug in ["ricart-agrawala", "maekawa", "suzuki-kasami", "naimi-trehel", "raymond", "readers-writers"]
     {
         let (ours, theirs) = registry::visit(slug, Counted { sites: 3, requests: 1 }).unwrap();
@@ -156,7 +156,7 @@ fn of_some_algorithms_with_three_sites() {
 }
 
 #[test]
-fn of_the_published_specification() {
+fn stateright_counts_the_same_states_for_the_published_specification() {
     let theirs = Spec(LamportMutex { processes: 3, max_clock: 3 }).checker().spawn_bfs().join();
     theirs.assert_properties();
     assert_eq!(theirs.unique_state_count(), 10_209);

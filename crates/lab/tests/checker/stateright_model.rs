@@ -1,4 +1,4 @@
-//! The same specification for stateright, with states as a Rust programmer would write them.
+//! The same specification for stateright, with ordinary Rust types as its state.
 
 use crate::lamport_mutex::{LamportMutex, Message, Process};
 use stateright::{Model, Property};
@@ -6,7 +6,7 @@ use stateright::{Model, Property};
 /// The specification.
 pub struct Spec(pub LamportMutex);
 
-/// Every process, and what is under way from each to each.
+/// The processes, and the messages under way from each to each.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct State {
     processes: Vec<Process>,

@@ -1,4 +1,4 @@
-//! The search engine counts what TLC counts.
+//! The search counts the same states as TLC.
 
 use crate::lamport_mutex::LamportMutex;
 use lockkeeper_lab::check::net::Net;
@@ -15,12 +15,12 @@ fn counts(processes: usize, max_clock: u8, threads: usize) -> (u64, u64, u64) {
 }
 
 #[test]
-fn as_published_for_three_processes_and_clocks_up_to_6() {
+fn counts_are_as_published_for_three_processes_and_clocks_up_to_6() {
     assert_eq!(counts(3, 6, 2), (724_274, 2_729_079, 61));
 }
 
 #[test]
-fn as_tlc_counts_smaller_ones() {
+fn counts_are_those_of_tlc_for_smaller_systems() {
     assert_eq!(counts(3, 3, 1), (10_209, 41_533, 31));
     assert_eq!(counts(2, 10, 1), (3_215, 6_061, 64));
 }

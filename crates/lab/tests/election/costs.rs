@@ -1,6 +1,6 @@
-//! The cost of elections, met exactly.
+//! The cost of elections equals the formulas exactly.
 //!
-//! N counts the dead leader, and what is sent to it counts as sent. Delays are 1 T, the timeout 3 T.
+//! N includes the crashed leader, and messages to it count as sent. Delays are 1 T, the timeout 3 T.
 
 use super::{at, election, site};
 use lockkeeper_lab::election::cost::costs;
@@ -10,7 +10,7 @@ use lockkeeper_lab::spec::Action;
 const SITES: [usize; 6] = [3, 4, 5, 7, 16, 33];
 
 #[test]
-fn every_case_of_every_election_costs_what_its_formula_says() {
+fn every_case_of_every_election_has_the_cost_of_its_formula() {
     let rows = costs(None, &SITES).unwrap();
     assert_eq!(rows.len(), SITES.len() * (3 + 2 + 3));
     for row in rows {
@@ -26,22 +26,23 @@ fn after_a_crash(name: &str, sites: usize, initiator: usize) -> Report {
     report
 }
 
-/// Best: N−2 COORDINATOR, and one ELECTION to the dead leader. Worst: everybody asks everybody above.
+/// Best case: N−2 COORDINATOR, and one ELECTION to the crashed leader. Worst case: every site sends ELECTION
+/// to every higher one.
 #[test]
-fn bully_best_and_worst() {
+fn bully_best_and_worst_case() {
     for n in SITES.map(|sites| sites as u64) {
         let best = after_a_crash("bully", n as usize, n as usize - 1);
         assert_eq!((best.messages, best.by_message["COORDINATOR"]), (n - 1, n - 2));
         let worst = after_a_crash("bully", n as usize, 1);
         assert_eq!(worst.messages, n * n - n - 1);
-        // The timeout of the next highest, whom S1 reaches after T, and its announcement: T + 3T + T.
+        // The timeout of the next highest site, which S1 reaches after T, and its announcement: T + 3T + T.
         if n > 3 {
             assert_eq!(worst.time_to_agreement, Some(5.0));
         }
     }
 }
 
-/// The sum that textbooks give for the worst case leaves the OKs out and has the highest site up.
+/// The sum that textbooks give for the worst case omits the OKs and assumes that the highest site is up.
 #[test]
 fn bully_textbook_sum() {
     for n in SITES.map(|sites| sites as u64) {
@@ -51,7 +52,7 @@ fn bully_textbook_sum() {
     }
 }
 
-/// 2N with the failed sends to the dead leader, 2(N−1) without; whoever starts.
+/// 2N with the failed sends to the crashed leader, 2(N−1) without them, for every initiator.
 #[test]
 fn ring_election_takes_two_rounds() {
     for sites in SITES {
@@ -62,29 +63,29 @@ fn ring_election_takes_two_rounds() {
             assert_eq!(
                 report.by_message["ACK"],
                 2 * (n - 1),
-                "every send but the two to the dead leader arrived"
+                "every message except the two to the crashed leader arrived"
             );
         }
     }
 }
 
-/// The list grows with every site: twice as many sites, about four times as many bytes.
+/// The list in the messages grows with every site: twice as many sites, about four times as many bytes.
 #[test]
-fn ring_election_letters_grow_and_those_of_chang_and_roberts_do_not() {
+fn messages_of_ring_election_grow_and_those_of_chang_roberts_do_not() {
     let bytes = |name, sites| after_a_crash(name, sites, 1).bytes as f64;
     let growth = |name| bytes(name, 64) / bytes(name, 32);
     assert!((3.0..4.0).contains(&growth("ring-election")), "{}", growth("ring-election"));
     assert!((1.9..2.1).contains(&growth("chang-roberts")), "{}", growth("chang-roberts"));
 }
 
-/// When all start at once: 2N−1 numbers where they rise along the ring, N(N+1)/2 where they fall.
+/// If all sites start at once: 2N−1 numbers if they rise along the ring, N(N+1)/2 if they fall.
 #[test]
 fn chang_roberts_depends_on_the_direction() {
     for sites in SITES {
         let n = sites as u64;
         for (direction, expected) in [("up", 2 * n - 1), ("down", n * (n + 1) / 2)] {
-            let everybody: Vec<_> = (1..=sites).map(|number| (number, 0.0)).collect();
-            let mut spec = election("chang-roberts", sites, &everybody);
+            let initiators: Vec<_> = (1..=sites).map(|number| (number, 0.0)).collect();
+            let mut spec = election("chang-roberts", sites, &initiators);
             spec.system.settings.push(("direction".into(), direction.into()));
             let report = elect(&spec, 1, 1).unwrap();
             assert_eq!(report.by_message["ELECTION"], expected, "{direction}, {sites}");
@@ -93,9 +94,9 @@ fn chang_roberts_depends_on_the_direction() {
     }
 }
 
-/// With everybody up, one initiator costs from 2N (the highest itself) to 3N−1 (its successor).
+/// If all sites are up, one initiator costs from 2N (the highest site itself) to 3N−1 (its successor).
 #[test]
-fn chang_roberts_with_everybody_up() {
+fn chang_roberts_with_all_sites_up() {
     for sites in SITES {
         let n = sites as u64;
         let cost = |initiator| {

@@ -1,7 +1,8 @@
-//! Every order of events in systems of 3 and 4 sites: one crash at any point, sites that campaign of their own accord at
-//! any point, and all survivors campaigning when they notice that the leader has died.
+//! Every order of events in systems of 3 and 4 sites: one crash at any point, elections started spontaneously
+//! at any point, and elections started by all survivors when they detect the crash of the leader.
 //!
-//! The numbers of states are pinned: whoever changes an election or the search sees how much is still tried.
+//! The state counts are pinned, so that a change of an election or of the search shows how much is still
+//! explored.
 
 use lockkeeper_core::Election;
 use lockkeeper_core::elections::bully::Bully;
@@ -57,9 +58,9 @@ fn four_sites_chang_roberts() {
     holds::<ChangRoberts>(4, 1, true, 410_993);
 }
 
-/// The shortest way to two leaders: nothing but a timeout that does not wait for the answer.
+/// The shortest run to two leaders: only a timeout that expires before the reply.
 #[test]
-fn a_timeout_that_is_too_short_makes_two_leaders() {
+fn timeout_that_is_too_short_leads_to_two_leaders() {
     fn breaks<E: Election>(steps: usize) {
         let verdict = explore::<E>(3, 1, true, Timing::TooShort);
         let found = verdict.counterexample.expect("two leaders");

@@ -1,4 +1,4 @@
-//! Elections: what they cost, what they promise, and how they break.
+//! Elections: costs, properties and mutants.
 
 mod costs;
 mod every_run;
@@ -18,7 +18,7 @@ fn t(time: f64) -> Time {
     Time::from_t(time).unwrap()
 }
 
-/// An election in which these sites miss the leader at these times.
+/// An election that these sites start at these times.
 fn election(name: &str, sites: usize, initiators: &[(usize, f64)]) -> ElectionSpec {
     let mut spec = ElectionSpec::new(name, sites);
     spec.initiators = initiators.iter().map(|&(number, at)| (site(number), t(at))).collect();

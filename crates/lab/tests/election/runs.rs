@@ -1,4 +1,4 @@
-//! Elections in virtual time: crashes, recoveries, several initiators, cuts, detectors.
+//! Elections in virtual time: crashes, recoveries, several initiators, partitions, detectors.
 
 use super::{at, election, site, t};
 use lockkeeper_core::registry;
@@ -16,7 +16,7 @@ fn run(spec: &ElectionSpec) -> Report {
     elect(spec, 1, 1).unwrap()
 }
 
-/// Who everybody agrees on.
+/// The leader on which all sites agree.
 fn leader(spec: &ElectionSpec) -> String {
     let report = run(spec);
     assert!(report.held(), "{:?}", report.violations);
@@ -25,7 +25,7 @@ fn leader(spec: &ElectionSpec) -> String {
 }
 
 #[test]
-fn the_highest_is_elected_whoever_starts() {
+fn highest_site_is_elected_for_every_initiator() {
     for name in names() {
         for sites in [2, 3, 7] {
             for initiator in 1..sites {
@@ -34,15 +34,15 @@ fn the_highest_is_elected_whoever_starts() {
                 assert_eq!(leader(&spec), format!("S{}", sites - 1), "{name}");
             }
         }
-        assert_eq!(leader(&election(name, 1, &[(1, 0.0)])), "S1", "{name}, all alone");
+        assert_eq!(leader(&election(name, 1, &[(1, 0.0)])), "S1", "{name}, a single site");
     }
 }
 
 #[test]
-fn several_who_start_at_once_elect_one() {
+fn concurrent_initiators_elect_one_leader() {
     for name in names() {
-        let everybody: Vec<(usize, f64)> = (1..7).map(|number| (number, 10.0)).collect();
-        let mut spec = election(name, 7, &everybody);
+        let initiators: Vec<(usize, f64)> = (1..7).map(|number| (number, 10.0)).collect();
+        let mut spec = election(name, 7, &initiators);
         at(&mut spec, 10.0, Action::Crash(site(7)));
         assert_eq!(leader(&spec), "S6");
         let report = run(&spec);
@@ -51,7 +51,7 @@ fn several_who_start_at_once_elect_one() {
 }
 
 #[test]
-fn a_site_that_comes_back_and_knows_no_leader_starts_an_election() {
+fn recovered_site_without_a_leader_starts_an_election() {
     for name in names() {
         let mut spec = election(name, 7, &[(1, 10.0)]);
         at(&mut spec, 10.0, Action::Crash(site(7)));
@@ -69,13 +69,14 @@ fn a_site_that_comes_back_and_knows_no_leader_starts_an_election() {
         let mut low = election(name, 5, &[]);
         at(&mut low, 1.0, Action::Crash(site(2)));
         at(&mut low, 9.0, Action::Recover(site(2)));
-        assert_eq!(leader(&low), "S5", "{name}: it learns of the leader that there is");
+        assert_eq!(leader(&low), "S5", "{name}: it learns the current leader");
     }
 }
 
-/// The leader dies, and then whoever starts, or the one that is about to be elected, at any time during the election.
+/// The leader crashes, and then the initiator or the site that is about to be elected, at any time during the
+/// election.
 #[test]
-fn initiators_and_candidates_may_die_at_any_time() {
+fn initiators_and_candidates_may_crash_at_any_time() {
     for name in names() {
         for (victim, expected) in [(2, "S6"), (6, "S5"), (5, "S6"), (1, "S6")] {
             for quarter in 0..100 {
@@ -89,9 +90,9 @@ fn initiators_and_candidates_may_die_at_any_time() {
     }
 }
 
-/// Crashes and recoveries at random, one after the other, with delays that stay within what the timeout allows.
+/// Random crashes and recoveries, one after the other, with delays within the timeout.
 #[test]
-fn random_faults_one_after_the_other_always_end_in_agreement() {
+fn random_successive_faults_always_end_in_agreement() {
     for name in names() {
         for seed in 0..300_usize {
             let sites = 2 + seed % 6;
@@ -117,9 +118,9 @@ fn random_faults_one_after_the_other_always_end_in_agreement() {
     }
 }
 
-/// One leader on each side, and still two when the cut has healed, until somebody asks again.
+/// Each side has a leader, and there are still two after the partition, until a site starts another election.
 #[test]
-fn a_partition_gives_each_side_a_leader() {
+fn partition_leads_to_a_leader_on_each_side() {
     for name in names() {
         let mut spec = election(name, 7, &[(1, 31.0)]);
         spec.system.network.partitions = vec![Partition::parse("1,2,3|4,5,6,7@30..60", 7).unwrap()];
@@ -134,14 +135,14 @@ fn a_partition_gives_each_side_a_leader() {
         let report = run(&spec);
         assert_eq!(
             report.properties.agreement, "held",
-            "{name}: whoever asks after the cut finds the highest"
+            "{name}: an election after the partition finds the highest site"
         );
     }
 }
 
-/// Delays that are now and then longer than the timeout allows: two leaders, with the command that shows it.
+/// Delays that occasionally exceed what the timeout allows: two leaders, with the command that reproduces it.
 #[test]
-fn slow_messages_make_two_leaders() {
+fn slow_messages_lead_to_two_leaders() {
     for name in names() {
         let mut spec = election(name, 5, &[(1, 0.0)]);
         spec.system.network.delay = Delay::parse("exponential:1").unwrap();
@@ -158,19 +159,23 @@ fn slow_messages_make_two_leaders() {
     }
 }
 
-/// The three detectors: one that is right, one that takes silence for death, one that errs.
+/// The three detectors: perfect, by timeout, and with false suspicions.
 #[test]
 fn detectors_start_elections() {
     for name in names() {
         let mut spec = election(name, 5, &[]);
         at(&mut spec, 10.0, Action::Crash(site(5)));
         let report = run(&spec);
-        assert_eq!(report.properties.agreement, "violated", "{name}: nobody notices without a detector");
+        assert_eq!(
+            report.properties.agreement, "violated",
+            "{name}: no site detects the crash without a detector"
+        );
         for detector in ["perfect", "timeout:4"] {
             spec.system.detector = DetectorSpec::parse(detector).unwrap();
             assert_eq!(leader(&spec), "S4", "{name}, {detector}");
         }
-        // Slow, not dead: it still leads, and silence makes another one lead beside it.
+        // The old leader is slow and has not crashed: it still leads, and the timeout makes another site
+        // leader beside it.
         let mut slow = election(name, 5, &[]);
         slow.system.detector = DetectorSpec::parse("timeout:4").unwrap();
         at(&mut slow, 10.0, Action::Pause(site(5)));
@@ -180,7 +185,7 @@ fn detectors_start_elections() {
 }
 
 #[test]
-fn a_run_can_be_told() {
+fn trace_describes_each_step_in_a_sentence() {
     let mut spec = election("bully", 3, &[(1, 10.0)]);
     at(&mut spec, 10.0, Action::Crash(site(3)));
     let mut story = Story::default();
@@ -208,7 +213,7 @@ fn a_run_can_be_told() {
 }
 
 #[test]
-fn nonsense_is_refused_with_a_sentence() {
+fn invalid_elections_are_rejected() {
     let refused = |spec: &ElectionSpec| elect(spec, 1, 1).unwrap_err().to_string();
     assert!(refused(&election("bully", 3, &[(4, 0.0)])).contains("there is no site S4"));
     assert!(refused(&election("bullly", 3, &[])).contains("there is bully, ring-election, chang-roberts"));

@@ -1,4 +1,4 @@
-//! Every wrong-on-purpose variant is caught, and its twin passes the same.
+//! Every mutant of an election is caught, and its twin passes the same check.
 
 use super::{at, election, site, t};
 use lockkeeper_core::Election;
@@ -9,7 +9,7 @@ use lockkeeper_lab::election::sim::Sim;
 use lockkeeper_lab::mutants::election::{ALL, Mutant, Visitor, visit};
 use lockkeeper_lab::spec::{Action, DetectorSpec};
 
-/// Enough for the twins; a variant whose letters grow for ever has no end of states.
+/// Enough for the twins. A mutant whose messages grow without bound has infinitely many states.
 const MOST_STATES: usize = 20_000;
 
 struct IsCaught(Mutant);
@@ -42,7 +42,7 @@ impl Visitor for IsCaught {
     }
 }
 
-/// The first property that breaks when the one that starts an election dies at any time during it.
+/// The first property that is violated when the initiator of an election crashes at any time during it.
 fn timed<E: Election>() -> Option<Property> {
     (0..80).find_map(|quarter| {
         let mut spec = election(E::ABOUT.slug, 4, &[(2, 1.0)]);
@@ -56,9 +56,9 @@ fn timed<E: Election>() -> Option<Property> {
 }
 
 #[test]
-fn every_wrong_election_is_caught_and_its_twin_is_not() {
+fn every_election_mutant_is_caught_and_its_twin_passes() {
     assert!(ALL.len() >= 5);
     for mutant in ALL {
-        visit(mutant.name, IsCaught(*mutant)).expect("the list knows its own names");
+        visit(mutant.name, IsCaught(*mutant)).expect("every mutant of the list can be visited");
     }
 }

@@ -4,7 +4,7 @@ use super::{LoadSpec, SITES, assert_equal, measure, n};
 
 /// ENTER and GRANTED to enter, RELEASED on exit; a round trip to enter, and another between two entries.
 #[test]
-fn three_messages_and_two_delays_with_a_coordinator_apart() {
+fn three_messages_and_two_delays_with_a_separate_coordinator() {
     for sites in SITES {
         for load in [LoadSpec::Low, LoadSpec::High] {
             let report = measure("centralized", sites, load, &[]);
@@ -33,9 +33,9 @@ fn a_coordinator_among_the_sites_saves_one_entry_in_n() {
     }
 }
 
-/// With DENIED, whoever must wait costs a fourth message; at low load nobody must.
+/// With DENIED, a request that has to wait costs a fourth message; at low load no request waits.
 #[test]
-fn denied_costs_a_fourth_message_for_those_who_wait() {
+fn denied_costs_a_fourth_message_for_requests_that_wait() {
     for sites in SITES {
         let denied = ("denied", "yes");
         let high = measure("centralized", sites, LoadSpec::High, &[denied]);
@@ -51,7 +51,7 @@ fn denied_costs_a_fourth_message_for_those_who_wait() {
     }
 }
 
-/// Every message goes to or comes from the coordinator, whatever the number of sites.
+/// Every message goes to or comes from the coordinator, for every number of sites.
 #[test]
 fn the_coordinator_handles_every_message() {
     for sites in SITES {

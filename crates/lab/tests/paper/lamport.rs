@@ -2,8 +2,8 @@
 
 use super::{LoadSpec, SITES, assert_equal, measure, n};
 
-/// Section "Ordering the Events Totally", rules 1 to 5: a request, an acknowledgement and a release go to or come
-/// from every other process, so that an entry costs 3(N−1) messages, whatever the load.
+/// Section "Ordering the Events Totally", rules 1 to 5: a request, an acknowledgement and a release go to or
+/// come from every other process, so that an entry costs 3(N−1) messages at every load.
 #[test]
 fn three_messages_for_every_other_site() {
     for sites in SITES {
@@ -20,7 +20,7 @@ fn three_messages_for_every_other_site() {
     }
 }
 
-/// Rules 3 to 5: the release travels for T, and its receipt lets the next process in.
+/// Rules 3 to 5: the release travels for T, and on its receipt the next process enters.
 #[test]
 fn one_delay_from_exit_to_entry() {
     for sites in SITES {
@@ -31,7 +31,8 @@ fn one_delay_from_exit_to_entry() {
     }
 }
 
-/// Rules 1, 2 and 5: alone, a process waits for its request to get there and for the answer to come back.
+/// Rules 1, 2 and 5: without contention, a process waits for its request to arrive and for the reply to
+/// return.
 #[test]
 fn a_round_trip_to_enter_alone() {
     for sites in SITES {
@@ -42,7 +43,8 @@ fn a_round_trip_to_enter_alone() {
 }
 
 /// The section's conditions II and III: requests are granted in the order in which they are made, and every
-/// request is granted: nobody is served out of the order of timestamps or of causality, and nobody passes twice.
+/// request is granted. No entry is out of the order of timestamps or of causality, and no site bypasses a
+/// waiter twice.
 #[test]
 fn requests_are_granted_in_order() {
     for sites in SITES {

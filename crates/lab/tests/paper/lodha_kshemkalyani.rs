@@ -2,21 +2,22 @@
 
 use super::{LoadSpec, SITES, assert_equal, measure, n};
 
-/// The paper's upper bound: a request that crosses no other costs 2(N−1) messages. That is so at low load, and in a closed
-/// loop at constant delay, where whoever leaves asks again with everybody's earlier requests at hand.
+/// The paper's upper bound: a request that crosses no other costs 2(N−1) messages. This is the case at low
+/// load, and in a closed loop with constant delay, where a site that leaves requests again with all earlier
+/// requests at hand.
 #[test]
-fn requests_that_do_not_cross_cost_what_ricart_and_agrawala_do() {
+fn requests_that_do_not_cross_cost_as_much_as_with_ricart_agrawala() {
     for sites in SITES {
         for load in [LoadSpec::Low, LoadSpec::High] {
             let report = measure("lodha-kshemkalyani", sites, load, &[]);
             assert_equal(report.messages_per_entry, 2.0 * (n(sites) - 1.0), "messages");
-            assert_equal(report.on_exit, 0.0, "REPLY and FLUSH let somebody in");
+            assert_equal(report.on_exit, 0.0, "REPLY and FLUSH count as messages to enter");
         }
     }
 }
 
-/// When all ask at once, all requests cross each other: N−1 REQUESTs each, no REPLY, and a FLUSH from each site but the
-/// last to the next, N²−1 messages for N entries.
+/// If all sites request at once, all requests cross each other: N−1 REQUESTs each, no REPLY, and a FLUSH from
+/// each site but the last to the next, N²−1 messages for N entries.
 #[test]
 fn a_burst_costs_about_n_messages_per_entry() {
     for sites in SITES {
@@ -30,7 +31,7 @@ fn a_burst_costs_about_n_messages_per_entry() {
     }
 }
 
-/// Beside it, Ricart and Agrawala's algorithm costs as much in a burst as at any other load.
+/// In comparison, Ricart and Agrawala's algorithm costs as much in a burst as at every other load.
 #[test]
 fn ricart_and_agrawala_save_nothing_in_a_burst() {
     for sites in SITES {
@@ -39,7 +40,7 @@ fn ricart_and_agrawala_save_nothing_in_a_burst() {
     }
 }
 
-/// A round trip when nobody else is in the way, one message from an exit to the next entry, and the order of timestamps.
+/// A round trip without contention, one message from an exit to the next entry, and the order of timestamps.
 #[test]
 fn delays_and_order_are_those_of_ricart_and_agrawala() {
     for sites in SITES {

@@ -1,5 +1,5 @@
-//! Maekawa, *A √N Algorithm for Mutual Exclusion in Decentralized Systems*, 1985; told in section 9.8 of Kshemkalyani and
-//! Singhal, *Distributed Computing*.
+//! Maekawa, *A √N Algorithm for Mutual Exclusion in Decentralized Systems*, 1985; described in section 9.8 of
+//! Kshemkalyani and Singhal, *Distributed Computing*.
 
 use super::{LoadSpec, assert_equal, measure, n};
 use lockkeeper_core::SiteId;
@@ -7,7 +7,8 @@ use lockkeeper_core::quorum::{Construction, Coterie};
 use lockkeeper_lab::property::Property;
 use lockkeeper_lab::{Progress, Scenario, simulate};
 
-/// A vote, an answer and a release for each other site of the quorum; a round trip to enter alone.
+/// A request, a vote and a release for each other site of the quorum; a round trip to enter without
+/// contention.
 #[test]
 fn three_messages_for_every_other_site_of_the_quorum() {
     for (sites, k) in [(3, 2.0), (7, 3.0), (13, 4.0), (21, 5.0), (31, 6.0)] {
@@ -25,8 +26,8 @@ fn three_messages_for_every_other_site_of_the_quorum() {
     }
 }
 
-/// Under constant contention each vote is asked for, failed or inquired about, given and released: 4(K−1) at a constant
-/// delay; never more than 6(K−1).
+/// Under constant contention each vote is requested, failed or inquired about, given and released: 4(K−1)
+/// with constant delay; never more than 6(K−1).
 #[test]
 fn between_three_and_six_messages_under_contention() {
     for (sites, k) in [(7, 3.0), (13, 4.0), (21, 5.0), (31, 6.0)] {
@@ -40,8 +41,8 @@ fn between_three_and_six_messages_under_contention() {
     }
 }
 
-/// Section 9.8 of the book: N = K(K−1)+1, so that K is about √N, less than what everybody's permission costs beyond
-/// four sites.
+/// Section 9.8 of the book: N = K(K−1)+1, so that K is about √N, which costs less than the permission of
+/// every site beyond four sites.
 #[test]
 fn quorums_grow_with_the_root_of_n() {
     for sites in [7, 13, 21, 31, 57, 73, 91, 133] {

@@ -1,6 +1,7 @@
-//! The papers' own numbers and sentences, in our words, each with its section.
+//! The papers' figures and statements, paraphrased, each with its section.
 //!
-//! All runs here have a constant message delay of 1 T, so that what the papers say exactly comes out exactly.
+//! All runs here have a constant message delay of 1 T, so that exact statements of the papers are met
+//! exactly.
 
 mod centralized;
 mod lamport;
@@ -18,15 +19,15 @@ mod token_ring;
 use lockkeeper_lab::spec::LoadSpec;
 use lockkeeper_lab::{Progress, Report, Spec, simulate};
 
-/// The numbers of sites that the formulas are checked for.
+/// The numbers of sites for which the formulas are checked.
 const SITES: [usize; 6] = [2, 3, 5, 9, 16, 33];
 
-/// Runs an algorithm and checks that nothing broke.
+/// Runs an algorithm and checks that no property was violated.
 fn measure(algorithm: &str, sites: usize, load: LoadSpec, settings: &[(&str, &str)]) -> Report {
     let mut spec = Spec::new(algorithm, sites);
     spec.load = load;
     spec.settings = settings.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
-    // Whole rounds at high load, every ordered pair of requesters once in pairs.
+    // Whole rounds at high load; at load `pairs`, every ordered pair of requesters once.
     spec.entries = match load {
         LoadSpec::Pairs => (sites * sites) as u64,
         _ => 12 * sites as u64,
@@ -37,7 +38,7 @@ fn measure(algorithm: &str, sites: usize, load: LoadSpec, settings: &[(&str, &st
     report
 }
 
-/// Runs an algorithm for so long that a mean comes out within two percent.
+/// Runs an algorithm long enough for its mean to be within two percent.
 fn mean(algorithm: &str, sites: usize, load: LoadSpec, settings: &[(&str, &str)]) -> Report {
     let mut spec = Spec::new(algorithm, sites);
     spec.load = load;
@@ -60,7 +61,7 @@ fn n(sites: usize) -> f64 {
     sites as f64
 }
 
-/// Equal but for the rounding of one division.
+/// Equal up to the rounding of one division.
 fn assert_equal(measured: Option<f64>, expected: f64, what: &str) {
     let measured = measured.unwrap_or(f64::NAN);
     assert!((measured - expected).abs() < 1e-9, "{what}: measured {measured}, expected {expected}");

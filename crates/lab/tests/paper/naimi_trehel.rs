@@ -12,7 +12,8 @@ fn harmonic_at_low_load() {
     }
 }
 
-/// When everybody asks, the queue of NEXT pointers is the order of entries, and the token moves one message an entry.
+/// If all sites request, the chain of NEXT pointers is the order of entries, and the token takes one message
+/// per entry.
 #[test]
 fn constant_at_high_load() {
     for sites in SITES {

@@ -2,9 +2,10 @@
 
 use super::{LoadSpec, SITES, assert_equal, assert_near, mean, measure, n};
 
-/// Lamport's algorithm in which a pending request stands for the reply: 3(N−1) alone, 2(N−1) when everybody asks.
+/// Lamport's algorithm in which a pending request replaces the reply: 3(N−1) without contention, 2(N−1) if
+/// all sites request.
 #[test]
-fn suppressed_replies_save_a_third_when_everybody_asks() {
+fn suppressed_replies_save_a_third_at_high_load() {
     for sites in SITES {
         let low = measure("lamport-suppressed", sites, LoadSpec::Low, &[]);
         assert_equal(low.messages_per_entry, 3.0 * (n(sites) - 1.0), "low");
@@ -46,7 +47,7 @@ fn a_star_costs_three_messages_at_most_and_one_delay() {
     }
 }
 
-/// The bakery of 1974 with variables read by messages: three reads of two messages each from every other site.
+/// The bakery of 1974 with variables read by messages: three reads of two messages each for every other site.
 #[test]
 fn the_bakery_reads_three_variables_of_every_other_site() {
     for sites in SITES {

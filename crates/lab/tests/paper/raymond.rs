@@ -1,9 +1,10 @@
-//! Raymond, *A Tree-Based Algorithm for Distributed Mutual Exclusion*, 1989; told in section 9.12 of Kshemkalyani and
-//! Singhal, *Distributed Computing*.
+//! Raymond, *A Tree-Based Algorithm for Distributed Mutual Exclusion*, 1989; described in section 9.12 of
+//! Kshemkalyani and Singhal, *Distributed Computing*.
 
 use super::{LoadSpec, SITES, assert_equal, assert_near, mean, measure, n};
 
-/// Section 9.12 of the book, cost at low load: a request travels to the privilege and the privilege back, over every order of requesters.
+/// Section 9.12 of the book, cost at low load: a request travels to the privilege and the privilege back,
+/// over every order of requesters.
 #[test]
 fn twice_the_distance_at_low_load() {
     for sites in SITES {
@@ -20,7 +21,7 @@ fn twice_the_distance_at_low_load() {
     }
 }
 
-/// Section 9.12 of the book, cost at heavy load: under heavy demand about four messages an entry, whatever the number of sites.
+/// Section 9.12 of the book, cost at heavy load: about four messages per entry, for every number of sites.
 #[test]
 fn about_four_messages_at_high_load() {
     for sites in SITES {
@@ -34,9 +35,9 @@ fn about_four_messages_at_high_load() {
     }
 }
 
-/// A tree of the user's own.
+/// A tree given by the user.
 #[test]
-fn a_given_tree_is_used() {
+fn tree_given_by_the_user_is_used() {
     let edges = ("tree", "1-2,2-3,3-4,4-5");
     let given = mean("raymond", 5, LoadSpec::Low, &[edges]);
     assert_near(given.messages_per_entry, 2.0 * 24.0 / 15.0, "a line by another name");

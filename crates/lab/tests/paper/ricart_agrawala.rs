@@ -1,5 +1,5 @@
-//! Ricart and Agrawala, *An Optimal Algorithm for Mutual Exclusion in Computer Networks*, 1981; told in section 9.4 of
-//! Kshemkalyani and Singhal, *Distributed Computing*.
+//! Ricart and Agrawala, *An Optimal Algorithm for Mutual Exclusion in Computer Networks*, 1981; described in
+//! section 9.4 of Kshemkalyani and Singhal, *Distributed Computing*.
 
 use super::{LoadSpec, SITES, assert_equal, measure, n};
 
@@ -11,13 +11,13 @@ fn two_messages_for_every_other_site() {
             let report = measure("ricart-agrawala", sites, load, &[]);
             assert_equal(report.messages_per_entry, 2.0 * (n(sites) - 1.0), "messages");
             assert_eq!(report.by_message["REQUEST"], report.by_message["REPLY"]);
-            assert_equal(report.on_exit, 0.0, "a deferred reply is somebody's permission to enter");
+            assert_equal(report.on_exit, 0.0, "a deferred reply is another site's permission to enter");
         }
     }
 }
 
-/// The paper's delay, section 9.4 of the book: a round trip when nobody else is in the way, and a single message from
-/// one section to the next when somebody is.
+/// The paper's delay, section 9.4 of the book: a round trip without contention, and a single message from one
+/// section to the next with contention.
 #[test]
 fn a_round_trip_alone_and_one_delay_between_sections() {
     for sites in SITES {
@@ -31,9 +31,10 @@ fn a_round_trip_alone_and_one_delay_between_sections() {
     }
 }
 
-/// Section 9.4 of the book, on fairness: requests are served in the order of their sequence numbers, ties by the node's number.
+/// Section 9.4 of the book, on fairness: requests are served in the order of their sequence numbers, ties by
+/// the node's number.
 #[test]
-fn the_order_is_that_of_the_sequence_numbers() {
+fn entries_follow_the_order_of_sequence_numbers() {
     for sites in SITES {
         let report = measure("ricart-agrawala", sites, LoadSpec::High, &[]);
         assert_eq!(report.fairness.timestamp_inversions, 0);

@@ -1,5 +1,5 @@
-//! Locks that several may hold: Raymond, *A Distributed Algorithm for Multiple Entries to a Critical Section*, 1989, and
-//! readers and writers by permission.
+//! Locks with several holders: Raymond, *A Distributed Algorithm for Multiple Entries to a Critical Section*,
+//! 1989, and readers and writers by permission.
 
 use super::{LoadSpec, SITES, assert_equal, assert_near, measure, n};
 use lockkeeper_core::{Holder, Mode, SiteId};
@@ -9,18 +9,19 @@ use lockkeeper_lab::trace::{Record, Sink, What};
 use lockkeeper_lab::{Progress, Report, Spec, Time, simulate, trace_run};
 use std::io;
 
-/// The permits that are tried.
+/// The tested numbers of permits.
 const PERMITS: [usize; 5] = [1, 2, 3, 5, 8];
-/// The shares of readers that are tried.
+/// The tested shares of readers.
 const SHARES: [f64; 5] = [0.0, 0.2, 0.5, 0.8, 1.0];
 
 fn permits(sites: usize, k: usize, load: LoadSpec) -> Report {
     measure("k-mutual-exclusion", sites, load, &[("k", &k.to_string())])
 }
 
-/// Each of the N−1 others gets a REQUEST and sends a REPLY: 2(N−1) messages, a round trip when nobody else is there.
+/// Each of the N−1 other sites receives a REQUEST and sends a REPLY: 2(N−1) messages, a round trip without
+/// contention.
 #[test]
-fn a_permit_costs_a_request_to_and_a_reply_from_everybody_else() {
+fn permit_costs_a_request_to_and_a_reply_from_every_other_site() {
     for (sites, k) in SITES.into_iter().flat_map(|sites| PERMITS.map(|k| (sites, k))) {
         let low = permits(sites, k, LoadSpec::Low);
         assert_equal(low.messages_per_entry, 2.0 * (n(sites) - 1.0), "messages");
@@ -30,9 +31,9 @@ fn a_permit_costs_a_request_to_and_a_reply_from_everybody_else() {
     }
 }
 
-/// N−k replies are enough: k sites are inside together, never more, and k entries come in each T+E.
+/// N−k replies are enough: k sites are inside together, never more, and there are k entries in each T+E.
 #[test]
-fn k_are_inside_together_and_never_one_more() {
+fn at_most_k_sites_are_inside_together() {
     for (k, rounds) in PERMITS.into_iter().flat_map(|k| [2, 3, 4].map(|rounds| (k, rounds))) {
         let sites = rounds * k;
         let high = permits(sites, k, LoadSpec::High);
@@ -42,15 +43,15 @@ fn k_are_inside_together_and_never_one_more() {
         assert_near(high.throughput, k as f64 / 1.1, "throughput is k/(SD+E)");
         assert_near(high.messages_per_entry, 2.0 * (n(sites) - 1.0), "messages, when all take turns");
     }
-    // Where there is room for all, nobody waits for anybody.
+    // If there is room for all sites, none waits.
     let roomy = permits(5, 8, LoadSpec::High);
     assert_eq!((roomy.max_inside, roomy.waiting.max), (5, Some(0.0)));
 }
 
-/// While k−1 stay inside, an entry of the others needs N−1 requests and the N−k replies that it waits for: 2N−k−1
-/// messages. What those inside owe is sent at once when they leave.
+/// While k−1 sites stay inside, an entry of another needs N−1 requests and the N−k replies that it waits for:
+/// 2N−k−1 messages. The replies owed by the sites inside are sent together when they leave.
 #[test]
-fn whoever_stays_inside_saves_its_replies() {
+fn sites_that_stay_inside_save_replies() {
     for (sites, k) in [(5, 2), (9, 2), (9, 3), (9, 5), (16, 8), (33, 5)] {
         let mut spec = Spec::new("k-mutual-exclusion", sites);
         spec.settings = vec![("k".into(), k.to_string())];
@@ -67,7 +68,7 @@ fn whoever_stays_inside_saves_its_replies() {
     }
 }
 
-/// A site that has crashed never replies: each one costs a permit, inside or outside, until none is left.
+/// A crashed site never replies: each crash costs a permit, inside or outside, until none is left.
 #[test]
 fn every_crash_costs_a_permit() {
     for (crashes, most) in [(0, 3), (1, 2), (2, 1)] {
@@ -78,7 +79,7 @@ fn every_crash_costs_a_permit() {
     assert_eq!(crashed(3).properties.deadlock, "found");
 }
 
-/// Nine sites and three permits; the first sites crash before anything happens.
+/// Nine sites and three permits; the first sites crash at the start.
 fn crashed(sites: usize) -> Report {
     let mut spec = Spec::new("k-mutual-exclusion", 9);
     spec.settings = vec![("k".into(), "3".into())];
@@ -88,7 +89,7 @@ fn crashed(sites: usize) -> Report {
     simulate(&spec, 7, 1, &Progress::default()).unwrap()
 }
 
-/// With one permit it is Ricart and Agrawala's algorithm, to the message.
+/// With one permit it sends the same messages as Ricart and Agrawala's algorithm.
 #[test]
 fn one_permit_is_a_mutex() {
     for sites in SITES {
@@ -109,7 +110,8 @@ fn readers(sites: usize, share: f64, load: LoadSpec) -> Report {
     report
 }
 
-/// As Ricart and Agrawala's, whatever the share of readers; the next one enters T after a writer or the last reader.
+/// The cost is that of Ricart and Agrawala's algorithm for every share of readers; the next site enters T
+/// after a writer or the last reader.
 #[test]
 fn reading_and_writing_cost_the_same_messages_and_delays() {
     for (sites, share) in SITES.into_iter().flat_map(|sites| SHARES.map(|share| (sites, share))) {
@@ -125,14 +127,14 @@ fn reading_and_writing_cost_the_same_messages_and_delays() {
     }
 }
 
-/// Readers are inside together, all of them if nobody writes; and nobody is passed by more than one entry of each
-/// other site that stands in its way.
+/// Readers are inside together, all of them if none writes; and a waiter is bypassed at most once by each
+/// other site that conflicts with it.
 #[test]
-fn readers_share_and_nobody_is_passed_twice() {
+fn readers_share_and_no_waiter_is_bypassed_twice_by_a_site() {
     for sites in SITES {
         let all_read = readers(sites, 1.0, LoadSpec::High);
         assert_eq!((all_read.max_inside, all_read.fairness.max_bypass), (sites, 0));
-        assert_eq!(all_read.sync_delay.count, 0, "nobody ever waits for an exit");
+        assert_eq!(all_read.sync_delay.count, 0, "no site ever waits for an exit");
         assert_equal(all_read.waiting.max, 2.0, "a round trip");
         assert_eq!(readers(sites, 0.0, LoadSpec::High).max_inside, 1, "writers");
         for share in SHARES {
@@ -143,7 +145,7 @@ fn readers_share_and_nobody_is_passed_twice() {
     }
 }
 
-/// Who entered, and when.
+/// The entries: time, site, mode.
 #[derive(Default)]
 struct Entries(Vec<(Time, SiteId, Mode)>);
 
@@ -160,8 +162,8 @@ impl Sink for Entries {
     }
 }
 
-/// Six sites ask one after the other, every T/2, for a section of 4 T, so that some are always there; a seventh asks
-/// for something else at 20 T. Gives all entries, and the one of the seventh.
+/// Six sites request one after the other, every T/2, for a section of 4 T, so that some are always inside; a
+/// seventh requests in another mode at 20 T. Returns all entries, and the time of the seventh site's entry.
 fn one_among_others(others: Mode, own: Mode) -> (Entries, Time) {
     let mut spec = Spec::new("readers-writers", 7);
     spec.load = LoadSpec::Script;
@@ -176,7 +178,8 @@ fn one_among_others(others: Mode, own: Mode) -> (Entries, Time) {
     let mut entries = Entries::default();
     let report = trace_run(&spec, 1, &mut entries, &Progress::default()).unwrap();
     assert!(report.held(), "{:?}", report.violations);
-    let entered = entries.0.iter().find(|(_, site, _)| *site == SiteId(6)).expect("it got in").0;
+    let entered =
+        entries.0.iter().find(|(_, site, _)| *site == SiteId(6)).expect("the seventh site enters").0;
     (entries, entered)
 }
 
@@ -184,22 +187,23 @@ fn at(t: f64) -> Time {
     Time::from_t(t).unwrap()
 }
 
-/// Once its request is known everywhere, no reader that asks later goes first: the writer waits for those who are
-/// inside or on their way in, for at most T + 2T + 4T, and one T more for the last reply.
+/// Once its request has arrived everywhere, no later reader enters first: the writer waits for the readers
+/// that are inside or about to enter, for at most T + 2T + 4T, and one T more for the last reply.
 #[test]
-fn a_writer_gets_in_among_a_stream_of_readers() {
+fn writer_enters_among_a_stream_of_readers() {
     let (entries, entered) = one_among_others(Mode::Shared, Mode::Exclusive);
     assert!(entered <= at(28.0), "{entered}");
     let together = entries.0.iter().filter(|(time, ..)| *time < entered).count();
     assert!(together > 20, "the readers shared: {together} entries of 4 T before {entered} T");
-    assert!(entries.0.iter().any(|(time, ..)| *time > entered), "and went on after it");
+    assert!(entries.0.iter().any(|(time, ..)| *time > entered), "readers enter after it");
 }
 
-/// A reader passes nobody and is passed by those writers only that asked before it: each of the six at most once.
+/// A reader bypasses no waiter and is bypassed only by writers that requested before it: each of the six at
+/// most once.
 #[test]
-fn a_reader_gets_in_among_a_stream_of_writers() {
+fn reader_enters_among_a_stream_of_writers() {
     let (entries, entered) = one_among_others(Mode::Exclusive, Mode::Shared);
     let before = entries.0.iter().filter(|(time, ..)| at(20.0) < *time && *time < entered).count();
-    assert!((1..=6).contains(&before), "{before} writers went first");
-    assert!(entries.0.iter().any(|(time, ..)| *time > entered), "others went after it");
+    assert!((1..=6).contains(&before), "{before} writers entered first");
+    assert!(entries.0.iter().any(|(time, ..)| *time > entered), "writers enter after it");
 }

@@ -1,4 +1,4 @@
-//! What the textbooks say of all of them, and of their failures.
+//! Statements of the textbooks on all algorithms, and on their failures.
 
 use super::{LoadSpec, SITES, assert_equal, measure};
 use lockkeeper_core::{SiteId, registry};
@@ -8,12 +8,12 @@ use lockkeeper_lab::property::Property;
 use lockkeeper_lab::spec::{Action, Scripted};
 use lockkeeper_lab::{Progress, Report, Scenario, Spec, Time, simulate};
 
-/// A system of one site lets it in at once, without a message.
+/// A system of one site grants at once, without a message.
 #[test]
-fn a_site_alone_enters_at_once() {
+fn single_site_enters_at_once() {
     for entry in registry::ALL {
         for load in [LoadSpec::Low, LoadSpec::High, LoadSpec::Burst] {
-            // A coordinator apart is a second process, and must be asked.
+            // A separate coordinator is a second process, and must be asked.
 
             let among = [("coordinator", "1")];
             let centralized = entry.about.slug.starts_with("centralized");
@@ -25,7 +25,7 @@ fn a_site_alone_enters_at_once() {
     }
 }
 
-/// Throughput at high load is 1/(SD+E), for any length of the critical section.
+/// Throughput at high load is 1/(SD+E), for every duration of the critical section.
 #[test]
 fn throughput_is_the_inverse_of_delay_and_section() {
     for entry in registry::ALL.iter().filter(|entry| entry.about.deadlock_free) {
@@ -34,7 +34,7 @@ fn throughput_is_the_inverse_of_delay_and_section() {
             spec.entries = 60;
             spec.cs = Some(Delay::parse(cs).unwrap());
             let report = simulate(&spec, 1, 1, &Progress::default()).unwrap();
-            // What the gate waits for depends on who has shared before.
+            // The delay of the gate depends on which sites have shared before.
             let Some(bound) = report.throughput_bound else {
                 assert_eq!(entry.about.slug, "gate");
                 continue;
@@ -44,11 +44,11 @@ fn throughput_is_the_inverse_of_delay_and_section() {
     }
 }
 
-/// What the papers promise is what the registry says to expect.
+/// The figures of the registry equal the measurements.
 #[test]
-fn the_registry_expects_what_is_measured() {
+fn figures_of_the_registry_equal_the_measurements() {
     let mut compared = 0;
-    // What path reversal costs depends on the whole past: a mean, tested on its own.
+    // The cost of path reversal depends on the whole history; its mean is tested separately.
     let exact = |slug| !["naimi-trehel", "roucairol-carvalho", "maekawa-published"].contains(&slug);
     for entry in registry::ALL.iter().filter(|entry| exact(entry.about.slug)) {
         for sites in SITES {
@@ -57,7 +57,7 @@ fn the_registry_expects_what_is_measured() {
                 let beside = [
                     (report.messages_per_entry, report.expected.messages_per_entry),
                     (report.sync_delay.mean, report.expected.sync_delay),
-                    // What a token that never rests costs an asker is a mean over random times.
+                    // The cost of a perpetual token is a mean over random times.
                     (
                         report.client_delay.mean.filter(|_| !entry.about.perpetual),
                         report.expected.client_delay,
@@ -71,7 +71,8 @@ fn the_registry_expects_what_is_measured() {
             }
         }
     }
-    // Messages at both loads, client delay at low, synchronization delay at high; the rings promise less.
+    // Messages at both loads, client delay at low load, synchronization delay at high load; the rings have
+    // fewer figures.
     assert!(compared >= 4 * 3 * SITES.len(), "{compared}");
 }
 
@@ -88,9 +89,9 @@ fn figure(name: &str) -> Report {
     run(&Scenario::open(name).unwrap().spec)
 }
 
-/// A holder that dies inside, a coordinator that dies, any process in a permission algorithm: everybody waits.
+/// A crash of the holder, of the coordinator, or of any process in a permission algorithm: all sites wait.
 #[test]
-fn crashes_stop_the_algorithms_and_the_report_says_who_waits_for_whom() {
+fn crash_deadlocks_the_algorithm_and_the_report_names_waiters_and_awaited_sites() {
     let cases = [
         ("holder-crashes", "S2 waits for C; C waits for S1 (crashed)"),
         ("coordinator-crashes", "S2 waits for C (crashed)"),
@@ -105,14 +106,14 @@ fn crashes_stop_the_algorithms_and_the_report_says_who_waits_for_whom() {
     }
 }
 
-/// The same in runs under load: one crash stops all, unless it is of somebody whom nobody needs.
+/// The same under load: one crash blocks all sites, unless no other site needs the crashed one.
 #[test]
-fn a_crash_under_load_blocks_everybody_who_needs_the_dead() {
+fn crash_under_load_blocks_all_sites_that_need_the_crashed_one() {
     for (algorithm, victim) in [
         ("lamport", 2),
         ("ricart-agrawala", 2),
         ("token-ring", 2),
-        ("centralized", 4), // the coordinator apart
+        ("centralized", 4), // the separate coordinator
     ] {
         let mut spec = Spec::new(algorithm, 4);
         spec.script =
@@ -121,7 +122,7 @@ fn a_crash_under_load_blocks_everybody_who_needs_the_dead() {
         assert!(broken(&report, Property::NoDeadlock).is_some(), "{algorithm}");
         assert!(broken(&report, Property::MutualExclusion).is_none(), "{algorithm} stays safe");
     }
-    // At low load the coordinator does not miss a site that is not inside.
+    // At low load the coordinator does not need a crashed site that is not inside.
     let mut spec = Spec::new("centralized", 4);
     spec.load = LoadSpec::Low;
     spec.cs = Some(Delay::parse("0").unwrap());
@@ -130,24 +131,24 @@ fn a_crash_under_load_blocks_everybody_who_needs_the_dead() {
     assert!(report.held() && report.entries == 1000);
 }
 
-/// A partition, even one that heals, loses messages that the papers assume to arrive.
+/// A partition, even a temporary one, loses messages whose delivery the papers assume.
 #[test]
-fn a_partition_stops_the_permission_algorithms() {
+fn partition_deadlocks_the_permission_algorithms() {
     for algorithm in ["lamport", "ricart-agrawala"] {
         for groups in ["1,2|3,4@20..40", "1>2@20..40"] {
             let mut spec = Spec::new(algorithm, 4);
             spec.network.partitions = vec![Partition::parse(groups, 4).unwrap()];
             let report = run(&spec);
-            let what = broken(&report, Property::NoDeadlock).expect("everybody waits");
+            let what = broken(&report, Property::NoDeadlock).expect("all sites wait");
             assert!(what.contains("waits for"), "{what}");
             assert!(broken(&report, Property::MutualExclusion).is_none(), "{algorithm} stays safe");
         }
     }
 }
 
-/// A pause is no crash: everybody waits for it to end, and goes on.
+/// A pause is not a crash: all sites wait for its end, and continue.
 #[test]
-fn a_pause_costs_time_and_nothing_else() {
+fn pause_costs_only_time() {
     for entry in registry::ALL.iter().filter(|entry| entry.about.deadlock_free) {
         let mut spec = Spec::new(entry.about.slug, 4);
         spec.entries = 200;
@@ -166,9 +167,9 @@ fn a_pause_costs_time_and_nothing_else() {
     }
 }
 
-/// A coordinator that restarts from scratch has forgotten who is inside, and lets in a second.
+/// A coordinator that restarts with an initial state has forgotten the holder, and grants to a second site.
 #[test]
-fn a_coordinator_that_forgets_breaks_mutual_exclusion() {
+fn coordinator_that_restarts_without_its_state_violates_mutual_exclusion() {
     let mut spec = Spec::new("centralized", 4);
     spec.cs = Some(Delay::parse("3").unwrap());
     spec.load = LoadSpec::Poisson(0.03);
@@ -184,10 +185,10 @@ fn a_coordinator_that_forgets_breaks_mutual_exclusion() {
     assert!(found);
 }
 
-/// When messages cost their receiver time, the coordinator is the bottleneck: with N sites it serves three messages an
-/// entry whatever N is, while the ring's sites share the work.
+/// If messages take processing time at their receiver, the coordinator is the bottleneck: it processes three
+/// messages per entry for every N, while the sites of the ring share the work.
 #[test]
-fn under_a_service_time_the_coordinator_is_the_bottleneck() {
+fn coordinator_is_the_bottleneck_when_messages_take_processing_time() {
     let throughput = |algorithm: &str, service: f64| {
         let mut spec = Spec::new(algorithm, 16);
         spec.entries = 480;

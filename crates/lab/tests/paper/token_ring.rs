@@ -1,14 +1,14 @@
-//! Le Lann's ring, 1977, and its parked variant.
+//! Le Lann's ring (1977), and its variant with a parked token.
 
 use super::{LoadSpec, SITES, assert_equal, measure, n};
 
-/// When everybody wants in, the token moves one hop per entry.
+/// If all sites request, the token moves one hop per entry.
 #[test]
-fn one_message_and_one_delay_when_everybody_asks() {
+fn one_message_and_one_delay_at_high_load() {
     for sites in SITES {
-        // The ring that recovers costs no more while nobody crashes.
+        // The recovering ring costs no more while no site crashes.
         let recovering = measure("token-ring-recovering", sites, LoadSpec::High, &[]);
-        assert_equal(recovering.messages_per_entry, 1.0, "messages of the ring that recovers");
+        assert_equal(recovering.messages_per_entry, 1.0, "messages of the recovering ring");
         let report = measure("token-ring", sites, LoadSpec::High, &[]);
         assert_equal(report.messages_per_entry, 1.0, "messages");
         assert_equal(report.sync_delay.mean, 1.0, "synchronization delay");
@@ -18,23 +18,23 @@ fn one_message_and_one_delay_when_everybody_asks() {
     }
 }
 
-/// The token never rests: one message per T even when nobody wants anything.
+/// The token is perpetual: one message per T even if no site requests.
 #[test]
-fn the_token_travels_even_when_nobody_asks() {
+fn token_circulates_even_without_requests() {
     for sites in SITES {
         let report = measure("token-ring", sites, LoadSpec::Low, &[]);
         assert_equal(Some(report.idle_messages), 1.0, "messages per T while idle");
-        // Never more than once round; half of that on average, checked loosely since requests come at random.
+        // Never more than one round; half of that on average, checked loosely since requests are random.
         assert!(report.client_delay.max.unwrap() <= n(sites));
         let mean = report.client_delay.mean.unwrap();
         assert!((mean / (n(sites) / 2.0) - 1.0).abs() < 0.35, "{sites} sites: {mean}");
     }
 }
 
-/// Where the token rests an entry is free; elsewhere request and token go once round, N messages. Over every order
-/// of requesters that is N−1 on average.
+/// Where the token is parked, an entry is free; elsewhere the request and the token travel one round
+/// together, N messages. Over every order of requesters that is N−1 on average.
 #[test]
-fn a_parked_token_costs_nothing_or_one_round() {
+fn parked_token_costs_nothing_or_one_round() {
     for sites in SITES {
         let report = measure("token-ring-parked", sites, LoadSpec::Pairs, &[]);
         assert_equal(report.messages_per_entry, n(sites) - 1.0, "messages");

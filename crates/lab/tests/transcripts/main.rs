@@ -1,14 +1,14 @@
-//! Small figures of the textbooks, written down by hand and never re-recorded.
+//! Small textbook figures, written by hand and never re-recorded.
 //!
-//! Each text file names a scenario and then lists what happens at each instant: who asks, enters and leaves, and
-//! which message arrives where. What happens at one instant may be listed in any order.
+//! Each text file names a scenario and then lists the events at each instant: requests, entries, exits and
+//! deliveries. Events at the same instant may be listed in any order.
 
 use lockkeeper_lab::trace::{Record, Sink, What};
 use lockkeeper_lab::{Progress, Scenario, Time, trace_run};
 use std::collections::BTreeMap;
 use std::io;
 
-/// Writes a run the way the transcripts are written.
+/// Writes a run in the format of the transcripts.
 #[derive(Default)]
 struct Transcript(BTreeMap<Time, Vec<String>>);
 
@@ -36,7 +36,7 @@ impl Sink for Transcript {
     }
 }
 
-/// Reads a transcript: the scenario's name, and what happens when.
+/// Reads a transcript: the scenario's name, and the events by time.
 fn read(text: &str) -> (String, BTreeMap<Time, Vec<String>>) {
     let mut scenario = String::new();
     let mut expected: BTreeMap<Time, Vec<String>> = BTreeMap::new();
@@ -71,7 +71,7 @@ fn check(text: &str) {
     assert_eq!(
         told.0.len(),
         expected.len(),
-        "{name}: something happens at a time that the figure does not have"
+        "{name}: an event occurs at a time that the figure does not have"
     );
 }
 

@@ -31,22 +31,24 @@ pub(crate) mod cluster;
 mod etcd;
 #[cfg(feature = "file")]
 pub(crate) mod file;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzz;
 #[cfg(any(feature = "etcd", feature = "zookeeper"))]
 mod line;
 #[cfg(feature = "postgres")]
 pub(crate) mod postgres;
 #[cfg(feature = "redis")]
 pub(crate) mod redis;
-mod secrets;
 #[cfg(any(feature = "cluster", feature = "etcd", feature = "zookeeper"))]
 mod servers;
+mod url;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;
 
-pub(crate) use self::secrets::without_password;
+pub use self::url::{EngineUrl, redact};
 use crate::info::{Kind, LockInfo, Tag};
 use crate::lease::Lease;
-use crate::{Error, Fence, LockName, Result};
+use crate::{Fence, LockName, Result};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -168,14 +170,15 @@ const SCHEMES: [(&str, &str); 8] = [
 
 /// Opens the engine that a URL names. Boxed here: what an async function does is compiled in every crate that awaits it, and
 /// these are the clients of six systems.
-pub(crate) fn open(url: &str) -> BoxFuture<'_, Result<Arc<dyn Engine>>> {
+pub(crate) fn open(url: &EngineUrl) -> BoxFuture<'_, Result<Arc<dyn Engine>>> {
     Box::pin(connect(url))
 }
 
-async fn connect(url: &str) -> Result<Arc<dyn Engine>> {
-    let (scheme, rest) = match url.split_once(':') {
+async fn connect(url: &EngineUrl) -> Result<Arc<dyn Engine>> {
+    url.refuse_ambiguous()?;
+    let (scheme, rest) = match url.expose().split_once(':') {
         Some((scheme, rest)) => (scheme, rest),
-        None => return Err(bad_url(url, "it has no scheme; write for example file:///var/lib/locks")),
+        None => return Err(url.bad("it has no scheme; write for example file:///var/lib/locks")),
     };
     match scheme {
         #[cfg(feature = "file")]
@@ -192,13 +195,10 @@ async fn connect(url: &str) -> Result<Arc<dyn Engine>> {
         "redis" | "rediss" => redis::open(url).await,
         _ => Err(match SCHEMES.iter().find(|(known, _)| *known == scheme) {
             Some((_, feature)) => {
-                bad_url(url, &format!("this build has no {feature} engine (cargo feature `{feature}`)"))
+                url.bad(format!("this build has no {feature} engine (cargo feature `{feature}`)"))
             }
-            None => bad_url(
-                url,
-                &format!(
-                    "unknown scheme `{scheme}`; known are lockkeeper, file, etcd, redis, zookeeper and postgres"
-                ),
+            None => url.bad(
+                "its scheme is unknown; known are lockkeeper, file, etcd, redis, zookeeper and postgres",
             ),
         }),
     }
@@ -206,27 +206,14 @@ async fn connect(url: &str) -> Result<Arc<dyn Engine>> {
 
 /// `file:` and `file://` mean the default directory, `file:///a/b` and `file:/a/b` the directory `/a/b`.
 #[cfg(feature = "file")]
-fn file_path(url: &str, rest: &str) -> Result<std::path::PathBuf> {
+fn file_path(url: &EngineUrl, rest: &str) -> Result<std::path::PathBuf> {
     let path = rest.strip_prefix("//").unwrap_or(rest);
     match path {
         "" => file::default_directory(),
-        _ if path.contains('\0') => Err(bad_url(url, "it contains a NUL character")),
+        _ if path.contains('\0') => Err(url.bad("it contains a NUL character")),
         _ if path.starts_with('/') => Ok(path.into()),
-        _ => Err(bad_url(url, "a file URL needs an absolute path and no host: file:///var/lib/locks")),
+        _ => Err(url.bad("a file URL needs an absolute path and no host: file:///var/lib/locks")),
     }
-}
-
-/// An error about a URL, without the secrets in it.
-pub(crate) fn bad_url(url: &str, reason: &str) -> Error {
-    let reason = match secrets::is_ambiguous(url) {
-        false => reason.into(),
-        // What was taken for a host, a port or an option may be a part of a password.
-        true => format!(
-            "{}; if its password has a `/`, `?`, `#` or `@`, write %2F, %3F, %23 or %40",
-            secrets::without_quotes(reason)
-        ),
-    };
-    Error::BadUrl { url: without_password(url), reason }
 }
 
 #[cfg(test)]
@@ -238,12 +225,12 @@ mod tests {
         for (url, part) in [
             ("", "no scheme"),
             ("orders", "no scheme"),
-            ("gopher://x", "unknown scheme `gopher`"),
+            ("gopher://x", "`gopher://x`: its scheme is unknown"),
             ("file://host/x", "absolute path"),
             ("file:relative", "absolute path"),
             ("file:///a\0b", "NUL"),
         ] {
-            let error = open(url).await.err().expect(url);
+            let error = open(&url.into()).await.err().expect(url);
             assert!(error.to_string().contains(part), "{url:?}: {error}");
         }
     }

@@ -1,6 +1,6 @@
 //! `scheme://user:password@host:port,host:port/path`: the URLs of engines that have several servers.
 
-use super::bad_url;
+use super::url::{EngineUrl, split_host};
 use crate::Result;
 
 /// More than any sensible ensemble has.
@@ -18,16 +18,16 @@ pub(crate) struct Servers {
 }
 
 impl Servers {
-    /// Takes a URL apart; `port` is for hosts that name none.
-    pub fn parse(url: &str, port: u16) -> Result<Servers> {
-        let rest = url.split_once("://").map(|(_, rest)| rest);
-        let rest = rest.ok_or_else(|| bad_url(url, "it lacks `//` and a host after the scheme"))?;
+    /// Takes a URL apart; `port` is for hosts that name none. No error quotes a part of the URL: it may be a part of a password.
+    pub fn parse(url: &EngineUrl, port: u16) -> Result<Servers> {
+        let rest = url.expose().split_once("://").map(|(_, rest)| rest);
+        let rest = rest.ok_or_else(|| url.bad("it lacks `//` and a host after the scheme"))?;
         if rest.chars().any(|c| c.is_control() || c.is_whitespace()) {
-            return Err(bad_url(url, "it contains white space or a control character"));
+            return Err(url.bad("it contains white space or a control character"));
         }
         if let Some(odd) = rest.find(['?', '#']) {
             let odd = &rest[odd..=odd];
-            return Err(bad_url(url, &format!("`{odd}…` has no meaning here (%XX in a password)")));
+            return Err(url.bad(format!("`{odd}…` has no meaning here (%XX in a password)")));
         }
         let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
         let (user, hosts) = match authority.rsplit_once('@') {
@@ -37,48 +37,38 @@ impl Servers {
         let hosts: Vec<String> =
             hosts.split(',').map(|host| parse_host(url, host, port)).collect::<Result<_>>()?;
         if hosts.len() > HOSTS_MAX {
-            return Err(bad_url(url, &format!("it names more than {HOSTS_MAX} hosts")));
+            return Err(url.bad(format!("it names more than {HOSTS_MAX} hosts")));
         }
         Ok(Servers { hosts, user, path: path.trim_end_matches('/').into() })
     }
 }
 
-fn parse_user(url: &str, user: &str) -> Result<(String, String)> {
+fn parse_user(url: &EngineUrl, user: &str) -> Result<(String, String)> {
     let (name, password) = user
         .split_once(':')
-        .ok_or_else(|| bad_url(url, "it names a user without a password; write user:password@host"))?;
+        .ok_or_else(|| url.bad("it names a user without a password; write user:password@host"))?;
     let decode = |part: &str| {
-        decoded(part).ok_or_else(|| bad_url(url, "user or password is not valid percent-encoded UTF-8"))
+        decoded(part).ok_or_else(|| url.bad("user or password is not valid percent-encoded UTF-8"))
     };
     match name.is_empty() {
-        true => Err(bad_url(url, "the user's name is empty")),
+        true => Err(url.bad("the user's name is empty")),
         false => Ok((decode(name)?, decode(password)?)),
     }
 }
 
-fn parse_host(url: &str, host: &str, default_port: u16) -> Result<String> {
-    // A colon inside brackets belongs to an IPv6 address.
-    let (name, port) = match host.rsplit_once(':') {
-        Some((name, port)) if !port.ends_with(']') => (name, Some(port)),
-        _ => (host, None),
-    };
-    let port = match port {
-        None => default_port,
-        Some(port) => match port.parse::<u16>() {
-            Ok(port @ 1..) => port,
-            _ => return Err(bad_url(url, &format!("`{port}` is no port"))),
-        },
-    };
-    let bracketed = name.starts_with('[') && name.ends_with(']') && name.len() > 2;
-    match name {
-        "" => Err(bad_url(url, "a host is empty; write host:port,host:port")),
-        _ if bracketed || !name.contains(['[', ']', ':']) => Ok(format!("{name}:{port}")),
-        _ => Err(bad_url(url, &format!("`{name}` is no host; write an IPv6 address in [brackets]"))),
+fn parse_host(url: &EngineUrl, host: &str, default_port: u16) -> Result<String> {
+    match split_host(host) {
+        Some(("", _)) => Err(url.bad("a host is empty; write host:port,host:port")),
+        Some((name, port)) => Ok(format!("{name}:{}", port.unwrap_or(default_port))),
+        None => Err(url.bad(
+            "a part of it is no host:port: the port is a number from 1 to 65535, a host has letters, digits, `.`, `-` and `_`, \
+             an IPv6 address stands in [brackets], and a password or token stands before the host, as in user:password@host",
+        )),
     }
 }
 
-/// `%40` is `@`.
-fn decoded(text: &str) -> Option<String> {
+/// Decodes percent-encoding: `%40` is `@`.
+pub(super) fn decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let [first, tail @ ..] = rest {
@@ -101,7 +91,7 @@ mod tests {
 
     #[test]
     fn urls_are_taken_apart() {
-        let parsed = Servers::parse("etcd://me:p%40s@s@a,b:1,[::1]:2,[::2]/x/y/", 9).unwrap();
+        let parsed = Servers::parse(&"etcd://me:p%40s@s@a,b:1,[::1]:2,[::2]/x/y/".into(), 9).unwrap();
         assert_eq!(parsed.hosts, ["a:9", "b:1", "[::1]:2", "[::2]:9"]);
         assert_eq!(parsed.user, Some(("me".into(), "p@s@s".into())));
         assert_eq!(parsed.path, "/x/y");
@@ -113,8 +103,8 @@ mod tests {
             ("etcd:a", "lacks `//`"),
             ("etcd://", "host is empty"),
             ("etcd://a,,b", "host is empty"),
-            ("etcd://a:0", "`0` is no port"),
-            ("etcd://a:99999", "no port"),
+            ("etcd://a:0", "number from 1"),
+            ("etcd://a:99999", "number from 1"),
             ("etcd://a:b:1", "IPv6"),
             ("etcd://me@a", "without a password"),
             ("etcd://:p@a", "name is empty"),
@@ -122,10 +112,10 @@ mod tests {
             ("etcd://a b", "white space"),
             ("etcd://a?x=1", "`?…` has no meaning"),
         ] {
-            let error = Servers::parse(url, 1).unwrap_err().to_string();
+            let error = Servers::parse(&url.into(), 1).unwrap_err().to_string();
             assert!(error.contains(part), "{url}: {error}");
         }
-        let error = Servers::parse("etcd://me:secret@a:x", 1).unwrap_err().to_string();
+        let error = Servers::parse(&"etcd://me:secret@a:x".into(), 1).unwrap_err().to_string();
         assert!(!error.contains("secret"), "{error}");
     }
 }

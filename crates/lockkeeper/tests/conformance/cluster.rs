@@ -46,6 +46,9 @@ fn daemon_process() {
     let id: u32 = words[0].parse().unwrap();
     let mut member = MemberConfig::new(MemberId(id), at(ports[id as usize - 1]), data);
     member.first_members = (1..).map(MemberId).zip(ports.iter().map(|port| at(*port).to_string())).collect();
+    // The same for all processes of all runs.
+    let join_token = lockkeeper_daemon::JoinToken::parse(&format!("lkjoin_{}", "7e".repeat(32)));
+    member.join_token = Some(join_token.unwrap());
     member.times = member.times.times(SLOWER);
     let config = Config::of(member, at(words[1].parse().unwrap()), at(0));
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();

@@ -78,6 +78,48 @@ async fn a_symbolic_link_inside_leads_nowhere() {
     assert_eq!(std::fs::read_dir(&elsewhere).unwrap().count(), 0);
 }
 
+/// `fs.protected_symlinks` would help only below a sticky directory, and only where it is on.
+#[tokio::test]
+async fn a_symbolic_link_of_another_user_is_not_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (state, link) = (dir.path().join("state"), dir.path().join("link"));
+    std::fs::create_dir(&state).unwrap();
+    std::fs::set_permissions(&state, PermissionsExt::from_mode(0o700)).unwrap();
+    std::os::unix::fs::symlink(&state, &link).unwrap();
+    for path in [link.clone(), link.join("below"), link.join("../link/./below")] {
+        let locks = Lockkeeper::open(format!("file://{}", path.display())).await;
+        assert!(locks.is_ok(), "one's own link is followed: {locks:?}");
+    }
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    std::fs::remove_dir_all(&state).unwrap();
+    std::fs::create_dir(&state).unwrap();
+    std::fs::set_permissions(&state, PermissionsExt::from_mode(0o700)).unwrap();
+    std::os::unix::fs::lchown(&link, Some(65534), None).unwrap();
+    for path in [link.clone(), link.join("below")] {
+        let error = open_error(&path).await;
+        assert!(matches!(error, Error::UnsafeDirectory { .. }), "{error}");
+        assert!(error.to_string().contains("symbolic link of user 65534"), "{error}");
+    }
+    assert_eq!(std::fs::read_dir(&state).unwrap().count(), 0, "nothing was made behind the link");
+}
+
+#[tokio::test]
+async fn a_file_of_another_user_in_the_directory_is_not_used() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    for name in ["guard", "ceiling"] {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o700)).unwrap();
+        std::fs::write(dir.path().join(name), "").unwrap();
+        std::os::unix::fs::chown(dir.path().join(name), Some(65534), None).unwrap();
+        let error = open_error(dir.path()).await.to_string();
+        assert!(error.contains("belongs to user 65534"), "{name}: {error}");
+    }
+}
+
 #[tokio::test]
 async fn a_path_that_is_a_file_is_refused() {
     let dir = tempfile::tempdir().unwrap();

@@ -2,7 +2,7 @@
 
 use crate::support::{Calm, mutex, shared};
 use lockkeeper_member::{
-    ClientSession, Config, Ended, Event, Fence, KEPT_NS, Progress, SessionId, Tag, ToMember, Wish,
+    ClientSession, Config, Ended, Event, Fence, KEPT_NS, Progress, Query, SessionId, Tag, ToMember, Wish,
 };
 
 /// A client that asks to enter more often, and what its member said to it.
@@ -158,7 +158,7 @@ fn what_is_kept_and_in_use_is_given_back_by_whoever_is_inside() {
     assert_eq!(calm.granted(b, 1), None);
     assert!(!a.session.put_down(calm.now, number), "somebody waits");
     // People see who is inside now, and with which fence.
-    calm.happens(2, Event::Survey);
+    calm.happens(2, Event::Survey(1, Query::ALL));
     let tables = calm.surveys.last().expect("an answer");
     let holders: Vec<_> = tables.iter().flat_map(|(_, table)| table).flat_map(|lock| &lock.holders).collect();
     assert_eq!((holders[0].tag.clone(), holders[0].fence), (tag, Some(a.fence(number))));

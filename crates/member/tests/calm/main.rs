@@ -7,8 +7,8 @@ mod support;
 
 use lockkeeper_core::algorithms::naimi_trehel::NaimiTrehel;
 use lockkeeper_member::{
-    Acquisition, Claim, Config, Ended, Event, Member, MemberId, Node, Note, Out, PortEvent, ToMember, View,
-    Wish, why,
+    Acquisition, Claim, Config, Ended, Event, LockName, Member, MemberId, Node, Note, Out, PortEvent, Query,
+    Tag, ToMember, View, Wish, why,
 };
 use support::{Calm, MS, mutex, permit, shared};
 
@@ -197,9 +197,44 @@ fn a_hold_is_taken_back_when_nothing_promised_is_left_or_the_client_answers() {
     calm.release(0, a, 1);
     assert!(calm.granted(b, 1).is_some());
     calm.acquire(0, a, 2, &mutex("m"));
-    calm.happens(1, Event::Revoke(Acquisition { session: b, number: 1 }));
+    calm.happens(1, Event::Revoke(LockName::new("m"), Acquisition { session: b, number: 1 }));
     calm.wait(3_000);
     assert!(calm.granted(a, 2).is_some(), "what was promised to the silent client is over");
+}
+
+/// An operator that may take away `a` must not take away `b` by naming an acquisition that holds `b`.
+#[test]
+fn forced_release_of_one_lock_leaves_an_acquisition_that_holds_another_one() {
+    let mut calm = Calm::new(1, |_| {});
+    let holder = calm.session(0, 1);
+    calm.acquire(0, holder, 1, &mutex("a"));
+    calm.acquire(0, holder, 2, &mutex("b"));
+    for (lock, number) in [("a", 2), ("c", 2), ("b", 1)] {
+        calm.happens(0, Event::Revoke(LockName::new(lock), Acquisition { session: holder, number }));
+        assert_eq!(calm.ended(holder, number), None, "{lock}");
+    }
+    calm.happens(0, Event::Revoke(LockName::new("b"), Acquisition { session: holder, number: 2 }));
+    assert_eq!((calm.ended(holder, 1), calm.ended(holder, 2)), (None, Some(Ended::Revoked)));
+}
+
+/// Control characters, an empty name and a name that is too long are refused whatever let them through.
+#[test]
+fn bad_names_and_tags_are_refused() {
+    let mut calm = Calm::new(1, |_| {});
+    let client = calm.session(0, 1);
+    let tagged = |owner: &str, purpose: &str| {
+        let tag = Tag { owner: owner.into(), purpose: purpose.into() };
+        Wish { tag, ..mutex("good") }
+    };
+    let (long, long_tag) = ("x".repeat(513), "x".repeat(1025));
+    let names = ["", "a\0", "a\nb", "\u{1b}[2J", "\u{9b}2J", &long].map(mutex);
+    let tags = [tagged("\u{1b}", ""), tagged("", "a\nb"), tagged(&long_tag, "")];
+    for (number, wish) in (1..).zip(names.into_iter().chain(tags)) {
+        calm.acquire(0, client, number, &wish);
+        assert_eq!(calm.ended(client, number), Some(Ended::Refused), "{wish:?}");
+    }
+    calm.acquire(0, client, 100, &tagged("me", r#"{"holder":"me"}"#));
+    assert!(calm.granted(client, 100).is_some());
 }
 
 #[test]
@@ -210,7 +245,7 @@ fn any_member_can_tell_who_holds_and_waits_and_why() {
     calm.acquire(1, b, 1, &mutex("y"));
     calm.acquire(0, a, 2, &mutex("y"));
     calm.acquire(1, b, 2, &mutex("x"));
-    calm.happens(2, Event::Survey);
+    calm.happens(2, Event::Survey(1, Query::ALL));
     let tables = calm.surveys.pop().expect("an answer");
     assert_eq!(tables.len(), 3);
     let told = why(&tables, a);

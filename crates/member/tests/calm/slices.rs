@@ -1,7 +1,7 @@
 //! Work on many locks is cut into slices: no step touches more than a constant number of items, whatever it does.
 
 use crate::support::{Calm, MS, mutex};
-use lockkeeper_member::{Config, Event, Flaw, SessionId, ToMember};
+use lockkeeper_member::{Config, Event, Flaw, LockName, Query, SessionId, ToMember};
 
 const SLICE: usize = 32;
 /// A slice, and what one item may cost beyond it: a message to each member, a part of a list.
@@ -128,13 +128,44 @@ fn a_leave_with_many_waiters_and_sessions_goes_over_many_steps() {
 }
 
 #[test]
+fn query_for_one_lock_looks_at_no_other_lock() {
+    let mut calm = Calm::new(3, sliced);
+    let (a, b) = (calm.session(0, 1), calm.session(1, 2));
+    hold_many(&mut calm, 0, a);
+    hold_many(&mut calm, 1, b);
+    longest(&mut calm);
+    calm.happens(2, Event::Survey(7, Query::One(LockName::new("1-499"))));
+    let work = longest(&mut calm);
+    let rows: Vec<_> = calm.surveys[0].iter().flat_map(|(_, table)| table).collect();
+    assert_eq!((rows.len(), rows[0].holders[0].acquisition.session), (1, b));
+    assert!(work < SLICE / 2, "{work} items in one step, with {HOLDS} locks held");
+}
+
+#[test]
+fn journal_names_the_locks_that_changed_and_no_others() {
+    let mut calm = Calm::new(1, |_| ());
+    let session = calm.session(0, 1);
+    hold_many(&mut calm, 0, session);
+    assert_eq!(calm.members[0].next_change(), None, "no driver wants to know");
+    calm.members[0].begin_journal(100);
+    calm.acquire(0, session, HOLDS, &mutex("new"));
+    calm.happens(0, Event::Client(session, ToMember::Release { number: 7 }));
+    let (rows, next) = calm.members[0].changes(calm.now, 100, usize::MAX).expect("it goes back so far");
+    let found: Vec<_> = rows.iter().map(|row| (&*row.lock.name, row.holders.len())).collect();
+    assert_eq!(found, [("0-7", 0), ("new", 1)]);
+    assert_eq!(calm.members[0].changes(calm.now, next, usize::MAX), Some((vec![], next)));
+    assert_eq!(calm.members[0].changes(calm.now, 99, usize::MAX), None, "it does not go back so far");
+    assert_eq!(calm.members[0].changes(calm.now, next + 1, usize::MAX), None, "another member's number");
+}
+
+#[test]
 fn a_survey_of_many_locks_goes_over_many_steps_and_is_complete() {
     let mut calm = Calm::new(3, sliced);
     let (a, b) = (calm.session(0, 1), calm.session(1, 2));
     hold_many(&mut calm, 0, a);
     hold_many(&mut calm, 1, b);
     longest(&mut calm);
-    calm.happens(2, Event::Survey);
+    calm.happens(2, Event::Survey(1, Query::ALL));
     let work = longest(&mut calm);
     assert!((SLICE / 2..=MOST_WORK).contains(&work), "{work} items in one step");
     let rows: Vec<usize> = calm.surveys[0].iter().map(|(_, table)| table.len()).collect();

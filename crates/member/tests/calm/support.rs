@@ -92,7 +92,10 @@ impl Calm {
                 match note {
                     Note::Started { .. } => self.views += 1,
                     Note::Left => self.left.push(member),
-                    Note::Survey(tables) => self.surveys.push(tables),
+                    Note::Survey(_, replies) => {
+                        let tables = replies.into_iter().map(|reply| (reply.node, reply.table));
+                        self.surveys.push(tables.collect());
+                    }
                     _ => {}
                 }
             }

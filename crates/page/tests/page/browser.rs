@@ -1,4 +1,4 @@
-//! The browser, for tests that do one thing after the other.
+//! A synchronous interface to the browser.
 
 use lockkeeper_browser::Browser as Window;
 use serde_json::Value;
@@ -12,7 +12,7 @@ pub struct Browser {
 }
 
 impl Browser {
-    /// Starts one, if there is one on this machine.
+    /// Starts a browser, if one is installed.
     pub fn start() -> Option<Self> {
         let runtime = Runtime::new().expect("a runtime");
         let pictures = Path::new(env!("CARGO_TARGET_TMPDIR")).join("page");
@@ -28,7 +28,7 @@ impl Browser {
         self.runtime.block_on(self.window.run(script))
     }
 
-    /// A script's answer as text.
+    /// The result of a script as text.
     pub fn text(&self, script: &str) -> String {
         self.run(script).as_str().unwrap_or_default().to_string()
     }
@@ -53,13 +53,13 @@ impl Browser {
         self.runtime.block_on(self.window.picture(name));
     }
 
-    /// After a question that the server has to refuse: nothing but that refusal has been complained about.
+    /// After a request that the server has to reject: the console contains only that rejection.
     pub fn check_is_bad_request(&self) {
         let complaints = self.runtime.block_on(self.window.complaints());
         assert!(complaints.iter().all(|line| line.contains("status of 400")), "{complaints:#?}");
     }
 
-    /// Nothing has gone wrong in the page's scripts, and nothing was blocked by its policy.
+    /// The scripts of the page have reported no error, and its content security policy has blocked nothing.
     pub fn check_console(&self, what: &str) {
         let complaints = self.runtime.block_on(self.window.complaints());
         assert!(complaints.is_empty(), "{what}: {complaints:#?}");

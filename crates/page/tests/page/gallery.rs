@@ -1,12 +1,12 @@
-//! Each of the famous failures is what its checker finds today.
+//! Each known counterexample equals what its checker finds today.
 
 use lockkeeper_cluster_lab::views::gallery::search;
 use lockkeeper_lab::famous::{self, FoundBy};
 use std::path::Path;
 
-/// `LOCKKEEPER_RECORD=1` writes them down anew, for when a checker or an algorithm has changed with a reason.
+/// `LOCKKEEPER_RECORD=1` records them again, for an intended change of a checker or an algorithm.
 #[test]
-fn every_famous_failure_equals_a_fresh_run_of_the_checker() {
+fn every_counterexample_equals_a_fresh_run_of_the_checker() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../lab/famous");
     for failure in famous::ALL {
         let found = match failure.found_by {

@@ -1,16 +1,16 @@
-//! What the server refuses, and that work ends when nobody waits for it.
+//! Requests that the server rejects, and jobs that end when their client disconnects.
 
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-/// How long anything may take before the tests give up; nothing is measured with it.
+/// The time after which the tests give up; it measures nothing.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A question over HTTP, byte by byte as it is written here; the answer's status and body.
+/// Sends a raw HTTP request; returns the status and body of the response.
 fn ask(port: u16, request: &str) -> (u16, String) {
-    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("somebody listens");
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("the server listens");
     stream.set_read_timeout(Some(PATIENCE)).unwrap();
     stream.write_all(request.as_bytes()).unwrap();
     let mut reader = BufReader::new(stream);
@@ -67,18 +67,18 @@ fn running(port: u16) -> u64 {
 fn wait_until(what: &str, condition: impl Fn() -> bool) {
     let until = Instant::now() + Duration::from_secs(120);
     while !condition() {
-        assert!(Instant::now() < until, "it did not happen that {what}");
+        assert!(Instant::now() < until, "timed out waiting until {what}");
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// A search that goes on for as long as it may.
+/// A search that runs until its time limit.
 fn endless() -> String {
     json!({ "algorithm": "maekawa", "sites": 5, "requests": 3, "fifo": null }).to_string()
 }
 
 #[test]
-fn other_origins_get_nothing() {
+fn requests_of_other_origins_are_rejected() {
     let port = crate::serve();
     let (host, wish) =
         (host(port), json!({ "scenario": "algorithm: lamport\nsites: 2\n0 S1 requests\n" }).to_string());
@@ -89,7 +89,7 @@ fn other_origins_get_nothing() {
     assert_eq!(post(port, "/api/play", "Host: other.example\r\n", &wish).0, 403);
     assert_eq!(get(port, "/", "Host: other.example\r\n").0, 403);
     assert_eq!(get(port, "/api/about", &format!("{host}Sec-Fetch-Site: cross-site\r\n")).0, 403);
-    // A form of another page can send no JSON without asking first, and nobody answers that.
+    // A form of another page cannot send JSON without a preflight request, which is not answered.
     let plain = wish.len();
     let form = format!(
         "POST /api/play HTTP/1.1\r\nConnection: close\r\n{host}Content-Type: text/plain\r\nContent-Length: {plain}\r\n\r\n{wish}"
@@ -98,7 +98,7 @@ fn other_origins_get_nothing() {
 }
 
 #[test]
-fn too_much_is_refused_with_a_sentence() {
+fn requests_above_the_limits_are_rejected() {
     let port = crate::serve();
     let asks = |path: &str, wish: Value| post(port, path, &host(port), &wish.to_string());
     let (status, told) =
@@ -118,11 +118,11 @@ fn too_much_is_refused_with_a_sentence() {
 }
 
 #[test]
-fn a_closed_tab_stops_its_run() {
+fn closed_tab_stops_its_job() {
     let port = crate::serve();
     let mut tab = TcpStream::connect(("127.0.0.1", port)).unwrap();
     tab.write_all(posting("/api/check", &host(port), &endless()).as_bytes()).unwrap();
-    // It has begun to tell how far it is.
+    // The first progress report has arrived.
     let mut first = [0; 16];
     tab.read_exact(&mut first).unwrap();
     wait_until("the search runs", || running(port) == 1);
@@ -131,7 +131,7 @@ fn a_closed_tab_stops_its_run() {
 }
 
 #[test]
-fn only_so_much_is_worked_on_at_once() {
+fn number_of_concurrent_jobs_is_limited() {
     let port = crate::serve();
     let begin = || {
         let mut tab = TcpStream::connect(("127.0.0.1", port)).unwrap();

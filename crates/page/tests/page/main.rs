@@ -1,4 +1,4 @@
-//! The page as a person uses it: a real server, a real browser.
+//! Tests of the page with a real server and a real browser.
 
 mod browser;
 mod gallery;
@@ -8,7 +8,7 @@ mod visits;
 
 use lockkeeper_page::Page;
 
-/// Serves the page from a thread of its own, for as long as the tests run; its port.
+/// Serves the page from a thread of its own while the tests run; returns its port.
 fn serve() -> u16 {
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || {

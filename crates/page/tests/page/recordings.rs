@@ -1,4 +1,4 @@
-//! What the page is shown of runs.
+//! The recordings that the page shows.
 
 use lockkeeper_core::mutex::Family;
 use lockkeeper_core::{Phase, SiteId, registry};
@@ -15,7 +15,7 @@ fn recorded(spec: &Spec) -> Recording {
 }
 
 #[test]
-fn every_algorithm_tells_its_states_in_words() {
+fn every_algorithm_has_readable_state_fields() {
     for entry in registry::ALL {
         let slug = entry.about.slug;
         let mut spec = Spec::new(slug, 7);
@@ -24,16 +24,16 @@ fn every_algorithm_tells_its_states_in_words() {
         for (name, states) in run.names.iter().zip(&run.states) {
             assert_eq!(states[0].0, 0, "{slug}: {name} has a state at the start");
             for (_, state) in states {
-                assert!(!state.fields.is_empty(), "{slug}: {name} says nothing");
+                assert!(!state.fields.is_empty(), "{slug}: {name} has no fields");
                 for field in &state.fields {
                     let printed =
                         ["{", "}", "Some(", "None", "::"].iter().any(|sign| field.value.contains(sign));
-                    assert!(!printed, "{slug}: {name} says {}: {}", field.name, field.value);
+                    assert!(!printed, "{slug}: {name} has the field {}: {}", field.name, field.value);
                 }
             }
         }
         let waited = run.states.iter().flatten().any(|(_, state)| state.phase == Phase::Waiting);
-        assert!(waited, "{slug}: somebody waits");
+        assert!(waited, "{slug}: a site waits");
         check_messages(&run, slug);
         let quorums = run.states.iter().take(7).all(|states| !states[0].1.quorum.is_empty());
         assert_eq!(quorums, entry.about.family == Family::Quorum, "{slug}");
@@ -52,7 +52,7 @@ fn check_messages(run: &Recording, slug: &str) {
     }
 }
 
-/// The tree that a person sees turns: when nothing is under way, all pointers lead to the token.
+/// The tree follows the token: when no message is under way, all pointers lead to the token.
 #[test]
 fn pointers_lead_to_the_token() {
     for slug in ["raymond", "naimi-trehel", "neilsen-mizuno", "gate"] {
@@ -65,13 +65,13 @@ fn pointers_lead_to_the_token() {
             for _ in 0..7 {
                 at = at_end[at].points_to.map_or(at, |next| next.index());
             }
-            assert_eq!(at_end[at].tokens, 1, "{slug}: from S{} one comes to the token", start + 1);
+            assert_eq!(at_end[at].tokens, 1, "{slug}: the pointers from S{} lead to the token", start + 1);
         }
     }
 }
 
 #[test]
-fn famous_failures_end_in_what_they_are_famous_for() {
+fn counterexamples_end_in_their_violation() {
     for failure in famous::ALL {
         let run = match failure.scenario() {
             Some(text) => recorded(&Scenario::parse(failure.name, text).unwrap().spec),
@@ -95,7 +95,7 @@ fn famous_failures_end_in_what_they_are_famous_for() {
 }
 
 #[test]
-fn a_long_run_is_cut_off_and_says_so() {
+fn long_run_is_cut_off_and_marked_as_such() {
     let spec = Spec { entries: 1_000_000, ..Spec::new("lamport", 9) };
     let run = record(&spec, 1, Limits { steps: 500, ..LIMITS }, &Progress::default()).unwrap();
     assert!(run.cut_off && run.steps.len() == 500 && run.wrong.is_empty() && run.summary.is_empty());
@@ -103,9 +103,9 @@ fn a_long_run_is_cut_off_and_says_so() {
     assert!(many.to_string().contains("at most 64 processes"), "{many}");
 }
 
-/// Everybody points to whom it takes for the leader: after the crash of the highest, to the next one.
+/// Every site points to the leader that it knows: after the crash of the highest site, to the next one.
 #[test]
-fn an_election_ends_with_everybody_pointing_to_the_leader() {
+fn all_sites_point_to_the_leader_after_an_election() {
     for entry in registry::ELECTIONS {
         let mut spec = ElectionSpec::new(entry.about.slug, 5);
         spec.system.script = vec![Scripted { at: Time::UNIT, action: Action::Crash(SiteId(4)) }];

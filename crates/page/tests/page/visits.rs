@@ -1,4 +1,4 @@
-//! What a person does with the page.
+//! A user's visit to the page: every tab is opened and used.
 
 use crate::browser::Browser;
 use lockkeeper_core::registry;
@@ -10,11 +10,11 @@ const HOME: char = '\u{e011}';
 const LEFT: char = '\u{e012}';
 const RIGHT: char = '\u{e014}';
 
-/// Everything that every site knows, as it stands on the page.
+/// The text of the panel with all sites' states.
 const STATES: &str = "return [...document.querySelectorAll('.card')].map(card => card.innerText.replace(/\\n(request|exit|crash|recover|timer).*/gs, '')).join('\\n')";
 
 #[test]
-fn a_person_visits_the_page() {
+fn user_visits_every_tab() {
     let Some(browser) = Browser::start() else { return };
     let port = crate::serve();
     let visit = Visit { browser, home: format!("http://127.0.0.1:{port}/") };
@@ -45,7 +45,7 @@ struct Visit {
 }
 
 impl Visit {
-    /// Goes to a part of the page and waits for its run.
+    /// Opens a tab of the page and waits for its run.
     fn go(&self, hash: &str) {
         self.browser.go("about:blank");
         self.browser.go(&format!("{}{hash}", self.home));
@@ -62,7 +62,7 @@ impl Visit {
             .unwrap_or(0)
     }
 
-    /// Does something and waits until another run is shown.
+    /// Performs an action and waits until another run is shown.
     fn and_wait(&self, act: impl FnOnce()) {
         let before = self.loaded();
         act();
@@ -110,7 +110,7 @@ impl Visit {
             let states = self.browser.text(STATES);
             assert!(states.contains("S1") && states.contains("S4"), "{slug}: {states}");
             let printed = ["{", "}", "Some(", "None", "::"].iter().find(|sign| states.contains(**sign));
-            assert!(printed.is_none(), "{slug} shows a print for programmers: {states}");
+            assert!(printed.is_none(), "{slug} shows debug output: {states}");
             assert!(!self.counter().starts_with("0 /"), "{slug}: {}", self.counter());
             assert!(
                 entry.about.deadlock_free != self.verdict().contains("Deadlock"),
@@ -147,13 +147,13 @@ impl Visit {
             "it has played to its end",
             &format!("document.querySelector('#counter').textContent === {}", json!(last)),
         );
-        // The link holds all that the run depends on.
+        // The link contains everything that the run depends on.
         self.browser.click("#link");
         self.browser.wait("the link is in the address", "location.hash.startsWith('#run=')");
         self.go(&self.browser.text("return location.hash"));
         self.browser.press(END);
         assert_eq!(self.counter(), last);
-        // A site that is pointed at is marked everywhere.
+        // A selected site is highlighted in every view.
         self.browser.click(".card[data-site=S2]");
         self.browser
             .wait("S2 is marked", "document.querySelector('.node.selected')?.textContent.includes('S2')");
@@ -208,7 +208,7 @@ impl Visit {
         self.browser.picture("3-ten-thousand-events");
     }
 
-    /// Does one thing by hand.
+    /// Performs one step by hand.
     fn act(&self, line: &str) {
         self.and_wait(|| self.browser.click(&format!("[data-act='{line}']")));
     }
@@ -232,22 +232,22 @@ impl Visit {
         let (states, link) = (self.browser.text(STATES), self.browser.text("return location.hash"));
         self.check_export();
         self.check_lecture(&states);
-        // The link is the whole run.
+        // The link contains the whole run.
         self.go(&link);
         assert_eq!(self.browser.text(STATES), states);
         assert!(self.verdict().contains("Deadlock"), "{}", self.verdict());
         self.break_things();
     }
 
-    /// What is saved is a scenario in which the simulator sees the same.
+    /// The saved scenario shows the same violation in the simulator.
     fn check_export(&self) {
         let text = self.saved("#export");
-        let scenario = Scenario::parse("saved", &text).expect("the simulator takes it");
+        let scenario = Scenario::parse("saved", &text).expect("the simulator accepts it");
         let report = lockkeeper_lab::simulate(&scenario.spec, 1, 1, &Default::default()).expect("it runs");
         assert_eq!(report.properties.deadlock, "found", "{text}");
     }
 
-    /// What a button hands to the person as a file.
+    /// The content of the file that a button offers for download.
     fn saved(&self, selector: &str) -> String {
         self.browser.run(
             "window.saved = null; window.make ??= URL.createObjectURL; \
@@ -280,13 +280,13 @@ impl Visit {
         self.act("recover S2");
         self.and_wait(|| self.browser.click("#cut"));
         assert!(self.sentence().contains("is cut"), "{}", self.sentence());
-        // Whoever steps back goes on from there.
+        // A step after going back continues from there.
         for _ in 0..4 {
             self.browser.press(LEFT);
         }
         self.act("deliver S1>S2 REQUEST");
         assert!(self.counter().starts_with("2 / 2"), "{}", self.counter());
-        // A click on a site in the picture asks or leaves.
+        // A click on a site in the map requests or leaves.
         self.and_wait(|| self.browser.click(".node:nth-child(3)"));
         assert!(self.sentence().contains("S3 wants to enter"), "{}", self.sentence());
     }
@@ -299,7 +299,8 @@ impl Visit {
             assert!(!self.counter().starts_with("0 /"), "{}: {}", figure.name, self.counter());
         }
         self.go("#figure=raymond-tree");
-        // The tree is one at every step, also while the privilege is under way and two sites point at each other.
+        // The pointers form one tree at every step, also while the privilege is under way and two sites point
+        // at each other.
         let heights = "return new Set([...document.querySelectorAll('.node')].map(n => n.getAttribute('transform').split(' ')[1])).size";
         for step in 0..16 {
             assert!(self.browser.run(heights).as_u64() > Some(2), "step {step}");
@@ -328,7 +329,7 @@ impl Visit {
             assert!(self.verdict().contains('✗'), "{}: {}", failure.name, self.verdict());
             self.browser.picture(&format!("break-{}", failure.name));
         }
-        // One goes on by hand where the checker stopped.
+        // A user can continue by hand where the checker stopped.
         self.go("#break=lamport-on-channels-that-reorder");
         self.browser.press(END);
         self.and_wait(|| self.browser.click("#take-over"));
@@ -391,7 +392,7 @@ impl Visit {
             self.browser.go("about:blank");
             self.browser.go(&format!("{}{hash}", self.home));
             self.browser.wait(
-                "it says what is wrong",
+                "an error is shown",
                 "[...document.querySelectorAll('.error')].some(e => e.textContent.length > 10)",
             );
         }

@@ -44,7 +44,7 @@ impl Hub {
                 return Err(lost());
             }
             // Whoever has heard a question deals with it, whether anybody waits or not.
-            let dealing = tokio::spawn(async move { consensus.answer(Some(from), &question).await });
+            let dealing = tokio::spawn(async move { consensus.answer(from, &question).await });
             let answer = dealing.await.map_err(|_| lost())?;
             tokio::time::sleep(delay).await;
             if hub.carries(member, from) { Ok(answer) } else { Err(lost()) }

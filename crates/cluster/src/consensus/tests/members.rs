@@ -159,7 +159,7 @@ async fn who_has_lost_its_disk_joins_with_a_new_one_and_never_votes_under_the_ol
         let disk = Disk { store: 5, start: 1, opened: 1, commits: 1 };
         let asked = wire::write(&Asked { member: id(9), disk, question }).unwrap();
         for _ in 0..100 {
-            let answer = cluster.at(lost).answer(None, &asked).await;
+            let answer = cluster.at(lost).answer(id(9), &asked).await;
             assert!(matches!(refusal(&answer), Answer::Refused(_)));
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -303,14 +303,14 @@ async fn what_makes_no_sense_is_refused_and_counted() {
     let cluster = Cluster::started(1).await;
     cluster.led().await;
     for bytes in [&[][..], &[1], &[1, 255, 255], &[7, 1, 2, 3], &[0; 100]] {
-        let answer = cluster.at(1).answer(None, bytes).await;
+        let answer = cluster.at(1).answer(id(2), bytes).await;
         assert!(matches!(refusal(&answer), Answer::Refused(_)), "{bytes:?}");
     }
     assert_eq!(cluster.at(1).status().nonsense, 5);
     // A question under somebody else's name.
     let disk = Disk { store: 5, start: 1, opened: 1, commits: 1 };
     let asked = wire::write(&Asked { member: id(2), disk, question: Question::Hello }).unwrap();
-    let answer = cluster.at(1).answer(Some(id(3)), &asked).await;
+    let answer = cluster.at(1).answer(id(3), &asked).await;
     assert!(matches!(refusal(&answer), Answer::Refused(_)));
     cluster.decide().await;
 }

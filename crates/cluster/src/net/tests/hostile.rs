@@ -26,7 +26,7 @@ struct Hand {
 
 impl Hand {
     async fn dial(node: &Node) -> Self {
-        Self { stream: TcpStream::connect(node.net.address()).await.unwrap() }
+        Self { stream: TcpStream::connect(node.listens()).await.unwrap() }
     }
 
     async fn say(&mut self, bytes: &[u8]) {
@@ -36,8 +36,7 @@ impl Hand {
 
     async fn greet(node: &Node, hello: &Hello) -> (Self, Reply) {
         let mut hand = Self::dial(node).await;
-        hand.say(&hello::encode(hello)).await;
-        let reply = hello::read(&mut hand.stream).await.unwrap();
+        let reply = greet_by_hand(&mut hand.stream, hello).await;
         (hand, reply)
     }
 
@@ -228,19 +227,21 @@ async fn connections_are_limited_and_strangers_apart() {
     few.limits.strangers = 1;
     let a = start(few).await;
     let stranger = Hand::dial(&a).await;
-    // Whether its turn has come already is seen by the next one being refused.
-    until("the only stranger", || a.net.shared.inbound.strangers() == 0).await;
-    Hand::dial(&a).await.sees_the_end().await;
-    assert_eq!(a.net.counters().refused(Refusal::Busy), 1);
-    drop(stranger);
-    until("room again", || a.net.shared.inbound.strangers() == 1).await;
+    until("the only stranger", || a.net.shared.inbound.strangers() == 1).await;
+    let newer = Hand::dial(&a).await;
+    stranger.sees_the_end().await;
+    refused(&a, Refusal::Busy).await;
+    drop(newer);
+    until("no stranger", || a.net.shared.inbound.strangers() == 0).await;
 
     let mut links = Vec::new();
     for member in 2..5 {
         links.push(Hand::link(&a, member).await);
-        until("greeted", || a.net.shared.inbound.strangers() == 1).await;
+        until("greeted", || a.net.shared.inbound.strangers() == 0).await;
     }
-    Hand::dial(&a).await.sees_the_end().await;
+    let (hand, reply) = Hand::greet(&a, &hello_to(A, 5)).await;
+    assert_eq!(reply, Reply::Refused(Why::Busy));
+    hand.sees_the_end().await;
     assert_eq!(a.net.counters().refused(Refusal::Busy), 2);
     links[0].frame("those inside go on").await;
     until("a frame", || a.seen.texts() == ["those inside go on"]).await;
@@ -256,11 +257,7 @@ async fn a_peer_that_does_not_read_costs_no_more_than_the_bound() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     a.dial(B, listener.local_addr().unwrap());
     let (mut silent, _) = listener.accept().await.unwrap();
-    let _: Hello = hello::read(&mut silent).await.unwrap();
-    silent
-        .write_all(&hello::encode(&Reply::Welcome { version: *hello::VERSIONS.end(), member: B }))
-        .await
-        .unwrap();
+    welcome_by_hand(&mut silent, B, &token()).await.unwrap();
     a.connected_to(B).await;
     // Until the system's own buffers are full, and then the queue.
     until("frames are dropped", || {
@@ -283,10 +280,7 @@ async fn a_half_open_connection_is_noticed_on_both_sides() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     a.dial(B, listener.local_addr().unwrap());
     let (mut gone, _) = listener.accept().await.unwrap();
-    let _: Hello = hello::read(&mut gone).await.unwrap();
-    gone.write_all(&hello::encode(&Reply::Welcome { version: *hello::VERSIONS.end(), member: B }))
-        .await
-        .unwrap();
+    welcome_by_hand(&mut gone, B, &token()).await.unwrap();
     until("the dialler notices", || a.net.counters().silent.get() >= 1).await;
 
     let hand = Hand::link(&a, 3).await;
@@ -312,7 +306,7 @@ async fn an_idle_connection_lives_on() {
 
 #[tokio::test]
 async fn without_tls_only_this_machine_is_spoken_to_unless_asked_for_by_name() {
-    let everywhere = SocketAddr::from(([0, 0, 0, 0], 0));
+    let everywhere = Some(SocketAddr::from(([0, 0, 0, 0], 0)));
     let handler = Arc::new(Recorder::default());
     let open = Settings { listen: everywhere, ..settings(A) };
     let refused = Net::start(open.clone(), handler.clone()).await.err().unwrap();

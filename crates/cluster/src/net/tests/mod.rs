@@ -3,11 +3,15 @@
 mod frames;
 mod hostile;
 mod outbox;
+mod strangers;
 mod tls;
 
 use super::authority::Authority;
+use super::hello::{self, Confirm, Hello, Reply};
+use super::proof::{self, Side};
 use super::tls::{Pem, Tls};
 use super::{BoxFuture, Handler, Limits, Net, Refused, Settings};
+use crate::join_token::JoinToken;
 use lockkeeper_member::MemberId;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -15,6 +19,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
 /// Long enough for any machine; only a test that fails waits for so long.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -57,14 +62,13 @@ impl Handler for Recorder {
         self.batches.fetch_add(1, SeqCst);
     }
 
-    fn question(&self, from: Option<MemberId>, bytes: Vec<u8>) -> BoxFuture<Vec<u8>> {
+    fn question(&self, from: MemberId, bytes: Vec<u8>) -> BoxFuture<Vec<u8>> {
         self.questions.fetch_add(1, SeqCst);
         Box::pin(async move {
             if bytes == b"never" {
                 std::future::pending::<()>().await;
             }
-            let asker = from.map_or("somebody".to_owned(), |id| id.to_string());
-            format!("{asker} asks {}", String::from_utf8_lossy(&bytes)).into_bytes()
+            format!("{from} asks {}", String::from_utf8_lossy(&bytes)).into_bytes()
         })
     }
 
@@ -81,7 +85,11 @@ struct Node {
 
 impl Node {
     fn address(&self) -> String {
-        self.net.address().to_string()
+        self.listens().to_string()
+    }
+
+    fn listens(&self) -> SocketAddr {
+        self.net.address().expect("it listens")
     }
 
     fn send(&self, to: MemberId, text: &str) {
@@ -99,7 +107,7 @@ impl Node {
 }
 
 fn settings(me: MemberId) -> Settings {
-    let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+    let listen = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
     // What is not the point of a test must not end it on a slow machine.
     let limits = Limits {
         silence: PATIENCE,
@@ -108,7 +116,48 @@ fn settings(me: MemberId) -> Settings {
         backoff_most: Duration::from_millis(50),
         ..Limits::default()
     };
-    Settings { me, cluster: "canal".into(), listen, tls: None, insecure_no_tls: false, limits }
+    Settings {
+        me,
+        cluster: "canal".into(),
+        listen,
+        token: token(),
+        tls: None,
+        insecure_no_tls: false,
+        limits,
+    }
+}
+
+/// The join token of the cluster under test.
+fn token() -> JoinToken {
+    JoinToken::parse(&format!("lkjoin_{}", "5a".repeat(32))).unwrap()
+}
+
+/// Greets with the cluster's join token, message by message.
+async fn greet_by_hand(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), hello: &Hello) -> Reply {
+    let sent = proof::hello_body(hello).unwrap();
+    // The other side may have closed already, which its reply shows.
+    let _ = stream.write_all(&hello::frame(&sent)).await;
+    let body = hello::read_body(stream).await.unwrap();
+    let (reply, proved) = proof::read_reply(sent, &body).unwrap();
+    if let Some((transcript, _)) = proved {
+        let proof = Confirm::Proof(transcript.prove(&token(), Side::Dialler));
+        let _ = stream.write_all(&hello::encode(&proof)).await;
+    }
+    reply
+}
+
+/// Answers a greeting as the member `me` with this join token. Returns what the dialler says last.
+async fn welcome_by_hand(
+    stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    me: MemberId,
+    token: &JoinToken,
+) -> Option<Confirm> {
+    let body = hello::read_body(stream).await.ok()?;
+    let reply = Reply::Welcome { version: *hello::VERSIONS.end(), member: me };
+    let (welcome, _) = proof::welcome_body(token, body, &reply).unwrap();
+    stream.write_all(&hello::frame(&welcome)).await.ok()?;
+    stream.flush().await.ok()?;
+    hello::read(stream).await.ok()
 }
 
 async fn start(settings: Settings) -> Node {

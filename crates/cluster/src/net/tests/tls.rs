@@ -46,7 +46,7 @@ async fn the_certificate_of_another_member_is_refused_in_both_directions() {
     let a = with_tls(A, issued(&authority, A)).await;
     // A member checks its own certificate at the start; this one does not.
     let tls = issued(&authority, MemberId(3));
-    let liar = crate::net::dial::Caller::pretending(B, "canal", &tls);
+    let liar = crate::net::dial::Caller::pretending(B, "canal", token(), &tls);
     let counters = crate::net::counters::Counters::default();
     let error = liar.ask(&a.address(), b"let me in", PATIENCE, &counters).await.unwrap_err();
     assert!(error.0.contains("does not name the member that shows it"), "{error}");
@@ -61,21 +61,16 @@ async fn the_certificate_of_another_member_is_refused_in_both_directions() {
     listener.abort();
 }
 
-/// Answers every greeting as the member `claims`, with whatever certificate it has.
+/// Answers every greeting as the member `claims`, with the cluster's join token and whatever certificate it has.
 async fn lying_listener(tls: &Tls, claims: MemberId) -> (tokio::task::JoinHandle<()>, SocketAddr) {
-    use crate::net::hello::{self, Hello, Reply};
-    use tokio::io::AsyncWriteExt;
-    let ready = crate::net::tls::Ready::new(tls, None).unwrap();
+    let ready = crate::net::tls::Ready::unchecked(tls).unwrap();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let lying = tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             let accepted = tokio_rustls::TlsAcceptor::from(ready.server.clone()).accept(stream).await;
             let Ok(mut stream) = accepted else { continue };
-            let _: Result<Hello, _> = hello::read(&mut stream).await;
-            let reply = hello::encode(&Reply::Welcome { version: *hello::VERSIONS.end(), member: claims });
-            let _ = stream.write_all(&reply).await;
-            let _ = stream.flush().await;
+            welcome_by_hand(&mut stream, claims, &token()).await;
         }
     });
     (lying, address)
@@ -94,7 +89,7 @@ async fn an_expired_certificate_is_refused_at_the_start_and_by_others() {
     assert!(at_start.to_string().contains("expired"), "{at_start}");
 
     let a = with_tls(A, issued(&authority, A)).await;
-    let late = crate::net::dial::Caller::pretending(B, "canal", &expired);
+    let late = crate::net::dial::Caller::pretending(B, "canal", token(), &expired);
     let counters = crate::net::counters::Counters::default();
     late.ask(&a.address(), b"let me in", PATIENCE, &counters).await.unwrap_err();
     until("refused", || a.net.counters().refused(Refusal::Handshake) == 1).await;
@@ -113,7 +108,7 @@ async fn whoever_shows_no_certificate_is_refused() {
         .unwrap()
         .with_root_certificates(roots)
         .with_no_client_auth();
-    let stream = tokio::net::TcpStream::connect(a.net.address()).await.unwrap();
+    let stream = tokio::net::TcpStream::connect(a.listens()).await.unwrap();
     let name = rustls::pki_types::ServerName::try_from(crate::net::tls::name_of(A)).unwrap();
     let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
     // In TLS 1.3 the client hears of it later, if at all; this one stays until it does.

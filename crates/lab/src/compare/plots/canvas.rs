@@ -1,17 +1,17 @@
-//! What the plots are drawn with: an SVG of one size, scales, axes, and labels that keep out of each other's way.
+//! Drawing tools for plots: an SVG of fixed size, scales, axes, and labels that do not overlap.
 //!
-//! Colour tells the family (Okabe and Ito's colours, which people with any colour vision can tell apart), the shape of
-//! the marks tells the algorithm, and every line carries its name, so that no plot depends on colour alone. The colours
-//! are in a style sheet that follows the reader's light or dark theme.
+//! The colour shows the family (the colours of Okabe and Ito, which can be distinguished with any kind of
+//! colour vision), the shape of the marks shows the algorithm, and every line is labelled, so that no plot
+//! depends on colour alone. The style sheet follows the reader's light or dark theme.
 
 use lockkeeper_core::mutex::Family;
 use std::fmt::Write as _;
 
-/// The size of a plot.
+/// The width of a plot.
 pub const WIDTH: f64 = 1280.0;
-/// The size of a plot.
+/// The height of a plot.
 pub const HEIGHT: f64 = 760.0;
-/// The least distance between two labels.
+/// The minimum distance between two labels.
 const LABEL: f64 = 21.0;
 
 const STYLE: &str = "\
@@ -33,7 +33,7 @@ pub struct Canvas {
 }
 
 impl Canvas {
-    /// An empty plot with its title and a line below it.
+    /// An empty plot with its title and a subtitle.
     pub fn new(title: &str, below: &str) -> Self {
         let mut svg = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" width=\"{WIDTH}\" \
@@ -68,7 +68,7 @@ impl Canvas {
         }
     }
 
-    /// A line through points, so wide.
+    /// A line of the given width through points.
     pub fn wide_path(&mut self, class: &str, width: f64, points: &[[f64; 2]]) {
         let points: Vec<String> = points.iter().map(|[x, y]| format!("{x:.1},{y:.1}")).collect();
         let _ = writeln!(
@@ -108,13 +108,13 @@ impl Canvas {
         };
     }
 
-    /// A ring that says: look here.
+    /// A ring that highlights a point.
     pub fn ring(&mut self, [x, y]: [f64; 2]) {
         let _ =
             writeln!(self.svg, "<circle class=\"axis\" fill=\"none\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"9\"/>");
     }
 
-    /// A bar from one number to another.
+    /// A horizontal bar between two x coordinates.
     pub fn bar(&mut self, class: &str, [x1, x2]: [f64; 2], y: f64, thickness: f64) {
         let _ = writeln!(
             self.svg,
@@ -125,7 +125,7 @@ impl Canvas {
         );
     }
 
-    /// Names at the right end of lines, moved apart where they would overlap, each joined to its line.
+    /// Labels at the right ends of lines, moved apart where they would overlap, each connected to its line.
     pub fn labels(&mut self, frame: &Frame, labels: &[(Option<Look>, f64, String)]) {
         let mut sorted: Vec<&(Option<Look>, f64, String)> = labels.iter().collect();
         sorted.sort_by(|a, b| a.1.total_cmp(&b.1));
@@ -140,7 +140,7 @@ impl Canvas {
         }
     }
 
-    /// Which colour is which family, from `x` on at the height `y`.
+    /// The legend of the families' colours, from `x` on at the height `y`.
     pub fn families(&mut self, families: &[Family], [mut x, y]: [f64; 2]) {
         for family in families {
             let _ = writeln!(
@@ -155,7 +155,7 @@ impl Canvas {
     }
 }
 
-/// How an algorithm looks in every plot.
+/// The appearance of an algorithm in all plots.
 #[derive(Clone, Copy, Debug)]
 pub struct Look {
     /// Its colour.
@@ -164,20 +164,20 @@ pub struct Look {
     pub shape: usize,
 }
 
-/// The part of the plot between the axes.
+/// The area between the axes.
 #[derive(Clone, Copy, Debug)]
 pub struct Frame {
-    /// Its edges.
+    /// The left edge.
     pub left: f64,
-    /// Its edges.
+    /// The right edge.
     pub right: f64,
-    /// Its edges.
+    /// The top edge.
     pub top: f64,
-    /// Its edges.
+    /// The bottom edge.
     pub bottom: f64,
 }
 
-/// What a number is on an axis.
+/// The scale of an axis.
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
     from: f64,
@@ -186,17 +186,17 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// A scale on which equal steps are equal differences.
+    /// A linear scale.
     pub fn linear(from: f64, to: f64) -> Self {
         Self { from, to: if to > from { to } else { from + 1.0 }, log: false }
     }
 
-    /// A scale on which equal steps are equal ratios. Both ends must be above 0.
+    /// A logarithmic scale. Both ends must be above 0.
     pub fn log(from: f64, to: f64) -> Self {
         Self { from, to: if to > from { to } else { from * 2.0 }, log: true }
     }
 
-    /// Where a number lies, from 0 to 1.
+    /// The position of a number on the scale, from 0 to 1.
     pub fn place(self, value: f64) -> f64 {
         if self.log {
             libm::log(value / self.from) / libm::log(self.to / self.from)
@@ -205,7 +205,7 @@ impl Scale {
         }
     }
 
-    /// Round numbers on the scale: 1, 2, 5, 10, … on a logarithmic one, about six on a linear one.
+    /// Round numbers on the scale: 1, 2, 5, 10, … on a logarithmic scale, about six on a linear one.
     pub fn ticks(self) -> Vec<f64> {
         let inside = |tick: &f64| *tick >= self.from * 0.999_999 && *tick <= self.to * 1.000_001;
         if self.log {
@@ -230,17 +230,17 @@ impl Frame {
         [self.x(x.0, x.1), self.y(y.0, y.1)]
     }
 
-    /// The height of a number.
+    /// The y coordinate of a number.
     pub fn y(&self, scale: Scale, value: f64) -> f64 {
         self.bottom + (self.top - self.bottom) * scale.place(value)
     }
 
-    /// Where a number lies from left to right.
+    /// The x coordinate of a number.
     pub fn x(&self, scale: Scale, value: f64) -> f64 {
         self.left + (self.right - self.left) * scale.place(value)
     }
 
-    /// Draws the grid and names below the ticks of the horizontal axis.
+    /// Draws the grid lines, tick labels and title of the horizontal axis.
     pub fn horizontal_axis(&self, canvas: &mut Canvas, scale: Scale, ticks: &[f64], name: &str) {
         for &tick in ticks {
             let x = self.x(scale, tick);
@@ -251,7 +251,7 @@ impl Frame {
         canvas.text("label", "middle", [(self.left + self.right) / 2.0, self.bottom + 54.0], name);
     }
 
-    /// Draws the grid and names beside the ticks of the vertical axis, whose name stands above it.
+    /// Draws the grid lines and tick labels of the vertical axis, with its title above it.
     pub fn vertical_axis(&self, canvas: &mut Canvas, scale: Scale, ticks: &[f64], name: &str) {
         for &tick in ticks {
             let y = self.y(scale, tick);
@@ -265,10 +265,11 @@ impl Frame {
     }
 }
 
-/// Heights at least a label apart, each as near as possible to where it wants to be, within the bounds if they fit.
+/// Positions at least one label apart, each as close as possible to the wanted one, within the bounds if they
+/// fit.
 fn apart(wanted: &[f64], top: f64, bottom: f64) -> Vec<f64> {
     let mut places = wanted.to_vec();
-    // Downwards, then back up from the bottom: what was pushed out comes in again.
+    // Push labels down, then back up from the bottom, so that none leaves the plot.
     for index in 1..places.len() {
         places[index] = places[index].max(places[index - 1] + LABEL);
     }
@@ -277,7 +278,7 @@ fn apart(wanted: &[f64], top: f64, bottom: f64) -> Vec<f64> {
         *place = place.min(limit);
         limit = *place - LABEL;
     }
-    // What now lies lower than it must is moved up to balance.
+    // Move labels up that are now lower than necessary.
     for index in (0..places.len()).rev() {
         let above = if index == 0 { top } else { places[index - 1] + LABEL };
         places[index] = places[index].min(wanted[index].max(above));
@@ -285,7 +286,7 @@ fn apart(wanted: &[f64], top: f64, bottom: f64) -> Vec<f64> {
     places
 }
 
-/// Text that may stand in SVG and HTML.
+/// The text, escaped for SVG and HTML.
 pub fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
@@ -295,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn labels_keep_apart_and_within_the_plot() {
+    fn labels_do_not_overlap_and_stay_within_the_plot() {
         for wanted in
             [vec![10.0, 10.0, 10.0], vec![300.0, 301.0, 302.0], vec![], vec![50.0, 299.0, 299.0, 299.5]]
         {
@@ -307,10 +308,10 @@ mod tests {
     }
 
     #[test]
-    fn ticks_are_round_and_on_the_scale() {
+    fn ticks_are_round_and_within_the_scale() {
         assert_eq!(Scale::log(1.0, 100.0).ticks(), [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0]);
         let linear = Scale::linear(0.0, 1.0).ticks();
         assert_eq!(linear.len(), 6, "{linear:?}");
-        assert_eq!(Scale::log(3.0, 3.0).place(3.0), 0.0, "one size alone is drawn too");
+        assert_eq!(Scale::log(3.0, 3.0).place(3.0), 0.0, "a single size can be drawn");
     }
 }

@@ -4,10 +4,10 @@ use super::canvas::{Canvas, Frame, HEIGHT, Scale, WIDTH};
 use super::{Plot, families, look};
 use crate::compare::{Comparison, Row, number};
 
-/// Where 3√N and 2(N−1) meet: 3·2 = 2·3.
+/// The intersection of 3√N and 2(N−1): 3·2 = 2·3.
 const CROSSING: (f64, f64) = (4.0, 6.0);
 
-/// Both axes logarithmic, one line for each algorithm, its formula as dots on it.
+/// Draws one line for each algorithm, with its formula as dots; both axes are logarithmic.
 pub fn draw(comparison: &Comparison, load: &str) -> Option<Plot> {
     let rows: Vec<&Row> = comparison.rows.iter().filter(|row| row.load == load).collect();
     let positive = |value: Option<f64>| value.filter(|value| *value > 0.0);

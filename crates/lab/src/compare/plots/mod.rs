@@ -14,18 +14,18 @@ use canvas::Look;
 use lockkeeper_core::mutex::Family;
 use lockkeeper_core::registry;
 
-/// A finished plot.
+/// A plot.
 #[derive(Clone, Debug)]
 pub struct Plot {
-    /// Its file's name, without an ending.
+    /// Its file name, without extension.
     pub name: String,
-    /// What it shows, in a sentence for those who cannot see it.
+    /// A sentence that describes it, for readers who cannot see it.
     pub caption: String,
-    /// The picture.
+    /// The SVG document.
     pub svg: String,
 }
 
-/// Every plot of a comparison. Runs what the table does not hold: other loads, other delays.
+/// All plots of a comparison. Performs the additional runs that they need, with other loads and delays.
 pub fn plots(sweep: &Sweep, comparison: &Comparison, progress: &Progress) -> Result<Vec<Plot>, Error> {
     let study = Study::run(sweep, progress)?;
     let mut plots: Vec<Plot> =
@@ -36,7 +36,7 @@ pub fn plots(sweep: &Sweep, comparison: &Comparison, progress: &Progress) -> Res
     Ok(plots)
 }
 
-/// How an algorithm looks: its family's colour, and a shape that no other of its family has.
+/// The appearance of an algorithm: its family's colour, and a shape that is unique in its family.
 fn look(algorithm: &str) -> Look {
     let family = registry::find(algorithm).map_or(Family::Coordinator, |entry| entry.about.family);
     let alike = registry::ALL.iter().filter(|entry| entry.about.family == family);
@@ -44,7 +44,7 @@ fn look(algorithm: &str) -> Look {
     Look { family, shape: shape % 10 }
 }
 
-/// The families of some algorithms, each once, in the order in which they are told of.
+/// The families of some algorithms, each once, in order.
 fn families<'a>(algorithms: impl Iterator<Item = &'a str>) -> Vec<Family> {
     let there: Vec<Family> = algorithms.map(|algorithm| look(algorithm).family).collect();
     let all = [Family::Coordinator, Family::Permission, Family::Token, Family::Quorum];

@@ -1,4 +1,4 @@
-//! One row for each algorithm: how response times are distributed, and how fair it is.
+//! Plots with one row for each algorithm: the distribution of response times, and fairness.
 
 use super::canvas::{Canvas, Frame, HEIGHT, Scale, WIDTH};
 use super::{Plot, Study, families, look};
@@ -11,13 +11,14 @@ fn frame() -> Frame {
     Frame { left: LEFT, right: WIDTH - 150.0, top: TOP, bottom: HEIGHT - 90.0 }
 }
 
-/// The height of a row among so many.
+/// The y coordinate of row `index` of `rows`.
 fn row(index: usize, rows: usize) -> f64 {
     let frame = frame();
     frame.top + (frame.bottom - frame.top) * (index as f64 + 0.5) / rows as f64
 }
 
-/// Half of all responses in the thick part, nine tenths in the line, the median as a mark.
+/// Draws the distributions of response times: the bar holds half of all responses, the line nine tenths, the
+/// mark is the median.
 pub fn responses(study: &Study) -> Plot {
     let (mut subjects, left_out) = study.told(|subject| subject.response);
     subjects.sort_by(|a, b| a.1.at[2].total_cmp(&b.1.at[2]));
@@ -56,7 +57,7 @@ pub fn responses(study: &Study) -> Plot {
     Plot { name: "response".into(), caption, svg: canvas.finish() }
 }
 
-/// How often one waiting site was passed, at worst.
+/// Draws the maximum number of bypasses of one waiting site.
 pub fn fairness(study: &Study) -> Plot {
     let (mut subjects, left_out) = study.told(|subject| subject.fairness);
     subjects.sort_by_key(|(_, (bypass, _))| *bypass);
@@ -74,7 +75,7 @@ pub fn fairness(study: &Study) -> Plot {
     canvas.text("tick", "start", [frame.right + 16.0, frame.top - 8.0], "Jain's index");
     let line = frame.x(x, once);
     canvas.segment("guide", [line, frame.top], [line, frame.bottom]);
-    canvas.text("tick", "middle", [line, frame.top - 8.0], "N−1: everybody else once");
+    canvas.text("tick", "middle", [line, frame.top - 8.0], "N−1: each other site once");
     for (index, (subject, (bypass, jain))) in subjects.iter().enumerate() {
         let y = row(index, subjects.len());
         let look = look(&subject.algorithm);

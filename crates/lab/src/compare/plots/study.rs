@@ -1,5 +1,5 @@
-//! The runs behind the plots that need more than the table: throughput as the load rises, how response times are
-//! distributed, and how fair the algorithms are when delays scatter.
+//! The runs for plots that need more than the table: throughput over load, the distribution of response
+//! times, and fairness under random delays.
 
 use crate::compare::Sweep;
 use crate::delay::Delay;
@@ -10,51 +10,53 @@ use crate::spec::{LoadSpec, Spec};
 use crate::time::Time;
 use rayon::prelude::*;
 
-/// How many loads a throughput curve has, in tenths of what T and E allow.
+/// Number of loads of a throughput curve, in tenths of the maximum that T and E allow.
 const POINTS: usize = 13;
-/// Entries of one run.
+/// Number of entries of one run.
 const ENTRIES: u64 = 1_500;
 
-/// What was measured, at one number of sites.
+/// The measurements with one number of sites.
 #[derive(Clone, Debug)]
 pub struct Study {
-    /// How many sites: the middle one of the sweep's.
+    /// Number of sites: the median of the sweep's numbers.
     pub sites: usize,
-    /// The most entries per T that any algorithm can reach which needs a message between two entries: 1/(T+E).
+    /// The maximum of entries per T for an algorithm that needs a message between two entries: 1/(T+E).
     pub limit: f64,
-    /// The load of the response times, in requests per T over all sites.
+    /// The load for the response times, in requests per T over all sites.
     pub offered: f64,
-    /// One for each algorithm.
+    /// The measurements of each algorithm.
     pub subjects: Vec<Subject>,
 }
 
-/// One algorithm.
+/// The measurements of one algorithm.
 #[derive(Clone, Debug)]
 pub struct Subject {
-    /// Its slug.
+    /// The slug of the algorithm.
     pub algorithm: String,
-    /// Requests and entries per T over all sites; empty if a run did not end well.
+    /// Requests and entries per T over all sites; empty if a run violated a property.
     pub throughput: Vec<(f64, f64)>,
-    /// Response times at a moderate load.
+    /// The response times at a moderate load.
     pub response: Option<Quantiles>,
-    /// The most entries of others during a wait, and Jain's index, at high load with random delays.
+    /// The maximum number of entries of others during one wait, and Jain's index, at high load with random
+    /// delays.
     pub fairness: Option<(u64, f64)>,
 }
 
-/// Some quantiles of a distribution, in T.
+/// Quantiles of a distribution, in T.
 #[derive(Clone, Copy, Debug)]
 pub struct Quantiles {
-    /// 5 %, 25 %, 50 %, 75 %, 95 % and 99 %.
+    /// The 5 %, 25 %, 50 %, 75 %, 95 % and 99 % quantiles.
     pub at: [f64; 6],
 }
 
 impl Study {
-    /// Runs it all, on all cores.
+    /// Performs all runs, on all cores.
     pub fn run(sweep: &Sweep, progress: &Progress) -> Result<Self, Error> {
         let (sites, seeds) = (sites(sweep), seeds(sweep));
         let inside = sweep.cs.mean().map_or(0.0, Time::as_t);
         let limit = 1.0 / (1.0 + inside);
-        // A coordinator can let one in every 2T + E: six tenths of that keep every algorithm busy and none swamped.
+        // A coordinator can grant once per 2T + E. Six tenths of that rate keep every algorithm busy and
+        // overload none.
         let offered = 0.6 / (2.0 + inside);
         let subject = |algorithm: &String| -> Result<Subject, Error> {
             let spec = |load| Spec { entries: ENTRIES, ..sweep.spec(algorithm, sites, load) };
@@ -76,13 +78,13 @@ impl Study {
         Ok(Self { sites, limit, offered, subjects })
     }
 
-    /// How many entries all runs have together, for a progress bar.
+    /// The total number of entries, for a progress bar.
     pub fn entries(sweep: &Sweep) -> u64 {
         let one = ENTRIES.saturating_add((sites(sweep) as u64).saturating_mul(2));
         (sweep.algorithms.len() as u64 * (POINTS as u64 + 2) * seeds(sweep)).saturating_mul(one)
     }
 
-    /// The algorithms that have something to show, and the names of those that do not.
+    /// The algorithms that have a value, and the names of those that have none.
     pub fn told<T>(&self, of: impl Fn(&Subject) -> Option<T>) -> (Vec<(&Subject, T)>, Vec<&str>) {
         let told = self.subjects.iter().filter_map(|subject| Some((subject, of(subject)?))).collect();
         let left_out = self.subjects.iter().filter(|subject| of(subject).is_none());
@@ -90,29 +92,29 @@ impl Study {
     }
 }
 
-/// The middle one of the sizes.
+/// The median of the numbers of sites.
 fn sites(sweep: &Sweep) -> usize {
     let mut sizes = sweep.sites.clone();
     sizes.sort_unstable();
     sizes.get(sizes.len() / 2).copied().unwrap_or(1)
 }
 
-/// A plot needs no confidence intervals: a few runs make its lines smooth.
+/// A plot shows no confidence intervals, so a few runs are enough for smooth lines.
 fn seeds(sweep: &Sweep) -> u64 {
     sweep.seeds.min(3)
 }
 
-/// The same with delays that vary by half, as those of a real network do.
+/// The same spec with delays that vary by half, as in a real network.
 fn scattered(mut spec: Spec) -> Spec {
     spec.network.delay = Delay::Uniform(Time::from_milli_t(500), Time::from_milli_t(1_500));
     spec
 }
 
-/// What came of the runs, if everything held in all of them.
+/// The outcomes of the runs, if no property was violated in any of them.
 fn good(spec: &Spec, seeds: u64, progress: &Progress) -> Result<Option<Vec<Outcome>>, Error> {
     match runner::outcomes(spec, 1, seeds, progress) {
         Ok(outcomes) => Ok(Some(outcomes).filter(|all| all.iter().all(|run| run.violations.is_empty()))),
-        // The algorithm has no form for so many sites.
+        // The algorithm does not support this number of sites.
         Err(Error::Usage(_)) => Ok(None),
         Err(error) => Err(error),
     }

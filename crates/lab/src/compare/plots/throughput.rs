@@ -1,10 +1,10 @@
-//! Throughput as the load rises.
+//! Throughput over load.
 
 use super::canvas::{Canvas, Frame, HEIGHT, Scale, WIDTH};
 use super::{Plot, Study, families, look};
 use crate::compare::number;
 
-/// Requests arrive at random; each line bends where its algorithm cannot follow.
+/// Draws the throughput under random requests. Each line bends at the load that its algorithm cannot serve.
 pub fn draw(study: &Study) -> Plot {
     let (subjects, left_out) =
         study.told(|subject| Some(subject.throughput.clone()).filter(|curve| !curve.is_empty()));
@@ -33,7 +33,7 @@ pub fn draw(study: &Study) -> Plot {
         let look = look(&subject.algorithm);
         let points: Vec<[f64; 2]> =
             curve.iter().map(|&(load, entries)| frame.point((x, load), (y, entries))).collect();
-        // The first widest: where many lines coincide, each still shows.
+        // The first line is the widest, so that lines which coincide all remain visible.
         let width = 8.5 - 6.0 * index as f64 / (subjects.len().max(2) - 1) as f64;
         canvas.wide_path(&format!("{} line", look.family), width, &points);
         if let Some((point, (_, entries))) = points.last().zip(curve.last()) {

@@ -1,4 +1,4 @@
-//! Lamport's bakery 1974, with and without `choosing`.
+//! Lamport's bakery (1974), with and without `choosing`.
 
 use super::super::machine::{Access, Local, Program, Register};
 use super::super::model::Section;
@@ -6,9 +6,9 @@ use super::{array, first, next, truth};
 
 pub(in super::super) struct Bakery {
     pub(in super::super) processes: usize,
-    /// Without it, two may enter.
+    /// Whether the program uses the register `choosing`. Without it, two processes may enter.
     pub(in super::super) choosing: bool,
-    /// No ticket is higher than this.
+    /// The maximum ticket.
     pub(in super::super) most: u8,
 }
 
@@ -36,12 +36,12 @@ impl Bakery {
         self.processes + process
     }
 
-    /// Where a process begins to wait for another.
+    /// The state in which a process begins to wait for process `j`.
     fn wait_for(&self, j: u8, mine: u8) -> Local {
         Local { line: if self.choosing { AWAIT_CHOSEN } else { AWAIT_TURN }, j, seen: 0, mine }
     }
 
-    /// One more number has been read.
+    /// The state after one more number was read.
     fn highest(&self, me: usize, j: u8, seen: u8) -> Option<Local> {
         match next(j, me, self.processes) {
             Some(j) => Some(Local { line: HIGHEST, j, seen, mine: 0 }),

@@ -1,4 +1,4 @@
-//! Taubenfeld's black-white bakery 2004. A ticket, colour and number, is one register.
+//! Taubenfeld's black-white bakery (2004). A ticket (colour and number) is one register.
 
 use super::super::machine::{Access, Local, Program, Register};
 use super::super::model::Section;
@@ -58,7 +58,7 @@ impl BlackWhite {
         2 * self.processes
     }
 
-    /// The process is done with waiting for `at.j`.
+    /// The state after the process has finished waiting for `at.j`.
     fn passed(&self, me: usize, at: Local) -> Local {
         match next(at.j, me, self.processes) {
             Some(j) => Local { line: AWAIT_CHOSEN, j, ..at },
@@ -66,12 +66,12 @@ impl BlackWhite {
         }
     }
 
-    /// One more ticket has been read.
+    /// The state after one more ticket was read.
     fn highest(&self, me: usize, at: Local, read: u8) -> Option<Local> {
         let seen = if color(read) == color(at.mine) { at.seen.max(number(read)) } else { at.seen };
         match next(at.j, me, self.processes) {
             Some(j) => Some(Local { j, seen, ..at }),
-            // The register holds no number above N.
+            // The register cannot hold a number above N.
             None if (seen as usize) < self.processes => {
                 Some(Local { line: TICKET, j: 0, seen: 0, mine: ticket(color(at.mine), seen + 1) })
             }

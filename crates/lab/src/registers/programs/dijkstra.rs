@@ -1,4 +1,4 @@
-//! Dijkstra 1965, under the labels of the paper. `b` and `c` are true at first.
+//! Dijkstra's algorithm (1965), with the labels of the paper. `b` and `c` are initially true.
 
 use super::super::machine::{Access, Local, Program, Register};
 use super::super::model::Section;
@@ -86,7 +86,7 @@ impl Program for Dijkstra {
             REMAINDER => Section::Remainder,
             INSIDE => Section::Inside,
             LEAVING => Section::Leaving,
-            // Its doorway is one write, which orders nobody.
+            // Its doorway is a single write and establishes no order.
             _ => Section::Waiting,
         }
     }

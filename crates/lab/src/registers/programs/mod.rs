@@ -1,4 +1,5 @@
-//! The algorithms as programs over registers: the same lines as `crates/shared-memory`, one access at a time.
+//! The algorithms as programs over registers: the same lines as in `crates/shared-memory`, one access per
+//! step.
 
 mod bakery;
 mod black_white;

@@ -2,7 +2,9 @@
 
 use super::stream::Stream;
 use crate::Result;
-use crate::engine::{bad_url, servers::Servers};
+use crate::engine::EngineUrl;
+use crate::engine::servers::{Servers, decoded};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,6 +52,21 @@ impl Address {
         }
     }
 
+    /// Whether others can read what is sent there: it leaves this machine without TLS.
+    fn is_exposed(&self) -> bool {
+        match self {
+            Self::Unix(_) | Self::Tcp { tls: Some(_), .. } => false,
+            Self::Tcp { host, tls: None } => {
+                let name = host.rsplit_once(':').map_or(host.as_str(), |(name, _)| name);
+                let name = name.trim_matches(['[', ']']);
+                match name.parse::<IpAddr>() {
+                    Ok(address) => !address.to_canonical().is_loopback(),
+                    Err(_) => !name.eq_ignore_ascii_case("localhost"),
+                }
+            }
+        }
+    }
+
     async fn dial(&self) -> std::io::Result<Box<dyn Stream>> {
         match self {
             Self::Unix(path) => Ok(Box::new(UnixStream::connect(path).await?)),
@@ -66,31 +83,30 @@ impl Address {
 }
 
 impl Daemons {
-    pub fn parse(url: &str) -> Result<Daemons> {
+    pub fn parse(url: &EngineUrl) -> Result<Daemons> {
         // `Operator::open` passes any URL on: `redis://localhost` must not become the daemon on localhost.
-        if url.split_once(':').is_none_or(|(scheme, _)| scheme != super::NAME) {
-            return Err(bad_url(
-                url,
+        if url.scheme() != Some(super::NAME) {
+            return Err(url.bad(
                 "it does not name a lockkeeper daemon; write lockkeeper: for the daemon on this machine, \
                  or lockkeeper://HOST:PORT",
             ));
         }
-        let (address, query) = url.split_once('?').unwrap_or((url, ""));
+        url.refuse_ambiguous()?;
+        let text = url.expose();
+        let (address, query) = text.split_once('?').unwrap_or((text, ""));
         let options = Options::parse(url, query)?;
         let rest = address.split_once(':').map_or("", |(_, rest)| rest);
         let rest = rest.strip_prefix("//").unwrap_or(rest);
         if rest.starts_with('/') {
             let addresses = vec![Address::Unix(rest.into())];
-            let token = options.token(None)?;
+            let token = options.token(url, None)?;
             return Ok(Daemons { addresses, token, in_order: true, keep: !options.keeps_nothing });
         }
         let host = if rest.is_empty() { "lockkeeper://127.0.0.1" } else { address };
-        let servers = Servers::parse(host, lockkeeper_wire::PORT)?;
+        let servers = Servers::parse(&host.into(), lockkeeper_wire::PORT)?;
         if !servers.path.is_empty() {
-            return Err(bad_url(
-                url,
-                "a path has no meaning after a host; a socket is lockkeeper:///run/lockkeeper/socket",
-            ));
+            return Err(url
+                .bad("a path has no meaning after a host; a socket is lockkeeper:///run/lockkeeper/socket"));
         }
         let tls = options.tls(url)?;
         let address = |host: String| {
@@ -99,16 +115,20 @@ impl Daemons {
                 Some(tls) => {
                     let name = host.rsplit_once(':').map_or(host.as_str(), |(name, _)| name);
                     let name = ServerName::try_from(name.trim_matches(['[', ']']).to_owned());
-                    let name = name.map_err(|_| {
-                        bad_url(url, &format!("`{host}` is no name that a certificate can have"))
-                    })?;
+                    let name = name.map_err(|_| url.bad("a host is no name that a certificate can have"))?;
                     Some((tls.clone(), name))
                 }
             };
             Ok(Address::Tcp { host, tls })
         };
-        let addresses = servers.hosts.into_iter().map(address).collect::<Result<_>>()?;
-        let token = options.token(servers.user.map(|(_, secret)| secret))?;
+        let addresses: Vec<Address> = servers.hosts.into_iter().map(address).collect::<Result<_>>()?;
+        let token = options.token(url, servers.user.map(|(_, secret)| secret))?;
+        if token.is_some() && !options.insecure_no_tls && addresses.iter().any(Address::is_exposed) {
+            return Err(url.bad(
+                "the token would go over the network unencrypted: add ?ca=FILE with the authority's certificate, or \
+                 ?insecure-no-tls if the network is trusted",
+            ));
+        }
         Ok(Daemons { addresses, token, in_order: options.in_order, keep: !options.keeps_nothing })
     }
 }
@@ -122,10 +142,11 @@ struct Options {
     token_file: Option<PathBuf>,
     in_order: bool,
     keeps_nothing: bool,
+    insecure_no_tls: bool,
 }
 
 impl Options {
-    fn parse(url: &str, query: &str) -> Result<Options> {
+    fn parse(url: &EngineUrl, query: &str) -> Result<Options> {
         let mut options = Options::default();
         for option in query.split('&').filter(|option| !option.is_empty()) {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
@@ -138,61 +159,69 @@ impl Options {
                     options.in_order = true;
                     continue;
                 }
+                "insecure-no-tls" => {
+                    options.insecure_no_tls = true;
+                    continue;
+                }
                 "keep" => {
                     options.keeps_nothing = match value {
                         "no" => true,
                         "yes" => false,
-                        _ => return Err(bad_url(url, "keep is yes or no")),
+                        _ => return Err(url.bad("keep is yes or no")),
                     };
                     continue;
                 }
                 _ => {
-                    let known = "ca, cert, key, token-file, in-order and keep";
-                    return Err(bad_url(url, &format!("there is no option `{name}`; there are {known}")));
+                    return Err(url.bad(
+                        "it has an unknown option; the options are ca, cert, key, token-file, in-order, keep and insecure-no-tls",
+                    ));
                 }
             };
+            let value = decoded(value)
+                .ok_or_else(|| url.bad(format!("`{name}` is not valid percent-encoded UTF-8")))?;
             *place = Some(value.into());
         }
         if options.cert.is_some() != options.key.is_some() || options.cert.is_some() && options.ca.is_none() {
-            return Err(bad_url(
-                url,
-                "cert and key go together, and with the ca that the daemon's certificate is of",
-            ));
+            return Err(
+                url.bad("cert and key go together, and with the ca that the daemon's certificate is of")
+            );
         }
         Ok(options)
     }
 
     /// From the URL, a file, or the environment.
-    fn token(&self, given: Option<String>) -> Result<Option<String>> {
+    fn token(&self, url: &EngineUrl, given: Option<String>) -> Result<Option<String>> {
         if let Some(file) = &self.token_file {
-            let text =
-                std::fs::read_to_string(file).map_err(|error| crate::Error::io("read", file, error))?;
-            return Ok(Some(text.trim().to_owned()));
+            let token = lockkeeper_files::read_secret_text(file);
+            return token.map(Some).map_err(|error| url.bad(format!("cannot read its token-file: {error}")));
         }
         Ok(given.or_else(|| std::env::var("LOCKKEEPER_TOKEN").ok()))
     }
 
-    fn tls(&self, url: &str) -> Result<Option<TlsConnector>> {
+    fn tls(&self, url: &EngineUrl) -> Result<Option<TlsConnector>> {
         let Some(ca) = &self.ca else { return Ok(None) };
-        let bad = |file: &Path, error: &dyn std::fmt::Display| {
-            bad_url(url, &format!("{}: {error}", file.display()))
+        // Without the path, which the URL shows: a value that is no path may be a secret in the wrong place.
+        let bad = |option: &str, error: &dyn std::fmt::Display| {
+            url.bad(format!("cannot use the file of its option `{option}`: {error}"))
         };
-        let read = |file: &Path| {
-            let all = CertificateDer::pem_file_iter(file).map_err(|error| bad(file, &error))?;
-            all.collect::<Result<Vec<_>, _>>().map_err(|error| bad(file, &error))
+        let read = |option: &str, file: &Path| {
+            let all = CertificateDer::pem_file_iter(file).map_err(|error| bad(option, &error))?;
+            all.collect::<Result<Vec<_>, _>>().map_err(|error| bad(option, &error))
         };
         let mut roots = RootCertStore::empty();
-        for certificate in read(ca)? {
-            roots.add(certificate).map_err(|error| bad(ca, &error))?;
+        for certificate in read("ca", ca)? {
+            roots.add(certificate).map_err(|error| bad("ca", &error))?;
         }
         let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_safe_default_protocol_versions()
-            .map_err(|error| bad(ca, &error))?
+            .map_err(|error| bad("ca", &error))?
             .with_root_certificates(roots);
         let config = match (&self.cert, &self.key) {
             (Some(cert), Some(key)) => {
-                let secret = PrivateKeyDer::from_pem_file(key).map_err(|error| bad(key, &error))?;
-                builder.with_client_auth_cert(read(cert)?, secret).map_err(|error| bad(cert, &error))?
+                let pem = lockkeeper_files::read_secret(key).map_err(|error| bad("key", &error))?;
+                let secret = PrivateKeyDer::from_pem_slice(&pem).map_err(|error| bad("key", &error))?;
+                let chain = read("cert", cert)?;
+                builder.with_client_auth_cert(chain, secret).map_err(|error| bad("cert", &error))?
             }
             _ => builder.with_no_client_auth(),
         };
@@ -212,11 +241,12 @@ mod tests {
             ("lockkeeper://a,b:7,[::1]", "a:7421 b:7 [::1]:7421"),
             ("lockkeeper:///run/lk/socket", "/run/lk/socket"),
         ] {
-            let daemons = Daemons::parse(url).unwrap();
+            let daemons = Daemons::parse(&url.into()).unwrap();
             let all: Vec<String> = daemons.addresses.iter().map(Address::to_string).collect();
             assert_eq!(all.join(" "), expected, "{url}");
         }
-        assert_eq!(Daemons::parse("lockkeeper://token:s%40@a").unwrap().token.as_deref(), Some("s@"));
+        let daemons = Daemons::parse(&"lockkeeper://token:s%40@127.0.0.1".into()).unwrap();
+        assert_eq!(daemons.token.as_deref(), Some("s@"));
     }
 
     #[test]
@@ -227,14 +257,47 @@ mod tests {
             ("redis:", "does not name a lockkeeper daemon"),
             ("localhost", "does not name a lockkeeper daemon"),
             ("lockkeepers://a", "does not name a lockkeeper daemon"),
-            ("lockkeeper://a?x=1", "there is no option `x`"),
+            ("lockkeeper://a?x=1", "an unknown option"),
             ("lockkeeper://a?keep=maybe", "keep is yes or no"),
             ("lockkeeper://a?cert=c", "cert and key go together"),
             ("lockkeeper://a?ca=/nowhere", "/nowhere"),
             ("lockkeeper://a?token-file=/nowhere", "/nowhere"),
         ] {
-            let error = Daemons::parse(url).err().unwrap().to_string();
+            let error = Daemons::parse(&url.into()).err().unwrap().to_string();
             assert!(error.contains(part), "{url}: {error}");
         }
+    }
+
+    #[test]
+    fn tokens_leave_this_machine_only_with_tls_or_on_request() {
+        for url in [
+            "lockkeeper://token:s@127.0.0.1",
+            "lockkeeper://token:s@127.0.0.2:1,[::1]:2,[::ffff:127.0.0.1],localhost",
+            "lockkeeper://token:s@10.0.0.1,a?insecure-no-tls",
+            "lockkeeper://10.0.0.1,a",
+        ] {
+            assert!(Daemons::parse(&url.into()).is_ok(), "{url}");
+        }
+        for url in [
+            "lockkeeper://token:s@10.0.0.1",
+            "lockkeeper://token:s@127.0.0.1,a",
+            "lockkeeper://token:s@localhost.example",
+            "lockkeeper://token:s@[::]",
+        ] {
+            let error = Daemons::parse(&url.into()).err().expect(url).to_string();
+            assert!(error.contains("unencrypted") && error.contains("insecure-no-tls"), "{url}: {error}");
+        }
+    }
+
+    #[test]
+    fn token_files_that_other_users_can_read_are_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "s\n").unwrap();
+        let url = format!("lockkeeper:?token-file={}", file.path().display()).into();
+        assert_eq!(Daemons::parse(&url).unwrap().token.as_deref(), Some("s"));
+        std::fs::set_permissions(file.path(), PermissionsExt::from_mode(0o644)).unwrap();
+        let error = Daemons::parse(&url).err().unwrap().to_string();
+        assert!(error.contains("chmod 600"), "{error}");
     }
 }

@@ -4,7 +4,7 @@ use super::address::Daemons;
 use super::link::{Asked, Link, Next, Outcome, Wishing, reason};
 use super::stream::{Connected, NotConnected, Who, connect};
 use lockkeeper_member::{LinkEnd, SessionId};
-use lockkeeper_wire::{Answer, Ask, FromDaemon, Refusal, Welcome};
+use lockkeeper_wire::{Answer, Ask, FromDaemon, Refusal, Secret, Welcome};
 use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -35,15 +35,15 @@ struct Current {
 impl Client {
     /// A client, connected.
     pub async fn open(daemons: Daemons, for_locks: bool) -> Result<Arc<Client>, String> {
-        let number = random()?;
+        let secret: [u8; 16] = random()?;
         // Clients spread over the daemons, unless told otherwise.
-        let spread = (number % daemons.addresses.len() as u64) as usize;
-        let first = if daemons.in_order { 0 } else { spread };
-        let id = SessionId { client: number, number: 1 };
-        let link = Link::new(id, daemons.addresses.len(), first, 0, daemons.keep);
+        let spread = u64::from_ne_bytes(random()?) % daemons.addresses.len() as u64;
+        let first = if daemons.in_order { 0 } else { spread as usize };
+        let link = Link::new(session(1), daemons.addresses.len(), first, 0, daemons.keep);
         let current = Current { link: link.clone(), sessions: 1, watches: false };
         let (current, changes) = (Mutex::new(current), watch::Sender::new(0));
-        let client = Arc::new(Client { daemons, who: Who { client: number, for_locks }, current, changes });
+        let who = Who { secret: Secret::new(secret), for_locks };
+        let client = Arc::new(Client { daemons, who, current, changes });
         let connected = client.dial(&link).await?;
         tokio::spawn(run(Arc::downgrade(&client), link, Some(connected)));
         Ok(client)
@@ -109,7 +109,7 @@ impl Client {
 
     fn renew(self: &Arc<Client>, current: &mut Current) {
         current.sessions += 1;
-        let id = SessionId { client: self.who.client, number: current.sessions };
+        let id = session(current.sessions);
         let (first, lease_ns) = current.link.hint();
         current.link = Link::new(id, self.daemons.addresses.len(), first, lease_ns, self.daemons.keep);
         if current.watches {
@@ -173,8 +173,15 @@ impl Drop for Client {
     }
 }
 
-fn random() -> Result<u64, String> {
-    getrandom::u64().map_err(|error| format!("the system gives no random numbers: {error}"))
+pub(super) fn random<const N: usize>() -> Result<[u8; N], String> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(|error| format!("the system gives no random numbers: {error}"))?;
+    Ok(bytes)
+}
+
+/// The session of this number. The daemon chooses the client's number, which the client does not need.
+fn session(number: u64) -> SessionId {
+    SessionId { client: 0, number }
 }
 
 /// Carries a link until it has ended.

@@ -138,9 +138,9 @@ impl Link {
 
     fn flush_quietly(&self, state: &mut State) -> bool {
         let State { link, unsent, wishing, moving, .. } = state;
-        let (id, before) = (link.session().id(), unsent.len());
+        let (session, before) = (link.session().id().number, unsent.len());
         for message in link.take_messages() {
-            lockkeeper_wire::encode(&ToDaemon::Say(id, message), unsent);
+            lockkeeper_wire::encode(&ToDaemon::Say(session, message), unsent);
         }
         if link.ended().is_some() {
             moving.extend(std::mem::take(wishing).into_values());
@@ -294,11 +294,11 @@ impl Link {
     /// The daemon says something. `Err` if it does not serve the session, and why.
     pub fn hear(&self, said: FromDaemon) -> Result<(), Refusal> {
         let mut state = self.lock();
-        let id = state.link.session().id();
+        let own = state.link.session().id().number;
         match said {
-            FromDaemon::Hear(session, said) if session == id => self.hear_member(&mut state, said),
+            FromDaemon::Hear(session, said) if session == own => self.hear_member(&mut state, said),
             FromDaemon::Hear(..) => {}
-            FromDaemon::Refuse { session, number, why } if session == id => {
+            FromDaemon::Refuse { session, number, why } if session == own => {
                 if number == 0 {
                     return Err(why);
                 }

@@ -21,11 +21,11 @@ mod stream;
 use self::address::Daemons;
 use self::client::Client;
 use self::link::{Outcome, Place, Wishing};
-use super::{Acquired, BoxFuture, Capabilities, Changes, Engine, Hold, Patience, Request};
+use super::{Acquired, BoxFuture, Capabilities, Changes, Engine, EngineUrl, Hold, Patience, Request};
 use crate::info::{Kind, LockInfo, Participant, Tag};
 use crate::lease::Lease;
 use crate::{Error, Fence, LockName, Result};
-use lockkeeper_member::{Claim, Ended, LONGEST_TAG, Wish};
+use lockkeeper_member::{Claim, Ended, Wish};
 use lockkeeper_wire::{Answer, Ask, ClusterLine, How, Line, LockLine, Refusal};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -35,6 +35,12 @@ pub use self::probe::probe;
 
 const NAME: &str = "lockkeeper";
 
+/// What is wrong with a URL, without connecting to anything.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn parse_error(url: &EngineUrl) -> Option<Error> {
+    Daemons::parse(url).err()
+}
+
 /// A cluster of daemons.
 pub(crate) struct ClusterEngine {
     client: Arc<Client>,
@@ -43,20 +49,37 @@ pub(crate) struct ClusterEngine {
 }
 
 impl ClusterEngine {
-    pub async fn open(url: &str) -> Result<ClusterEngine> {
+    pub async fn open(url: &EngineUrl) -> Result<ClusterEngine> {
         Self::connect(url, true).await
     }
 
-    async fn connect(url: &str, for_locks: bool) -> Result<ClusterEngine> {
+    async fn connect(url: &EngineUrl, for_locks: bool) -> Result<ClusterEngine> {
         let client = Client::open(Daemons::parse(url)?, for_locks).await.map_err(unavailable)?;
         let alone = client.welcome().is_some_and(|welcome| welcome.members <= 1);
         Ok(ClusterEngine { client, alone })
     }
 
+    /// One lock, if somebody holds it or waits for it; or all locks, page by page.
     async fn locks(&self, name: Option<String>) -> Result<Vec<LockInfo>> {
-        match self.question(Ask::Locks(name)).await? {
-            Answer::Locks(lines) => Ok(lines.into_iter().map(info).collect()),
-            other => Err(unexpected(&other)),
+        if let Some(name) = name {
+            return match self.question(Ask::Locks(Some(name))).await? {
+                Answer::Locks(lines) => Ok(lines.into_iter().map(info).collect()),
+                other => Err(unexpected(&other)),
+            };
+        }
+        let (mut all, mut after) = (Vec::new(), None);
+        loop {
+            let page = Ask::LocksPage { prefix: String::new(), after: after.take(), limit: u32::MAX };
+            match self.question(page).await? {
+                Answer::LocksPage { locks, next, .. } => {
+                    all.extend(locks.into_iter().map(info));
+                    after = next;
+                }
+                other => return Err(unexpected(&other)),
+            }
+            if after.is_none() {
+                return Ok(all);
+            }
         }
     }
 
@@ -245,11 +268,11 @@ fn wish_of(request: &Request) -> Result<Wish> {
     let mut wish = Wish { claim, ..Wish::of(lock) };
     wish.tag.owner.clone_from(&request.tag.holder);
     wish.tag.purpose = serde_json::to_string(&request.tag).unwrap_or_default();
-    if wish.tag.purpose.len() > LONGEST_TAG || wish.tag.owner.len() > LONGEST_TAG {
-        return Err(Error::BadOption(format!(
-            "the metadata, with what else is told of a holder, has more than {LONGEST_TAG} bytes"
-        )));
-    }
+    wish.tag.check().map_err(|why| {
+        Error::BadOption(format!(
+            "the holder and its metadata, as others are shown them, are not accepted: {why}"
+        ))
+    })?;
     Ok(wish)
 }
 
@@ -286,8 +309,8 @@ pub struct Operator(ClusterEngine);
 impl Operator {
     /// Connects to one of the daemons that a `lockkeeper://` URL names. URLs of other engines are refused with
     /// [`Error::BadUrl`].
-    pub async fn open(url: &str) -> Result<Operator> {
-        Ok(Operator(ClusterEngine::connect(url, false).await?))
+    pub async fn open(url: impl Into<EngineUrl>) -> Result<Operator> {
+        Ok(Operator(ClusterEngine::connect(&url.into(), false).await?))
     }
 
     /// How the cluster stands, as the daemon sees it.

@@ -1,9 +1,11 @@
 //! [`probe`]: asks all daemons of a cluster, at the same time and once, whether they serve.
 
 use super::address::{Address, Daemons};
+use super::client::random;
 use super::stream::{Connected, NotConnected, Who, connect};
 use crate::Result;
-use lockkeeper_wire::{Answer, Ask, ClusterLine, FromDaemon, ToDaemon};
+use crate::engine::EngineUrl;
+use lockkeeper_wire::{Answer, Ask, ClusterLine, FromDaemon, Secret, ToDaemon};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -15,8 +17,8 @@ const WITHIN: Duration = Duration::from_secs(1);
 
 /// Asks all daemons that a `lockkeeper://` URL names whether they grant locks now. Returns as soon as one says that it does; otherwise, after one
 /// second at most, the reasons of all of them.
-pub async fn probe(url: &str) -> Result<std::result::Result<(), Vec<String>>> {
-    let daemons = Arc::new(Daemons::parse(url)?);
+pub async fn probe(url: impl Into<EngineUrl>) -> Result<std::result::Result<(), Vec<String>>> {
+    let daemons = Arc::new(Daemons::parse(&url.into())?);
     let mut asking = JoinSet::new();
     for address in &daemons.addresses {
         let (daemons, address) = (daemons.clone(), address.clone());
@@ -42,8 +44,7 @@ pub async fn probe(url: &str) -> Result<std::result::Result<(), Vec<String>>> {
 }
 
 async fn ask(daemons: &Daemons, address: &Address) -> std::result::Result<ClusterLine, String> {
-    let client = getrandom::u64().map_err(|error| format!("the system gives no random numbers: {error}"))?;
-    let who = Who { client, for_locks: false };
+    let who = Who { secret: Secret::new(random()?), for_locks: false };
     let Connected { mut stream, mut frames, .. } =
         connect(daemons, address, who, WITHIN).await.map_err(|error| match error {
             NotConnected::Unreachable(why) | NotConnected::Refused(why) => why,

@@ -1,7 +1,7 @@
 //! A connection to a daemon: greeted, and ready for frames.
 
 use super::address::{Address, Daemons};
-use lockkeeper_wire::{Frames, Greeting, Hello, LONGEST_FROM_DAEMON, LONGEST_GREETING, Welcome};
+use lockkeeper_wire::{Frames, Greeting, Hello, LONGEST_FROM_DAEMON, LONGEST_GREETING, Secret, Welcome};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
@@ -28,14 +28,15 @@ pub(super) enum NotConnected {
 /// Who connects, and what for.
 #[derive(Clone, Copy)]
 pub(super) struct Who {
-    pub client: u64,
+    /// The same over all connections of a client.
+    pub secret: Secret,
     /// Otherwise only to look around.
     pub for_locks: bool,
 }
 
 impl Who {
     fn hello(self, daemons: &Daemons) -> Hello {
-        Hello { client: self.client, token: daemons.token.clone(), for_locks: self.for_locks }
+        Hello { secret: self.secret, token: daemons.token.clone(), for_locks: self.for_locks }
     }
 }
 

@@ -55,11 +55,11 @@ impl Interceptor for Headers {
 }
 
 impl Connection {
-    /// Prepares connections to `host:port` addresses; they are made on first use. The error describes the address that is no address.
+    /// Prepares connections to `host:port` addresses; they are made on first use. The error describes what is wrong with an address.
     pub fn new(hosts: &[String], user: Option<(String, String)>) -> Result<Connection, String> {
         let endpoint = |host: &String| {
             let endpoint = Endpoint::from_shared(format!("http://{host}"))
-                .map_err(|error| format!("`{host}` is no address of a server: {error}"))?;
+                .map_err(|error| format!("a host is no address of a server: {error}"))?;
             Ok(endpoint
                 .connect_timeout(CONNECT)
                 .http2_keep_alive_interval(PING_INTERVAL)

@@ -48,10 +48,9 @@ mod requests;
 mod server;
 
 use self::requests::Read;
-use super::bad_url;
 use super::line::{self, Record};
 use super::servers::Servers;
-use crate::engine::{Acquired, BoxFuture, Capabilities, Changes, Engine, Patience, Request};
+use crate::engine::{Acquired, BoxFuture, Capabilities, Changes, Engine, EngineUrl, Patience, Request};
 use crate::info::LockInfo;
 use crate::{LockName, Result};
 use std::collections::BTreeMap;
@@ -65,10 +64,10 @@ pub(crate) struct EtcdEngine {
 
 impl EtcdEngine {
     /// Connects, and checks that etcd answers there and lets us in.
-    pub async fn open(url: &str) -> Result<EtcdEngine> {
+    pub async fn open(url: &EngineUrl) -> Result<EtcdEngine> {
         let servers = Servers::parse(url, 2379)?;
-        let root = keys::Root::new(&servers.path)
-            .ok_or_else(|| bad_url(url, "its path is longer than 512 bytes"))?;
+        let root =
+            keys::Root::new(&servers.path).ok_or_else(|| url.bad("its path is longer than 512 bytes"))?;
         let server = server::Server::connect(url, servers).await?;
         server.scan(root.all(), Read::Keys).await?;
         Ok(EtcdEngine { server: Arc::new(server), root })

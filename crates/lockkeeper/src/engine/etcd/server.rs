@@ -3,8 +3,8 @@
 use super::connection::Connection;
 use super::keys::Range;
 use super::requests::{Read, page};
+use crate::engine::EngineUrl;
 use crate::engine::servers::Servers;
-use crate::engine::{bad_url, without_password};
 use crate::lease::NotRenewed;
 use crate::{Error, Result};
 use futures_util::{Stream, StreamExt, stream};
@@ -39,13 +39,12 @@ pub(super) struct Server {
 
 impl Server {
     /// Connects, and authenticates the user that the URL names. `url` is for error messages.
-    pub async fn connect(url: &str, servers: Servers) -> Result<Server> {
-        let connection =
-            Connection::new(&servers.hosts, servers.user).map_err(|reason| bad_url(url, &reason))?;
+    pub async fn connect(url: &EngineUrl, servers: Servers) -> Result<Server> {
+        let connection = Connection::new(&servers.hosts, servers.user).map_err(|reason| url.bad(reason))?;
         let authenticated = persist(PATIENCE, || connection.authenticate(None)).await;
         authenticated.map_err(|error| match error {
             Error::Unavailable { engine, reason } => {
-                Error::Unavailable { engine, reason: format!("{reason} (at {})", without_password(url)) }
+                Error::Unavailable { engine, reason: format!("{reason} (at {url})") }
             }
             other => other,
         })?;

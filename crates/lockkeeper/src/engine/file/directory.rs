@@ -1,10 +1,19 @@
 //! Finding, making and vetting the state directory.
 
 use crate::{Error, Result};
-use rustix::fs::{self, AtFlags, Mode, OFlags};
+use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+use std::collections::VecDeque;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+/// Opens a directory, or a symbolic link itself, without reading it.
+const FLAGS: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// As many symbolic links as Linux follows in one path.
+const LINKS_MAX: usize = 40;
 
 /// `$XDG_STATE_HOME/lockkeeper`, or `~/.local/state/lockkeeper`.
 pub(crate) fn default_directory() -> Result<PathBuf> {
@@ -23,59 +32,162 @@ pub(crate) fn default_directory() -> Result<PathBuf> {
 
 /// Makes the directory if it is missing (for its user alone), vets it, and opens it.
 pub(super) fn open(path: &Path) -> Result<(PathBuf, OwnedFd)> {
-    std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(path)
-        .map_err(|e| Error::io("make the directory", path, e))?;
-    let path = path.canonicalize().map_err(|e| Error::io("resolve", path, e))?;
-    let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-    let fd = fs::open(&path, flags, Mode::empty()).map_err(|e| Error::io("open the directory", &path, e))?;
-    vet(&path)?;
-    refuse_network_file_system(&path, &fd)?;
+    let walked = Walk::to(path)?;
+    walked.vet()?;
+    let Walked { path, fd, .. } = walked.last();
+    let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+    let fd =
+        fs::openat(fd, ".", flags, Mode::empty()).map_err(|e| Error::io("open the directory", path, e))?;
+    refuse_network_file_system(path, &fd)?;
     for part in ["locks", "live"] {
         match fs::mkdirat(&fd, part, Mode::RWXU) {
-            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+            Ok(()) | Err(Errno::EXIST) => {}
             Err(e) => return Err(Error::io("make the directory", path.join(part), e)),
         }
         // A symbolic link here could lead our writes elsewhere.
         let stat = fs::statat(&fd, part, AtFlags::SYMLINK_NOFOLLOW)
             .map_err(|e| Error::io("look at", path.join(part), e))?;
-        if fs::FileType::from_raw_mode(stat.st_mode) != fs::FileType::Directory {
+        if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
             return Err(Error::Damaged {
                 path: path.join(part),
                 reason: "it should be a directory; use another state directory".into(),
             });
         }
+        refuse_other_owner(&path.join(part), stat.st_uid)?;
     }
-    Ok((path, fd))
+    Ok((path.clone(), fd))
 }
 
-/// Refuses a directory in which another user could put, replace or remove files.
-fn vet(path: &Path) -> Result<()> {
-    let me = rustix::process::geteuid().as_raw();
-    let my_group = rustix::process::getegid().as_raw();
-    let unsafe_because = |reason: String| Error::UnsafeDirectory { path: path.to_owned(), reason };
-    for (depth, ancestor) in path.ancestors().enumerate() {
-        let meta = std::fs::metadata(ancestor).map_err(|e| Error::io("look at", ancestor, e))?;
-        let (mode, shown) = (meta.mode(), ancestor.display());
-        if meta.uid() != me && meta.uid() != 0 {
-            return Err(unsafe_because(format!(
-                "{shown} belongs to user {}; use a directory of your own",
-                meta.uid()
-            )));
-        }
-        // Under a sticky directory, such as /tmp, nobody else can rename or remove what is ours.
-        let sticky_above = depth > 0 && mode & 0o1000 != 0;
-        let group_can = mode & 0o020 != 0 && (depth == 0 || (meta.gid() != my_group && meta.gid() != 0));
-        if (mode & 0o002 != 0 || group_can) && !sticky_above {
-            return Err(unsafe_because(format!(
-                "other users can write to {shown} (mode {:04o}); `chmod go-w` it or use another",
-                mode & 0o7777
-            )));
-        }
+/// Refuses what belongs neither to this process's user nor to root.
+pub(super) fn refuse_other_owner(path: &Path, owner: u32) -> Result<()> {
+    match owner == 0 || owner == rustix::process::geteuid().as_raw() {
+        true => Ok(()),
+        false => Err(Error::UnsafeDirectory {
+            path: path.to_owned(),
+            reason: format!(
+                "it belongs to user {owner}, who could change the locks; use a directory of your own"
+            ),
+        }),
     }
-    Ok(())
+}
+
+/// The directories from the root to one directory, each opened in its parent. No other user can exchange one of them unnoticed: each is
+/// vetted as it was opened, and not by its path, which may come to mean another one.
+struct Walk {
+    opened: Vec<Walked>,
+    /// What remains of the path, next component first.
+    left: VecDeque<OsString>,
+    links: usize,
+}
+
+struct Walked {
+    path: PathBuf,
+    fd: OwnedFd,
+    stat: Stat,
+}
+
+impl Walk {
+    /// Walks along an absolute path, and makes the directories that are missing. Symbolic links are followed if they belong to this
+    /// process's user or to root: where `fs.protected_symlinks` is 0, another user's link in /tmp would lead our writes elsewhere.
+    fn to(path: &Path) -> Result<Walk> {
+        let mut walk = Walk { opened: Vec::new(), left: VecDeque::new(), links: 0 };
+        walk.restart(path)?;
+        while let Some(name) = walk.left.pop_front() {
+            match name.as_bytes() {
+                b"." => {}
+                b".." if walk.opened.len() == 1 => {}
+                b".." => drop(walk.opened.pop()),
+                _ => walk.enter(&name)?,
+            }
+        }
+        Ok(walk)
+    }
+
+    fn last(&self) -> &Walked {
+        self.opened.last().expect("the root is opened first, and never left")
+    }
+
+    /// Starts again at the root, if the path is absolute, and puts its components before those that remain.
+    fn restart(&mut self, path: &Path) -> Result<()> {
+        if path.is_absolute() {
+            let fd = fs::open("/", FLAGS, Mode::empty()).map_err(|e| Error::io("open", "/", e))?;
+            let stat = fs::fstat(&fd).map_err(|e| Error::io("look at", "/", e))?;
+            self.opened = vec![Walked { path: "/".into(), fd, stat }];
+        }
+        for component in path.components().rev() {
+            match component {
+                Component::RootDir | Component::Prefix(_) => {}
+                other => self.left.push_front(other.as_os_str().into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes from the last directory to one of its entries.
+    fn enter(&mut self, name: &OsStr) -> Result<()> {
+        let path = self.last().path.join(name);
+        let open = || fs::openat(&self.last().fd, name, FLAGS, Mode::empty());
+        let opened = match open() {
+            Err(Errno::NOENT) => match fs::mkdirat(&self.last().fd, name, Mode::RWXU) {
+                Ok(()) | Err(Errno::EXIST) => open(),
+                Err(e) => return Err(Error::io("make the directory", path, e)),
+            },
+            other => other,
+        };
+        let fd = opened.map_err(|e| Error::io("open the directory", &path, e))?;
+        let stat = fs::fstat(&fd).map_err(|e| Error::io("look at", &path, e))?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => self.opened.push(Walked { path, fd, stat }),
+            FileType::Symlink => self.follow(&path, &fd, stat.st_uid)?,
+            _ => return Err(Error::io("make the directory", path, Errno::NOTDIR)),
+        }
+        Ok(())
+    }
+
+    fn follow(&mut self, path: &Path, link: &OwnedFd, owner: u32) -> Result<()> {
+        if owner != 0 && owner != rustix::process::geteuid().as_raw() {
+            return Err(Error::UnsafeDirectory {
+                path: path.to_owned(),
+                reason: format!(
+                    "it is a symbolic link of user {owner}, who could lead it elsewhere; name its target"
+                ),
+            });
+        }
+        self.links += 1;
+        if self.links > LINKS_MAX {
+            return Err(Error::io("open the directory", path, Errno::LOOP));
+        }
+        let target = fs::readlinkat(link, "", Vec::new()).map_err(|e| Error::io("follow", path, e))?;
+        self.restart(Path::new(OsStr::from_bytes(target.as_bytes())))
+    }
+
+    /// Refuses a directory in which another user could put, replace or remove files.
+    fn vet(&self) -> Result<()> {
+        let me = rustix::process::geteuid().as_raw();
+        let my_group = rustix::process::getegid().as_raw();
+        let unsafe_because =
+            |reason: String| Error::UnsafeDirectory { path: self.last().path.clone(), reason };
+        for (depth, Walked { path, stat, .. }) in self.opened.iter().rev().enumerate() {
+            let (mode, shown) = (stat.st_mode, path.display());
+            if stat.st_uid != me && stat.st_uid != 0 {
+                return Err(unsafe_because(format!(
+                    "{shown} belongs to user {}; use a directory of your own",
+                    stat.st_uid
+                )));
+            }
+            // Under a sticky directory, such as /tmp, nobody else can rename or remove what is ours.
+            let sticky_above = depth > 0 && mode & 0o1000 != 0;
+            let group_can =
+                mode & 0o020 != 0 && (depth == 0 || (stat.st_gid != my_group && stat.st_gid != 0));
+            if (mode & 0o002 != 0 || group_can) && !sticky_above {
+                return Err(unsafe_because(format!(
+                    "other users can write to {shown} (mode {:04o}); `chmod go-w` it or use another",
+                    mode & 0o7777
+                )));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The FIFOs that say who lives do not reach across machines.

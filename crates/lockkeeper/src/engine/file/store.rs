@@ -25,16 +25,28 @@ impl Files {
         self.path.join(name)
     }
 
-    fn open_at(&self, name: &str, flags: OFlags) -> rustix::io::Result<OwnedFd> {
-        fs::openat(&self.fd, name, flags | OFlags::CLOEXEC | OFlags::NOFOLLOW, Mode::RUSR | Mode::WUSR)
+    /// Opens a file that belongs to this process's user or to root. Another user's file may have been put here before the directory was
+    /// closed to others, and its owner can change it.
+    fn open_at(&self, name: &str, flags: OFlags) -> std::io::Result<OwnedFd> {
+        let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        let fd = fs::openat(&self.fd, name, flags, Mode::RUSR | Mode::WUSR)?;
+        let owner = fs::fstat(&fd)?.st_uid;
+        match owner == 0 || owner == rustix::process::geteuid().as_raw() {
+            true => Ok(fd),
+            false => {
+                let reason =
+                    format!("it belongs to user {owner}, who could change it; use a directory of your own");
+                Err(std::io::Error::new(std::io::ErrorKind::PermissionDenied, reason))
+            }
+        }
     }
 
     pub fn read(&self, name: &str) -> Result<Option<Vec<u8>>> {
         let read = || -> std::io::Result<Option<Vec<u8>>> {
             let fd = match self.open_at(name, OFlags::RDONLY) {
                 Ok(fd) => fd,
-                Err(Errno::NOENT) => return Ok(None),
-                Err(e) => return Err(e.into()),
+                Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+                Err(e) => return Err(e),
             };
             let mut bytes = Vec::new();
             std::io::Read::read_to_end(&mut std::fs::File::from(fd), &mut bytes)?;

@@ -32,7 +32,7 @@
 
 mod session;
 
-use crate::engine::{Acquired, BoxFuture, Capabilities, Changes, Engine, Hold, Patience, Request, bad_url};
+use crate::engine::{Acquired, BoxFuture, Capabilities, Changes, Engine, EngineUrl, Hold, Patience, Request};
 use crate::info::{Kind, LockInfo, Participant};
 use crate::lease::{self, Lease, NotRenewed, Renewal};
 use crate::{Error, Fence, LockName, Result};
@@ -40,6 +40,7 @@ use session::{Args, Session, unavailable};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio_postgres::Config;
+use tokio_postgres::config::Host;
 use tokio_postgres::types::Type;
 
 /// How often those look who cannot hear that a holder died.
@@ -58,11 +59,18 @@ pub(crate) struct PostgresEngine {
 }
 
 impl PostgresEngine {
-    pub async fn open(url: &str) -> Result<PostgresEngine> {
+    pub async fn open(url: &EngineUrl) -> Result<PostgresEngine> {
         let mut config: Config =
-            url.parse().map_err(|_| bad_url(url, "write postgres://user:password@host:port/database"))?;
+            url.expose().parse().map_err(|_| url.bad("write postgres://user:password@host:port/database"))?;
         if config.get_hosts().is_empty() {
-            return Err(bad_url(url, "it names no host"));
+            return Err(url.bad("it names no host"));
+        }
+        // The parser ends the password at the first `@`, and would look the rest of it up as a host.
+        let odd = |host: &Host| matches!(host, Host::Tcp(host) if host.contains('@'));
+        if config.get_hosts().iter().any(odd) {
+            return Err(
+                url.bad("there is more than one `@`; write %40 for an `@` in the user or the password")
+            );
         }
         config.application_name("lockkeeper");
         let listeners = tokio::sync::Semaphore::new(LISTENERS_HERE);

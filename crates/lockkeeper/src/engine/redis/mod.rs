@@ -25,7 +25,7 @@ mod listener;
 mod redlock;
 mod server;
 
-use crate::engine::{Acquired, BoxFuture, Capabilities, Changes, Engine, Hold, Patience, Request, bad_url};
+use crate::engine::{Acquired, BoxFuture, Capabilities, Changes, Engine, EngineUrl, Hold, Patience, Request};
 use crate::info::LockInfo;
 use crate::lease::{self, Lease, NotRenewed, Renewal};
 use crate::{Error, Fence, LockName, Result};
@@ -40,12 +40,12 @@ pub(crate) struct RedisEngine {
 }
 
 /// Opens `redis://host` or, with several hosts, Redlock. `?unfenced` is for the latter: see there.
-pub(crate) async fn open(url: &str) -> Result<Arc<dyn Engine>> {
-    let (plain, unfenced) = match url.strip_suffix("?unfenced") {
-        Some(plain) => (plain, true),
-        None => (url, false),
+pub(crate) async fn open(url: &EngineUrl) -> Result<Arc<dyn Engine>> {
+    let (plain, unfenced) = match url.expose().strip_suffix("?unfenced") {
+        Some(plain) => (EngineUrl::from(plain), true),
+        None => (url.clone(), false),
     };
-    let servers = servers_of(plain)?;
+    let servers = servers_of(&plain)?;
     match &servers[..] {
         [one] => {
             let server = Arc::new(Server::new("redis", one)?);
@@ -57,19 +57,19 @@ pub(crate) async fn open(url: &str) -> Result<Arc<dyn Engine>> {
 }
 
 /// `redis://user:password@a:1,b:2/0` names two servers, which share everything but the host.
-fn servers_of(url: &str) -> Result<Vec<String>> {
-    let Some((scheme, rest)) = url.split_once("://") else {
-        return Err(bad_url(url, "write redis://host:port"));
+fn servers_of(url: &EngineUrl) -> Result<Vec<EngineUrl>> {
+    let Some((scheme, rest)) = url.expose().split_once("://") else {
+        return Err(url.bad("write redis://host:port"));
     };
     if scheme == "rediss" {
-        return Err(bad_url(url, "TLS to Redis is not built in; use redis:// through a tunnel"));
+        return Err(url.bad("TLS to Redis is not built in; use redis:// through a tunnel"));
     }
     let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
     let (login, hosts) = authority.split_at(authority.rfind('@').map_or(0, |at| at + 1));
-    let servers: Vec<String> =
-        hosts.split(',').map(|host| format!("{scheme}://{login}{host}{path}")).collect();
+    let servers: Vec<EngineUrl> =
+        hosts.split(',').map(|host| format!("{scheme}://{login}{host}{path}").into()).collect();
     match hosts.split(',').any(str::is_empty) {
-        true => Err(bad_url(url, "a host is missing; write redis://host:port or redis://a,b,c")),
+        true => Err(url.bad("a host is missing; write redis://host:port or redis://a,b,c")),
         false => Ok(servers),
     }
 }
@@ -290,14 +290,15 @@ mod tests {
 
     #[test]
     fn hosts_share_everything_else() {
-        assert_eq!(servers_of("redis://h").unwrap(), ["redis://h"]);
-        assert_eq!(
-            servers_of("redis://u:p,@q@a:1,b:2/3").unwrap(),
-            ["redis://u:p,@q@a:1/3", "redis://u:p,@q@b:2/3"]
-        );
-        assert_eq!(servers_of("redis://[::1]:7,b?x").unwrap(), ["redis://[::1]:7?x", "redis://b?x"]);
+        let servers = |url: &str| -> Vec<String> {
+            let servers = servers_of(&url.into()).unwrap();
+            servers.iter().map(|url| url.expose().to_owned()).collect()
+        };
+        assert_eq!(servers("redis://h"), ["redis://h"]);
+        assert_eq!(servers("redis://u:p,@q@a:1,b:2/3"), ["redis://u:p,@q@a:1/3", "redis://u:p,@q@b:2/3"]);
+        assert_eq!(servers("redis://[::1]:7,b?x"), ["redis://[::1]:7?x", "redis://b?x"]);
         for bad in ["redis:h", "redis://", "redis://a,,b", "redis:///0", "rediss://h"] {
-            assert!(matches!(servers_of(bad), Err(Error::BadUrl { .. })), "{bad}");
+            assert!(matches!(servers_of(&bad.into()), Err(Error::BadUrl { .. })), "{bad}");
         }
     }
 }

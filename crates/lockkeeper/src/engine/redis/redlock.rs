@@ -16,6 +16,7 @@
 use super::listener::Subscription;
 use super::server::{Answer, PATIENCE, Released, Server};
 use super::{patience_of, server, tag_text};
+use crate::engine::EngineUrl;
 use crate::engine::{Acquired, BoxFuture, Capabilities, Changes, Engine, Hold, Patience, Request};
 use crate::info::{LockInfo, Participant};
 use crate::lease::{self, Lease, NotRenewed, Renewal};
@@ -44,7 +45,7 @@ pub(crate) struct Redlock {
 
 impl Redlock {
     /// Connects to a majority at least.
-    pub async fn open(urls: &[String], unfenced: bool) -> Result<Redlock> {
+    pub async fn open(urls: &[EngineUrl], unfenced: bool) -> Result<Redlock> {
         if urls.len() > SERVERS_MAX {
             return Err(Error::BadOption(format!(
                 "{} servers; at most {SERVERS_MAX} are allowed",

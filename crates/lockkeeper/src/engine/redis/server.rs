@@ -1,7 +1,7 @@
 //! One Redis server: its connections, the keeper script's operations, and its errors in words.
 
 use super::listener::{Listener, Subscription};
-use crate::engine::bad_url;
+use crate::engine::EngineUrl;
 use crate::info::{Kind, LockInfo, Participant, Tag};
 use crate::{Error, Fence, Result};
 use redis::aio::MultiplexedConnection;
@@ -57,14 +57,14 @@ pub(super) struct Hold<'a> {
 
 impl Server {
     /// Checks the URL of one server; connects to nothing yet.
-    pub fn new(engine: &'static str, url: &str) -> Result<Server> {
-        let client = redis::Client::open(url).map_err(|e| {
+    pub fn new(engine: &'static str, url: &EngineUrl) -> Result<Server> {
+        let client = redis::Client::open(url.expose()).map_err(|e| {
             // The client's words may quote the URL with its password.
             let reason = match e.detail() {
                 None => e.to_string(),
                 Some(_) => "write redis://[user:password@]host[:port][/database]".into(),
             };
-            bad_url(url, &reason)
+            url.bad(reason)
         })?;
         let info = client.get_connection_info();
         let (address, database) = (info.addr().to_string(), info.redis_settings().db());

@@ -1,6 +1,7 @@
 //! Talking to ZooKeeper: sessions, repetition after a broken connection, errors in words.
 
 use super::nodes::{LockNode, Root};
+use crate::engine::EngineUrl;
 use crate::engine::line::Record;
 use crate::engine::servers::Servers;
 use crate::{Error, Result};
@@ -32,18 +33,18 @@ pub(super) struct Ensemble {
     hosts: String,
     user: Option<(String, String)>,
     /// For messages.
-    url: String,
+    url: EngineUrl,
     pub root: Root,
     /// By time to live asked for.
     sessions: tokio::sync::Mutex<HashMap<Duration, Arc<Session>>>,
 }
 
 impl Ensemble {
-    pub async fn open(url: &str, servers: Servers, root: Root) -> Result<Ensemble> {
+    pub async fn open(url: &EngineUrl, servers: Servers, root: Root) -> Result<Ensemble> {
         let ensemble = Ensemble {
             hosts: servers.hosts.join(","),
             user: servers.user,
-            url: url.into(),
+            url: url.clone(),
             root,
             sessions: Default::default(),
         };

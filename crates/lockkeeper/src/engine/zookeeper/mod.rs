@@ -42,9 +42,9 @@ mod claim;
 mod ensemble;
 mod nodes;
 
+use super::line;
 use super::servers::Servers;
-use super::{bad_url, line, without_password};
-use crate::engine::{Acquired, BoxFuture, Capabilities, Changes, Engine, Patience, Request};
+use crate::engine::{Acquired, BoxFuture, Capabilities, Changes, Engine, EngineUrl, Patience, Request};
 use crate::info::LockInfo;
 use crate::{LockName, Result};
 use std::sync::Arc;
@@ -56,10 +56,10 @@ pub(crate) struct ZooKeeperEngine {
 
 impl ZooKeeperEngine {
     /// Connects, and checks that ZooKeeper answers there and lets us in.
-    pub async fn open(url: &str) -> Result<ZooKeeperEngine> {
+    pub async fn open(url: &EngineUrl) -> Result<ZooKeeperEngine> {
         let servers = Servers::parse(url, 2181)?;
-        let root = nodes::Root::new(&servers.path).map_err(|reason| bad_url(url, reason))?;
-        let ensemble = ensemble::Ensemble::open(&without_password(url), servers, root).await?;
+        let root = nodes::Root::new(&servers.path).map_err(|reason| url.bad(reason))?;
+        let ensemble = ensemble::Ensemble::open(url, servers, root).await?;
         Ok(ZooKeeperEngine { ensemble: Arc::new(ensemble) })
     }
 }

@@ -1,0 +1,149 @@
+//! [`JoinToken`]: the secret that all members of one cluster share.
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+/// Every token begins with this, so that people and scanners recognise one.
+const PREFIX: &str = "lkjoin_";
+const BYTES: usize = 32;
+
+/// The secret that all members of one cluster share. A process that does not have it can neither join nor connect as a member.
+///
+/// As text it is `lkjoin_` and 64 hexadecimal digits. Files with it are readable by their owner alone.
+#[derive(Clone, PartialEq, Eq)]
+pub struct JoinToken([u8; BYTES]);
+
+impl JoinToken {
+    /// A new token, from the system's randomness.
+    pub fn random() -> Result<Self, String> {
+        let mut bytes = [0; BYTES];
+        getrandom::fill(&mut bytes).map_err(|error| format!("the system has no random numbers: {error}"))?;
+        Ok(Self(bytes))
+    }
+
+    /// Reads a token as people copy it. Space around it is ignored. The error does not repeat the text.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let wrong = || {
+            format!(
+                "this is no join token: it must be `{PREFIX}` and {} hexadecimal digits, as `lockkeeper cluster init` and \
+                 `lockkeeper up --listen` write it",
+                2 * BYTES
+            )
+        };
+        let digits = text.trim().strip_prefix(PREFIX).ok_or_else(wrong)?;
+        if digits.len() != 2 * BYTES || !digits.is_ascii() {
+            return Err(wrong());
+        }
+        let mut bytes = [0; BYTES];
+        for (byte, pair) in bytes.iter_mut().zip(digits.as_bytes().chunks_exact(2)) {
+            let pair = std::str::from_utf8(pair).map_err(|_| wrong())?;
+            // `from_str_radix` alone would also take "+f".
+            let digits = pair.bytes().all(|digit| digit.is_ascii_hexdigit());
+            *byte = u8::from_str_radix(pair, 16).ok().filter(|_| digits).ok_or_else(wrong)?;
+        }
+        Ok(Self(bytes))
+    }
+
+    /// Reads the token in a file. Refuses a file that other users may read or write.
+    pub fn read(path: &Path) -> Result<Self, String> {
+        let cannot =
+            |error: std::io::Error| format!("cannot read the join token in {}: {error}", path.display());
+        let file = File::open(path).map_err(cannot)?;
+        let mode = file.metadata().map_err(cannot)?.mode() & 0o777;
+        if mode & 0o077 != 0 {
+            return Err(format!(
+                "other users may read or write the join token in {path} (mode {mode:03o}): run `chmod 600 {path}`; if they \
+                 may have read it, make a new one for all members",
+                path = path.display()
+            ));
+        }
+        let mut text = String::new();
+        // A token is short: a large file is none, and is not read as a whole.
+        file.take(1024).read_to_string(&mut text).map_err(cannot)?;
+        Self::parse(&text).map_err(|error| format!("{}: {error}", path.display()))
+    }
+
+    /// Reads the token in a file, or writes a new one there if the file does not exist.
+    pub fn read_or_create(path: &Path) -> Result<Self, String> {
+        match Self::random()?.save_new(path) {
+            Ok(()) => {}
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(format!("cannot write a join token to {}: {error}", path.display())),
+        }
+        Self::read(path)
+    }
+
+    /// Writes the token to a new file that its owner alone may read; fails if the file exists.
+    pub fn save_new(&self, path: &Path) -> std::io::Result<()> {
+        if let Some(folder) = path.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+        writeln!(file, "{}", self.reveal())
+    }
+
+    /// The token as text, for a file.
+    pub fn reveal(&self) -> String {
+        let digits: String = self.0.iter().map(|byte| format!("{byte:02x}")).collect();
+        format!("{PREFIX}{digits}")
+    }
+
+    /// The key of proofs.
+    pub(crate) fn key(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for JoinToken {
+    /// Never the token itself.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JoinToken(…)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_token_is_read_as_it_was_written_and_is_never_shown_by_debug() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("deep/join-token");
+        let token = JoinToken::read_or_create(&path).unwrap();
+        assert_eq!(JoinToken::read_or_create(&path).unwrap(), token);
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o777, 0o600);
+        assert_eq!(JoinToken::parse(&format!(" {}\n", token.reveal())).unwrap(), token);
+        assert_ne!(JoinToken::random().unwrap(), token);
+        assert!(!format!("{token:?}").contains(&token.reveal()[8..16]));
+    }
+
+    #[test]
+    fn a_file_that_others_may_read_is_refused_with_the_command_to_correct_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("join-token");
+        JoinToken::random().unwrap().save_new(&path).unwrap();
+        for mode in [0o640, 0o604, 0o620, 0o644] {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            let error = JoinToken::read(&path).unwrap_err();
+            assert!(error.contains(&format!("chmod 600 {}", path.display())), "{error}");
+            assert!(error.contains(&format!("mode {mode:o}")), "{error}");
+        }
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o400)).unwrap();
+        JoinToken::read(&path).unwrap();
+    }
+
+    #[test]
+    fn text_that_is_no_token_is_refused_without_repeating_it() {
+        let good = JoinToken([7; BYTES]).reveal();
+        let signed = good.replace("07", "+7");
+        for text in ["", "secret", &good[1..], &good[..70], &signed, &good.replace('7', "é"), "lkjoin_"] {
+            let error = JoinToken::parse(text).unwrap_err();
+            assert!(error.contains("cluster init"), "{error}");
+            assert!(text.len() < 8 || !error.contains(text), "{error}");
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! Connections that have not proved yet that they come from a member: a bounded number of them, of which none can keep a member out.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::sync::oneshot;
+
+/// The connections that have not proved yet that they come from a member.
+///
+/// When there are too many, the oldest one of the address that has most of them is dropped: silent connections make room for those
+/// that greet, and one address cannot take the places of the others.
+pub(super) struct Strangers {
+    limit: usize,
+    waiting: Mutex<Waiting>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    arrived: u64,
+    /// In the order of their arrival. A connection whose sender is dropped must end.
+    connections: BTreeMap<u64, (IpAddr, oneshot::Sender<()>)>,
+}
+
+/// One of them, for as long as it has not proved who it is.
+pub(super) struct Stranger {
+    all: Arc<Strangers>,
+    number: u64,
+}
+
+impl Strangers {
+    pub fn new(limit: usize) -> Arc<Self> {
+        Arc::new(Self { limit: limit.max(1), waiting: Mutex::default() })
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a new connection in; an older one may have to go for it. What this returns beside it resolves when it has to go itself.
+    pub fn enter(self: &Arc<Self>, from: IpAddr) -> (Stranger, oneshot::Receiver<()>) {
+        let (stays, goes) = oneshot::channel();
+        let mut waiting = self.waiting();
+        while waiting.connections.len() >= self.limit {
+            let Some(oldest) = waiting.most_crowded() else { break };
+            waiting.connections.remove(&oldest);
+        }
+        waiting.arrived += 1;
+        let number = waiting.arrived;
+        waiting.connections.insert(number, (from, stays));
+        (Stranger { all: self.clone(), number }, goes)
+    }
+
+    #[cfg(test)]
+    pub fn count(&self) -> usize {
+        self.waiting().connections.len()
+    }
+}
+
+impl Waiting {
+    /// The oldest connection of the address that has most of them; of the address whose oldest came first, if several have as many.
+    fn most_crowded(&self) -> Option<u64> {
+        // Number of connections and oldest connection of each address.
+        let mut addresses: BTreeMap<IpAddr, (usize, u64)> = BTreeMap::new();
+        for (&number, (from, _)) in &self.connections {
+            addresses.entry(*from).or_insert((0, number)).0 += 1;
+        }
+        let crowd = |&(count, oldest): &(usize, u64)| (count, std::cmp::Reverse(oldest));
+        addresses.into_values().max_by_key(crowd).map(|(_, oldest)| oldest)
+    }
+}
+
+impl Drop for Stranger {
+    fn drop(&mut self) {
+        self.all.waiting().connections.remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_connection_of_the_most_crowded_address_goes_first() {
+        let strangers = Strangers::new(4);
+        let address = |last: u8| IpAddr::from([10, 0, 0, last]);
+        let (_member, mut member_goes) = strangers.enter(address(1));
+        let mut crowd: Vec<_> = (0..3).map(|_| strangers.enter(address(2))).collect();
+        let gone =
+            |goes: &mut oneshot::Receiver<()>| goes.try_recv() == Err(oneshot::error::TryRecvError::Closed);
+        for round in 0..10 {
+            crowd.push(strangers.enter(address(2)));
+            assert_eq!(strangers.count(), 4);
+            assert!(gone(&mut crowd[round].1), "{round}: the oldest of the crowd");
+            assert!(!gone(&mut crowd[round + 1].1), "{round}: and no other");
+        }
+        assert!(!gone(&mut member_goes), "another address keeps its place");
+        drop(crowd);
+        assert_eq!(strangers.count(), 1);
+        let _others: Vec<_> = (3..=6).map(|last| strangers.enter(address(last))).collect();
+        assert!(gone(&mut member_goes), "among equals the oldest goes");
+    }
+}

@@ -1,0 +1,122 @@
+//! What reads bytes from outside, for fuzzing: each function reads its input as the daemon does, and panics if a property does not hold.
+//!
+//! The targets are in `/fuzz`, with seeds in `/fuzz/seeds`. The tests below run the same functions over the seeds and random changes of them.
+
+use crate::access::{self, Permission};
+use crate::config::Config;
+use std::path::Path;
+
+/// The body of an HTTP request.
+pub fn http_body(bytes: &[u8]) {
+    crate::http::fuzz::body(bytes);
+}
+
+/// A gRPC message.
+pub fn grpc_message(bytes: &[u8]) {
+    crate::etcd::fuzz::message(bytes);
+}
+
+/// A configuration file. One that is accepted passes its own checks.
+pub fn configuration(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    match Config::parse(text, Path::new("/etc/lockkeeper")) {
+        Ok(config) => assert_eq!(config.check(), Ok(())),
+        Err(error) => assert!(!error.is_empty()),
+    }
+}
+
+/// A file of tokens.
+pub fn tokens(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    match access::parse(text) {
+        Ok(known) => {
+            for principal in known.values() {
+                for permission in [Permission::Acquire, Permission::Observe, Permission::Admin] {
+                    let every = principal.prefixes(permission).iter().any(String::is_empty);
+                    let checked = principal.check(permission, "");
+                    assert!(every || checked.is_err(), "only the empty prefix allows every lock");
+                }
+            }
+        }
+        Err(error) => assert!(!error.is_empty()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    /// Random changes of each seed.
+    const ROUNDS: usize = 300;
+
+    /// Runs a target over its seeds and random changes of them. A failure shows the input.
+    fn run(name: &str, target: fn(&[u8])) {
+        let folder = format!("{}/../../fuzz/seeds/{name}", env!("CARGO_MANIFEST_DIR"));
+        let files = std::fs::read_dir(&folder).expect("the target has seeds");
+        let mut seeds: Vec<Vec<u8>> =
+            files.map(|file| std::fs::read(file.unwrap().path()).unwrap()).collect();
+        seeds.sort();
+        assert!(seeds.len() >= 3, "{name} has too few seeds");
+        let mut random = Random(1);
+        for seed in &seeds {
+            attempt(target, seed);
+            for _ in 0..ROUNDS {
+                attempt(target, &random.change(seed, &seeds));
+            }
+        }
+    }
+
+    fn attempt(target: fn(&[u8]), input: &[u8]) {
+        let result = std::panic::catch_unwind(|| target(input));
+        assert!(result.is_ok(), "fails on {:?}", String::from_utf8_lossy(input));
+    }
+
+    /// xorshift: the same numbers in every run.
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, limit: usize) -> usize {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            (self.0 % limit.max(1) as u64) as usize
+        }
+
+        fn change(&mut self, seed: &[u8], seeds: &[Vec<u8>]) -> Vec<u8> {
+            let mut bytes = seed.to_vec();
+            for _ in 0..=self.below(4) {
+                let at = self.below(bytes.len() + 1);
+                let end = (at + self.below(16)).min(bytes.len());
+                match self.below(5) {
+                    0 if at < bytes.len() => bytes[at] = self.below(256) as u8,
+                    1 => bytes.insert(at, b"\"\\{}[]=,\x00\xff9-\n"[self.below(13)]),
+                    2 => drop(bytes.drain(at..end)),
+                    3 => bytes = [&bytes[..end], &bytes[at..]].concat(),
+                    _ => {
+                        let other = &seeds[self.below(seeds.len())];
+                        bytes = [&bytes[..at], &other[self.below(other.len())..]].concat();
+                    }
+                }
+            }
+            bytes
+        }
+    }
+
+    #[test]
+    fn http_bodies_never_panic() {
+        run("http_body", super::http_body);
+    }
+
+    #[test]
+    fn grpc_messages_never_panic() {
+        run("grpc_message", super::grpc_message);
+    }
+
+    #[test]
+    fn configuration_files_never_panic() {
+        run("configuration", super::configuration);
+    }
+
+    #[test]
+    fn token_files_never_panic() {
+        run("tokens", super::tokens);
+    }
+}

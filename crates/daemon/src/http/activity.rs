@@ -1,0 +1,252 @@
+//! What one HTTP connection is doing, so that it can be closed when it does nothing, or when its client does not read.
+
+use axum::body::{Body, Bytes};
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+
+/// Reads (GET) of one connection that are answered at a time. Each may have a long reply in memory until the client has taken it;
+/// further ones wait, so one connection never pins more than so many replies.
+const READS: usize = 4;
+/// The largest piece of a reply that is handed to the server at a time. On HTTP/2 the server keeps at most about two of them for each
+/// stream whose client does not read.
+pub(super) const CHUNK_BYTES: usize = 16 << 10;
+
+/// What one connection is doing.
+pub(crate) struct Activity {
+    state: Mutex<State>,
+    reads: Arc<Semaphore>,
+    close: Notify,
+}
+
+struct State {
+    arrived: u64,
+    /// Requests that are being answered, each with the time since when its client has not taken what is ready for it.
+    requests: BTreeMap<u64, Option<Instant>>,
+    /// When the last request ended, or the connection began.
+    idle_since: Instant,
+}
+
+/// Limits on the time that a connection may take.
+#[derive(Clone, Copy)]
+pub(super) struct Within {
+    /// Until its first request, and until a client takes the next piece of a reply.
+    pub patience: Duration,
+    /// Without a request.
+    pub idle: Duration,
+}
+
+impl Activity {
+    pub fn new() -> Arc<Self> {
+        let state = State { arrived: 0, requests: BTreeMap::new(), idle_since: Instant::now() };
+        let reads = Arc::new(Semaphore::new(READS));
+        Arc::new(Self { state: Mutex::new(state), reads, close: Notify::new() })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A request has come, and is there until what this returns is dropped.
+    pub fn request(self: &Arc<Self>) -> Underway {
+        let mut state = self.state();
+        state.arrived += 1;
+        let number = state.arrived;
+        state.requests.insert(number, None);
+        Underway { activity: self.clone(), number }
+    }
+
+    /// A place among the reads that are answered at a time.
+    pub async fn read(&self) -> Option<OwnedSemaphorePermit> {
+        self.reads.clone().acquire_owned().await.ok()
+    }
+
+    /// Since when the connection has no request.
+    pub fn idle_since(&self) -> Option<Instant> {
+        let state = self.state();
+        state.requests.is_empty().then_some(state.idle_since)
+    }
+
+    /// Has the connection closed at once.
+    pub fn close(&self) {
+        self.close.notify_one();
+    }
+
+    /// Resolves when the connection is to be closed, with the reason as metrics name it.
+    pub async fn ends(&self, within: Within) -> &'static str {
+        let shortest = within.patience.min(within.idle);
+        let pause = (shortest / 4).clamp(Duration::from_millis(5), Duration::from_secs(1));
+        loop {
+            tokio::select! {
+                () = self.close.notified() => return "room",
+                () = tokio::time::sleep(pause) => {}
+            }
+            if let Some(reason) = self.overdue(within) {
+                return reason;
+            }
+        }
+    }
+
+    fn overdue(&self, within: Within) -> Option<&'static str> {
+        let state = self.state();
+        let unread = state.requests.values().flatten().any(|since| since.elapsed() > within.patience);
+        let idle = state.requests.is_empty().then(|| state.idle_since.elapsed());
+        match idle {
+            _ if unread => Some("unread"),
+            Some(idle) if state.arrived == 0 && idle > within.patience => Some("slow"),
+            Some(idle) if state.arrived > 0 && idle > within.idle => Some("idle"),
+            _ => None,
+        }
+    }
+}
+
+/// A request that is being answered.
+pub(super) struct Underway {
+    activity: Arc<Activity>,
+    number: u64,
+}
+
+impl Underway {
+    /// The client waits for the daemon (`None`), or the daemon for the client to read.
+    fn waits_for_client(&self, since: Option<Instant>) {
+        self.activity.state().requests.insert(self.number, since);
+    }
+}
+
+impl Drop for Underway {
+    fn drop(&mut self) {
+        let mut state = self.activity.state();
+        state.requests.remove(&self.number);
+        state.idle_since = Instant::now();
+    }
+}
+
+/// The body of a response: handed to the server in small pieces, with an eye on whether the client takes them.
+pub(super) struct Reply {
+    body: Body,
+    /// What is left of a piece of the body that is too large to be handed over at once.
+    rest: Bytes,
+    underway: Underway,
+    _read: Option<OwnedSemaphorePermit>,
+}
+
+impl Reply {
+    /// `read` is kept until the client has taken the whole body, unless the body is a stream that goes on for ever.
+    pub fn new(body: Body, underway: Underway, read: Option<OwnedSemaphorePermit>) -> Self {
+        let read = read.filter(|_| body.size_hint().exact().is_some());
+        // From now on it is the client's turn: HTTP/2 may not even ask for the first piece while its window is closed.
+        underway.waits_for_client(Some(Instant::now()));
+        Self { body, rest: Bytes::new(), underway, _read: read }
+    }
+
+    fn next_chunk(&mut self) -> Bytes {
+        if self.rest.len() <= CHUNK_BYTES {
+            return std::mem::take(&mut self.rest);
+        }
+        // A copy: a slice would keep the whole body in memory for as long as the server has it.
+        Bytes::copy_from_slice(&self.rest.split_to(CHUNK_BYTES))
+    }
+}
+
+impl HttpBody for Reply {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let mut polled = None;
+        if self.rest.is_empty() {
+            let frame = match Pin::new(&mut self.body).poll_frame(context) {
+                Poll::Ready(Some(Ok(frame))) => frame,
+                other => {
+                    // Nothing to read at the moment: the client has done its part.
+                    self.underway.waits_for_client(None);
+                    return other;
+                }
+            };
+            match frame.into_data() {
+                Ok(data) => self.rest = data,
+                Err(trailers) => polled = Some(trailers),
+            }
+        }
+        self.underway.waits_for_client(Some(Instant::now()));
+        let frame = polled.unwrap_or_else(|| Frame::data(self.next_chunk()));
+        Poll::Ready(Some(Ok(frame)))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.rest.is_empty() && self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        let (rest, body) = (self.rest.len() as u64, self.body.size_hint());
+        let mut hint = SizeHint::new();
+        hint.set_lower(body.lower() + rest);
+        if let Some(upper) = body.upper() {
+            hint.set_upper(upper + rest);
+        }
+        hint
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::task::Waker;
+
+    fn within(patience: u64, idle: u64) -> Within {
+        Within { patience: Duration::from_secs(patience), idle: Duration::from_secs(idle) }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_is_overdue_when_it_is_idle_or_its_client_does_not_read() {
+        let activity = Activity::new();
+        tokio::time::advance(Duration::from_secs(6)).await;
+        assert_eq!(activity.overdue(within(5, 60)), Some("slow"));
+        let underway = activity.request();
+        assert_eq!(activity.idle_since(), None);
+        tokio::time::advance(Duration::from_secs(600)).await;
+        assert_eq!(activity.overdue(within(5, 60)), None, "a request may wait for a lock for long");
+        let mut reply = Reply::new(Body::from(vec![7; 3 * CHUNK_BYTES]), underway, None);
+        tokio::time::advance(Duration::from_secs(4)).await;
+        let mut context = Context::from_waker(Waker::noop());
+        assert!(Pin::new(&mut reply).poll_frame(&mut context).is_ready());
+        tokio::time::advance(Duration::from_secs(4)).await;
+        assert_eq!(activity.overdue(within(5, 60)), None, "the client has taken a piece meanwhile");
+        tokio::time::advance(Duration::from_secs(2)).await;
+        assert_eq!(activity.overdue(within(5, 60)), Some("unread"));
+        drop(reply);
+        assert_eq!(activity.overdue(within(5, 60)), None);
+        tokio::time::advance(Duration::from_secs(61)).await;
+        assert_eq!(activity.overdue(within(5, 60)), Some("idle"));
+    }
+
+    #[tokio::test]
+    async fn a_long_reply_is_handed_over_in_pieces_and_keeps_its_place_among_the_reads_until_then() {
+        let activity = Activity::new();
+        let read = activity.read().await;
+        let body = vec![7; 2 * CHUNK_BYTES + 5];
+        let mut reply = Reply::new(Body::from(body.clone()), activity.request(), read);
+        let (mut taken, mut pieces) = (Vec::new(), 0);
+        let mut context = Context::from_waker(Waker::noop());
+        while let Poll::Ready(Some(Ok(frame))) = Pin::new(&mut reply).poll_frame(&mut context) {
+            assert_eq!(
+                reply.size_hint().exact(),
+                Some((body.len() - taken.len()) as u64 - frame.data_ref().unwrap().len() as u64)
+            );
+            taken.extend_from_slice(frame.data_ref().unwrap());
+            pieces += 1;
+        }
+        assert_eq!((taken, pieces), (body, 3));
+        assert_eq!(activity.reads.available_permits(), READS - 1);
+        drop(reply);
+        assert_eq!(activity.reads.available_permits(), READS);
+    }
+}

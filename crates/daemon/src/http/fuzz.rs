@@ -1,0 +1,30 @@
+//! Bodies of HTTP requests, for fuzzing.
+
+use super::locks::{Acquire, ForceRelease, Release, acquisition};
+use super::problem::Problem;
+use super::request::{parse, session};
+use super::sessions::NewSession;
+use axum::response::IntoResponse;
+
+/// Reads a body as every kind of request, and what is in it. Each error becomes a response.
+pub(crate) fn body(bytes: &[u8]) {
+    let wanted = parse::<Acquire>(bytes).and_then(|mut acquire| acquire.wanted("lock".into(), String::new()));
+    if let Ok(wanted) = &wanted {
+        assert!(wanted.wait.is_some(), "a client of HTTP waits for a bounded time");
+    }
+    respond(wanted);
+    respond(parse::<Release>(bytes));
+    respond(parse::<ForceRelease>(bytes));
+    respond(parse::<NewSession>(bytes));
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        respond(session(text));
+        respond(acquisition(text));
+    }
+}
+
+fn respond<T>(read: Result<T, Problem>) {
+    if let Err(problem) = read {
+        assert!(problem.status.is_client_error(), "{problem:?}");
+        drop(problem.into_response());
+    }
+}

@@ -1,0 +1,158 @@
+//! Places for connections: as many as the limits and the system allow, with a share for each kind of client.
+
+use crate::limits::Limits;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
+
+/// Open files that are kept for members, for connections that have not proved yet that they come from a member, and for the
+/// daemon's own files.
+const RESERVED_FILES: u64 = 256;
+/// With places for fewer connections than this, a daemon does not start.
+const FEWEST_CONNECTIONS: u64 = 16;
+/// Idle connections that are closed together when there is no place left: one more must not wait for each.
+const CLOSED_TOGETHER: usize = 8;
+
+/// Raises the limit of open files to what the system allows, and returns it; `None` if there is none.
+fn open_files() -> Option<u64> {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => limit.maximum,
+        Err(_) => limit.current,
+    }
+}
+
+/// How many connections there can be: as many as wanted, or as many as the limit of open files leaves.
+pub(crate) fn connections(wanted: usize) -> Result<usize, String> {
+    let most = fitting(wanted, open_files())?;
+    if most < wanted {
+        let needed = wanted as u64 + RESERVED_FILES;
+        let message = format!(
+            "`connections` = {wanted} does not fit into the limit of open files: {most} connections are served; raise the hard \
+             limit (ulimit -Hn, LimitNOFILE= of systemd) to {needed}"
+        );
+        // The default is more than most daemons need.
+        if wanted == Limits::default().connections {
+            tracing::info!("{message}");
+        } else {
+            tracing::warn!("{message}");
+        }
+    }
+    Ok(most)
+}
+
+fn fitting(wanted: usize, files: Option<u64>) -> Result<usize, String> {
+    let Some(files) = files else { return Ok(wanted) };
+    let left = files.saturating_sub(RESERVED_FILES);
+    if left < FEWEST_CONNECTIONS {
+        return Err(format!(
+            "only {files} files may be open, of which {RESERVED_FILES} are for members and for the daemon itself: raise the limit \
+             (ulimit -n, LimitNOFILE= of systemd) to at least {}",
+            RESERVED_FILES + FEWEST_CONNECTIONS
+        ));
+    }
+    Ok(wanted.min(usize::try_from(left).unwrap_or(usize::MAX)))
+}
+
+/// A connection that can be closed while it has nothing to do.
+pub(crate) trait Idle: Send + Sync {
+    /// Since when it has had nothing to do, if it has not.
+    fn idle_since(&self) -> Option<Instant>;
+    /// Closes it.
+    fn close(&self);
+}
+
+/// Places for connections of one kind of client. Where both kinds are served, each can take three quarters of all places, so a
+/// quarter is always left for the other.
+pub struct Room {
+    all: Arc<Semaphore>,
+    kind: Arc<Semaphore>,
+    /// Connections that are closed first when there is no place left.
+    idle: Mutex<Vec<Weak<dyn Idle>>>,
+}
+
+/// The place of one connection.
+pub struct Place {
+    _permits: [OwnedSemaphorePermit; 2],
+}
+
+impl Room {
+    /// Rooms for the two kinds of clients, with so many places in all.
+    pub fn two(connections: usize, both_served: bool) -> [Arc<Self>; 2] {
+        let connections = connections.clamp(1, Semaphore::MAX_PERMITS);
+        let all = Arc::new(Semaphore::new(connections));
+        let share = if both_served { connections - connections / 4 } else { connections };
+        [(); 2].map(|()| {
+            let kind = Arc::new(Semaphore::new(share));
+            Arc::new(Self { all: all.clone(), kind, idle: Mutex::default() })
+        })
+    }
+
+    /// A place, once there is one. If there is none, the connections that have been idle for longest are closed.
+    pub async fn place(&self) -> Place {
+        let take = async |places: &Arc<Semaphore>| {
+            if let Ok(permit) = places.clone().try_acquire_owned() {
+                return permit;
+            }
+            self.close_idle();
+            places.clone().acquire_owned().await.expect("nobody closes it")
+        };
+        let kind = take(&self.kind).await;
+        Place { _permits: [kind, take(&self.all).await] }
+    }
+
+    /// From now on this connection may be closed while it is idle.
+    pub(crate) fn may_close(&self, connection: Weak<dyn Idle>) {
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        // Ended ones are swept out now and then, not each time.
+        if idle.len() == idle.capacity() {
+            idle.retain(|known| known.strong_count() > 0);
+        }
+        idle.push(connection);
+    }
+
+    fn close_idle(&self) {
+        let mut known = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|known| known.strong_count() > 0);
+        let mut idle: Vec<_> = known
+            .iter()
+            .filter_map(Weak::upgrade)
+            .filter_map(|connection| Some((connection.idle_since()?, connection)))
+            .collect();
+        idle.sort_by_key(|(since, _)| *since);
+        idle.iter().take(CLOSED_TOGETHER).for_each(|(_, connection)| connection.close());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_of_open_files_leaves_places_for_members() {
+        assert_eq!(fitting(20_000, None), Ok(20_000));
+        assert_eq!(fitting(20_000, Some(1024)), Ok(768));
+        assert_eq!(fitting(500, Some(1024)), Ok(500));
+        let error = fitting(500, Some(260)).unwrap_err();
+        assert!(error.contains("only 260 files") && error.contains("at least 272"), "{error}");
+        assert!(fitting(1, Some(3)).is_err());
+    }
+
+    #[tokio::test]
+    async fn one_kind_of_client_leaves_places_for_the_other() {
+        let [http, native] = Room::two(8, true);
+        let mut places = Vec::new();
+        for _ in 0..6 {
+            places.push(http.place().await);
+        }
+        assert_eq!(http.kind.available_permits(), 0);
+        for _ in 0..2 {
+            places.push(native.place().await);
+        }
+        assert_eq!(native.all.available_permits(), 0);
+        places.clear();
+        assert_eq!((http.kind.available_permits(), native.all.available_permits()), (6, 8));
+    }
+}

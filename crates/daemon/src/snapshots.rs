@@ -1,0 +1,336 @@
+//! The table of all locks of the cluster, read once for all lists that are asked for at the same time.
+//!
+//! ```text
+//!   reader 1 ──┐ waits
+//!              ├─▶ one query of all members ─▶ snapshot ─▶ readers 1
+//!   reader 2 ────┐ comes during the query: it must see what was granted before it came
+//!   reader 3 ────┴─────▶ the next query ─────────────────▶ readers 2, 3
+//! ```
+//!
+//! The queries take at most half of the time: after each one there is a pause as long as it took.
+
+use crate::leases::Fault;
+use crate::listing::{self, LockView};
+use crate::metrics::Metrics;
+use crate::worker::Worker;
+use lockkeeper_cluster::{LockName, Member, MemberId, Query, Reply, SessionId, WaitGraph, Why};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+/// For how long the pages that follow the first one are served from the same snapshot.
+const KEPT: Duration = Duration::from_secs(5);
+/// The longest pause between two queries.
+const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+
+/// Every lock that was held or waited for, by name.
+#[derive(Debug, Default)]
+pub(crate) struct Snapshot {
+    pub locks: Vec<LockView>,
+    /// The locks after this name; all of them if there is none.
+    after: Option<Arc<str>>,
+    /// The locks up to this name, if there are more: then a snapshot after this name has those that follow.
+    until: Option<Arc<str>>,
+    /// Number of locks that follow, about.
+    pub left_out: u64,
+    /// Members that did not reply in time: what is held and waited for there is missing.
+    pub silent: Vec<MemberId>,
+    graph: OnceLock<WaitGraph>,
+}
+
+impl Snapshot {
+    pub fn find(&self, name: &str) -> Option<&LockView> {
+        let place = self.locks.binary_search_by(|lock| (*lock.name).cmp(name)).ok()?;
+        self.locks.get(place)
+    }
+
+    /// Why a session waits.
+    pub fn why(&self, session: SessionId) -> Why {
+        let graph = self.graph.get_or_init(|| {
+            let rows: Vec<_> =
+                self.locks.iter().filter(|lock| !lock.waiters.is_empty()).map(parties).collect();
+            WaitGraph::new(rows.iter().map(|(lock, holders, waiters)| (lock, &holders[..], &waiters[..])))
+        });
+        graph.why(session)
+    }
+
+    /// The places of the locks whose names begin with one of these and follow `after`. No two of the prefixes cover the same name.
+    pub fn ranges(&self, prefixes: &[String], after: Option<&str>) -> Vec<std::ops::Range<usize>> {
+        let first = after.map_or(0, |after| self.locks.partition_point(|lock| *lock.name <= *after));
+        let range = |prefix: &String| {
+            let begin = self.locks.partition_point(|lock| *lock.name < **prefix);
+            let count = self.locks[begin..].partition_point(|lock| lock.name.starts_with(prefix.as_str()));
+            begin.max(first)..(begin + count).max(first)
+        };
+        prefixes.iter().map(range).filter(|range| !range.is_empty()).collect()
+    }
+
+    /// Whether it has the locks that follow this name.
+    fn covers(&self, after: Option<&str>) -> bool {
+        let begins = self.after.as_deref().is_none_or(|from| after.is_some_and(|after| after >= from));
+        begins && self.until.as_deref().is_none_or(|until| after.is_none_or(|after| after < until))
+    }
+
+    /// Where the next snapshot begins, if there are more locks than this one has.
+    pub fn until(&self) -> Option<&Arc<str>> {
+        self.until.as_ref()
+    }
+}
+
+type Row = (LockName, Vec<lockkeeper_cluster::Who>, Vec<lockkeeper_cluster::Who>);
+
+fn parties(lock: &LockView) -> Row {
+    let all = |parties: &[crate::listing::Party]| parties.iter().map(|party| party.who.clone()).collect();
+    (LockName::new(lock.name.clone()), all(&lock.holders), all(&lock.waiters))
+}
+
+/// A page of all replies: the locks by name, and until where they are complete.
+struct Page {
+    locks: Vec<LockView>,
+    until: Option<LockName>,
+    left_out: u64,
+    bytes: usize,
+}
+
+/// Puts the replies of all members together, as far as all of them go.
+fn merge(replies: Vec<Reply>, told: Instant) -> Page {
+    let until = replies.iter().filter_map(Reply::covers_until).min().cloned();
+    let mut left_out: u64 = replies.iter().map(|reply| reply.left_out).sum();
+    let mut rows = Vec::with_capacity(replies.iter().map(|reply| reply.table.len()).sum());
+    for reply in replies {
+        rows.extend(reply.table.into_iter().map(|row| (reply.node, row)));
+    }
+    // Stable: the rows of each member are sorted already.
+    rows.sort_by(|(_, one), (_, other)| one.lock.cmp(&other.lock));
+    let (mut locks, mut bytes): (Vec<LockView>, _) = (Vec::new(), 0);
+    for (node, row) in rows {
+        if until.as_ref().is_some_and(|until| row.lock > *until) {
+            left_out += 1;
+            continue;
+        }
+        if locks.last().is_none_or(|lock| lock.name != row.lock.name) {
+            locks.push(LockView::new(row.lock.name.clone()));
+        }
+        if let Some(lock) = locks.last_mut() {
+            lock.add(node, told, row);
+        }
+    }
+    for lock in &mut locks {
+        lock.settle();
+        bytes += lock.bytes();
+    }
+    Page { locks, until, left_out, bytes }
+}
+
+type Waiting = oneshot::Sender<Result<Arc<Snapshot>, Fault>>;
+
+#[derive(Default)]
+struct State {
+    running: bool,
+    /// Who waits for a snapshot of the locks after which name.
+    waiting: VecDeque<(Option<Arc<str>>, Vec<Waiting>)>,
+    /// The newest one, and when its query began.
+    last: Option<(Instant, Arc<Snapshot>)>,
+}
+
+/// Reads the table of all locks for those who ask.
+pub(crate) struct Snapshots {
+    member: Member,
+    worker: Arc<Worker>,
+    metrics: Arc<Metrics>,
+    most_bytes: usize,
+    state: Mutex<State>,
+    me: Weak<Self>,
+}
+
+impl Snapshots {
+    pub fn new(member: Member, worker: Arc<Worker>, metrics: Arc<Metrics>, most_bytes: usize) -> Arc<Self> {
+        let state = Mutex::default();
+        Arc::new_cyclic(|me| Self { member, worker, metrics, most_bytes, state, me: me.clone() })
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The thread on which lists are made.
+    pub fn worker(&self) -> &Arc<Worker> {
+        &self.worker
+    }
+
+    /// The locks as they are now, from the first one on.
+    pub async fn take(&self) -> Result<Arc<Snapshot>, Fault> {
+        self.take_after(None).await
+    }
+
+    /// The locks that follow a name, for a request that came at this time: a snapshot that was begun after that is good enough and, for a
+    /// further page, also one of a moment ago.
+    pub async fn page(&self, after: Option<&str>, asked: Instant) -> Result<Arc<Snapshot>, Fault> {
+        let recent = self.state().last.clone();
+        let recent = recent.filter(|(begun, _)| *begun >= asked || after.is_some() && begun.elapsed() < KEPT);
+        if let Some((_, snapshot)) = recent.filter(|(_, snapshot)| snapshot.covers(after)) {
+            return Ok(snapshot);
+        }
+        let snapshot = self.take().await?;
+        match after {
+            Some(after) if !snapshot.covers(Some(after)) => self.take_after(Some(Arc::from(after))).await,
+            _ => Ok(snapshot),
+        }
+    }
+
+    /// Reads something from a snapshot, on the thread for long work.
+    pub async fn read<T, F>(&self, read: F) -> Result<T, Fault>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Snapshot) -> T + Send + 'static,
+    {
+        let snapshot = self.page(None, Instant::now()).await?;
+        self.worker.run(move || read(&snapshot)).await.ok_or_else(failed)
+    }
+
+    async fn take_after(&self, after: Option<Arc<str>>) -> Result<Arc<Snapshot>, Fault> {
+        let (told, hears) = oneshot::channel();
+        {
+            let mut state = self.state();
+            match state.waiting.iter_mut().find(|(key, _)| *key == after) {
+                Some((_, waiting)) => waiting.push(told),
+                None => state.waiting.push_back((after, vec![told])),
+            }
+            if let (false, Some(me)) = (state.running, self.me.upgrade()) {
+                state.running = true;
+                tokio::spawn(me.run());
+            }
+        }
+        hears.await.unwrap_or_else(|_| Err(failed()))
+    }
+
+    /// Makes snapshots for as long as somebody waits for one.
+    async fn run(self: Arc<Self>) {
+        loop {
+            let next = {
+                let mut state = self.state();
+                // A reader that has gone is not served.
+                state.waiting.retain(|(_, readers)| readers.iter().any(|reader| !reader.is_closed()));
+                let next = state.waiting.pop_front();
+                state.running = next.is_some();
+                next
+            };
+            let Some((after, waiting)) = next else { return };
+            let begun = Instant::now();
+            let made = self.gather(after).await.map(Arc::new);
+            if let Ok(snapshot) = &made {
+                self.keep(begun, snapshot);
+            }
+            for reader in waiting {
+                let _ = reader.send(made.clone());
+            }
+            tokio::time::sleep(begun.elapsed().min(LONGEST_PAUSE)).await;
+        }
+    }
+
+    /// Keeps a snapshot for the pages that follow.
+    fn keep(&self, begun: Instant, snapshot: &Arc<Snapshot>) {
+        self.state().last = Some((begun, snapshot.clone()));
+        let me = self.me.clone();
+        tokio::spawn(async move {
+            tokio::time::sleep(KEPT).await;
+            if let Some(me) = me.upgrade() {
+                let mut state = me.state();
+                if state.last.as_ref().is_some_and(|(begun, _)| begun.elapsed() >= KEPT) {
+                    state.last = None;
+                }
+            }
+        });
+    }
+
+    async fn gather(&self, after: Option<Arc<str>>) -> Result<Snapshot, Fault> {
+        self.metrics.snapshot();
+        let mut snapshot = Snapshot { after: after.clone(), ..Snapshot::default() };
+        let (mut from, mut bytes) = (after.map(LockName::new), 0);
+        loop {
+            let replies = self.member.query(Query::Page(from)).await?;
+            for id in listing::silent(&self.member, &replies) {
+                if !snapshot.silent.contains(&id) {
+                    snapshot.silent.push(id);
+                }
+            }
+            let told = Instant::now();
+            let page = self.worker.run(move || merge(replies, told)).await.ok_or_else(failed)?;
+            bytes += page.bytes;
+            snapshot.locks.extend(page.locks);
+            snapshot.left_out = page.left_out;
+            if page.until.is_none() {
+                return Ok(snapshot);
+            }
+            if bytes >= self.most_bytes {
+                snapshot.until = page.until.map(|until| until.name);
+                return Ok(snapshot);
+            }
+            from = page.until;
+        }
+    }
+}
+
+fn failed() -> Fault {
+    Fault::Unavailable(String::from("the list of locks could not be made; try again"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lockkeeper_cluster::{LockStatus, Node};
+
+    fn snapshot(names: &[&str]) -> Snapshot {
+        Snapshot {
+            locks: names.iter().map(|name| LockView::new(Arc::from(*name))).collect(),
+            ..Snapshot::default()
+        }
+    }
+
+    #[test]
+    fn only_locks_under_the_prefixes_are_visited() {
+        let snapshot = snapshot(&["a", "a/1", "a/2", "b/1", "c", "c/1"]);
+        let ranges = |prefixes: &[&str], after| {
+            let prefixes: Vec<String> = prefixes.iter().map(|prefix| String::from(*prefix)).collect();
+            snapshot.ranges(&prefixes, after)
+        };
+        assert_eq!(ranges(&["a/", "c"], None), [1..3, 4..6]);
+        assert_eq!(ranges(&["a/", "c"], Some("a/1")), [2..3, 4..6]);
+        assert_eq!(ranges(&[""], Some("b/1")), Vec::from_iter(Some(4..6)));
+        assert_eq!(ranges(&["x", "b/2"], None), []);
+        assert_eq!(ranges(&[], None), []);
+    }
+
+    #[test]
+    fn replies_of_different_lengths_are_merged_as_far_as_all_of_them_go() {
+        let reply = |id, names: &[&str], left_out| Reply {
+            node: Node { id: MemberId(id), incarnation: 1 },
+            table: Vec::from_iter(names.iter().map(|name| LockStatus {
+                lock: LockName::new(*name),
+                holders: Vec::new(),
+                waiters: Vec::new(),
+                left_out: 0,
+            })),
+            left_out,
+        };
+        let page =
+            merge(vec![reply(1, &["a", "c", "e"], 2), reply(2, &["b", "c", "d", "g"], 0)], Instant::now());
+        let names: Vec<&str> = page.locks.iter().map(|lock| &*lock.name).collect();
+        assert_eq!(names, ["a", "b", "c", "d", "e"]);
+        assert_eq!((page.until, page.left_out), (Some(LockName::new("e")), 3), "g comes with the next page");
+    }
+
+    #[test]
+    fn a_snapshot_that_was_cut_serves_only_the_pages_that_it_has() {
+        let whole = snapshot(&["a"]);
+        assert!(whole.covers(None) && whole.covers(Some("x")));
+        let cut = Snapshot { until: Some(Arc::from("m")), ..snapshot(&["a"]) };
+        assert!(
+            cut.covers(None) && cut.covers(Some("a")) && !cut.covers(Some("m")) && !cut.covers(Some("x"))
+        );
+        let rest = Snapshot { after: Some(Arc::from("m")), ..snapshot(&["n"]) };
+        assert!(!rest.covers(None) && !rest.covers(Some("a")) && rest.covers(Some("m")));
+    }
+}

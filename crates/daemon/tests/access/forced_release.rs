@@ -1,0 +1,44 @@
+//! A forced release takes away the lock that was authorised, and no other.
+
+use crate::native::Client;
+use crate::support::until;
+use crate::{A, B, ROOT, start_with_long_leases, with};
+use serde_json::json;
+
+/// The victim holds `b/x` at one member, the attacker holds `a/x` at another one by an acquisition that it named as the victim's. The
+/// attacker's forced release of `a/x` went to the first member that has such an acquisition.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn forced_release_of_one_lock_leaves_a_hold_of_another_lock() {
+    let daemons = start_with_long_leases(2).await;
+    let at = daemons.address(1);
+    let mut victim = Client::connect(daemons.native(0), 5, B).await.expect("welcome");
+    victim.open().await;
+    victim.acquire(1, "b/x").await;
+    let mut attacker = Client::connect(daemons.native(1), 5, A).await.expect("welcome");
+    attacker.open().await;
+    attacker.acquire(1, "a/x").await;
+    let path = "/v1/locks/a%2Fx/force-release";
+    with(A, at, "POST", path, Some(json!({}))).await.is(200);
+    drop(attacker);
+    let holders = async |lock: &str| {
+        let path = format!("/v1/locks/{}", lock.replace('/', "%2F"));
+        with(ROOT, at, "GET", &path, None).await.is(200)["holders"].as_array().map_or(0, Vec::len)
+    };
+    // A member that has revoked the hold says so with the next keep-alive.
+    victim.keep_alive(false).await;
+    let alive = loop {
+        match victim.next().await {
+            Some(lockkeeper_wire::FromDaemon::Hear(
+                _,
+                lockkeeper_member::ToClient::Alive { revoked, .. },
+            )) => {
+                break revoked;
+            }
+            Some(_) => {}
+            None => panic!("the daemon closed the connection"),
+        }
+    };
+    assert!(alive.is_empty(), "b/x was revoked by a token that may do nothing to it");
+    assert_eq!(holders("b/x").await, 1);
+    until("a/x is released", || async { holders("a/x").await == 0 }).await;
+}

@@ -1,0 +1,116 @@
+//! A client that speaks the native protocol by hand.
+
+use crate::support::soon;
+use lockkeeper_member::{LockName, ToClient, ToMember, Wish};
+use lockkeeper_wire::{Answer, Ask, Frames, FromDaemon, Greeting, Hello, Secret, ToDaemon};
+use std::net::SocketAddr;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+pub struct Client {
+    stream: TcpStream,
+    frames: Frames,
+    session: u64,
+}
+
+impl Client {
+    /// Connects under this identity.
+    pub async fn connect(to: SocketAddr, identity: u64, token: &str) -> Result<Self, String> {
+        Self::connect_for(to, identity, 1, token).await
+    }
+
+    /// Connects, to use the session of this number.
+    pub async fn connect_for(
+        to: SocketAddr,
+        identity: u64,
+        session: u64,
+        token: &str,
+    ) -> Result<Self, String> {
+        let mut stream = TcpStream::connect(to).await.expect("somebody listens");
+        let mut bytes = lockkeeper_wire::opening().to_vec();
+        let secret = Secret::new(u128::from(identity).to_le_bytes());
+        let hello = Hello { secret, token: Some(token.into()), for_locks: true };
+        lockkeeper_wire::encode(&hello, &mut bytes);
+        stream.write_all(&bytes).await.expect("written");
+        let mut reply = [0; 6];
+        stream.read_exact(&mut reply).await.expect("a reply");
+        let mut client = Self { stream, frames: Frames::new(1 << 20), session };
+        match client.next().await {
+            Some(Greeting::Welcome(_)) => Ok(client),
+            Some(Greeting::NotNow(why) | Greeting::Refused(why)) => Err(why),
+            None => Err("the daemon closed the connection".into()),
+        }
+    }
+
+    /// The next frame; `None` once the daemon has closed the connection.
+    pub async fn next<T: serde::de::DeserializeOwned>(&mut self) -> Option<T> {
+        let frame = async {
+            loop {
+                if let Some(said) = self.frames.take().expect("a frame") {
+                    return Some(said);
+                }
+                if !matches!(self.stream.read_buf(&mut self.frames.arrived).await, Ok(1..)) {
+                    return None;
+                }
+            }
+        };
+        soon("a frame", frame).await
+    }
+
+    pub async fn send(&mut self, message: ToDaemon) {
+        let mut bytes = Vec::new();
+        lockkeeper_wire::encode(&message, &mut bytes);
+        let _ = self.stream.write_all(&bytes).await;
+    }
+
+    pub async fn tell(&mut self, message: ToMember) {
+        self.send(ToDaemon::Say(self.session, message)).await;
+    }
+
+    /// Opens the session.
+    pub async fn open(&mut self) {
+        self.keep_alive(true).await;
+        while !matches!(self.next().await, Some(FromDaemon::Hear(_, ToClient::Alive { .. }))) {}
+    }
+
+    pub async fn keep_alive(&mut self, first: bool) {
+        self.tell(ToMember::KeepAlive { sent_ns: 1, first, settled: 1 }).await;
+    }
+
+    pub async fn request(&mut self, number: u64, name: &str) {
+        let wish = Wish::of(LockName::new(name));
+        self.tell(ToMember::Acquire { number, settled: 1, wish }).await;
+    }
+
+    /// Acquires a lock that is free.
+    pub async fn acquire(&mut self, number: u64, name: &str) {
+        self.request(number, name).await;
+        loop {
+            match self.next().await {
+                Some(FromDaemon::Hear(_, ToClient::Granted { number: of, .. })) if of == number => return,
+                Some(FromDaemon::Hear(_, ToClient::Alive { .. })) => {}
+                other => panic!("`{name}` is not granted: {other:?}"),
+            }
+        }
+    }
+
+    pub async fn ask(&mut self, ask: Ask) -> Answer {
+        self.send(ToDaemon::Ask(1, ask)).await;
+        loop {
+            match self.next().await {
+                Some(FromDaemon::Answer(1, answer)) => return answer,
+                Some(_) => {}
+                None => panic!("the daemon closed the connection"),
+            }
+        }
+    }
+
+    /// Everything that the daemon sends until it closes the connection.
+    pub async fn rest(&mut self) -> Vec<FromDaemon> {
+        let mut all = Vec::new();
+        while let Some(frame) = self.next().await {
+            all.push(frame);
+        }
+        all
+    }
+}

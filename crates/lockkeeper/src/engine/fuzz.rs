@@ -1,0 +1,49 @@
+//! Entry points for fuzzing: each reads its input as the library does, and panics if a property does not hold. The target is in
+//! `/fuzz`, with seeds in `/fuzz/seeds`.
+
+use super::EngineUrl;
+
+/// A URL: what stands before its last `@` is shown neither by the URL nor by an error about it.
+pub fn url(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let url = EngineUrl::from(text);
+    let mut shown = vec![url.to_string(), format!("{url:?}"), super::redact(text)];
+    shown.extend(url.refuse_ambiguous().err().map(|error| format!("{error} {error:?}")));
+    #[cfg(any(feature = "cluster", feature = "etcd", feature = "zookeeper"))]
+    shown.extend(super::servers::Servers::parse(&url, 1).err().map(|error| format!("{error} {error:?}")));
+    // Files that the URL names are not opened: fuzzing would read devices.
+    #[cfg(feature = "cluster")]
+    if !["ca=", "cert=", "key=", "token-file="].iter().any(|option| text.contains(option)) {
+        shown.extend(super::cluster::parse_error(&url).map(|error| format!("{error} {error:?}")));
+    }
+    assert!(!shown[0].chars().any(char::is_control), "{:?}", shown[0]);
+    let Some((scheme, rest)) = text.split_once("://") else { return };
+    let Some((secret, after)) = rest.rsplit_once('@') else { return };
+    // A secret that stands elsewhere too, where a scheme or a host belongs, proves nothing.
+    if secret.contains("s3cr3t") && !scheme.contains("s3cr3t") && !after.contains("s3cr3t") {
+        for text in &shown {
+            assert!(!text.contains("s3cr3t"), "{url:?} is shown as {text}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    /// Every prefix of each seed, and each seed with one character replaced by those that have a meaning in URLs.
+    #[test]
+    fn changed_urls_never_panic_or_show_their_secret() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds/url");
+        for file in std::fs::read_dir(folder).expect("the target has seeds") {
+            let seed = std::fs::read(file.unwrap().path()).unwrap();
+            for at in 0..=seed.len() {
+                super::url(&seed[..at]);
+                for odd in
+                    [&b"@"[..], b"/", b"?", b"#", b":", b"%40", b"[", b"\n", b",", b"\xff", b"\xc3\xa9"]
+                {
+                    super::url(&[&seed[..at], odd, &seed[at..]].concat());
+                    super::url(&[&seed[..at], odd, seed.get(at + 1..).unwrap_or_default()].concat());
+                }
+            }
+        }
+    }
+}
