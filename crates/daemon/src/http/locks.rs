@@ -56,13 +56,13 @@ pub(crate) struct Acquire {
     #[schema(minimum = 100, maximum = 86_400_000_u64, default = 30_000)]
     ttl_ms: Option<u64>,
     /// Without a session: who others are told has it.
-    #[schema(max_length = 256)]
+    #[schema(max_length = 256, pattern = r"^[^\u0000-\u001F\u007F-\u009F]*$")]
     owner: Option<String>,
     /// What others are told that it is for.
-    #[schema(max_length = 256)]
+    #[schema(max_length = 256, pattern = r"^[^\u0000-\u001F\u007F-\u009F]*$")]
     purpose: Option<String>,
     /// The client's own number of this request: to ask again with the same one is to ask once.
-    #[schema(min_length = 1, max_length = 256)]
+    #[schema(min_length = 1, max_length = 256, pattern = r"^[^\u0000-\u001F\u007F-\u009F]*$")]
     request: Option<String>,
 }
 
@@ -149,15 +149,19 @@ pub(crate) struct Page {
     pub after: Option<String>,
     /// At most so many locks.
     #[serde(default, deserialize_with = "whole_text")]
-    #[param(minimum = 1)]
+    #[param(minimum = 1, maximum = 1_000_000_000)]
     pub limit: Option<usize>,
 }
 
-/// A number in a query, at least 1.
+/// The most locks that a page may be asked for.
+const LONGEST_PAGE: usize = 1_000_000_000;
+
+/// A number of locks in a query.
 fn whole_text<'de, D: serde::Deserializer<'de>>(text: D) -> Result<Option<usize>, D::Error> {
     let text = String::deserialize(text)?;
-    let number = text.parse().ok().filter(|number| *number > 0);
-    number.map(Some).ok_or_else(|| serde::de::Error::custom(format!("`{text}` is no number from 1 on")))
+    let number = text.parse().ok().filter(|number| (1..=LONGEST_PAGE).contains(number));
+    let bad = || serde::de::Error::custom(format!("`{text}` is no number from 1 to {LONGEST_PAGE}"));
+    number.map(Some).ok_or_else(bad)
 }
 
 /// Whose wait.
@@ -213,7 +217,8 @@ impl Acquire {
 
 /// Waits for a lock. Whoever goes away while it waits gives its place up.
 #[utoipa::path(post, path = "/v1/locks/{name}/acquire", tag = "locks", request_body = Acquire,
-    params(("name" = String, Path, description = "The lock's name; a slash in it is written %2F")),
+    params(("name" = String, Path, min_length = 1, pattern = r"^[^\u0000-\u001F\u007F-\u009F]*$",
+        description = "The lock's name, without control characters; a slash in it is written %2F")),
     responses((status = 200, body = Held), (status = 409, body = Problem, description = "It was not free in time"),
         super::openapi::Refusals, super::openapi::BodyRefusals, super::openapi::NoSession))]
 pub(super) async fn acquire(
@@ -268,7 +273,8 @@ fn hold(text: &str) -> Result<(LeaseId, u64), Problem> {
 
 /// Gives a lock up. It may be asked for again: nobody else's hold is given up.
 #[utoipa::path(post, path = "/v1/locks/{name}/release", tag = "locks", request_body = Release,
-    params(("name" = String, Path, description = "The lock's name; a slash in it is written %2F")),
+    params(("name" = String, Path, min_length = 1, pattern = r"^[^\u0000-\u001F\u007F-\u009F]*$",
+        description = "The lock's name, without control characters; a slash in it is written %2F")),
     responses((status = 200, body = Released), super::openapi::Refusals, super::openapi::BodyRefusals))]
 pub(super) async fn release(
     State(front): State<Arc<Front>>,
@@ -289,7 +295,8 @@ pub(super) async fn release(
 
 /// Takes a lock away from its holders, who hear of it.
 #[utoipa::path(post, path = "/v1/locks/{name}/force-release", tag = "locks", request_body = ForceRelease,
-    params(("name" = String, Path, description = "The lock's name; a slash in it is written %2F")),
+    params(("name" = String, Path, min_length = 1, pattern = r"^[^\u0000-\u001F\u007F-\u009F]*$",
+        description = "The lock's name, without control characters; a slash in it is written %2F")),
     responses((status = 200, body = ForceReleased), super::openapi::Refusals, super::openapi::BodyRefusals))]
 pub(super) async fn force_release(
     State(front): State<Arc<Front>>,
@@ -322,7 +329,8 @@ pub(super) async fn list(
 
 /// Who holds a lock, and who waits for it.
 #[utoipa::path(get, path = "/v1/locks/{name}", tag = "locks",
-    params(("name" = String, Path, description = "The lock's name; a slash in it is written %2F")),
+    params(("name" = String, Path, min_length = 1, pattern = r"^[^\u0000-\u001F\u007F-\u009F]*$",
+        description = "The lock's name, without control characters; a slash in it is written %2F")),
     responses((status = 200, body = LockState), super::openapi::Refusals,
         (status = 422, body = Problem, description = "Not the name of a lock")))]
 pub(super) async fn one(
@@ -336,7 +344,8 @@ pub(super) async fn one(
 
 /// Why somebody waits: for whom, and for whom they wait in turn. A circle is named.
 #[utoipa::path(get, path = "/v1/locks/{name}/why", tag = "locks",
-    params(("name" = String, Path, description = "The lock's name; a slash in it is written %2F"), Waiter),
+    params(("name" = String, Path, min_length = 1, pattern = r"^[^\u0000-\u001F\u007F-\u009F]*$",
+        description = "The lock's name, without control characters; a slash in it is written %2F"), Waiter),
     responses((status = 200, body = Why), super::openapi::Refusals, super::openapi::NoSession,
         (status = 422, body = Problem, description = "Not the name of a lock, or of an acquisition")))]
 pub(super) async fn why(

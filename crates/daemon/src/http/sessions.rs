@@ -30,7 +30,7 @@ pub(crate) struct NewSession {
     #[schema(minimum = 100, maximum = 86_400_000_u64, default = 30_000)]
     ttl_ms: Option<u64>,
     /// Who others are told has it.
-    #[schema(max_length = 256)]
+    #[schema(max_length = 256, pattern = r"^[^\u0000-\u001F\u007F-\u009F]*$")]
     owner: Option<String>,
 }
 
