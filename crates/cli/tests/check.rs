@@ -105,7 +105,7 @@ fn budgets_and_mistakes_have_codes_of_their_own() {
     assert!(text.contains("The budget was reached"), "{text}");
     assert!(told("check lamprot", 64).contains("did you mean 'lamport'"));
     assert!(told("check lamport --sites 12", 64).contains("1 to 9 sites"));
-    assert!(told("check lamport --requests 0", 64).contains("1 to 15 times"));
+    assert!(told("check lamport --requests 0", 64).contains("1 to 15 requests"));
     assert!(told("check lamport --only happiness", 64).contains("mutual-exclusion"));
     assert!(told("replay nowhere.scenario", 64).contains("neither a file nor one of the figures"));
     told("check", 64);

@@ -173,18 +173,19 @@ fn the_command_gets_its_input_its_arguments_and_the_lock_in_its_environment() {
 #[test]
 fn arguments_of_the_command_are_not_published() {
     let place = Place::new();
-    for (args, published) in [
-        (&["run", "a", "--", "/bin/cat", "--db-password=s3cr3t", "-"][..], "\"command\":\"cat\""),
-        (&["run", "-c", "a", "--", "cat; : s3cr3t"], "\"command\":\"sh\""),
+    for (lock, args, published) in [
+        ("a", &["run", "a", "--", "/bin/cat", "--db-password=s3cr3t", "-"][..], "\"command\":\"cat\""),
+        ("b", &["run", "-c", "b", "--", "cat; : s3cr3t"], "\"command\":\"sh\""),
         (
-            &["run", "--purpose", "nightly\nbackup", "-c", "a", "--", "cat; : s3cr3t"],
+            "c",
+            &["run", "--purpose", "nightly\nbackup", "-c", "c", "--", "cat; : s3cr3t"],
             "\"purpose\":\"nightly backup\"",
         ),
     ] {
-        let mut holder = place.holder("a");
+        let mut holder = place.holder(lock);
         let waiter = place.lockkeeper(args).stdin(Stdio::piped()).spawn().unwrap();
         until(|| place.locks().contains(published));
-        let shown = [&["locks"][..], &["locks", "--json"], &["locks", "--why", "a"]].map(|args| {
+        let shown = [&["locks"][..], &["locks", "--json"], &["locks", "--why", lock]].map(|args| {
             let output = place.output(args);
             text(&output.stdout) + &text(&output.stderr)
         });

@@ -3,7 +3,8 @@
 mod support;
 
 use lockkeeper_cluster::{Config, Error, JoinToken, Member, MemberId, Times};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use lockkeeper_testbed::ports;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -445,7 +446,7 @@ async fn a_member_alone_does_not_listen_and_listens_when_it_is_given_a_join_toke
     assert_eq!(member.address(), None);
     member.leave(Duration::ZERO).await;
 
-    let listen = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port").local_addr().expect("bound");
+    let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, ports::free().expect("a free port")));
     let join_token = Some(JoinToken::random().expect("random"));
     let listening = Config { listen, join_token: join_token.clone(), ..config.clone() };
     let member = Member::start(listening).await.expect("it starts");

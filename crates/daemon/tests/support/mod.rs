@@ -8,6 +8,7 @@ use hyper::{HeaderMap, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use lockkeeper_cluster::{JoinToken, MemberId, Times};
 use lockkeeper_daemon::{Config, Daemon, Limits, MemberConfig};
+use lockkeeper_testbed::ports;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -76,11 +77,9 @@ impl Daemons {
     pub async fn start_with(count: u32, plan: Plan) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let file = |name: &str| directory.path().join(name);
-        // All ports are chosen before any is used, so that no two are the same.
-        let sockets: Vec<_> =
-            (0..count).map(|_| std::net::TcpListener::bind(any()).expect("a free port")).collect();
-        let addresses: Vec<SocketAddr> = sockets.iter().map(|it| it.local_addr().expect("bound")).collect();
-        drop(sockets);
+        // No connection and no other test gets these ports.
+        let free = || SocketAddr::from((Ipv4Addr::LOCALHOST, ports::free().expect("a free port")));
+        let addresses: Vec<SocketAddr> = (0..count).map(|_| free()).collect();
         let everybody: BTreeMap<_, _> =
             (1..).map(MemberId).zip(addresses.iter().map(ToString::to_string)).collect();
         if let Some(tokens) = plan.tokens {
