@@ -57,7 +57,8 @@ impl Cluster {
     pub fn resident(&self) -> u64 {
         let of = |daemon: &Child| {
             let pages = std::fs::read_to_string(format!("/proc/{}/statm", daemon.id())).unwrap_or_default();
-            pages.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0) * 4096 >> 20
+            let pages = pages.split(' ').nth(1).and_then(|pages| pages.parse::<u64>().ok()).unwrap_or(0);
+            (pages * 4096) >> 20
         };
         self.daemons.iter().map(of).max().unwrap_or(0)
     }
