@@ -112,7 +112,8 @@ impl Action {
         }
     }
 
-    /// Whether a principal may do this to a lock. Which session is used is [checked](owns_session) where the session lives.
+    /// Whether a principal may do this to a lock. The daemon where a session lives
+    /// checks (`owns_session`) that the principal may use it.
     pub fn check(self, who: &Principal, lock: &str) -> Result<(), Denied> {
         match self.right() {
             Right::Nothing => Ok(()),
