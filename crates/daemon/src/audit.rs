@@ -105,12 +105,6 @@ pub struct Rotation {
     pub files: u32,
 }
 
-impl Default for Rotation {
-    fn default() -> Self {
-        Self { bytes: 256 << 20, files: 4 }
-    }
-}
-
 /// Where the lines go. A thread of its own writes them: nobody waits for the disk.
 pub struct Audit {
     member: u32,
@@ -310,12 +304,13 @@ impl LogFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::Limits;
 
     #[test]
     fn whoever_is_refused_again_and_again_does_not_fill_the_log() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit");
-        let audit = Audit::to_file(1, &path, Rotation::default()).unwrap();
+        let audit = Audit::to_file(1, &path, Limits::default().rotation()).unwrap();
         let acquire = Refused::Permission(Permission::Acquire);
         let began = Instant::now();
         for number in 0..10_000 {
@@ -342,13 +337,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
         let path = folder.path().join("new");
-        Audit::to_file(1, &path, Rotation::default()).unwrap();
+        Audit::to_file(1, &path, Limits::default().rotation()).unwrap();
         assert_eq!(mode(&path), 0o600);
         for (before, after) in [(0o644, 0o640), (0o666, 0o660), (0o640, 0o640), (0o600, 0o600)] {
             let path = folder.path().join(format!("{before:o}"));
             std::fs::write(&path, "").unwrap();
             std::fs::set_permissions(&path, PermissionsExt::from_mode(before)).unwrap();
-            Audit::to_file(1, &path, Rotation::default()).unwrap();
+            Audit::to_file(1, &path, Limits::default().rotation()).unwrap();
             assert_eq!(mode(&path), after, "{before:o}");
         }
     }
@@ -409,7 +404,7 @@ mod tests {
     fn every_line_is_one_object() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit");
-        let audit = Audit::to_file(2, &path, Rotation::default()).unwrap();
+        let audit = Audit::to_file(2, &path, Limits::default().rotation()).unwrap();
         audit.write(&Entry { lock: "a\n\"b", fence: Some(7), ..Entry::new("grant", "http", "ci") });
         audit.write(&Entry { why: "no token", ..Entry::new("refuse", "native", "") });
         drop(audit);

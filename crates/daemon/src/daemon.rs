@@ -1,10 +1,9 @@
 //! [`Daemon`]: a member, and everything that serves its clients.
 
 use crate::access::Access;
-use crate::audit::{Audit, Rotation};
+use crate::audit::Audit;
 use crate::config::Config;
 use crate::front::Front;
-use crate::limits::Limits;
 use crate::listen::Listener;
 use crate::native::{self, Clients};
 use crate::room::{self, Room};
@@ -88,14 +87,7 @@ impl Daemon {
             };
             let audit = match &config.audit {
                 None => Audit::none(),
-                Some(file) => {
-                    let Limits { audit_bytes, audit_files, .. } = config.limits;
-                    Audit::to_file(
-                        config.member.id.0,
-                        file,
-                        Rotation { bytes: audit_bytes, files: audit_files },
-                    )?
-                }
+                Some(file) => Audit::to_file(config.member.id.0, file, config.limits.rotation())?,
             };
             let tls = config.client_tls.as_ref().map(Certificates::read).transpose()?;
             let threads = MemberThreads::start()?;

@@ -44,6 +44,8 @@ pub fn tokens(bytes: &[u8]) {
 
 #[cfg(test)]
 mod tests {
+    use lockkeeper_testbed::options::Random;
+
     /// Random changes of each seed.
     const ROUNDS: usize = 300;
 
@@ -55,11 +57,11 @@ mod tests {
             files.map(|file| std::fs::read(file.unwrap().path()).unwrap()).collect();
         seeds.sort();
         assert!(seeds.len() >= 3, "{name} has too few seeds");
-        let mut random = Random(1);
+        let mut random = Random::new(1);
         for seed in &seeds {
             attempt(target, seed);
             for _ in 0..ROUNDS {
-                attempt(target, &random.change(seed, &seeds));
+                attempt(target, &change(&mut random, seed, &seeds));
             }
         }
     }
@@ -69,35 +71,23 @@ mod tests {
         assert!(result.is_ok(), "fails on {:?}", String::from_utf8_lossy(input));
     }
 
-    /// xorshift: the same numbers in every run.
-    struct Random(u64);
-
-    impl Random {
-        fn below(&mut self, limit: usize) -> usize {
-            self.0 ^= self.0 << 13;
-            self.0 ^= self.0 >> 7;
-            self.0 ^= self.0 << 17;
-            (self.0 % limit.max(1) as u64) as usize
-        }
-
-        fn change(&mut self, seed: &[u8], seeds: &[Vec<u8>]) -> Vec<u8> {
-            let mut bytes = seed.to_vec();
-            for _ in 0..=self.below(4) {
-                let at = self.below(bytes.len() + 1);
-                let end = (at + self.below(16)).min(bytes.len());
-                match self.below(5) {
-                    0 if at < bytes.len() => bytes[at] = self.below(256) as u8,
-                    1 => bytes.insert(at, b"\"\\{}[]=,\x00\xff9-\n"[self.below(13)]),
-                    2 => drop(bytes.drain(at..end)),
-                    3 => bytes = [&bytes[..end], &bytes[at..]].concat(),
-                    _ => {
-                        let other = &seeds[self.below(seeds.len())];
-                        bytes = [&bytes[..at], &other[self.below(other.len())..]].concat();
-                    }
+    fn change(random: &mut Random, seed: &[u8], seeds: &[Vec<u8>]) -> Vec<u8> {
+        let mut bytes = seed.to_vec();
+        for _ in 0..=random.below(4) {
+            let at = random.below(bytes.len() + 1);
+            let end = (at + random.below(16)).min(bytes.len());
+            match random.below(5) {
+                0 if at < bytes.len() => bytes[at] = random.below(256) as u8,
+                1 => bytes.insert(at, b"\"\\{}[]=,\x00\xff9-\n"[random.below(13)]),
+                2 => drop(bytes.drain(at..end)),
+                3 => bytes = [&bytes[..end], &bytes[at..]].concat(),
+                _ => {
+                    let other = &seeds[random.below(seeds.len())];
+                    bytes = [&bytes[..at], &other[random.below(other.len().max(1))..]].concat();
                 }
             }
-            bytes
         }
+        bytes
     }
 
     #[test]

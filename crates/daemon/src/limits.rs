@@ -1,5 +1,6 @@
 //! How much one client, and all of them together, may ask for.
 
+use crate::audit::Rotation;
 use serde::Deserialize;
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -91,6 +92,11 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// The sizes at which the audit log rotates.
+    pub fn rotation(&self) -> Rotation {
+        Rotation { bytes: self.audit_bytes, files: self.audit_files }
+    }
+
     /// For how long a connection may take to say who it is, a request to arrive, or a client to read the next piece of a reply.
     pub fn patience(&self) -> Duration {
         Duration::from_millis(self.patience_ms)

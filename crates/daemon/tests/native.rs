@@ -2,6 +2,7 @@
 
 use lockkeeper_daemon::{ClientTls, Config, Daemon, Limits, hash};
 use lockkeeper_member::{LockName, ToClient, ToMember, Wish};
+use lockkeeper_testbed::options::Random;
 use lockkeeper_wire::{Answer, Ask, Frames, FromDaemon, Greeting, Hello, Refusal, Secret, ToDaemon};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -331,18 +332,6 @@ async fn changed_certificates_are_read_again() {
     daemon.stop().await;
 }
 
-/// xorshift64: which bytes are wrong need not be good randomness, only the same in every run.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % limit as u64) as usize
-    }
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn frames_with_wrong_bytes_harm_nobody_else() {
     let data = tempfile::tempdir().unwrap();
@@ -360,7 +349,7 @@ async fn frames_with_wrong_bytes_harm_nobody_else() {
     thief.tell(ToMember::KeepAlive { sent_ns: 1, first: false, settled: 1 }).await;
     assert!(matches!(thief.hear().await, FromDaemon::Hear(_, ToClient::NoSession)));
     assert!(daemon.member().table().iter().any(|row| !row.holders.is_empty()), "it is still held");
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut random = Random::new(0x9e37_79b9_7f4a_7c15);
     let session = 1;
     for round in 0..300 {
         let mut hostile = Client::greet(address, 2, None).await.unwrap();
