@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn a_complaint_about_links_of_an_older_view_excludes_nobody() {
+    fn unreachable_links_of_an_older_view_exclude_no_member() {
         let config = Config::new([1, 2, 3].map(MemberId));
         let (me, mut leader) = (node(1), Leader::new(1, 0));
         let view = View::none().next(Proposal {

@@ -1,34 +1,35 @@
 //! A whole member of a lock cluster as a pure state machine: no I/O, no clock, no randomness.
 //!
-//! Consensus agrees on who is here, which is rare. Inside such a *view* the classical algorithms of `lockkeeper-core` run, which is
-//! cheap. When the view changes, members freeze, report what their clients hold, and start the algorithms again with these
-//! holders inside. A member lets somebody hold a lock only while its lease runs, and every hold carries a fence.
+//! Consensus agrees on the set of members, which changes rarely. Within such a *view*, the classical algorithms of
+//! `lockkeeper-core` grant the locks, which is cheap. When the view changes, members freeze, report the holds of
+//! their clients, and start the algorithms again with these holders inside. A member grants a lock only while its
+//! lease runs, and every exclusive or shared hold carries a fence.
 //!
-//! | module | what it holds |
+//! | module | content |
 //! |---|---|
 //! | [`member`] | [`Member`]: events in, [`Out`] out; the driver's duties are numbered there |
-//! | [`messages`] | what members, clients and consensus say to each other |
+//! | [`messages`] | messages between members, clients and consensus |
 //! | [`config`] | [`Config`]: the settings of one member |
-//! | [`settings`] | [`ClusterSettings`], which all members share, and how long one clock waits for another |
-//! | [`view`] | [`View`]: who is here, who coordinates, who is missing |
-//! | `views`, `install` | freeze, report, start |
+//! | [`settings`] | [`ClusterSettings`], which all members share, and lease waits with an allowance for clock drift |
+//! | [`view`] | [`View`]: the members, the coordinator, and the members that were excluded |
+//! | `views`, `install` | the view change: freeze, report, start |
 //! | `slices` | long work in short steps |
-//! | `leader`, `gather` | what a leader does: leases, exclusions, joins; reports and the wait for the missing |
-//! | `leave` | a planned leave, which nobody waits for |
-//! | `link` | exactly once and in order between two members of a view |
-//! | [`parts`] | long lists in short frames |
+//! | `leader`, `gather` | the leader: leases, exclusions, joins; the reports and the wait for excluded members |
+//! | `leave` | a planned leave, after which no lease has to be waited for |
+//! | `link` | exactly-once, in-order delivery between two members of a view |
+//! | [`parts`] | long lists as chunks that fit into frames |
 //! | `lock`, `locks`, `instance` | one lock at one member: local queue, holds, the algorithm's site |
-//! | `table`, `index`, `room` | all locks of a view, by name; a view change when it is full of idle ones |
+//! | `table`, `index`, `room` | all locks of a view, by name; the view change when the table is full of idle locks |
 //! | `session`, `clients` | a client's session at its member |
-//! | `resident` | sessions of clients in the driver's own process, which need no keep-alives; further fences for a hold |
-//! | `guard` | what another member says is looked at before it is believed |
+//! | `resident` | sessions of clients in the driver's own process, which need no keep-alives; more fences for a hold |
+//! | `guard` | validation of frames from other members |
 //! | [`client`] | [`ClientSession`]: the client's half of a session |
-//! | [`client_link`] | [`ClientLink`]: when the client repeats its messages, gives a daemon up, and tries another one |
-//! | `journal` | which locks have changed, for those who watch |
-//! | [`survey`] | who holds and waits, everywhere; [`why`] somebody waits |
-//! | [`history`] | whether what consensus did, recorded, is what members are promised |
+//! | [`client_link`] | [`ClientLink`]: when the client resends, gives up a daemon, and connects to another one |
+//! | `journal` | the locks that have changed, for watchers |
+//! | [`survey`] | holders and waiters of all members; [`why`] a client waits |
+//! | [`history`] | checks a recorded history of consensus against its contract with members |
 //! | [`fence`] | [`Fence`]: (epoch, clock) in one number |
-//! | [`flaws`] | [`Flaw`]: wrong on purpose, for tests |
+//! | [`flaws`] | [`Flaw`]: bug switches for tests |
 #![no_std]
 
 extern crate alloc;

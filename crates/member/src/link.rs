@@ -1,57 +1,58 @@
-//! One direction-pair between two members inside one view: exactly once, in order.
+//! A link between two members of one view, in both directions: exactly-once, in-order delivery.
 //!
-//! The network below may lose, repeat and reorder. A link lives as long as its view: sequence numbers start again with
-//! each epoch, and what an old epoch left unacknowledged dies with it.
+//! The network may lose, duplicate and reorder packets. A link exists as long as its view: sequence numbers start at
+//! 0 in each epoch, and payloads that an old epoch left unacknowledged are dropped with it.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use serde::{Deserialize, Serialize};
 
-/// What travels: a numbered payload, or an acknowledgement alone.
+/// A packet: a numbered payload with a piggybacked acknowledgement, or an acknowledgement alone.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Packet<T> {
-    /// Everything below this number has arrived here.
+    /// Every payload with a lower number has arrived.
     pub acknowledged: u64,
-    /// The payload and its number, counted from 0.
+    /// The payload and its sequence number, counted from 0.
     pub payload: Option<(u64, T)>,
 }
 
-/// Whether what arrived is to be acknowledged. The next payload in the other direction does it, too.
+/// When the receiver has to send an acknowledgement. A payload in the other direction carries one too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// It is not, or somebody will do it.
+    /// No acknowledgement is due, or a timer for it is already set.
     None,
-    /// After a while, unless something else is said before.
+    /// After a delay, unless a payload carries it earlier.
     Soon,
-    /// It came twice: the other end waits for it. Or there are many.
+    /// Now: the payload is a duplicate, so the sender waits for the acknowledgement; or many payloads are
+    /// unacknowledged.
     AtOnce,
 }
 
-/// Both halves of a link, as one end keeps them.
+/// One end of a link: the sender's state and the receiver's state.
 #[derive(Clone, Debug)]
 pub(crate) struct Link<T> {
-    /// Sent and not acknowledged, with the time of the last sending.
+    /// Payloads sent and not acknowledged, with their sequence numbers.
     unacknowledged: VecDeque<(u64, T)>,
-    /// Everything from this number on is being sent again.
+    /// Next sequence number to send again, while a retransmission is under way.
     resend_from: Option<u64>,
     next_to_send: u64,
     next_to_deliver: u64,
-    /// Arrived ahead of their turn.
+    /// Payloads that arrived out of order, or that wait for delivery in a later step.
     early: BTreeMap<u64, T>,
-    /// How many payloads have arrived since the other end was told last, and when the first of them did.
+    /// Number of payloads that arrived since the last acknowledgement was sent, and the arrival of the first of them.
     owed: u32,
     owed_since_ns: u64,
-    /// Somebody will look whether something is owed.
+    /// Whether a timer for the acknowledgement is set.
     looked_after: bool,
     last_sent_ns: u64,
-    /// When the other end last made progress, or had nothing to make progress with.
+    /// When the other end last acknowledged a payload, or the first unacknowledged payload was sent.
     progress_ns: u64,
 }
 
 impl<T: Clone> Link<T> {
-    /// How far ahead of its turn a payload may arrive: a limit on what a broken peer can make us keep. What is left out was not
-    /// acknowledged, and comes again.
+    /// Receive window, in payloads: bounds the memory that a faulty peer can make this member use. A payload outside
+    /// of the window is not acknowledged, so the peer sends it again.
     const MOST_EARLY: u64 = 1 << 10;
-    /// So many payloads are not acknowledged together.
+    /// Number of unacknowledged payloads that causes an acknowledgement at once.
     const MOST_OWED: u32 = 64;
 
     pub fn new(now: u64) -> Self {
@@ -69,7 +70,7 @@ impl<T: Clone> Link<T> {
         }
     }
 
-    /// A payload to be sent, as the packet that carries it.
+    /// Assigns the next sequence number to a payload and returns the packet that carries it.
     pub fn send(&mut self, now: u64, payload: T) -> Packet<T> {
         let number = self.next_to_send;
         self.next_to_send += 1;
@@ -82,9 +83,10 @@ impl<T: Clone> Link<T> {
         Packet { acknowledged: self.next_to_deliver, payload: Some((number, payload)) }
     }
 
-    /// Takes a packet in; gives what may be delivered now, in order, at most so much, and whether an acknowledgement is due.
+    /// Handles a packet. Moves up to `most` payloads that are next in order to `deliver`, and returns when to
+    /// acknowledge.
     pub fn receive(&mut self, now: u64, packet: Packet<T>, most: usize, deliver: &mut VecDeque<T>) -> Answer {
-        // Nobody can have what was not sent.
+        // An acknowledgement of payloads that were never sent is invalid.
         if packet.acknowledged > self.next_to_send {
             return Answer::None;
         }
@@ -106,7 +108,7 @@ impl<T: Clone> Link<T> {
         if repeated || self.owed >= Self::MOST_OWED {
             return Answer::AtOnce;
         }
-        // Where much is said, one look for many payloads is enough.
+        // Under load, one timer serves many payloads.
         if core::mem::replace(&mut self.looked_after, true) { Answer::None } else { Answer::Soon }
     }
 
@@ -118,12 +120,12 @@ impl<T: Clone> Link<T> {
         }
     }
 
-    /// Whether something can be delivered that was left for later. It is not acknowledged yet.
+    /// Whether a payload is next in order and was left for a later step. It is not acknowledged yet.
     pub fn is_ready(&self) -> bool {
         self.early.contains_key(&self.next_to_deliver)
     }
 
-    /// Gives at most so much of what was left for later.
+    /// Delivers up to `most` of the payloads that were left for a later step.
     pub fn go_on_delivering(&mut self, now: u64, most: usize, deliver: &mut VecDeque<T>) {
         self.deliver(most, deliver);
         if self.owed == 0 {
@@ -132,19 +134,20 @@ impl<T: Clone> Link<T> {
         self.owed = self.owed.saturating_add(1);
     }
 
-    /// Somebody looks whether something is owed: gives when it has waited for long enough. Before that, somebody must look again then.
+    /// Called when the acknowledgement timer expires. Returns the time at which the acknowledgement is due; if that
+    /// is in the future, the caller sets the timer again. `None` if nothing has to be acknowledged.
     pub fn acknowledges_at(&mut self, now: u64, wait_ns: u64) -> Option<u64> {
         let at = self.owed_since_ns + wait_ns;
         self.looked_after = self.owed > 0 && at > now;
         (self.owed > 0).then_some(at)
     }
 
-    /// Whether the other end waits for an acknowledgement.
+    /// Whether payloads have arrived that were not acknowledged.
     pub fn owes(&self) -> bool {
         self.owed > 0
     }
 
-    /// Takes a packet for delivered that was dropped: the flaw of that name.
+    /// Treats a dropped packet as delivered (a bug switch).
     pub fn pretend(&mut self, packet: &Packet<T>) {
         if let Some((number, _)) = &packet.payload {
             self.next_to_deliver = self.next_to_deliver.max(number + 1);
@@ -156,7 +159,8 @@ impl<T: Clone> Link<T> {
         Packet { acknowledged: self.next_to_deliver, payload: None }
     }
 
-    /// From now on everything is sent again that has waited for so long for its acknowledgement; tells whether there is anything.
+    /// Begins a retransmission if payloads are unacknowledged and nothing was sent for `after_ns`. Returns whether a
+    /// retransmission is under way.
     pub fn resend(&mut self, now: u64, after_ns: u64) -> bool {
         if !self.unacknowledged.is_empty() && now >= self.last_sent_ns + after_ns {
             self.last_sent_ns = now;
@@ -165,13 +169,15 @@ impl<T: Clone> Link<T> {
         self.resends()
     }
 
-    /// Whether something is being sent again.
+    /// Whether a retransmission is under way.
     pub fn resends(&self) -> bool {
         self.resend_from.is_some()
     }
 
-    /// The next packets that are sent again, at most so many.
+    /// The next packets of the retransmission, at most `most`.
     pub fn go_on_resending(&mut self, most: usize) -> impl Iterator<Item = Packet<T>> + '_ {
+        // Payloads may have been acknowledged since the last step: `resend_from` can lie before `first`, or there is
+        // no payload left.
         let first = self.unacknowledged.front().map_or(self.next_to_send, |&(number, _)| number);
         let skipped = self.resend_from.map(|from| from.saturating_sub(first) as usize);
         let skipped = skipped.unwrap_or(self.unacknowledged.len()).min(self.unacknowledged.len());
@@ -189,12 +195,12 @@ impl<T: Clone> Link<T> {
         self.unacknowledged.iter().skip(skipped).take(again).map(packet)
     }
 
-    /// What is left of a link whose view is over.
+    /// The unacknowledged payloads of a link whose view has ended.
     pub fn into_unacknowledged(self) -> VecDeque<(u64, T)> {
         self.unacknowledged
     }
 
-    /// Whether something has been waiting for its acknowledgement for so long that the link must be cut.
+    /// Whether the other end has acknowledged nothing for `after_ns` although payloads are outstanding.
     pub fn is_stuck(&self, now: u64, after_ns: u64) -> bool {
         !self.unacknowledged.is_empty() && now >= self.progress_ns + after_ns
     }
@@ -212,16 +218,16 @@ mod tests {
     }
 
     #[test]
-    fn what_is_said_anyway_acknowledges() {
+    fn payloads_carry_acknowledgements() {
         let (mut a, mut b) = (Link::new(0), Link::new(0));
         let first = a.send(0, 10);
         assert_eq!(b.receive(0, first.clone(), usize::MAX, &mut VecDeque::new()), Answer::Soon);
         assert!(b.owes());
-        assert_eq!(b.receive(0, first, usize::MAX, &mut VecDeque::new()), Answer::AtOnce, "it came twice");
+        assert_eq!(b.receive(0, first, usize::MAX, &mut VecDeque::new()), Answer::AtOnce, "the payload is a duplicate");
         let reply = b.send(0, 1);
         assert!(!b.owes());
         assert_eq!(a.receive(0, reply, usize::MAX, &mut VecDeque::new()), Answer::Soon);
-        assert!(!a.resend(5, 5), "what was sent is acknowledged");
+        assert!(!a.resend(5, 5), "the reply acknowledged every payload");
         let many = (0..Link::<u32>::MOST_OWED).map(|n| a.send(0, n)).collect::<Vec<_>>();
         let answers: Vec<_> =
             many.into_iter().map(|packet| b.receive(0, packet, usize::MAX, &mut VecDeque::new())).collect();
@@ -230,18 +236,18 @@ mod tests {
     }
 
     #[test]
-    fn one_look_is_enough_for_many_payloads() {
+    fn one_acknowledgement_timer_serves_many_payloads() {
         let (mut a, mut b) = (Link::new(0), Link::new(0));
         let mut receive =
             |b: &mut Link<u32>, now| b.receive(now, a.send(now, 1), usize::MAX, &mut VecDeque::new());
         assert_eq!(receive(&mut b, 0), Answer::Soon);
         b.send(1, 2);
-        assert_eq!(receive(&mut b, 3), Answer::None, "somebody looks anyway");
-        assert_eq!(b.acknowledges_at(12, 12), Some(15), "it has not waited for long");
+        assert_eq!(receive(&mut b, 3), Answer::None, "the timer is already set");
+        assert_eq!(b.acknowledges_at(12, 12), Some(15), "the payload arrived after the last acknowledgement");
         assert_eq!(receive(&mut b, 14), Answer::None);
         assert_eq!(b.acknowledges_at(15, 12), Some(15));
         b.acknowledgement();
-        assert_eq!(receive(&mut b, 16), Answer::Soon, "nobody looked any more");
+        assert_eq!(receive(&mut b, 16), Answer::Soon, "the timer has expired");
         b.send(17, 2);
         assert_eq!(b.acknowledges_at(28, 12), None);
     }

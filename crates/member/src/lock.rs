@@ -7,41 +7,42 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use lockkeeper_core::{Claim, MutualExclusion, SiteId};
 
-/// Somebody at this member who waits.
+/// A request of a client of this member that waits for the lock.
 #[derive(Clone, Debug)]
 pub(crate) struct Waiter {
     pub acquisition: Acquisition,
     pub claim: Claim,
     pub patience_until_ns: Option<u64>,
     pub longest_hold_ns: Option<u64>,
-    /// How many more entries it would like to make.
+    /// Number of further entries that the client asked for as a delegation.
     pub more: u32,
-    /// Whether it only tries: it waits for no more than an answer from whoever may be keeping the lock unused.
+    /// Whether the request is a non-blocking one: it waits only for the reply to a recall of an idle delegation.
     pub tries: bool,
     pub tag: Tag,
-    /// Orders waiters over all locks of the member.
+    /// Position of the request among all requests of the member, over all locks.
     pub order: u64,
     pub since_ns: u64,
 }
 
-/// Somebody at this member who holds the lock.
+/// A hold of a client of this member.
 #[derive(Clone, Debug)]
 pub(crate) struct Hold {
-    /// Whose; nobody's once it is over and only the report of a frozen member says otherwise: then it goes after the start.
+    /// The acquisition that holds the lock. `None` once it has ended while the member was frozen: the report still
+    /// lists the hold, so it is removed only after the start.
     pub acquisition: Option<Acquisition>,
-    /// Further ones, where a session holds it several times.
+    /// Further acquisitions of the same session (reentrant requests).
     pub again: Vec<Acquisition>,
     pub claim: Claim,
     pub fence: Option<Fence>,
-    /// How many more entries its client may make by itself; none once it knows that somebody waits.
+    /// Number of further entries that the client may make under its delegation; 0 once a recall was sent.
     pub more: u32,
-    /// Whether it ever might.
+    /// Whether the hold was granted with a delegation.
     pub was_kept: bool,
     pub tag: Tag,
     pub since_ns: u64,
-    /// When it is taken back because it lasts too long.
+    /// Deadline after which the hold is revoked, if the request set one.
     pub longest_until_ns: Option<u64>,
-    /// Taken back: free from this time on, or once the client gives it back.
+    /// Set once the hold is revoked: the lock is free at this time, or earlier if the client releases it.
     pub revoked_until_ns: Option<u64>,
 }
 
@@ -54,7 +55,7 @@ impl Hold {
         self.acquisitions().any(|held| held == acquisition)
     }
 
-    /// One of its acquisitions is over.
+    /// Removes one acquisition from the hold.
     pub fn end(&mut self, acquisition: Acquisition) {
         if self.acquisition == Some(acquisition) {
             self.acquisition = self.again.pop();
@@ -64,7 +65,7 @@ impl Hold {
     }
 }
 
-/// A grant to be told to a client.
+/// A grant to be sent to a client.
 #[derive(Clone, Debug)]
 pub(crate) struct Grant {
     pub acquisition: Acquisition,
@@ -75,18 +76,18 @@ pub(crate) struct Grant {
     pub longest_until_ns: Option<u64>,
 }
 
-/// What a lock wants done after it was looked after. The member uses it again and again.
+/// The actions of one step of a lock. The member reuses the buffers.
 #[derive(Clone, Debug)]
 pub(crate) struct Wants<M> {
     pub grants: Vec<Grant>,
-    /// Whose clients are to give back what they may be keeping.
+    /// Holds whose delegations are to be recalled.
     pub wanted: Vec<Acquisition>,
     pub sends: Vec<Sent<Words<M>>>,
-    /// The algorithm has let this member in; the stamp of the entry.
+    /// The stamp of an entry that the algorithm has just granted to this member.
     pub entered: Option<u64>,
-    /// Somebody could be let in if the lease ran.
+    /// A waiter could be granted the lock if the lease ran.
     pub parked: bool,
-    /// Nobody can be let in in this epoch any more.
+    /// The fence clock of this epoch is exhausted: no grant is possible before the next view.
     pub clock_full: bool,
 }
 
@@ -103,7 +104,7 @@ impl<M> Default for Wants<M> {
     }
 }
 
-/// What a lock must know to let somebody in.
+/// The conditions of a grant: the time, the epoch, the lease, and limits.
 #[derive(Clone, Copy)]
 pub(crate) struct Rules {
     pub now: u64,
@@ -113,43 +114,44 @@ pub(crate) struct Rules {
     pub largest_clock: u64,
     pub most_more: u32,
     pub most_brief: u32,
-    /// Wrong on purpose.
+    /// Bug switch: reserves no fences for the further entries of a delegation.
     pub sets_nothing_aside: bool,
 }
 
-/// A lock at one member. A member knows millions: what most of them do not need is elsewhere.
+/// A lock at one member. A member may know millions of locks, so the state that idle locks do not need is boxed in
+/// [`Active`].
 #[derive(Clone, Debug)]
 pub(crate) struct Lock<P: MutualExclusion> {
     pub name: LockName,
-    /// `None` if this member has had nothing to do with the lock in this view.
+    /// The site of the algorithm; `None` if this member has not used the lock in this view.
     pub instance: Option<Instance<P>>,
-    /// `None` while nobody here holds the lock or waits for it.
+    /// `None` while no client of this member holds the lock or waits for it.
     pub active: Option<Box<Active>>,
 }
 
-/// What somebody at this member has to do with a lock.
+/// The state of a lock that clients of this member hold or wait for.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Active {
-    /// What the algorithm was asked for and has not answered yet.
+    /// The mode requested from the algorithm, until the algorithm grants it.
     asked: Option<Claim>,
-    /// How this member is inside, as the algorithm takes it, and how often.
+    /// The mode in which this member is inside, from the algorithm's point of view, and the number of its entries.
     inside: Option<(Claim, u32)>,
-    /// The stamp of the last of these entries, if nobody has used it yet.
+    /// The stamp of the last entry, if no hold has used it yet.
     fresh: Option<u64>,
     pub queue: VecDeque<Waiter>,
     pub holds: Vec<Hold>,
-    /// Local entries since the last one that came from the algorithm.
+    /// Number of local grants since the last entry that the algorithm granted.
     in_a_row: u32,
-    /// How many waited here when that one came.
+    /// Length of the local queue at that entry.
     waited: u32,
-    /// Where the table lists this lock among those that are not at rest.
+    /// Index of this lock in the table's list of active locks.
     pub place: usize,
-    /// Whether the member remembers that somebody could be let in if the lease ran.
+    /// Whether the lock is in the member's list of locks that could grant if the lease ran.
     pub parked: bool,
 }
 
 impl Active {
-    /// The queue and the holds stay; what the algorithm of an older view knew is forgotten.
+    /// Resets the state of the algorithm. The queue and the holds stay.
     pub fn begin_view(&mut self) {
         self.asked = None;
         self.inside = None;
@@ -159,33 +161,34 @@ impl Active {
         self.parked = false;
     }
 
-    /// Whether it is worth being kept for another lock.
+    /// Whether the allocation is small enough to be reused for another lock.
     pub fn is_small(&self) -> bool {
         self.queue.capacity() <= 64 && self.holds.capacity() <= 64
     }
 
-    /// Whether nobody here has anything to do with the lock.
+    /// Whether the lock is idle: no waiter, no hold, and nothing requested from the algorithm.
     pub fn is_at_rest(&self) -> bool {
         !self.is_busy() && self.asked.is_none() && self.inside.is_none()
     }
 
-    /// Whether somebody here holds the lock or waits for it.
+    /// Whether a client of this member holds the lock or waits for it.
     pub fn is_busy(&self) -> bool {
         !self.queue.is_empty() || !self.holds.is_empty()
     }
 
-    /// Whether such a claim would have to wait for somebody here.
+    /// Whether a request in this mode would have to wait for a local waiter or holder.
     pub fn is_in_the_way_of(&self, claim: Claim) -> bool {
         !self.queue.is_empty() || self.holds.iter().any(|hold| hold.claim.conflicts(claim))
     }
 
-    /// Whether nothing is in the way but what a client may be keeping unused.
+    /// Whether only delegations that may be idle stand between a request and the lock.
     pub fn is_perhaps_unused(&self) -> bool {
         self.queue.is_empty()
             && self.holds.iter().all(|hold| hold.more > 0 && hold.revoked_until_ns.is_none())
     }
 
-    /// What this lock adds to the report: how, and how many. Those who are inside together are so in the same way.
+    /// The lock's entry in the report: the mode and the number of holds. Simultaneous holds always have the same
+    /// mode.
     pub fn held(&self) -> Option<(Claim, u32)> {
         let claim = self.holds.first()?.claim;
         Some((claim, self.holds.len() as u32))
@@ -195,7 +198,7 @@ impl Active {
         self.holds.iter_mut().find(|hold| hold.is_of(acquisition))
     }
 
-    /// An entry that nobody uses any more, or yet.
+    /// The mode and number of entries, if one of the entries has no hold: it is fresh, or its hold was released.
     fn unused(&self) -> Option<(Claim, u32)> {
         self.inside.filter(|&(_, count)| count as usize > self.holds.len())
     }
@@ -210,7 +213,7 @@ impl<P: MutualExclusion> Lock<P> {
         self.active.as_ref().is_some_and(|active| active.is_busy())
     }
 
-    /// Begins the instance of a view, with this member inside so often.
+    /// Starts the instance of a view. `own` are the entries with which this member starts inside.
     pub fn start(&mut self, own: Option<(Claim, u32)>, play: &mut Play<P>, wants: &mut Wants<P::Message>) {
         if let Some(active) = &mut self.active {
             active.inside = own;
@@ -218,7 +221,7 @@ impl<P: MutualExclusion> Lock<P> {
         self.instance = Some(Instance::start(&self.name, play, wants));
     }
 
-    /// Tells whether the message made sense.
+    /// Handles a message of the algorithm. Returns `false` if the message is invalid.
     pub fn message(
         &mut self,
         from: SiteId,
@@ -229,7 +232,7 @@ impl<P: MutualExclusion> Lock<P> {
     ) -> bool {
         let taken = match (&mut self.instance, words) {
             (Some(instance), Words::Said(message)) => instance.message(from, clock, message, play, wants),
-            // What was to be done is done: there is an instance.
+            // `Words::Wake` only has to create the instance, which the caller has done.
             _ => true,
         };
         self.take_entered(wants);
@@ -242,6 +245,7 @@ impl<P: MutualExclusion> Lock<P> {
             && entered.is_some()
             && let Some(claim) = active.asked.take()
         {
+            // One more entry: readers and permits of one member may be inside several times.
             active.inside = Some((claim, active.inside.map_or(1, |(_, count)| count + 1)));
             active.fresh = entered;
             active.in_a_row = 0;
@@ -249,13 +253,14 @@ impl<P: MutualExclusion> Lock<P> {
         }
     }
 
-    /// Lets in whoever can be let in, leaves where nobody is left, asks for whoever waits: until there is nothing to do.
+    /// Advances the lock until no transition is possible: grants, releases to the algorithm, requests. Then recalls
+    /// delegations that are in the way.
     pub fn look_after(&mut self, rules: Rules, play: &mut Play<P>, wants: &mut Wants<P::Message>) {
         while self.go_on(rules, play, wants) {}
         self.ask_back(wants);
     }
 
-    /// Somebody waits: whoever may be keeping the lock is to give it back.
+    /// Recalls all delegations if another client waits for the lock, here or at another member.
     fn ask_back(&mut self, wants: &mut Wants<P::Message>) {
         let (Some(active), Some(instance)) = (&mut self.active, &self.instance) else { return };
         if active.queue.is_empty() && !instance.is_wanted() {
@@ -267,17 +272,20 @@ impl<P: MutualExclusion> Lock<P> {
         }
     }
 
-    /// One of these; tells whether something was to be done.
+    /// Makes one transition. Returns `false` if none is possible.
     fn go_on(&mut self, rules: Rules, play: &mut Play<P>, wants: &mut Wants<P::Message>) -> bool {
         let (Some(active), Some(instance)) = (&mut self.active, &mut self.instance) else { return false };
         let first = active.queue.front().map(|waiter| waiter.claim);
         if let Some((claim, count)) = active.unused() {
-            // Alone, one can follow another without the algorithm, for a while: others may wait elsewhere.
+            // An exclusive entry can pass from one local client to the next without the algorithm. Other members may
+            // wait too, so this ends after `rounds` grants for each client that waited at the entry. With 3 waiters
+            // and 2 rounds: after 6 grants, the next one needs the algorithm again.
             let turn = active.waited.saturating_mul(rules.rounds);
             let follows = claim == Claim::Alone && active.in_a_row < turn;
             if first == Some(claim) && (active.fresh.is_some() || follows) {
                 return self.let_in(rules, wants);
             }
+            // No local waiter can use the entry: give it back to the algorithm.
             active.fresh = None;
             active.inside = (count > 1).then_some((claim, count - 1));
             instance.release(claim, play, wants);
@@ -295,7 +303,8 @@ impl<P: MutualExclusion> Lock<P> {
         true
     }
 
-    /// The first in line gets the entry that nobody uses.
+    /// Grants an unused entry to the first waiter of the local queue. Returns `false` if the lease or the fence clock
+    /// does not allow it.
     fn let_in(&mut self, rules: Rules, wants: &mut Wants<P::Message>) -> bool {
         let (Some(active), Some(instance)) = (&mut self.active, &mut self.instance) else { return false };
         if !rules.lease_runs {
@@ -313,6 +322,8 @@ impl<P: MutualExclusion> Lock<P> {
         active.in_a_row = active.in_a_row.saturating_add(1);
         let others_wait = !active.queue.is_empty() || instance.is_wanted();
         let more = waiter.more.min(if others_wait { rules.most_brief } else { rules.most_more });
+        // The delegation's entries take the fences `clock + 1 ..= clock + more`; without room for all of them there
+        // is no delegation.
         let more = if clock + u64::from(more) <= rules.largest_clock { more } else { 0 };
         if !rules.sets_nothing_aside {
             instance.set_aside(more.into());

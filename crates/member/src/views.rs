@@ -1,4 +1,10 @@
-//! From one view to the next: freeze, report, start.
+//! The view change at one member: freeze, report, start.
+//!
+//! ```text
+//! coordinator    Freeze ─────────┐               ┌──── Start ───┐
+//!                                ▼               ▲              ▼
+//! member         runs in view 4  │ frozen ─ Report              │ runs in view 5
+//! ```
 
 use crate::gather::Gather;
 use crate::install::{Frozen, OwnReport};
@@ -12,11 +18,12 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use lockkeeper_core::MutualExclusion;
 
-/// How many frames of views to come are kept; what is left out was not acknowledged, and comes again.
+/// Most frames of future views that are stored. Frames beyond that are not acknowledged, so they are sent again.
 const MOST_EARLY: usize = 4096;
 
 impl<P: MutualExclusion> Member<P> {
-    /// A view is decided, as consensus or the view's coordinator says: from now on nothing of an older view is granted or forwarded.
+    /// Handles a decided view, from consensus or from the view's coordinator. From here on, the member grants and
+    /// forwards nothing of an older view.
     pub(crate) fn learn(&mut self, view: View, out: &mut Out<Message<P>>) {
         let known = match &self.standing {
             Standing::Outside if !view.has(self.me) => return,
@@ -27,7 +34,7 @@ impl<P: MutualExclusion> Member<P> {
         if view.epoch <= known {
             return;
         }
-        // Left out of this view, or of one in between.
+        // This view excludes the member, or one that it missed did.
         if view.since(self.me).is_none_or(|since| known > 0 && since > known) {
             return self.exclude(out);
         }
@@ -44,7 +51,7 @@ impl<P: MutualExclusion> Member<P> {
 
     fn wedge(&mut self, view: View, out: &mut Out<Message<P>>) {
         out.notes.push(Note::Wedged { epoch: view.epoch });
-        // A member that is frozen already has reported: the report never changes until a start.
+        // A member that is already frozen has made its report, which does not change until a start.
         let report = match core::mem::replace(&mut self.standing, Standing::Outside) {
             Standing::Wedged(_, mut frozen) => {
                 self.discard_start(frozen.start.items());
@@ -58,7 +65,7 @@ impl<P: MutualExclusion> Member<P> {
         self.standing = Standing::Wedged(view, Box::new(Frozen::new(report)));
     }
 
-    /// What this member holds, in one go: only the flaw that does not freeze needs that.
+    /// The whole report in one step, for the bug switch that does not freeze.
     fn report(&self) -> Items<Holding> {
         let mut list = Cutter::default();
         for place in 0..self.locks.active_count() {
@@ -76,7 +83,8 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
-    /// Lists what was held when the member froze. Holds do not change while it is frozen, so this may take several steps.
+    /// Continues the report of the holds at the freeze. Holds do not change while the member is frozen, so this may
+    /// take several steps.
     pub(crate) fn go_on_reporting(&mut self, out: &mut Out<Message<P>>) {
         let Standing::Wedged(_, frozen) = &mut self.standing else { return };
         let OwnReport::Begun { next, list } = &mut frozen.report else { return };
@@ -99,7 +107,7 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
-    /// The report for that view, once it is made.
+    /// The report for the view of this epoch, once it is complete.
     pub(crate) fn own_report(&self, epoch: u64) -> Option<&Items<Holding>> {
         match &self.standing {
             Standing::Wedged(wedged, frozen) if wedged.epoch == epoch => match &frozen.report {
@@ -124,7 +132,7 @@ impl<P: MutualExclusion> Member<P> {
         if from != view.coordinator && !two {
             return;
         }
-        // Whoever gathers leads, as far as this member knows.
+        // The coordinator leads, as far as this member knows.
         self.leader_hint.get_or_insert(from.id);
         if two && matches!(&self.standing, Standing::Running(running) if running.epoch == view.epoch) {
             self.wedge(view.clone(), out);
@@ -161,7 +169,7 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
-    /// Asks whoever has not reported yet.
+    /// Asks the members that have not reported yet.
     pub(crate) fn gather_again(&mut self, out: &mut Out<Message<P>>) {
         let Some(gather) = self.leader.as_mut().and_then(|leader| leader.gather.as_mut()) else { return };
         if !gather.is_gathering() {
@@ -191,7 +199,7 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
-    /// Begins to start the view, once everybody has reported and no missing member has a lease.
+    /// Begins to build the start, once every member has reported and the leases of all excluded members have expired.
     pub(crate) fn try_start(&mut self, now: u64) {
         let Some(leader) = &mut self.leader else { return };
         let Some(mut gather) = leader.gather.take() else { return };
@@ -202,7 +210,7 @@ impl<P: MutualExclusion> Member<P> {
         leader.gather = Some(gather);
     }
 
-    /// Makes the start of the reports, and starts the view for everybody once it is made.
+    /// Continues to build the start from the reports. Once it is complete, sends it to every member of the view.
     pub(crate) fn go_on_starting(&mut self, now: u64, out: &mut Out<Message<P>>) {
         let most = self.config.slice().saturating_sub(self.work);
         let Some(gather) = self.leader.as_mut().and_then(|leader| leader.gather.as_mut()) else { return };
@@ -221,19 +229,19 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
-    /// Sends the start, from this part on.
+    /// Sends the start, beginning with chunk `first`.
     pub(crate) fn send_start(&mut self, to: Node, epoch: u64, first: u32) {
         self.send_parts(to, Listed::Start, epoch, first);
     }
 
-    /// To the leader: a member's renewal shows that it has missed a freeze or a start.
+    /// As the leader: sends the freeze or the start again to a member whose renewal shows that it has missed it.
     pub(crate) fn remind(&mut self, node: Node, out: &mut Out<Message<P>>) {
         let Some(gather) = self.leader.as_ref().and_then(|leader| leader.gather.as_ref()) else { return };
         if !gather.view.has(node) {
             return;
         }
         let (epoch, view) = (gather.view.epoch, gather.view.clone());
-        // The first part is enough: whoever has it already asks for what it lacks.
+        // The first chunk is enough: a member that has it already requests the chunks that it lacks.
         let body = match gather.holds_at_start().and_then(|start| start.part(0)) {
             Some(part) => Body::Start { epoch, part },
             None => Body::Freeze { view, part: 0 },
@@ -241,7 +249,7 @@ impl<P: MutualExclusion> Member<P> {
         self.send(node, body, out);
     }
 
-    /// To a frozen member: a part of the start arrives. With the last one, it is installed.
+    /// As a frozen member: handles a chunk of the start, and installs the view once all chunks have arrived.
     pub(crate) fn start(&mut self, from: Node, epoch: u64, part: Part<Held>, out: &mut Out<Message<P>>) {
         let unwedged = self.config.has(Flaw::NoWedge) && self.applied.epoch == epoch;
         let two = self.config.has(Flaw::TwoCoordinators);
@@ -268,7 +276,7 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
-    /// Asks for the rest of a start of which nothing has come lately.
+    /// Requests the next chunk of a start of which no chunk has arrived lately.
     pub(crate) fn ask_for_start(&mut self, out: &mut Out<Message<P>>) {
         if let Standing::Wedged(view, frozen) = &mut self.standing
             && frozen.start.is_stuck()
@@ -278,7 +286,7 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
-    /// A frame of a view: of the present one, or of none.
+    /// Handles a link frame of the present view; stores those of future views, and drops those of old ones.
     pub(crate) fn linked(&mut self, now: u64, frame: Frame<Message<P>>, out: &mut Out<Message<P>>) {
         let Body::Link { epoch, packet } = frame.body else { return };
         let (from, present) = (frame.from, self.running().map(|view| view.epoch));
@@ -327,7 +335,7 @@ impl<P: MutualExclusion> Member<P> {
         self.deliver_all(now, from, delivered, out);
     }
 
-    /// How many messages this step may deliver: each may be answered to every member.
+    /// Number of messages that this step may deliver: each of them may cause a reply to every member.
     fn most_messages(&self) -> usize {
         let members = self.running().map_or(1, |view| view.members.len());
         (self.config.slice().saturating_sub(self.work) / members.max(1)).max(1)
@@ -348,7 +356,7 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
-    /// Delivers what was left for later, since many messages could be delivered at once.
+    /// Delivers messages that an earlier step left, because too many were ready at once.
     pub(crate) fn go_on_delivering(&mut self, now: u64, out: &mut Out<Message<P>>) {
         if !core::mem::take(&mut self.delivers) {
             return;
@@ -366,7 +374,7 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
-    /// Looks whether something that arrived from there has waited for so long that it must be acknowledged.
+    /// Sends an acknowledgement to that member if one is due; otherwise sets a timer for it.
     pub(crate) fn look_at_link(&mut self, now: u64, from: Node, out: &mut Out<Message<P>>) {
         let wait_ns = self.config.acknowledge_ns;
         let link = self.links.get_mut(&from);
@@ -379,7 +387,7 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
-    /// Says what has arrived from there, unless something was said since that did.
+    /// Sends an acknowledgement, unless a payload has carried it in the meantime.
     pub(crate) fn acknowledge(&mut self, to: Node, out: &mut Out<Message<P>>) {
         let Some(epoch) = self.running().map(|view| view.epoch) else { return };
         let Some(link) = self.links.get_mut(&to).filter(|link| link.owes()) else { return };
@@ -387,7 +395,7 @@ impl<P: MutualExclusion> Member<P> {
         self.send(to, Body::Link { epoch, packet }, out);
     }
 
-    /// Sends again what has waited for so long for its acknowledgement: to everybody, or to one member.
+    /// Sends payloads again that have been unacknowledged for `after_ns`: to all members, or to one.
     pub(crate) fn resend(&mut self, now: u64, after_ns: u64, only: Option<MemberId>) {
         if self.running().is_some() {
             let links = self.links.iter_mut().filter(|(to, _)| only.is_none_or(|only| to.id == only));
