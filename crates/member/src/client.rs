@@ -1,54 +1,55 @@
-//! The client's half of a session: when it may use what it holds.
+//! The client's half of a session: its lease, its acquisitions and its delegations.
 
 use crate::kept::Kept;
 use crate::{Birth, Ended, Fence, Flaw, SessionId, ToClient, ToMember, Wish};
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-/// For how long after it was granted a client may keep what it does not use. Whoever else wants it is heard earlier, unless the lock's
-/// algorithm cannot tell: so this bounds how long others wait for nothing.
+/// How long after the grant a client may keep an idle delegation. Usually a waiting client causes a recall earlier;
+/// where the lock's algorithm cannot detect waiters, this bounds how long they wait for an idle lock.
 pub const KEPT_NS: u64 = 10_000_000;
 
-/// Where an acquisition stands, as its client sees it.
+/// The state of an acquisition at its client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Progress {
-    /// Asked for.
+    /// Requested.
     Waiting(Wish),
     /// Held, with this fence; usable only while the session's lease runs.
     Held(Option<Fence>),
-    /// Held still, with this fence used last, and used by nobody.
+    /// Held as an idle delegation; the fence is that of the last entry.
     Kept(Option<Fence>),
-    /// Given back, or given up, and not answered yet.
+    /// Released or cancelled, and not acknowledged yet.
     Leaving,
-    /// Over.
+    /// Ended, with this outcome.
     Over(Ended),
 }
 
-/// A client's session, as the client keeps it: a pure state machine beside [`Member`](crate::Member). Its driver sends what it is given,
-/// and may send all of it again at any time.
+/// A client's session at the client: a pure state machine, the counterpart of [`Member`](crate::Member). Its driver
+/// sends the messages that it returns, and may send all of them again at any time.
 #[derive(Clone, Debug)]
 pub struct ClientSession {
     id: SessionId,
-    /// Which birth of the session this is, once the member has said so; and whether it has promised anything.
+    /// The generation of the session, once the member has sent it.
     birth: Option<Birth>,
+    /// Whether the member has ever renewed the lease.
     alive: bool,
-    /// Until then, on the client's own clock, it may use what it holds.
+    /// Expiry of the lease, on the client's own clock: the client may use its holds until then.
     lease_until_ns: u64,
     lost: bool,
     acquisitions: BTreeMap<u64, Progress>,
-    /// How many of them have ended since the last keep-alive.
+    /// Number of acquisitions that have ended since the last keep-alive.
     ended: u64,
     next: u64,
-    /// What the member lets this client enter again by itself.
+    /// Acquisitions with a delegation, by number.
     kept: BTreeMap<u64, Kept>,
-    /// For how long: [`KEPT_NS`], but the lab has its own idea of time.
+    /// Longest duration of a delegation: [`KEPT_NS`], except in simulations with another time scale.
     pub kept_ns: u64,
-    /// Wrong on purpose, for the lab.
+    /// Bug switch, for simulations.
     pub flaw: Option<Flaw>,
 }
 
 impl ClientSession {
-    /// A new session; the id is never used twice.
+    /// Creates a session. The id is never reused.
     pub fn new(id: SessionId) -> Self {
         Self {
             id,
@@ -65,8 +66,8 @@ impl ClientSession {
         }
     }
 
-    /// The session that follows a lost one: what waited waits on, under the same numbers, to be asked for in the same order. What
-    /// was held is lost.
+    /// The session that follows a lost one. Requests that wait are kept under their numbers, to be sent in the same
+    /// order. Holds are lost.
     pub fn again(&self, id: SessionId) -> Self {
         let waiting =
             self.acquisitions.iter().filter(|(_, progress)| matches!(progress, Progress::Waiting(_)));
@@ -74,7 +75,7 @@ impl ClientSession {
         Self { acquisitions, next: self.next, kept_ns: self.kept_ns, flaw: self.flaw, ..Self::new(id) }
     }
 
-    /// What is waited for, in the order of asking.
+    /// The requests that wait, in the order in which they were made.
     pub fn wishes(&self) -> Vec<(u64, Wish)> {
         let wish = |(&number, progress): (&u64, &Progress)| match progress {
             Progress::Waiting(wish) => Some((number, wish.clone())),
@@ -83,62 +84,64 @@ impl ClientSession {
         self.acquisitions.iter().filter_map(wish).collect()
     }
 
-    /// Until when, on the client's own clock, it may use what it holds, if nothing is renewed.
+    /// Expiry of the lease, on the client's own clock, if it is not renewed; 0 for a lost session.
     pub fn lease_until_ns(&self) -> u64 {
         if self.lost { 0 } else { self.lease_until_ns }
     }
 
-    /// Its id.
+    /// The session's id.
     pub fn id(&self) -> SessionId {
         self.id
     }
 
-    /// Whether the session is over: its lease ran out, or its member does not know it. It never comes back; open another one.
+    /// Whether the session is lost: its lease expired, or its member does not know it. It never recovers; open
+    /// another one.
     pub fn is_lost(&mut self, now: u64) -> bool {
         self.lost |= self.alive && now >= self.lease_until_ns;
         self.lost
     }
 
-    /// Whether the session's lease has expired; otherwise a lost session is one that its member does not know.
+    /// Whether the session's lease has expired. A session that is lost without that is one that its member does not
+    /// know.
     pub(crate) fn has_expired(&self, now: u64) -> bool {
         self.alive && now >= self.lease_until_ns
     }
 
-    /// Whether an acquisition is not over.
+    /// Whether an acquisition has not ended.
     pub(crate) fn is_busy(&self) -> bool {
         self.acquisitions.values().any(|progress| !matches!(progress, Progress::Over(_)))
     }
 
-    /// Whether something is held, or given back and not answered yet.
+    /// Whether a lock is held, or its release is not acknowledged yet.
     pub(crate) fn is_used(&self) -> bool {
         let used = |progress: &Progress| matches!(progress, Progress::Held(_) | Progress::Leaving);
         self.acquisitions.values().any(used)
     }
 
-    /// Whether its member has ever promised anything.
+    /// Whether the member has ever renewed the lease.
     pub fn is_alive(&self) -> bool {
         self.alive
     }
 
-    /// Whether the acquisition may be used at this moment.
+    /// Whether the client may use the acquisition now.
     pub fn may_use(&self, now: u64, number: u64) -> bool {
         let held = matches!(self.acquisitions.get(&number), Some(Progress::Held(_)));
         held && !self.lost && now < self.lease_until_ns
     }
 
-    /// Where an acquisition stands.
+    /// The state of an acquisition.
     pub fn progress(&self, number: u64) -> Option<&Progress> {
         self.acquisitions.get(&number)
     }
 
-    /// Wants a lock: gives the number of the acquisition.
+    /// Requests a lock. Returns the number of the acquisition.
     pub fn acquire(&mut self, wish: Wish) -> u64 {
         self.next += 1;
         self.acquisitions.insert(self.next, Progress::Waiting(wish));
         self.next
     }
 
-    /// Uses it no more, or does not want it any more.
+    /// Releases a lock, or cancels the request.
     pub fn release(&mut self, number: u64) {
         self.kept.remove(&number);
         if let Some(progress @ (Progress::Waiting(_) | Progress::Held(_) | Progress::Kept(_))) =
@@ -148,9 +151,9 @@ impl ClientSession {
         }
     }
 
-    /// Uses it no more, for the moment: where the member lets the client, it keeps it, and there is nothing to be said now; the driver
-    /// [stops keeping](Self::stop_keeping) it, at once if somebody waits and nobody has entered again. Otherwise it is to be
-    /// [released](Self::release).
+    /// Leaves a lock. With a delegation, the client keeps the lock idle and sends nothing; the driver then calls
+    /// [`stop_keeping`](Self::stop_keeping), at once if another client waits and no local caller has entered again.
+    /// Returns `false` without one: then the caller has to [release](Self::release) the lock.
     pub fn put_down(&mut self, now: u64, number: u64) -> bool {
         let Some(kept) = self.kept.get(&number) else { return false };
         let Some(progress) = self.acquisitions.get_mut(&number) else { return false };
@@ -162,8 +165,8 @@ impl ClientSession {
         keeps
     }
 
-    /// Enters again what is kept and nobody uses, without a word to the member: gives the number of the acquisition, which is
-    /// [held](Progress::Held) again, with the fence that follows. `None` if such a wish has to be asked for.
+    /// Enters a lock again under an idle delegation, without a message. Returns the number of the acquisition, which
+    /// is [held](Progress::Held) again with the next fence. `None` if the request has to be sent to the member.
     pub fn enter_again(&mut self, now: u64, wish: &Wish) -> Option<u64> {
         if self.kept.is_empty() || self.lost || now >= self.lease_until_ns {
             return None;
@@ -178,17 +181,18 @@ impl ClientSession {
         Some(number)
     }
 
-    /// How many more entries a grant allowed, and how many of them were made by now.
+    /// Number of further entries that the delegation allows, and how many of them were made.
     pub fn entries(&self, number: u64) -> (u32, u32) {
         self.kept.get(&number).map_or((0, 0), Kept::entries)
     }
 
-    /// Whether somebody waits for what is kept.
+    /// Whether another client waited already when the delegation was granted.
     pub fn is_brief(&self, number: u64) -> bool {
         self.kept.get(&number).is_some_and(|kept| kept.brief)
     }
 
-    /// When to [stop keeping](Self::stop_keeping) the next of what is kept: at once if others wait and it is unused.
+    /// When to call [`stop_keeping`](Self::stop_keeping) next: 0 (at once) if another client waits for an idle
+    /// delegation.
     pub fn keeps_until_ns(&self) -> Option<u64> {
         let until = |(number, kept): (&u64, &Kept)| {
             let unused = || matches!(self.acquisitions.get(number), Some(Progress::Kept(_)));
@@ -197,7 +201,7 @@ impl ClientSession {
         self.kept.iter().map(until).min()
     }
 
-    /// Keeps nothing any more whose time is over; nothing at all at [`u64::MAX`]. Gives what is to be said.
+    /// Ends the delegations that have expired by `now`; [`u64::MAX`] ends all of them. Returns the messages to send.
     pub fn stop_keeping(&mut self, now: u64) -> Vec<ToMember> {
         if self.kept.is_empty() {
             return Vec::new();
@@ -208,7 +212,7 @@ impl ClientSession {
         over.into_iter().filter_map(|number| self.keep_no_more(number)).collect()
     }
 
-    /// Gives it back if nobody uses it; otherwise whoever does is the last one.
+    /// Ends a delegation: releases the lock if it is idle; otherwise its present user is the last one.
     fn keep_no_more(&mut self, number: u64) -> Option<ToMember> {
         match *self.acquisitions.get(&number)? {
             Progress::Kept(_) => {
@@ -223,7 +227,8 @@ impl ClientSession {
         }
     }
 
-    /// The client has heard how every acquisition below this number ended. Forgets them.
+    /// Forgets the leading acquisitions that have ended. The client knows the outcome of every acquisition below the
+    /// returned number.
     pub fn settle(&mut self) -> u64 {
         while let Some(first) = self.acquisitions.first_entry()
             && matches!(first.get(), Progress::Over(_))
@@ -235,14 +240,14 @@ impl ClientSession {
 
     /// The keep-alive to send now.
     pub fn keep_alive(&mut self, now: u64) -> ToMember {
-        // A client may hold a million locks, and says this often.
+        // Keep-alives are frequent, and a client may hold a million locks: scan them only if some have ended.
         if core::mem::take(&mut self.ended) > 0 {
             self.acquisitions.retain(|_, progress| !matches!(progress, Progress::Over(_)));
         }
         ToMember::KeepAlive { sent_ns: now, first: !self.alive, settled: self.settle() }
     }
 
-    /// What to send now: a keep-alive, and everything that is not answered yet.
+    /// All messages to send now: a keep-alive, and every request and release that is not answered yet.
     pub fn say(&mut self, now: u64) -> Vec<ToMember> {
         let mut said = Vec::from([self.keep_alive(now)]);
         let settled = self.settle();
@@ -254,12 +259,13 @@ impl ClientSession {
         said
     }
 
-    /// The member answers. A grant is worth nothing unless the lease runs when it arrives. Gives what is to be said to that at once.
+    /// Handles a message of the member. A grant that arrives after the lease has expired is ignored. Returns a
+    /// message to send at once.
     pub fn hear(&mut self, now: u64, said: ToClient) -> Option<ToMember> {
         if self.is_lost(now) {
             return None;
         }
-        // Another birth knows nothing of what this one was granted.
+        // A session of another generation does not know the holds of this one.
         if let ToClient::Alive { birth, .. } | ToClient::Granted { birth, .. } = said
             && *self.birth.get_or_insert(birth) != birth
         {
@@ -306,7 +312,7 @@ impl ClientSession {
         }
     }
 
-    /// Somebody else waits for what this client may keep.
+    /// Handles a recall.
     fn is_wanted(&mut self, number: u64) -> Option<ToMember> {
         let keeps = self.flaw == Some(Flaw::KeptForEver) || !self.kept.contains_key(&number);
         if keeps { None } else { self.keep_no_more(number) }

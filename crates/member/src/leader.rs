@@ -1,4 +1,15 @@
-//! What a member does while it leads: it gives leases, notices who is gone, proposes views, and gathers for them.
+//! The leader's part of a member: it grants leases, detects failed members, proposes views, and gathers reports.
+//!
+//! A lease of length L is granted in three steps. R is the leader's clock BEFORE it asked the voters:
+//!
+//! ```text
+//! member   Renew(sent_ns) ──┐                            ┌── Renewed(sent_ns, duration_ns)
+//! leader                    └─ Confirm at R ─ Confirmed ─┘   duration_ns = R + L - now
+//! ```
+//!
+//! A majority has confirmed the leadership after R, so no other leader has replaced this one before R. The member
+//! counts the lease from `sent_ns`. The renewal was sent before `now`, so the lease expires by R + L: the coordinator
+//! of the next view has to wait until then if it excludes the member.
 
 use crate::gather::Gather;
 use crate::view::Proposal;
@@ -6,7 +17,7 @@ use crate::{ClusterSettings, Config, Flaw, Inherited, MemberId, Node, Renewal, V
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
-/// A renewal that waits for the leadership to be confirmed.
+/// A renewal that waits until the leadership is confirmed.
 #[derive(Clone, Copy, Debug)]
 struct Asked {
     node: Node,
@@ -14,7 +25,7 @@ struct Asked {
     epoch: u64,
 }
 
-/// A lease to be told to a member.
+/// A lease to be sent to a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lease {
     pub node: Node,
@@ -22,28 +33,31 @@ pub(crate) struct Lease {
     pub duration_ns: u64,
 }
 
-/// One term of leadership. Nothing of it outlives the term: another leader may have answered anybody in between.
+/// The state of one term of leadership. It is dropped with the term, because another leader may have granted leases
+/// in between.
 #[derive(Clone, Debug)]
 pub(crate) struct Leader {
     pub term: u64,
     since_ns: u64,
-    /// When this leader applied the newest view; the beginning of its term for a view that was decided before.
+    /// When this leader applied the newest view; the beginning of its term if the view was decided before.
     applied_ns: u64,
-    /// Settings that an operator asked for, until they are decided.
+    /// Settings that an operator requested, until a view with them is decided.
     pub change: Option<ClusterSettings>,
+    /// The last renewal of each node, and when it arrived.
     heard: BTreeMap<Node, (u64, Renewal)>,
-    /// When somebody new was let in: it could not be heard before.
+    /// When each new member was admitted: the silence of a member is counted from then, at the earliest.
     admitted: BTreeMap<Node, u64>,
-    /// For each node, the R of the last lease that this leader gave it in this term.
+    /// For each node, the R of the last lease that this leader granted to it in this term.
     answered: BTreeMap<Node, u64>,
-    /// The questions asked of the voters, the oldest first, and R of each: the clock BEFORE it was asked.
+    /// The confirmations requested from the voters, the oldest first, each with its R: the clock BEFORE the request.
     confirming: VecDeque<(u64, u64)>,
     asked: Vec<Asked>,
-    /// Who has said that nobody uses anything through it, and never will.
+    /// Members that have drained and will grant nothing more.
     departed: BTreeSet<Node>,
-    /// The epoch proposed, and when.
+    /// The proposed epoch, and the time of the proposal.
     proposed: Option<(u64, u64)>,
-    /// How often a member was excluded, and when last: a crash-looping joiner must not freeze all locks.
+    /// Number of exclusions of each member, and the time of the last one: a member that crashes in a loop must not
+    /// freeze all locks at each restart.
     exclusions: BTreeMap<MemberId, (u32, u64)>,
     pub gather: Option<Gather>,
 }
@@ -67,7 +81,7 @@ impl Leader {
         }
     }
 
-    /// A view is decided.
+    /// Handles a decided view.
     pub fn applied(&mut self, now: u64, view: &View) {
         self.applied_ns = now;
         self.change.take_if(|change| *change == view.settings);
@@ -79,8 +93,9 @@ impl Leader {
         }
     }
 
-    /// Somebody asks for its lease. Gives the question to ask the voters, unless one is under way. Slow voters are asked again, but
-    /// their late answers count: otherwise voters that are always late would cost everybody's leases.
+    /// Handles a renewal. Returns the number of the confirmation to request from the voters, unless one was requested
+    /// lately. If the voters are slow, another one is requested, but late confirmations of older requests count:
+    /// otherwise no lease would ever be renewed with voters that are always late.
     pub fn renewal(
         &mut self,
         now: u64,
@@ -101,13 +116,13 @@ impl Leader {
         Some(question)
     }
 
-    /// Whether one more renewal can be remembered: a bound on what broken members can make a leader keep.
+    /// Whether one more renewal can be stored: bounds the memory that faulty members can make a leader use.
     pub fn has_room_for(&self, node: Node) -> bool {
         const MOST: usize = 16 * crate::MOST_MEMBERS;
         self.asked.len() < MOST && (self.heard.len() < MOST || self.heard.contains_key(&node))
     }
 
-    /// Nobody uses anything through this node, and nobody ever will.
+    /// Records that this node has drained and will grant nothing more.
     pub fn farewell(&mut self, node: Node) {
         self.departed.insert(node);
     }
@@ -116,12 +131,13 @@ impl Leader {
         self.departed.contains(&node)
     }
 
-    /// A majority has confirmed the leadership: everybody who asked, and names the newest view, gets what is left of L since R.
+    /// Handles the confirmation of the leadership by a majority: each member that asked, and knows the newest view,
+    /// gets the rest of L since R.
     pub fn confirmed(&mut self, now: u64, question: u64, view: &View, config: &Config) -> Vec<Lease> {
         let Some(place) = self.confirming.iter().position(|&(asked, _)| asked == question) else {
             return Vec::new();
         };
-        // An answer to an older question would say less than this one.
+        // Older requests have an earlier R, so their confirmations would yield shorter leases.
         let read = self.confirming[place].1;
         self.confirming.drain(..=place);
         let duration_ns = (read + config.cluster.lease_ns).saturating_sub(now).min(config.cluster.lease_ns);
@@ -136,7 +152,7 @@ impl Leader {
         leases
     }
 
-    /// The leadership was not confirmed in time: whoever asked must ask again.
+    /// Drops confirmation requests that are older than a lease. The members that wait for them renew again.
     pub fn forget_old_question(&mut self, now: u64, config: &Config) {
         while self.confirming.front().is_some_and(|&(_, read)| now >= read + config.cluster.lease_ns) {
             self.confirming.pop_front();
@@ -146,8 +162,9 @@ impl Leader {
         }
     }
 
-    /// When the last lease of a node that `view` excludes has certainly expired, on this clock. Leases of an earlier leader began
-    /// before this one knew that it leads, and may be longer than the view's own: the view has inherited their length.
+    /// When the last lease of a node that `view` excludes has certainly expired, on this clock. Leases of an earlier
+    /// leader were granted before this term, and may be longer than the view's own: the view has inherited their
+    /// length.
     pub fn lease_over_ns(&self, node: Node, view: &View, config: &Config) -> u64 {
         let last = self.answered.get(&node).copied().unwrap_or(self.since_ns).max(self.since_ns);
         let inherited =
@@ -167,7 +184,8 @@ impl Leader {
         self.since_ns.saturating_add(config.outwait(longest))
     }
 
-    /// What the next view inherits: once every lease from before the present view has expired, the present settings only.
+    /// The lease lengths that the next view inherits: only those of the present settings, once every lease from
+    /// before the present view has expired.
     fn inherited(&self, now: u64, applied: &View, config: &Config) -> Inherited {
         let present = Inherited::of(&applied.settings);
         let over =
@@ -195,7 +213,8 @@ impl Leader {
             || self.change.is_some()
             || self.needs_new_epoch(applied, me, config)
             || self.has_full_table(now, applied, config);
-        // Two lives of one member are never in a view together: this one has to wait for the exclusion of the other.
+        // Two incarnations of one member are never in a view together: this one has to wait for the exclusion of the
+        // other.
         if !members.contains(&me) && !self.departed.contains(&me) {
             members.retain(|node| node.id != me.id);
             members.push(me);
@@ -239,14 +258,15 @@ impl Leader {
         }))
     }
 
-    /// Members that have fallen silent, and one end of each link that carries nothing.
+    /// The members to exclude: those that have been silent for too long, and one end of each link that carries
+    /// nothing.
     fn gone(&self, now: u64, me: Node, applied: &View, config: &Config) -> BTreeSet<Node> {
         let silent_for = |node: Node| {
             let admitted = self.admitted.get(&node).map_or(self.since_ns, |&at| at);
             now.saturating_sub(self.heard.get(&node).map_or(admitted, |&(at, _)| at))
         };
         let others = || applied.members.iter().copied().filter(|&node| node != me);
-        // A member that has not heard of the present view renews at the pace of an earlier one.
+        // A member that does not know the present view yet renews at the interval of an earlier one.
         let knows = |node: Node| {
             let heard = self.heard.get(&node).map(|(_, renewal)| renewal);
             heard.is_some_and(|renewal| renewal.epoch == applied.epoch) || config.has(Flaw::OwnLeaseWaitedFor)
@@ -267,7 +287,8 @@ impl Leader {
                 if gone.contains(&one) || gone.contains(&other) {
                     continue;
                 }
-                // The same end for whoever looks: the one with the higher number, but never the leader itself.
+                // The choice is the same for every leader: the end with the higher number, but never the leader
+                // itself.
                 let end = if one == me {
                     other
                 } else if other == me {
@@ -281,14 +302,15 @@ impl Leader {
         gone
     }
 
-    /// Whom a member cannot reach in this view. What it said before it was in it is of links that are no more: such a link may have been
-    /// silent because the other end was in this view already.
+    /// The members that `node` cannot reach in this view. A renewal from before it installed the view is ignored: it
+    /// is about links of an older view, which may have been silent because the other end was in this view already.
     fn unreachable(&self, node: Node, applied: &View) -> &[Node] {
         let told = self.heard.get(&node).map(|(_, renewal)| renewal);
         told.filter(|renewal| renewal.installed == applied.epoch).map_or(&[], |renewal| &renewal.unreachable)
     }
 
-    /// Whether the view must be followed by another one with the same members.
+    /// Whether the view must be followed by another one with the same members: it was not started, or a fence clock
+    /// is exhausted.
     fn needs_new_epoch(&self, applied: &View, me: Node, config: &Config) -> bool {
         let own = applied.coordinator == me && applied.term == self.term;
         let told = |node: &Node| self.heard.get(node).map(|(_, renewal)| renewal);
@@ -300,8 +322,8 @@ impl Leader {
         })
     }
 
-    /// Whether a member's table of locks is full of idle ones, and a view that drops them would start at once: every member is
-    /// there and runs in the present view.
+    /// Whether a member's table is full of idle locks, and a view that drops them would start at once: every member
+    /// is reachable and runs in the present view.
     fn has_full_table(&self, now: u64, applied: &View, config: &Config) -> bool {
         let present = |node: &Node| {
             let lately = |&&(at, ref renewal): &&(u64, Renewal)| {
@@ -313,7 +335,7 @@ impl Leader {
         told.is_some_and(|told| told.contains(&true))
     }
 
-    /// Who may join: the view has run for a while, and every member hears the joiner.
+    /// The members that may join: the view has run for a while, and every member receives the joiner's messages.
     fn joining(
         &self,
         now: u64,
@@ -350,6 +372,7 @@ impl Leader {
         };
         let back_off = |id: MemberId| {
             let (times, at) = self.exclusions.get(&id).copied().unwrap_or((0, 0));
+            // A member that was excluded n times waits for 2^n settle times (n is at most 4).
             times == 0 || now >= at + (config.cluster.settle_ns << times.min(4))
         };
         let welcome = |node: &Node| {

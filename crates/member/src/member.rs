@@ -1,4 +1,4 @@
-//! A member.
+//! One member: its state, its events, and the lease protocol with the leader.
 
 use crate::install::Frozen;
 use crate::instance::Play;
@@ -21,20 +21,20 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use lockkeeper_core::MutualExclusion;
 
-/// Where a member stands between views.
+/// The member's state with regard to views.
 #[derive(Clone, Debug)]
 pub(crate) enum Standing {
     /// In no view yet.
     Outside,
     /// Frozen for this view, which has not started here.
     Wedged(View, Box<Frozen>),
-    /// In this view.
+    /// Runs in this view.
     Running(View),
-    /// This life is over.
+    /// This incarnation has ended.
     Excluded,
 }
 
-/// What happens at a certain time.
+/// A timer.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Due {
     Patience(Acquisition),
@@ -47,99 +47,102 @@ pub(crate) enum Due {
 
 pub(crate) type Message<P> = <P as lockkeeper_core::Protocol>::Message;
 
-/// One life of a member of a lock cluster, as a pure state machine: `P` is the algorithm of its mutexes.
+/// One incarnation of a member of a lock cluster, as a pure state machine. `P` is the algorithm of its mutexes.
 ///
-/// # What a driver must do
-/// 1. Give each life an incarnation that no other life of the member ever has.
-/// 2. Call [`handle`](Self::handle) for one event at a time, with a reading of a clock that never goes back, counts sleep, and runs
-///    fast or slow by at most [`ClusterSettings::drift_ppm`]. Read it AFTER the event arrived.
-/// 3. Then do everything in [`Out`]. Frames may be lost, repeated, reordered; they are never changed.
-/// 4. Send a tick no later than [`wake_ns`](Self::wake_ns), as soon as the machine lets it.
-/// 5. On [`Note::Excluded`], drop the member and begin another life; on [`Note::Left`], drop it.
+/// # Duties of the driver
+/// 1. Give each incarnation of a member a number that is never reused.
+/// 2. Call [`handle`](Self::handle) for one event at a time, with the reading of a clock that is monotonic, counts
+///    suspended time, and drifts by at most [`ClusterSettings::drift_ppm`]. Read it AFTER the event arrived.
+/// 3. Then perform all actions in [`Out`]. Frames may be lost, duplicated and reordered; they are never corrupted.
+/// 4. Send a tick no later than [`wake_ns`](Self::wake_ns), or as soon after it as the machine allows.
+/// 5. On [`Note::Excluded`], drop the member and create one with a new incarnation; on [`Note::Left`], drop it.
 ///
-/// # What consensus must do
-/// 6. Decide one view for each epoch: a proposal takes effect only if its epoch is one more than the last one's, and its
-///    proposer still leads in its term. A decided view is durable at a majority BEFORE anybody hears of it.
-/// 7. Tell each life of a member the newest view and where the leader is. Tell of views in order. Tell of [`PortEvent::Leading`] only once an entry of that term is applied, so that the
-///    leader knows every view decided before it led.
-/// 8. Answer [`PortRequest::Confirm`] only if a majority said AFTER the question that it knows of no later term.
-/// 9. On [`PortRequest::StepDown`], let another voter lead where one can. Nothing but speed depends on it.
+/// # Duties of consensus
+/// 6. Decide one view for each epoch: a proposal takes effect only if its epoch is one more than the last one's, and
+///    its proposer still leads in its term. A decided view is durable at a majority BEFORE it is reported to any
+///    member.
+/// 7. Report to each incarnation of a member the newest view and the present leader. Report views in order. Report
+///    [`PortEvent::Leading`] only once an entry of that term is applied, so that the leader knows every view decided
+///    before it led.
+/// 8. Answer [`PortRequest::Confirm`] only if a majority replied AFTER the request that it knows of no later term.
+/// 9. On [`PortRequest::StepDown`], transfer the leadership to another voter if possible. Only latency depends on it.
 #[derive(Clone, Debug)]
 pub struct Member<P: MutualExclusion> {
     pub(crate) config: Config,
     pub(crate) me: Node,
     pub(crate) standing: Standing,
-    /// The newest view that consensus told of.
+    /// The newest view that consensus reported.
     pub(crate) applied: View,
-    /// The newest view that started here.
+    /// The epoch of the newest view that started here.
     pub(crate) installed: u64,
-    /// Until then, on this clock, somebody here may hold a lock.
+    /// Expiry of the lease, on this clock: clients of this member may hold locks until then.
     pub(crate) lease_until_ns: u64,
     pub(crate) leader_hint: Option<MemberId>,
     pub(crate) leader: Option<Leader>,
     pub(crate) leave: Option<Leave>,
     pub(crate) questions: u64,
     pub(crate) links: BTreeMap<Node, Link<LockMessage<Message<P>>>>,
-    /// Frames of views that have not started here: unacknowledged until they have.
+    /// Frames of views that have not started here; not acknowledged before they have.
     pub(crate) early: Vec<Frame<Message<P>>>,
     pub(crate) locks: Locks<P>,
-    /// What all locks of the present view share.
+    /// The context that all locks of the present view share.
     pub(crate) play: Option<Play<P>>,
     pub(crate) wants: Wants<Message<P>>,
-    /// What is not needed any more, and goes bit by bit.
+    /// Obsolete data, freed in small steps.
     pub(crate) trash: Vec<Trash<Message<P>>>,
-    /// How many items this step has touched.
+    /// Number of items that this step has touched.
     pub(crate) work: usize,
-    /// Parts of lists to be sent.
+    /// Chunks of lists to be sent.
     pub(crate) sending: VecDeque<Sending>,
-    /// For each member and list: for which view parts of it were sent, and how many.
+    /// For each member and list: the view of the chunks sent last, and their number.
     pub(crate) sent: BTreeMap<(Node, Listed), (u64, u32)>,
-    /// Locks in use whose instance in the present view is yet to be made, by the order of their first waiter.
+    /// Locks in use that have no instance in the present view yet, by the order of their first waiter.
     pub(crate) resuming: BTreeSet<(u64, LockId)>,
-    /// How many of the early frames are yet to be looked at.
+    /// Number of early frames that are still to be handled.
     pub(crate) early_left: usize,
-    /// Sessions that are over, and what they hold goes bit by bit.
+    /// Sessions that have ended, whose holds are released in small steps.
     pub(crate) ending: VecDeque<SessionId>,
-    /// Queries of members about the locks here, which are being answered.
+    /// Queries of other members about the locks here, being answered.
     pub(crate) scans: VecDeque<Asking>,
-    /// The lease runs again, and parked locks are looked after.
+    /// The lease runs again, and parked locks are being advanced.
     pub(crate) unparks: bool,
-    /// Something is being sent again.
+    /// A retransmission is under way on some link.
     pub(crate) resends: bool,
-    /// Messages that have arrived wait to be delivered.
+    /// Messages have arrived that a later step delivers.
     pub(crate) delivers: bool,
-    /// How many holds there are, those included that are over and only the report of a frozen member names.
+    /// Number of holds, including those that have ended and are only in the report of a frozen member.
     pub(crate) held: usize,
-    /// From then on a link on which nothing moves is a fault.
+    /// A link without progress counts as a failure from this time on.
     pub(crate) links_count_from_ns: u64,
     pub(crate) sessions: BTreeMap<SessionId, Session>,
     pub(crate) due: BTreeSet<(u64, Due)>,
-    /// Locks at which somebody could be let in if the lease ran.
+    /// Locks with a waiter that could be granted if the lease ran.
     pub(crate) parked: VecDeque<LockId>,
     pub(crate) clock_full: bool,
     /// When the present view started here.
     pub(crate) installed_ns: u64,
-    /// The leader has been sent that the table is full, in this view.
+    /// Whether the leader was notified in this view that the table is full.
     pub(crate) told_table_full: bool,
-    /// A message of another member, about a lock for which there is no room, is unacknowledged.
+    /// Whether a message of another member is unacknowledged because the table has no room for its lock.
     pub(crate) message_waits: bool,
-    /// The epoch of the view that the cluster's settings are from.
+    /// The epoch of the view that the cluster's settings come from.
     settings_epoch: u64,
     pub(crate) order: u64,
     pub(crate) births: u64,
-    /// Who wants to join, and when it was last heard.
+    /// Nodes that ask to join, and when their last message arrived.
     pub(crate) joiners: BTreeMap<Node, u64>,
     pub(crate) surveys: BTreeMap<u64, Vec<Reply>>,
-    /// Kept once a driver wants to know which locks change.
+    /// Changes of locks, recorded from the driver's first request for them.
     pub(crate) journal: Option<Journal>,
-    /// Frames to this member itself.
+    /// Frames of this member to itself.
     pub(crate) to_self: VecDeque<Frame<Message<P>>>,
     next_beat_ns: u64,
     next_renewal_ns: u64,
 }
 
 impl<P: MutualExclusion> Member<P> {
-    /// A new life, outside of any view. Refuses settings that cannot work, in a sentence for a person.
+    /// Creates an incarnation that is in no view. Fails with an error message for the operator if the settings cannot
+    /// work.
     pub fn new(me: Node, config: Config, now: u64) -> Result<Self, String> {
         config.check()?;
         let options = crate::instance::options::<P>(&config.cluster.algorithm, config.peers.len().max(1), 0)?;
@@ -204,7 +207,7 @@ impl<P: MutualExclusion> Member<P> {
         })
     }
 
-    /// Who this is.
+    /// The member's id and incarnation.
     pub fn node(&self) -> Node {
         self.me
     }
@@ -217,12 +220,12 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
-    /// How much of the lease is left.
+    /// The rest of the lease; 0 if it has expired.
     pub fn lease_left_ns(&self, now: u64) -> u64 {
         self.lease_until_ns.saturating_sub(now)
     }
 
-    /// When the next tick is due: at once, which is 0, where long work goes on.
+    /// When the next tick is due; 0 (at once) while long work continues.
     pub fn wake_ns(&self) -> u64 {
         if self.is_at_work() {
             return 0;
@@ -231,13 +234,14 @@ impl<P: MutualExclusion> Member<P> {
         due.min(self.next_beat_ns)
     }
 
-    /// One event. `out` is cleared first.
+    /// Handles one event. `out` is cleared first.
     pub fn handle(&mut self, now: u64, event: Event<Message<P>>, out: &mut Out<Message<P>>) {
         out.clear();
         if matches!(self.standing, Standing::Excluded) {
             return;
         }
-        // Work that was under way before goes on with ticks only: other events wait for as little as possible.
+        // Long work that was under way continues with ticks only, so that other events are delayed as little as
+        // possible.
         let (busy, tick) = (self.is_at_work(), matches!(event, Event::Tick));
         match event {
             Event::Frame(frame) => self.frame(now, frame, out),
@@ -272,7 +276,8 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
-    /// Others may be members from now on. Nobody is left out of a view for that: whoever is to go leaves, or falls silent.
+    /// Replaces the list of possible members. This excludes no member from a view: a member that is to go leaves, or
+    /// falls silent.
     fn peers(&mut self, now: u64, mut peers: Vec<MemberId>) {
         peers.sort_unstable();
         peers.dedup();
@@ -283,14 +288,14 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
-    /// Rejects settings that this member could not run, in a sentence for a person.
+    /// Checks settings that an operator requests. The error is a message for the operator.
     pub fn check_settings(&self, settings: &ClusterSettings) -> Result<(), String> {
         self.config.check_cluster(settings)?;
         (1..=self.config.peers.len().max(self.applied.members.len()).max(1))
             .try_for_each(|members| self.check_algorithm(settings, members))
     }
 
-    /// Whether this member can run the algorithm in a view of so many members.
+    /// Checks that this member can run the algorithm in a view of this many members.
     pub(crate) fn check_algorithm(&self, settings: &ClusterSettings, members: usize) -> Result<(), String> {
         crate::instance::options::<P>(&settings.algorithm, members, 0).map(drop)
     }
@@ -305,12 +310,12 @@ impl<P: MutualExclusion> Member<P> {
         self.leader.is_some()
     }
 
-    /// The settings of the newest view that this member knows, or its own before the first.
+    /// The settings of the newest view that this member knows, or its own before the first view.
     pub fn settings(&self) -> &ClusterSettings {
         &self.config.cluster
     }
 
-    /// From now on the settings of this view count, unless those of a newer one do already.
+    /// Adopts the settings of this view, unless it has those of a newer one.
     pub(crate) fn adopt_settings(&mut self, view: &View) {
         if view.epoch > self.settings_epoch && !self.config.has(Flaw::OwnLeaseWaitedFor) {
             self.settings_epoch = view.epoch;
@@ -321,7 +326,8 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
-    /// An operator asks for other settings. The leader proposes a view with them; another member ignores the event.
+    /// Handles an operator's request for other settings. The leader proposes a view with them; another member ignores
+    /// the event.
     fn change_settings(&mut self, now: u64, settings: ClusterSettings) {
         if self.check_settings(&settings).is_err() {
             return;
@@ -332,12 +338,12 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
-    /// To one life of a member, and no other.
+    /// Sends a frame to one incarnation of a member.
     pub(crate) fn send(&mut self, to: Node, body: Body<Message<P>>, out: &mut Out<Message<P>>) {
         self.send_to(to.id, Some(to.incarnation), body, out);
     }
 
-    /// To whatever life the member lives.
+    /// Sends a frame to a member; `life` restricts it to one incarnation.
     fn send_to(
         &mut self,
         to: MemberId,
@@ -393,7 +399,7 @@ impl<P: MutualExclusion> Member<P> {
                 self.retire();
                 self.leader = Some(Leader::new(term, now));
                 self.leader_hint = Some(self.me.id);
-                // Its own lease came from the leader before, and nobody has renewed it since.
+                // Its own lease came from the previous leader, which does not renew it any more.
                 self.next_renewal_ns = now;
                 self.next_beat_ns = now;
                 if self.config.has(Flaw::TwoCoordinators) && self.applied.epoch > 0 {
@@ -422,7 +428,7 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
-    /// Everything that only needs time.
+    /// Runs the timers that have expired, and the periodic work of a beat.
     fn ticks(&mut self, now: u64, out: &mut Out<Message<P>>) {
         while self.due.first().is_some_and(|&(at, _)| at <= now) && self.may_go_on() {
             self.spend(1);
@@ -455,7 +461,7 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
-    /// The next renewal leaves in this step.
+    /// Makes the next renewal leave in this step.
     pub(crate) fn renew_at_once(&mut self, now: u64) {
         self.next_renewal_ns = now;
         self.next_beat_ns = now;
@@ -505,7 +511,7 @@ impl<P: MutualExclusion> Member<P> {
         self.send_to(leader, None, Body::Renew(renewal), out);
     }
 
-    /// To the leader: somebody asks for its lease.
+    /// As the leader: handles a renewal.
     fn renew(&mut self, now: u64, from: Node, renewal: Renewal, out: &mut Out<Message<P>>) {
         let Some(leader) = &mut self.leader else { return };
         let (view, epoch) = (&self.applied, renewal.epoch);
@@ -513,14 +519,14 @@ impl<P: MutualExclusion> Member<P> {
             let epoch = view.epoch;
             return self.send(from, Body::Excluded { epoch }, out);
         }
-        // Whoever has missed the freeze or the start is told again.
+        // The member has missed the freeze or the start, which is sent again below.
         let behind = renewal.installed < view.epoch;
-        // The leader itself goes by another way: see `hands_on`.
+        // The leader itself leaves in another way: see `hands_on`.
         if renewal.farewell && from != self.me {
             leader.farewell(from);
         }
         if renewal.table_full {
-            // A proposal leaves with the next beat: clients that bring new names wait for it.
+            // Propose at the next beat: clients with new lock names wait for the view.
             self.next_beat_ns = now;
         }
         self.questions += 1;
@@ -544,7 +550,7 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
-    /// The lease is counted from when its renewal was sent: the answer may have been under way for any time.
+    /// The lease is counted from when the renewal was sent, because the delay of the answer is unknown.
     fn renewed(&mut self, now: u64, sent_ns: u64, duration_ns: u64) {
         if self.said_farewell() {
             return;

@@ -1,4 +1,4 @@
-//! What members, clients and consensus say to each other.
+//! The messages between members, clients and consensus.
 
 use crate::{
     Acquisition, Fence, Items, LockName, MemberId, Node, Packet, Part, Query, Reply, SessionId, Table, View,
@@ -9,136 +9,137 @@ use lockkeeper_core::Claim;
 use lockkeeper_core::algorithms::gate_messages::Message;
 use serde::{Deserialize, Serialize};
 
-/// From one life of a member to another member. `M` is the message of the cluster's algorithm.
+/// A frame from one incarnation of a member to another member. `M` is the message type of the cluster's algorithm.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Frame<M> {
-    /// Who sends it, and in which of its lives.
+    /// The sender and its incarnation.
     pub from: Node,
-    /// To which member.
+    /// The recipient.
     pub to: MemberId,
-    /// To which of its lives; `None` if any will do.
+    /// The recipient's incarnation; `None` if any incarnation may handle the frame.
     pub life: Option<u64>,
-    /// What.
+    /// The content.
     pub body: Body<M>,
 }
 
-/// What a frame says. All but [`Body::Link`] may be lost, repeated and reordered without harm.
+/// The content of a frame. All variants but [`Body::Link`] may be lost, duplicated and reordered without harm.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Body<M> {
-    /// To the leader: renew my lease.
+    /// To the leader: a request to renew the sender's lease.
     Renew(Renewal),
-    /// The leader's answer: so long, counted from when the renewal was sent.
+    /// The leader's answer to a renewal.
     Renewed {
-        /// What the renewal said.
+        /// The `sent_ns` of the renewal.
         sent_ns: u64,
-        /// How long, from then.
+        /// The duration of the lease, counted from `sent_ns`.
         duration_ns: u64,
     },
-    /// The leader's answer to somebody who is not in the view any more.
+    /// The leader's answer to a renewal of a node that is not in the view any more.
     Excluded {
         /// The epoch of that view.
         epoch: u64,
     },
-    /// To everybody: I am outside and want in.
+    /// To all possible members: the sender is in no view and asks to join.
     Join,
-    /// From the coordinator: this view is decided; stop, and report.
+    /// From the coordinator: a view is decided; freeze and report.
     Freeze {
-        /// The view.
+        /// The decided view.
         view: View,
-        /// From which part of the report on; those before have arrived.
+        /// The first chunk of the report to send; the chunks before it have arrived.
         part: u32,
     },
-    /// The answer.
+    /// The answer to a freeze.
     Report {
-        /// Of the freeze.
+        /// The epoch of the freeze.
         epoch: u64,
-        /// The newest view that started here.
+        /// The epoch of the newest view that started at the sender.
         installed: u64,
-        /// What this member holds.
+        /// A chunk of the sender's holds.
         part: Part<Holding>,
     },
-    /// From the coordinator: go on from here.
+    /// From the coordinator: run in the new view.
     Start {
-        /// The view that starts.
+        /// The epoch of the view that starts.
         epoch: u64,
-        /// Who holds what.
+        /// A chunk of the holds of all members.
         part: Part<Held>,
     },
-    /// To the coordinator: the start goes on from this part; those before have arrived.
+    /// To the coordinator: send the start from this chunk on.
     More {
-        /// The view that starts.
+        /// The epoch of the view that starts.
         epoch: u64,
-        /// Which part.
+        /// The first missing chunk.
         part: u32,
     },
-    /// Inside a view: exactly once, in order.
+    /// A packet of a link within a view, which delivers exactly once and in order.
     Link {
-        /// Of which view.
+        /// The epoch of the view.
         epoch: u64,
-        /// What.
+        /// The packet.
         packet: Packet<LockMessage<M>>,
     },
-    /// What do your clients hold and wait for?
+    /// A query: which locks do clients of the recipient hold and wait for?
     Ask {
-        /// Which question.
+        /// The number of the query.
         question: u64,
-        /// About which locks.
+        /// The locks that the query is about.
         query: Query,
     },
-    /// The answer.
+    /// The reply to a query.
     Tell {
-        /// To which question.
+        /// The number of the query.
         question: u64,
-        /// What is held or waited for at this member.
+        /// The locks that clients of the sender hold or wait for.
         table: Table,
-        /// How many locks more there are, for which the frame has no room.
+        /// Number of further locks for which the frame has no room.
         left_out: u64,
     },
 }
 
-/// What a member tells the leader when it asks for its lease.
+/// A member's request to the leader to renew its lease, with a report of its state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Renewal {
-    /// The newest view that the member knows.
+    /// The epoch of the newest view that the member knows.
     pub epoch: u64,
-    /// When it was sent, on the member's clock; comes back in the answer.
+    /// When the renewal was sent, on the member's clock; returned in the answer.
     pub sent_ns: u64,
-    /// The newest view that started here.
+    /// The epoch of the newest view that started here.
     pub installed: u64,
-    /// Members that have not acknowledged anything for too long.
+    /// Members that have acknowledged nothing for too long.
     pub unreachable: Vec<Node>,
-    /// Whose wish to join is heard here.
+    /// Nodes whose [`Body::Join`] has arrived here lately.
     pub joiners: Vec<Node>,
-    /// A lock's clock is full: only a new view helps.
+    /// The fence clock of a lock is exhausted: only a new view makes further grants possible.
     pub clock_full: bool,
-    /// The member's table of locks is nearly full, and many of them are idle: a new view with the same members drops these.
+    /// The member's table of locks is nearly full, and many of them are idle: a new view with the same members drops
+    /// these.
     pub table_full: bool,
-    /// Nobody uses anything through this member, and nobody ever will: it wants no lease, but a view without it.
+    /// The member has drained and will grant nothing more: it asks for no lease, but for a view without it.
     pub farewell: bool,
 }
 
-/// What a member held when it froze. It never changes until the next start.
+/// The holds of a member at its freeze. They do not change before the next start.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// The newest view that started here.
+    /// The epoch of the newest view that started here.
     pub installed: u64,
-    /// What is held by clients of this member.
+    /// The holds of the member's clients.
     pub holds: Items<Holding>,
 }
 
 /// A lock that clients of a member hold.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Holding {
-    /// Which.
+    /// The lock's name.
     pub lock: LockName,
-    /// How.
+    /// The mode of the holds.
     pub claim: Claim,
-    /// How many of them.
+    /// The number of holds.
     pub units: u32,
 }
 
 impl Holding {
-    /// About how many bytes it takes in a frame.
+    /// Approximate size in a frame, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.lock.name.len() + 16
     }
@@ -147,329 +148,338 @@ impl Holding {
 /// A lock that is held at the start of a view.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Held {
-    /// Which.
+    /// The lock's name.
     pub lock: LockName,
-    /// At which member.
+    /// The member whose clients hold it.
     pub node: Node,
-    /// How.
+    /// The mode of the holds.
     pub claim: Claim,
-    /// How many of them.
+    /// The number of holds at that member.
     pub units: u32,
 }
 
 impl Held {
-    /// About how many bytes it takes in a frame.
+    /// Approximate size in a frame, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         self.lock.name.len() + 32
     }
 }
 
-/// A message of one lock's algorithm.
+/// A message about one lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockMessage<M> {
-    /// Which lock.
+    /// The lock's name.
     pub lock: LockName,
     /// The fence clock of the sender.
     pub clock: u64,
-    /// What.
+    /// The content.
     pub words: Words<M>,
 }
 
-/// What is said about a lock.
+/// The content of a message about a lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Words<M> {
-    /// By one site of its algorithm to another.
+    /// A message from one site of the lock's algorithm to another.
     Said(Message<M>),
-    /// To the home of a lock whose token travels unasked: this lock is in use, send the token off.
+    /// To the home of a lock whose token circulates without requests: the lock is in use, start the token.
     Wake,
 }
 
-/// Who asks, and what for: for people.
+/// A description of a request for operators.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Tag {
-    /// Who.
+    /// The owner.
     pub owner: String,
-    /// What for.
+    /// The purpose of the request.
     pub purpose: String,
 }
 
 impl Tag {
-    /// Whether owner and purpose are accepted: see [`check_tag`](crate::check_tag).
+    /// Checks owner and purpose: see [`check_tag`](crate::check_tag).
     pub fn check(&self) -> Result<(), crate::BadText> {
         crate::check_tag(&self.owner)?;
         crate::check_tag(&self.purpose)
     }
 }
 
-/// A wish for a lock.
+/// A request for a lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Wish {
-    /// Which lock.
+    /// The lock's name.
     pub lock: LockName,
-    /// How.
+    /// The mode.
     pub claim: Claim,
-    /// How long the client is ready to wait; 0 is a try, which succeeds only where no message is needed.
+    /// The timeout; `None` waits without limit. 0 is a non-blocking request: it succeeds if no message to another member
+    /// is needed. An idle delegation of a client of the same member is recalled for it.
     pub patience_ns: Option<u64>,
-    /// After how long the hold is taken back.
+    /// The longest hold: after this time, the lock is revoked.
     pub longest_hold_ns: Option<u64>,
-    /// Whether a session that holds the lock may have it once more.
+    /// Whether a session that holds the lock may acquire it once more.
     pub reentrant: bool,
-    /// How many more times the client would like to enter before it gives the lock back: see [`ToClient::Granted`]. For a lock alone,
-    /// without a longest hold.
+    /// Number of further entries that the client asks for as a delegation: see [`ToClient::Granted`]. Only for
+    /// exclusive requests without a longest hold.
     pub more: u32,
-    /// For people.
+    /// The description for operators.
     pub tag: Tag,
 }
 
 impl Wish {
-    /// For one lock, alone, for as long as it takes.
+    /// An exclusive, blocking request for one lock, without timeout.
     pub fn of(lock: LockName) -> Self {
         let (claim, tag) = (Claim::Alone, Tag::default());
         Self { lock, claim, patience_ns: None, longest_hold_ns: None, reentrant: false, more: 0, tag }
     }
 }
 
-/// From a client to its member. All of it may be repeated and reordered without harm.
+/// A message from a client to its member. All variants may be duplicated and reordered without harm.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToMember {
-    /// Begins the session, and keeps it alive.
+    /// Opens the session, or keeps it alive.
     KeepAlive {
-        /// When it was sent, on the client's clock; comes back in the answer.
+        /// When the message was sent, on the client's clock; returned in the answer.
         sent_ns: u64,
-        /// Whether this is the session's beginning; later, a session that is not known is lost.
+        /// Whether the message opens the session. Without it, a session that the member does not know is lost.
         first: bool,
-        /// The client has heard how every acquisition below this number ended.
+        /// The client knows the outcome of every acquisition with a lower number.
         settled: u64,
     },
-    /// Asks for a lock.
+    /// Requests a lock.
     Acquire {
         /// The number of the acquisition.
         number: u64,
-        /// The client has heard how every acquisition below this number ended.
+        /// The client knows the outcome of every acquisition with a lower number.
         settled: u64,
-        /// What is wanted.
+        /// The request.
         wish: Wish,
     },
-    /// Gives a lock back, or does not want it any more: whichever it is by now.
+    /// Releases a lock, or cancels the request if it was not granted yet.
     Release {
         /// The number of the acquisition.
         number: u64,
     },
-    /// Somebody is inside what the client might have kept, and it is given back when that one leaves: the answer to
-    /// [`ToClient::Wanted`], and what is said by itself when the time for keeping is over.
+    /// The delegation has ended but the lock is in use; it is released when the present user leaves. This is the
+    /// answer to [`ToClient::Wanted`], and the client sends it unasked when the delegation expires.
     InUse {
         /// The number of the acquisition.
         number: u64,
-        /// The fence of the entry, for people.
+        /// The fence of the entry, for operators.
         fence: Option<Fence>,
-        /// Who is inside, for people.
+        /// The description of the present user, for operators.
         tag: Tag,
     },
-    /// The client leaves in order, and uses nothing any more.
+    /// Closes the session. The client uses none of its holds any more.
     Close,
 }
 
-/// When and where a session began, as its member counts. A session that is over and begins again under the same name, in the same life of
-/// the member or another, has another birth, and nothing to do with what was held before.
+/// The generation of a session. A session that ended and was opened again under the same id, at the same incarnation
+/// of the member or another one, has another generation, and none of the holds of the previous one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Birth {
-    /// In which life of the member.
+    /// The incarnation of the member.
     pub incarnation: u64,
-    /// The how-manyth session of that life.
+    /// The session's number in that incarnation, rising from 0.
     pub number: u64,
 }
 
-/// From a member to a client.
+/// A message from a member to a client.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToClient {
-    /// The session lives on.
+    /// The answer to a keep-alive: the session is valid.
     Alive {
-        /// Of the session that promises it.
+        /// The generation of the session that this lease belongs to.
         birth: Birth,
-        /// What the keep-alive said.
+        /// The `sent_ns` of the keep-alive.
         sent_ns: u64,
-        /// For how long from then the client may use what it holds.
+        /// Duration of the session's lease, counted from `sent_ns`.
         duration_ns: u64,
-        /// What it must not use any more, whatever the duration.
+        /// Revoked acquisitions, which the client must not use although the lease runs.
         revoked: Vec<u64>,
     },
-    /// The lock is yours, as long as your lease runs.
+    /// The lock is granted; the client may use it while its lease runs.
     Granted {
-        /// Of the session that holds it.
+        /// The generation of the session that holds the lock.
         birth: Birth,
         /// The number of the acquisition.
         number: u64,
-        /// For the resource; none for one of several permits, which says nothing about the others.
+        /// The fence for the protected resource; `None` for a permit, which is not ordered with the other permits.
         fence: Option<Fence>,
-        /// So many more times the client may enter by itself, one after the other, with the fences that follow this one: until it
-        /// hears that somebody waits, and for [`KEPT_NS`](crate::KEPT_NS) at most.
+        /// Number of further entries that are delegated to the client. It makes them one after the other, with the
+        /// fences that follow this one, until the delegation is recalled, and for [`KEPT_NS`](crate::KEPT_NS) at
+        /// most.
         more: u32,
-        /// Somebody waits already: the client may go on only where it does so at once.
+        /// Another client waits already: the client may enter again only immediately after a release.
         brief: bool,
     },
-    /// Somebody else waits for what the client may keep: no more entries. It is given back at once, or as soon as nobody is inside.
+    /// Recalls a delegation: another client waits. The client makes no more entries and releases the lock at once, or
+    /// when its present user leaves.
     Wanted {
         /// The number of the acquisition.
         number: u64,
     },
-    /// The acquisition is over.
+    /// The acquisition has ended.
     Ended {
         /// The number of the acquisition.
         number: u64,
-        /// How.
+        /// The outcome.
         how: Ended,
     },
-    /// This session is not known here: what it held is lost.
+    /// The member does not know this session: its holds are lost.
     NoSession,
 }
 
-/// How an acquisition ended.
+/// The outcome of an acquisition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Ended {
-    /// Given back.
+    /// The client released the lock.
     Released,
-    /// Given up before it was granted.
+    /// The client cancelled the request before it was granted.
     Cancelled,
-    /// The client's patience ran out first.
+    /// The request's timeout expired before the grant.
     TimedOut,
-    /// The client has no patience, and somebody at this member is in its way.
+    /// The request is non-blocking, and a client of this member holds the lock or waits for it.
     Busy,
-    /// Taken back: by force, or held for too long.
+    /// The lock was revoked: by an operator, or because its longest hold was over.
     Revoked,
-    /// This lock cannot be asked for in this way.
+    /// The lock cannot be requested in this way.
     Refused,
-    /// The member is leaving: ask another one.
+    /// The member is leaving: use another one.
     Leaving,
-    /// The lock is new to the member, whose clients use as many locks as it serves. The refusal ends when some are released.
+    /// The lock is new to the member, whose clients already use as many locks as it serves. Requests succeed again
+    /// when some of these are released.
     Full {
         /// The most locks that this member serves at a time.
         limit: u32,
     },
 }
 
-/// What consensus tells a member. The port's duties are numbered at [`Member`](crate::Member).
+/// An event from consensus to a member. The duties of consensus are numbered at [`Member`](crate::Member).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PortEvent {
-    /// This view is decided; views come in order, perhaps late.
+    /// A view is decided. Views are reported in order, perhaps late.
     Decided(View),
-    /// This process leads in this term, and has been told of every view decided before.
+    /// This process leads in this term, and every view decided before was reported to it.
     Leading {
         /// The term.
         term: u64,
     },
-    /// Not any more.
+    /// This process does not lead any more.
     Deposed,
-    /// After the question of this number was asked, a majority confirmed the leadership in its term.
+    /// A majority confirmed the leadership AFTER the [`PortRequest::Confirm`] of this number.
     Confirmed {
-        /// The number.
+        /// The number of the request.
         question: u64,
     },
-    /// Where the leader is believed to be.
+    /// The supposed leader, if any is known.
     Leader(Option<MemberId>),
 }
 
-/// What a member asks of consensus.
+/// A request from a member to consensus.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PortRequest {
-    /// Decide this view, if its epoch is the next and its term is still the term.
+    /// Decide this view, if its epoch is the next one and its term is still the present one.
     Propose(View),
     /// Ask a majority whether this process still leads in this term.
     Confirm {
-        /// The number of the question.
+        /// The number of the request.
         question: u64,
         /// The term.
         term: u64,
     },
-    /// This process leaves: let another one lead, if one can, and do not make it the leader again. Asked until it is so.
+    /// This process leaves: transfer the leadership, if another voter can lead, and do not become the leader again.
+    /// Repeated until that has happened.
     StepDown {
-        /// The term that is to end.
+        /// The term to end.
         term: u64,
     },
 }
 
-/// What happens to a member.
+/// An event for a member.
 #[derive(Clone, Debug)]
 pub enum Event<M> {
-    /// A frame arrives.
+    /// A frame of another member.
     Frame(Frame<M>),
-    /// A client says something.
+    /// A message of a client.
     Client(SessionId, ToMember),
-    /// Consensus says something.
+    /// An event of consensus.
     Port(PortEvent),
     /// Time has passed.
     Tick,
-    /// From now on these are all who may be members, this one among them: whom to tell of a wish to join. Replaces
-    /// [`Config::peers`](crate::Config::peers).
+    /// The complete list of possible members, including this one; a node that wants to join sends its [`Body::Join`]
+    /// to them. Replaces [`Config::peers`](crate::Config::peers).
     Peers(Vec<MemberId>),
-    /// A connection to that member is back: what it has not acknowledged goes there again, at once.
+    /// The connection to that member is restored: unacknowledged payloads are sent again at once.
     Connected(MemberId),
-    /// This life is to end in order: [`Note::Left`] says when it has. Nobody is let in from now on.
+    /// Begins a planned leave, whose end is [`Note::Left`]. The member grants nothing from now on.
     Leave {
-        /// For how long clients may keep what they hold; after that they are promised nothing more, and what was promised is waited out.
+        /// How long clients may keep their holds. After that, their leases are not renewed, and the member waits
+        /// until these have expired.
         patience_ns: u64,
     },
-    /// An operator takes this lock away from this acquisition, at its member. An acquisition that holds another lock keeps it.
+    /// An operator revokes this lock from this acquisition, at the holder's member. An acquisition that holds another
+    /// lock is not affected.
     Revoke(LockName, Acquisition),
-    /// Queries every member of the view, under a number that comes back in [`Note::Survey`].
+    /// Queries every member of the view. The number is returned in [`Note::Survey`].
     Survey(u64, Query),
-    /// An operator changes the cluster's settings. The leader proposes a view with them; any other member ignores it.
+    /// An operator changes the cluster's settings. The leader proposes a view with them; any other member ignores the
+    /// event.
     Change(crate::ClusterSettings),
 }
 
-/// What people and metrics may want to know.
+/// A notification for logs, metrics and the driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Note {
-    /// This member stopped for a view.
+    /// This member has frozen for a view.
     Wedged {
-        /// Of the view.
+        /// The epoch of the view.
         epoch: u64,
     },
-    /// This member has told the coordinator what it holds.
+    /// This member has reported its holds to the coordinator.
     Reported {
-        /// For which view.
+        /// The epoch of the view.
         epoch: u64,
-        /// What.
+        /// The report.
         report: Report,
     },
-    /// This member, as the coordinator, starts a view for everybody.
+    /// This member, as the coordinator, starts a view for all members.
     Started {
         /// The view.
         view: View,
-        /// Who holds what.
+        /// The holds at the start.
         holds: Items<Held>,
     },
-    /// A view starts here.
+    /// A view has started here.
     Installed {
-        /// Of the view.
+        /// The epoch of the view.
         epoch: u64,
     },
-    /// Something that another member said makes no sense, and was left out: it is of another version, or broken.
+    /// A frame of another member is invalid and was dropped: the sender has another version, or is faulty.
     Refused {
-        /// Who said it.
+        /// The sender.
         from: Node,
-        /// What is wrong with it.
+        /// The reason.
         why: &'static str,
     },
-    /// This life of the member is over: drop it, and begin another.
+    /// This incarnation has ended: drop it, and create another one.
     Excluded,
-    /// This life of the member is over, as [`Event::Leave`] wanted.
+    /// This incarnation has ended, as requested by [`Event::Leave`].
     Left,
-    /// The answer to the [`Event::Survey`] of this number: the reply of each member. A member of the view that is not here did not reply in time.
+    /// The replies to the [`Event::Survey`] of this number. A member of the view that is not listed did not reply in
+    /// time.
     Survey(u64, Vec<Reply>),
 }
 
-/// All that a step can do. The driver owns it and uses it again.
+/// The actions of one step. The driver owns and reuses it.
 #[derive(Clone, Debug)]
 pub struct Out<M> {
-    /// To other members.
+    /// Frames to other members.
     pub frames: Vec<Frame<M>>,
-    /// To clients.
+    /// Messages to clients.
     pub clients: Vec<(SessionId, ToClient)>,
-    /// To consensus.
+    /// Requests to consensus.
     pub port: Vec<PortRequest>,
-    /// To people.
+    /// Notifications for logs, metrics and the driver.
     pub notes: Vec<Note>,
-    /// About how many locks, sessions, holds and messages the step touched: what it cost.
+    /// Cost of the step: the approximate number of locks, sessions, holds and messages that it touched.
     pub work: usize,
 }
 
@@ -480,7 +490,7 @@ impl<M> Default for Out<M> {
 }
 
 impl<M> Out<M> {
-    /// Makes it ready for the next step.
+    /// Clears all lists for the next step.
     pub fn clear(&mut self) {
         self.frames.clear();
         self.clients.clear();
