@@ -15,14 +15,16 @@
 //! It is a pure state machine. The library drives it with sockets; the simulator drives it with virtual time.
 //!
 //! # Duties of a driver
-//! 1. While [`connection`](ClientLink::connection) is [`Connection::Connecting`], connect to that daemon and report the result
-//!    with [`opened`](ClientLink::opened) or [`not_opened`](ClientLink::not_opened). Report an open connection that breaks
-//!    with [`closed`](ClientLink::closed).
+//! 1. While [`connection`](ClientLink::connection) is [`Connection::Connecting`], connect to that daemon and report
+//!    the result with [`opened`](ClientLink::opened) or [`not_opened`](ClientLink::not_opened). Report an open
+//!    connection that breaks with [`closed`](ClientLink::closed).
 //! 2. After every call, send [`take_messages`](ClientLink::take_messages) over the open connection.
 //! 3. Call [`poll`](ClientLink::poll) when the client's clock reaches [`wake_ns`](ClientLink::wake_ns).
-//! 4. After every call, look at [`take_moved`](ClientLink::take_moved): those requests must be made again, in that order,
-//!    through a new link that begins with [`next_daemon`](ClientLink::next_daemon). A retired link goes on for its holds.
-//! 5. Once [`ended`](ClientLink::ended) gives a reason, send the last messages and drop the link. Every hold is lost.
+//! 4. After every call, read [`take_moved`](ClientLink::take_moved): those requests must be made again, in that
+//!    order, through a new link that begins with [`next_daemon`](ClientLink::next_daemon). A retired link continues
+//!    for its holds.
+//! 5. Once [`ended`](ClientLink::ended) returns a reason, send the last messages and drop the link. Every hold is
+//!    lost.
 
 use crate::{ClientSession, Ended, Flaw, Progress, SessionId, ToClient, ToMember, Wish};
 use alloc::collections::VecDeque;
@@ -37,8 +39,8 @@ pub struct ClientSettings {
     pub pause_ns: u64,
     /// The least time for which daemons are tried before the client reports that none can be reached.
     pub patience_ns: u64,
-    /// The same as a number of leases. After a crash no member grants until the lease of the crashed member has expired and the
-    /// other members have agreed on a view without it.
+    /// The same as a number of leases. After a crash, no member grants a lock until the lease of the crashed member
+    /// has expired and the other members have agreed on a view without it.
     pub patience_leases: u64,
     /// The longest time for which a delegation is kept.
     pub kept_ns: u64,
@@ -118,12 +120,13 @@ pub struct ClientLink {
     next_keep_alive_ns: u64,
     /// The last answer to a keep-alive; before the first one, the moment when the first connection opened.
     answered_ns: u64,
-    /// Messages without an answer and when to repeat them, in that order. Answered ones are skipped when their time comes.
+    /// Numbers of acquisitions whose message is not answered, each with the time of its repetition, in that order.
+    /// Answered ones are skipped when their time comes.
     unanswered: VecDeque<(u64, u64)>,
-    /// No message is repeated before.
+    /// The earliest time of the next repetition.
     next_repeat_ns: u64,
     messages: Vec<ToMember>,
-    /// It takes no more requests.
+    /// Whether the link accepts no more requests.
     retired: bool,
     moved: Vec<(u64, Wish)>,
     next_daemon: usize,
@@ -132,12 +135,13 @@ pub struct ClientLink {
 
 /// The shortest interval between two keep-alives.
 const SHORTEST_INTERVAL_NS: u64 = 5_000_000;
-/// The most messages that are repeated in a fifth of a lease: a client with many waiting requests repeats them by turns.
+/// The most messages that are repeated in a fifth of a lease: a client with many waiting requests repeats them in
+/// turns.
 const MOST_REPEATED: usize = 256;
 
 impl ClientLink {
-    /// A link with a new session, which connects to the daemon `first`. `lease_ns` is the lease that an earlier link was told; 0
-    /// if there was none.
+    /// Creates a link with a new session, which connects to the daemon `first`. `lease_ns` is the length of a lease
+    /// that a daemon announced to an earlier link; 0 if there was none.
     pub fn new(id: SessionId, settings: ClientSettings, first: usize, lease_ns: u64, now: u64) -> Self {
         let mut session = ClientSession::new(id);
         session.kept_ns = settings.kept_ns;
@@ -187,12 +191,12 @@ impl ClientLink {
         self.lease_ns
     }
 
-    /// Whether the link takes no more requests.
+    /// Whether the link accepts no more requests.
     pub fn is_retired(&self) -> bool {
         self.retired || self.ended.is_some()
     }
 
-    /// Why the link has ended, once it has.
+    /// The reason why the link has ended; `None` while it has not.
     pub fn ended(&self) -> Option<LinkEnd> {
         self.ended
     }
@@ -202,12 +206,12 @@ impl ClientLink {
         self.next_daemon
     }
 
-    /// Messages to send now, in order. Empty without a connection.
+    /// The messages to send now, in order. Empty without a connection.
     pub fn take_messages(&mut self) -> impl Iterator<Item = ToMember> + '_ {
         self.messages.drain(..)
     }
 
-    /// Requests that must be made again through another link, in order, with their numbers in this one.
+    /// The requests to make again through another link, in order, with their numbers in this one.
     pub fn take_moved(&mut self) -> Vec<(u64, Wish)> {
         core::mem::take(&mut self.moved)
     }
@@ -238,9 +242,9 @@ impl ClientLink {
         }
     }
 
-    // ---- The driver reports about connections.
+    // ---- Reports of the driver about connections.
 
-    /// A connection is open. The daemon announces the length of a lease.
+    /// Handles an open connection. `lease_ns` is the length of a lease that the daemon announced.
     pub fn opened(&mut self, now: u64, lease_ns: u64) {
         let Connection::Connecting { daemon } = self.connection else { return };
         if self.ended.is_some() {
@@ -263,7 +267,7 @@ impl ClientLink {
         self.plan_keep_alive(now, lease_ns);
     }
 
-    /// The daemon could not be connected to.
+    /// Handles a failed attempt to connect.
     pub fn not_opened(&mut self, now: u64) {
         let Connection::Connecting { daemon } = self.connection else { return };
         if self.ended.is_some() {
@@ -271,7 +275,8 @@ impl ClientLink {
         }
         let paused = now.saturating_add(self.settings.pause_ns);
         if self.bound {
-            // The session lives at this daemon alone: waiting requests go elsewhere, and holds are kept alive if it comes back in time.
+            // The session exists at this daemon only. Waiting requests move to another daemon; holds survive if this
+            // one can be reached again before the lease expires.
             self.retire(now, daemon + 1);
             self.connection = Connection::Pausing { daemon, until_ns: paused };
             if !self.session.is_used() {
@@ -295,12 +300,13 @@ impl ClientLink {
         self.settings.patience_ns.max(leases)
     }
 
-    /// The daemon does not serve this client, and no other daemon would.
+    /// Handles a rejection: the daemon does not serve this client, and no other daemon would.
     pub fn rejected(&mut self, now: u64) {
         self.end(now, LinkEnd::Rejected, self.daemon() + 1);
     }
 
-    /// The connection broke. The session may still live at the daemon, so the same daemon is tried first.
+    /// Handles a broken connection. The session may still exist at the daemon, so the link connects to the same one
+    /// first.
     pub fn closed(&mut self, now: u64) {
         if let Connection::Open { daemon } = self.connection {
             self.connection = Connection::Connecting { daemon };
@@ -311,7 +317,7 @@ impl ClientLink {
 
     // ---- The application's requests.
 
-    /// Requests a lock: gives the number of the acquisition; `None` if the link takes no more requests.
+    /// Requests a lock. Returns the number of the acquisition; `None` if the link accepts no more requests.
     pub fn acquire(&mut self, now: u64, wish: Wish) -> Option<u64> {
         if self.is_retired() {
             return None;
@@ -322,7 +328,7 @@ impl ClientLink {
         Some(number)
     }
 
-    /// Gives back a hold, or gives up a request.
+    /// Releases a hold, or cancels a request.
     pub fn release(&mut self, now: u64, number: u64) {
         self.session.release(number);
         if matches!(self.session.progress(number), Some(Progress::Leaving)) {
@@ -330,7 +336,7 @@ impl ClientLink {
         }
     }
 
-    /// Enters an idle delegation again, without a message: see [`ClientSession::enter_again`].
+    /// Enters a lock again under an idle delegation, without a message: see [`ClientSession::enter_again`].
     pub fn enter_again(&mut self, now: u64, wish: &Wish) -> Option<u64> {
         self.session.enter_again(now, wish)
     }
@@ -340,7 +346,7 @@ impl ClientLink {
         !self.is_retired() && self.session.put_down(now, number)
     }
 
-    /// Gives back every idle delegation.
+    /// Ends every delegation: idle ones are released.
     pub fn stop_keeping(&mut self, now: u64) {
         self.stop_keeping_until(now, u64::MAX);
     }
@@ -354,19 +360,19 @@ impl ClientLink {
     fn answer(&mut self, now: u64, message: ToMember) {
         match message {
             ToMember::Release { number } => self.send_until_answered(now, number, message),
-            // It only informs the member, which does not answer it.
+            // `InUse` only informs the member, which does not answer it.
             _ => self.send(message),
         }
     }
 
-    /// Ends the session: the client uses nothing any more.
+    /// Closes the session. The client must not use its holds any more.
     pub fn close(&mut self, now: u64) {
         self.end(now, LinkEnd::Closed, self.daemon());
     }
 
     // ---- Messages and time.
 
-    /// A message of the member.
+    /// Handles a message of the member.
     pub fn receive(&mut self, now: u64, message: ToClient) {
         if self.ended.is_some() || !self.is_open() {
             return;
@@ -386,7 +392,8 @@ impl ClientLink {
             self.answer(now, answer);
         }
         for number in revoked {
-            // The member names a revoked hold in every promise until the client gives it back: so this needs no other repetition.
+            // The member lists a revoked hold in every answer to a keep-alive until the client releases it, so this
+            // release is not repeated otherwise.
             if matches!(self.session.progress(number), Some(Progress::Leaving)) {
                 self.send(ToMember::Release { number });
             }
@@ -398,7 +405,7 @@ impl ClientLink {
         self.check_session(now);
     }
 
-    /// A promise shorter than a lease is renewed earlier.
+    /// Schedules the next keep-alive: a lease shorter than the full one is renewed earlier.
     fn plan_keep_alive(&mut self, now: u64, duration_ns: u64) {
         let interval = (duration_ns.min(self.lease_ns) / 5).max(SHORTEST_INTERVAL_NS);
         let next = now.saturating_add(interval);
@@ -406,7 +413,7 @@ impl ClientLink {
             if self.next_keep_alive_ns > now { self.next_keep_alive_ns.min(next) } else { next };
     }
 
-    /// Does everything whose time has come.
+    /// Handles all timers that have expired by `now`.
     pub fn poll(&mut self, now: u64) {
         if self.ended.is_some() {
             return;
@@ -434,6 +441,7 @@ impl ClientLink {
 
     fn repeat(&mut self, now: u64) {
         let mut repeated = 0;
+        // `unanswered` is in the order of the repetition times, so the first one that is not due ends the loop.
         while let Some(&(due, number)) = self.unanswered.front() {
             let message = match self.session.progress(number) {
                 Some(Progress::Waiting(_) | Progress::Leaving) if now < due.max(self.next_repeat_ns) => {
@@ -465,7 +473,8 @@ impl ClientLink {
         let next = self.daemon() + 1;
         if self.session.is_lost(now) {
             let expired = self.session.has_expired(now);
-            // A daemon that does not know the session answers: a new session may begin there.
+            // The daemon answered that it does not know the session, so it is reachable: the next link opens a new
+            // session there.
             return match expired {
                 true => self.end(now, LinkEnd::Expired, next),
                 false => self.end(now, LinkEnd::Unknown, self.daemon()),
@@ -476,17 +485,17 @@ impl ClientLink {
         }
     }
 
-    /// When the daemon is given up if it stays silent. A session that was promised a lease ends with that lease instead.
+    /// When the link gives up the daemon if it stays silent. A session with a lease ends with that lease instead.
     fn silent_from_ns(&self) -> Option<u64> {
         if !self.bound || self.session.is_alive() || self.has(Flaw::SilentLinkKept) {
             return None;
         }
-        // Without a promise nothing is usable: whatever is not over has a caller that waits.
+        // Without a lease nothing is usable, so a caller waits for every acquisition that has not ended.
         let needed = self.retired || self.session.is_busy();
         needed.then(|| self.answered_ns.saturating_add(self.lease_ns.max(SHORTEST_INTERVAL_NS)))
     }
 
-    /// When to [poll](Self::poll) next, at the latest.
+    /// When to call [`poll`](Self::poll) next, at the latest.
     pub fn wake_ns(&self) -> u64 {
         if self.ended.is_some() {
             return u64::MAX;
@@ -507,8 +516,9 @@ impl ClientLink {
         wake.min(self.session.keeps_until_ns().unwrap_or(u64::MAX))
     }
 
-    /// Takes no more requests: those that wait move to another link, which tries `next` first. The daemon is told that they are given up
-    /// here, now or when it is reached again; otherwise it would grant them later, to no one.
+    /// Stops accepting requests. Those that wait move to another link, which connects to `next` first. They are
+    /// cancelled at this daemon, now or when it is reached again; otherwise it would grant them later, and no caller
+    /// would use the grant.
     fn retire(&mut self, now: u64, next: usize) {
         if core::mem::replace(&mut self.retired, true) {
             return;

@@ -1,4 +1,4 @@
-//! A member serves its clients: sessions, wishes, releases, promises.
+//! The member's side of client sessions: requests, releases, leases, revocations.
 
 use crate::lock::Waiter;
 use crate::member::{Due, Member, Message};
@@ -12,7 +12,7 @@ use lockkeeper_core::MutualExclusion;
 
 impl<P: MutualExclusion> Member<P> {
     pub(crate) fn client(&mut self, now: u64, id: SessionId, said: ToMember, out: &mut Out<Message<P>>) {
-        // Resident clients send no keep-alives, so this is a client that connects and has the number of a resident one.
+        // Resident clients send no keep-alives: a connecting client has used the number of a resident one.
         if id.is_resident() && matches!(said, ToMember::KeepAlive { .. }) {
             return;
         }
@@ -28,7 +28,8 @@ impl<P: MutualExclusion> Member<P> {
         let (lease_left_ns, promises) = (self.lease_left_ns(now), self.promises(now));
         let slice = self.config.slice();
         let Some(session) = self.sessions.get_mut(&id).filter(|session| !session.ends) else {
-            // A wish may overtake the keep-alive that begins its session: only a later keep-alive proves that one is lost.
+            // A request may overtake the keep-alive that opens its session. Only a later keep-alive proves that the
+            // session is lost.
             if let ToMember::KeepAlive { .. } = said {
                 out.clients.push((id, ToClient::NoSession));
             }
@@ -39,7 +40,8 @@ impl<P: MutualExclusion> Member<P> {
                 session.heard_ns = now;
                 let stale = session.settle(settled, slice);
                 if !promises {
-                    // A client that hears this uses nothing any more; but it may not hear it, and is waited for.
+                    // A client that receives this stops using its holds. The message may get lost, so the member
+                    // waits until the lease has expired nevertheless.
                     out.clients.push((id, ToClient::NoSession));
                 } else if let Some(duration_ns) = session.promise(now, lease_left_ns, &self.config) {
                     let revoked = session.revoked.iter().copied().collect();
@@ -109,7 +111,7 @@ impl<P: MutualExclusion> Member<P> {
             return self.over(acquisition, Ended::TimedOut, out);
         }
         self.order += 1;
-        // Whoever may be keeping the lock unused is asked, and a try waits for the answer.
+        // An idle delegation is recalled, and the non-blocking request waits for the client's reply.
         let patience_ns = if asks_back { Some(self.config.round_trip_ns) } else { wish.patience_ns };
         let patience_until_ns = patience_ns.map(|patience| now.saturating_add(patience));
         let keeps = wish.claim == Claim::Alone && wish.longest_hold_ns.is_none() && !wish.reentrant;
@@ -131,7 +133,7 @@ impl<P: MutualExclusion> Member<P> {
         self.look_after(now, id, out);
     }
 
-    /// A repeated wish gets the same answer.
+    /// Repeats the answer to a duplicate of a request or release.
     fn answer_again(&self, acquisition: Acquisition, out: &mut Out<Message<P>>) {
         let (session, number) = (acquisition.session, acquisition.number);
         let answer = match self.stage(acquisition) {
@@ -148,14 +150,14 @@ impl<P: MutualExclusion> Member<P> {
         out.clients.push((session, answer));
     }
 
-    /// The session holds the lock already, and may have it once more.
+    /// Grants a reentrant request if the session holds the lock already. Returns `false` if it does not.
     fn reenter(&mut self, acquisition: Acquisition, wish: &Wish, out: &mut Out<Message<P>>) -> bool {
         let session = acquisition.session;
         let Some(id) = self.locks.find(&wish.lock) else { return false };
         let Some(active) = &mut self.locks.get_mut(id).active else { return false };
         let hold = active.holds.iter_mut().find(|hold| {
             let own = hold.acquisitions().any(|held| held.session == session);
-            // What a client may be keeping unused is given back first: its fence may be used up.
+            // A delegation is recalled first: its client may have used fences beyond that of the grant.
             let free = hold.revoked_until_ns.is_none() && !hold.was_kept;
             own && free && [Claim::Alone, wish.claim].contains(&hold.claim)
         });
@@ -169,7 +171,7 @@ impl<P: MutualExclusion> Member<P> {
         true
     }
 
-    /// Somebody is inside at the client: whoever only tries need not wait for it.
+    /// Handles the message that a delegation is in use: non-blocking requests that waited for it fail.
     fn in_use(
         &mut self,
         now: u64,
@@ -195,9 +197,10 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
-    /// A client gives back what it has, or gives up what it waits for.
+    /// Releases a hold, or cancels a request, for the client.
     fn give_back(&mut self, now: u64, acquisition: Acquisition, out: &mut Out<Message<P>>) {
-        // Only its client's own word ends a revocation: until then the grant may still be under way, and every promise must name it.
+        // Only a message of the client ends a revocation: until then the grant may still be in transit, and every
+        // answer to a keep-alive must list it.
         if let Some(session) = self.sessions.get_mut(&acquisition.session) {
             session.revoked.remove(&acquisition.number);
         }
@@ -205,7 +208,7 @@ impl<P: MutualExclusion> Member<P> {
             Some(Stage::Waiting(_)) => self.cancel(now, acquisition, Ended::Cancelled, out),
             Some(Stage::Held(id)) => self.end_hold(now, *id, acquisition, Ended::Released, out),
             Some(Stage::Over(_)) => self.answer_again(acquisition, out),
-            // The wish may still be under way: when it comes, it is over.
+            // The request may still be in transit: it is over when it arrives.
             None if self.sessions.get(&acquisition.session).is_some_and(|s| s.is_new(acquisition.number)) => {
                 self.over(acquisition, Ended::Cancelled, out);
             }
@@ -218,7 +221,7 @@ impl<P: MutualExclusion> Member<P> {
         out.clients.push((acquisition.session, ToClient::Ended { number: acquisition.number, how }));
     }
 
-    /// Whoever waits, waits no more.
+    /// Removes a waiter from its queue.
     pub(crate) fn cancel(
         &mut self,
         now: u64,
@@ -231,14 +234,14 @@ impl<P: MutualExclusion> Member<P> {
             && let Some(place) = active.queue.iter().position(|waiter| waiter.acquisition == acquisition)
             && let Some(waiter) = active.queue.remove(place)
         {
-            // A long queue is searched: about so many waiters cost as much as one lock.
+            // The search of a long queue is work too: 64 waiters cost about as much as one lock.
             self.work = self.work.saturating_add(place / 64);
             if let Some(at) = waiter.patience_until_ns {
                 self.due.remove(&(at, Due::Patience(acquisition)));
             }
         }
         self.over(acquisition, how, out);
-        // Whoever comes next may fit where this one did not.
+        // The next waiter may be compatible with the present holders although this one was not.
         self.look_after(now, id, out);
     }
 
@@ -261,7 +264,7 @@ impl<P: MutualExclusion> Member<P> {
         if let Some(at) = hold.revoked_until_ns {
             self.due.remove(&(at, Due::Revoked(acquisition)));
         }
-        // While frozen, the report says that it is held, and the next view starts from the report.
+        // While frozen, the report lists the hold, and the next view starts from the report.
         if hold.acquisition.is_none() && (running || self.config.has(Flaw::ReportChanges)) {
             active.holds.remove(place);
             self.held -= 1;
@@ -270,7 +273,7 @@ impl<P: MutualExclusion> Member<P> {
         self.look_after(now, id, out);
     }
 
-    /// Everything of a session goes: the client closed it, or nothing promised to it is left. A session with many holds ends over several
+    /// Ends a session: the client closed it, or its lease has expired. A session with many holds ends over several
     /// steps; meanwhile it counts as unknown to its client.
     pub(crate) fn end_session(&mut self, now: u64, id: SessionId, out: &mut Out<Message<P>>) {
         let Some(session) = self.sessions.get_mut(&id).filter(|session| !session.ends) else { return };
@@ -279,14 +282,14 @@ impl<P: MutualExclusion> Member<P> {
         self.go_on_ending(now, out);
     }
 
-    /// Ends more of what sessions that are over hold and wait for.
+    /// Continues to end sessions: releases their holds and cancels their requests.
     pub(crate) fn go_on_ending(&mut self, now: u64, out: &mut Out<Message<P>>) {
         while let Some(&id) = self.ending.front()
             && self.may_go_on()
         {
             let said = out.clients.len();
             let done = self.end_some(now, id, out);
-            // One word is enough for the whole session.
+            // One message is enough for the whole session.
             let others = out.clients.split_off(said);
             out.clients.extend(others.into_iter().filter(|(session, _)| *session != id));
             if done {
@@ -297,7 +300,7 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
-    /// Ends acquisitions of a session, as many as this step may; tells whether none is left.
+    /// Ends as many acquisitions of a session as this step may. Returns whether none is left.
     fn end_some(&mut self, now: u64, id: SessionId, out: &mut Out<Message<P>>) -> bool {
         loop {
             let first = self.sessions.get(&id).and_then(|session| session.acquisitions.first_key_value());
@@ -318,8 +321,8 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
-    /// Takes a hold back by force, if it is a hold of this lock: whether the operator may do that was decided for the lock, not for
-    /// the acquisition.
+    /// Revokes a hold for an operator, if it is a hold of this lock: the operator's permission was checked for the
+    /// lock, not for the acquisition.
     pub(crate) fn revoke_hold_of(
         &mut self,
         now: u64,
@@ -333,8 +336,9 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
-    /// Takes a hold back: by force, or because it lasted too long. The client may use it until it hears of that, so what was
-    /// promised is waited for; every promise from now on names it as revoked.
+    /// Revokes a hold: for an operator, or because its longest hold is over. The client may use it until it receives
+    /// the message, so the lock is free only once the session's present lease has expired. Every answer to a
+    /// keep-alive lists the hold as revoked until the client releases it.
     pub(crate) fn revoke(&mut self, now: u64, acquisition: Acquisition, out: &mut Out<Message<P>>) {
         let Some(&Stage::Held(id)) = self.stage(acquisition) else { return };
         let at_once = self.config.has(Flaw::RevokedAtOnce);
@@ -383,7 +387,7 @@ impl<P: MutualExclusion> Member<P> {
         self.due.insert((next.max(now + 1), Due::Session(id)));
     }
 
-    /// The sessions at this member.
+    /// The ids of all sessions at this member.
     pub fn sessions(&self) -> Vec<SessionId> {
         self.sessions.keys().copied().collect()
     }

@@ -1,4 +1,4 @@
-//! What a member is told at its start, and the arithmetic of leases.
+//! The configuration of a member, and the arithmetic of leases.
 
 use crate::settings::outwait;
 use crate::{ClusterSettings, Fence, Flaw, MemberId};
@@ -9,51 +9,55 @@ use alloc::vec::Vec;
 /// A member's settings. Times are in nanoseconds of the member's own clock.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Everybody who may be a member, until [`Event::Peers`](crate::Event::Peers) says otherwise.
+    /// All possible members, until [`Event::Peers`](crate::Event::Peers) replaces the list.
     pub peers: Vec<MemberId>,
-    /// The settings that all members share: of the newest view that the member knows; until then, those that it was configured
-    /// with.
+    /// The settings that all members share: those of the newest view that the member knows; before the first one,
+    /// those of its configuration file.
     pub cluster: ClusterSettings,
-    /// The longest time that the voters take to elect a leader once one is gone.
+    /// The longest time that the voters take to elect a new leader.
     pub election_ns: u64,
-    /// The longest time for a decision of the voters, and for a question and its answer.
+    /// The longest time for a decision of the voters, and for a request and its reply.
     pub round_trip_ns: u64,
-    /// After how long an unacknowledged frame is sent again.
+    /// The time after which an unacknowledged payload is sent again.
     pub resend_ns: u64,
-    /// For how long an acknowledgement waits for something else to be said, which carries it: well below `resend_ns`; 0 is not at all.
+    /// How long an acknowledgement waits for a payload that can carry it: well below `resend_ns`; 0 sends it at once.
     pub acknowledge_ns: u64,
-    /// Added to every wait for somebody else's clock.
+    /// Margin that is added to every wait for another clock.
     pub margin_ns: u64,
-    /// The longest promise to a client, where it differs from the lease: in the exhaustive search, whose clients never fall
-    /// silent.
+    /// The longest lease of a session, where it differs from the member's lease: in the exhaustive search, whose
+    /// clients never fall silent.
     pub session_ns: Option<u64>,
-    /// How often each client that waits here when a lock comes to this member is let in, about, before it goes on to other members:
-    /// the same for each client, at however many members they are.
+    /// Number of grants, per client that waits here when the lock comes to this member, before the lock goes on to
+    /// other members. Each client gets about the same share, independent of the number of members.
     pub rounds: u32,
-    /// How many more times a client may enter at most before it gives a lock back that nobody else wants.
+    /// The most further entries of a delegation while no other client waits.
     pub most_more: u32,
-    /// The same while others wait, where the cluster has several members: a client that enters again at once saves them a handoff.
+    /// The same while other clients wait, if the cluster has several members: a client that enters again at once
+    /// saves a handoff.
     pub most_brief: u32,
-    /// About how many bytes of a report or a start go into one frame.
+    /// Approximate size of a chunk of a report or a start, in bytes.
     pub part_bytes: usize,
-    /// How much longer a link may carry nothing after a view has started, for each hold at the start: the other end installs it.
+    /// Additional time that a link may be silent after a view has started, for each hold at the start: the other end
+    /// is installing the view.
     pub install_ns: u64,
-    /// About how many locks, sessions, holds or messages one step touches at most. Longer work goes on in later steps.
+    /// Approximate limit of the locks, sessions, holds or messages that one step touches. Longer work continues in
+    /// later steps.
     pub slice: usize,
-    /// The largest clock of a fence; at this, the lock waits for a new view.
+    /// The largest clock of a fence. A lock that reaches it waits for a new view.
     pub largest_clock: u64,
-    /// The most locks that a member knows in one view: a bound on its memory. One half is divided among the members of the view: so
-    /// many different locks the clients of each may use at a time ([`most_own_locks`](Self::most_own_locks)). The other half is a
-    /// reserve, so that messages about locks of other members' clients always find room.
+    /// The most locks that a member knows in one view: bounds its memory. One half is divided among the members of
+    /// the view, as the number of different locks that the clients of each may use at a time
+    /// ([`most_own_locks`](Self::most_own_locks)). The other half is a reserve, so that messages about locks of other
+    /// members' clients always find room.
     pub most_locks: usize,
-    /// The Unix time, in nanoseconds, at which the member's clock showed 0: for people, who ask since when.
+    /// The Unix time, in nanoseconds, at which the member's clock showed 0: for times that operators read.
     pub unix_ns_at_zero: u64,
-    /// Wrong on purpose, for the lab's tests.
+    /// Bug switch, for simulations.
     pub flaw: Option<Flaw>,
 }
 
 impl Config {
-    /// Defaults for a local network: a crash of a member costs less than two seconds.
+    /// Defaults for a local network: a crash of a member blocks locks for less than two seconds.
     pub fn new(peers: impl IntoIterator<Item = MemberId>) -> Self {
         const MS: u64 = 1_000_000;
         Self {
@@ -78,7 +82,7 @@ impl Config {
         }
     }
 
-    /// Refuses settings with which a crash of the leader would cost everybody's locks, or waits would be too short.
+    /// Rejects a configuration with which a crash of the leader would cost every hold, or waits would be too short.
     pub fn check(&self) -> Result<(), String> {
         self.check_cluster(&self.cluster)?;
         if self.largest_clock == 0 || self.largest_clock > Fence::LARGEST_CLOCK {
@@ -102,15 +106,15 @@ impl Config {
         Ok(())
     }
 
-    /// How many different locks the clients of one member may use at a time, in a view of so many members.
+    /// Number of different locks that the clients of one member may use at a time, in a view of this many members.
     ///
-    /// Some algorithms tell every member of every lock. With this share for each, the locks of all members' clients fit
-    /// into every member's table.
+    /// Some algorithms send messages about every lock to every member. With this share for each, the locks of all
+    /// members' clients fit into every member's table.
     pub fn most_own_locks(&self, members: usize) -> usize {
         (self.most_locks / 2 / members.max(1)).max(1)
     }
 
-    /// The longest promise to a client.
+    /// The longest lease of a session.
     pub fn session_ns(&self) -> u64 {
         self.session_ns.unwrap_or(self.cluster.lease_ns)
     }
@@ -123,12 +127,12 @@ impl Config {
         outwait(duration_ns, self.cluster.drift_ppm, self.margin_ns)
     }
 
-    /// About how many items one step touches at most.
+    /// Approximate limit of the items that one step touches.
     pub(crate) fn slice(&self) -> usize {
         if self.has(Flaw::OneBigStep) { usize::MAX } else { self.slice.max(1) }
     }
 
-    /// A moment of the member's clock, as people count.
+    /// A time of the member's clock as Unix time, in milliseconds.
     pub(crate) fn unix_ms(&self, at_ns: u64) -> u64 {
         self.unix_ns_at_zero.saturating_add(at_ns) / 1_000_000
     }

@@ -3,26 +3,28 @@
 use core::fmt;
 use serde::{Deserialize, Serialize};
 
-/// A number that rises strictly from one entry of a lock to the next that conflicts with it, over all views: the epoch
-/// above, the lock's clock below. It fits a signed 64-bit column.
+/// A number that rises strictly from one entry of a lock to the next one that conflicts with it, over all views: the
+/// epoch in the high bits, the lock's clock in the low bits. It fits a signed 64-bit column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Fence(u64);
 
 impl Fence {
-    /// Bits of the clock: at a million entries a second, one lock fills them in 71 minutes, and a view change empties them.
+    /// Bits of the clock. At a million entries a second, one lock exhausts them in 71 minutes; a view change resets
+    /// the clock.
     pub const CLOCK_BITS: u32 = 32;
     /// The largest clock.
     pub const LARGEST_CLOCK: u64 = (1 << Self::CLOCK_BITS) - 1;
-    /// The largest epoch: a new cluster begins at the seconds since 2024, so it lasts until 2092 at one view change a second.
+    /// The largest epoch. A new cluster begins at the seconds since 2024, so it lasts until 2092 at one view change a
+    /// second.
     pub const LARGEST_EPOCH: u64 = (1 << (63 - Self::CLOCK_BITS)) - 1;
 
-    /// Packs; `None` where one of the two does not fit.
+    /// Creates a fence; `None` if the epoch or the clock is too large.
     pub fn new(epoch: u64, clock: u64) -> Option<Self> {
         (epoch <= Self::LARGEST_EPOCH && clock <= Self::LARGEST_CLOCK)
             .then_some(Self(epoch << Self::CLOCK_BITS | clock))
     }
 
-    /// The one number, for the resource.
+    /// The fence as one number, for the protected resource.
     pub fn number(self) -> u64 {
         self.0
     }

@@ -1,82 +1,84 @@
-//! Ways of being wrong on purpose, for tests that must catch them.
+//! Bug switches: members and clients that are wrong on purpose, for tests that must detect it.
 
-/// One guard left out. A member with a flaw is for the lab alone: each of these has cost somebody a lock.
+/// One safeguard that is left out. For simulations only: each of these can violate mutual exclusion or liveness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[non_exhaustive]
 pub enum Flaw {
     /// A frame of an epoch that is not installed yet is acknowledged and dropped.
     HigherEpochsDropped,
-    /// A frame of an old epoch is taken for one of the present.
+    /// A frame of an old epoch is handled as one of the present epoch.
     LowerEpochsAccepted,
-    /// A release that comes while frozen is applied at once, behind the back of the report.
+    /// A release that arrives while the member is frozen is applied at once, so the report is wrong.
     ReportChanges,
-    /// A wedged member asks for no lease.
+    /// A frozen member does not renew its lease.
     WedgeStopsRenewals,
-    /// A member goes on in the old view after its report.
+    /// A member continues in the old view after its report, instead of freezing.
     NoWedge,
-    /// A leader starts a view that another has decided, instead of deciding one of its own.
+    /// A leader starts a view that another leader proposed, instead of proposing one of its own.
     TwoCoordinators,
-    /// A new leader leaves a view that was decided and not started as it is.
+    /// A new leader does not replace a view that was decided and not started.
     UnstartedViewLeft,
     /// A view starts before every member has reported.
     StartsWithoutEveryReport,
     /// The start does not wait for the leases of missing members.
     NoWait,
-    /// Only missing members that are known to have held something are waited for.
+    /// The start waits only for missing members that are known to have had holds.
     WaitsForKnownHoldersOnly,
-    /// The wait is done before the proposal, not before the start.
+    /// The leader waits before the proposal, not before the start.
     ProposerWaits,
-    /// Renewals are answered whatever epoch they name.
+    /// Renewals are answered for any epoch.
     AnswersOldEpochs,
-    /// A leader answers renewals without having its leadership confirmed.
+    /// A leader answers renewals without a confirmation of its leadership.
     MinorityGrants,
-    /// The member's lease is counted from the arrival of the answer.
+    /// A member's lease is counted from the arrival of the answer.
     LeaseFromArrival,
     /// A client's lease is counted from the arrival of the answer.
     ClientLeaseFromArrival,
-    /// A client is promised a full lease, whatever its member has left.
+    /// A client gets a full lease although less is left of its member's own.
     ClientOutlivesMember,
-    /// Entries are not checked against the lease at the moment of entry.
+    /// Grants do not check that the member's lease runs.
     GrantsWithoutLease,
-    /// A client that fell silent is not waited for.
+    /// A session ends when its client is silent, without a wait for its lease.
     SilentClientForgotten,
-    /// A forced release frees the lock at once.
+    /// A revocation frees the lock at once.
     RevokedAtOnce,
-    /// A member that is idle drops its instance.
+    /// A member drops the instance of an idle lock.
     IdleInstanceDropped,
-    /// The waits ignore that clocks drift.
+    /// Waits do not allow for clock drift.
     NoDrift,
-    /// A member that leaves says farewell while its clients hold locks.
+    /// A member that leaves sends its farewell while its clients hold locks.
     LeavesInUse,
-    /// The fences that a client may use for further entries are not set aside.
+    /// The fences for further entries of a delegation are not reserved.
     NothingSetAside,
-    /// A client goes on keeping what somebody else waits for.
+    /// A client does not end a delegation when it is recalled or expires.
     KeptForEver,
-    /// A member uses the times of its own configuration, and a leader waits for its own lease, whatever the views before granted.
+    /// A member uses the times of its own configuration, and a leader waits for its own lease, although earlier views
+    /// may have granted longer ones.
     OwnLeaseWaitedFor,
-    /// A member runs the algorithm of its own configuration, not of the view.
+    /// A member runs the algorithm of its own configuration, not that of the view.
     OwnAlgorithm,
-    /// The first view of a cluster starts at once, although a cluster of the same members may have lost its disks just now.
+    /// The first view of a cluster starts at once, although a cluster of the same members may just have lost its
+    /// disks.
     FounderDoesNotWait,
-    /// The founder of a cluster waits for one lease of its own settings, although the members may have had a longer one before they lost
-    /// their disks.
+    /// The founder of a cluster waits for one lease of its own settings, although the members may have had a longer
+    /// one before they lost their disks.
     FounderWaitsForOwnLease,
-    /// A table of locks that is full of idle ones stays full: no view is asked for that would drop them, new names are refused for
-    /// good, and messages about new names are acknowledged and dropped.
+    /// A table that is full of idle locks stays full: no view that would drop them is requested, new names are
+    /// refused permanently, and messages about new names are acknowledged and dropped.
     TableNeverReclaimed,
-    /// Work on all holds is done in one step, however many there are.
+    /// Work on all holds is done in one step, regardless of their number.
     OneBigStep,
     /// A client sends each request once and does not repeat it while its connection stays open.
     RequestsSaidOnce,
     /// A client keeps a link to a daemon that never answers its keep-alives.
     SilentLinkKept,
-    /// A daemon tells a client without a session that it can rely on its hold for as long as the daemon's own clock allows, without an
-    /// allowance for drift.
+    /// A daemon reports to a client without a session that it can rely on its hold for as long as the daemon's own
+    /// clock allows, without an allowance for drift.
     LeaseWithoutDrift,
 }
 
 impl Flaw {
-    /// Every one of them, with its name for people.
+    /// All bug switches, with their names.
     pub const ALL: &[(&str, Self)] = &[
         ("higher-epochs-dropped", Self::HigherEpochsDropped),
         ("lower-epochs-accepted", Self::LowerEpochsAccepted),

@@ -1,4 +1,5 @@
-//! Gathering: a view that is decided starts with the report of every member, and once the missing have no lease.
+//! The coordinator's part of a view change: a decided view starts once every member has reported and the leases of
+//! all missing members have expired.
 
 use crate::parts::{Arriving, Cutter, Items, Part};
 use crate::{Config, Flaw, Held, Holding, Node, View};
@@ -6,27 +7,28 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-/// What a member holds, as far as it has reported.
+/// The report of a member, as far as it has arrived.
 #[derive(Clone, Debug, Default)]
 struct Reporting {
-    /// The newest view that started there.
+    /// The epoch of the newest view that started there.
     installed: u64,
     holds: Arriving<Holding>,
 }
 
-/// The coordinator's work for one view. A view names its coordinator; nobody else may start it, and it starts once.
+/// The coordinator's state for one view. Only the coordinator that a view names may start it, and it starts once.
 #[derive(Clone, Debug)]
 pub(crate) struct Gather {
     pub view: View,
     previous: View,
     reports: BTreeMap<Node, Reporting>,
-    /// The start, while it is made of the reports.
+    /// The start, while it is built from the reports.
     building: Option<Building>,
     start: Option<Items<Held>>,
     pub started_ns: Option<u64>,
 }
 
-/// A start that is being made: the reports that are not in it yet, and how much of the first part of the first one is.
+/// A start under construction: the reports that are not in it yet, and how many holds of the first chunk of the first
+/// report are.
 #[derive(Clone, Debug)]
 struct Building {
     reports: VecDeque<(Node, VecDeque<Arc<[Holding]>>)>,
@@ -43,22 +45,23 @@ impl Gather {
         self.start.is_some()
     }
 
-    /// Whether the reports are not complete yet, or somebody missing is waited for.
+    /// Whether the reports are incomplete, or the lease of a missing member is waited for.
     pub fn is_gathering(&self) -> bool {
         self.start.is_none() && self.building.is_none()
     }
 
-    /// Whether the start is being made of the reports.
+    /// Whether the start is being built from the reports.
     pub fn is_building(&self) -> bool {
         self.building.is_some()
     }
 
-    /// Who held what at the start, once it was.
+    /// The holds at the start, once the view has started.
     pub fn holds_at_start(&self) -> Option<&Items<Held>> {
         self.start.as_ref()
     }
 
-    /// Who is to be asked for its report, and from which part on: whoever has not reported, and does not go on by itself.
+    /// The members to ask for their reports, and the first missing chunk of each: members without a report, and those
+    /// whose report has made no progress lately.
     pub fn silent(&mut self) -> Vec<(Node, u32)> {
         let mut silent = Vec::new();
         for &node in &self.view.members {
@@ -71,7 +74,7 @@ impl Gather {
         silent
     }
 
-    /// A part of a report arrives. Gives the part to ask for next, if more is to be asked for.
+    /// Handles a chunk of a report. Returns the number of the next chunk to request, if any.
     pub fn report(&mut self, from: Node, installed: u64, part: Part<Holding>) -> Option<u32> {
         if !self.view.has(from) || !self.is_gathering() {
             return None;
@@ -86,8 +89,8 @@ impl Gather {
         reports.filter(|(_, reporting)| reporting.holds.is_complete())
     }
 
-    /// Who may hold something and has not reported. If some member saw the view before this one start, then whoever was missing
-    /// in that one has been waited for.
+    /// The members that may have holds and do not report. If a member saw the previous view start, the leases of the
+    /// members missing in that one have been waited for.
     fn missing(&self) -> Vec<Node> {
         let previous_started =
             self.complete().any(|(_, reporting)| reporting.installed == self.previous.epoch);
@@ -96,8 +99,8 @@ impl Gather {
         missing
     }
 
-    /// Begins to make the start as soon as the view may start. `founded_ns`: when the leases of a lost cluster have
-    /// expired; `over`: when a node's last lease has expired; `known`: whether a node was known to hold something.
+    /// Begins to build the start as soon as the view may start. `founded_ns`: when the leases of a lost cluster have
+    /// expired; `over`: when a node's last lease has expired; `known`: whether a node was known to have holds.
     pub fn begin_start(
         &mut self,
         now: u64,
@@ -119,7 +122,7 @@ impl Gather {
         if awaited.any(waits) {
             return;
         }
-        // Nobody here has seen a view start: the locks of a cluster that lost all its disks may still be held.
+        // No member has seen a view start: locks of a cluster that lost all its disks may still be held.
         let new = self.view.founding && self.complete().all(|(_, reporting)| reporting.installed == 0);
         if new && now < founded_ns {
             return;
@@ -129,7 +132,7 @@ impl Gather {
         self.building = Some(Building { reports: reports.collect(), done: 0, start: Cutter::default() });
     }
 
-    /// Goes on making the start of the reports, with at most so many holds; gives how many. With the last one, the view starts.
+    /// Adds up to `most` holds to the start. Returns their number. With the last one, the view starts.
     pub fn go_on_building(&mut self, now: u64, most: usize, part_bytes: usize) -> usize {
         let Some(building) = &mut self.building else { return 0 };
         let mut taken = 0;
@@ -156,7 +159,7 @@ impl Gather {
         taken
     }
 
-    /// All lists, to be dropped bit by bit.
+    /// All lists, to be freed in small steps.
     pub fn into_lists(self) -> (Vec<Items<Holding>>, Vec<Arc<[Held]>>) {
         let mut reports: Vec<_> =
             self.reports.into_values().map(|mut reporting| reporting.holds.items()).collect();

@@ -1,7 +1,8 @@
-//! What another member says is looked at before it is believed: it may be of another version, or broken.
+//! Validation of frames from other members, which may have another version or be faulty.
 //!
-//! Whatever passes can be wrong, but it cannot make a member panic, run for ever, or grow without bound. What does not pass is
-//! left out and told in a [`Note::Refused`](crate::Note::Refused). Of what correct members say, everything passes.
+//! A frame that passes can be wrong, but it cannot make a member panic, loop forever, or grow without bound. A frame
+//! that does not pass is dropped and reported in a [`Note::Refused`](crate::Note::Refused). Every frame of a correct
+//! member passes.
 
 use crate::member::{Member, Message};
 use crate::{Body, Fence, Frame, LockMessage, LockName, Node, Packet, Renewal, View, Words};
@@ -13,13 +14,13 @@ use lockkeeper_core::{Claim, MutualExclusion};
 pub const MOST_MEMBERS: usize = 1024;
 /// The most options of an algorithm.
 const MOST_OPTIONS: usize = 64;
-/// How many lives of members that are in no view are remembered.
+/// The most incarnations of members outside of the view that a member remembers.
 const MOST_STRANGERS: usize = 4 * MOST_MEMBERS;
 
 type Verdict = Result<(), &'static str>;
 
 impl View {
-    /// Whether a view can look like this: everybody once and in order, its coordinator among them.
+    /// Whether the view is well-formed: each member once and in order, the coordinator among them.
     pub(crate) fn is_possible(&self) -> bool {
         let rises = |nodes: &[Node]| nodes.windows(2).all(|pair| pair[0] < pair[1]);
         self.members.len() <= MOST_MEMBERS
@@ -36,7 +37,7 @@ impl View {
 }
 
 impl<P: MutualExclusion> Member<P> {
-    /// Whether a frame can have come from a correct member.
+    /// Whether a correct member can have sent this frame.
     pub(crate) fn check(&self, frame: &Frame<Message<P>>) -> Verdict {
         if frame.to != self.me.id {
             return Err("a frame for another member");
@@ -92,8 +93,8 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
-    /// Whether a message of another member about this lock can be taken. One that cannot is not acknowledged: its sender keeps it,
-    /// and the next view, which this member asks for, makes it void.
+    /// Whether the table has room for the lock of another member's message. Otherwise the message is not
+    /// acknowledged: its sender keeps it, and the next view, which this member requests, makes it void.
     pub(crate) fn has_room_for(&self, lock: &LockName) -> bool {
         lock.is_served() && self.locks.has_room_for(lock, self.config.most_locks)
     }
@@ -114,7 +115,7 @@ fn check_hold(lock: &LockName, claim: Claim, units: u32) -> Verdict {
     Ok(())
 }
 
-/// What can be told without the lock's instance: the message may be of a view that is yet to start.
+/// Checks that need no instance of the lock: the message may be of a view that has not started yet.
 fn check_message<P: MutualExclusion>(message: &LockMessage<Message<P>>) -> Verdict {
     if !message.lock.is_served() || message.clock > LARGEST_NUMBER {
         return Err("a message of a lock that cannot be");

@@ -1,16 +1,17 @@
-//! Histories of consensus as members see it, and whether the model of consensus could have produced one.
+//! Recorded histories of consensus, checked against the contract between consensus and members.
 //!
-//! The model has one hidden state: the present term, its one leader, and the views decided so far. What members see is told from that state, perhaps late.
-//! So a history is accepted if such a state could have stood behind it:
+//! The model has one hidden state: the present term, its one leader, and the views decided so far. Members receive
+//! events from that state, perhaps late. So a history is accepted if such a state can explain it:
 //!
-//! 1. A term has one leader, and somebody is told that it leads only while its term is the newest that anybody was told of. A process that
-//!    starts again has to be elected again; a new life in the same process is told again.
-//! 2. An epoch has one view. It was proposed, in the term that it names, by whoever was told to lead in that term.
-//! 3. Each member is told of views in order; it may skip some (a snapshot).
-//! 4. Whoever is told that it leads has been told before of the last view that any earlier leader got decided.
-//! 5. A view is decided on top of the one before: terms never fall from epoch to epoch.
-//! 6. A question is answered once, to who asked it in a term in which it was told to lead; and no later term was known to
-//!    anybody when it was asked.
+//! 1. A term has one leader. A process is reported to lead only while its term is the newest one that was reported to
+//!    any member. A process that restarts has to be elected again; a new incarnation in the same process receives the
+//!    report again.
+//! 2. An epoch has one view. It was proposed in its own term, by the member that was reported to lead in that term.
+//! 3. Each member receives views in order; it may skip some (a snapshot).
+//! 4. A new leader has received the last view that any earlier leader got decided BEFORE it is reported to lead.
+//! 5. A view is decided on top of the previous one: terms never fall from epoch to epoch.
+//! 6. A confirmation request is answered once, to the member that made it in a term in which it was reported to lead;
+//!    and no later term had been reported to any member when the request was made.
 
 use crate::{MemberId, PortEvent, View};
 use alloc::collections::BTreeMap;
@@ -18,36 +19,37 @@ use alloc::format;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
-/// What happened at a member.
+/// An event at a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Happened {
-    /// Its process starts, or starts again.
+    /// The process of the member starts or restarts.
     Begins,
-    /// The member begins another life in the same process: it must be told everything again.
+    /// The member begins a new incarnation in the same process: all reports to it are repeated.
     LivesAgain,
-    /// It asks for a view to be decided.
+    /// The member proposes a view.
     Proposes(View),
-    /// It asks whether it still leads.
+    /// The member asks for a confirmation that it still leads.
     Asks {
-        /// The number of the question.
+        /// The number of the request.
         question: u64,
         /// The term in which it believes to lead.
         term: u64,
     },
-    /// Consensus tells it something.
+    /// Consensus reports an event to the member.
     Told(PortEvent),
 }
 
-/// One line of a history. Lines stand in the order in which they happened.
+/// One line of a history. Lines are in the order of the events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// Where.
+    /// The member.
     pub member: MemberId,
-    /// What.
+    /// The event.
     pub what: Happened,
 }
 
-/// Whether the model could have produced this history; if not, the first line that it could not, and why.
+/// Checks whether the model can have produced this history. The error names the first line that it cannot have
+/// produced, and the reason.
 pub fn accepts(history: &[Line]) -> Result<(), String> {
     let mut behind = Behind::default();
     for (number, line) in history.iter().enumerate() {
@@ -56,24 +58,24 @@ pub fn accepts(history: &[Line]) -> Result<(), String> {
     Ok(())
 }
 
-/// What must stand behind the lines so far.
+/// The hidden state that the lines so far imply.
 #[derive(Default)]
 struct Behind {
-    /// Who was told to lead in each term, and the newest epoch that it knew then.
+    /// The member that was reported to lead in each term, and the newest epoch that it knew then.
     leaders: BTreeMap<u64, (MemberId, u64)>,
     proposed: Vec<(MemberId, View)>,
     decided: BTreeMap<u64, View>,
     members: BTreeMap<MemberId, Seen>,
 }
 
-/// What one process knows.
+/// The state of one process.
 #[derive(Default)]
 struct Seen {
     epoch: u64,
     leading: Option<u64>,
-    /// The last term in which this process, in any life of its member, was told to lead.
+    /// The last term in which this process, in any incarnation of its member, was reported to lead.
     led: Option<u64>,
-    /// Each open question: its term, and the newest term that anybody knew of when it was asked.
+    /// Each open confirmation request: its term, and the newest term that any member knew when it was made.
     questions: BTreeMap<u64, (u64, u64)>,
 }
 
@@ -114,7 +116,7 @@ impl Behind {
         self.members.entry(member).or_default()
     }
 
-    /// The newest term that anybody was told of, as a leader or by a view.
+    /// The newest term that was reported to any member, by a leader or a view.
     fn newest_term(&self) -> u64 {
         let led = self.leaders.last_key_value().map_or(0, |(&term, _)| term);
         let decided = self.decided.last_key_value().map_or(0, |(_, view)| view.term);
@@ -147,7 +149,7 @@ impl Behind {
         {
             return Err("a view of a later term came before it".to_string());
         }
-        // Whoever was told to lead later had to know it then.
+        // A leader of a later term must have known the view when it began to lead.
         let unaware = self.leaders.range(view.term + 1..).find(|(_, (_, knew))| *knew < view.epoch);
         if let Some((term, (leader, _))) = unaware {
             return Err(format!("{leader} was told to lead in term {term} without knowing it"));
@@ -164,7 +166,7 @@ impl Behind {
         if term <= newest && !again {
             return Err(format!("term {newest} was known already"));
         }
-        // Views of its own term may be under way to a new life; all others must be known.
+        // A new incarnation may not have received the views of its own term yet; it must know all others.
         if seen.epoch < last && !again {
             return Err(format!("it has not been told of epoch {last}"));
         }
@@ -208,7 +210,7 @@ mod tests {
         line(member, Happened::Told(event))
     }
 
-    /// One leads, gets a view decided and is confirmed; then two leads and gets the next one decided.
+    /// Member 1 leads, gets a view decided and is confirmed; then member 2 leads and gets the next one decided.
     fn good() -> Vec<Line> {
         vec![
             line(1, Happened::Begins),
@@ -255,7 +257,7 @@ mod tests {
         });
         refused("has not been told of epoch 1", &|history| drop(history.remove(6)));
         refused("without knowing it", &|history| {
-            // A proposal of the old leader takes effect behind the new one's back.
+            // A proposal of the old leader takes effect after the new one began to lead.
             history.insert(8, line(1, Happened::Proposes(view(2, 1, 1))));
             history.truncate(10);
             history.push(told(1, PortEvent::Decided(view(2, 1, 1))));
@@ -269,7 +271,7 @@ mod tests {
             history.insert(5, told(1, PortEvent::Confirmed { question: 9 }));
         });
         refused("was known already", &|history| {
-            // Started again, it leads on as if nothing had happened.
+            // After a restart, the process is reported to lead in its old term without an election.
             history.push(line(2, Happened::Begins));
             history.push(told(2, PortEvent::Decided(view(2, 2, 3))));
             history.push(told(2, PortEvent::Leading { term: 3 }));

@@ -1,4 +1,4 @@
-//! Names of things: members, sessions, acquisitions, locks.
+//! Identifiers: members, sessions, acquisitions, locks.
 
 use alloc::sync::Arc;
 use core::fmt;
@@ -14,13 +14,14 @@ impl fmt::Display for MemberId {
     }
 }
 
-/// One life of a member: its number, and an incarnation that no other life of it ever has. Whoever restarts, or wakes up and
-/// finds itself excluded, is somebody else from then on.
+/// One incarnation of a member. A member that restarts, or that resumes and finds itself excluded, continues with a
+/// new incarnation: to the cluster it is another node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Node {
-    /// Which member.
+    /// The member.
     pub id: MemberId,
-    /// Which of its lives: random, or decided; never a counter that is lost with the disk.
+    /// The incarnation, never reused: random, or decided by consensus, but not a counter that could be lost with the
+    /// disk.
     pub incarnation: u64,
 }
 
@@ -30,20 +31,20 @@ impl fmt::Display for Node {
     }
 }
 
-/// A client's session with a member. It is a name, not a secret: it is shown in lists and logs, and nothing is allowed because a caller
-/// knows it. The driver chooses the client's number; no client names another one's.
+/// A client's session with a member. It is a name, not a secret: it is shown in lists and logs, and knowing it grants
+/// no permission. The driver chooses the client's number, so that no client can use the number of another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SessionId {
-    /// The client's number: [`RESIDENT`](Self::RESIDENT) or above for a client in the driver's own process, below for a client that
-    /// connects to it.
+    /// The client's number: [`RESIDENT`](Self::RESIDENT) or above for a client in the driver's own process, below for
+    /// a connecting client.
     pub client: u64,
-    /// The number of the session among those of its client, which never uses one twice.
+    /// The number of the session among those of its client, never reused.
     pub number: u64,
 }
 
 impl SessionId {
-    /// The lowest number of a resident client. The two kinds of clients have numbers of their own, so that a client that connects
-    /// can never have the number of a resident one.
+    /// The lowest number of a resident client. The ranges are separate, so that a connecting client can never have
+    /// the number of a resident one.
     pub const RESIDENT: u64 = 1 << 63;
 
     /// Whether this is a session of a [resident](crate::Member::open_resident) client.
@@ -58,13 +59,13 @@ impl fmt::Display for SessionId {
     }
 }
 
-/// One wish for a lock, from the asking to the end of the hold. A release names it rather than the lock, or a
-/// duplicate would free the next hold.
+/// One request for a lock, from the request to the end of the hold. A release names the acquisition rather than the
+/// lock; otherwise a duplicate would free the next hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Acquisition {
-    /// Whose.
+    /// The session.
     pub session: SessionId,
-    /// Counted by the client, rising.
+    /// The client's number of the acquisition, rising within the session.
     pub number: u64,
 }
 
@@ -74,15 +75,15 @@ impl fmt::Display for Acquisition {
     }
 }
 
-/// A lock. One name is one lock, however it is wanted: alone, shared, or by permits.
+/// The name of a lock. One name is one lock in all modes: exclusive, shared, or permits.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LockName {
-    /// What people call it. Shared: a lock is named in every message.
+    /// The name. Reference-counted, because every message contains it.
     pub name: Arc<str>,
 }
 
 impl LockName {
-    /// The lock of that name.
+    /// The lock with this name.
     pub fn new(name: impl Into<Arc<str>>) -> Self {
         Self { name: name.into() }
     }
@@ -92,7 +93,8 @@ impl LockName {
         crate::check_name(&self.name).is_ok()
     }
 
-    /// The member, by its place in the view, that has the first token or is asked first: by hash (FNV-1a) of the name.
+    /// The index of the member that has the first token or receives the first requests: by the hash (FNV-1a) of the
+    /// name.
     pub(crate) fn home(&self, members: usize) -> usize {
         let hash = self.name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)

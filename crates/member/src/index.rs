@@ -1,20 +1,20 @@
-//! A hash index that grows in small steps: a large one has many shards, each of which grows by itself. One table of a million
-//! entries would move all of them in the step in which it grows.
+//! A hash index that grows in small steps: a large one has many shards, each of which grows by itself. One table of a
+//! million entries would move all of them in the step in which it grows.
 
 use alloc::vec::Vec;
 use hashbrown::HashTable;
 
-/// With so many entries, the index is divided.
+/// Number of values from which on the index is divided into shards.
 const LARGE: usize = 4096;
-/// Into so many shards: a power of two.
+/// Number of shards: a power of two.
 const SHARDS: usize = 1024;
 
-/// Values by their hashes.
+/// A set of values, found by their hashes.
 #[derive(Clone, Debug)]
 pub(crate) struct Index<T> {
     shards: Vec<HashTable<T>>,
     len: usize,
-    /// How many values each shard makes room for when it gets its first one.
+    /// Capacity that each shard reserves for its first value.
     share: usize,
 }
 
@@ -25,7 +25,8 @@ impl<T> Default for Index<T> {
 }
 
 impl<T: Copy> Index<T> {
-    /// An index for so many values. Shards of the same size would all grow in the same steps, so each begins with room for its share.
+    /// Creates an index for about `values` values. Shards of equal size would all grow in the same steps, so each of
+    /// them reserves room for its share.
     pub fn for_many(values: usize) -> Self {
         if values < LARGE {
             return Self::default();
@@ -40,7 +41,8 @@ impl<T: Copy> Index<T> {
         self.len
     }
 
-    /// The shard of a hash. Tables use the lowest bits of a hash, and the highest.
+    /// The shard of a hash. `HashTable` uses the lowest and the highest bits of a hash, so this uses bits from the
+    /// middle.
     fn shard(&self, hash: u64) -> usize {
         (hash >> 32) as usize & self.shards.len().wrapping_sub(1)
     }
@@ -49,12 +51,12 @@ impl<T: Copy> Index<T> {
         self.shards.get(self.shard(hash))?.find(hash, is).copied()
     }
 
-    /// All values of that hash, and perhaps others.
+    /// All values with this hash, and perhaps others.
     pub fn iter_hash(&self, hash: u64) -> impl Iterator<Item = &T> {
         self.shards.get(self.shard(hash)).into_iter().flat_map(move |shard| shard.iter_hash(hash))
     }
 
-    /// Adds a value. `rehash` gives the hash of one that is there.
+    /// Adds a value. `rehash` returns the hash of a value in the index.
     pub fn insert(&mut self, hash: u64, value: T, rehash: impl Fn(&T) -> u64) {
         if self.shards.is_empty() {
             self.shards.push(HashTable::new());

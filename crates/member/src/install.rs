@@ -1,4 +1,4 @@
-//! A view starts at a member: in slices, and nothing of the view is granted before the last one.
+//! The start of a view at a member: in slices, and nothing is granted in the view before the last one.
 
 use crate::instance::Play;
 use crate::link::Link;
@@ -10,23 +10,23 @@ use crate::{Body, Flaw, Held, Holding, Node, Note, Out};
 use alloc::collections::BTreeSet;
 use lockkeeper_core::{MutualExclusion, SiteId};
 
-/// What a frozen member knows.
+/// The state of a frozen member.
 #[derive(Clone, Debug)]
 pub(crate) struct Frozen {
-    /// What was held here when the member froze first: this does not change until a start.
+    /// The holds when the member froze first. They do not change until a start.
     pub report: OwnReport,
-    /// Who asks for the report, for which view and from which part on, while it is being made.
+    /// The coordinator that requested the report, its epoch and first chunk, while the report is being made.
     pub asked: Option<(Node, u64, u32)>,
     /// The start, as far as it has arrived.
     pub start: Arriving<Held>,
-    /// How far the start is installed, once all of it has arrived.
+    /// The progress of the installation, once the whole start has arrived.
     pub installing: Option<Installing>,
 }
 
-/// What a member holds, for the coordinator.
+/// The member's report for the coordinator.
 #[derive(Clone, Debug)]
 pub(crate) enum OwnReport {
-    /// The locks before this place among those in use are listed.
+    /// The first `next` active locks are in the list.
     Begun {
         next: usize,
         list: Cutter<Holding>,
@@ -34,12 +34,12 @@ pub(crate) enum OwnReport {
     Made(Items<Holding>),
 }
 
-/// A start that is being installed.
+/// The progress of an installation.
 #[derive(Clone, Debug)]
 pub(crate) struct Installing {
-    /// The hold that the table learns next: the number of its part, and its place there.
+    /// The hold that is indexed next: the number of its chunk, and its index there.
     indexed: (u32, u32),
-    /// The locks before this place among those in use are ready for the new view.
+    /// Number of active locks, from the first one on, that are ready for the new view.
     ready: usize,
     /// The locks in use, by the order of their first waiter.
     order: BTreeSet<(u64, LockId)>,
@@ -50,15 +50,15 @@ impl Frozen {
         Self { report, asked: None, start: Arriving::default(), installing: None }
     }
 
-    /// Whether something is left to do without another event.
+    /// Whether work is left that needs no other event.
     pub fn is_at_work(&self) -> bool {
         self.installing.is_some() || matches!(self.report, OwnReport::Begun { .. })
     }
 }
 
 impl<P: MutualExclusion> Member<P> {
-    /// All of the start is here. The view starts from the reports; then what came while frozen is applied, then local waiters
-    /// ask, oldest first.
+    /// Begins to install a view whose start has arrived completely. The view starts from the reports; then the
+    /// releases that arrived while frozen are applied; then local waiters request their locks, the oldest first.
     pub(crate) fn install(&mut self, holds: Items<Held>, out: &mut Out<Message<P>>) {
         let Standing::Wedged(view, frozen) = &mut self.standing else { return };
         let place = view.site(self.me).map_or(0, SiteId::index);
@@ -71,7 +71,7 @@ impl<P: MutualExclusion> Member<P> {
         self.discard_start(old);
     }
 
-    /// Installs more of the start; with the last of it, the member runs in the view.
+    /// Installs more of the start. With the last of it, the member runs in the view.
     pub(crate) fn go_on_installing(&mut self, now: u64, out: &mut Out<Message<P>>) {
         let Standing::Wedged(_, frozen) = &mut self.standing else { return };
         let Some(mut installing) = frozen.installing.take() else { return };
@@ -84,7 +84,7 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
-    /// The table learns who holds what; tells whether it knows everything.
+    /// Indexes the holds of the start by their locks. Returns whether all of them are indexed.
     fn index_start(&mut self, installing: &mut Installing) -> bool {
         let (part, place) = &mut installing.indexed;
         while *part < self.locks.start_holds().count() {
@@ -101,7 +101,7 @@ impl<P: MutualExclusion> Member<P> {
         true
     }
 
-    /// Locks in use forget what the algorithm of the old view knew, and others are put aside; tells whether all of them are done.
+    /// Resets the algorithms of the locks in use, and deactivates the others. Returns whether all locks are done.
     fn make_ready(&mut self, installing: &mut Installing) -> bool {
         while let Some((id, _, active)) = self.locks.active_at(installing.ready) {
             if !self.may_go_on() {
@@ -117,15 +117,15 @@ impl<P: MutualExclusion> Member<P> {
                     active.begin_view();
                 }
             } else {
-                // Another lock takes its place, which is looked at next.
+                // The last active lock takes its index and is checked next.
                 self.locks.deactivate(id);
             }
         }
         true
     }
 
-    /// The member runs in the view from now on. Instances of the old view go here and nowhere else: in a new epoch, fresh clocks are
-    /// safe.
+    /// Makes the member run in the view. Instances of the old view are dropped here and nowhere else: in a new epoch,
+    /// clocks may start again.
     fn begin_view(&mut self, now: u64, order: BTreeSet<(u64, LockId)>, out: &mut Out<Message<P>>) {
         let standing = core::mem::replace(&mut self.standing, Standing::Outside);
         let Standing::Wedged(view, frozen) = standing else { return };
@@ -136,7 +136,7 @@ impl<P: MutualExclusion> Member<P> {
         out.notes.push(Note::Installed { epoch });
         self.installed = epoch;
         self.installed_ns = now;
-        // Others may need long for so many holds: it is no fault of a link.
+        // Other members may need long to install many holds: a silent link is not a failure before that time.
         let holds = self.locks.start_holds().len() as u64;
         self.links_count_from_ns = now.saturating_add(self.config.install_ns.saturating_mul(holds));
         self.drop_links();
@@ -151,14 +151,15 @@ impl<P: MutualExclusion> Member<P> {
         self.early_left = self.early.len();
     }
 
-    /// A member that freezes again forgets who was to ask: whoever waits asks in the next view.
+    /// Stops the resumption of locks when the member freezes again: their waiters request in the next view.
     pub(crate) fn stop_resuming(&mut self) {
         let order = core::mem::take(&mut self.resuming);
         self.discard(Trash::Order(order));
         self.early_left = 0;
     }
 
-    /// Holds of the start are taken over, and local waiters ask, oldest first; then messages count that came too early.
+    /// Continues to resume locks: creates the instances of locks in use, and makes the requests of local waiters, the
+    /// oldest first. Then handles the messages that arrived before the view started.
     pub(crate) fn go_on_resuming(&mut self, now: u64, out: &mut Out<Message<P>>) {
         let Some(epoch) = self.running().map(|view| view.epoch) else { return };
         while self.may_go_on() {

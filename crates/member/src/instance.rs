@@ -1,4 +1,4 @@
-//! One lock's algorithm, as one member plays it in one view: the gate over the cluster's own.
+//! The site of one lock's algorithm at one member in one view: the gate over the cluster's algorithm.
 
 use crate::LockName;
 use crate::lock::Wants;
@@ -10,7 +10,7 @@ use lockkeeper_core::algorithms::gate_messages::Message;
 use lockkeeper_core::mutex::Settings;
 use lockkeeper_core::{Claim, MutualExclusion, Out, Setup, Site, SiteId};
 
-/// A message on its way, with the sender's fence clock.
+/// A message to be sent, with the sender's fence clock.
 #[derive(Clone, Debug)]
 pub(crate) struct Sent<W> {
     pub to: SiteId,
@@ -18,18 +18,19 @@ pub(crate) struct Sent<W> {
     pub words: W,
 }
 
-/// What all locks of a view share: no lock has a copy of its own of the algorithm's options, and steps use the same buffer.
+/// The context that all locks of a view share, so that no lock needs its own copy of the algorithm's options or its
+/// own buffer.
 #[derive(Clone, Debug)]
 pub(crate) struct Play<P: MutualExclusion> {
-    /// How many members the view has.
+    /// Number of members of the view.
     pub members: usize,
-    /// This member's place among them.
+    /// This member's index among them.
     pub place: usize,
-    /// Who holds the lock that is to start: who, how, how many.
+    /// The holders of the lock that is to start: site, mode, number of holds.
     pub holders: Vec<(SiteId, Claim, u32)>,
-    /// Whether the token travels unasked.
+    /// Whether the token circulates without requests.
     pub perpetual: bool,
-    /// The algorithm's options: one for all, or one for each home where the home plays a coordinator apart.
+    /// The algorithm's options: one set for all locks, or one for each home if the home plays a separate coordinator.
     options: Vec<P::Options>,
     out: Out<Gate<P>>,
 }
@@ -49,7 +50,7 @@ impl<P: MutualExclusion> Play<P> {
         })
     }
 
-    /// This member's site of every lock.
+    /// This member's site in every lock.
     pub fn me(&self) -> SiteId {
         SiteId::new(self.place)
     }
@@ -60,10 +61,10 @@ impl<P: MutualExclusion> Play<P> {
 pub(crate) struct Instance<P: MutualExclusion>(Site<Gate<P>>);
 
 impl<P: MutualExclusion> Instance<P> {
-    /// The holders are in `play`.
+    /// Starts the site, with the holders in `play`.
     pub fn start(name: &LockName, play: &mut Play<P>, wants: &mut Wants<P::Message>) -> Self {
         let (me, home) = (play.me(), name.home(play.members));
-        // Where there is one for all, it is the first and the last.
+        // A single set of options serves all homes.
         let options = play.options[home.min(play.options.len() - 1)].clone();
         let setup = Setup { home: SiteId::new(home), ..Setup::new(play.members, options) };
         let holders = &play.holders;
@@ -73,19 +74,19 @@ impl<P: MutualExclusion> Instance<P> {
         instance
     }
 
-    /// Asks for one more entry.
+    /// Requests one more entry.
     pub fn request(&mut self, claim: Claim, play: &mut Play<P>, wants: &mut Wants<P::Message>) {
         self.0.step(&mut play.out, |gate, out| gate.request(claim, out));
         self.collect(play, wants);
     }
 
-    /// Gives an entry back.
+    /// Releases an entry.
     pub fn release(&mut self, claim: Claim, play: &mut Play<P>, wants: &mut Wants<P::Message>) {
         self.0.step(&mut play.out, |gate, out| gate.release(claim, out));
         self.collect(play, wants);
     }
 
-    /// A message arrives. One that no site can have sent is refused.
+    /// Handles a message. Returns `false`, without any effect, if no correct site can have sent it.
     pub fn message(
         &mut self,
         from: SiteId,
@@ -104,12 +105,12 @@ impl<P: MutualExclusion> Instance<P> {
         makes_sense
     }
 
-    /// The stamp of one more entry under a right that this member has already.
+    /// The stamp of one more entry while this member is inside.
     pub fn stamp(&mut self) -> u64 {
         self.0.stamp()
     }
 
-    /// Sets so many stamps aside for whoever is inside.
+    /// Reserves this many stamps for the holder.
     pub fn set_aside(&mut self, stamps: u64) {
         self.0.set_aside(stamps);
     }
@@ -119,10 +120,11 @@ impl<P: MutualExclusion> Instance<P> {
         self.0.protocol().is_wanted()
     }
 
-    /// Takes out what a step did: an entry gets its stamp BEFORE messages get their clocks.
+    /// Collects the actions of a step. An entry gets its stamp BEFORE messages get their clocks.
     fn collect(&mut self, play: &mut Play<P>, wants: &mut Wants<P::Message>) {
         let out = &mut play.out;
-        // No timer runs here: nobody is suspected inside a view. Only a message that no correct member sends could arm one.
+        // No timer runs here: no site is suspected within a view. Only a message that no correct member sends could
+        // set one.
         out.timers.clear();
         for _ in out.outputs.drain(..) {
             wants.entered = Some(self.0.stamp());
@@ -133,7 +135,7 @@ impl<P: MutualExclusion> Instance<P> {
     }
 }
 
-/// The algorithm's options for so many members. Where it wants a coordinator apart, each lock's home plays it.
+/// The algorithm's options for this many members. If it needs a separate coordinator, each lock's home plays it.
 pub(crate) fn options<P: MutualExclusion>(
     settings: &[(String, String)],
     members: usize,

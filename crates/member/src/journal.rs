@@ -1,4 +1,5 @@
-//! Which locks have changed: so that a driver can pass on the changes of a table instead of the table.
+//! A journal of the locks that have changed, so that a driver can forward the changes of a table instead of the whole
+//! table.
 
 use crate::member::Member;
 use crate::table::LockId;
@@ -10,10 +11,11 @@ use lockkeeper_core::MutualExclusion;
 /// Number of changes that a journal keeps. A reader that is further behind reads the whole table again.
 const MOST: usize = 1 << 16;
 
-/// About how many bytes a row takes at most: a lock with a long queue may change often.
+/// Approximate limit of a row, in bytes: a lock with a long queue may change often.
 const ROW_BYTES: usize = 64 << 10;
 
-/// The names of the locks whose holders or waiters may have changed, in the order of the changes. Each change has a number.
+/// The names of the locks whose holders or waiters may have changed, in the order of the changes. Each change has a
+/// number.
 #[derive(Clone, Debug)]
 pub(crate) struct Journal {
     /// The number of the first change in `names`.
@@ -36,7 +38,7 @@ impl Journal {
 }
 
 impl<P: MutualExclusion> Member<P> {
-    /// Begins to note changes, the first one under this number. Changes before are unknown.
+    /// Begins to record changes; the first one gets the number `first`. Earlier changes are unknown.
     pub fn begin_journal(&mut self, first: u64) {
         self.journal.get_or_insert_with(|| Journal { first, names: VecDeque::new() });
     }
@@ -46,8 +48,8 @@ impl<P: MutualExclusion> Member<P> {
         self.journal.as_ref().map(Journal::next)
     }
 
-    /// The locks that have changed from this number on, about so many at most, as they are now; and the number from which on changes
-    /// are yet to be read. `None` if the journal does not go back so far.
+    /// The present state of the locks that have changed from number `from` on, at most `most` changes; and the number
+    /// of the next change to read. `None` if the journal does not go back that far.
     pub fn changes(&self, now: u64, from: u64, most: usize) -> Option<(Vec<LockStatus>, u64)> {
         let journal = self.journal.as_ref()?;
         let skip = usize::try_from(from.checked_sub(journal.first)?).ok()?;
@@ -60,7 +62,7 @@ impl<P: MutualExclusion> Member<P> {
         Some((rows, from + some().count() as u64))
     }
 
-    /// Notes that the holders or waiters of a lock may have changed.
+    /// Records that the holders or waiters of a lock may have changed.
     pub(crate) fn note_change(&mut self, id: LockId) {
         if let Some(journal) = &mut self.journal {
             let lock = self.locks.get(id);

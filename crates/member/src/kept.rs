@@ -1,21 +1,23 @@
-//! What a client may enter again by itself: a right that nobody else wants is left with it for a while.
+//! Delegations: a lock that no other client waits for stays with its client for a while, which may enter it again
+//! without messages.
 //!
-//! To the member, the client holds the lock all that time, by the same promises as ever: so whoever is inside at the client is as safe as
-//! the hold is. What is new are the fences: the member sets aside as many as it allows entries.
+//! To the member, the client holds the lock all that time, under the leases of its session, so every entry at the
+//! client is as safe as the hold. The entries get consecutive fences, which the member reserves with the grant.
 
 use crate::{Fence, Tag, Wish};
 
-/// What may be entered again.
+/// A delegation, at its client.
 #[derive(Clone, Debug)]
 pub(crate) struct Kept {
-    /// For what it was granted: others at this client who want the same may use it. The tag is of whoever did last.
+    /// The request that was granted. Other callers at this client with an equal request may use the delegation. The
+    /// tag is that of the last one.
     wish: Wish,
-    /// How many more entries the grant allowed, and how many of them are left.
+    /// Number of further entries that the grant allowed, and how many of them are left.
     allowed: u32,
     left: u32,
-    /// Until then, on the client's clock.
+    /// Expiry, on the client's clock.
     pub until_ns: u64,
-    /// Somebody waits: unused, it is given back at once.
+    /// Another client waits already: an idle delegation ends at once.
     pub brief: bool,
 }
 
@@ -24,18 +26,19 @@ impl Kept {
         Self { wish, allowed: more, left: more, until_ns, brief }
     }
 
-    /// Whether one more entry is allowed at this time.
+    /// Whether one more entry is allowed now.
     pub fn may_go_on(&self, now: u64) -> bool {
         self.left > 0 && now < self.until_ns
     }
 
-    /// Whether a wish is for the same. How long it would wait does not matter: it does not wait.
+    /// Whether the delegation serves a request. Its timeout does not matter, because the request does not wait.
     pub fn is_for(&self, wish: &Wish) -> bool {
         let same = self.wish.lock == wish.lock && self.wish.claim == wish.claim;
         same && wish.longest_hold_ns.is_none() && !wish.reentrant
     }
 
-    /// One more entry, after the one with that fence, by whoever this is; gives its own.
+    /// Makes one more entry for the caller with this tag. `last` is the fence of the previous entry. Returns the
+    /// fence of the new one.
     pub fn enter(&mut self, now: u64, last: Option<Fence>, tag: &Tag) -> Option<Option<Fence>> {
         if !self.may_go_on(now) {
             return None;
@@ -49,12 +52,12 @@ impl Kept {
         Some(fence)
     }
 
-    /// Who entered last.
+    /// The tag of the last caller that entered.
     pub fn into_tag(self) -> Tag {
         self.wish.tag
     }
 
-    /// How many more entries were allowed, and how many of them were made.
+    /// Number of further entries that the grant allowed, and how many of them were made.
     pub fn entries(&self) -> (u32, u32) {
         (self.allowed, self.allowed - self.left)
     }

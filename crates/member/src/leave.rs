@@ -1,25 +1,27 @@
-//! A planned leave: nobody waits for the lease of a member that has said farewell.
+//! A planned leave: no view change waits for the lease of a member that has sent its farewell.
 //!
-//! A farewell is the member's word that nobody here uses anything, and that nobody ever will in this life: it has no hold, has
-//! given up its lease, and takes no other. The word cannot become untrue, so it may be late, repeated and told to any leader. It says
-//! nothing about other lives of the member. Its tokens need no care: the view without it starts every lock anew.
+//! The farewell is a flag of the member's renewals. With it, the member guarantees that none of its clients uses a
+//! lock, now or later in this incarnation: it has no hold, has given up its lease, and accepts no other one. The
+//! guarantee never becomes untrue, so the message may be late, duplicated, and sent to any leader. It does not extend
+//! to other incarnations of the member. Tokens at the member need no care: the view without it starts every lock
+//! again.
 
 use crate::member::{Member, Message, Standing};
 use crate::{Ended, Flaw, Node, Note, Out, PortRequest, SessionId};
 use core::ops::Bound;
 use lockkeeper_core::MutualExclusion;
 
-/// A member that is leaving.
+/// The state of a member that leaves.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Leave {
     since_ns: u64,
-    /// Until then its clients may keep what they hold; then they are promised nothing more.
+    /// The timeout: clients may keep their holds until then. After it, their leases are not renewed.
     patience_until_ns: u64,
-    /// When it said that nobody here uses anything, and never will.
+    /// When the member first sent its farewell.
     pub farewell_ns: Option<u64>,
-    /// Waiters of the locks before this place, among those in use, are yet to be sent elsewhere.
+    /// Number of active locks, from the first one on, whose waiters are still to be cancelled.
     waiters: usize,
-    /// Whether all sessions are being looked at, and the last one that was.
+    /// Whether all sessions are being checked, and the last one that was.
     looks: bool,
     after: Option<SessionId>,
 }
@@ -32,7 +34,8 @@ impl Leave {
 }
 
 impl<P: MutualExclusion> Member<P> {
-    /// The driver wants this life to end in order. Nobody is let in any more; whoever waits is told to ask elsewhere.
+    /// Begins a planned leave. The member grants nothing any more, and its waiters are cancelled so that they request
+    /// elsewhere.
     pub(crate) fn leave(&mut self, now: u64, patience_ns: u64, out: &mut Out<Message<P>>) {
         let until = now.saturating_add(patience_ns);
         if let Some(leave) = &mut self.leave {
@@ -51,22 +54,23 @@ impl<P: MutualExclusion> Member<P> {
         self.go_on_leaving(now, out);
     }
 
-    /// Whether clients may still be promised something.
+    /// Whether the leases of clients may still be renewed.
     pub(crate) fn promises(&self, now: u64) -> bool {
         self.leave.is_none_or(|leave| now < leave.patience_until_ns)
     }
 
-    /// Whether this member has said that nobody here uses anything, and never will.
+    /// Whether this member has sent its farewell.
     pub(crate) fn said_farewell(&self) -> bool {
         self.leave.is_some_and(|leave| leave.farewell_ns.is_some())
     }
 
-    /// Whether waiters are yet to be sent elsewhere, or sessions yet to be looked at.
+    /// Whether waiters are still to be cancelled, or sessions still to be checked.
     pub(crate) fn is_sweeping_out(&self) -> bool {
         self.leave.is_some_and(|leave| leave.waiters > 0 || leave.looks)
     }
 
-    /// Ends sessions that have nothing or were waited for, says farewell once nobody is left, and goes once nobody expects it.
+    /// Advances the leave: ends sessions without holds or whose leases have expired, and sends the farewell once none
+    /// is left.
     pub(crate) fn go_on_leaving(&mut self, now: u64, out: &mut Out<Message<P>>) {
         if let Some(leave) = self.leave.as_mut().filter(|leave| leave.farewell_ns.is_none()) {
             leave.looks = true;
@@ -74,14 +78,16 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
-    /// Sends more waiters elsewhere, and looks at more sessions. Nobody begins to wait at a member that leaves.
+    /// Cancels more waiters and checks more sessions, as far as this step may. A member that leaves accepts no new
+    /// requests.
     pub(crate) fn sweep_out(&mut self, now: u64, out: &mut Out<Message<P>>) {
         while let Some(leave) = self.leave.filter(|leave| leave.waiters > 0) {
             if !self.may_go_on() {
                 return;
             }
             self.spend(1);
-            // From the last one on: a lock that is put aside leaves its place to one that was looked at before.
+            // Downwards from the last one: a lock that becomes idle is replaced in the list by the last one, which
+            // was handled before.
             let last = leave.waiters.min(self.locks.active_count());
             let waiting = self.locks.active_at(last.wrapping_sub(1));
             match waiting.and_then(|(_, _, active)| active.queue.front()).map(|waiter| waiter.acquisition) {
@@ -101,7 +107,7 @@ impl<P: MutualExclusion> Member<P> {
                 }
                 break;
             };
-            // A session without a hold ends whatever it was promised: a promise is worth nothing without a hold.
+            // A session without a hold ends although its lease runs: a lease without a hold protects nothing.
             let over = now >= patience_until_ns && now >= self.promised_until_ns(session);
             let ends = session.is_done() || over;
             if let Some(leave) = &mut self.leave {
@@ -117,7 +123,8 @@ impl<P: MutualExclusion> Member<P> {
     fn say_farewell(&mut self, now: u64, out: &mut Out<Message<P>>) {
         let Some(leave) = self.leave.filter(|leave| leave.farewell_ns.is_none()) else { return };
         if matches!(self.standing, Standing::Outside) {
-            // Somebody may still remember its wish to join: a view that has it in would wait for its report.
+            // Another member may still remember its request to join, and a view that includes it would wait for its
+            // report.
             if now >= leave.since_ns + 4 * self.config.cluster.renewal_ns {
                 self.exclude(out);
             }
@@ -132,8 +139,8 @@ impl<P: MutualExclusion> Member<P> {
         self.ask_for_lease(now, out);
     }
 
-    /// A leader that leaves lets somebody else lead, and goes as others do. Whether it must do that by itself, because nobody else
-    /// is there or nobody takes over, is told.
+    /// Lets a leaving leader transfer its leadership, after which it leaves as other members do. Returns `true` if it
+    /// has to propose the view without it by itself, because no other member stays or no voter takes over.
     pub(crate) fn hands_on(&self, now: u64, out: &mut Out<Message<P>>) -> bool {
         let Some(since) = self.leave.and_then(|leave| leave.farewell_ns) else { return false };
         let Some(leader) = &self.leader else { return false };
@@ -141,7 +148,7 @@ impl<P: MutualExclusion> Member<P> {
         if !self.applied.members.iter().any(stays) || now >= since + 8 * self.config.election_ns {
             return true;
         }
-        // Whoever leads next would have to decide another view in place of one that has not started.
+        // Not before the present view has started: the next leader would have to decide another view in its place.
         if leader.gather.as_ref().is_none_or(|gather| gather.started()) {
             out.port.push(PortRequest::StepDown { term: leader.term });
         }

@@ -223,7 +223,11 @@ mod tests {
         let first = a.send(0, 10);
         assert_eq!(b.receive(0, first.clone(), usize::MAX, &mut VecDeque::new()), Answer::Soon);
         assert!(b.owes());
-        assert_eq!(b.receive(0, first, usize::MAX, &mut VecDeque::new()), Answer::AtOnce, "the payload is a duplicate");
+        assert_eq!(
+            b.receive(0, first, usize::MAX, &mut VecDeque::new()),
+            Answer::AtOnce,
+            "the payload is a duplicate"
+        );
         let reply = b.send(0, 1);
         assert!(!b.owes());
         assert_eq!(a.receive(0, reply, usize::MAX, &mut VecDeque::new()), Answer::Soon);

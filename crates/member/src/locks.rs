@@ -1,4 +1,4 @@
-//! A member looks after its locks: instances on demand, messages to other members, grants to clients.
+//! The member's side of its locks: instances on demand, messages to other members, grants to clients.
 
 use crate::instance::Sent;
 use crate::link::Link;
@@ -11,8 +11,8 @@ use alloc::vec::Vec;
 use lockkeeper_core::{MutualExclusion, SiteId};
 
 impl<P: MutualExclusion> Member<P> {
-    /// Makes the lock's instance of this view, if there is none yet. `own` tells that somebody here wants the lock. What it wants
-    /// done is left for [`Self::do_wants`].
+    /// Creates the lock's instance of this view, if there is none yet. `own` is set if a client of this member uses
+    /// the lock. The actions of the start are left for [`Self::do_wants`].
     pub(crate) fn ensure_instance(&mut self, id: LockId, own: bool) {
         if self.locks.is_fresh(id) && self.locks.get(id).instance.is_some() {
             return;
@@ -38,20 +38,22 @@ impl<P: MutualExclusion> Member<P> {
         self.locks.renew(id);
         let lock = self.locks.get_mut(id);
         lock.start(own_hold, play, &mut self.wants);
-        // What was released while the member was frozen: the algorithm starts as reported, and then hears of the release.
+        // Holds that were released while the member was frozen: the algorithm starts as reported, and `look_after`
+        // then gives the unused entries back.
         if let Some(active) = &mut lock.active {
             let before = active.holds.len();
             active.holds.retain(|hold| hold.acquisition.is_some());
             self.held -= before - active.holds.len();
         }
-        // A token that travels unasked is not asked for: its home must be told that it is wanted.
+        // No request reaches a token that circulates without requests: the home has to be notified that the lock is
+        // in use.
         let home = lock.name.home(play.members);
         if own && play.perpetual && home != play.place && token_at_home {
             self.wants.sends.push(Sent { to: SiteId::new(home), clock: 0, words: Words::Wake });
         }
     }
 
-    /// Lets in whoever can be let in, and asks for whoever waits.
+    /// Advances a lock: grants to waiters where possible, and requests to the algorithm for the others.
     pub(crate) fn look_after(&mut self, now: u64, id: LockId, out: &mut Out<Message<P>>) {
         self.note_change(id);
         let Some((epoch, members)) = self.running().map(|view| (view.epoch, view.members.len())) else {
@@ -67,7 +69,7 @@ impl<P: MutualExclusion> Member<P> {
             rounds: self.config.rounds,
             largest_clock: self.config.largest_clock,
             most_more: self.config.most_more,
-            // One member serves strictly in order.
+            // A single member has no handoffs to save, so it serves its clients strictly in order.
             most_brief: if members > 1 { self.config.most_brief } else { 0 },
             sets_nothing_aside: self.config.has(Flaw::NothingSetAside),
         };
@@ -86,7 +88,7 @@ impl<P: MutualExclusion> Member<P> {
         self.do_wants(now, id, out);
     }
 
-    /// A message of the lock's algorithm arrives.
+    /// Handles a message of the lock's algorithm.
     pub(crate) fn deliver(
         &mut self,
         now: u64,
@@ -106,7 +108,7 @@ impl<P: MutualExclusion> Member<P> {
         self.look_after(now, id, out);
     }
 
-    /// Does what a lock wants done.
+    /// Performs the actions of a lock.
     pub(crate) fn do_wants(&mut self, now: u64, id: LockId, out: &mut Out<Message<P>>) {
         let mut wants = core::mem::take(&mut self.wants);
         self.spend(wants.sends.len() + wants.grants.len());

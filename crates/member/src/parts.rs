@@ -1,31 +1,32 @@
-//! Long lists in parts: a report or a start may name a million locks, and no frame is that long.
+//! Long lists as chunks: a report or a start may list a million locks, which no frame can carry.
 //!
-//! Whoever needs the list asks for it from a certain part on, and gets so many; asking for more acknowledges what came, and asking again
-//! brings back what was lost. A list is there once all of its parts are. Parts are shared, so that no step copies a list.
+//! The receiver requests the list from a certain chunk on and gets up to `WINDOW` chunks. A request for the next
+//! ones acknowledges those before; a repeated request recovers lost ones. A list is complete once all of its chunks
+//! have arrived. Chunks are reference-counted, so no step copies a list.
 
 use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
-/// So many parts are sent in answer to one request.
+/// Number of chunks that are sent in answer to one request.
 pub(crate) const WINDOW: u32 = 16;
 
-/// A list of more parts than this is not believed.
+/// The most chunks of a list: a longer one is invalid.
 const MOST_PARTS: u32 = 1 << 16;
 
-/// One part of a list.
+/// One chunk of a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part<T> {
-    /// Which, counted from 0.
+    /// The number of the chunk, counted from 0.
     pub number: u32,
-    /// Of how many: at least one, also where nothing is listed.
+    /// The number of chunks of the list: at least one, also for an empty list.
     pub of: u32,
-    /// What it lists.
+    /// The items of this chunk.
     pub items: Arc<[T]>,
 }
 
-/// A list in parts. It does not change, and copies share its items.
+/// An immutable list in chunks. Clones share the items.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Items<T> {
     parts: Vec<Arc<[T]>>,
@@ -44,33 +45,33 @@ impl<T> Items<T> {
         Self { parts, len }
     }
 
-    /// How many items there are in all parts.
+    /// Number of items in all chunks.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether there are none.
+    /// Whether the list has no items.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Every item, in order.
+    /// Iterates over all items, in order.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.parts.iter().flat_map(|part| part.iter())
     }
 
-    /// The number of parts.
+    /// The number of chunks.
     pub(crate) fn count(&self) -> u32 {
         self.parts.len() as u32
     }
 
-    /// One part, as it is sent.
+    /// One chunk, as it is sent.
     pub(crate) fn part(&self, number: u32) -> Option<Part<T>> {
         let items = self.parts.get(number as usize)?.clone();
         Some(Part { number, of: self.count(), items })
     }
 
-    /// The item at a place: the number of its part, and its place there.
+    /// The item with this index in this chunk.
     pub(crate) fn at(&self, part: u32, place: u32) -> Option<&T> {
         self.parts.get(part as usize)?.get(place as usize)
     }
@@ -80,11 +81,11 @@ impl<T> Items<T> {
     }
 }
 
-/// A list that is being made, item by item, and cut into parts on the way.
+/// A list under construction, divided into chunks on the way.
 #[derive(Clone, Debug)]
 pub(crate) struct Cutter<T> {
     parts: Vec<Arc<[T]>>,
-    /// The part that is not full yet, and about how many bytes it has.
+    /// The last chunk, which is not full yet, and its approximate size in bytes.
     open: Vec<T>,
     size: usize,
 }
@@ -96,7 +97,7 @@ impl<T> Default for Cutter<T> {
 }
 
 impl<T> Cutter<T> {
-    /// Adds an item of about so many bytes; parts have about `part_bytes`.
+    /// Adds an item of about `bytes` bytes. Chunks have about `part_bytes` bytes.
     pub fn push(&mut self, item: T, bytes: usize, part_bytes: usize) {
         if self.size > 0 && self.size + bytes > part_bytes {
             self.parts.push(core::mem::take(&mut self.open).into());
@@ -106,21 +107,21 @@ impl<T> Cutter<T> {
         self.open.push(item);
     }
 
-    /// The whole list: at least one part, also where nothing is listed.
+    /// The complete list: at least one chunk, also if it is empty.
     pub fn finish(mut self) -> Items<T> {
         self.parts.push(self.open.into());
         Items::of(self.parts)
     }
 }
 
-/// A list, as far as it has arrived.
+/// The reassembly of a list from its chunks.
 #[derive(Clone, Debug)]
 pub(crate) struct Arriving<T> {
     parts: Vec<Arc<[T]>>,
     of: Option<u32>,
-    /// Arrived ahead of their turn.
+    /// Chunks that arrived out of order.
     early: BTreeMap<u32, Arc<[T]>>,
-    /// Whether something has arrived since it was last asked for.
+    /// Whether a chunk has arrived since the last call of [`Self::is_stuck`].
     moves: bool,
 }
 
@@ -131,7 +132,7 @@ impl<T> Default for Arriving<T> {
 }
 
 impl<T> Arriving<T> {
-    /// Takes a part in. Tells whether the sender is to be asked for more.
+    /// Handles a chunk. Returns whether to request more chunks from the sender.
     pub fn take(&mut self, part: Part<T>) -> bool {
         let of = *self.of.get_or_insert(part.of);
         let expected = part.of == of && part.number < of && of <= MOST_PARTS;
@@ -140,7 +141,7 @@ impl<T> Arriving<T> {
         }
         let before = self.next();
         if part.number < before {
-            // A first part that comes again says that the sender does not know how far this is.
+            // The sender repeats the first chunk if it does not know how much has arrived.
             return part.number == 0;
         }
         self.early.insert(part.number, part.items);
@@ -148,10 +149,11 @@ impl<T> Arriving<T> {
             self.parts.push(items);
             self.moves = true;
         }
+        // The last chunk of a window is here: request the next window.
         !self.is_complete() && before / WINDOW < self.next() / WINDOW
     }
 
-    /// The first part that has not arrived.
+    /// The first chunk that is missing.
     pub fn next(&self) -> u32 {
         self.parts.len() as u32
     }
@@ -160,12 +162,12 @@ impl<T> Arriving<T> {
         self.of == Some(self.next())
     }
 
-    /// Takes the list out.
+    /// Takes the items that have arrived in order.
     pub fn items(&mut self) -> Items<T> {
         Items::of(core::mem::take(&mut self.parts))
     }
 
-    /// Whether some of it is there, and nothing more has come since this was last asked.
+    /// Whether the list is incomplete and no chunk has arrived since the last call.
     pub fn is_stuck(&mut self) -> bool {
         let moves = core::mem::take(&mut self.moves);
         self.of.is_some() && !self.is_complete() && !moves
@@ -195,7 +197,7 @@ mod tests {
             let mut parts: Vec<_> = (first..first + WINDOW).filter_map(|number| items.part(number)).collect();
             assert!(parts.iter().all(|part| part.items.len() <= 2));
             parts.reverse();
-            // Every other window, one part is lost.
+            // One chunk of every other window is lost.
             if asked % 2 == 0 {
                 parts.pop();
             }

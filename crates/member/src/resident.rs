@@ -1,32 +1,33 @@
 //! Resident clients: clients in the driver's own process.
 //!
-//! A resident client reads the same clock as the member and sees the same memory, so the member does not have to promise it anything by
-//! message: until [`Member::resident_until_ns`], which is the end of the member's own lease, it may use what it holds. There are no
-//! keep-alives, so a hundred thousand resident sessions cost nothing while time passes. A resident session ends when its driver
-//! closes it, or with the member. Resident clients have [numbers of their own](SessionId::RESIDENT).
+//! A resident client reads the same clock and the same memory as the member, so the member sends it no leases: until
+//! [`Member::resident_until_ns`], the end of the member's own lease, it may use its holds. There are no keep-alives,
+//! so that a hundred thousand resident sessions cost nothing while time passes. A resident session ends when its
+//! driver closes it, or with the member. Resident clients have [numbers of their own](SessionId::RESIDENT).
 
 use crate::member::Member;
 use crate::session::{Session, Stage};
 use crate::{Acquisition, Birth, Claim, Fence, SessionId};
 use lockkeeper_core::MutualExclusion;
 
-/// Why no further fence can be drawn for a hold.
+/// The reason why no further fence can be drawn for a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoFence {
     /// The acquisition is not an exclusive hold of this member, or it was revoked.
     NotHeld,
-    /// The member changes its view, has no lease, or waits for a new epoch because the lock's clock is used up: ask again later.
+    /// The member changes its view, has no lease, or waits for a new epoch because the lock's fence clock is
+    /// exhausted: try again later.
     NotNow,
 }
 
-/// Why a session is not opened.
+/// The reason why a session was not opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotOpened {
     /// The member is leaving, and opens no sessions.
     Leaving,
-    /// A session of this id exists. It has an owner already, and two owners would share their holds.
+    /// A session with this id exists. It has an owner already, and two owners would share their holds.
     Exists,
-    /// The id is one of a client that connects: see [`SessionId::RESIDENT`].
+    /// The id is in the range of connecting clients: see [`SessionId::RESIDENT`].
     NotResident,
 }
 
@@ -48,15 +49,17 @@ impl<P: MutualExclusion> Member<P> {
         Ok(())
     }
 
-    /// Until then, on the member's clock, resident clients may use what they hold. It is 0 once a leaving member promises nothing more.
+    /// How long resident clients may use their holds, as a time on the member's clock; 0 once the timeout of a leave
+    /// has passed.
     pub fn resident_until_ns(&self, now: u64) -> u64 {
         if self.promises(now) { self.lease_until_ns } else { 0 }
     }
 
-    /// Until then, on this clock, the client of a session may be using what it holds.
+    /// The time, on this clock, until which the client of a session may use its holds.
     ///
-    /// A resident client reads [`resident_until_ns`](Self::resident_until_ns) and may rely on what it read. While the member leaves, the
-    /// last reading was before the leave's timeout, and no lease that was granted by then runs for longer after it than the longest lease in force.
+    /// A resident client reads [`resident_until_ns`](Self::resident_until_ns) and may rely on that value. While the
+    /// member leaves, the last valid reading was before the leave's timeout, and no lease granted by then lasts
+    /// longer after it than the longest lease in force.
     pub(crate) fn promised_until_ns(&self, session: &Session) -> u64 {
         if !session.resident {
             return session.promised_until_ns;
@@ -66,11 +69,12 @@ impl<P: MutualExclusion> Member<P> {
         self.lease_until_ns.min(last)
     }
 
-    /// Draws a further fence for an exclusive hold: above every fence drawn for this lock before, this hold's own among them, and below
-    /// the fence of every later holder.
+    /// Draws a further fence for an exclusive hold: above every fence drawn for this lock before, the hold's own
+    /// included, and below the fence of every later holder.
     ///
-    /// Within a view, the fence takes a tick of the lock's clock at this member, which is inside. The next holder enters after this one has
-    /// left, so the messages that let it in were sent after the tick and carry a clock at least as high. Over views, the epoch decides.
+    /// Within a view, the fence takes a tick of the lock's clock at this member, which is inside. The next holder
+    /// enters after this one has left, so the messages that let it enter were sent after the tick and carry a clock
+    /// at least as high. Across views, the epoch decides.
     pub fn draw_fence(&mut self, now: u64, acquisition: Acquisition) -> Result<Fence, NoFence> {
         let session = self.sessions.get(&acquisition.session).ok_or(NoFence::NotHeld)?;
         let Some(&Stage::Held(id)) = session.acquisitions.get(&acquisition.number) else {
@@ -83,7 +87,7 @@ impl<P: MutualExclusion> Member<P> {
         let largest = self.config.largest_clock;
         let lock = self.locks.get_mut(id);
         let hold = lock.active.as_mut().and_then(|active| active.hold_mut(acquisition));
-        // A delegated hold has fences set aside that its client uses by itself: a drawn one would be above them.
+        // The client of a delegated hold uses reserved fences by itself: a drawn fence would be above those.
         let alone = hold.is_some_and(|hold| {
             hold.claim == Claim::Alone && !hold.was_kept && hold.revoked_until_ns.is_none()
         });
@@ -92,7 +96,7 @@ impl<P: MutualExclusion> Member<P> {
         }
         let clock = lock.instance.as_mut().map(|instance| instance.stamp()).ok_or(NoFence::NotNow)?;
         let fence = (clock <= largest).then(|| Fence::new(epoch, clock)).flatten();
-        // Ask for a new epoch, as a grant that finds no fence does.
+        // Request a new epoch, as a grant does that finds no fence.
         self.clock_full |= fence.is_none();
         fence.ok_or(NoFence::NotNow)
     }

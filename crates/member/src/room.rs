@@ -1,24 +1,26 @@
-//! Room in the table of locks. A member drops no lock by itself, since another member may still count on the lock's state; idle
-//! locks go when a view starts. So a member whose table fills with idle locks asks for a view with the same members.
+//! Room in the table of locks. A member drops no lock by itself, because another member may still depend on the
+//! lock's state; idle locks are dropped when a view starts. So a member whose table fills with idle locks requests a
+//! view with the same members.
 //!
 //! # Why this cannot repeat without progress
-//! A view starts with the locks that clients use at that moment, and the member counts these and every further name that its
-//! clients bring. It asks for the next view when a part of the counted locks is idle. Clients have then released at least that
-//! many locks since the view started. A table full of locks in use asks for nothing: new names are refused until some are released.
+//! A view starts with the locks that clients use at that moment, and the member counts these and every further name
+//! that its clients request. It requests the next view when a part of the counted locks is idle. Clients have then
+//! released at least that many locks since the view started. A table full of locks in use causes no view change: new
+//! names are refused until some locks are released.
 
 use crate::member::Member;
 use crate::{Ended, Flaw, LockName};
 use lockkeeper_core::MutualExclusion;
 
 impl<P: MutualExclusion> Member<P> {
-    /// How many different locks the clients of this member may use at a time.
+    /// Number of different locks that the clients of this member may use at a time.
     pub(crate) fn most_own_locks(&self) -> usize {
         let members =
             if self.applied.epoch > 0 { self.applied.members.len() } else { self.config.peers.len() };
         self.config.most_own_locks(members)
     }
 
-    /// Rejects a client's request where the lock is new and there is no room for it.
+    /// Rejects a client's request if the lock is new and the table has no room for it.
     pub(crate) fn admit(&self, lock: &LockName) -> Result<(), Ended> {
         if !lock.is_served() {
             return Err(Ended::Refused);
@@ -32,7 +34,7 @@ impl<P: MutualExclusion> Member<P> {
         if room { Ok(()) } else { Err(Ended::Full { limit: u32::try_from(most).unwrap_or(u32::MAX) }) }
     }
 
-    /// Whether a view with the same members is worth its cost, because it drops many idle locks.
+    /// Whether a view change with the same members is worth its cost, because it drops many idle locks.
     pub(crate) fn table_is_full(&self, now: u64) -> bool {
         if self.config.has(Flaw::TableNeverReclaimed) || self.running().is_none() {
             return false;
@@ -42,12 +44,12 @@ impl<P: MutualExclusion> Member<P> {
         if own >= most - most / 4 && idle >= most.div_ceil(4) {
             return true;
         }
-        // Most locks are in use. What little room a view change makes is worth one now and then.
+        // Most locks are in use. A view change that frees only a few is acceptable once per settle time.
         let settled = now >= self.installed_ns.saturating_add(self.config.cluster.settle_ns);
         settled && (self.message_waits || own >= most && idle >= most.div_ceil(16))
     }
 
-    /// Tells the leader at once if a new view is worth its cost, rather than at the next renewal.
+    /// Notifies the leader at once if a view change is worth its cost, instead of with the next renewal.
     pub(crate) fn look_at_room(&mut self, now: u64) {
         if !self.told_table_full && self.table_is_full(now) {
             self.told_table_full = true;
@@ -55,7 +57,7 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
-    /// A message of another member about a lock for which there is no room waits at its sender.
+    /// Records that a message of another member waits at its sender, because the table has no room for its lock.
     pub(crate) fn leave_message_waiting(&mut self, now: u64) {
         self.message_waits = true;
         self.look_at_room(now);

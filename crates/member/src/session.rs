@@ -1,11 +1,11 @@
-//! A client's session, as its member keeps it.
+//! A client's session, as its member stores it.
 
 use crate::table::LockId;
 use crate::{Birth, Config, Ended, Flaw};
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-/// Where an acquisition stands.
+/// The state of an acquisition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     Waiting(LockId),
@@ -13,29 +13,29 @@ pub(crate) enum Stage {
     Over(Ended),
 }
 
-/// One session.
+/// A session.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Session {
     pub birth: Birth,
     pub acquisitions: BTreeMap<u64, Stage>,
-    /// The client has heard the end of everything below.
+    /// The client knows the outcome of every acquisition with a lower number.
     pub settled: u64,
-    /// Until then, on this member's clock, the client may be using what it holds.
+    /// The time, on this member's clock, until which the client may use its holds.
     pub promised_until_ns: u64,
-    /// When the client was last heard.
+    /// When the last message of the client arrived.
     pub heard_ns: u64,
-    /// What must not be used any more; named in every answer until the client gives it back.
+    /// Revoked acquisitions, listed in every answer to a keep-alive until the client releases them.
     pub revoked: BTreeSet<u64>,
-    /// Whether the client is in the driver's own process: it never falls silent. See [`resident`](crate::resident).
+    /// Whether the client is in the driver's own process and never falls silent: see [`resident`](crate::resident).
     pub resident: bool,
-    /// How many acquisitions hold or wait.
+    /// Number of acquisitions that hold or wait.
     pub open: usize,
-    /// It is over, and what it held and waited for goes bit by bit.
+    /// Whether the session has ended, and its holds and requests are removed in small steps.
     pub ends: bool,
 }
 
 impl Session {
-    /// Promises the client so long as the member's own lease lets it; `None` where that is nothing.
+    /// Grants the session a lease, limited by the rest of the member's own lease. `None` if that has expired.
     pub fn promise(&mut self, now: u64, lease_left_ns: u64, config: &Config) -> Option<u64> {
         let bound = if config.has(Flaw::ClientOutlivesMember) { u64::MAX } else { lease_left_ns };
         let duration = config.session_ns().min(bound);
@@ -46,7 +46,7 @@ impl Session {
         Some(duration)
     }
 
-    /// Whether the client has fallen silent, and nothing promised to it is left.
+    /// Whether the client is silent and its lease has expired.
     pub fn is_over(&self, now: u64, config: &Config) -> bool {
         if self.resident {
             return false;
@@ -57,9 +57,9 @@ impl Session {
         now >= self.promised_until_ns && now >= self.heard_ns.saturating_add(config.session_ns())
     }
 
-    /// The client has heard how everything below ended: it need not be remembered. At most so many are forgotten at once; the rest
-    /// follows with later calls. Gives what is open nevertheless: a wish that was under way for so long that it began again in a
-    /// session that was over. Nobody wants it.
+    /// Forgets acquisitions below this number, whose outcome the client knows: at most `most` of them, the rest with
+    /// later calls. Returns those that are open nevertheless: a request that was in transit for so long that it
+    /// arrived after its session had ended and was opened again. The caller cancels them.
     pub fn settle(&mut self, below: u64, most: usize) -> Vec<u64> {
         self.settled = self.settled.max(below);
         let below = self.settled;
@@ -79,7 +79,7 @@ impl Session {
         numbers
     }
 
-    /// An acquisition begins, goes on, or ends.
+    /// Records the state of an acquisition.
     pub fn set(&mut self, number: u64, stage: Stage) {
         let is_open = |stage: Stage| !matches!(stage, Stage::Over(_));
         self.open += usize::from(is_open(stage));
@@ -87,12 +87,12 @@ impl Session {
         self.open -= usize::from(before.is_some_and(is_open));
     }
 
-    /// Whether this number was never used.
+    /// Whether no acquisition has used this number.
     pub fn is_new(&self, number: u64) -> bool {
         number >= self.settled && !self.acquisitions.contains_key(&number)
     }
 
-    /// Whether the session neither holds nor waits for anything.
+    /// Whether the session has neither holds nor requests.
     pub fn is_done(&self) -> bool {
         self.open == 0
     }

@@ -1,14 +1,14 @@
 //! The settings that all members of a cluster share. Consensus decides them: every view carries them.
 //!
-//! A member never mixes its own configuration with the configuration of others. It takes the algorithm and the times from
-//! the newest view that it has learned; its own configuration counts only when it founds a cluster.
+//! A member never mixes its own configuration with the configuration of others. It takes the algorithm and the times
+//! from the newest view that it has learned; its own configuration counts only when it founds a cluster.
 //!
 //! # When settings change
-//! A lease of an earlier view may still run when a view with a shorter lease starts, and its holder still renews at the earlier
-//! pace. So a view also carries what it [inherits](Inherited): the largest values of the views before it that may still be in
-//! force. Example: view 7 has a lease of 6 s, view 8 one of 1.2 s. A member that view 8 excludes, or view 9 soon after it,
-//! may have a lease of 6 s, so both inherit 6 s. A leader proposes a view that inherits 1.2 s only after it has
-//! had view 8 for 6 s on its own clock, with drift.
+//! A lease of an earlier view may still run when a view with a shorter lease starts, and its holder still renews at
+//! the earlier interval. So a view also carries the values that it [inherits](Inherited): the largest ones of the
+//! earlier views that may still be in force. Example: view 7 has a lease of 6 s, view 8 one of 1.2 s. A member that
+//! view 8 excludes, or view 9 soon after it, may have a lease of 6 s, so both inherit 6 s. A leader proposes a view
+//! that inherits 1.2 s only after it has had view 8 for 6 s on its own clock, with an allowance for drift.
 
 use crate::Flaw;
 use alloc::format;
@@ -36,11 +36,11 @@ pub struct ClusterSettings {
     pub drift_ppm: u64,
 }
 
-/// The longest lease that settings may ask for: a view change waits for it.
+/// The longest lease that settings may contain: a view change waits for it.
 const LONGEST_LEASE_NS: u64 = 3_600_000_000_000;
 
 impl Default for ClusterSettings {
-    /// Times for a local network: a crash of a member costs less than two seconds.
+    /// Times for a local network: a crash of a member blocks locks for less than two seconds.
     fn default() -> Self {
         const MS: u64 = 1_000_000;
         Self {
@@ -56,8 +56,8 @@ impl Default for ClusterSettings {
 }
 
 impl ClusterSettings {
-    /// Rejects settings that are unsafe, or with which the loss of one message costs a member its place. The algorithm is
-    /// checked by [`Member::check_settings`](crate::Member::check_settings).
+    /// Rejects settings that are unsafe, or with which the loss of one message would exclude a member. The algorithm
+    /// is checked by [`Member::check_settings`](crate::Member::check_settings).
     pub fn check(&self) -> Result<(), String> {
         if self.drift_ppm >= 1_000_000 {
             return Err(String::from(
@@ -87,8 +87,8 @@ impl ClusterSettings {
         Ok(())
     }
 
-    /// The differences to other settings, for an error message: `algorithm raymond instead of naimi-trehel, lease 6000 ms …`.
-    /// Empty if there are none.
+    /// The differences to other settings, for an error message: `algorithm raymond instead of naimi-trehel, lease
+    /// 6000 ms …`. Empty if there are none.
     pub fn differences(&self, other: &Self) -> String {
         let mut found = Vec::new();
         let (own, theirs) = (self.algorithm_text(), other.algorithm_text());
@@ -140,7 +140,7 @@ impl Inherited {
         Self { lease_ns, silence_ns, drift_ppm }
     }
 
-    /// The larger of each.
+    /// The larger value of each field.
     #[must_use]
     pub fn max(self, other: Self) -> Self {
         Self {
@@ -160,8 +160,8 @@ impl Inherited {
     }
 }
 
-/// How much of `duration_ns` on this clock has certainly not passed on it yet when another clock has counted it:
-/// (d − margin)·(1−ρ)/(1+ρ). It is the inverse of waiting for another clock.
+/// The longest duration that this clock can promise to another one, so that it has expired there before `duration_ns`
+/// has passed here: (d − margin)·(1−ρ)/(1+ρ). It is the inverse of waiting for another clock.
 pub fn certainly_left(duration_ns: u64, drift_ppm: u64, margin_ns: u64) -> u64 {
     let million = 1_000_000_u128;
     let drift = u128::from(drift_ppm.min(999_999));
@@ -169,7 +169,8 @@ pub fn certainly_left(duration_ns: u64, drift_ppm: u64, margin_ns: u64) -> u64 {
     u64::try_from(left).unwrap_or(u64::MAX)
 }
 
-/// How long to wait on this clock until `duration_ns` has certainly passed on any other: d·(1+ρ)/(1−ρ), and the margin.
+/// How long to wait on this clock until `duration_ns` has certainly passed on any other: d·(1+ρ)/(1−ρ), plus the
+/// margin.
 pub(crate) fn outwait(duration_ns: u64, drift_ppm: u64, margin_ns: u64) -> u64 {
     let million = 1_000_000_u128;
     let drift = u128::from(drift_ppm.min(999_999));
@@ -209,13 +210,13 @@ mod tests {
 
     #[test]
     fn a_slow_clock_is_waited_for_by_a_fast_one() {
-        // 900 on a clock 10 % slow are 1000 true; those are 1100 on a clock 10 % fast.
+        // 900 on a clock that is 10 % slow are 1000 in real time; those are 1100 on a clock that is 10 % fast.
         assert_eq!(outwait(900, 100_000, 0), 1100);
     }
 
     #[test]
     fn time_that_is_promised_to_another_clock_ends_before_this_one() {
-        // 900 on a clock 10 % slow are 1000 true; those are 1100 on a clock 10 % fast.
+        // 900 on a clock that is 10 % slow are 1000 in real time; those are 1100 on a clock that is 10 % fast.
         assert_eq!(certainly_left(1100, 100_000, 0), 900);
         assert_eq!(certainly_left(5, 100_000, 10), 0);
     }

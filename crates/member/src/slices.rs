@@ -1,7 +1,8 @@
-//! Long work in short steps. A member with a million holds must not stop for a second: its renewals would come too late, and its
-//! clients would wait. So whatever may touch many locks, holds or sessions is cut into slices: a step touches about
-//! [`Config::slice`](crate::Config::slice) items, and what is left goes on with the next [tick](crate::Event::Tick), which
-//! [`wake_ns`](Member::wake_ns) asks for at once. A list that fits into one slice is done in the step in which it begins.
+//! Long work in short steps. A member with a million holds must not block for a second: its renewals would be late,
+//! and its clients would wait. So work that may touch many locks, holds or sessions is divided into slices: a step
+//! touches about [`Config::slice`](crate::Config::slice) items, and the rest continues with the next
+//! [tick](crate::Event::Tick), which [`wake_ns`](Member::wake_ns) requests at once. A list that fits into one slice
+//! is handled in the step in which it begins.
 
 use crate::member::{Member, Message, Standing};
 use crate::parts::Items;
@@ -12,17 +13,17 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use lockkeeper_core::MutualExclusion;
 
-/// How many locks that count as unknown are looked at in a step that has something else to do.
+/// Number of table entries that each step checks for obsolete locks.
 const SWEPT: usize = 16;
 
-/// A list of which parts are being sent.
+/// A list whose chunks are being sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Listed {
     Report,
     Start,
 }
 
-/// Parts to be sent to a member.
+/// Chunks to be sent to a member.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Sending {
     pub to: Node,
@@ -32,7 +33,7 @@ pub(crate) struct Sending {
     pub end: u32,
 }
 
-/// What is not needed any more, and too large to be dropped in one step.
+/// Obsolete data that is too large to be freed in one step.
 #[derive(Clone, Debug)]
 pub(crate) enum Trash<M> {
     Held(Vec<Arc<[Held]>>),
@@ -51,7 +52,7 @@ impl<M> Trash<M> {
         }
     }
 
-    /// Drops some of it; tells whether nothing is left.
+    /// Frees a part of it. Returns whether nothing is left.
     fn shrink(&mut self) -> bool {
         const MOST: usize = 1024;
         match self {
@@ -78,12 +79,12 @@ impl<M> Trash<M> {
 }
 
 impl<P: MutualExclusion> Member<P> {
-    /// So many items were touched in this step.
+    /// Adds to the number of items that this step has touched.
     pub(crate) fn spend(&mut self, items: usize) {
         self.work = self.work.saturating_add(items);
     }
 
-    /// Whether this step may touch more.
+    /// Whether this step may touch more items.
     pub(crate) fn may_go_on(&self) -> bool {
         self.work < self.config.slice()
     }
@@ -110,9 +111,9 @@ impl<P: MutualExclusion> Member<P> {
                 .is_some_and(|it| it.is_building())
     }
 
-    /// Goes on with what is under way, until the step has touched enough.
+    /// Continues all long work, until the step has touched enough items.
     pub(crate) fn go_on(&mut self, now: u64, out: &mut Out<Message<P>>) {
-        // First what other members wait for.
+        // The work that other members wait for comes first.
         self.go_on_reporting(out);
         self.go_on_starting(now, out);
         self.go_on_sending(out);
@@ -128,7 +129,7 @@ impl<P: MutualExclusion> Member<P> {
         self.go_on_scanning(now, out);
     }
 
-    /// Forgets a little of what is not needed any more: after every event, so that it takes no step of its own.
+    /// Frees a little obsolete data after every event, so that it needs no steps of its own.
     pub(crate) fn tidy_up(&mut self) {
         self.locks.sweep(SWEPT);
         if let Some(trash) = self.trash.last_mut()
@@ -138,7 +139,7 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
-    /// The same in a step that has nothing else to do.
+    /// Frees more, in a step that has nothing else to do.
     pub(crate) fn tidy_up_well(&mut self) {
         let most = self.config.slice.min(1024);
         self.locks.sweep(most);
@@ -154,7 +155,7 @@ impl<P: MutualExclusion> Member<P> {
         self.discard(Trash::Held(holds.into_parts()));
     }
 
-    /// Links of a view that is over.
+    /// Drops the links of a view that has ended.
     pub(crate) fn drop_links(&mut self) {
         for (_, link) in core::mem::take(&mut self.links) {
             self.discard(Trash::Messages(link.into_unacknowledged()));
@@ -163,7 +164,7 @@ impl<P: MutualExclusion> Member<P> {
         self.delivers = false;
     }
 
-    /// This member does not lead any more, or does so anew.
+    /// Drops the leader's state: this member does not lead any more, or begins another term.
     pub(crate) fn retire(&mut self) {
         if let Some(gather) = self.leader.take().and_then(|leader| leader.gather) {
             self.discard_gather(gather);
@@ -178,8 +179,9 @@ impl<P: MutualExclusion> Member<P> {
         self.discard(Trash::Held(start));
     }
 
-    /// A member asks for parts of a list, from this one on. What was sent to it before is probably under way, except for the first
-    /// part that it lacks: only a few parts are sent again.
+    /// Sends chunks of a list, from `first` on, at a member's request. The chunks sent before are probably in
+    /// transit, except for the first one that the member lacks, so only a few of them are sent again. With 20 chunks
+    /// sent and `first` = 10, these are 10 to 13 again, and the new ones 20 to 25.
     pub(crate) fn send_parts(&mut self, to: Node, what: Listed, epoch: u64, first: u32) {
         const AGAIN: u32 = 4;
         self.sending.retain(|sending| (sending.to, sending.what) != (to, what));
@@ -197,7 +199,7 @@ impl<P: MutualExclusion> Member<P> {
         while self.may_go_on() {
             let Some(mut sending) = self.sending.pop_front() else { return };
             let Some((body, items)) = self.listed(sending) else { continue };
-            // To write an item into a frame costs far less than to work on a lock.
+            // To copy an item into a frame costs far less than to work on a lock.
             self.spend(1 + items / 8);
             self.send(sending.to, body, out);
             sending.next += 1;
@@ -210,7 +212,7 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
-    /// The next part to be sent, and how many items it has.
+    /// The next chunk to be sent, and its number of items.
     fn listed(&self, sending: Sending) -> Option<(Body<Message<P>>, usize)> {
         let Sending { to, what, epoch, next, .. } = sending;
         match what {
@@ -245,7 +247,7 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
-    /// Sends again, to every member, what has not been acknowledged for too long.
+    /// Continues the retransmissions to all members.
     pub(crate) fn go_on_resending(&mut self, out: &mut Out<Message<P>>) {
         let Some(epoch) = self.running().map(|view| view.epoch) else {
             self.resends = false;

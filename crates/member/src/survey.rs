@@ -1,4 +1,4 @@
-//! Who holds what and who waits for what, over all members; and why somebody waits.
+//! Holders and waiters of all members, and the reasons why clients wait.
 
 use crate::lock::Active;
 use crate::member::{Due, Member, Message};
@@ -8,17 +8,18 @@ use alloc::vec::Vec;
 use lockkeeper_core::{Claim, MutualExclusion};
 use serde::{Deserialize, Serialize};
 
-/// Which locks a query across members asks for.
+/// The locks that a query across members asks for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Query {
-    /// The locks whose names follow this one, in the order of their names: as many as fit into one reply. `None` begins with the first lock.
+    /// The locks whose names follow this one, in the order of their names: as many as fit into one reply. `None`
+    /// begins with the first lock.
     Page(Option<LockName>),
-    /// One lock. A member answers this without looking at any other lock.
+    /// One lock. A member answers this without a scan of its table.
     One(LockName),
 }
 
 impl Query {
-    /// Every lock, as far as one reply takes them.
+    /// Every lock, as far as one reply has room for them.
     pub const ALL: Self = Self::Page(None);
 }
 
@@ -29,7 +30,8 @@ pub struct Reply {
     pub node: Node,
     /// The locks that its clients hold or wait for, in the order of their names.
     pub table: Table,
-    /// Number of further locks that match the query and did not fit. They follow the last one in `table`: the next page begins there.
+    /// Number of further locks that match the query and did not fit. They follow the last one in `table`: the next
+    /// page begins there.
     pub left_out: u64,
 }
 
@@ -40,49 +42,49 @@ impl Reply {
     }
 }
 
-/// What the clients of one member hold and wait for.
+/// The locks that clients of one member hold or wait for.
 pub type Table = Vec<LockStatus>;
 
-/// One lock, as one member sees it.
+/// The state of one lock at one member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockStatus {
-    /// Which.
+    /// The lock's name.
     pub lock: LockName,
-    /// Who holds it through this member.
+    /// The holders at this member.
     pub holders: Vec<Who>,
-    /// Who waits for it at this member, the first one first.
+    /// The waiters at this member, in the order of their queue.
     pub waiters: Vec<Who>,
     /// Number of further holders and waiters at this member that did not fit into the reply.
     pub left_out: u32,
 }
 
-/// Somebody who holds a lock or waits for one.
+/// A holder of a lock, or a waiter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Who {
-    /// By which acquisition.
+    /// The acquisition.
     pub acquisition: Acquisition,
-    /// How: alone, shared, or by a permit.
+    /// The mode: exclusive, shared, or a permit.
     pub claim: Claim,
-    /// What it said of itself.
+    /// The client's description of the request.
     pub tag: Tag,
-    /// With which fence, if it holds.
+    /// The fence of a hold.
     pub fence: Option<Fence>,
-    /// For how long it has held or waited, on its member's clock, when that member was asked.
+    /// How long it has held or waited at the time of the reply, on its member's clock.
     pub for_ns: u64,
-    /// Since when, in milliseconds of Unix time on its member's machine: for people.
+    /// The beginning of the hold or the wait, in milliseconds of Unix time on its member's machine: for operators.
     pub since_ms: u64,
 }
 
 impl<P: MutualExclusion> Member<P> {
-    /// What the clients of this member hold and wait for, in the order of the locks' names.
+    /// The locks that clients of this member hold or wait for, in the order of their names.
     pub fn table(&self, now: u64) -> Table {
         let mut scan = TableScan::new(Query::ALL, usize::MAX);
         while !self.scan(now, usize::MAX, &mut scan) {}
         scan.finish().0
     }
 
-    /// Looks at so many more locks for a table; tells whether the table is complete. A lock that somebody begins to use meanwhile may
-    /// be missing; one that somebody uses all the time is not.
+    /// Adds up to about `most` more locks to a table. Returns whether the table is complete. A lock whose use begins
+    /// during the scan may be missing; one that is in use all the time is not.
     pub fn scan(&self, now: u64, most: usize, scan: &mut TableScan) -> bool {
         let mut left = most;
         if let Query::One(lock) = &scan.query {
@@ -91,7 +93,8 @@ impl<P: MutualExclusion> Member<P> {
                 Vec::from_iter(Some(row).filter(|row| !row.holders.is_empty() || !row.waiters.is_empty()));
             return true;
         }
-        // From the last one on: a lock that is put aside leaves its place to one that was looked at before.
+        // Downwards from the last one: a lock that becomes idle is replaced in the list by the last one, which was
+        // scanned before.
         let mut next = scan.next.unwrap_or(usize::MAX).min(self.locks.active_count());
         while next > 0 && left > 0 {
             next -= 1;
@@ -107,7 +110,8 @@ impl<P: MutualExclusion> Member<P> {
         next == 0 && scan.write_rows(left)
     }
 
-    /// One lock, as the clients of this member use it, in about so many bytes; without holders and waiters if none uses it.
+    /// The state of one lock at this member, in about `most_bytes` bytes; without holders and waiters if no client of
+    /// this member uses it.
     pub fn status_of(&self, now: u64, lock: &LockName, most_bytes: usize) -> LockStatus {
         let active = self.locks.find(lock).and_then(|id| self.locks.get(id).active.as_ref());
         match active {
@@ -116,7 +120,8 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
-    /// The row of one lock, of about so many bytes at most: the holders come first, then the waiters in their order.
+    /// The row of one lock, of about `most_bytes` bytes at most: the holders come first, then the waiters in the
+    /// order of their queue.
     fn status(&self, now: u64, name: &LockName, active: &Active, most_bytes: usize) -> LockStatus {
         let held = active.holds.iter().flat_map(|hold| {
             hold.acquisitions().map(|acquisition| Who {
@@ -149,7 +154,7 @@ impl<P: MutualExclusion> Member<P> {
         LockStatus { lock: name.clone(), holders, waiters, left_out }
     }
 
-    /// Another member asks what is held and waited for here.
+    /// Handles a query of another member.
     pub(crate) fn asked(&mut self, from: Node, question: u64, query: Query) {
         const MOST: usize = 64;
         let new = |asking: &Asking| (asking.from, asking.question) != (from, question);
@@ -158,7 +163,7 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
-    /// Answers the first query that is not answered yet.
+    /// Continues to answer queries, the oldest first.
     pub(crate) fn go_on_scanning(&mut self, now: u64, out: &mut Out<Message<P>>) {
         while self.may_go_on() {
             let Some(mut asking) = self.scans.pop_front() else { return };
@@ -173,7 +178,7 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
-    /// How somebody here holds the lock, or waits for it, if anybody does.
+    /// The mode in which a client of this member holds the lock, or else in which the first waiter requests it.
     pub fn claimed(&self, lock: &LockName) -> Option<Claim> {
         let active = self.locks.get(self.locks.find(lock)?).active.as_ref()?;
         let held = active.holds.first().map(|hold| hold.claim);
@@ -215,7 +220,7 @@ impl<P: MutualExclusion> Member<P> {
     }
 }
 
-/// About how many bytes of a table go into a frame.
+/// Approximate limit of the table in a reply, in bytes.
 const MOST_BYTES: usize = 4 << 20;
 
 /// A query of another member that is being answered.
@@ -226,29 +231,29 @@ pub(crate) struct Asking {
     scan: TableScan,
 }
 
-/// About how many bytes a holder or a waiter takes in a reply.
+/// Approximate size of a holder or waiter in a reply, in bytes.
 fn bytes_of(who: &Who) -> usize {
     64 + who.tag.owner.len() + who.tag.purpose.len()
 }
 
-/// A table that is being made, lock by lock. Of a table that is too large, the first locks by name are kept.
+/// A table under construction. If it becomes too large, the locks with the first names are kept.
 #[derive(Clone, Debug)]
 pub struct TableScan {
     query: Query,
-    /// The locks before this place, among those in use, are yet to be looked at.
+    /// Number of active locks, from the first one on, that are still to be scanned.
     next: Option<usize>,
     rows: BTreeMap<LockName, (usize, LockStatus)>,
     bytes: usize,
     most_bytes: usize,
-    /// From this name on, nothing fits.
+    /// The lowest name that did not fit: neither do those after it.
     bound: Option<LockName>,
     left_out: u64,
-    /// The table, once every lock was looked at: as many rows as are in it already.
+    /// The rows written so far, once every lock was scanned.
     table: Table,
 }
 
 impl TableScan {
-    /// The locks of this query, in a table of about so many bytes at most.
+    /// Creates a scan for this query, with a table of about `most_bytes` bytes at most.
     pub fn new(query: Query, most_bytes: usize) -> Self {
         Self {
             query,
@@ -287,7 +292,7 @@ impl TableScan {
         }
     }
 
-    /// Writes so many more rows into the table, in the order of their names; tells whether all of them are there.
+    /// Writes up to `most` rows into the table, in the order of their names. Returns whether all rows are written.
     fn write_rows(&mut self, most: usize) -> bool {
         if self.table.is_empty() {
             self.table.reserve_exact(self.rows.len());
@@ -299,65 +304,66 @@ impl TableScan {
         self.rows.is_empty()
     }
 
-    /// The table, in the order of the locks' names, and how many locks are left out.
+    /// The table, in the order of the locks' names, and the number of locks that did not fit.
     pub fn finish(mut self) -> (Table, u64) {
         self.write_rows(usize::MAX);
         (self.table, self.left_out)
     }
 }
 
-/// Everybody who waits for a lock, over all members, whoever has waited longest first. Between clients of one member this is the order
-/// in which they are served; between members it is an approximation: who comes next there is the algorithm's decision.
+/// All waiters of a lock, over all members, the longest wait first. Among clients of one member this is the order in
+/// which they are served; between members it is an approximation, because the algorithm decides the order.
 pub fn waiters<'a>(tables: &'a [(Node, Table)], lock: &LockName) -> Vec<(Node, &'a Who)> {
     let rows = tables.iter().flat_map(|(node, table)| table.iter().map(move |row| (*node, row)));
     let here = rows.filter(|(_, row)| row.lock == *lock);
     let mut all: Vec<_> =
         here.flat_map(|(node, row)| row.waiters.iter().map(move |who| (node, who))).collect();
-    // Stable: nobody overtakes another one at its own member.
+    // The sort is stable, so waiters of one member stay in the order of their queue.
     all.sort_by_key(|(_, who)| core::cmp::Reverse(who.for_ns));
     all
 }
 
-/// One step of an explanation: this one waits for that lock, which the other one holds.
+/// One step of an explanation: the waiter waits for the lock, which the holder holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Because {
-    /// Who waits.
+    /// The waiting acquisition.
     pub waiter: Acquisition,
-    /// For what.
+    /// The lock that it waits for.
     pub lock: LockName,
-    /// Who holds it.
+    /// The acquisition that holds it.
     pub holder: Acquisition,
 }
 
-/// Why somebody waits.
+/// An explanation why a session waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Why {
-    /// The chain of waits, from the one that was asked about.
+    /// The chain of waits, beginning with the session in question.
     pub chain: Vec<Because>,
-    /// Where the chain comes back to a session that it has passed: the number of that step. Nobody on the cycle will ever get in.
+    /// If the chain returns to one of its sessions: the index of that session's step. None of the waits on such a
+    /// cycle ends by itself.
     pub cycle: Option<usize>,
 }
 
-/// Follows the waits of a session over all locks, through all tables of a survey. A cycle is found if there is one; otherwise the
-/// longest chain that was found is told. To ask about several sessions, make one [`WaitGraph`].
+/// Follows the waits of a session over all locks, through the tables of all members. Returns a cycle if there is one,
+/// otherwise the longest chain that was found. To explain several sessions, create one [`WaitGraph`].
 pub fn why(tables: &[(Node, Table)], session: SessionId) -> Why {
     let rows = tables.iter().flat_map(|(_, table)| table);
     WaitGraph::new(rows.map(|row| (&row.lock, &*row.holders, &*row.waiters))).why(session)
 }
 
-/// Which sessions wait for which locks, and which acquisitions hold these locks.
+/// The locks that each session waits for, and the holders of these locks.
 #[derive(Clone, Debug, Default)]
 pub struct WaitGraph {
     waits: BTreeMap<SessionId, Vec<(Acquisition, Claim, LockName)>>,
     holders: BTreeMap<LockName, Vec<(Acquisition, Claim)>>,
 }
 
-/// The longest search for a reason, in steps from a waiter to a holder: tables of clients that wait for each other in all ways have
-/// exponentially many chains.
+/// The longest search, in steps from a waiter to a holder: sessions that all wait for each other have exponentially
+/// many chains.
 const MOST_STEPS: usize = 100_000;
 
 impl WaitGraph {
-    /// Each row is a lock with its holders and waiters; a lock may have a row for each member.
+    /// Creates a graph. Each row is a lock with its holders and waiters; a lock may have a row for each member.
     pub fn new<'a>(rows: impl Iterator<Item = (&'a LockName, &'a [Who], &'a [Who])> + Clone) -> Self {
         let mut graph = Self::default();
         for (lock, _, waiters) in rows.clone() {
@@ -367,7 +373,7 @@ impl WaitGraph {
                 graph.holders.entry(lock.clone()).or_default();
             }
         }
-        // A lock that nobody waits for explains nothing.
+        // Locks without waiters are not part of any chain.
         for (lock, holders, _) in rows {
             if let Some(all) = graph.holders.get_mut(lock) {
                 all.extend(holders.iter().map(|who| (who.acquisition, who.claim)));
@@ -376,7 +382,7 @@ impl WaitGraph {
         graph
     }
 
-    /// The steps that lead on from a session.
+    /// The steps that lead from a session to the holders that it waits for.
     fn steps(&self, session: SessionId) -> impl Iterator<Item = Because> + '_ {
         let waits = self.waits.get(&session).into_iter().flatten();
         waits.flat_map(|(waiter, claim, lock)| {
@@ -386,7 +392,8 @@ impl WaitGraph {
         })
     }
 
-    /// Why a session waits. Without recursion: a chain may be as long as there are sessions.
+    /// Explains why a session waits: a depth-first search, without recursion because a chain may be as long as there
+    /// are sessions.
     pub fn why(&self, session: SessionId) -> Why {
         let mut best = Why { chain: Vec::new(), cycle: None };
         let (mut chain, mut seen): (Vec<Because>, _) = (Vec::new(), BTreeSet::from([session]));
@@ -406,6 +413,7 @@ impl WaitGraph {
                 continue;
             };
             let to = step.holder.session;
+            // The chain returns to one of its own sessions: a cycle.
             if let Some(&from) = on_chain.get(&to) {
                 chain.push(step);
                 return Why { chain, cycle: Some(from) };

@@ -1,6 +1,7 @@
-//! The locks that a member knows. They stay in their places when a view starts; what matters is whether a lock's instance is of the
-//! present view. One bit for each lock tells that, and all bits are cleared at once. Locks that nobody here uses and that
-//! have no instance of the present view count as unknown, and go bit by bit.
+//! The locks that a member knows. They keep their slots when a view starts; the start only makes all instances
+//! obsolete. One bit per lock records whether its instance is of the present view, and a counter per chunk clears its
+//! bits in one step. A lock without local users and without an instance of the present view counts as unknown, and is
+//! removed later in small steps.
 
 use crate::index::Index;
 use crate::lock::{Active, Lock};
@@ -12,14 +13,14 @@ use core::hash::{BuildHasher, Hash};
 use foldhash::fast::FixedState;
 use lockkeeper_core::MutualExclusion;
 
-/// Locks are kept in chunks of so many: a table that grows copies nothing.
+/// Number of locks in a chunk. Growing the table adds chunks, and copies nothing.
 const CHUNK: usize = 1024;
 const WORDS: usize = CHUNK / 64;
 
-/// How many resting locks' queues are kept for others.
+/// Most allocations of idle locks that are kept for reuse.
 const MOST_SPARE: usize = 1024;
 
-/// A lock's place in the table. It stays the same for as long as somebody here uses the lock.
+/// A lock's slot in the table. It does not change while a client of this member uses the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LockId(u32);
 
@@ -38,45 +39,47 @@ impl LockId {
     }
 }
 
-/// A part of the table.
+/// A fixed-size piece of the table.
 #[derive(Clone, Debug)]
 struct Chunk<P: MutualExclusion> {
     locks: Vec<Lock<P>>,
-    /// Which slots have an instance of the view with that number, one bit each.
+    /// The slots with an instance of the view with number `view`, one bit each.
     view: u64,
     fresh: [u64; WORDS],
-    /// Which slots below `locks.len()` are free, one bit each.
+    /// The free slots below `locks.len()`, one bit each.
     vacant: [u64; WORDS],
     live: usize,
-    /// Whether it is among those with room.
+    /// Whether the chunk is in the list of chunks with a free slot.
     is_roomy: bool,
 }
 
-/// All locks.
+/// All locks of a member.
 #[derive(Clone, Debug)]
 pub(crate) struct Locks<P: MutualExclusion> {
-    /// Nobody outside can know which names collide, since the seed is the member's incarnation. Nothing iterates over the index.
+    /// Seeded with the member's incarnation, so that no client can choose colliding names. The index is never
+    /// iterated.
     hasher: FixedState,
     index: Index<LockId>,
     chunks: Vec<Chunk<P>>,
-    /// Chunks with room for another lock.
+    /// Chunks with a free slot.
     roomy: Vec<usize>,
-    /// The name of a place that is free.
+    /// The name in a free slot.
     nothing: LockName,
-    /// Counts views.
+    /// Number of views that have started here.
     view: u64,
-    /// How many locks have an instance of the present view.
+    /// Number of locks with an instance of the present view.
     fresh: usize,
-    /// Where the search for locks that count as unknown goes on.
+    /// The next slot to check for an obsolete lock.
     sweep: Option<LockId>,
-    /// How many locks clients of this member brought, or used already when the view started.
+    /// Number of locks that clients of this member have requested in this view, or used when it started.
     own: usize,
-    /// Locks at which somebody here holds, waits, or has asked, in no order that means anything.
+    /// Locks with local holds, waiters or requests to the algorithm, in arbitrary order.
     active: Vec<LockId>,
-    /// Boxed, as they go from lock to lock.
+    /// Boxed, because the boxes move from lock to lock.
     #[expect(clippy::vec_box)]
     spare: Vec<Box<Active>>,
-    /// Who held what when the view started, and where to find a lock there: the number of its part, and its place in that.
+    /// The holds at the start of the view, and an index from a lock to its holds: chunk number, and index in the
+    /// chunk.
     start_holds: Items<Held>,
     start_index: Index<(u32, u32)>,
 }
@@ -100,7 +103,7 @@ impl<P: MutualExclusion> Locks<P> {
         }
     }
 
-    /// A view starts, with so many locks in use here: all instances are of older views from now on.
+    /// Begins a view with `used` locks in use here. All instances are obsolete from now on.
     pub fn next_view(&mut self, used: usize) {
         self.view += 1;
         self.fresh = 0;
@@ -122,7 +125,7 @@ impl<P: MutualExclusion> Locks<P> {
         chunk.view == self.view && is_set(&chunk.fresh, id.slot())
     }
 
-    /// The lock is to have an instance of the present view: one of an older view goes.
+    /// Marks the lock as having an instance of the present view, and drops an obsolete one.
     pub fn renew(&mut self, id: LockId) {
         if !self.is_fresh(id) {
             self.fresh += 1;
@@ -143,7 +146,7 @@ impl<P: MutualExclusion> Locks<P> {
             .is_some_and(|lock| lock.active.is_some())
     }
 
-    /// The lock of that name, if it counts as known in the present view.
+    /// The lock with this name, if it is known in the present view.
     pub fn find(&self, name: &LockName) -> Option<LockId> {
         self.place(name).filter(|&id| self.is_fresh(id) || self.is_used(id))
     }
@@ -153,7 +156,7 @@ impl<P: MutualExclusion> Locks<P> {
         self.index.find(hash, |&id| self.get(id).name == *name)
     }
 
-    /// The lock of that name, made if it is new.
+    /// The lock with this name, created if it is new.
     pub fn entry(&mut self, name: &LockName) -> LockId {
         if let Some(id) = self.place(name) {
             return id;
@@ -166,10 +169,10 @@ impl<P: MutualExclusion> Locks<P> {
         id
     }
 
-    /// A lock in a free place.
+    /// Creates a lock in a free slot.
     fn make(&mut self, name: &LockName) -> LockId {
         if self.roomy.is_empty() {
-            // The first chunk grows with its locks: most members know few.
+            // The first chunk grows with its locks, because most members know few.
             let size = if self.chunks.is_empty() { 0 } else { CHUNK };
             self.roomy.push(self.chunks.len());
             self.chunks.push(Chunk {
@@ -203,29 +206,29 @@ impl<P: MutualExclusion> Locks<P> {
         LockId::new(number, slot)
     }
 
-    /// The lock of that name, made for a client of this member if it is new in this view.
+    /// The lock with this name, created for a client of this member if it is new in this view.
     pub fn own_entry(&mut self, name: &LockName) -> LockId {
         let id = self.entry(name);
         self.own += usize::from(!self.is_fresh(id) && !self.is_used(id));
         id
     }
 
-    /// How many locks clients of this member brought, or used already when the view started.
+    /// Number of locks that clients of this member have requested in this view, or used when it started.
     pub fn own_count(&self) -> usize {
         self.own
     }
 
-    /// At how many locks somebody here holds, waits, or has asked.
+    /// Number of locks with local holds, waiters or requests to the algorithm.
     pub fn active_count(&self) -> usize {
         self.active.len()
     }
 
-    /// Whether the lock is known, or can be, where there are to be so many at most.
+    /// Whether the lock is known, or can be added to a table of at most `most` locks.
     pub fn has_room_for(&self, name: &LockName, most: usize) -> bool {
         self.fresh < most || self.find(name).is_some()
     }
 
-    /// Forgets locks that count as unknown; looks at so many. Gives how many it looked at.
+    /// Checks up to `most` slots, and removes the locks that count as unknown. Returns the number of checked slots.
     pub fn sweep(&mut self, most: usize) -> usize {
         let Some(first) = self.sweep else { return 0 };
         let (mut number, mut slot) = (first.chunk(), first.slot());
@@ -243,7 +246,7 @@ impl<P: MutualExclusion> Locks<P> {
             }
             slot += 1;
         }
-        // The chunk may have been emptied meanwhile.
+        // The chunk may have been emptied in the loop.
         let last = self.chunks.get(number).map_or(0, |chunk| chunk.locks.len());
         self.sweep = Some(if slot < last { LockId::new(number, slot) } else { LockId::new(number + 1, 0) });
         most
@@ -268,7 +271,7 @@ impl<P: MutualExclusion> Locks<P> {
         }
     }
 
-    /// The lock's queue and holds; made if it was at rest.
+    /// The lock's queue and holds, created if the lock was idle.
     pub fn activate(&mut self, id: LockId) -> &mut Active {
         if self.get(id).active.is_none() {
             let mut active = self.spare.pop().unwrap_or_default();
@@ -280,7 +283,7 @@ impl<P: MutualExclusion> Locks<P> {
         self.get_mut(id).active.as_mut().expect("it is there now")
     }
 
-    /// Takes a lock's queue and holds away.
+    /// Removes a lock's queue and holds.
     pub fn deactivate(&mut self, id: LockId) {
         let Some(active) = self.get_mut(id).active.take() else { return };
         self.active.swap_remove(active.place);
@@ -294,21 +297,21 @@ impl<P: MutualExclusion> Locks<P> {
         }
     }
 
-    /// Puts a lock's queue and holds aside, if nobody here has anything to do with it any more.
+    /// Removes a lock's queue and holds if the lock is idle.
     pub fn rest(&mut self, id: LockId) {
         if self.get(id).active.as_ref().is_some_and(|active| active.is_at_rest()) {
             self.deactivate(id);
         }
     }
 
-    /// From now on the table knows who held what when its view started, once [`Self::index_start`] has seen every hold. Gives what it
-    /// knew before.
+    /// Sets the holds at the start of a view, to be indexed by [`Self::index_start`]. Returns those of the previous
+    /// view.
     pub fn held_at_start(&mut self, holds: Items<Held>) -> Items<Held> {
         self.start_index = Index::for_many(holds.len());
         core::mem::replace(&mut self.start_holds, holds)
     }
 
-    /// Makes the hold at that place of the start known; tells whether there is one.
+    /// Indexes one hold of the start. Returns whether it exists.
     pub fn index_start(&mut self, part: u32, place: u32) -> bool {
         let (holds, hasher) = (&self.start_holds, &self.hasher);
         let Some(held) = holds.at(part, place) else { return false };
@@ -319,7 +322,7 @@ impl<P: MutualExclusion> Locks<P> {
         true
     }
 
-    /// Who held a lock when the view started.
+    /// The holders of a lock at the start of the view.
     pub fn holders_at_start(&self, id: LockId) -> impl Iterator<Item = &Held> {
         let name = &self.get(id).name;
         let places = self.start_index.iter_hash(self.hasher.hash_one(Key(name)));
@@ -328,19 +331,19 @@ impl<P: MutualExclusion> Locks<P> {
             .filter(move |held| held.lock == *name)
     }
 
-    /// Who held anything when the view started.
+    /// All holds at the start of the view.
     pub fn start_holds(&self) -> &Items<Held> {
         &self.start_holds
     }
 
-    /// The lock at that place among those that somebody here holds or waits for.
+    /// The active lock with this index.
     pub fn active_at(&self, place: usize) -> Option<(LockId, &LockName, &Active)> {
         let id = *self.active.get(place)?;
         let lock = self.get(id);
         Some((id, &lock.name, lock.active.as_deref()?))
     }
 
-    /// The queue and holds of a lock that may be at rest, or gone.
+    /// The queue and holds of a lock that may be idle, or removed.
     pub fn used_mut(&mut self, id: LockId) -> Option<&mut Active> {
         self.chunks.get_mut(id.chunk())?.locks.get_mut(id.slot())?.active.as_deref_mut()
     }
@@ -350,7 +353,7 @@ fn is_set(bits: &[u64; WORDS], slot: usize) -> bool {
     bits[slot / 64] >> (slot % 64) & 1 == 1
 }
 
-/// Hashed without the length: names rarely differ in that alone.
+/// Hashes the name without its length, because names rarely differ in the length alone.
 struct Key<'a>(&'a LockName);
 
 impl Hash for Key<'_> {

@@ -1,4 +1,4 @@
-//! Views: who is here, as the voters decided it.
+//! Views: the sets of members that the voters decided.
 
 use crate::{ClusterSettings, Inherited, MemberId, Node};
 use alloc::collections::BTreeSet;
@@ -6,34 +6,35 @@ use alloc::vec::Vec;
 use lockkeeper_core::SiteId;
 use serde::{Deserialize, Serialize};
 
-/// One view. There is one for each epoch, decided by a majority of the voters.
+/// A view. There is one for each epoch, decided by a majority of the voters.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct View {
-    /// Its number: one more than that of the view before.
+    /// The view's number: one more than that of the previous view.
     pub epoch: u64,
-    /// Who is in it, sorted. A member's place here is its site in every algorithm of the epoch.
+    /// The members, sorted. A member's index is its site in every algorithm of the epoch.
     pub members: Vec<Node>,
-    /// Since which epoch each of them has been in every view.
+    /// For each member, the epoch since which it has been in every view.
     pub since: Vec<u64>,
-    /// Who alone may start it: the leader that proposed it...
+    /// The only member that may start the view: the leader that proposed it ...
     pub coordinator: Node,
-    /// ... in this term of its leadership and no other.
+    /// ... in this term of its leadership.
     pub term: u64,
-    /// Who may hold locks and is not in the view: nobody is let in until their leases are over. Whoever left in order is not here.
+    /// Excluded members that may still hold locks: the view does not start before their leases have expired. Members
+    /// that left as planned are not listed.
     pub missing: Vec<Node>,
-    /// What its members agree on.
+    /// The settings that all members of the view use.
     pub settings: ClusterSettings,
-    /// What may still be in force of the views before.
+    /// The largest settings of earlier views that may still be in force.
     pub inherited: Inherited,
-    /// No view before this one is known to have started: the cluster is new, or was founded again after the loss of all disks.
-    /// Nothing tells then who holds locks of a lost cluster, so the start waits for one lease.
+    /// Whether no earlier view is known to have started: the cluster is new, or was founded again after the loss of
+    /// all disks. The holders in a lost cluster are unknown, so the start waits for one lease.
     pub founding: bool,
 }
 
-/// What a leader proposes for the next view.
+/// A leader's proposal for the next view.
 pub(crate) struct Proposal<'a> {
     pub members: Vec<Node>,
-    /// Members that left in order: they hold nothing.
+    /// Members that left as planned: they have no holds.
     pub departed: &'a BTreeSet<Node>,
     pub coordinator: Node,
     pub term: u64,
@@ -44,7 +45,7 @@ pub(crate) struct Proposal<'a> {
 }
 
 impl View {
-    /// The view before the first one: nobody.
+    /// The view before the first one, without members.
     pub fn none() -> Self {
         let nobody = Node { id: MemberId(0), incarnation: 0 };
         Self {
@@ -60,8 +61,7 @@ impl View {
         }
     }
 
-    /// The view that follows this one. If this one is not known to have started, members that are missing in it are missing
-    /// still.
+    /// The view that follows this one. If this one is not known to have started, its missing members stay missing.
     pub(crate) fn next(&self, proposal: Proposal<'_>) -> Self {
         let Proposal { mut members, departed, coordinator, term, started, settings, inherited } = proposal;
         members.sort_unstable();
@@ -78,13 +78,14 @@ impl View {
         Self { epoch, members, since, coordinator, term, missing, settings, inherited, founding }
     }
 
-    /// Since which epoch the node has been in every view, if it is in this one. A life that was left out in between has been waited
-    /// for, and others may hold what it held: it must not come back, even if a late wish of it to join was heard.
+    /// The epoch since which the node has been in every view; `None` if it is not in this one. An incarnation that
+    /// was excluded in between must not come back, even if a late request of it to join arrives: its lease was waited
+    /// for, and other clients may hold the locks that its clients held.
     pub fn since(&self, node: Node) -> Option<u64> {
         self.site(node).and_then(|site| self.since.get(site.index()).copied())
     }
 
-    /// A view with one member, for tests of code that only passes views on.
+    /// A view with one member, for tests of code that only forwards views.
     pub fn of_one(epoch: u64, term: u64, node: Node) -> Self {
         Self {
             epoch,
@@ -96,12 +97,12 @@ impl View {
         }
     }
 
-    /// The site that a node plays.
+    /// The site of a node in the algorithms of this view.
     pub fn site(&self, node: Node) -> Option<SiteId> {
         self.members.binary_search(&node).ok().map(SiteId::new)
     }
 
-    /// The node in the view with that number.
+    /// The incarnation of this member that is in the view.
     pub fn node(&self, id: MemberId) -> Option<Node> {
         self.members.iter().copied().find(|node| node.id == id)
     }
