@@ -97,8 +97,9 @@ impl Config {
         let least = cluster.renewal_ns + 2 * self.election_ns + 2 * self.round_trip_ns;
         if cluster.lease_ns < least {
             return Err(format!(
-                "a lease of {} ms is too short: a crash of the leader would cost everybody's locks; with these times \
-                 (renewal, two elections, a decision and a round trip) it must be at least {} ms",
+                "a lease of {} ms is too short: if the leader crashed, every member would lose its lease and every \
+                 client its locks; with these times (renewal, two elections, a decision and a round trip) it must be \
+                 at least {} ms",
                 cluster.lease_ns / 1_000_000,
                 least / 1_000_000
             ));
@@ -147,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lease_that_a_leaders_crash_would_cost_is_refused() {
+    fn a_lease_shorter_than_a_leader_change_is_refused() {
         let mut config = Config::new([MemberId(1)]);
         assert_eq!(config.check(), Ok(()));
         config.cluster.lease_ns /= 2;

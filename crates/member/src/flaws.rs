@@ -46,7 +46,7 @@ pub enum Flaw {
     IdleInstanceDropped,
     /// Waits do not allow for clock drift.
     NoDrift,
-    /// A member that leaves sends its farewell while its clients hold locks.
+    /// A member that leaves sends its departure notice while its clients hold locks.
     LeavesInUse,
     /// The fences for further entries of a delegation are not reserved.
     NothingSetAside,

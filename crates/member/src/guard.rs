@@ -45,10 +45,10 @@ impl<P: MutualExclusion> Member<P> {
         match &frame.body {
             Body::Renew(renewal) => self.check_renewal(frame.from, renewal),
             Body::Renewed { duration_ns, .. } if *duration_ns > self.config.cluster.lease_ns => {
-                Err("a lease longer than any")
+                Err("a lease longer than the cluster's setting")
             }
             Body::Join if self.joiners.len() >= MOST_STRANGERS && !self.joiners.contains_key(&frame.from) => {
-                Err("one more wish to join than can be remembered")
+                Err("a request to join beyond the limit of joiners")
             }
             Body::Freeze { view, .. } => self.check_view(view),
             Body::Report { part, .. } => {
@@ -62,7 +62,7 @@ impl<P: MutualExclusion> Member<P> {
             }
             Body::Tell { table, .. } => match table.iter().all(|status| status.lock.is_served()) {
                 true => Ok(()),
-                false => Err("a table of locks that cannot be"),
+                false => Err("a reply with an invalid lock name"),
             },
             Body::Renewed { .. }
             | Body::Excluded { .. }
@@ -75,17 +75,17 @@ impl<P: MutualExclusion> Member<P> {
 
     fn check_renewal(&self, from: Node, renewal: &Renewal) -> Verdict {
         if renewal.unreachable.len() > MOST_MEMBERS || renewal.joiners.len() > MOST_STRANGERS {
-            return Err("a renewal that names more nodes than there can be");
+            return Err("a renewal that lists too many nodes");
         }
         match &self.leader {
-            Some(leader) if !leader.has_room_for(from) => Err("one more renewal than can be remembered"),
+            Some(leader) if !leader.has_room_for(from) => Err("a renewal beyond the limit of the leader"),
             _ => Ok(()),
         }
     }
 
     fn check_view(&self, view: &View) -> Verdict {
         if !view.is_possible() {
-            return Err("a view that cannot be");
+            return Err("an invalid view");
         }
         match self.check_algorithm(&view.settings, view.members.len()) {
             Ok(()) => Ok(()),
@@ -102,7 +102,7 @@ impl<P: MutualExclusion> Member<P> {
 
 fn check_hold(lock: &LockName, claim: Claim, units: u32) -> Verdict {
     if !lock.is_served() || !claim.is_possible() {
-        return Err("a hold of a lock that cannot be");
+        return Err("a hold with an invalid lock name or mode");
     }
     let most = match claim {
         Claim::Alone => 1,
@@ -110,7 +110,7 @@ fn check_hold(lock: &LockName, claim: Claim, units: u32) -> Verdict {
         Claim::Permit(permits) => permits,
     };
     if units == 0 || units > most {
-        return Err("more holds of a lock than there can be");
+        return Err("an impossible number of holds of a lock");
     }
     Ok(())
 }
@@ -118,7 +118,7 @@ fn check_hold(lock: &LockName, claim: Claim, units: u32) -> Verdict {
 /// Checks that need no instance of the lock: the message may be of a view that has not started yet.
 fn check_message<P: MutualExclusion>(message: &LockMessage<Message<P>>) -> Verdict {
     if !message.lock.is_served() || message.clock > LARGEST_NUMBER {
-        return Err("a message of a lock that cannot be");
+        return Err("a message with an invalid lock name or clock");
     }
     match &message.words {
         Words::Said(words) if !Gate::<P>::plausible(words, MOST_MEMBERS) => {

@@ -105,7 +105,7 @@ impl Behind {
             Happened::Told(PortEvent::Leading { term }) => self.leading(member, *term),
             Happened::Told(PortEvent::Deposed) => match self.seen(member).leading.take() {
                 Some(_) => Ok(()),
-                None => Err("it did not lead".to_string()),
+                None => Err("the member did not lead".to_string()),
             },
             Happened::Told(PortEvent::Confirmed { question }) => self.confirmed(member, *question),
             Happened::Told(PortEvent::Leader(_)) => Ok(()),
@@ -126,7 +126,7 @@ impl Behind {
     fn decided(&mut self, member: MemberId, view: &View) -> Result<(), String> {
         let seen = self.seen(member);
         if view.epoch <= seen.epoch {
-            return Err(format!("it knew epoch {} already", seen.epoch));
+            return Err(format!("the member knew epoch {} already", seen.epoch));
         }
         seen.epoch = view.epoch;
         if let Some(known) = self.decided.get(&view.epoch) {
@@ -137,7 +137,7 @@ impl Behind {
             };
         }
         let Some((by, _)) = self.proposed.iter().find(|(_, proposed)| proposed == view) else {
-            return Err("nobody proposed it".to_string());
+            return Err("no member proposed it".to_string());
         };
         if self.leaders.get(&view.term).is_none_or(|(leader, _)| leader != by) {
             return Err(format!("{by} proposed it and did not lead in its term"));
@@ -147,12 +147,12 @@ impl Behind {
         if before.is_some_and(|(_, before)| before.term > view.term)
             || after.is_some_and(|(_, after)| after.term < view.term)
         {
-            return Err("a view of a later term came before it".to_string());
+            return Err("a view of a lower epoch has a later term".to_string());
         }
         // A leader of a later term must have known the view when it began to lead.
         let unaware = self.leaders.range(view.term + 1..).find(|(_, (_, knew))| *knew < view.epoch);
         if let Some((term, (leader, _))) = unaware {
-            return Err(format!("{leader} was told to lead in term {term} without knowing it"));
+            return Err(format!("{leader} was reported to lead in term {term} without knowing it"));
         }
         self.decided.insert(view.epoch, view.clone());
         Ok(())
@@ -168,7 +168,7 @@ impl Behind {
         }
         // A new incarnation may not have received the views of its own term yet; it must know all others.
         if seen.epoch < last && !again {
-            return Err(format!("it has not been told of epoch {last}"));
+            return Err(format!("the member has not received the view of epoch {last}"));
         }
         seen.leading = Some(term);
         seen.led = Some(term);
@@ -179,13 +179,13 @@ impl Behind {
 
     fn confirmed(&mut self, member: MemberId, question: u64) -> Result<(), String> {
         let Some((term, known)) = self.seen(member).questions.remove(&question) else {
-            return Err("that was not asked, or is answered already".to_string());
+            return Err("this confirmation was not requested, or is answered already".to_string());
         };
         if self.leaders.get(&term).is_none_or(|(leader, _)| *leader != member) {
-            return Err(format!("it was not told to lead in term {term}"));
+            return Err(format!("the member was not reported to lead in term {term}"));
         }
         if known > term {
-            return Err(format!("term {known} was known before it was asked"));
+            return Err(format!("term {known} was known before the request"));
         }
         Ok(())
     }
@@ -246,27 +246,27 @@ mod tests {
         let end = |event: PortEvent| move |history: &mut Vec<Line>| history.push(told(1, event.clone()));
         refused("was known already", &end(PortEvent::Leading { term: 3 }));
         refused("was known already", &end(PortEvent::Leading { term: 2 }));
-        refused("it did not lead", &end(PortEvent::Deposed));
+        refused("the member did not lead", &end(PortEvent::Deposed));
         refused("answered already", &end(PortEvent::Confirmed { question: 1 }));
         refused("knew epoch 2 already", &end(PortEvent::Decided(view(1, 1, 1))));
-        refused("nobody proposed it", &end(PortEvent::Decided(view(3, 2, 3))));
+        refused("no member proposed it", &end(PortEvent::Decided(view(3, 2, 3))));
         refused("has another view", &|history| history[12] = told(1, PortEvent::Decided(view(2, 1, 1))));
         refused("did not lead in its term", &|history| {
             history.push(line(1, Happened::Proposes(view(3, 1, 4))));
             history.push(told(1, PortEvent::Decided(view(3, 1, 4))));
         });
-        refused("has not been told of epoch 1", &|history| drop(history.remove(6)));
+        refused("has not received the view of epoch 1", &|history| drop(history.remove(6)));
         refused("without knowing it", &|history| {
             // A proposal of the old leader takes effect after the new one began to lead.
             history.insert(8, line(1, Happened::Proposes(view(2, 1, 1))));
             history.truncate(10);
             history.push(told(1, PortEvent::Decided(view(2, 1, 1))));
         });
-        refused("was known before it was asked", &|history| {
+        refused("was known before the request", &|history| {
             history.insert(9, line(1, Happened::Asks { question: 2, term: 1 }));
             history.insert(10, told(1, PortEvent::Confirmed { question: 2 }));
         });
-        refused("was not told to lead in term 2", &|history| {
+        refused("was not reported to lead in term 2", &|history| {
             history.insert(4, line(1, Happened::Asks { question: 9, term: 2 }));
             history.insert(5, told(1, PortEvent::Confirmed { question: 9 }));
         });

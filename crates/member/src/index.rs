@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_added_is_found_and_what_was_removed_is_not() {
+    fn added_values_are_found_and_removed_values_are_not() {
         let hash = |value: &u64| value.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         let mut index = Index::default();
         for value in 0..3 * LARGE as u64 {

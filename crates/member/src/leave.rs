@@ -1,10 +1,10 @@
-//! A planned leave: no view change waits for the lease of a member that has sent its farewell.
+//! A planned leave: no view change waits for the lease of a member that has sent its departure notice.
 //!
-//! The farewell is a flag of the member's renewals. With it, the member guarantees that none of its clients uses a
-//! lock, now or later in this incarnation: it has no hold, has given up its lease, and accepts no other one. The
-//! guarantee never becomes untrue, so the message may be late, duplicated, and sent to any leader. It does not extend
-//! to other incarnations of the member. Tokens at the member need no care: the view without it starts every lock
-//! again.
+//! The notice is the flag `farewell` of the member's renewals. With it, the member guarantees that none of its
+//! clients uses a lock, now or later in this incarnation: it has no hold, has given up its lease, and accepts no
+//! other one. The guarantee never becomes untrue, so the message may be late, duplicated, and sent to any leader. It
+//! does not extend to other incarnations of the member. Tokens at the member need no care: the view without it starts
+//! every lock again.
 
 use crate::member::{Member, Message, Standing};
 use crate::{Ended, Flaw, Node, Note, Out, PortRequest, SessionId};
@@ -17,7 +17,7 @@ pub(crate) struct Leave {
     since_ns: u64,
     /// The timeout: clients may keep their holds until then. After it, their leases are not renewed.
     patience_until_ns: u64,
-    /// When the member first sent its farewell.
+    /// When the member first sent its departure notice.
     pub farewell_ns: Option<u64>,
     /// Number of active locks, from the first one on, whose waiters are still to be cancelled.
     waiters: usize,
@@ -59,7 +59,7 @@ impl<P: MutualExclusion> Member<P> {
         self.leave.is_none_or(|leave| now < leave.patience_until_ns)
     }
 
-    /// Whether this member has sent its farewell.
+    /// Whether this member has sent its departure notice.
     pub(crate) fn said_farewell(&self) -> bool {
         self.leave.is_some_and(|leave| leave.farewell_ns.is_some())
     }
@@ -69,8 +69,8 @@ impl<P: MutualExclusion> Member<P> {
         self.leave.is_some_and(|leave| leave.waiters > 0 || leave.looks)
     }
 
-    /// Advances the leave: ends sessions without holds or whose leases have expired, and sends the farewell once none
-    /// is left.
+    /// Advances the leave: ends sessions without holds or whose leases have expired, and sends the departure notice
+    /// once none is left.
     pub(crate) fn go_on_leaving(&mut self, now: u64, out: &mut Out<Message<P>>) {
         if let Some(leave) = self.leave.as_mut().filter(|leave| leave.farewell_ns.is_none()) {
             leave.looks = true;

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_is_there_once_all_of_its_parts_are_in_whatever_order_they_come() {
+    fn a_list_is_reassembled_from_chunks_in_any_order_with_losses() {
         let list: Vec<u32> = (0..100).collect();
         let items = cut(&list);
         assert!(items.iter().eq(&list) && items.len() == 100);
@@ -207,11 +207,11 @@ mod tests {
             }
         }
         assert_eq!(arriving.items(), items);
-        assert!(asked > 4, "50 parts, 16 at once");
+        assert!(asked > 4, "50 chunks, 16 in a window");
     }
 
     #[test]
-    fn an_empty_list_has_one_part_and_lies_are_not_believed() {
+    fn an_empty_list_has_one_chunk_and_invalid_chunks_are_ignored() {
         let mut arriving = Arriving::<u32>::default();
         arriving.take(cut(&[]).part(0).expect("one part"));
         assert!(arriving.is_complete() && arriving.items().is_empty());

@@ -23,8 +23,8 @@ pub struct ClusterSettings {
     pub algorithm: Vec<(String, String)>,
     /// The length of a member's lease.
     pub lease_ns: u64,
-    /// The longest lease that these members may ever have set. The founder of a cluster waits for it before the first view
-    /// starts: the members may have lost all their disks, and with them the knowledge of the lease in force.
+    /// The longest lease that these members may ever have set. The founder of a cluster waits for it before the first
+    /// view starts: the members may have lost all their disks, and with them the knowledge of the lease in force.
     pub longest_lease_ns: u64,
     /// The interval at which a member renews its lease.
     pub renewal_ns: u64,
@@ -61,7 +61,7 @@ impl ClusterSettings {
     pub fn check(&self) -> Result<(), String> {
         if self.drift_ppm >= 1_000_000 {
             return Err(String::from(
-                "a clock that may stop measures nothing: the drift must be below 1000000 ppm",
+                "the drift must be below 1000000 ppm: with more, a clock may stand still",
             ));
         }
         if self.lease_ns == 0 || self.lease_ns > LONGEST_LEASE_NS {
@@ -69,9 +69,9 @@ impl ClusterSettings {
         }
         if self.lease_ns > self.longest_lease_ns || self.longest_lease_ns > LONGEST_LEASE_NS {
             return Err(format!(
-                "a lease of {lease} ms is longer than longest_lease, {} ms: if all members lost their data, a new cluster would not \
-                 wait for such a lease. Write longest_lease = \"{lease}ms\" in the configuration of every member, then set \
-                 longest_lease={lease}ms together with the lease",
+                "a lease of {lease} ms is longer than longest_lease, {} ms: if all members lost their data, a new \
+                 cluster would not wait for such a lease. Write longest_lease = \"{lease}ms\" in the configuration of \
+                 every member, then set longest_lease={lease}ms together with the lease",
                 self.longest_lease_ns / 1_000_000,
                 lease = self.lease_ns / 1_000_000,
             ));
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_no_founder_would_wait_for_is_refused() {
+    fn a_lease_longer_than_longest_lease_is_refused() {
         let settings = ClusterSettings { lease_ns: 2_000_000_000, ..ClusterSettings::default() };
         assert!(settings.check().unwrap_err().contains("longest_lease=2000ms"));
         let settings = ClusterSettings { longest_lease_ns: 2_000_000_000, ..settings };
@@ -209,13 +209,13 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_clock_is_waited_for_by_a_fast_one() {
+    fn a_fast_clock_waits_long_enough_for_a_slow_one() {
         // 900 on a clock that is 10 % slow are 1000 in real time; those are 1100 on a clock that is 10 % fast.
         assert_eq!(outwait(900, 100_000, 0), 1100);
     }
 
     #[test]
-    fn time_that_is_promised_to_another_clock_ends_before_this_one() {
+    fn a_duration_promised_to_another_clock_expires_there_first() {
         // 900 on a clock that is 10 % slow are 1000 in real time; those are 1100 on a clock that is 10 % fast.
         assert_eq!(certainly_left(1100, 100_000, 0), 900);
         assert_eq!(certainly_left(5, 100_000, 10), 0);

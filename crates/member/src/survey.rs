@@ -448,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn waiters_of_all_members_stand_in_one_line_and_none_overtakes_at_its_own() {
+    fn waiters_of_all_members_are_merged_in_the_order_of_each_queue() {
         let node = |id| Node { id: MemberId(id), incarnation: 1 };
         let waiting = |client, for_ns| Who { for_ns, ..who(client) };
         let row = |waiters| LockStatus { lock: LockName::new("a"), holders: vec![], waiters, left_out: 0 };
@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cycle_over_two_members_is_named() {
+    fn a_wait_cycle_over_two_members_is_found() {
         let node = |id| Node { id: MemberId(id), incarnation: 1 };
         let tables = [
             (node(1), vec![row("a", &[1], &[]), row("b", &[], &[1])]),
@@ -508,7 +508,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_that_wait_for_each_other_in_all_ways_take_a_bounded_time() {
+    fn search_for_a_cycle_among_many_waits_is_bounded() {
         let node = Node { id: MemberId(1), incarnation: 1 };
         // 600 sessions share each of two locks, and all of them wait for both: 720,000 steps, if all were taken.
         let all: Vec<u64> = (1..600).collect();

@@ -1,7 +1,7 @@
 //! The locks that a member knows. They keep their slots when a view starts; the start only makes all instances
-//! obsolete. One bit per lock records whether its instance is of the present view, and a counter per chunk clears its
-//! bits in one step. A lock without local users and without an instance of the present view counts as unknown, and is
-//! removed later in small steps.
+//! obsolete. One bit per lock records whether its instance is of the present view. Each chunk records the view that
+//! its bits belong to, so a new view clears all bits at once. A lock without local users and without an instance of
+//! the present view counts as unknown, and is removed later in small steps.
 
 use crate::index::Index;
 use crate::lock::{Active, Lock};
@@ -27,7 +27,7 @@ pub(crate) struct LockId(u32);
 impl LockId {
     fn new(chunk: usize, slot: usize) -> Self {
         let number = u32::try_from(chunk * CHUNK + slot);
-        Self(number.expect("four thousand million locks fit no machine"))
+        Self(number.expect("a table has fewer than 2^32 slots"))
     }
 
     fn chunk(self) -> usize {
@@ -184,7 +184,7 @@ impl<P: MutualExclusion> Locks<P> {
                 is_roomy: true,
             });
         }
-        let number = *self.roomy.last().expect("there is one now");
+        let number = *self.roomy.last().expect("a chunk with a free slot was added above");
         let chunk = &mut self.chunks[number];
         let free = chunk.vacant.iter().position(|&word| word != 0);
         let slot = match free {
@@ -280,7 +280,7 @@ impl<P: MutualExclusion> Locks<P> {
             self.active.push(id);
             self.get_mut(id).active = Some(active);
         }
-        self.get_mut(id).active.as_mut().expect("it is there now")
+        self.get_mut(id).active.as_mut().expect("it was set above")
     }
 
     /// Removes a lock's queue and holds.
