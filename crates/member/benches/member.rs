@@ -1,6 +1,7 @@
-//! What a member costs: `cargo bench -p lockkeeper-member`; `-- steps` for the longest steps alone.
+//! The costs of a member: `cargo bench -p lockkeeper-member`; `-- steps` for the longest steps alone.
 //!
-//! Time is told beside the time of a lookup in a `BTreeMap` of a thousand names, in the same run; memory as the allocator counts it.
+//! Times are compared with a lookup in a `BTreeMap` of a thousand names, in the same run. Memory is counted by the
+//! allocator.
 
 use cap::Cap;
 use lockkeeper_core::Protocol;
@@ -34,7 +35,7 @@ struct Cluster {
     steps: Option<Steps>,
 }
 
-/// For each kind of event: how many steps, the longest one, and the most items that one touched.
+/// For each kind of event: the number of steps, the longest one, and the most items that one touched.
 type Steps = BTreeMap<&'static str, (u64, Duration, usize)>;
 
 fn kind(event: &Happening) -> &'static str {
@@ -89,7 +90,7 @@ impl Cluster {
                 (*count, *longest) = (*count + 1, (core_time() - begin).max(*longest));
                 *work = self.out.work.max(*work);
             }
-            // Long work goes on at once, after what is there already.
+            // Long work continues at once, after the events in the queue.
             if self.members[member].wake_ns() == 0 {
                 todo.push_back((member, Event::Tick));
             }
@@ -125,7 +126,7 @@ impl Cluster {
         self.happens(member, Event::Client(Self::session(member), said));
     }
 
-    /// Time passes, and every session is kept.
+    /// Advances time; every session is kept alive.
     fn wait(&mut self, ms: u64) {
         for _ in 0..ms / 10 {
             self.now += 10 * MS;
@@ -136,7 +137,7 @@ impl Cluster {
         }
     }
 
-    /// Time passes, and sessions need no care.
+    /// Advances time, without keep-alives.
     fn tick(&mut self, ms: u64) {
         for _ in 0..ms / 10 {
             self.now += 10 * MS;
@@ -160,13 +161,13 @@ fn name(number: usize) -> LockName {
     LockName::new(format!("orders/{number:07}"))
 }
 
-/// The time that this thread has had of its core: others may want the core too.
+/// The CPU time of this thread: other processes may use the core too.
 fn core_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// How long something takes, of the core's time.
+/// The CPU time of a call.
 fn timed(what: impl FnOnce()) -> Duration {
     let begin = core_time();
     what();
@@ -224,14 +225,14 @@ fn speed(lookup_ns: f64) {
     println!("memory that is left after {TIMES} of them: {grown} bytes");
 }
 
-/// What the system says that this process has in memory.
+/// The resident memory of this process, as the system counts it.
 fn resident() -> usize {
     let pages = std::fs::read_to_string("/proc/self/statm");
     let pages = pages.ok().and_then(|text| text.split(' ').nth(1)?.parse::<usize>().ok());
     pages.unwrap_or(0) * 4096
 }
 
-/// Locks that were used once and are idle.
+/// The memory of locks that were used once and are idle.
 fn memory() {
     const LOCKS: usize = 1_000_000;
     let mut cluster = Cluster::new(1);
@@ -251,10 +252,11 @@ fn memory() {
     );
     let frames = cluster.frames;
     cluster.wait(10_000);
-    println!("frames in ten seconds in which nobody wants them: {}", cluster.frames - frames);
+    println!("frames in ten seconds without requests: {}", cluster.frames - frames);
 }
 
-/// From the decision to the start at the last member: frames arrive at once, so this is what the members compute.
+/// The time from the decision to the start at the last member. Frames arrive at once, so this is the computation of
+/// the members.
 fn view_change(known: usize, held: usize) {
     let mut cluster = Cluster::new(3);
     for number in 0..known {
@@ -264,7 +266,7 @@ fn view_change(known: usize, held: usize) {
         }
     }
     let before = cluster.installed[0];
-    // The third member leaves, which nobody has to wait for.
+    // The third member leaves as planned, so the view change waits for no lease.
     cluster.happens(2, Event::Leave { patience_ns: 0 });
     let mut longest = Duration::ZERO;
     while cluster.installed[0] == before || cluster.installed[1] == before {
@@ -277,10 +279,10 @@ fn view_change(known: usize, held: usize) {
     );
 }
 
-/// What no step may exceed.
+/// The limit of a step.
 const LIMIT_MS: f64 = 10.0;
 
-/// Measures the longest step of each kind while something happens.
+/// Measures the longest step of each kind during a call.
 fn longest_steps(name: &str, cluster: &mut Cluster, what: impl FnOnce(&mut Cluster)) {
     cluster.steps = Some(Steps::new());
     what(cluster);
@@ -293,7 +295,7 @@ fn longest_steps(name: &str, cluster: &mut Cluster, what: impl FnOnce(&mut Clust
     }
 }
 
-/// Three members whose sessions hold a million locks.
+/// Three members whose sessions hold `holds` locks.
 fn many_holds(holds: u64, sessions: u64) -> Cluster {
     let mut config = Config::new((1..=3).map(MemberId));
     // Sessions are not kept alive here.
@@ -317,7 +319,7 @@ fn many_holds(holds: u64, sessions: u64) -> Cluster {
     cluster
 }
 
-/// No step takes long, however many holds and sessions there are: other events wait for it.
+/// No step may take long with many holds and sessions, because other events wait for it.
 fn steps() {
     const HOLDS: u64 = 1_000_000;
     let mut cluster = many_holds(HOLDS, 100_000);

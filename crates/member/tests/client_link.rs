@@ -1,4 +1,4 @@
-//! When a client repeats its messages, gives a daemon up and tries another one.
+//! When a client repeats its messages, gives up a daemon and connects to another one.
 
 use lockkeeper_member::{
     Birth, ClientLink, ClientSettings, Connection, Ended, LinkEnd, LockName, Progress, SessionId, ToClient,
@@ -42,7 +42,7 @@ fn wish(name: &str) -> Wish {
     Wish::of(LockName::new(name))
 }
 
-/// Polls the link whenever it wants to be polled, and gives what it sends, with the time.
+/// Polls the link at each of its wake times. Returns the messages that it sends, with their times.
 fn run(link: &mut ClientLink, until: u64) -> Vec<(u64, ToMember)> {
     let mut all = Vec::new();
     while link.wake_ns() <= until {
@@ -62,7 +62,7 @@ fn keep_alive_is_sent_every_fifth_of_a_lease() {
 }
 
 #[test]
-fn keep_alive_is_sent_earlier_after_a_promise_shorter_than_a_lease() {
+fn keep_alive_is_sent_earlier_after_a_renewal_shorter_than_a_lease() {
     let mut link = open();
     let duration_ns = 100 * MS;
     link.receive(0, ToClient::Alive { birth: BIRTH, sent_ns: 0, duration_ns, revoked: Vec::new() });
@@ -103,7 +103,7 @@ fn release_is_repeated_until_it_is_answered() {
 }
 
 #[test]
-fn revoked_hold_is_given_back_by_a_message() {
+fn revoked_hold_is_released_by_a_message() {
     let mut link = alive();
     let number = link.acquire(0, wish("m")).unwrap();
     grant(&mut link, 0, number);
@@ -115,7 +115,7 @@ fn revoked_hold_is_given_back_by_a_message() {
 }
 
 #[test]
-fn many_waiting_requests_are_repeated_by_turns() {
+fn many_waiting_requests_are_repeated_in_turns() {
     let mut link = alive();
     for n in 0..1_000 {
         link.acquire(0, wish(&format!("m{n}"))).unwrap();
@@ -153,7 +153,7 @@ fn daemon_that_answers_no_keep_alive_for_a_lease_is_given_up() {
 }
 
 #[test]
-fn grant_without_a_promise_does_not_keep_a_silent_link() {
+fn grant_without_a_lease_does_not_keep_a_silent_link() {
     let mut link = open();
     let number = link.acquire(0, wish("a")).unwrap();
     grant(&mut link, 1, number);
@@ -195,7 +195,7 @@ fn session_that_expires_ends_its_link_and_the_next_daemon_is_tried() {
 }
 
 #[test]
-fn session_that_its_member_forgot_begins_again_at_the_same_daemon() {
+fn session_unknown_to_its_member_is_opened_again_at_the_same_daemon() {
     let mut link = alive();
     link.acquire(0, wish("a")).unwrap();
     link.receive(1, ToClient::NoSession);
@@ -219,12 +219,15 @@ fn holds_outlive_a_broken_connection_and_waiting_requests_move() {
     assert_eq!(link.connection(), Connection::Connecting { daemon: 0 });
     link.opened(60 * MS, LEASE);
     let said = sent(&mut link);
-    assert!(said.contains(&ToMember::Release { number: waits }), "nobody waits for it here: {said:?}");
+    assert!(
+        said.contains(&ToMember::Release { number: waits }),
+        "the moved request is cancelled here: {said:?}"
+    );
     link.receive(61 * MS, ToClient::Ended { number: waits, how: Ended::Cancelled });
     link.release(62 * MS, held);
     link.receive(63 * MS, ToClient::Ended { number: held, how: Ended::Released });
     link.poll(64 * MS);
-    assert_eq!(link.ended(), Some(LinkEnd::Closed), "nothing is held through it any more");
+    assert_eq!(link.ended(), Some(LinkEnd::Closed), "the retired link has no holds left");
     assert_eq!(sent(&mut link), [ToMember::Close]);
 }
 

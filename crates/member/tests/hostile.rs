@@ -1,7 +1,8 @@
-//! Members that are told nonsense: frames with flipped bits, of other views and lives, repeated, reordered, and random bytes.
+//! Members that receive invalid frames: with flipped bits, of other views and incarnations, duplicated, reordered,
+//! and random bytes.
 //!
-//! Nothing may panic, run for ever, or grow without bound, whatever the algorithm. Who holds what is not asked here: a member that
-//! lies about a token cannot be caught by another one.
+//! No algorithm may make a member panic, loop forever, or grow without bound. Mutual exclusion is not checked here:
+//! no member can detect that another one lies about a token.
 
 use lockkeeper_core::registry::{self, Visitor};
 use lockkeeper_core::{MutualExclusion, Protocol};
@@ -17,10 +18,10 @@ static MEMORY: PeakAlloc = PeakAlloc;
 
 const MS: u64 = 1_000_000;
 const MEMBERS: u32 = 3;
-/// Real frames that are kept to be damaged and repeated.
+/// Number of real frames that are kept to be damaged and repeated.
 const KEPT: usize = 2_000;
 
-/// xorshift64*.
+/// The generator xorshift64*.
 struct Random(u64);
 
 impl Random {
@@ -38,16 +39,16 @@ impl Random {
 
 type Message<P> = <P as Protocol>::Message;
 
-/// A small cluster, and somebody who damages what its members say to each other.
+/// A small cluster, and an attacker that damages the frames between its members.
 struct Hostile<P: MutualExclusion> {
     now: u64,
     random: Random,
-    /// Nothing is damaged on its way.
+    /// Whether frames are delivered without damage.
     honest: bool,
     members: Vec<Member<P>>,
     lives: u64,
     config: Config,
-    /// Encoded frames that were really sent.
+    /// Encoded frames that members sent.
     real: Vec<Vec<u8>>,
     refused: u64,
     damaged: u64,
@@ -79,7 +80,7 @@ impl<P: MutualExclusion> Hostile<P> {
         Some(hostile)
     }
 
-    /// From the start, without damage, until the first view runs.
+    /// Starts all members, without damage, until the first view runs.
     fn begin(&mut self) {
         self.honest = true;
         self.todo.clear();
@@ -96,7 +97,10 @@ impl<P: MutualExclusion> Hostile<P> {
         for _ in 0..300 {
             self.wait(10);
         }
-        assert!(self.members.iter().all(|member| member.running().is_some()), "a view was to start");
+        assert!(
+            self.members.iter().all(|member| member.running().is_some()),
+            "the first view has not started"
+        );
         self.honest = false;
     }
 
@@ -108,7 +112,7 @@ impl<P: MutualExclusion> Hostile<P> {
         self.settle();
     }
 
-    /// Everything that follows, up to a bound: forged tokens may travel for ever.
+    /// Handles all events that follow, up to a bound: forged tokens may circulate forever.
     fn settle(&mut self) {
         for _ in 0..5_000 {
             let Some((member, event)) = self.todo.pop_front() else { return };
@@ -120,7 +124,7 @@ impl<P: MutualExclusion> Hostile<P> {
     fn happens(&mut self, member: usize, event: Event<Message<P>>) {
         let (now, mut out) = (self.now, std::mem::take(&mut self.out));
         self.members[member].handle(now, event, &mut out);
-        assert!(out.frames.len() < 20_000, "one event, {} frames", out.frames.len());
+        assert!(out.frames.len() < 20_000, "one event caused {} frames", out.frames.len());
         for frame in out.frames.drain(..) {
             self.keep(&frame);
             let frame = self.on_its_way(frame);
@@ -144,7 +148,7 @@ impl<P: MutualExclusion> Hostile<P> {
         for note in out.notes.drain(..) {
             match note {
                 Note::Refused { .. } => self.refused += 1,
-                // As a driver does.
+                // As the driver's duties require.
                 Note::Excluded => {
                     self.lives += 1;
                     let node = Node { id: MemberId(member as u32 + 1), incarnation: self.lives };
@@ -156,7 +160,7 @@ impl<P: MutualExclusion> Hostile<P> {
         self.out = out;
     }
 
-    /// Sometimes another message takes the place of what a link carries, under its number: it is delivered.
+    /// Sometimes replaces the payload of a link by another message, under the same number, so that it is delivered.
     fn on_its_way(&mut self, mut frame: Frame<Message<P>>) -> Frame<Message<P>> {
         if self.honest || self.random.below(4) > 0 {
             return frame;
@@ -193,7 +197,7 @@ impl<P: MutualExclusion> Hostile<P> {
         self.real.get(place).cloned().unwrap_or_default()
     }
 
-    /// Bytes that nobody has said like this.
+    /// Damages encoded bytes.
     fn damage(&mut self, mut bytes: Vec<u8>) -> Vec<u8> {
         match self.random.below(5) {
             // Flipped bits.
@@ -204,7 +208,7 @@ impl<P: MutualExclusion> Hostile<P> {
                     bytes.get_mut(place).into_iter().for_each(|byte| *byte ^= bit);
                 }
             }
-            // The largest numbers: a variable-length number of ten bytes.
+            // Large numbers: a variable-length integer of up to ten bytes.
             2 => {
                 let place = self.random.below(bytes.len().max(1)).min(bytes.len());
                 let end = (place + 1).min(bytes.len());
@@ -214,7 +218,7 @@ impl<P: MutualExclusion> Hostile<P> {
                 number.push(self.random.below(2) as u8);
                 bytes.splice(place..end, number);
             }
-            // Two halves.
+            // The beginning of this frame and the end of another one.
             3 => {
                 let other = self.real();
                 let cut = self.random.below(bytes.len().max(1));
@@ -229,10 +233,10 @@ impl<P: MutualExclusion> Hostile<P> {
         bytes
     }
 
-    /// What a driver lets through: it decodes, and comes from whom it says.
+    /// Delivers a damaged frame. As from a real driver, it can be decoded, and its sender is authenticated.
     fn deceive(&mut self, victim: usize) {
         let mut bytes = self.real();
-        // Or as it was, but late, or for the second time.
+        // A quarter of the frames are real, but late or duplicated.
         if self.random.below(4) > 0 {
             bytes = self.damage(bytes);
         }
@@ -241,7 +245,7 @@ impl<P: MutualExclusion> Hostile<P> {
         let other = (victim + 1 + self.random.below(MEMBERS as usize - 1)) % MEMBERS as usize;
         frame.from.id = MemberId(other as u32 + 1);
         if self.random.below(8) > 0 {
-            // Most of it must get past the first checks to do any harm.
+            // Most frames must pass the first checks to do any harm.
             frame.to = me.id;
             frame.life = Some(me.incarnation).filter(|_| self.random.below(2) == 0);
             frame.from = self.members[other].node();
@@ -294,7 +298,8 @@ impl<P: MutualExclusion> Hostile<P> {
     fn run(&mut self, steps: usize) {
         let mut stuck = 0;
         for _ in 0..steps {
-            // A member that believes in a view of another epoch waits for its start: nothing more can be done to it.
+            // A member that has accepted a forged view waits for its start, and handles no further messages: restart
+            // the cluster.
             stuck = if self.members.iter().all(|member| member.running().is_some()) { 0 } else { stuck + 1 };
             if stuck > 200 {
                 self.lives += 1;
@@ -319,7 +324,7 @@ struct Attack {
     seed: u64,
 }
 
-/// How many frames were damaged, and how many of them refused with a reason.
+/// The number of damaged frames, and the number of frames refused with a reason.
 struct Told(u64, u64);
 
 impl Visitor for Attack {
@@ -332,9 +337,9 @@ impl Visitor for Attack {
     }
 }
 
-/// One test, since it measures the memory of the whole process.
+/// A single test, because it measures the memory of the whole process.
 #[test]
-fn nonsense_neither_breaks_a_member_nor_makes_it_grow() {
+fn damaged_frames_cause_neither_panics_nor_unbounded_memory() {
     let steps = std::env::var("LOCKKEEPER_STEPS").ok().and_then(|text| text.parse().ok()).unwrap_or(3_000);
     let seeds: u64 = std::env::var("LOCKKEEPER_RUNS").ok().and_then(|text| text.parse().ok()).unwrap_or(4);
     let mut attacked = 0;
@@ -343,11 +348,11 @@ fn nonsense_neither_breaks_a_member_nor_makes_it_grow() {
             MEMORY.reset_peak_usage();
             let before = MEMORY.current_usage();
             let told = registry::visit(entry.about.slug, Attack { steps, seed }).unwrap();
-            // What is no mutex, or can deadlock, serves in no cluster.
+            // A cluster does not run algorithms that can deadlock or are not mutexes.
             let Some(Told(damaged, refused)) = told else { break };
             attacked += 1;
             assert!(damaged > steps as u64 / 8, "{}: {damaged} damaged frames", entry.about.slug);
-            assert!(refused > 0, "{}, seed {seed}: nothing was refused", entry.about.slug);
+            assert!(refused > 0, "{}, seed {seed}: no frame was refused", entry.about.slug);
             let grown = MEMORY.peak_usage().saturating_sub(before);
             assert!(grown < 64 << 20, "{}, seed {seed}: {grown} bytes", entry.about.slug);
         }

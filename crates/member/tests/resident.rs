@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 const MS: u64 = 1_000_000;
 
-/// A cluster of one member, with its consensus played by hand.
+/// A cluster of one member, with a consensus that decides at once.
 struct Alone {
     member: Member<NaimiTrehel>,
     now: u64,
@@ -69,7 +69,7 @@ fn session(client: u64) -> SessionId {
 }
 
 #[test]
-fn resident_session_lives_without_keep_alives() {
+fn resident_session_stays_open_without_keep_alives() {
     let mut alone = Alone::start(Config::new([MemberId(1)]));
     for client in 0..100 {
         assert_eq!(alone.member.open_resident(alone.now, session(client)), Ok(()));
@@ -79,7 +79,7 @@ fn resident_session_lives_without_keep_alives() {
     alone.run(60_000 * MS);
     assert_eq!(alone.member.sessions().len(), 100);
     assert!(alone.member.resident_until_ns(alone.now) > alone.now);
-    // It holds the lock still: another client waits.
+    // The client still holds the lock: another client waits.
     assert_eq!(alone.acquire(session(1), 1), None);
     alone.step(Event::Client(session(0), ToMember::Close));
     assert!(
@@ -95,7 +95,7 @@ fn session_that_exists_is_not_opened_again() {
     assert_eq!(alone.member.open_resident(alone.now, session(1)), Err(NotOpened::Exists));
 }
 
-/// A client that connects has other numbers than a resident one, whichever of them comes first.
+/// A connecting client cannot have the number of a resident one, and vice versa.
 #[test]
 fn client_that_connects_cannot_open_a_resident_session_nor_the_other_way_round() {
     let mut alone = Alone::start(Config::new([MemberId(1)]));
@@ -104,7 +104,7 @@ fn client_that_connects_cannot_open_a_resident_session_nor_the_other_way_round()
     let keep_alive = ToMember::KeepAlive { sent_ns: 0, first: true, settled: 0 };
     alone.step(Event::Client(session(7), keep_alive.clone()));
     assert_eq!((alone.member.sessions(), &alone.told[..]), (Vec::new(), &[][..]));
-    // Also where the resident session is open: nothing is answered, so nothing is promised.
+    // The same while the resident session is open: the keep-alive is not answered, so it renews no lease.
     alone.member.open_resident(alone.now, session(7)).unwrap();
     alone.step(Event::Client(session(7), keep_alive));
     assert_eq!(alone.told, []);
@@ -134,7 +134,7 @@ fn drawn_fences_rise_and_stay_below_the_next_holders() {
 }
 
 #[test]
-fn lock_whose_clock_is_used_up_gets_fences_of_a_new_epoch() {
+fn lock_with_an_exhausted_clock_gets_fences_of_a_new_epoch() {
     let mut config = Config::new([MemberId(1)]);
     config.largest_clock = 10;
     let mut alone = Alone::start(config);
@@ -145,7 +145,7 @@ fn lock_whose_clock_is_used_up_gets_fences_of_a_new_epoch() {
     for _ in 0..25 {
         let fence = match alone.member.draw_fence(alone.now, acquisition) {
             Ok(fence) => fence,
-            Err(NoFence::NotHeld) => panic!("it is held"),
+            Err(NoFence::NotHeld) => panic!("the lock is held"),
             Err(NoFence::NotNow) => {
                 alone.run(5_000 * MS);
                 alone.member.draw_fence(alone.now, acquisition).unwrap()

@@ -1,11 +1,11 @@
-//! What a client may enter again by itself.
+//! Delegations: a client enters a lock again without messages.
 
 use crate::support::{Calm, mutex, shared};
 use lockkeeper_member::{
     ClientSession, Config, Ended, Event, Fence, KEPT_NS, Progress, Query, SessionId, Tag, ToMember, Wish,
 };
 
-/// A client that asks to enter more often, and what its member said to it.
+/// A client that requests delegations, and the number of messages that it has handled.
 struct Keeper {
     session: ClientSession,
     heard: usize,
@@ -36,14 +36,15 @@ impl Keeper {
         }
     }
 
-    /// Asks, and is let in.
+    /// Requests a lock and expects the grant.
     fn acquire(&mut self, calm: &mut Calm, member: usize, wish: &Wish) -> (u64, Fence) {
         let number = self.session.acquire(wish.clone());
         self.say(calm, member);
         (number, self.fence(number))
     }
 
-    /// One at the first member that is let in, with leave to enter again, while another one waits at the third: both, and the number.
+    /// A client at the first member that is granted a lock with a delegation, while another client waits at the third
+    /// member. Returns the client, its acquisition, and the session that waits.
     fn inside_while_another_waits(calm: &mut Calm) -> (Self, u64, SessionId) {
         let (mut keeper, before, after) = (Self::new(calm, 0, 1), calm.session(1, 2), calm.session(2, 3));
         calm.acquire(1, before, 1, &mutex("m"));
@@ -66,7 +67,7 @@ fn kept(name: &str, more: u32) -> Wish {
 }
 
 #[test]
-fn what_nobody_else_wants_is_entered_again_without_a_word_and_with_rising_fences() {
+fn delegation_is_entered_again_without_messages_and_with_rising_fences() {
     let mut calm = Calm::new(3, |_| {});
     let mut a = Keeper::new(&mut calm, 0, 1);
     let (number, first) = a.acquire(&mut calm, 0, &kept("m", 2));
@@ -74,7 +75,7 @@ fn what_nobody_else_wants_is_entered_again_without_a_word_and_with_rising_fences
     let mut last = first;
     for _ in 0..2 {
         assert!(a.session.put_down(calm.now, number));
-        assert!(!a.session.may_use(calm.now, number), "nobody is inside");
+        assert!(!a.session.may_use(calm.now, number), "the delegation is idle");
         assert_eq!(a.session.enter_again(calm.now, &mutex("other")), None);
         assert_eq!(a.session.enter_again(calm.now, &shared("m")), None);
         assert_eq!(a.session.enter_again(calm.now, &mutex("m")), Some(number));
@@ -82,18 +83,18 @@ fn what_nobody_else_wants_is_entered_again_without_a_word_and_with_rising_fences
         assert!(a.fence(number) > last);
         last = a.fence(number);
     }
-    assert_eq!(calm.said.len(), said, "without a word");
-    assert!(!a.session.put_down(calm.now, number), "two more were allowed");
+    assert_eq!(calm.said.len(), said, "no message was sent");
+    assert!(!a.session.put_down(calm.now, number), "the delegation allowed two further entries");
     a.session.release(number);
     a.say(&mut calm, 0);
-    // Whoever comes next, at another member, has a higher fence than all of them.
+    // The next holder, at another member, has a higher fence than all of these entries.
     let b = calm.session(1, 2);
     calm.acquire(1, b, 1, &mutex("m"));
     assert!(calm.granted(b, 1).unwrap().unwrap() > last);
 }
 
 #[test]
-fn what_is_kept_is_given_back_when_somebody_waits() {
+fn idle_delegation_is_recalled_when_another_client_waits() {
     for member in [0, 1] {
         let mut calm = Calm::new(3, |_| {});
         let mut a = Keeper::new(&mut calm, 0, 1);
@@ -101,14 +102,14 @@ fn what_is_kept_is_given_back_when_somebody_waits() {
         assert!(a.session.put_down(calm.now, number));
         let b = calm.session(member, 2);
         calm.acquire(member, b, 1, &mutex("m"));
-        assert_eq!(calm.granted(b, 1), None, "it is held, as far as the member knows");
+        assert_eq!(calm.granted(b, 1), None, "the delegation counts as a hold at the member");
         a.hear(&mut calm, 0);
-        assert!(calm.granted(b, 1).is_some(), "it was given back unused");
+        assert!(calm.granted(b, 1).is_some(), "the idle delegation was released");
     }
 }
 
 #[test]
-fn while_somebody_waits_only_whoever_enters_again_at_once_may() {
+fn delegation_granted_while_others_wait_allows_only_immediate_entries() {
     let mut calm = Calm::new(3, |_| {});
     let (mut a, number, c) = Keeper::inside_while_another_waits(&mut calm);
     let first = a.fence(number);
@@ -116,10 +117,10 @@ fn while_somebody_waits_only_whoever_enters_again_at_once_may() {
     for _ in 0..most {
         assert!(a.session.put_down(calm.now, number));
         assert_eq!(a.session.enter_again(calm.now, &mutex("m")), Some(number));
-        assert_eq!(a.session.stop_keeping(calm.now), [], "somebody is inside");
+        assert_eq!(a.session.stop_keeping(calm.now), [], "the lock is in use");
     }
     assert_eq!(a.fence(number).clock(), first.clock() + u64::from(most));
-    assert!(!a.session.put_down(calm.now, number), "the others have waited for long enough");
+    assert!(!a.session.put_down(calm.now, number), "the limit of entries while others wait");
     let last = a.fence(number);
     a.session.release(number);
     a.say(&mut calm, 0);
@@ -127,12 +128,12 @@ fn while_somebody_waits_only_whoever_enters_again_at_once_may() {
 }
 
 #[test]
-fn what_somebody_waits_for_is_not_kept_unused() {
+fn idle_delegation_ends_at_once_if_another_client_waits() {
     let mut calm = Calm::new(3, |_| {});
     let (mut a, number, _) = Keeper::inside_while_another_waits(&mut calm);
     assert!(a.session.put_down(calm.now, number));
     assert_eq!(a.session.stop_keeping(calm.now), [ToMember::Release { number }]);
-    // A member alone serves strictly in order.
+    // A single member serves its clients strictly in order.
     let mut calm = Calm::new(1, |_| {});
     let (mut a, b) = (Keeper::new(&mut calm, 0, 1), calm.session(0, 2));
     calm.acquire(0, b, 1, &mutex("m"));
@@ -145,7 +146,7 @@ fn what_somebody_waits_for_is_not_kept_unused() {
 }
 
 #[test]
-fn what_is_kept_and_in_use_is_given_back_by_whoever_is_inside() {
+fn delegation_in_use_is_released_by_its_present_user_after_a_recall() {
     let mut calm = Calm::new(3, |_| {});
     let mut a = Keeper::new(&mut calm, 0, 1);
     let (number, _) = a.acquire(&mut calm, 0, &kept("m", 100));
@@ -156,8 +157,8 @@ fn what_is_kept_and_in_use_is_given_back_by_whoever_is_inside() {
     calm.acquire(1, b, 1, &mutex("m"));
     a.hear(&mut calm, 0);
     assert_eq!(calm.granted(b, 1), None);
-    assert!(!a.session.put_down(calm.now, number), "somebody waits");
-    // People see who is inside now, and with which fence.
+    assert!(!a.session.put_down(calm.now, number), "the delegation was recalled");
+    // A query shows the present user and its fence.
     calm.happens(2, Event::Survey(1, Query::ALL));
     let tables = calm.surveys.last().expect("an answer");
     let holders: Vec<_> = tables.iter().flat_map(|(_, table)| table).flat_map(|lock| &lock.holders).collect();
@@ -168,13 +169,13 @@ fn what_is_kept_and_in_use_is_given_back_by_whoever_is_inside() {
 }
 
 #[test]
-fn whoever_tries_gets_what_is_kept_and_not_what_is_used() {
+fn non_blocking_request_recalls_an_idle_delegation_but_not_one_in_use() {
     let mut calm = Calm::new(1, |_| {});
     let (mut a, b) = (Keeper::new(&mut calm, 0, 1), calm.session(0, 2));
     let try_it = Wish { patience_ns: Some(0), ..mutex("m") };
     let (number, _) = a.acquire(&mut calm, 0, &kept("m", 100));
     calm.acquire(0, b, 1, &try_it);
-    assert_eq!(calm.ended(b, 1), None, "its holder is asked");
+    assert_eq!(calm.ended(b, 1), None, "the delegation is being recalled");
     a.hear(&mut calm, 0);
     assert_eq!(calm.ended(b, 1), Some(Ended::Busy));
     a.session.release(number);
@@ -186,7 +187,7 @@ fn whoever_tries_gets_what_is_kept_and_not_what_is_used() {
 }
 
 #[test]
-fn nothing_is_kept_for_long_nor_without_a_lease() {
+fn delegation_ends_with_its_time_limit_and_with_the_lease() {
     let mut calm = Calm::new(1, |_| {});
     let mut a = Keeper::new(&mut calm, 0, 1);
     let (number, _) = a.acquire(&mut calm, 0, &kept("m", 100));

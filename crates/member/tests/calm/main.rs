@@ -1,4 +1,4 @@
-//! A cluster to which nothing happens: every frame arrives at once, every clock is right, the first member leads.
+//! A cluster without failures: every frame arrives at once, every clock is exact, and the first member leads.
 
 mod kept;
 mod room;
@@ -23,14 +23,14 @@ fn a_lock_goes_from_member_to_member_with_rising_fences() {
     calm.release(0, a, 1);
     let second = calm.granted(b, 1).expect("granted after the release").expect("a fence");
     assert!(second > first);
-    // A repeated release frees nobody else's hold.
+    // A duplicate of a release does not free the hold of another client.
     calm.acquire(0, a, 2, &mutex("m"));
     calm.release(0, a, 1);
     assert_eq!((calm.granted(a, 2), calm.ended(a, 1)), (None, Some(Ended::Released)));
 }
 
 #[test]
-fn a_lock_whose_token_is_here_costs_no_message() {
+fn acquiring_a_lock_whose_token_is_local_sends_no_message() {
     let mut calm = Calm::new(3, |_| {});
     let a = calm.session(0, 1);
     calm.acquire(0, a, 1, &mutex("m"));
@@ -45,7 +45,7 @@ fn a_lock_whose_token_is_here_costs_no_message() {
 }
 
 #[test]
-fn tries_patience_and_second_thoughts_end_without_harm() {
+fn non_blocking_timed_out_and_cancelled_requests_end() {
     let mut calm = Calm::new(3, |_| {});
     let (a, b, c) = (calm.session(0, 1), calm.session(0, 2), calm.session(2, 3));
     calm.acquire(0, a, 1, &mutex("m"));
@@ -60,14 +60,14 @@ fn tries_patience_and_second_thoughts_end_without_harm() {
     assert_eq!(calm.ended(c, 2), Some(Ended::Cancelled));
     calm.release(0, a, 1);
     assert!(calm.granted(b, 2).is_some());
-    // A wish that comes after its own cancellation is over.
+    // A request that arrives after its own cancellation has ended.
     calm.release(2, c, 9);
     calm.acquire(2, c, 9, &mutex("other"));
     assert_eq!((calm.granted(c, 9), calm.ended(c, 9)), (None, Some(Ended::Cancelled)));
 }
 
 #[test]
-fn a_session_may_hold_a_lock_twice_if_it_says_so() {
+fn reentrant_request_of_the_holder_is_granted() {
     let mut calm = Calm::new(2, |_| {});
     let (a, b) = (calm.session(0, 1), calm.session(1, 2));
     let again = Wish { reentrant: true, ..mutex("m") };
@@ -82,7 +82,7 @@ fn a_session_may_hold_a_lock_twice_if_it_says_so() {
 }
 
 #[test]
-fn one_member_can_have_several_permits_and_readers_share() {
+fn one_member_can_hold_several_permits_and_shared_holds_overlap() {
     let mut calm = Calm::new(3, |_| {});
     let (a, b) = (calm.session(0, 1), calm.session(1, 2));
     let seat = permit("seats", 3);
@@ -107,11 +107,11 @@ fn one_member_can_have_several_permits_and_readers_share() {
         assert_eq!(calm.ended(a, number), Some(Ended::Refused));
     }
     calm.acquire(0, a, 17, &permit("p", Claim::MOST_PERMITS));
-    assert_eq!(calm.granted(a, 17), Some(None), "a permit says nothing about the others");
+    assert_eq!(calm.granted(a, 17), Some(None), "permits have no fence");
 }
 
 #[test]
-fn one_name_is_one_lock_however_it_is_wanted() {
+fn one_name_is_one_lock_in_all_modes() {
     let mut calm = Calm::new(3, |_| {});
     let (a, b, c) = (calm.session(0, 1), calm.session(1, 2), calm.session(2, 3));
     let wishes = [mutex("m"), shared("m"), permit("m", 2), permit("m", 3)];
@@ -135,7 +135,7 @@ fn one_name_is_one_lock_however_it_is_wanted() {
 }
 
 #[test]
-fn a_member_that_shares_lets_its_clients_in_without_a_message_until_somebody_else_waits() {
+fn shared_requests_are_granted_locally_until_a_writer_waits() {
     let mut calm = Calm::new(3, |_| {});
     let (a, b, c) = (calm.session(0, 1), calm.session(0, 2), calm.session(1, 3));
     calm.acquire(0, a, 1, &shared("m"));
@@ -152,7 +152,7 @@ fn a_member_that_shares_lets_its_clients_in_without_a_message_until_somebody_els
     assert!(calm.granted(c, 1).is_some() && calm.granted(b, 2).is_none());
     calm.release(1, c, 1);
     assert!(calm.granted(b, 2) > calm.granted(c, 1));
-    // A writer of its own comes before readers who come after it.
+    // A local writer comes before readers that request after it.
     calm.acquire(0, a, 3, &mutex("m"));
     calm.acquire(0, b, 3, &shared("m"));
     assert_eq!((calm.granted(a, 3), calm.granted(b, 3)), (None, None));
@@ -163,7 +163,7 @@ fn a_member_that_shares_lets_its_clients_in_without_a_message_until_somebody_els
 }
 
 #[test]
-fn those_who_share_and_those_with_permits_are_still_inside_after_a_view_change() {
+fn shared_holds_and_permits_survive_a_view_change() {
     let mut calm = Calm::new(3, |_| {});
     let sessions = [calm.session(0, 1), calm.session(1, 2), calm.session(1, 3)];
     let views = calm.views;
@@ -178,7 +178,7 @@ fn those_who_share_and_those_with_permits_are_still_inside_after_a_view_change()
         calm.acquire(0, sessions[0], 10 + number, &wish);
         for (member, session) in [0, 1, 1].into_iter().zip(sessions) {
             let waits = calm.granted(sessions[0], 10 + number).is_none();
-            // One permit that is given back is enough; of those who share, all must have left.
+            // A permit is free after one release; the exclusive request has to wait for all shared holds.
             assert_eq!(waits, number == 1 || session == sessions[0], "{wish:?}");
             calm.release(member, session, number);
         }
@@ -187,24 +187,28 @@ fn those_who_share_and_those_with_permits_are_still_inside_after_a_view_change()
 }
 
 #[test]
-fn a_hold_is_taken_back_when_nothing_promised_is_left_or_the_client_answers() {
+fn a_revoked_hold_ends_when_its_lease_expires_or_the_client_releases_it() {
     let mut calm = Calm::new(2, |_| {});
     let (a, b) = (calm.session(0, 1), calm.session(1, 2));
     calm.acquire(0, a, 1, &Wish { longest_hold_ns: Some(100 * MS), ..mutex("m") });
     calm.acquire(1, b, 1, &mutex("m"));
     calm.wait(200);
-    assert_eq!((calm.ended(a, 1), calm.granted(b, 1)), (Some(Ended::Revoked), None), "told, and waited for");
+    assert_eq!(
+        (calm.ended(a, 1), calm.granted(b, 1)),
+        (Some(Ended::Revoked), None),
+        "the client is notified, and its lease still runs"
+    );
     calm.release(0, a, 1);
     assert!(calm.granted(b, 1).is_some());
     calm.acquire(0, a, 2, &mutex("m"));
     calm.happens(1, Event::Revoke(LockName::new("m"), Acquisition { session: b, number: 1 }));
     calm.wait(3_000);
-    assert!(calm.granted(a, 2).is_some(), "what was promised to the silent client is over");
+    assert!(calm.granted(a, 2).is_some(), "the lease of the silent client has expired");
 }
 
-/// An operator that may take away `a` must not take away `b` by naming an acquisition that holds `b`.
+/// An operator with permission to revoke `a` must not revoke `b` by naming an acquisition that holds `b`.
 #[test]
-fn forced_release_of_one_lock_leaves_an_acquisition_that_holds_another_one() {
+fn revocation_of_one_lock_leaves_an_acquisition_that_holds_another_one() {
     let mut calm = Calm::new(1, |_| {});
     let holder = calm.session(0, 1);
     calm.acquire(0, holder, 1, &mutex("a"));
@@ -217,7 +221,8 @@ fn forced_release_of_one_lock_leaves_an_acquisition_that_holds_another_one() {
     assert_eq!((calm.ended(holder, 1), calm.ended(holder, 2)), (None, Some(Ended::Revoked)));
 }
 
-/// Control characters, an empty name and a name that is too long are refused whatever let them through.
+/// Control characters, an empty name and a name that is too long are refused by the member itself, in case a driver
+/// does not check them.
 #[test]
 fn bad_names_and_tags_are_refused() {
     let mut calm = Calm::new(1, |_| {});
@@ -238,7 +243,7 @@ fn bad_names_and_tags_are_refused() {
 }
 
 #[test]
-fn any_member_can_tell_who_holds_and_waits_and_why() {
+fn survey_shows_holders_waiters_and_a_wait_cycle() {
     let mut calm = Calm::new(3, |_| {});
     let (a, b) = (calm.session(0, 1), calm.session(1, 2));
     calm.acquire(0, a, 1, &mutex("x"));
@@ -253,7 +258,7 @@ fn any_member_can_tell_who_holds_and_waits_and_why() {
 }
 
 #[test]
-fn a_full_clock_makes_a_new_view_and_fences_go_on_rising() {
+fn exhausted_fence_clock_causes_a_view_change_and_fences_keep_rising() {
     let mut calm = Calm::new(2, |config| config.largest_clock = 5);
     let a = calm.session(0, 1);
     let (views, mut last) = (calm.views, None);
@@ -269,7 +274,7 @@ fn a_full_clock_makes_a_new_view_and_fences_go_on_rising() {
 }
 
 #[test]
-fn a_life_that_was_left_out_does_not_come_back_with_what_it_held() {
+fn an_excluded_incarnation_does_not_rejoin_with_its_holds() {
     let me = Node { id: MemberId(1), incarnation: 1 };
     let view = |epoch, since| View { since: vec![since], ..View::of_one(epoch, 1, me) };
     let learns = |views: &[View]| {
@@ -282,12 +287,12 @@ fn a_life_that_was_left_out_does_not_come_back_with_what_it_held() {
         }
         excluded
     };
-    assert!(!learns(&[view(1, 1), view(3, 1)]), "a view may be heard of late");
-    assert!(learns(&[view(1, 1), view(3, 3)]), "it was not in view 2");
+    assert!(!learns(&[view(1, 1), view(3, 1)]), "a member may miss a view that includes it");
+    assert!(learns(&[view(1, 1), view(3, 3)]), "the member was not in view 2");
 }
 
 #[test]
-fn whoever_is_not_among_the_peers_is_let_in_once_it_is() {
+fn a_member_joins_once_it_is_among_the_peers() {
     let mut calm = Calm::new(3, |config| config.peers.retain(|peer| peer.0 < 3));
     assert_eq!(calm.members[0].running().map(|view| view.members.len()), Some(2));
     let everybody: Vec<MemberId> = (1..=3).map(MemberId).collect();
@@ -299,10 +304,10 @@ fn whoever_is_not_among_the_peers_is_let_in_once_it_is() {
 }
 
 #[test]
-fn what_is_unacknowledged_goes_again_as_soon_as_a_connection_is_back() {
+fn unacknowledged_payloads_are_sent_again_when_a_connection_is_restored() {
     let mut calm = Calm::new(2, |_| {});
     let sessions = [calm.session(0, 1), calm.session(1, 2)];
-    // Whichever member is not the lock's home asks the other one; that frame is lost.
+    // The member that is not the lock's home sends a request to the other one; that frame is lost.
     let mut out = Out::default();
     let asker = (0..2).find(|&member| {
         let said = ToMember::Acquire { number: 1, settled: 0, wish: mutex("m") };
@@ -318,16 +323,16 @@ fn what_is_unacknowledged_goes_again_as_soon_as_a_connection_is_back() {
 }
 
 #[test]
-fn a_leave_waits_for_no_lease_and_takes_no_lock_from_those_who_stay() {
+fn a_leave_waits_for_no_lease_and_keeps_the_holds_of_other_members() {
     let mut calm = Calm::new(3, |_| {});
     let (a, c) = (calm.session(0, 1), calm.session(2, 3));
     calm.acquire(0, a, 1, &mutex("m"));
     calm.acquire(2, c, 1, &mutex("m"));
     calm.acquire(2, c, 2, &mutex("n"));
     calm.happens(2, Event::Leave { patience_ns: u64::MAX });
-    assert_eq!(calm.ended(c, 1), Some(Ended::Leaving), "whoever waits is told to ask elsewhere");
+    assert_eq!(calm.ended(c, 1), Some(Ended::Leaving), "a waiter has to request at another member");
     calm.wait(5_000);
-    assert_eq!(calm.left, [], "a client holds a lock through it");
+    assert_eq!(calm.left, [], "a client of the member holds a lock");
     calm.release(2, c, 2);
     // A fraction of the lease, which is 1200 ms.
     calm.wait(200);
@@ -343,20 +348,20 @@ fn a_leave_waits_for_no_lease_and_takes_no_lock_from_those_who_stay() {
 }
 
 #[test]
-fn a_leave_with_little_patience_waits_for_what_was_promised() {
+fn a_leave_with_a_short_timeout_waits_for_the_leases_of_clients() {
     let mut calm = Calm::new(3, |_| {});
     let c = calm.session(2, 3);
     calm.acquire(2, c, 1, &mutex("n"));
     calm.wait(100);
     calm.happens(2, Event::Leave { patience_ns: 0 });
     calm.wait(500);
-    assert_eq!(calm.left, [], "the client may not have heard of it");
+    assert_eq!(calm.left, [], "the lease of the client still runs");
     calm.wait(1_500);
     assert_eq!(calm.left, [2]);
 }
 
 #[test]
-fn a_leader_that_leaves_lets_others_lead_and_the_last_one_goes_by_itself() {
+fn a_leaving_leader_steps_down_and_the_last_member_leaves_by_itself() {
     let mut calm = Calm::new(2, |_| {});
     calm.happens(0, Event::Leave { patience_ns: 0 });
     calm.wait(500);
@@ -369,7 +374,8 @@ fn a_leader_that_leaves_lets_others_lead_and_the_last_one_goes_by_itself() {
     calm.happens(1, Event::Leave { patience_ns: 0 });
     calm.wait(500);
     assert_eq!(calm.left, [0, 1]);
-    // The next life knows that everybody left in order: it waits for nobody's lease, which would take 1200 ms.
+    // The next incarnation knows that all members left as planned, so it waits for no lease, which would take 1200
+    // ms.
     let (me, config) = (Node { id: MemberId(2), incarnation: 2 }, Config::new([MemberId(2)]));
     calm.members[1] = Member::new(me, config, calm.now).expect("good settings");
     let last = calm.decided.clone().expect("views were decided");

@@ -10,7 +10,7 @@ fn small(config: &mut Config) {
     config.most_locks = 2 * 8 * MEMBERS as usize;
 }
 
-/// Acquires a lock and releases it; tells how many views started meanwhile.
+/// Acquires a lock and releases it. Returns the number of views that started meanwhile.
 fn use_once(calm: &mut Calm, member: usize, session: SessionId, number: u64, name: &str) -> u64 {
     let views = calm.views;
     calm.acquire(member, session, number, &mutex(name));
@@ -61,7 +61,7 @@ fn a_table_full_of_held_locks_refuses_new_names_until_some_are_released() {
     }
     calm.wait(5_000);
     assert_eq!(calm.views, before, "a view change would make no room");
-    // A lock that is held already can be asked for.
+    // A lock that is in use already can be requested.
     let b = calm.session(0, 2);
     calm.acquire(0, b, 1, &mutex("held-3"));
     assert_eq!(calm.ended(b, 1), None);

@@ -1,10 +1,10 @@
-//! Work on many locks is cut into slices: no step touches more than a constant number of items, whatever it does.
+//! Work on many locks is divided into slices: no step touches more than a constant number of items.
 
 use crate::support::{Calm, MS, mutex};
 use lockkeeper_member::{Config, Event, Flaw, LockName, Query, SessionId, ToMember};
 
 const SLICE: usize = 32;
-/// A slice, and what one item may cost beyond it: a message to each member, a part of a list.
+/// A slice, and the cost of one item beyond it: a message to each member, or a chunk of a list.
 const MOST_WORK: usize = SLICE + 16;
 const HOLDS: u64 = 500;
 
@@ -20,7 +20,7 @@ fn hold_many(calm: &mut Calm, member: usize, session: SessionId) {
     }
 }
 
-/// Lets work go on until there is none left; gives the largest step since the last call.
+/// Runs until no work is left. Returns the largest step since the last call.
 fn longest(calm: &mut Calm) -> usize {
     calm.wait(200);
     std::mem::take(&mut calm.most_work)
@@ -45,7 +45,7 @@ fn view_change(change: impl Fn(&mut Config)) -> (Calm, usize) {
 fn a_view_change_touches_a_bounded_number_of_holds_in_each_step() {
     let (mut calm, work) = view_change(sliced);
     assert!((SLICE / 2..=MOST_WORK).contains(&work), "{work} items in one step");
-    // Everything is as it was: holds exclude others, and are released.
+    // The state is preserved: holds exclude other clients, and can be released.
     let (a, b) = (SessionId { client: 1, number: 0 }, SessionId { client: 2, number: 0 });
     for number in 0..HOLDS {
         calm.acquire(1, b, HOLDS + number, &mutex(&format!("0-{number}")));
@@ -62,7 +62,7 @@ fn a_view_change_touches_a_bounded_number_of_holds_in_each_step() {
 }
 
 #[test]
-fn what_is_released_while_a_view_is_installed_is_released_in_it() {
+fn holds_released_during_a_view_change_are_free_in_the_new_view() {
     let mut calm = Calm::new(2, sliced);
     let (a, b) = (calm.session(0, 1), calm.session(1, 2));
     hold_many(&mut calm, 0, a);
@@ -74,7 +74,7 @@ fn what_is_released_while_a_view_is_installed_is_released_in_it() {
     };
     calm.drains = false;
     calm.happens(0, Event::Change(settings));
-    // The first member is in the middle of its work: it has no view.
+    // The first member is in the middle of its work: it runs in no view.
     let mut released = 0;
     while calm.members.iter().any(|member| member.running().is_none()) {
         calm.release(0, a, released);
@@ -94,7 +94,7 @@ fn what_is_released_while_a_view_is_installed_is_released_in_it() {
 }
 
 #[test]
-fn the_end_of_a_session_with_many_holds_goes_over_many_steps() {
+fn ending_a_session_with_many_holds_takes_many_steps() {
     let mut calm = Calm::new(3, sliced);
     let (a, b) = (calm.session(0, 1), calm.session(1, 2));
     hold_many(&mut calm, 0, a);
@@ -109,7 +109,7 @@ fn the_end_of_a_session_with_many_holds_goes_over_many_steps() {
 }
 
 #[test]
-fn a_leave_with_many_waiters_and_sessions_goes_over_many_steps() {
+fn a_leave_with_many_waiters_and_sessions_takes_many_steps() {
     let mut calm = Calm::new(3, sliced);
     let b = calm.session(1, 1);
     hold_many(&mut calm, 1, b);
@@ -128,7 +128,7 @@ fn a_leave_with_many_waiters_and_sessions_goes_over_many_steps() {
 }
 
 #[test]
-fn query_for_one_lock_looks_at_no_other_lock() {
+fn query_for_one_lock_scans_no_other_lock() {
     let mut calm = Calm::new(3, sliced);
     let (a, b) = (calm.session(0, 1), calm.session(1, 2));
     hold_many(&mut calm, 0, a);
@@ -146,20 +146,25 @@ fn journal_names_the_locks_that_changed_and_no_others() {
     let mut calm = Calm::new(1, |_| ());
     let session = calm.session(0, 1);
     hold_many(&mut calm, 0, session);
-    assert_eq!(calm.members[0].next_change(), None, "no driver wants to know");
+    assert_eq!(calm.members[0].next_change(), None, "no driver has begun a journal");
     calm.members[0].begin_journal(100);
     calm.acquire(0, session, HOLDS, &mutex("new"));
     calm.happens(0, Event::Client(session, ToMember::Release { number: 7 }));
-    let (rows, next) = calm.members[0].changes(calm.now, 100, usize::MAX).expect("it goes back so far");
+    let (rows, next) =
+        calm.members[0].changes(calm.now, 100, usize::MAX).expect("the journal goes back to 100");
     let found: Vec<_> = rows.iter().map(|row| (&*row.lock.name, row.holders.len())).collect();
     assert_eq!(found, [("0-7", 0), ("new", 1)]);
     assert_eq!(calm.members[0].changes(calm.now, next, usize::MAX), Some((vec![], next)));
-    assert_eq!(calm.members[0].changes(calm.now, 99, usize::MAX), None, "it does not go back so far");
-    assert_eq!(calm.members[0].changes(calm.now, next + 1, usize::MAX), None, "another member's number");
+    assert_eq!(calm.members[0].changes(calm.now, 99, usize::MAX), None, "the journal does not go back to 99");
+    assert_eq!(
+        calm.members[0].changes(calm.now, next + 1, usize::MAX),
+        None,
+        "a number that this journal has not reached"
+    );
 }
 
 #[test]
-fn a_survey_of_many_locks_goes_over_many_steps_and_is_complete() {
+fn a_survey_of_many_locks_takes_many_steps_and_is_complete() {
     let mut calm = Calm::new(3, sliced);
     let (a, b) = (calm.session(0, 1), calm.session(1, 2));
     hold_many(&mut calm, 0, a);
@@ -174,9 +179,9 @@ fn a_survey_of_many_locks_goes_over_many_steps_and_is_complete() {
 }
 
 #[test]
-fn waiters_that_a_lapsed_lease_kept_out_are_let_in_over_many_steps() {
+fn waiters_parked_by_an_expired_lease_are_granted_over_many_steps() {
     let mut calm = Calm::new(1, sliced);
-    // The only member's lease lapses.
+    // The lease of the only member expires.
     calm.voters_answer = false;
     calm.wait(2_000);
     let a = calm.session(0, 1);

@@ -1,4 +1,4 @@
-//! The cluster, and what its clients want.
+//! The cluster, and requests of its clients.
 
 use lockkeeper_core::algorithms::naimi_trehel::NaimiTrehel;
 use lockkeeper_member::{
@@ -23,9 +23,9 @@ pub struct Calm {
     pub decided: Option<View>,
     /// The most items that one step has touched.
     pub most_work: usize,
-    /// Long work goes on at once, as a driver lets it.
+    /// Whether long work continues at once, as with a driver.
     pub drains: bool,
-    /// A majority confirms who leads.
+    /// Whether a majority confirms the leadership.
     pub voters_answer: bool,
 }
 
@@ -102,7 +102,7 @@ impl Calm {
         }
     }
 
-    /// Time passes; whoever has a session keeps it.
+    /// Advances time; all sessions are kept alive.
     pub fn wait(&mut self, ms: u64) {
         for _ in 0..ms / 10 {
             self.now += 10 * MS;
@@ -137,7 +137,7 @@ impl Calm {
         self.say(member, session, ToMember::Release { number });
     }
 
-    /// The fence of a grant, if there was one; `None` inside for a permit.
+    /// The fence of a grant, if there was one; the inner option is `None` for a permit.
     pub fn granted(&self, session: SessionId, number: u64) -> Option<Option<Fence>> {
         self.said.iter().find_map(|(to, said)| match said {
             ToClient::Granted { number: granted, fence, .. } if *to == session && *granted == number => {
