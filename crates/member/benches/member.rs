@@ -248,7 +248,8 @@ fn memory() {
     let bytes = (ALLOCATOR.allocated() - before) as f64 / LOCKS as f64;
     let resident = (resident() - resident_before) as f64 / LOCKS as f64;
     println!(
-        "an idle lock among {LOCKS}            {bytes:6.0} bytes, its name of 14 letters included; {resident:.0} as the system counts"
+        "an idle lock among {LOCKS}            {bytes:6.0} bytes, its name of 14 letters included; \
+         {resident:.0} as the system counts"
     );
     let frames = cluster.frames;
     cluster.wait(10_000);

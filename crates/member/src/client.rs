@@ -285,6 +285,7 @@ impl ClientSession {
             ToClient::Granted { number, fence, more, brief, .. } => {
                 if let Some(progress @ Progress::Waiting(_)) = self.acquisitions.get_mut(&number) {
                     let granted = core::mem::replace(progress, Progress::Held(fence));
+                    // `more` > 0: the grant comes with a delegation.
                     if let (Progress::Waiting(wish), 1..) = (granted, more) {
                         let for_ever = self.flaw == Some(Flaw::KeptForEver);
                         let kept_ns = if for_ever { u64::MAX } else { self.kept_ns };
@@ -294,6 +295,7 @@ impl ClientSession {
             }
             ToClient::Wanted { number } => return self.is_wanted(number),
             ToClient::Ended { number, how: Ended::Revoked } => match self.acquisitions.get(&number) {
+                // The release has to be acknowledged before the acquisition ends.
                 Some(Progress::Held(_) | Progress::Kept(_) | Progress::Waiting(_)) => self.release(number),
                 Some(_) => self.over(number, Ended::Revoked),
                 None => {}
@@ -304,6 +306,7 @@ impl ClientSession {
         None
     }
 
+    /// Records the outcome of an acquisition.
     fn over(&mut self, number: u64, how: Ended) {
         self.kept.remove(&number);
         if let Some(progress) = self.acquisitions.get_mut(&number) {

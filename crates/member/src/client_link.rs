@@ -224,10 +224,12 @@ impl ClientLink {
         matches!(self.connection, Connection::Open { .. })
     }
 
+    /// The interval at which a message is repeated.
     fn repeat_ns(&self) -> u64 {
         (self.lease_ns / 2).max(SHORTEST_INTERVAL_NS)
     }
 
+    /// Sends a message that is not repeated.
     fn send(&mut self, message: ToMember) {
         if self.is_open() {
             self.messages.push(message);
@@ -295,6 +297,7 @@ impl ClientLink {
         }
     }
 
+    /// How long to try daemons before the link reports that none can be reached.
     fn patience_ns(&self) -> u64 {
         let leases = self.lease_ns.saturating_mul(self.settings.patience_leases);
         self.settings.patience_ns.max(leases)
@@ -351,12 +354,14 @@ impl ClientLink {
         self.stop_keeping_until(now, u64::MAX);
     }
 
+    /// Ends the delegations that have expired by `expired_ns`.
     fn stop_keeping_until(&mut self, now: u64, expired_ns: u64) {
         for message in self.session.stop_keeping(expired_ns) {
             self.answer(now, message);
         }
     }
 
+    /// Sends a message about a delegation.
     fn answer(&mut self, now: u64, message: ToMember) {
         match message {
             ToMember::Release { number } => self.send_until_answered(now, number, message),
@@ -439,6 +444,7 @@ impl ClientLink {
         }
     }
 
+    /// Repeats the unanswered messages whose time has come, in turns of [`MOST_REPEATED`].
     fn repeat(&mut self, now: u64) {
         let mut repeated = 0;
         // `unanswered` is in the order of the repetition times, so the first one that is not due ends the loop.
@@ -533,6 +539,7 @@ impl ClientLink {
         self.moved.extend(waiting);
     }
 
+    /// Ends the link. Requests that wait move to another one, which connects to `next` first.
     fn end(&mut self, now: u64, why: LinkEnd, next: usize) {
         if self.ended.is_some() {
             return;

@@ -11,6 +11,7 @@ use alloc::vec::Vec;
 use lockkeeper_core::MutualExclusion;
 
 impl<P: MutualExclusion> Member<P> {
+    /// Handles a message of a client.
     pub(crate) fn client(&mut self, now: u64, id: SessionId, said: ToMember, out: &mut Out<Message<P>>) {
         // Resident clients send no keep-alives: a connecting client has used the number of a resident one.
         if id.is_resident() && matches!(said, ToMember::KeepAlive { .. }) {
@@ -66,20 +67,24 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
+    /// The state of an acquisition, if the member remembers it.
     fn stage(&self, acquisition: Acquisition) -> Option<&Stage> {
         self.sessions.get(&acquisition.session)?.acquisitions.get(&acquisition.number)
     }
 
+    /// The generation of a session.
     pub(crate) fn birth(&self, session: SessionId) -> Birth {
         self.sessions.get(&session).map(|session| session.birth).unwrap_or_default()
     }
 
+    /// Records the state of an acquisition.
     pub(crate) fn set(&mut self, acquisition: Acquisition, stage: Stage) {
         if let Some(session) = self.sessions.get_mut(&acquisition.session) {
             session.set(acquisition.number, stage);
         }
     }
 
+    /// Handles a request for a lock.
     fn acquire(&mut self, now: u64, acquisition: Acquisition, wish: Wish, out: &mut Out<Message<P>>) {
         let Some(session) = self.sessions.get(&acquisition.session) else { return };
         if !session.is_new(acquisition.number) {
@@ -107,6 +112,7 @@ impl<P: MutualExclusion> Member<P> {
         if tries && in_the_way.is_some() && !asks_back {
             return self.over(acquisition, Ended::Busy, out);
         }
+        // No grant is possible without a view, and this request does not wait for one.
         if tries && self.running().is_none() {
             return self.over(acquisition, Ended::TimedOut, out);
         }
@@ -216,6 +222,7 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
+    /// Records the outcome of an acquisition and sends it to the client.
     fn over(&mut self, acquisition: Acquisition, how: Ended, out: &mut Out<Message<P>>) {
         self.set(acquisition, Stage::Over(how));
         out.clients.push((acquisition.session, ToClient::Ended { number: acquisition.number, how }));
@@ -245,6 +252,7 @@ impl<P: MutualExclusion> Member<P> {
         self.look_after(now, id, out);
     }
 
+    /// Ends one acquisition of a hold. The hold ends with its last one.
     fn end_hold(
         &mut self,
         now: u64,
@@ -358,6 +366,7 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
+    /// Handles a timer that has expired.
     pub(crate) fn is_due(&mut self, now: u64, due: Due, out: &mut Out<Message<P>>) {
         match due {
             Due::Patience(acquisition) => self.cancel(now, acquisition, Ended::TimedOut, out),
@@ -373,6 +382,7 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
+    /// Ends a session whose client is silent and whose lease has expired; otherwise sets its timer again.
     fn session_due(&mut self, now: u64, id: SessionId, out: &mut Out<Message<P>>) {
         let Some(session) = self.sessions.get(&id).filter(|session| !session.ends) else { return };
         if session.is_over(now, &self.config) {

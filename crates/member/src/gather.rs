@@ -41,6 +41,7 @@ impl Gather {
         Self { view, previous, reports: BTreeMap::new(), building: None, start: None, started_ns: None }
     }
 
+    /// Whether the view has started: the start is complete and being sent.
     pub fn started(&self) -> bool {
         self.start.is_some()
     }
@@ -84,6 +85,7 @@ impl Gather {
         reporting.holds.take(part).then(|| reporting.holds.next())
     }
 
+    /// The reports of which all chunks have arrived.
     fn complete(&self) -> impl Iterator<Item = (Node, &Reporting)> {
         let reports = self.reports.iter().map(|(&node, reporting)| (node, reporting));
         reports.filter(|(_, reporting)| reporting.holds.is_complete())
@@ -92,6 +94,8 @@ impl Gather {
     /// The members that may have holds and do not report. If a member saw the previous view start, the leases of the
     /// members missing in that one have been waited for.
     fn missing(&self) -> Vec<Node> {
+        // Example: view 5 excluded member 3, and started. View 6 still lists 3 as missing if its leader did not know
+        // that. A member that has installed view 5 proves it, so 3 is not waited for again.
         let previous_started =
             self.complete().any(|(_, reporting)| reporting.installed == self.previous.epoch);
         let mut missing = self.view.missing.clone();

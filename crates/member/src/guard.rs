@@ -73,6 +73,7 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
+    /// Bounds the lists of a renewal, and the renewals that a leader stores.
     fn check_renewal(&self, from: Node, renewal: &Renewal) -> Verdict {
         if renewal.unreachable.len() > MOST_MEMBERS || renewal.joiners.len() > MOST_STRANGERS {
             return Err("a renewal that lists too many nodes");
@@ -83,6 +84,7 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
+    /// Checks that a view is well-formed and that this member can run its algorithm.
     fn check_view(&self, view: &View) -> Verdict {
         if !view.is_possible() {
             return Err("an invalid view");
@@ -100,6 +102,7 @@ impl<P: MutualExclusion> Member<P> {
     }
 }
 
+/// Checks the name, the mode and the number of a hold in a report or a start.
 fn check_hold(lock: &LockName, claim: Claim, units: u32) -> Verdict {
     if !lock.is_served() || !claim.is_possible() {
         return Err("a hold with an invalid lock name or mode");

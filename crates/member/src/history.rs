@@ -80,6 +80,7 @@ struct Seen {
 }
 
 impl Behind {
+    /// Checks one line against the state, and updates the state.
     fn line(&mut self, line: &Line) -> Result<(), String> {
         let member = line.member;
         match &line.what {
@@ -123,6 +124,7 @@ impl Behind {
         led.max(decided)
     }
 
+    /// Checks rules 2 to 5 for a view that a member receives.
     fn decided(&mut self, member: MemberId, view: &View) -> Result<(), String> {
         let seen = self.seen(member);
         if view.epoch <= seen.epoch {
@@ -158,6 +160,7 @@ impl Behind {
         Ok(())
     }
 
+    /// Checks rules 1 and 4 for a member that is reported to lead.
     fn leading(&mut self, member: MemberId, term: u64) -> Result<(), String> {
         let newest = self.newest_term();
         let last = self.decided.last_key_value().map_or(0, |(&epoch, _)| epoch);
@@ -177,6 +180,7 @@ impl Behind {
         Ok(())
     }
 
+    /// Checks rule 6 for a confirmation.
     fn confirmed(&mut self, member: MemberId, question: u64) -> Result<(), String> {
         let Some((term, known)) = self.seen(member).questions.remove(&question) else {
             return Err("this confirmation was not requested, or is answered already".to_string());

@@ -47,6 +47,7 @@ impl<T: Copy> Index<T> {
         (hash >> 32) as usize & self.shards.len().wrapping_sub(1)
     }
 
+    /// The value with this hash for which `is` returns `true`.
     pub fn find(&self, hash: u64, is: impl Fn(&T) -> bool) -> Option<T> {
         self.shards.get(self.shard(hash))?.find(hash, is).copied()
     }
@@ -62,6 +63,7 @@ impl<T: Copy> Index<T> {
             self.shards.push(HashTable::new());
         }
         if self.len == LARGE && self.shards.len() == 1 {
+            // The index becomes large: divide the single table, once.
             let all = core::mem::take(&mut self.shards);
             self.shards.resize_with(SHARDS, HashTable::new);
             for &value in all.iter().flatten() {
@@ -78,6 +80,7 @@ impl<T: Copy> Index<T> {
         self.len += 1;
     }
 
+    /// Removes the value with this hash for which `is` returns `true`.
     pub fn remove(&mut self, hash: u64, is: impl Fn(&T) -> bool) {
         let shard = self.shard(hash);
         if let Some(shard) = self.shards.get_mut(shard)

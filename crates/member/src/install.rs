@@ -186,6 +186,7 @@ impl<P: MutualExclusion> Member<P> {
                             self.linked(now, frame, out);
                         }
                     }
+                    // Frames of later views are kept; those of older views are dropped.
                     Body::Link { epoch: of, .. } if *of > epoch => self.early.push(frame),
                     _ => {}
                 }

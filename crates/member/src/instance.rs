@@ -36,6 +36,7 @@ pub(crate) struct Play<P: MutualExclusion> {
 }
 
 impl<P: MutualExclusion> Play<P> {
+    /// Creates the context of a view with this many members, in which this member has index `place`.
     pub fn new(settings: &[(String, String)], members: usize, place: usize) -> Result<Self, String> {
         let first = options::<P>(settings, members.max(1), 0)?;
         let homes = if P::helpers(&first) == 0 { 1 } else { members.max(1) };

@@ -24,10 +24,12 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
+    /// The number of the next change.
     fn next(&self) -> u64 {
         self.first + self.names.len() as u64
     }
 
+    /// Appends a change, and drops the oldest one if the journal is full.
     fn add(&mut self, name: &LockName) {
         if self.names.len() == MOST {
             self.names.pop_front();

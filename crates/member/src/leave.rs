@@ -120,6 +120,7 @@ impl<P: MutualExclusion> Member<P> {
         self.say_farewell(now, out);
     }
 
+    /// Sends the departure notice once no session and no hold is left.
     fn say_farewell(&mut self, now: u64, out: &mut Out<Message<P>>) {
         let Some(leave) = self.leave.filter(|leave| leave.farewell_ns.is_none()) else { return };
         if matches!(self.standing, Standing::Outside) {
@@ -155,6 +156,7 @@ impl<P: MutualExclusion> Member<P> {
         false
     }
 
+    /// Ends this incarnation.
     pub(crate) fn exclude(&mut self, out: &mut Out<Message<P>>) {
         self.standing = Standing::Excluded;
         self.retire();

@@ -3,7 +3,7 @@
 //! Consensus agrees on the set of members, which changes rarely. Within such a *view*, the classical algorithms of
 //! `lockkeeper-core` grant the locks, which is cheap. When the view changes, members freeze, report the holds of
 //! their clients, and start the algorithms again with these holders inside. A member grants a lock only while its
-//! lease runs, and every exclusive or shared hold carries a fence.
+//! lease runs, and every hold carries a fence, except for one of several permits.
 //!
 //! | module | content |
 //! |---|---|

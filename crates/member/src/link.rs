@@ -112,6 +112,7 @@ impl<T: Clone> Link<T> {
         if core::mem::replace(&mut self.looked_after, true) { Answer::None } else { Answer::Soon }
     }
 
+    /// Moves up to `most` payloads that are next in order to `deliver`.
     fn deliver(&mut self, most: usize, deliver: &mut VecDeque<T>) {
         for _ in 0..most {
             let Some(payload) = self.early.remove(&self.next_to_deliver) else { return };
@@ -154,6 +155,7 @@ impl<T: Clone> Link<T> {
         }
     }
 
+    /// A packet that only acknowledges.
     pub fn acknowledgement(&mut self) -> Packet<T> {
         self.owed = 0;
         Packet { acknowledged: self.next_to_deliver, payload: None }

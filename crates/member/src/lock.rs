@@ -47,10 +47,12 @@ pub(crate) struct Hold {
 }
 
 impl Hold {
+    /// All acquisitions of this hold.
     pub fn acquisitions(&self) -> impl Iterator<Item = Acquisition> + '_ {
         self.acquisition.iter().chain(&self.again).copied()
     }
 
+    /// Whether this acquisition is one of those of the hold.
     pub fn is_of(&self, acquisition: Acquisition) -> bool {
         self.acquisitions().any(|held| held == acquisition)
     }
@@ -71,6 +73,7 @@ pub(crate) struct Grant {
     pub acquisition: Acquisition,
     pub fence: Option<Fence>,
     pub more: u32,
+    /// Whether another client waits already.
     pub brief: bool,
     pub patience_until_ns: Option<u64>,
     pub longest_until_ns: Option<u64>,
@@ -79,9 +82,11 @@ pub(crate) struct Grant {
 /// The actions of one step of a lock. The member reuses the buffers.
 #[derive(Clone, Debug)]
 pub(crate) struct Wants<M> {
+    /// Grants to clients of this member.
     pub grants: Vec<Grant>,
     /// Holds whose delegations are to be recalled.
     pub wanted: Vec<Acquisition>,
+    /// Messages to other sites of the lock.
     pub sends: Vec<Sent<Words<M>>>,
     /// The stamp of an entry that the algorithm has just granted to this member.
     pub entered: Option<u64>,
@@ -110,9 +115,12 @@ pub(crate) struct Rules {
     pub now: u64,
     pub epoch: u64,
     pub lease_runs: bool,
+    /// See [`Config::rounds`](crate::Config::rounds).
     pub rounds: u32,
     pub largest_clock: u64,
+    /// See [`Config::most_more`](crate::Config::most_more).
     pub most_more: u32,
+    /// See [`Config::most_brief`](crate::Config::most_brief).
     pub most_brief: u32,
     /// Bug switch: reserves no fences for the further entries of a delegation.
     pub sets_nothing_aside: bool,
@@ -194,6 +202,7 @@ impl Active {
         Some((claim, self.holds.len() as u32))
     }
 
+    /// The hold of an acquisition.
     pub fn hold_mut(&mut self, acquisition: Acquisition) -> Option<&mut Hold> {
         self.holds.iter_mut().find(|hold| hold.is_of(acquisition))
     }
@@ -239,6 +248,7 @@ impl<P: MutualExclusion> Lock<P> {
         taken
     }
 
+    /// Records an entry that the algorithm has granted.
     fn take_entered(&mut self, wants: &mut Wants<P::Message>) {
         let entered = wants.entered.take();
         if let Some(active) = &mut self.active

@@ -143,6 +143,7 @@ impl<P: MutualExclusion> Member<P> {
         self.wants = wants;
     }
 
+    /// Sends a message of a lock's algorithm over the link to its recipient.
     fn send_lock_message(
         &mut self,
         now: u64,

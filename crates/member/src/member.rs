@@ -70,6 +70,7 @@ pub(crate) type Message<P> = <P as lockkeeper_core::Protocol>::Message;
 pub struct Member<P: MutualExclusion> {
     pub(crate) config: Config,
     pub(crate) me: Node,
+    /// The state with regard to views.
     pub(crate) standing: Standing,
     /// The newest view that consensus reported.
     pub(crate) applied: View,
@@ -77,9 +78,12 @@ pub struct Member<P: MutualExclusion> {
     pub(crate) installed: u64,
     /// Expiry of the lease, on this clock: clients of this member may hold locks until then.
     pub(crate) lease_until_ns: u64,
+    /// The supposed leader, which receives the renewals.
     pub(crate) leader_hint: Option<MemberId>,
+    /// The leader's state, while this member leads.
     pub(crate) leader: Option<Leader>,
     pub(crate) leave: Option<Leave>,
+    /// The last number given to a confirmation request.
     pub(crate) questions: u64,
     pub(crate) links: BTreeMap<Node, Link<LockMessage<Message<P>>>>,
     /// Frames of views that have not started here; not acknowledged before they have.
@@ -115,9 +119,11 @@ pub struct Member<P: MutualExclusion> {
     /// A link without progress counts as a failure from this time on.
     pub(crate) links_count_from_ns: u64,
     pub(crate) sessions: BTreeMap<SessionId, Session>,
+    /// The timers, by time.
     pub(crate) due: BTreeSet<(u64, Due)>,
     /// Locks with a waiter that could be granted if the lease ran.
     pub(crate) parked: VecDeque<LockId>,
+    /// Whether the fence clock of a lock is exhausted in this view.
     pub(crate) clock_full: bool,
     /// When the present view started here.
     pub(crate) installed_ns: u64,
@@ -127,15 +133,19 @@ pub struct Member<P: MutualExclusion> {
     pub(crate) message_waits: bool,
     /// The epoch of the view that the cluster's settings come from.
     settings_epoch: u64,
+    /// Number of requests so far, which orders waiters.
     pub(crate) order: u64,
+    /// Number of session generations so far.
     pub(crate) births: u64,
     /// Nodes that ask to join, and when their last message arrived.
     pub(crate) joiners: BTreeMap<Node, u64>,
+    /// The replies to each query of this member's driver, so far.
     pub(crate) surveys: BTreeMap<u64, Vec<Reply>>,
     /// Changes of locks, recorded from the driver's first request for them.
     pub(crate) journal: Option<Journal>,
     /// Frames of this member to itself.
     pub(crate) to_self: VecDeque<Frame<Message<P>>>,
+    /// When the next beat is due: retransmissions and other periodic work.
     next_beat_ns: u64,
     next_renewal_ns: u64,
 }
@@ -255,6 +265,7 @@ impl<P: MutualExclusion> Member<P> {
             Event::Survey(number, query) => self.survey(now, number, &query, out),
             Event::Change(settings) => self.change_settings(now, settings),
         }
+        // Then the timers, the frames to itself, and a slice of the long work.
         self.ticks(now, out);
         loop {
             while let Some(frame) = self.to_self.pop_front() {
@@ -359,6 +370,7 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
+    /// Validates a frame and handles it. A frame for another incarnation is dropped.
     fn frame(&mut self, now: u64, frame: Frame<Message<P>>, out: &mut Out<Message<P>>) {
         let from = frame.from;
         if frame.life.is_some_and(|life| life != self.me.incarnation) {
@@ -386,6 +398,7 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
+    /// Handles an event of consensus.
     fn port(&mut self, now: u64, event: PortEvent, out: &mut Out<Message<P>>) {
         match event {
             PortEvent::Leader(hint) => {
@@ -412,6 +425,7 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
+    /// Handles a decided view. Its coordinator begins to gather the reports.
     fn decided(&mut self, now: u64, view: View, out: &mut Out<Message<P>>) {
         if view.epoch <= self.applied.epoch {
             return;
@@ -467,6 +481,7 @@ impl<P: MutualExclusion> Member<P> {
         self.next_beat_ns = now;
     }
 
+    /// Sends a renewal to the leader; outside of any view, a request to join to all possible members.
     pub(crate) fn ask_for_lease(&mut self, now: u64, out: &mut Out<Message<P>>) {
         let remembered = 4 * self.config.cluster.renewal_ns;
         self.joiners.retain(|_, heard| now <= *heard + remembered);
@@ -542,6 +557,7 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
+    /// As the leader: sends the leases that a confirmation of the leadership allows.
     fn confirmed(&mut self, now: u64, question: u64, out: &mut Out<Message<P>>) {
         let Some(leader) = &mut self.leader else { return };
         for lease in leader.confirmed(now, question, &self.applied, &self.config) {
@@ -562,6 +578,7 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
+    /// Handles the leader's answer that a newer view excludes this member.
     fn told_excluded(&mut self, epoch: u64, out: &mut Out<Message<P>>) {
         let known = match &self.standing {
             Standing::Wedged(view, _) | Standing::Running(view) => view.epoch,

@@ -209,8 +209,8 @@ pub struct Wish {
     pub lock: LockName,
     /// The mode.
     pub claim: Claim,
-    /// The timeout; `None` waits without limit. 0 is a non-blocking request: it succeeds if no message to another member
-    /// is needed. An idle delegation of a client of the same member is recalled for it.
+    /// The timeout; `None` waits without limit. 0 is a non-blocking request: it succeeds if no message to another
+    /// member is needed. An idle delegation of a client of the same member is recalled for it.
     pub patience_ns: Option<u64>,
     /// The longest hold: after this time, the lock is revoked.
     pub longest_hold_ns: Option<u64>,
@@ -301,7 +301,8 @@ pub enum ToClient {
         birth: Birth,
         /// The number of the acquisition.
         number: u64,
-        /// The fence for the protected resource; `None` for a permit, which is not ordered with the other permits.
+        /// The fence for the protected resource; `None` for one of several permits, which are not
+        /// ordered among themselves.
         fence: Option<Fence>,
         /// Number of further entries that are delegated to the client. It makes them one after the other, with the
         /// fences that follow this one, until the delegation is recalled, and for [`KEPT_NS`](crate::KEPT_NS) at

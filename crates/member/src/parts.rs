@@ -40,6 +40,7 @@ impl<T> Default for Items<T> {
 }
 
 impl<T> Items<T> {
+    /// A list of these chunks.
     pub(crate) fn of(parts: Vec<Arc<[T]>>) -> Self {
         let len = parts.iter().map(|part| part.len()).sum();
         Self { parts, len }
@@ -158,6 +159,7 @@ impl<T> Arriving<T> {
         self.parts.len() as u32
     }
 
+    /// Whether all chunks have arrived.
     pub fn is_complete(&self) -> bool {
         self.of == Some(self.next())
     }

@@ -43,6 +43,7 @@ pub(crate) enum Trash<M> {
 }
 
 impl<M> Trash<M> {
+    /// Whether this can be freed at once.
     fn is_small(&self) -> bool {
         match self {
             Self::Held(parts) => parts.len() < 2,
@@ -145,6 +146,7 @@ impl<P: MutualExclusion> Member<P> {
         self.locks.sweep(most);
     }
 
+    /// Frees obsolete data: at once if it is small, otherwise in small steps.
     pub(crate) fn discard(&mut self, trash: Trash<Message<P>>) {
         if !trash.is_small() {
             self.trash.push(trash);
@@ -195,6 +197,7 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
+    /// Continues to send chunks, to all members in turns.
     fn go_on_sending(&mut self, out: &mut Out<Message<P>>) {
         while self.may_go_on() {
             let Some(mut sending) = self.sending.pop_front() else { return };
@@ -231,6 +234,7 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
+    /// Continues to advance the locks that had to wait for a lease.
     fn go_on_unparking(&mut self, now: u64, out: &mut Out<Message<P>>) {
         while self.unparks && self.may_go_on() {
             let runs = now < self.lease_until_ns;

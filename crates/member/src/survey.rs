@@ -195,6 +195,7 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
+    /// Handles a reply to a query. The query ends with the reply of the last member.
     pub(crate) fn told(
         &mut self,
         from: Node,
@@ -212,6 +213,7 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
+    /// Reports the replies that have arrived: all members have replied, or the query has timed out.
     pub(crate) fn end_survey(&mut self, question: u64, out: &mut Out<Message<P>>) {
         if let Some(mut told) = self.surveys.remove(&question) {
             told.sort_by_key(|reply| reply.node);
@@ -267,6 +269,7 @@ impl TableScan {
         }
     }
 
+    /// Adds the row of a lock, unless it lies outside of the page or does not fit.
     fn add(&mut self, name: &LockName, status: impl FnOnce(usize) -> LockStatus) {
         if matches!(&self.query, Query::Page(Some(after)) if name <= after) {
             return;

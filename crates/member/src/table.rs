@@ -139,6 +139,7 @@ impl<P: MutualExclusion> Locks<P> {
         }
     }
 
+    /// Whether the slot exists and its lock has local users.
     fn is_used(&self, id: LockId) -> bool {
         self.chunks
             .get(id.chunk())
@@ -151,6 +152,7 @@ impl<P: MutualExclusion> Locks<P> {
         self.place(name).filter(|&id| self.is_fresh(id) || self.is_used(id))
     }
 
+    /// The slot of this name, also if the lock counts as unknown.
     fn place(&self, name: &LockName) -> Option<LockId> {
         let hash = self.hasher.hash_one(Key(name));
         self.index.find(hash, |&id| self.get(id).name == *name)
@@ -252,6 +254,7 @@ impl<P: MutualExclusion> Locks<P> {
         most
     }
 
+    /// Removes a lock and frees its slot.
     fn forget(&mut self, id: LockId) {
         let hash = self.hasher.hash_one(Key(&self.get(id).name));
         self.index.remove(hash, |&other| other == id);

@@ -49,6 +49,7 @@ impl<P: MutualExclusion> Member<P> {
         self.wedge(view, out);
     }
 
+    /// Freezes the member for a view. It stops granting, and drops the links of the old view.
     fn wedge(&mut self, view: View, out: &mut Out<Message<P>>) {
         out.notes.push(Note::Wedged { epoch: view.epoch });
         // A member that is already frozen has made its report, which does not change until a start.
@@ -74,6 +75,7 @@ impl<P: MutualExclusion> Member<P> {
         list.finish()
     }
 
+    /// Adds the active lock with index `place` to the report, if it is held.
     fn add_to_report(&self, place: usize, list: &mut Cutter<Holding>) {
         let Some((_, name, active)) = self.locks.active_at(place) else { return };
         if let Some((claim, units)) = active.held() {
@@ -118,6 +120,7 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
+    /// Sends the report to the coordinator, beginning with chunk `part`.
     fn send_report(&mut self, to: Node, epoch: u64, part: u32, out: &mut Out<Message<P>>) {
         let Some(holds) = self.own_report(epoch) else { return };
         if part == 0 {
@@ -127,6 +130,7 @@ impl<P: MutualExclusion> Member<P> {
         self.send_parts(to, Listed::Report, epoch, part);
     }
 
+    /// Handles a freeze: freezes for the view, and reports once the report is complete.
     pub(crate) fn freeze(&mut self, from: Node, view: View, part: u32, out: &mut Out<Message<P>>) {
         let two = self.config.has(Flaw::TwoCoordinators);
         if from != view.coordinator && !two {
@@ -159,6 +163,7 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
+    /// As the coordinator of a new view: begins to gather the reports of its members.
     pub(crate) fn begin_gather(&mut self, view: View, previous: View, out: &mut Out<Message<P>>) {
         if let Some(leader) = &mut self.leader {
             let before = leader.gather.replace(Gather::new(view, previous));
@@ -181,6 +186,7 @@ impl<P: MutualExclusion> Member<P> {
         }
     }
 
+    /// As the coordinator: handles a chunk of a report.
     pub(crate) fn reported(
         &mut self,
         now: u64,
@@ -313,6 +319,8 @@ impl<P: MutualExclusion> Member<P> {
         if !self.running().is_some_and(|view| view.has(from)) {
             return;
         }
+        // A payload whose lock does not fit into the table is not acknowledged; the acknowledgement in the packet
+        // counts.
         let never = self.config.has(Flaw::TableNeverReclaimed);
         let Packet { acknowledged, payload } = packet;
         let (payload, refused) = match payload {
@@ -341,6 +349,7 @@ impl<P: MutualExclusion> Member<P> {
         (self.config.slice().saturating_sub(self.work) / members.max(1)).max(1)
     }
 
+    /// Delivers messages to their locks.
     fn deliver_all(
         &mut self,
         now: u64,
