@@ -1,23 +1,24 @@
-//! Frames: a length of four bytes, and a value.
+//! Frames: a length of four bytes (big-endian), followed by a value in postcard.
 
 use bytes::{Buf, BytesMut};
 use serde::{Serialize, de::DeserializeOwned};
 
-/// What is announced and has not come takes at most so much memory at a time: an announcement costs whoever makes it nothing.
+/// Memory reserved ahead for a frame that has not arrived completely, in bytes. A length field costs the sender
+/// nothing, so it must not make the receiver allocate the whole frame.
 const AHEAD: usize = 4096;
 
-/// What arrived is no frame of this protocol.
+/// Error: the received bytes are not a frame of this protocol.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// A frame longer than any should be.
+    /// The length field exceeds the limit.
     #[error("a frame is longer than the limit of {0} bytes")]
     TooLong(usize),
-    /// Its value cannot be read.
+    /// The value cannot be decoded.
     #[error("a frame cannot be read: {0}")]
     Unreadable(String),
 }
 
-/// Appends a frame with this value.
+/// Appends a frame with this value to the buffer.
 pub fn encode(value: &impl Serialize, buffer: &mut Vec<u8>) {
     let start = buffer.len();
     buffer.extend_from_slice(&[0; 4]);
@@ -27,26 +28,26 @@ pub fn encode(value: &impl Serialize, buffer: &mut Vec<u8>) {
     buffer[start..start + 4].copy_from_slice(&length.to_be_bytes());
 }
 
-/// Takes frames out of what arrives.
+/// Decoder that splits a stream of bytes into frames.
 #[derive(Debug)]
 pub struct Frames {
     limit: usize,
-    /// What has arrived: whoever reads appends to it.
+    /// Received bytes that have not been decoded. The reader of the connection appends to it.
     pub arrived: BytesMut,
 }
 
 impl Frames {
-    /// None longer than this many bytes.
+    /// Creates a decoder that rejects frames of more than `limit` bytes.
     pub fn new(limit: usize) -> Self {
         Self { limit, arrived: BytesMut::new() }
     }
 
-    /// From now on, longer or shorter ones.
+    /// Changes the limit for all following frames.
     pub fn set_limit(&mut self, limit: usize) {
         self.limit = limit;
     }
 
-    /// The value of the next frame, if all of it has arrived.
+    /// Decodes the next frame. Returns `None` until all of it has arrived.
     pub fn take<T: DeserializeOwned>(&mut self) -> Result<Option<T>, Malformed> {
         let Some(&head) = self.arrived.first_chunk() else { return Ok(None) };
         let length = u32::from_be_bytes(head) as usize;
@@ -54,6 +55,7 @@ impl Frames {
             return Err(Malformed::TooLong(self.limit));
         }
         let missing = (head.len() + length).saturating_sub(self.arrived.len());
+        // The sender announced `length` bytes. Reserve at most `AHEAD` of them now; the rest follows as bytes arrive.
         if missing > 0 {
             self.arrived.reserve(missing.min(AHEAD));
             return Ok(None);

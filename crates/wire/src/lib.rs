@@ -1,22 +1,25 @@
-//! What a client and a daemon say to each other.
+//! The protocol between a client and a daemon.
 //!
 //! ```text
 //!   client                                                  daemon
 //!     │ ── "LOCK" oldest newest ── Hello { secret, token } ─▶ │
 //!     │ ◀─ "LOCK" version ─────── Greeting ─────────────────── │
-//!     │ ── ToDaemon … ─────────────────────────────────────▶  │   frames: a length of four bytes, and a value in postcard
-//!     │ ◀─────────────────────────────────── FromDaemon … ──  │
+//!     │ ── ToDaemon … ─────────────────────────────────────▶  │   frames: four bytes of length,
+//!     │ ◀─────────────────────────────────── FromDaemon … ──  │   then a value in postcard
 //! ```
 //!
-//! # Who a client is
-//! A client proves who it is by a [`Secret`] of 128 random bits, which it sends over each of its connections and shows to nobody else. A
-//! daemon knows a client by its principal (the token) and its secret together. The daemon chooses the number under which the member
-//! knows the client, and which lists show; it has no meaning for the protocol. On its connection a client names its sessions by
-//! their numbers alone, so that it cannot name the session of another client.
+//! # Identity of a client
+//! A client authenticates its sessions with a [`Secret`] of 128 random bits, which it sends over each of its
+//! connections and to no other party. A daemon identifies a client by its principal (from the token) and its secret
+//! together. The daemon chooses the number under which the member knows the client and which lists show; it has no
+//! meaning for the protocol. On its connection a client names its sessions by their numbers alone, so it cannot name a
+//! session of another client.
 //!
-//! One connection carries all locks of a client. Grants are pushed. Whatever is said to a session ([`lockkeeper_member::ToMember`]) names the session and the
-//! acquisition, and may be said again: so a lost answer costs a repetition and nothing else. The client and the member keep the
-//! session by the rules of [`lockkeeper_member`], the same that the lab searches; the connection only carries their words.
+//! # Sessions over connections
+//! One connection carries all locks of a client. Grants are pushed. Every message of a session
+//! ([`lockkeeper_member::ToMember`]) names the session and the acquisition, and is idempotent: after a lost reply, the
+//! client repeats the message. Client and member keep the session by the rules of [`lockkeeper_member`], which the lab
+//! model-checks; the connection only transports their messages.
 
 mod frames;
 mod words;
@@ -24,45 +27,46 @@ mod words;
 pub use frames::{Frames, Malformed, encode};
 pub use words::*;
 
-/// What the client's first bytes are, and the daemon's.
+/// The first four bytes of each side.
 pub const MAGIC: [u8; 4] = *b"LOCK";
-/// The oldest version of this protocol that is spoken.
+/// The oldest supported version of the protocol.
 pub const OLDEST: u16 = 2;
-/// The newest.
+/// The newest supported version of the protocol.
 pub const NEWEST: u16 = 2;
-/// The port on which daemons listen for clients.
+/// The default port on which daemons listen for clients.
 pub const PORT: u16 = 7421;
-/// How much a greeting may take.
+/// Maximum size of a [`Hello`] or [`Greeting`], in bytes.
 pub const LONGEST_GREETING: usize = 4096;
-/// How much a frame to the daemon may take.
+/// Maximum size of a frame to the daemon, in bytes.
 pub const LONGEST_TO_DAEMON: usize = 64 << 10;
-/// How much a frame from the daemon may take: a list of many locks.
+/// Maximum size of a frame from the daemon, in bytes. The longest ones are lists of many locks.
 pub const LONGEST_FROM_DAEMON: usize = 16 << 20;
 
-/// The client's first bytes.
+/// The client's first bytes: the magic and the range of versions that it supports.
 pub fn opening() -> [u8; 8] {
     let ([a, b], [c, d]) = (OLDEST.to_be_bytes(), NEWEST.to_be_bytes());
     let [l, o, k, e] = MAGIC;
     [l, o, k, e, a, b, c, d]
 }
 
-/// The version to speak with a client whose first bytes are these; `None` if it speaks another protocol, or none of the versions
-/// known here.
+/// Chooses the version for a client with these first bytes. Returns `None` if they are not from this protocol, or if no
+/// version is supported by both sides.
 pub fn version_for(opening: [u8; 8]) -> Option<u16> {
     let [magic @ .., a, b, c, d] = opening;
     let (oldest, newest) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
+    // Example: the client supports 1 to 10 and this side 2 to 3. The newest common version is 3.
     let common = newest.min(NEWEST);
     (magic == MAGIC && oldest <= newest && common >= oldest.max(OLDEST)).then_some(common)
 }
 
-/// The daemon's first bytes: the version to speak, 0 if there is none.
+/// The daemon's first bytes: the magic and the chosen version; 0 if there is none.
 pub fn reply(version: Option<u16>) -> [u8; 6] {
     let [a, b] = version.unwrap_or(0).to_be_bytes();
     let [l, o, k, e] = MAGIC;
     [l, o, k, e, a, b]
 }
 
-/// The version that the daemon has chosen.
+/// The version that the daemon has chosen. `None` if it chose none, or if this is not a reply of a daemon.
 pub fn version_in(reply: [u8; 6]) -> Option<u16> {
     let [magic @ .., a, b] = reply;
     let version = u16::from_be_bytes([a, b]);

@@ -1,16 +1,16 @@
-//! The values in the frames.
+//! The messages between client and daemon: the values in the frames.
 
 use lockkeeper_member::{Claim, ToClient, ToMember};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// The secret of a client: 128 random bits, the same over all its connections to all daemons. Sessions can be used only with it, and
-/// only with a token of the same name as the one that opened them.
+/// The secret of a client: 128 random bits, the same over all its connections to all daemons. A session accepts only
+/// messages of a connection with this secret and with a token of the same name as the token that opened it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Secret([u8; 16]);
 
 impl Secret {
-    /// These bits, which nobody can guess.
+    /// Wraps these bits. They must come from a cryptographic random number generator.
     pub fn new(random: [u8; 16]) -> Self {
         Self(random)
     }
@@ -25,11 +25,12 @@ impl fmt::Debug for Secret {
 /// The first message of a client.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Hello {
-    /// Proves that this is the client that opened its sessions.
+    /// The client's secret. It proves that this is the client that opened the sessions.
     pub secret: Secret,
-    /// The token, which decides what the client may do.
+    /// The token, which decides about the client's permissions.
     pub token: Option<String>,
-    /// Whether it comes for locks, and so only to a daemon that serves; otherwise to look around.
+    /// Whether the client will request locks. Only a daemon that serves accepts such a client; other clients may query
+    /// any daemon.
     pub for_locks: bool,
 }
 
@@ -45,148 +46,150 @@ impl fmt::Debug for Hello {
     }
 }
 
-/// The daemon's answer.
+/// The daemon's answer to [`Hello`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Greeting {
-    /// At your service.
+    /// The client is accepted.
     Welcome(Welcome),
-    /// Not now: another daemon may serve, or this one later.
+    /// The client cannot be served now, with the reason. Another daemon may serve it, or this one later.
     NotNow(String),
-    /// Not here, and why.
+    /// The client is rejected, with the reason. Trying again does not help.
     Refused(String),
 }
 
-/// What a client must know of the daemon.
+/// Facts about the daemon and its cluster that a client needs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Welcome {
-    /// Which member of the cluster it is.
+    /// The daemon's member.
     pub member: u32,
-    /// How long a session is promised to live on, at most, in nanoseconds: it is kept alive more often than that.
+    /// Maximum promised lease of a session, in nanoseconds. The client renews more often than this.
     pub lease_ns: u64,
-    /// In how many nanoseconds a free lock can be had, whichever member has it.
+    /// Time that the acquisition of a free lock takes at most, from any member, in nanoseconds.
     pub moment_ns: u64,
-    /// How many members the cluster has now.
+    /// Current number of members of the cluster.
     pub members: u32,
 }
 
-/// From a client.
+/// A message from a client.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum ToDaemon {
-    /// To the member, by the client's session of this number.
+    /// A message to the member, from the client's session with this number.
     Say(u64, ToMember),
-    /// A question, under a number that comes back with the answer.
+    /// A query. Its number comes back with the answer.
     Ask(u64, Ask),
 }
 
-/// Questions. Asking again does nothing twice.
+/// A query or a command. Commands are idempotent, so a client may repeat them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Ask {
-    /// Who holds and waits, over the whole cluster; one lock, or all.
+    /// Lists the holders and waiters of one lock, or of all locks, over the whole cluster.
     Locks(Option<String>),
-    /// From now on, tell when the answer to [`Locks`](Self::Locks) may have changed, until the connection ends.
+    /// Sends [`FromDaemon::Changed`] whenever the answer to [`Locks`](Self::Locks) may have changed, until the
+    /// connection ends.
     Watch,
-    /// How the cluster stands.
+    /// Reports the state of the cluster.
     Cluster,
-    /// Take a lock away from all who hold it now.
+    /// Revokes all current holds of a lock.
     ForceRelease(String),
-    /// Why whoever waits for this lock waits.
+    /// Explains why the waiters of this lock wait.
     Why(String),
-    /// Give a dead member up.
+    /// Removes a dead member from the cluster.
     Remove(u32),
-    /// The daemon's member leaves the cluster, and the daemon ends.
+    /// Makes the daemon's member leave the cluster, and then the daemon exit.
     Leave,
-    /// Change the settings of the whole cluster, as `lease` and `2s`.
+    /// Changes settings of the whole cluster, as pairs like `lease` and `2s`.
     Set(Vec<(String, String)>),
-    /// Who holds and waits, over the whole cluster, page by page in the order of the locks' names.
+    /// Lists holders and waiters over the whole cluster page by page, ordered by the locks' names.
     LocksPage {
-        /// How the names begin.
+        /// The prefix of the names.
         prefix: String,
-        /// Only the locks whose names follow this one.
+        /// Lists only locks whose names follow this one.
         after: Option<String>,
-        /// At most so many locks. The daemon may send fewer.
+        /// Maximum number of locks. The daemon may send fewer.
         limit: u32,
     },
 }
 
-/// From a daemon.
+/// A message from a daemon.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum FromDaemon {
-    /// From the member, to the client's session of this number.
+    /// A message from the member, to the client's session with this number.
     Hear(u64, ToClient),
-    /// A wish, or a session, is refused before the member hears of it, and why.
+    /// The daemon rejects a request, or a session, before it reaches the member.
     Refuse {
         /// The number of the session.
         session: u64,
-        /// Which acquisition; 0 is the session itself.
+        /// The number of the acquisition; 0 is the session itself.
         number: u64,
-        /// What stands in the way.
+        /// The reason.
         why: Refusal,
     },
-    /// The answer to the question of that number.
+    /// The answer to the query with that number.
     Answer(u64, Answer),
     /// The locks may have changed.
     Changed,
 }
 
-/// Why a wish is refused.
+/// The reason for which the daemon rejects a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Refusal {
-    /// The name is in use in another way: a name is a mutex, alone or shared, or one semaphore.
+    /// The name is in use in another mode. A name is either a mutex (exclusive and shared) or a semaphore with one
+    /// number of permits.
     InUseAs(How),
-    /// It is not allowed, or too much.
+    /// The request is not permitted, or it exceeds a limit.
     Because(String),
 }
 
-/// Answers.
+/// The answer to a query.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Answer {
-    /// Done, or from now on so.
+    /// The command has been carried out.
     Done,
-    /// Not done, and why.
+    /// The command was rejected, with the reason.
     Refused(String),
-    /// Who holds and waits.
+    /// The locks with their holders and waiters.
     Locks(Vec<LockLine>),
-    /// How the cluster stands.
+    /// The state of the cluster.
     Cluster(ClusterLine),
-    /// How many holds were taken away.
+    /// Number of revoked holds.
     Released(u32),
-    /// Sentences that say who waits for whom.
+    /// The wait graph in sentences, one for each edge.
     Why(Vec<String>),
     /// A page of the list of locks.
     LocksPage {
-        /// Who holds and waits.
+        /// The locks of this page with their holders and waiters.
         locks: Vec<LockLine>,
-        /// The next page follows this name; `None` if this is the last page.
+        /// The last name of this page, after which the next page begins. `None` if this is the last page.
         next: Option<String>,
-        /// About how many locks follow.
+        /// Approximate number of locks after this page.
         left_out: u64,
     },
 }
 
-/// One lock, as the whole cluster sees it.
+/// One lock with its holders and waiters in the whole cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockLine {
-    /// Its name.
+    /// The lock's name.
     pub name: String,
-    /// Who holds it.
+    /// The holders.
     pub holders: Vec<Line>,
-    /// Who waits, whoever has waited longest first.
+    /// The waiters. The one that has waited longest comes first.
     pub waiters: Vec<Line>,
 }
 
-/// How a lock is held or asked for.
+/// The mode of a hold or of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum How {
-    /// Alone.
+    /// Excludes all other holders.
     Exclusive,
-    /// Together with others who share.
+    /// Shared with other shared holders.
     Shared,
-    /// As one of so many permits.
+    /// One permit of a semaphore with this many permits.
     Permit(u32),
 }
 
 impl How {
-    /// Whether two of these can be of one lock.
+    /// Whether requests in both modes can be for the same lock. A name cannot be both a mutex and a semaphore.
     pub fn goes_with(self, other: Self) -> bool {
         match (self, other) {
             (Self::Permit(one), Self::Permit(other)) => one == other,
@@ -206,62 +209,62 @@ impl From<Claim> for How {
     }
 }
 
-/// Somebody who holds a lock or waits for it.
+/// A holder or a waiter of a lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Line {
-    /// Which acquisition, for people.
+    /// The acquisition as text, for display.
     pub acquisition: String,
-    /// Through which member.
+    /// The member that serves the client.
     pub member: u32,
-    /// How.
+    /// The mode.
     pub how: How,
-    /// Who it says it is.
+    /// The name that the client gives itself.
     pub owner: String,
-    /// What it says it is for.
+    /// The purpose that the client states.
     pub purpose: String,
-    /// Its fence, if it holds the lock and there is one.
+    /// The fence of the hold. `None` for waiters and for permits.
     pub fence: Option<u64>,
-    /// Since when, in milliseconds of Unix time on its member's machine.
+    /// Time of the grant or of the request, in milliseconds of Unix time on the machine of its member.
     pub since_ms: u64,
 }
 
-/// How the cluster stands, as one member sees it.
+/// The state of the cluster as one member sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClusterLine {
     /// The cluster's name.
     pub cluster: String,
     /// The algorithm of its locks.
     pub algorithm: String,
-    /// Which member says this.
+    /// The member that reports this.
     pub member: u32,
-    /// Whether it lets clients in.
+    /// Whether it grants locks.
     pub serves: bool,
-    /// What keeps it from that, or from taking part.
+    /// The reason for which it does not grant locks or does not take part. `None` if it does both.
     pub trouble: Option<String>,
-    /// The epoch of its view; 0 if it is in none.
+    /// The epoch of its view; 0 if it is in no view.
     pub epoch: u64,
-    /// For how long its lease runs on, in milliseconds.
+    /// Remaining time of its lease, in milliseconds.
     pub lease_ms: u64,
-    /// Who leads the voters, as far as it knows.
+    /// The leader of the voters, if it knows one.
     pub leader: Option<u32>,
-    /// Everybody known to the cluster.
+    /// All members known to the cluster.
     pub members: Vec<MemberLine>,
-    /// The settings that all members share, as `lease` and `1200ms`.
+    /// The settings that all members share, as pairs like `lease` and `1200ms`.
     pub settings: Vec<(String, String)>,
 }
 
-/// One member, as another one sees it.
+/// One member as another one sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberLine {
-    /// Its number.
+    /// The member's number.
     pub id: u32,
-    /// Where members reach it.
+    /// The address on which other members reach it.
     pub address: String,
     /// Whether it votes on views.
     pub votes: bool,
     /// Whether it is in the view.
     pub in_view: bool,
-    /// Whether there is a connection to it now.
+    /// Whether the reporting member has a connection to it now.
     pub connected: bool,
 }
 
