@@ -11,17 +11,17 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-/// The most permits of a semaphore.
+/// Maximum number of permits of a semaphore.
 pub const MOST_PERMITS: u32 = Claim::MOST_PERMITS;
 
-/// A request for a lock, not yet made.
+/// A request for a lock that has not been sent yet.
 ///
-/// Every acquiring future may be dropped at any time: the place in the queue goes with it.
+/// All futures that acquire are cancel-safe: dropping one gives up its place in the queue.
 #[derive(Clone)]
 #[must_use = "a request does nothing until acquired"]
 pub struct Acquire {
     session: Arc<Session>,
-    /// For how long a free lock may take to be had.
+    /// Time that the acquisition of a free lock takes at most.
     pub(crate) moment: Duration,
     wish: Wish,
 }
@@ -32,32 +32,32 @@ impl Acquire {
         Self { session, moment, wish }
     }
 
-    /// Tells others who asks.
+    /// Sets the owner that lists show to operators and other clients.
     pub fn owner(mut self, owner: impl Into<String>) -> Self {
         self.wish.tag.owner = owner.into();
         self
     }
 
-    /// Tells others what for.
+    /// Sets the purpose that lists show to operators and other clients.
     pub fn purpose(mut self, purpose: impl Into<String>) -> Self {
         self.wish.tag.purpose = purpose.into();
         self
     }
 
-    /// Takes the lock back by force after so long.
+    /// Sets the maximum duration of the hold. The member revokes the hold after that time.
     pub fn longest_hold(mut self, longest: Duration) -> Self {
         self.wish.longest_hold_ns = Some(nanoseconds(longest));
         self
     }
 
-    /// Lets an [owner](crate::Member::new_owner) that holds the lock have it once more; it is free when all of its guards
-    /// are gone.
+    /// Makes the request reentrant: an [owner](crate::Member::new_owner) that holds the lock is granted it once more.
+    /// The lock is free when all of these guards are gone.
     pub fn reentrant(mut self) -> Self {
         self.wish.reentrant = true;
         self
     }
 
-    /// Waits for the lock.
+    /// Waits for the lock without a timeout.
     pub async fn acquire(self) -> Result<Guard> {
         match self.ask(None).await? {
             Ok(guard) => Ok(guard),
@@ -65,24 +65,25 @@ impl Acquire {
         }
     }
 
-    /// Takes the lock if it is free. If somebody at this member is in the way, that is known at once; otherwise it takes as long as a question
-    /// to the other members and their answer.
+    /// Acquires the lock only if it is free. If a client of this member holds it or waits for it, the result is known
+    /// at once; otherwise it takes one round trip to the other members.
     pub async fn try_acquire(self) -> Result<Option<Guard>> {
         match self.clone().ask(Some(Duration::ZERO)).await? {
             Ok(guard) => return Ok(Some(guard)),
             Err(Ended::Busy) => return Ok(None),
             Err(_) => {}
+        // Not granted locally. The lock may be free at another member: ask with the time of a round trip.
         }
         let moment = self.moment;
         Ok(self.ask(Some(moment)).await?.ok())
     }
 
-    /// Waits for the lock until a deadline; `None` if it passed.
+    /// Waits for the lock until a deadline. Returns `None` if the deadline passes.
     pub async fn acquire_by(self, deadline: Instant) -> Result<Option<Guard>> {
         self.acquire_within(deadline.saturating_duration_since(Instant::now())).await
     }
 
-    /// Waits for the lock for at most so long; `None` if that was not enough.
+    /// Waits for the lock for at most this time. Returns `None` on a timeout.
     pub async fn acquire_within(self, patience: Duration) -> Result<Option<Guard>> {
         if patience.is_zero() {
             return self.try_acquire().await;
@@ -92,10 +93,10 @@ impl Acquire {
 
     async fn ask(mut self, patience: Option<Duration>) -> Result<Result<Guard, Ended>> {
         check(&self.wish)?;
-        // Whoever enters again and again without ever waiting lets the runtime's other tasks have their turns.
+        // A task that acquires in a loop without ever waiting must still yield to the other tasks of the runtime.
         tokio::task::coop::consume_budget().await;
         if patience.is_some_and(|patience| patience.is_zero()) {
-            // Without a lease nothing is granted, and nothing that a try could wait for is near.
+            // Without a lease the member grants nothing, and a non-blocking request does not wait for one.
             self.check_lease(|trouble| !trouble.has_lease)?;
         }
         let began = Instant::now();
@@ -104,7 +105,8 @@ impl Acquire {
             self.wish.patience_ns = left.map(nanoseconds);
             match self.ask_once(left).await? {
                 Asking::Done(Err(Ended::TimedOut)) => {
-                    // Others may hold the lock or not: this member does not know.
+                    // Without a lease, the member does not know whether another client holds the lock: report that
+                    // instead of a timeout.
                     self.check_lease(|_| true)?;
                     return Ok(Err(Ended::TimedOut));
                 }
@@ -128,7 +130,8 @@ impl Acquire {
         let outcome = Waiter { session: &session, number, hears: Some(hears) }.outcome();
         let outcome = match patience {
             None => outcome.await,
-            // The member keeps the time; but if it loses its place in the cluster meanwhile, it asks anew.
+            // The member enforces the timeout. This one is a fallback for a member that loses its place in the cluster
+            // meanwhile and requests again, with a new timeout.
             Some(patience) => tokio::time::timeout(patience.saturating_add(moment), outcome)
                 .await
                 .unwrap_or(Ok(Outcome::Ended(Ended::TimedOut))),
@@ -141,7 +144,7 @@ impl Acquire {
         }
     }
 
-    /// Refuses if the member grants no locks, for such a reason.
+    /// Returns an error if the member grants no locks and `counts` accepts the reason.
     fn check_lease(&self, counts: impl FnOnce(&Trouble) -> bool) -> Result<()> {
         match self.session.engine.trouble() {
             Some(trouble) if counts(&trouble) => Err(match &trouble.reason {
@@ -153,10 +156,10 @@ impl Acquire {
     }
 }
 
-/// What came of one request to the member.
+/// The result of one request to the member.
 enum Asking {
     Done(Result<Guard, Ended>),
-    /// Its session ended before the answer: it is to be made again.
+    /// The session ended before the answer. The request must be repeated.
     Again,
 }
 
@@ -172,7 +175,7 @@ fn refuse(how: Ended, name: &str) -> Result<Asking> {
     }
 }
 
-/// Waits, and gives the place up if it is dropped first.
+/// A waiting request. Dropping it cancels the request.
 struct Waiter<'a> {
     session: &'a Session,
     number: u64,
@@ -190,7 +193,7 @@ impl Waiter<'_> {
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        // Also if the grant is on its way to us: nobody will look at it.
+        // The grant may already be on its way; no caller will receive it, so it is released as well.
         if self.hears.is_some() {
             self.session.engine.leave(self.session.client, self.number);
         }

@@ -1,4 +1,4 @@
-//! What a member is told at its start.
+//! The configuration of a member at its start.
 
 use crate::consensus;
 use crate::error::{Error, Result};
@@ -10,56 +10,57 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A member's configuration. All members of a cluster must agree on the algorithm and on the [`Times`].
+/// The configuration of a member. All members of a cluster must agree on the algorithm and on the [`Times`].
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The cluster's name: members of another one are refused.
+    /// The cluster's name. Connections from members of another cluster are rejected.
     pub cluster: String,
-    /// Which member this is.
+    /// The id of this member.
     pub id: MemberId,
-    /// Where it listens for other members, if it has a [`join_token`](Self::join_token). Beyond loopback it must have TLS, or
-    /// `insecure_no_tls`.
+    /// The address on which it listens for other members, if it has a [`join_token`](Self::join_token). An address
+    /// beyond loopback requires TLS or `insecure_no_tls`.
     pub listen: SocketAddr,
-    /// The secret that all members of the cluster share: no process without it can connect as a member. `None` for a cluster of
-    /// one that no other member joins: it does not listen for members at all.
+    /// The secret that all members of the cluster share. A process without it cannot connect as a member. `None` for a
+    /// cluster of one that no other member joins; such a member does not listen for members at all.
     pub join_token: Option<JoinToken>,
-    /// Where the others reach it, as `host:port`; the address it listens on, unless said otherwise.
+    /// The address on which other members reach it, as `host:port`. Default: the address it listens on.
     pub advertise: Option<String>,
-    /// With whom a new cluster begins, this member among them: all of them must be up once, at the very first start. Empty to join
-    /// a cluster that exists.
+    /// The members that found a new cluster, including this one. All of them must be up at the same time once, at the
+    /// very first start. Empty to join an existing cluster.
     pub first_members: BTreeMap<MemberId, String>,
-    /// Members of an existing cluster, as `host:port`, one of which is asked to let this one in.
+    /// Members of an existing cluster, as `host:port`. One of them is asked to admit this member.
     pub join: Vec<String>,
-    /// Where votes, views and epochs are kept. Two members never share it.
+    /// The directory for votes, views and epochs. No two members may share it.
     pub data: PathBuf,
     /// Certificates for the connections between members.
     pub tls: Option<Tls>,
-    /// Accepts connections without TLS beyond loopback: who can change packets on the network can take and free every lock.
+    /// Allows connections without TLS beyond loopback. An attacker who can change packets on the network can then
+    /// acquire and release every lock.
     pub insecure_no_tls: bool,
     /// The algorithm of the cluster's mutexes.
     pub algorithm: String,
-    /// Its settings, as `tree=line`.
+    /// Options of the algorithm, such as `tree=line`.
     pub settings: Vec<(String, String)>,
-    /// How many members vote on views at most: an odd number up to 7.
+    /// Maximum number of voters: an odd number up to 7.
     pub most_voters: usize,
-    /// After the loss of all disks: the highest epoch of any fence ever seen, so that fences rise on. The epochs of a new
-    /// cluster begin above the founder's wall clock in any case.
+    /// For use after the loss of all disks: the highest epoch of any fence ever seen, so that fences keep rising. The
+    /// epochs of a new cluster start above the founder's wall clock in any case.
     pub epoch_above: u64,
-    /// How long things take and last.
+    /// Leases, timeouts and bounds on delays.
     pub times: Times,
 }
 
 impl Config {
-    /// One member alone. It does not listen for other members; with a [`join_token`](Self::join_token) it does, on loopback at a
-    /// port that the system chooses.
+    /// The configuration of a cluster of one member. It does not listen for other members, unless it gets a
+    /// [`join_token`](Self::join_token); then it listens on loopback, on a port that the system chooses.
     pub fn alone(data: impl Into<PathBuf>) -> Self {
         let id = MemberId(1);
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         Self { first_members: BTreeMap::from([(id, listen.to_string())]), ..Self::new(id, listen, data) }
     }
 
-    /// One member of several, which all have the same [`join_token`](Self::join_token); say with whom it begins
-    /// ([`first_members`](Self::first_members)) or whom it [joins](Self::join).
+    /// The configuration of one member of several. The caller must also set the [`join_token`](Self::join_token) that
+    /// all of them share, and either [`first_members`](Self::first_members) or [`join`](Self::join).
     pub fn new(id: MemberId, listen: SocketAddr, data: impl Into<PathBuf>) -> Self {
         Self {
             cluster: String::from("lockkeeper"),
@@ -80,7 +81,7 @@ impl Config {
         }
     }
 
-    /// Refuses what cannot work.
+    /// Validates the configuration.
     pub fn check(&self) -> Result<()> {
         let bad = |reason: String| Err(Error::Config(reason));
         if self.first_members.is_empty() == self.join.is_empty() {
@@ -115,9 +116,9 @@ impl Config {
         self.member().check().map_err(Error::Config)
     }
 
-    /// The same for the network.
+    /// The settings of the network.
     pub(crate) fn net(&self) -> Result<net::Settings> {
-        // A member without peers has a token that no process knows.
+        // A member without peers uses a random token, which no other process knows.
         let token = match &self.join_token {
             Some(token) => token.clone(),
             None => JoinToken::random().map_err(Error::Config)?,
@@ -133,11 +134,11 @@ impl Config {
         })
     }
 
-    /// The same for consensus. The longest election is one that begins again once.
+    /// The settings of consensus. The longest election is one that has to be repeated once.
     pub(crate) fn consensus(&self, address: String) -> consensus::Settings {
         let election = self.times.election;
         let mut first_members = self.first_members.clone();
-        // The system may have chosen the port.
+        // With port 0, the system has chosen the port.
         if let Some(own) = first_members.get_mut(&self.id) {
             own.clone_from(&address);
         }
@@ -155,7 +156,8 @@ impl Config {
         }
     }
 
-    /// The settings with which this member founds a cluster. A cluster that exists has its own, which every member takes over.
+    /// The settings with which this member founds a cluster. An existing cluster has its own, which every member
+    /// adopts.
     pub(crate) fn cluster_settings(&self) -> ClusterSettings {
         let algorithm = (String::from(lockkeeper_core::any::ALGORITHM), self.algorithm.clone());
         let times = &self.times;
@@ -170,7 +172,7 @@ impl Config {
         }
     }
 
-    /// The same for the state machine.
+    /// The configuration of the state machine.
     pub(crate) fn member(&self) -> MemberConfig {
         let ns = nanoseconds;
         let times = &self.times;
@@ -186,8 +188,9 @@ impl Config {
     }
 }
 
-/// The epochs of a new cluster begin above this: the seconds since the beginning of 2024, by this machine's wall clock. The members may have been
-/// a cluster before that lost all its disks; its epochs were lower, unless it changed its view more often than once a second.
+/// The lower bound of the epochs of a new cluster: the seconds since the beginning of 2024 on this machine's wall
+/// clock. The same members may have been a cluster before that lost all its disks. Its epochs were lower, unless it
+/// changed its view more often than once per second on average.
 fn epoch_floor() -> u64 {
     const BEGINNING: Duration = Duration::from_secs(1_704_067_200);
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -198,32 +201,33 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// How long things take and last.
+/// Leases, timeouts and bounds on delays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
-    /// How long a member may let its clients hold locks after it was last heard. A crash costs this much, and a moment.
+    /// Length of a member's lease, counted from its last renewal. Holds of a crashed member are released after this
+    /// time plus a view change.
     pub lease: Duration,
-    /// The longest lease that the members may ever have had. A new cluster grants nothing for so long, because all members may have
-    /// lost their data just before.
+    /// The longest lease that the members may ever have had. A new cluster grants nothing for this long, because all
+    /// members may have lost their data just before, while their leases were running.
     pub longest_lease: Duration,
-    /// How often a member renews its lease.
+    /// Interval between renewals of the lease.
     pub renewal: Duration,
-    /// After how long without a word a member is taken for dead.
+    /// Time without a message after which a member is suspected to have crashed.
     pub silence: Duration,
-    /// The longest time in which the voters elect a new leader.
+    /// Maximum duration of an election among the voters.
     pub election: Duration,
-    /// The longest time for a question and its answer, or a decision of the voters.
+    /// Maximum duration of a query and its reply, or of a decision of the voters.
     pub round_trip: Duration,
-    /// After how long something unanswered is sent again.
+    /// Time after which an unacknowledged message is sent again.
     pub resend: Duration,
-    /// For how long a view runs before somebody may join it.
+    /// Minimum duration of a view before another member may join.
     pub settle: Duration,
-    /// By how much the machines' clocks run fast or slow at most, in millionths.
+    /// Maximum drift of the machines' clocks, in parts per million.
     pub drift_ppm: u64,
 }
 
 impl Default for Times {
-    /// For a local network: others go on within two seconds of a crash.
+    /// Times for a local network. After a crash, the other members grant again within two seconds.
     fn default() -> Self {
         Self {
             lease: Duration::from_millis(1200),
@@ -240,7 +244,8 @@ impl Default for Times {
 }
 
 impl Times {
-    /// For machines side by side that are never paused for long: others go on within half a second of a crash.
+    /// Times for machines on one network segment that are never paused for long. After a crash, the other members grant
+    /// again within half a second.
     pub fn tuned() -> Self {
         Self {
             lease: Duration::from_millis(300),
@@ -255,7 +260,7 @@ impl Times {
         }
     }
 
-    /// Everything so many times as long, for slow networks and loaded machines.
+    /// Multiplies all durations by a factor, for slow networks and loaded machines.
     pub fn times(self, factor: u32) -> Self {
         Self {
             lease: self.lease * factor,

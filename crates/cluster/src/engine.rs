@@ -1,4 +1,4 @@
-//! What the API needs of a member, whatever its algorithm.
+//! The interface between the API and a member, independent of the algorithm.
 
 use crate::consensus::Consensus;
 use crate::error::Result;
@@ -15,31 +15,32 @@ use std::time::Duration;
 use tokio::sync::{oneshot, watch};
 use tracing::Span;
 
-/// Why a member that leaves does not serve.
+/// The reason that a leaving member gives for not granting.
 pub(crate) const LEAVING: &str = "it is leaving its cluster, and lets nobody in; ask another one";
 
-/// What a wish comes to at once.
+/// The immediate result of a request.
 pub(crate) enum Asked {
-    /// Held, with this fence.
+    /// Granted: the number of the acquisition and its fence.
     Granted(u64, Option<Fence>),
-    /// It must wait.
+    /// Waiting: the number of the acquisition, and the receiver of its outcome.
     Later(u64, oneshot::Receiver<Outcome>),
-    /// Over.
+    /// Ended without a grant.
     Ended(Ended),
 }
 
-/// Whoever carries the member's words to a client outside of this process.
+/// The transport of a client outside of this process, which receives the member's messages for it.
 pub trait Hears: Send + Sync {
-    /// The member says something to a session. Called while the member works: it must not block, and not call the member.
+    /// Delivers a message of the member to a session. It is called while the member's state is locked, so it must
+    /// neither block nor call the member.
     fn hear(&self, session: SessionId, said: ToClient);
 
-    /// What a wait of the client for this lock is called in the logs, if it waits for it. Called in the same way.
+    /// The span of the client's wait for this lock, if it waits for it. The same restrictions apply.
     fn traced(&self, _lock: &LockName) -> Option<Span> {
         None
     }
 }
 
-/// What the API needs of a member, whatever its algorithm.
+/// The member as the API sees it, independent of the algorithm.
 pub(crate) trait Engine: Send + Sync {
     fn open(&self) -> u64;
     fn close(&self, client: u64);
@@ -54,7 +55,7 @@ pub(crate) trait Engine: Send + Sync {
     fn trouble(&self) -> Option<Trouble>;
     fn attach(&self, hears: Arc<dyn Hears>) -> Result<u64>;
     fn detach(&self, client: u64);
-    /// What it sends to other members for that leaves with `flush`.
+    /// Handles a message of a client. Messages to other members that result from it leave with `flush`.
     fn say(&self, session: SessionId, said: ToMember);
     fn tables(&self) -> watch::Receiver<u64>;
     fn table_page(&self, after: Option<LockName>, most_bytes: usize) -> (Table, u64);
@@ -66,12 +67,12 @@ pub(crate) trait Engine: Send + Sync {
     fn revoke(&self, lock: LockName, acquisition: Acquisition);
     /// The settings of the newest view that the member knows.
     fn settings(&self) -> ClusterSettings;
-    /// If this member leads: proposes a view with these settings. An error says why not.
+    /// Proposes a view with these settings if this member leads. The error contains the reason for a rejection.
     fn change(&self, settings: ClusterSettings) -> std::result::Result<(), String>;
     fn standing(&self) -> Standing;
     fn standings(&self) -> watch::Receiver<u64>;
     fn peers(&self, peers: Vec<MemberId>);
-    /// What it sends in answer leaves with `flush`.
+    /// Handles a frame of another member. Frames sent in response leave with `flush`.
     fn frame(&self, from: MemberId, bytes: &[u8]) -> std::result::Result<(), String>;
     fn flush(&self);
     fn connected(&self, peer: MemberId);
@@ -82,25 +83,25 @@ pub(crate) trait Engine: Send + Sync {
     fn connect(&self, net: Arc<Net>, consensus: Consensus);
 }
 
-/// Where a member stands, for people and for those who wait for it.
+/// The state of a member, for display and for callers that wait for it.
 #[derive(Clone, Debug)]
 pub struct Standing {
-    /// This life of the member.
+    /// The member's id and incarnation.
     pub node: Node,
-    /// The view it is in and serves, if any.
+    /// The view that it is in and serves. `None` if it is in no view.
     pub view: Option<View>,
-    /// How long its lease runs on.
+    /// The remaining time of its lease.
     pub lease: Duration,
-    /// Why it has stopped, if it has.
+    /// The reason for which it has stopped. `None` while it runs.
     pub stopped: Option<String>,
-    /// Whether it has stopped by itself, because of an error: its process must be restarted.
+    /// Whether it has stopped because of an internal error. Its process must be restarted.
     pub failed: bool,
-    /// Whether it has left its cluster in order.
+    /// Whether it has left its cluster in an orderly way.
     pub left: bool,
 }
 
 impl Standing {
-    /// Whether it lets clients in at this moment.
+    /// Whether it grants locks at this moment.
     pub fn serves(&self) -> bool {
         self.view.is_some() && !self.lease.is_zero() && self.stopped.is_none() && !self.left
     }

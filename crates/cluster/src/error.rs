@@ -1,18 +1,18 @@
-//! What can go wrong, each with a sentence that says what happened and what to do next.
+//! The errors of this crate. Each message states what happened and what to do next.
 
-/// Why an operation on the cluster failed.
+/// The reason for which an operation on the cluster failed.
 ///
-/// "Somebody else holds it" is not an error: `try_acquire` and the timed acquires answer `None`.
+/// A lock that is held by another client is not an error: `try_acquire` and the acquires with a timeout return `None`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The configuration cannot work.
+    /// The configuration is invalid.
     #[error("bad configuration: {0}")]
     Config(String),
-    /// The name of a lock breaks a rule.
+    /// The name of a lock is invalid.
     #[error("bad lock name: {0}")]
     BadName(String),
-    /// An option of a request is out of range, or does not go with the lock.
+    /// An option of a request is out of range, or does not fit the lock.
     #[error("bad option: {0}")]
     BadOption(String),
     /// The hold ended before it was released.
@@ -20,16 +20,17 @@ pub enum Error {
     Lost {
         /// The lock's name.
         name: String,
-        /// What ended it.
+        /// The reason for the loss.
         reason: String,
     },
-    /// The member grants no lock at the moment, and why: it has no lease, for want of a leader or of a majority.
+    /// The member grants no locks at the moment because it has no lease. The text contains the reason, such as a
+    /// missing leader or majority.
     #[error("{0}")]
     NoLease(String),
-    /// The member does not serve any more.
+    /// The member has stopped.
     #[error("this member has stopped: {0}")]
     Stopped(String),
-    /// The disk, the network or a peer stands in the way.
+    /// The disk, the network or a peer failed.
     #[error("{0}")]
     Unavailable(String),
 }

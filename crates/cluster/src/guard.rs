@@ -10,13 +10,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A client's session with the member in its own process; it is closed when nobody uses it any more.
+/// A session of a client with the member in its own process. It is closed when its last handle is dropped.
 pub(crate) struct Session {
     pub engine: Arc<dyn Engine>,
-    /// The member itself goes on for as long as somebody has a session.
+    /// Keeps the member running for as long as a session exists.
     pub _member: Arc<dyn Any + Send + Sync>,
     pub client: u64,
-    /// How much of a lease is left when holders are warned.
+    /// Holders are warned when this much of the lease is left.
     pub margin_ns: u64,
 }
 
@@ -28,7 +28,7 @@ impl Drop for Session {
 
 /// A hold on a lock, until it is released, dropped or lost.
 ///
-/// Dropping it is safe anywhere, also when a task is cancelled.
+/// Dropping it releases the lock, and is safe at any point, also when a task is cancelled.
 #[must_use = "dropping a guard gives the lock up"]
 pub struct Guard {
     session: Arc<Session>,
@@ -48,14 +48,14 @@ impl Guard {
         &self.name
     }
 
-    /// The fence: above those of all earlier holders that conflict with this one. Pass it with every write to what the lock
-    /// protects, and let the resource reject lower ones. It fits a signed 64-bit column; 0 for one of several permits, which says nothing about
-    /// the others.
+    /// The fence. It is larger than the fences of all earlier holders that conflict with this one. Pass it with every
+    /// write to the protected resource, and let the resource reject lower ones. It fits a signed 64-bit column. For a
+    /// permit of a semaphore it is 0, since permits are not ordered.
     pub fn fence(&self) -> u64 {
         self.fence.map_or(0, Fence::number)
     }
 
-    /// For how much longer nobody else can enter, if nothing is renewed.
+    /// Time for which no conflicting request can be granted, even if the lease is not renewed.
     pub fn valid_for(&self) -> Duration {
         match self.look() {
             Look::Until(until_ns) => Duration::from_nanos(until_ns.saturating_sub(now_ns())),
@@ -63,7 +63,7 @@ impl Guard {
         }
     }
 
-    /// Why it is lost, if it is.
+    /// The reason for which the hold is lost. `None` while it is valid.
     pub fn loss(&self) -> Option<&'static str> {
         match self.look() {
             Look::Until(_) => None,
@@ -71,15 +71,16 @@ impl Guard {
         }
     }
 
-    /// For how much longer somebody who was told of [`valid_for`](Self::valid_for) before, and of nothing since, may rely on it: also once the hold was
-    /// taken back by force. Whoever tells others keeps the guard for so long.
+    /// Time for which a third party may still rely on the last [`valid_for`](Self::valid_for) that it was sent, even if
+    /// the hold has been revoked since. A caller that passes `valid_for` on must keep the guard for this long.
     pub fn promised_for(&self) -> Duration {
         let until_ns = self.session.engine.promised_until_ns();
         Duration::from_nanos(until_ns.saturating_sub(now_ns()))
     }
 
-    /// Draws a further fence for this hold: above all fences that were drawn for the lock before, and below those of all later holders. For
-    /// holders that pass a new number with each of several writes. Only an exclusive hold has further fences.
+    /// Draws a further fence for this hold. It is larger than all fences drawn for the lock before, and smaller than
+    /// those of all later holders. It is meant for holders that pass a new number with each of several writes. Only an
+    /// exclusive hold has further fences.
     pub fn draw_fence(&self) -> Result<u64> {
         self.session.engine.draw_fence(self.session.client, self.number).map_err(|why| match why {
             NoFence::NotHeld => {
@@ -93,22 +94,25 @@ impl Guard {
         })
     }
 
-    /// Whether the hold is safe now. A look, not a promise: only the fence protects the next step.
+    /// Whether the hold is valid at this moment. It may be lost right after the call; only the fence protects the next
+    /// write.
     pub fn is_valid(&self) -> bool {
         !self.valid_for().is_zero()
     }
 
-    /// Resolves with the reason when the hold is being lost, **before** another can enter: a margin
-    /// ahead of the end of the lease, in which to stop.
+    /// Resolves with the reason when the hold is being lost, BEFORE a conflicting request can be granted. It resolves a
+    /// margin ahead of the end of the lease, so that the holder has time to stop.
     pub async fn lost(&self) -> String {
         self.losing().await
     }
 
-    /// The same, for somebody who watches while others have the guard. It resolves too once the lock was given up.
+    /// Like [`lost`](Self::lost), as a future that does not borrow the guard. It also resolves once the lock is
+    /// released.
     pub fn losing(&self) -> impl Future<Output = String> + Send + use<> {
         let (session, number) = (self.session.clone(), self.number);
         async move {
-            // Woken when something happens to the session, and once for all holds when the member's lease is about to end.
+            // Woken by a change of the session, and once for all holds when the member's lease is about to end. No
+            // timer per hold is needed.
             let mut changes = session.engine.changes(session.client);
             let mut expiring = session.engine.expiring();
             loop {
@@ -131,13 +135,14 @@ impl Guard {
         }
     }
 
-    /// By which acquisition it is held, as a [survey](crate::Member::survey) names it; `None` once its session has ended.
+    /// The acquisition behind this hold, as a [survey](crate::Member::survey) names it. `None` once its session has
+    /// ended.
     pub fn acquisition(&self) -> Option<Acquisition> {
         let session = self.session.engine.session(self.session.client)?;
         Some(Acquisition { session, number: self.number })
     }
 
-    /// Gives the lock up; tells if it was lost before.
+    /// Releases the lock. Returns an error if it was lost before.
     pub async fn release(mut self) -> Result<()> {
         match self.leave() {
             Some(Look::Lost(why)) => {

@@ -1,4 +1,4 @@
-//! What the network brings, handed to the member or to consensus; and how consensus reaches its peers.
+//! Dispatches incoming messages to the member or to consensus, and gives consensus access to its peers.
 
 use crate::consensus::{Answering, Ask, Consensus, Unreachable};
 use crate::engine::Engine;
@@ -9,16 +9,17 @@ use std::pin::Pin;
 use std::sync::{OnceLock, Weak};
 use std::time::Duration;
 
-/// What members ask each other beside the algorithms.
+/// A query between members, besides the frames of the algorithms.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Question {
-    /// Between the consensus of two members.
+    /// A message between the consensus instances of two members.
     Consensus(Vec<u8>),
-    /// An operator takes this lock away from this acquisition of a client of the member that is asked.
+    /// Revokes this acquisition's hold on this lock, on behalf of an operator. The receiver is the member of the
+    /// client.
     Revoke(LockName, Acquisition),
-    /// Between those who use the members, about whatever they like.
+    /// A query between the applications that embed the members. Its bytes are opaque here.
     User(Vec<u8>),
-    /// To the leader: decide these settings. The answer is an error text, empty if there is none.
+    /// Asks the leader to decide these settings. The answer is an error text, empty on success.
     Change(ClusterSettings),
 }
 
@@ -28,13 +29,13 @@ impl Question {
     }
 }
 
-/// Answers the questions of whoever uses another member of the cluster.
+/// Answers queries of the application that embeds another member of the cluster.
 pub trait Answers: Send + Sync {
-    /// A question of that member, and its answer.
+    /// Answers a query from that member's application.
     fn answer(&self, from: MemberId, question: Vec<u8>) -> Pin<Box<dyn Future<Output = Vec<u8>> + Send>>;
 }
 
-/// Where everything arrives.
+/// The receiver of everything that arrives over the network.
 pub(crate) struct Host {
     pub engine: Weak<dyn Engine>,
     pub consensus: OnceLock<Consensus>,
@@ -94,7 +95,8 @@ impl net::Handler for Host {
     }
 }
 
-/// Carries the questions of consensus. The network hands questions to consensus in turn: neither keeps the other alive.
+/// Sends the queries of consensus over the network. The network dispatches incoming queries to consensus, so this
+/// reference is weak: neither keeps the other alive.
 pub(crate) struct Voice(pub Weak<Net>);
 
 fn stopped() -> Unreachable {

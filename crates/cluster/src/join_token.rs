@@ -6,25 +6,25 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-/// Every token begins with this, so that people and scanners recognise one.
+/// The prefix of every token, by which people and secret scanners recognise one.
 const PREFIX: &str = "lkjoin_";
 const BYTES: usize = 32;
 
-/// The secret that all members of one cluster share. A process that does not have it can neither join nor connect as a member.
+/// The secret that all members of one cluster share. A process without it can neither join nor connect as a member.
 ///
-/// As text it is `lkjoin_` and 64 hexadecimal digits. Files with it are readable by their owner alone.
+/// As text it is `lkjoin_` and 64 hexadecimal digits. Files with it are readable only by their owner.
 #[derive(Clone, PartialEq, Eq)]
 pub struct JoinToken([u8; BYTES]);
 
 impl JoinToken {
-    /// A new token, from the system's randomness.
+    /// Creates a token from the system's random number generator.
     pub fn random() -> Result<Self, String> {
         let mut bytes = [0; BYTES];
         getrandom::fill(&mut bytes).map_err(|error| format!("the system has no random numbers: {error}"))?;
         Ok(Self(bytes))
     }
 
-    /// Reads a token as people copy it. Space around it is ignored. The error does not repeat the text.
+    /// Parses a token. White space around it is ignored. The error does not contain the text, which may be a secret.
     pub fn parse(text: &str) -> Result<Self, String> {
         let wrong = || {
             format!(
@@ -40,14 +40,14 @@ impl JoinToken {
         let mut bytes = [0; BYTES];
         for (byte, pair) in bytes.iter_mut().zip(digits.as_bytes().chunks_exact(2)) {
             let pair = std::str::from_utf8(pair).map_err(|_| wrong())?;
-            // `from_str_radix` alone would also take "+f".
+            // `from_str_radix` alone would also accept "+f".
             let digits = pair.bytes().all(|digit| digit.is_ascii_hexdigit());
             *byte = u8::from_str_radix(pair, 16).ok().filter(|_| digits).ok_or_else(wrong)?;
         }
         Ok(Self(bytes))
     }
 
-    /// Reads the token in a file. Refuses a file that other users may read or write.
+    /// Reads the token from a file. Rejects a file that other users may read or write.
     pub fn read(path: &Path) -> Result<Self, String> {
         let cannot =
             |error: std::io::Error| format!("cannot read the join token in {}: {error}", path.display());
@@ -61,12 +61,12 @@ impl JoinToken {
             ));
         }
         let mut text = String::new();
-        // A token is short: a large file is none, and is not read as a whole.
+        // A token is short. The limit avoids reading a large file that was given by mistake.
         file.take(1024).read_to_string(&mut text).map_err(cannot)?;
         Self::parse(&text).map_err(|error| format!("{}: {error}", path.display()))
     }
 
-    /// Reads the token in a file, or writes a new one there if the file does not exist.
+    /// Reads the token from a file, or writes a new one there if the file does not exist.
     pub fn read_or_create(path: &Path) -> Result<Self, String> {
         match Self::random()?.save_new(path) {
             Ok(()) => {}
@@ -76,7 +76,7 @@ impl JoinToken {
         Self::read(path)
     }
 
-    /// Writes the token to a new file that its owner alone may read; fails if the file exists.
+    /// Writes the token to a new file that only its owner may read. Fails if the file exists.
     pub fn save_new(&self, path: &Path) -> std::io::Result<()> {
         if let Some(folder) = path.parent() {
             std::fs::create_dir_all(folder)?;
@@ -91,14 +91,14 @@ impl JoinToken {
         format!("{PREFIX}{digits}")
     }
 
-    /// The key of proofs.
+    /// The key for the proofs of the greeting.
     pub(crate) fn key(&self) -> &[u8] {
         &self.0
     }
 }
 
 impl fmt::Debug for JoinToken {
-    /// Never the token itself.
+    /// Hides the token.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("JoinToken(…)")
     }

@@ -1,7 +1,7 @@
 //! A member of a lock cluster on a real machine.
 //!
-//! [`lockkeeper_member`] is the member itself, a pure state machine. This crate gives it what it asks for: a network, consensus on
-//! a disk, and a clock.
+//! [`lockkeeper_member`] is the member itself, a pure state machine without I/O. This crate runs it: it provides the
+//! network, consensus on disk, and the clock.
 //!
 //! ```no_run
 //! # #[tokio::main] async fn main() -> lockkeeper_cluster::Result<()> {
@@ -14,20 +14,20 @@
 //! # Ok(()) }
 //! ```
 //!
-//! | module | what it holds |
+//! module | contents |
 //! |---|---|
-//! | `member` | [`Member`]: start, ask for locks, look around, stop |
-//! | [`settings`] | the settings that all members share, as people write them |
+//! | `member` | [`Member`]: start, request locks, query the cluster, stop |
+//! [`settings`] | parsing and printing of the settings that all members share |
 //! | `acquire`, `guard` | a request for a lock, and a hold on one |
-//! | `driver` | runs the state machine: one event at a time, and everything that it asks for |
-//! | `engine` | what the API needs of a member, whatever its algorithm |
+//! `driver` | runs the state machine: feeds it one event at a time and carries out the actions |
+//! | `engine` | the interface between the API and a member, independent of the algorithm |
 //! | `local` | clients in the member's own process |
-//! | `host` | what the network brings, handed to the member or to consensus |
+//! `host` | dispatches incoming messages to the member or to consensus |
 //! | `join_token` | the secret that all members of one cluster share |
 //! | `net` | connections between members: frames, TLS, limits |
-//! | `consensus`, `store` | Raft, which decides the views, and what it keeps on disk |
+//! `consensus`, `store` | Raft, which decides the views, and its storage on disk |
 //! | `clock` | the lease clock |
-//! | `metrics` | what is counted, under Prometheus' names |
+//! `metrics` | counters and histograms for Prometheus |
 
 mod acquire;
 mod clock;

@@ -1,30 +1,31 @@
 //! Clients in the member's own process.
 //!
-//! They are [resident](lockkeeper_member::Member::open_resident) clients: what they hold may be used while the member's own lease runs. Nothing
-//! is sent and nothing is renewed for a single session, so time passes at no cost however many sessions there are.
+//! They are [resident](lockkeeper_member::Member::open_resident) clients: their holds are valid while the member's own
+//! lease runs. No message is sent and no lease is renewed per session, so idle sessions cost nothing, however many
+//! there are.
 
 use lockkeeper_member::{ClientSession, Ended, Fence, LockName, Progress, SessionId, ToClient};
 use std::collections::BTreeMap;
 use tokio::sync::{oneshot, watch};
 use tracing::Span;
 
-/// So many ended acquisitions are kept at most beside those that are not over.
+/// Maximum number of ended acquisitions that a session remembers, if it has fewer open ones than that.
 const MOST_ENDED: usize = 64;
 
-/// How a wish came out.
+/// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// Held, with this fence.
+    /// Granted, with this fence.
     Granted(Option<Fence>),
-    /// Not held, and not going to be.
+    /// Ended without a grant.
     Ended(Ended),
-    /// It was granted in a session that is over, before the waiter was told: it must be asked for again.
+    /// Granted in a session that ended before the waiter was notified. The request must be repeated.
     AskAgain,
-    /// The member does not serve any more.
+    /// The member has stopped, for this reason.
     Stopped(String),
 }
 
-/// Somebody in this process who waits.
+/// A waiting request of a client in this process.
 pub(crate) struct Waiting {
     told: oneshot::Sender<Outcome>,
     pub lock: LockName,
@@ -32,36 +33,36 @@ pub(crate) struct Waiting {
     pub span: Span,
 }
 
-/// A hold that its holder knows of.
+/// A hold whose holder has been notified.
 struct Hold {
     since_ns: u64,
-    /// The number of the lease under which it was granted.
+    /// The number of the lease under which the lock was granted.
     lease: u64,
-    /// Why it is lost, once that was found out.
+    /// The reason for the loss, once the loss was detected.
     lost: Option<&'static str>,
 }
 
-/// How a hold stands.
+/// The state of a hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
-    /// Until then, on the lease clock, nobody else can enter.
+    /// Valid until this time on the lease clock. No conflicting request is granted before it.
     Until(u64),
-    /// Lost, and why.
+    /// Lost, for this reason.
     Lost(&'static str),
 }
 
-/// The member's lease, as its clients in this process see it. One comparison with it decides about every hold.
+/// The member's lease as the clients in this process see it. One comparison with it decides whether a hold is valid.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lease {
     pub now_ns: u64,
     /// The end of the lease; 0 if there is none.
     pub until_ns: u64,
-    /// Counts the leases of this process. A lease that was renewed in time keeps its number; after a gap there is another one, and what was
-    /// held under the one before is lost.
+    /// Number of the lease in this process. A lease that is renewed in time keeps its number. After a gap the next
+    /// lease gets a new number, and all holds of earlier leases are lost.
     pub number: u64,
-    /// Why the lease before this one was lost.
+    /// The reason for which the previous lease was lost.
     pub ended: &'static str,
-    /// With less than this left, a hold is as good as lost: its holder would be warned at once.
+    /// With less than this left, a grant is not reported, since its holder would be warned at once.
     pub margin_ns: u64,
 }
 
@@ -70,27 +71,27 @@ impl Lease {
         self.now_ns < self.until_ns
     }
 
-    /// Whether it runs for long enough to tell a client of a grant.
+    /// Whether it runs for long enough to report a grant to a client.
     pub fn is_worth_telling(&self) -> bool {
         self.until_ns.saturating_sub(self.now_ns) > self.margin_ns
     }
 }
 
-/// One client: a session, and those who wait and hold by it.
+/// One client: its session, its waiting requests and its holds.
 pub(crate) struct Local {
     pub session: ClientSession,
-    /// The member's life in which the session is open there.
+    /// The member's incarnation, as counted by the driver, in which the session is open. `None` if it is not open.
     pub open_in: Option<u64>,
     waiting: BTreeMap<u64, Waiting>,
     held: BTreeMap<u64, Hold>,
-    /// Tells those who watch their holds that something was lost.
+    /// Notifies tasks that watch a hold that something was lost.
     changes: watch::Sender<()>,
-    /// Acquisitions that have ended since the session last forgot such.
+    /// Number of acquisitions that have ended since the session last discarded ended ones.
     ended: usize,
     lost: Option<&'static str>,
 }
 
-/// What an owner wants to count.
+/// Events that the driver counts in its metrics.
 #[derive(Default)]
 pub(crate) struct Tally {
     pub waited_ns: Vec<u64>,
@@ -114,15 +115,17 @@ impl Local {
         self.changes.subscribe()
     }
 
-    /// The member answers about an acquisition. `true` if it was granted and the lease is too short to tell the waiter now.
+    /// Handles the member's answer about an acquisition. Returns `true` if it was granted but the lease is too short to
+    /// notify the waiter now.
     pub fn hear(&mut self, lease: Lease, said: ToClient, tally: &mut Tally) -> bool {
         let (ToClient::Granted { number, .. } | ToClient::Ended { number, .. }) = said else { return false };
-        // Resident sessions keep nothing for later entries, so there is nothing to answer.
+        // Resident sessions have no delegations, so there is nothing to send back.
         let _ = self.session.hear(lease.now_ns, said);
         self.settle(lease, number, tally)
     }
 
-    /// Tells the waiter what became of its acquisition, if that is decided. `true` if it is granted and must wait for a longer lease.
+    /// Notifies the waiter of the outcome of its request, if that is decided. Returns `true` if it was granted but must
+    /// wait for a longer lease.
     pub fn settle(&mut self, lease: Lease, number: u64, tally: &mut Tally) -> bool {
         let outcome = match self.session.progress(number) {
             Some(Progress::Held(fence)) => {
@@ -152,39 +155,40 @@ impl Local {
             Outcome::AskAgain | Outcome::Stopped(_) => {}
         }
         waiting.span.in_scope(|| tracing::debug!(?outcome, "answered"));
-        // A waiter that does not listen any more has given up, and releases the acquisition by itself.
+        // A waiter whose receiver is gone has given up, and its `Drop` releases the acquisition.
         let _ = waiting.told.send(outcome);
         false
     }
 
-    /// Bounds what the session remembers of acquisitions that are over, at a constant cost for each.
+    /// Bounds the number of ended acquisitions that the session remembers, at an amortised constant cost for each.
     fn forget_ended(&mut self, now: u64) {
         self.ended += 1;
         if self.ended > MOST_ENDED.max(self.waiting.len() + self.held.len()) {
             self.ended = 0;
-            // The message is of no use here: making it forgets what is over.
+            // The message itself is not needed: building it discards the ended acquisitions.
             let _ = self.session.keep_alive(now);
         }
     }
 
-    /// A wish that was not answered at once.
+    /// Registers a request that was not answered at once. Returns the receiver of its outcome.
     pub fn wait(&mut self, now: u64, number: u64, lock: LockName, span: Span) -> oneshot::Receiver<Outcome> {
         let (told, hears) = oneshot::channel();
         self.waiting.insert(number, Waiting { told, lock, since_ns: now, span });
         hears
     }
 
-    /// A wish that was granted, and whose holder knows it.
+    /// Registers a hold whose holder has been notified.
     pub fn hold(&mut self, lease: Lease, number: u64) {
         self.held.insert(number, Hold { since_ns: lease.now_ns, lease: lease.number, lost: None });
     }
 
-    /// Those who wait for a lock.
+    /// The waiting requests for a lock.
     pub fn waiting_for(&self, lock: &LockName) -> impl Iterator<Item = &Waiting> {
         self.waiting.values().filter(move |waiting| waiting.lock == *lock)
     }
 
-    /// Somebody gives up or gives back. Says for how long it was held, and whether it still was; `None` if it only waited.
+    /// Releases a hold or cancels a waiting request. Returns the duration of the hold and its state at the end; `None`
+    /// if the request was still waiting.
     pub fn leave(&mut self, lease: Lease, number: u64) -> Option<(u64, Look)> {
         self.waiting.remove(&number);
         let look = self.look(lease, number);
@@ -193,7 +197,7 @@ impl Local {
         hold.map(|hold| (lease.now_ns.saturating_sub(hold.since_ns), look))
     }
 
-    /// How a hold stands at this moment.
+    /// The state of a hold at this moment.
     pub fn look(&self, lease: Lease, number: u64) -> Look {
         let hold = self.held.get(&number);
         if let Some(why) = hold.and_then(|hold| hold.lost) {
@@ -210,13 +214,13 @@ impl Local {
         }
     }
 
-    /// Whether its session is open in an earlier life of the member.
+    /// Whether its session was opened in an earlier incarnation of the member.
     pub fn is_of_earlier_life(&self, life: u64) -> bool {
         self.open_in.is_some_and(|open_in| open_in != life)
     }
 
-    /// Finds holds of earlier leases, which are lost, and tells their holders: from this number on, at most so many. Gives their numbers, and
-    /// where to go on if there may be more.
+    /// Marks holds of earlier leases as lost and notifies their holders. Examines at most `most` holds, from number
+    /// `from` on. Returns the numbers of the lost ones, and the number to continue at if there may be more.
     pub fn lose_earlier(&mut self, lease: Lease, from: u64, most: usize) -> (Vec<u64>, Option<u64>) {
         let (mut lost, mut next) = (Vec::new(), None);
         for (looked_at, (&number, hold)) in self.held.range_mut(from..).enumerate() {
@@ -235,10 +239,11 @@ impl Local {
         (lost, next)
     }
 
-    /// The session is over. Another one follows, in which what waited is asked for again, in the same order. Says whether anything was lost.
+    /// Replaces the session, which has ended, by the next one, in which waiting requests are repeated in the same
+    /// order. Returns whether holds were lost.
     pub fn begin_again(&mut self, why: &'static str) -> bool {
         let id = self.session.id();
-        // The next session knows nothing of a grant that the waiter was not told of.
+        // The next session does not know a grant that the waiter was not notified of: the waiter repeats its request.
         let granted =
             |number: &u64, _: &mut Waiting| matches!(self.session.progress(*number), Some(Progress::Held(_)));
         for (_, waiting) in self.waiting.extract_if(.., granted) {
@@ -254,7 +259,7 @@ impl Local {
         !self.held.is_empty()
     }
 
-    /// Nobody is served any more.
+    /// Ends the session and all waiting requests: the member has stopped.
     pub fn stop(&mut self, why: &str) {
         self.begin_again("the member stopped");
         for (_, waiting) in std::mem::take(&mut self.waiting) {

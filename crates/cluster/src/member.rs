@@ -27,7 +27,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
-/// A member of a lock cluster, in this process. Cheap to clone; clones share the session.
+/// A member of a lock cluster in this process. It is cheap to clone; clones share the session.
 #[derive(Clone)]
 pub struct Member {
     inner: Arc<Inner>,
@@ -42,12 +42,12 @@ struct Inner {
     consensus: Consensus,
     watchers: [AbortHandle; 2],
     stopped: AtomicBool,
-    /// Whether the network and consensus have ended. Held while they are being ended.
+    /// Whether the network and consensus have ended. The mutex is locked while they are being stopped.
     ended: Arc<tokio::sync::Mutex<bool>>,
 }
 
 impl Inner {
-    /// Ends everything; in order, if that can be waited for.
+    /// Stops the member. The returned future waits for an orderly end; `None` if the member was stopped before.
     fn stop(&self, why: &str) -> Option<impl Future<Output = ()> + Send + use<>> {
         if self.stopped.swap(true, Ordering::Relaxed) {
             return None;
@@ -68,30 +68,30 @@ impl Drop for Inner {
     }
 }
 
-/// How the voters stand, for people.
+/// The state of the voters, for display.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Voters {
-    /// Who leads, as far as this member knows.
+    /// The leader, if this member knows one.
     pub leader: Option<MemberId>,
-    /// In which term.
+    /// The current term.
     pub term: u64,
-    /// Who votes.
+    /// The members that vote.
     pub voters: BTreeSet<MemberId>,
-    /// Everybody known to the cluster, voters or not.
+    /// All members known to the cluster, voters or not.
     pub members: BTreeSet<MemberId>,
-    /// What keeps this member from taking part.
+    /// The reason for which this member does not take part in consensus, if it does not.
     pub trouble: Option<String>,
 }
 
 impl Member {
-    /// Starts a member. It serves once it is in a view, for which it needs the others: see [`ready`](Self::ready). Who asks for
-    /// a lock before that waits.
+    /// Starts a member. It serves once it is in a view, for which it needs other members: see [`ready`](Self::ready).
+    /// Requests made before that wait.
     pub async fn start(config: Config) -> Result<Self> {
         Self::starting(config).await
     }
 
-    /// Boxed by a function that is not async: what an async function does is compiled in every crate that awaits it, and this is
-    /// consensus, the network and all algorithms.
+    /// The boxed future behind [`start`](Self::start). An async function is compiled in every crate that awaits it, and
+    /// this one contains consensus, the network and all algorithms; a boxed future is compiled only here.
     fn starting(config: Config) -> Pin<Box<dyn Future<Output = Result<Self>> + Send>> {
         Box::pin(async move {
             config.check()?;
@@ -136,28 +136,28 @@ impl Member {
         })
     }
 
-    /// Which member this is.
+    /// The id of this member.
     pub fn id(&self) -> MemberId {
         self.inner.config.id
     }
 
-    /// Where it listens for other members, if it does.
+    /// The address on which it listens for other members, if it does.
     pub fn address(&self) -> Option<SocketAddr> {
         self.inner.net.address()
     }
 
-    /// Asks for the lock of that name, alone. One name is one lock, however it is asked for.
+    /// Requests the lock exclusively. One name is one lock, in whichever mode it is requested.
     pub fn mutex(&self, name: impl Into<String>) -> Acquire {
         self.request(Claim::Alone, name)
     }
 
-    /// Asks for the lock of that name together with others who share it: as a reader, where [`mutex`](Self::mutex) is the writer.
+    /// Requests the lock in shared mode: as a reader, where [`mutex`](Self::mutex) is the writer.
     pub fn shared(&self, name: impl Into<String>) -> Acquire {
         self.request(Claim::Shared, name)
     }
 
-    /// Asks for one of so many permits of the lock of that name. Who wants it with another number of permits waits until all of these are
-    /// given back.
+    /// Requests one of `permits` permits of the lock. A request with another number of permits waits until all of these
+    /// are released.
     pub fn semaphore(&self, name: impl Into<String>, permits: u32) -> Acquire {
         self.request(Claim::Permit(permits), name)
     }
@@ -167,18 +167,18 @@ impl Member {
         Acquire::new(self.session.clone(), moment, claim, name.into())
     }
 
-    /// A handle on the same member with a session of its own: its [reentrant](Acquire::reentrant) holds are its own, and so is what it
-    /// loses.
+    /// A handle on the same member with a session of its own. [Reentrant](Acquire::reentrant) holds and losses of a
+    /// session do not affect other sessions.
     pub fn new_owner(&self) -> Self {
         Self { inner: self.inner.clone(), session: new_session(&self.inner) }
     }
 
-    /// The session under which this handle asks at this moment, as a [survey](Self::survey) names it. Another one follows when it is lost.
+    /// The current session of this handle, as a [survey](Self::survey) names it. A new one follows when it is lost.
     pub fn session(&self) -> Option<SessionId> {
         self.session.engine.session(self.session.client)
     }
 
-    /// Resolves when the member serves: it is in a view, and its lease runs.
+    /// Resolves when the member serves: it is in a view and has a lease.
     pub async fn ready(&self) -> Result<()> {
         let mut changes = self.inner.engine.standings();
         loop {
@@ -196,22 +196,22 @@ impl Member {
         }
     }
 
-    /// Where the member stands.
+    /// The state of the member.
     pub fn standing(&self) -> Standing {
         self.inner.engine.standing()
     }
 
-    /// Why the member grants no locks at the moment, for a person; `None` if it does.
+    /// The reason for which the member grants no locks at the moment. `None` if it does.
     pub fn trouble(&self) -> Option<Trouble> {
         self.inner.engine.trouble()
     }
 
-    /// Resolves when the [standing](Self::standing) may have changed.
+    /// Notifies when the [standing](Self::standing) may have changed.
     pub fn standings(&self) -> watch::Receiver<u64> {
         self.inner.engine.standings()
     }
 
-    /// How the voters stand.
+    /// The state of the voters.
     pub fn voters(&self) -> Voters {
         let status = self.inner.consensus.status();
         Voters {
@@ -223,7 +223,8 @@ impl Member {
         }
     }
 
-    /// Who holds what and who waits, at every member that answers in time. A reply has a limited size: see [`Reply::left_out`].
+    /// Lists holders and waiters at every member that replies in time. The size of a reply is limited: see
+    /// [`Reply::left_out`].
     pub async fn query(&self, query: Query) -> Result<Vec<Reply>> {
         self.inner.engine.survey(query).await.map_err(|_| {
             let why = self.standing().stopped;
@@ -231,13 +232,14 @@ impl Member {
         })
     }
 
-    /// Every lock that is held or waited for, at every member that answers in time, page by page.
+    /// Lists every lock that is held or waited for, at every member that replies in time. Reads page by page.
     pub async fn survey(&self) -> Result<Vec<(Node, Table)>> {
         let mut tables: BTreeMap<Node, Table> = BTreeMap::new();
         let mut after = None;
         loop {
             let page = self.query(Query::Page(after)).await?;
-            // Beyond this name, a member has locks that are not in its reply.
+            // A reply of limited size may end early. Rows after the earliest end are incomplete and come with the next
+            // page: if member 1 covers names up to "m" and member 2 up to "t", the next page starts after "m".
             let end = page.iter().filter_map(Reply::covers_until).min().cloned();
             for reply in page {
                 let rows =
@@ -251,13 +253,13 @@ impl Member {
         }
     }
 
-    /// Why a session waits: whom it waits for, whom they wait for, and so on; a circle is named.
+    /// Explains why a session waits: follows the chain of holders that it waits for, and names a cycle.
     pub async fn why(&self, waiter: SessionId) -> Result<Why> {
         Ok(lockkeeper_member::why(&self.survey().await?, waiter))
     }
 
-    /// Takes a lock away from this acquisition, wherever in the cluster it is. An acquisition that holds another lock keeps it. Its
-    /// client is told; the lock is free once the client has released it, or when nothing promised to it is left.
+    /// Revokes this acquisition's hold on a lock, at any member of the cluster. Holds of the acquisition on other locks
+    /// remain. The client is notified; the lock is free once the client has released it, or when its lease has expired.
     pub async fn release_by_force(&self, lock: &str, acquisition: Acquisition) -> Result<()> {
         let replies = self.query(Query::One(LockName::new(lock))).await?;
         let holds = |reply: &&Reply| {
@@ -271,7 +273,7 @@ impl Member {
         }
     }
 
-    /// The same, where the member that granted the hold is known.
+    /// Like [`release_by_force`](Self::release_by_force), for a caller that knows the member of the holder.
     pub async fn release_by_force_at(
         &self,
         at: MemberId,
@@ -287,7 +289,7 @@ impl Member {
         self.question(at, revoke, within).await.map(drop)
     }
 
-    /// Takes a lock away from this acquisition of a client of this member.
+    /// Revokes a hold of a client of this member.
     pub fn revoke_here(&self, lock: &str, acquisition: Acquisition) {
         self.inner.engine.revoke(LockName::new(lock), acquisition);
     }
@@ -299,97 +301,100 @@ impl Member {
         answer.map_err(|error| Error::Unavailable(format!("{to} cannot be reached: {error}")))
     }
 
-    /// Asks whoever uses another member of the cluster; see [`answer_with`](Self::answer_with).
+    /// Sends a query to the application that embeds another member; see [`answer_with`](Self::answer_with).
     pub async fn ask(&self, to: MemberId, question: Vec<u8>, within: Duration) -> Result<Vec<u8>> {
         self.question(to, Question::User(question), within).await
     }
 
-    /// From now on, questions of those who use other members are answered so. Only the first call counts.
+    /// Sets the handler for queries of applications that embed other members. Only the first call has an effect.
     pub fn answer_with(&self, answers: Weak<dyn Answers>) {
         let _ = self.inner.host.user.set(answers);
     }
 
-    /// Begins to serve a client outside of this process: chooses its number, which is random and no other client's, and sends what
-    /// concerns its sessions there.
+    /// Attaches a client outside of this process. Chooses its number, which is random and unique, and delivers messages
+    /// for its sessions to `hears`.
     pub fn attach(&self, hears: Arc<dyn Hears>) -> Result<u64> {
         self.inner.engine.attach(hears)
     }
 
-    /// The client is gone. Its sessions live on until their leases end.
+    /// Detaches a client. Its sessions remain until their leases expire.
     pub fn detach(&self, client: u64) {
         self.inner.engine.detach(client);
     }
 
-    /// A message of an [attached](Self::attach) client. What other members have to hear of it leaves with [`flush`](Self::flush).
+    /// Handles a message of an [attached](Self::attach) client. Messages to other members that result from it leave
+    /// with [`flush`](Self::flush).
     pub fn say(&self, session: SessionId, said: ToMember) {
         self.inner.engine.say(session, said);
     }
 
-    /// Sends what other members have to hear: in one write, however much was said.
+    /// Sends all pending messages to other members, in one write per member.
     pub fn flush(&self) {
         self.inner.engine.flush();
     }
 
-    /// Counts an entry of a client outside of this process, which waited for so long.
+    /// Counts a grant to a client outside of this process, after a wait of this length.
     pub fn entered(&self, waited: Duration) {
         let metrics = self.inner.engine.metrics();
         metrics.entries.inc();
         metrics.wait.observe(waited.as_secs_f64());
     }
 
-    /// Counts the end of a hold of a client outside of this process, which lasted for so long.
+    /// Counts the end of a hold of a client outside of this process, after this time.
     pub fn left(&self, held: Duration) {
         self.inner.engine.metrics().hold.observe(held.as_secs_f64());
     }
 
-    /// How somebody holds this lock through this member, or waits for it, if anybody does.
+    /// The mode in which this lock is held or requested through this member, if it is.
     pub fn claimed(&self, name: &Arc<str>) -> Option<Claim> {
         self.inner.engine.claimed(&LockName::new(name.clone()))
     }
 
-    /// Who holds and waits through this member alone: the locks that follow this name, in a table of about so many bytes; and how many
-    /// more there are.
+    /// Holders and waiters at this member only: the locks after this name, in a table of about `most_bytes` bytes; and
+    /// the number of locks that follow.
     pub fn table_page(&self, after: Option<LockName>, most_bytes: usize) -> (Table, u64) {
         self.inner.engine.table_page(after, most_bytes)
     }
 
-    /// Who holds and waits through this member alone.
+    /// Holders and waiters at this member only.
     pub fn table(&self) -> Table {
         self.table_page(None, usize::MAX).0
     }
 
-    /// The locks of this member that have changed since the change of this number, as they are now, in one slice; and the number of the
-    /// next change to read. `None` if changes so old are not known: then the whole table is to be read.
+    /// The present state of the locks of this member that have changed since change number `from`, limited in size; and
+    /// the number of the next change to read. `None` if changes that old have been discarded: the caller must read the
+    /// whole table.
     pub fn table_changes(&self, from: u64) -> Option<(Table, u64)> {
         self.inner.engine.table_changes(from)
     }
 
-    /// Who holds and waits for one lock through this member alone, in about so many bytes.
+    /// Holders and waiters of one lock at this member only, in about `most_bytes` bytes.
     pub fn table_row(&self, name: &str, most_bytes: usize) -> LockStatus {
         self.inner.engine.one(&LockName::new(name), most_bytes)
     }
 
-    /// The number of the next change of this member's table.
+    /// Watches the number of the next change of this member's table.
     pub fn tables(&self) -> watch::Receiver<u64> {
         self.inner.engine.tables()
     }
 
-    /// How many different locks the clients of this member may use at a time.
+    /// Maximum number of different locks that the clients of this member may use at a time.
     pub fn most_own_locks(&self) -> usize {
         self.inner.engine.most_own_locks()
     }
 
-    /// Where everybody who is known to the cluster is reached by members.
+    /// The addresses of all members known to the cluster.
     pub fn addresses(&self) -> BTreeMap<MemberId, String> {
         self.inner.consensus.addresses().borrow().clone()
     }
 
-    /// How it was started.
+    /// The configuration with which it was started.
     pub fn config(&self) -> &Config {
         &self.inner.config
     }
 
-    /// The settings that the cluster has decided, as far as this member knows; the configured ones before the first view.
+    /// The settings that the cluster has decided, as far as this member knows. Before the first view: the configured
+    /// ones.
     pub fn settings(&self) -> ClusterSettings {
         self.inner.engine.settings()
     }
@@ -399,8 +404,9 @@ impl Member {
         Duration::from_nanos(self.settings().lease_ns)
     }
 
-    /// Changes the settings of the whole cluster: the leader decides a view with them, which starts once every lease of the
-    /// views before could have expired at the members that it excludes. Returns when this member has that view. Holds survive.
+    /// Changes the settings of the whole cluster. The leader decides a view with them, which starts once every lease of
+    /// the earlier views must have expired at the members that it excludes. Returns when this member has that view.
+    /// Holds survive.
     pub async fn change_settings(&self, changes: &[(String, String)]) -> Result<ClusterSettings> {
         let wanted = settings::change(&self.settings(), changes).map_err(Error::BadOption)?;
         let lease = Duration::from_nanos(wanted.lease_ns.max(self.settings().lease_ns));
@@ -420,7 +426,8 @@ impl Member {
         Err(Error::Unavailable(format!("the settings have not changed yet: {why}")))
     }
 
-    /// Asks the leader once. Settings that it refuses are an error; a leader that is not there is trouble that may pass.
+    /// Sends the change to the leader once. Settings that the leader rejects are an error; an unreachable leader is
+    /// reported as `Some`, since it may be temporary.
     async fn ask_for_change(&self, wanted: &ClusterSettings) -> Result<Option<String>> {
         let Some(leader) = self.voters().leader else {
             return Ok(Some(String::from(
@@ -444,17 +451,18 @@ impl Member {
         }
     }
 
-    /// Gives a dead member up: it votes no more, and nobody waits for it. Needs a majority of the voters.
+    /// Removes a dead member from the cluster: it no longer votes, and no member waits for it. Needs a majority of the
+    /// voters.
     pub async fn remove(&self, id: MemberId) -> Result<()> {
         Ok(self.inner.consensus.remove(id).await?)
     }
 
-    /// Whether there is a connection to this member now.
+    /// Whether this member has a connection to that one now.
     pub fn is_connected(&self, to: MemberId) -> bool {
         self.inner.net.is_connected(to)
     }
 
-    /// Reads the certificates again. Connections that stand go on; new ones use the new certificates.
+    /// Reloads the certificates. Existing connections remain; new ones use the new certificates.
     pub fn reload_certificates(&self) -> Result<()> {
         match &self.inner.config.tls {
             Some(tls) => Ok(self.inner.net.reload_tls(tls)?),
@@ -462,14 +470,14 @@ impl Member {
         }
     }
 
-    /// Puts the member's counters and histograms into a registry, which somebody serves.
+    /// Registers the member's counters and histograms in a registry.
     pub fn register_metrics(&self, registry: &mut Registry) {
         self.inner.engine.metrics().register(registry);
         registry.register_collector(Box::new(metrics::OfNet(Arc::downgrade(&self.inner.net))));
     }
 
-    /// Leaves the cluster in order, and stops: nobody is let in here any more, holders may keep what they have for so long, and the others
-    /// do not wait for this member's lease. It comes back by starting again.
+    /// Leaves the cluster and stops. The member grants nothing any more, holders have `patience` to release, and the
+    /// other members do not have to wait for this member's lease. It can be started again later.
     pub async fn leave(self, patience: Duration) {
         let mut changes = self.inner.engine.standings();
         self.inner.engine.leave_cluster(u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX));
@@ -477,7 +485,7 @@ impl Member {
         self.stop().await;
     }
 
-    /// Stops at once, as a crash does but for what is on disk: the others wait for this member's lease. See
+    /// Stops at once. To the other members this is like a crash: they wait until this member's lease expires. See
     /// [`leave`](Self::leave).
     pub async fn stop(self) {
         if let Some(stopping) = self.inner.stop("it was stopped") {
@@ -492,7 +500,7 @@ fn new_session(inner: &Arc<Inner>) -> Arc<Session> {
     Arc::new(Session { client: engine.open(), engine, _member: inner.clone(), margin_ns })
 }
 
-/// Without consensus there are no views and no leases: the member stops too.
+/// Stops the member when consensus fails: without consensus there are no views and no leases.
 async fn end_with(consensus: Consensus, engine: Weak<dyn Engine>) {
     let why = consensus.failed().await;
     if let Some(engine) = engine.upgrade() {
@@ -501,7 +509,7 @@ async fn end_with(consensus: Consensus, engine: Weak<dyn Engine>) {
     }
 }
 
-/// Ends the network and consensus, once.
+/// Stops the network and consensus, once.
 async fn end(net: Arc<Net>, consensus: Consensus, ended: Arc<tokio::sync::Mutex<bool>>) {
     let mut ended = ended.lock().await;
     if !std::mem::replace(&mut *ended, true) {
@@ -510,7 +518,8 @@ async fn end(net: Arc<Net>, consensus: Consensus, ended: Arc<tokio::sync::Mutex<
     }
 }
 
-/// A member whose state machine has failed must not go on voting: it could be elected, and would grant no lease to anybody.
+/// Stops the network and consensus when the state machine fails. Such a member must not go on voting: it could be
+/// elected leader, and would grant no leases.
 fn end_with_engine(
     engine: Weak<dyn Engine>,
     net: Weak<Net>,
@@ -536,7 +545,7 @@ fn end_with_engine(
     }
 }
 
-/// Tells the member and the network who is known to the cluster, and where.
+/// Passes the known members and their addresses to the member and to the network.
 async fn follow(
     mut addresses: watch::Receiver<BTreeMap<MemberId, String>>,
     engine: Weak<dyn Engine>,

@@ -1,4 +1,4 @@
-//! Counters and histograms, under Prometheus' names.
+//! Counters and histograms with the names that Prometheus shows.
 
 use crate::net::Net;
 use lockkeeper_core::Vocabulary;
@@ -14,25 +14,26 @@ use prometheus_client::registry::{Registry, Unit};
 use std::fmt;
 use std::sync::Weak;
 
-/// How an acquisition ended.
+/// Label: the result of an acquisition.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct Result {
     pub result: &'static str,
 }
 
-/// Which message of the algorithm.
+/// Label: the kind of a message of the algorithm.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct Word {
     pub kind: &'static str,
 }
 
-/// What a step of the state machine was for.
+/// Label: the event that a step of the state machine handled.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(crate) struct Step {
     pub event: &'static str,
 }
 
-/// Steps of the state machine, by what they were for. The counters are at hand: a step takes less time than to look one up.
+/// Steps of the state machine by event. The counters are resolved in advance, since a lookup would take longer than a
+/// step.
 #[derive(Debug)]
 pub(crate) struct Steps {
     all: Family<Step, Counter>,
@@ -63,7 +64,7 @@ impl Steps {
     }
 }
 
-/// What a member counts. Labels are few and fixed: no lock's name is among them.
+/// The metrics of a member. The labels have few fixed values; lock names are never labels.
 #[derive(Debug)]
 pub(crate) struct Metrics {
     pub entries: Counter,
@@ -83,7 +84,7 @@ pub(crate) struct Metrics {
 
 impl Metrics {
     pub fn new() -> Self {
-        // From a microsecond, which is an entry that needs no message, to minutes.
+        // From a microsecond, which is a grant without messages, to minutes.
         let times = || Histogram::new(exponential_buckets(1e-6, 4.0, 14));
         Self {
             entries: Counter::default(),
@@ -102,7 +103,7 @@ impl Metrics {
         }
     }
 
-    /// Puts everything into a registry, which somebody serves.
+    /// Registers all metrics.
     pub fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("lockkeeper");
         registry.register("entries", "Grants through this member", self.entries.clone());
@@ -138,7 +139,7 @@ impl Metrics {
     }
 }
 
-/// What the network counts by itself, read when somebody looks.
+/// Collector for the counters of the network, which are read at each scrape.
 pub(crate) struct OfNet(pub Weak<Net>);
 
 impl fmt::Debug for OfNet {
@@ -180,7 +181,7 @@ impl Collector for OfNet {
     }
 }
 
-/// The paper's name of a message.
+/// The name of a message in the paper of its algorithm.
 pub(crate) fn name_of<M: Vocabulary>(words: &Words<M>) -> &'static str {
     fn name<M: Vocabulary>(message: &M) -> &'static str {
         M::WORDS.get(message.word()).map_or("?", |word| word.name)
@@ -191,7 +192,7 @@ pub(crate) fn name_of<M: Vocabulary>(words: &Words<M>) -> &'static str {
     }
 }
 
-/// How an acquisition ended, as a label.
+/// The value of the label for the result of an acquisition.
 pub(crate) fn word(how: Ended) -> &'static str {
     match how {
         Ended::Released => "released",
@@ -205,7 +206,7 @@ pub(crate) fn word(how: Ended) -> &'static str {
     }
 }
 
-/// As Prometheus wants it.
+/// Converts nanoseconds to seconds, the base unit of Prometheus.
 pub(crate) fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }

@@ -1,11 +1,11 @@
-//! The cluster's settings as people write them: `lease=2s`, `algorithm=raymond`, `tree=line`.
+//! The cluster's settings as text: `lease=2s`, `algorithm=raymond`, `tree=line`.
 
 use crate::config::Times;
 use lockkeeper_core::any::ALGORITHM;
 use lockkeeper_member::ClusterSettings;
 use std::time::Duration;
 
-/// The profiles of [`Times`], by the names that a configuration file uses for them.
+/// The profile of [`Times`] with this name in a configuration file.
 pub fn profile(name: &str) -> Option<Times> {
     match name {
         "default" => Some(Times::default()),
@@ -33,8 +33,8 @@ pub fn describe(settings: &ClusterSettings) -> Vec<(String, String)> {
     all
 }
 
-/// The present settings with these changes. A new algorithm drops the options of the one before. A name that is not a time is an
-/// option of the algorithm; the member that leads checks it.
+/// Applies changes to the present settings. A new algorithm drops the options of the previous one. A name that is not a
+/// time is an option of the algorithm, which the leader validates.
 pub fn change(present: &ClusterSettings, changes: &[(String, String)]) -> Result<ClusterSettings, String> {
     let mut settings = present.clone();
     for (name, value) in changes {
@@ -74,7 +74,7 @@ fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// Reads a time such as `1500ms` or `1.5s`.
+/// Parses a duration such as `1500ms` or `1.5s`. `name` appears in the error message.
 pub fn read_time(name: &str, value: &str) -> Result<Duration, String> {
     time(name, value).map(Duration::from_nanos)
 }

@@ -1,64 +1,66 @@
-//! [`Trouble`]: why a member does not grant locks at the moment.
+//! [`Trouble`]: the reason for which a member grants no locks at the moment.
 
 use lockkeeper_member::MemberId;
 use std::fmt;
 use std::time::Duration;
 
-/// Why a member does not grant locks, since when, and which members it cannot reach. Its text is a sentence for a person.
+/// A report of why a member grants no locks, for how long, and which members it cannot reach. Its `Display` form is a
+/// sentence for operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trouble {
-    /// The member that does not serve.
+    /// The member that grants no locks.
     pub member: MemberId,
-    /// What keeps it from that.
+    /// The reason.
     pub reason: Reason,
-    /// Whether it has a lease all the same: then it waits for the end of a view change, which takes moments.
+    /// Whether it has a lease nevertheless. Then it only waits for the end of a view change, which is short.
     pub has_lease: bool,
-    /// For how long it has had no lease.
+    /// Time since it lost its lease. `None` if it has never had one.
     pub lasts: Option<Duration>,
     /// Members of the cluster to which it has no connection.
     pub unreachable: Vec<MemberId>,
 }
 
-/// What keeps a member from granting locks, as far as it knows.
+/// A reason for which a member grants no locks, as far as the member knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reason {
     /// It has just started.
     Starts,
-    /// The founding of the cluster, the join, or consensus waits for something.
+    /// The founding of the cluster, a join, or consensus is waiting. The text names what for.
     Waits(String),
     /// No leader is known.
     NoLeader {
-        /// How many members vote.
+        /// Number of voters.
         voters: usize,
-        /// To how many of them there is no connection.
+        /// Number of voters without a connection to this member.
         missing: usize,
     },
-    /// A leader is known, and this member has no connection to it.
+    /// A leader is known, but this member has no connection to it.
     LeaderUnreachable(MemberId),
-    /// The leader is known, and does not grant a lease: it does not reach a majority of the voters.
+    /// A leader is known, but grants no lease because it does not reach a majority of the voters.
     NoQuorum {
         /// The leader.
         leader: MemberId,
-        /// How many members vote.
+        /// Number of voters.
         voters: usize,
-        /// To how many of them there is no connection from this member.
+        /// Number of voters without a connection to this member.
         missing: usize,
     },
-    /// It is in no view, and waits for the leader to let it in.
+    /// It is in no view, and waits for the leader to admit it.
     Joins {
         /// The leader.
         leader: MemberId,
-        /// Whether it was in a view before, and was excluded because it had fallen silent.
+        /// Whether it was in a view before and was excluded because it had been silent for too long.
         excluded: bool,
     },
-    /// The cluster is new, and its first view waits for one lease: a cluster of the same members may have lost its disks.
+    /// The cluster is new, and its first view starts after one lease. Its members may be those of a cluster that lost
+    /// its disks, and leases of that cluster must expire first.
     Founds,
-    /// The view changes.
+    /// A view change is in progress.
     ViewChanges,
     /// It has left its cluster.
     Left,
-    /// It has stopped, and why.
+    /// It has stopped, for this reason.
     Stopped(String),
 }
 
