@@ -72,8 +72,8 @@ impl Acquire {
             Ok(guard) => return Ok(Some(guard)),
             Err(Ended::Busy) => return Ok(None),
             Err(_) => {}
-        // Not granted locally. The lock may be free at another member: ask with the time of a round trip.
         }
+        // The lock may be free at another member: ask with the time of a round trip.
         let moment = self.moment;
         Ok(self.ask(Some(moment)).await?.ok())
     }

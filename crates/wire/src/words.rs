@@ -53,7 +53,7 @@ pub enum Greeting {
     Welcome(Welcome),
     /// The client cannot be served now, with the reason. Another daemon may serve it, or this one later.
     NotNow(String),
-    /// The client is rejected, with the reason. Trying again does not help.
+    /// The client is rejected, with the reason.
     Refused(String),
 }
 
@@ -153,7 +153,7 @@ pub enum Answer {
     Cluster(ClusterLine),
     /// Number of revoked holds.
     Released(u32),
-    /// The wait graph in sentences, one for each edge.
+    /// Sentences that describe which clients wait for which holders.
     Why(Vec<String>),
     /// A page of the list of locks.
     LocksPage {
@@ -222,7 +222,7 @@ pub struct Line {
     pub owner: String,
     /// The purpose that the client states.
     pub purpose: String,
-    /// The fence of the hold. `None` for waiters and for permits.
+    /// The fence of the hold. `None` for a waiter, and for a mode without fences.
     pub fence: Option<u64>,
     /// Time of the grant or of the request, in milliseconds of Unix time on the machine of its member.
     pub since_ms: u64,

@@ -1,4 +1,4 @@
-//! What others ask of a member at work: the API, the network, and consensus.
+//! The calls into a running member: from the API, the network and consensus.
 
 use super::{Driver, Message, random};
 use crate::clock::now_ns;
@@ -29,13 +29,14 @@ impl<P: MutualExclusion> Engine for Driver<P> {
 
     fn open(&self) -> u64 {
         let state = &mut *self.turn();
-        // The next number is random. It need not be secret: no client outside of this process can have it.
+        // The number is random. It need not be secret: clients outside of this process cannot use numbers of resident
+        // clients.
         let mut client = random().unwrap_or_else(|_| state.next_client.wrapping_add(1)) | SessionId::RESIDENT;
         while state.locals.contains_key(&client) {
             client = client.wrapping_add(1) | SessionId::RESIDENT;
         }
         state.next_client = client;
-        // Its session is opened at the member by its first request: an idle client costs the member nothing.
+        // The first request opens the session at the member, so an idle client costs the member nothing.
         state.locals.insert(client, Local::new(SessionId { client, number: 0 }));
         client
     }
@@ -61,7 +62,7 @@ impl<P: MutualExclusion> Engine for Driver<P> {
         if state.leaving {
             return Err(Error::Stopped(String::from(LEAVING)));
         }
-        // What it had in an earlier life of the member is settled first.
+        // If the member has started a new incarnation, settle the losses of the previous one first.
         if state.locals.get(&client).is_some_and(|local| local.is_of_earlier_life(state.life)) {
             self.look_at_client(state, client, 0);
         }
@@ -158,7 +159,8 @@ impl<P: MutualExclusion> Engine for Driver<P> {
 
     fn say(&self, session: SessionId, said: ToMember) {
         let state = &mut *self.lock();
-        // Clients of this process are not attached, and have other numbers.
+        // Clients in this process are not attached and have other numbers, so no remote message can name their
+        // sessions.
         if state.remotes.contains_key(&session.client) {
             self.step(state, Event::Client(session, said));
         }
@@ -166,7 +168,7 @@ impl<P: MutualExclusion> Engine for Driver<P> {
 
     fn tables(&self) -> watch::Receiver<u64> {
         let state = &mut *self.lock();
-        // A random number, so that nobody takes it for one of an earlier process.
+        // Random, so that no reader confuses it with a number of an earlier process.
         if state.member.next_change().is_none() {
             let first = getrandom::u64().map_or(1, |number| (number >> 16) | 1);
             state.member.begin_journal(first);
@@ -195,7 +197,8 @@ impl<P: MutualExclusion> Engine for Driver<P> {
     }
 
     fn table_page(&self, after: Option<LockName>, most_bytes: usize) -> (Table, u64) {
-        // Others have the machine between two parts of a long table.
+        // A long table is read in chunks. The lock is released between two chunks, so that other threads can step the
+        // machine.
         let mut scan = TableScan::new(Query::Page(after), most_bytes);
         loop {
             let state = self.lock();
@@ -212,7 +215,7 @@ impl<P: MutualExclusion> Engine for Driver<P> {
     fn survey(&self, query: Query) -> oneshot::Receiver<Vec<Reply>> {
         let (told, hears) = oneshot::channel();
         let state = &mut *self.turn();
-        // A member that has stopped answers nobody: the caller is told when `told` goes.
+        // A member that has stopped does not answer. Dropping `told` notifies the caller.
         if state.stopped.is_none() {
             state.next_survey += 1;
             state.surveyors.insert(state.next_survey, told);
@@ -268,7 +271,8 @@ impl<P: MutualExclusion> Engine for Driver<P> {
     }
 
     fn frame(&self, from: MemberId, bytes: &[u8]) -> std::result::Result<(), String> {
-        // Frames of another cluster with the same name: the members may have founded it after the loss of all disks.
+        // Frames of another cluster with the same name are dropped: the same members may have founded it after the loss
+        // of all disks.
         let own = self.around.get().map_or(0, |(_, consensus)| consensus.cluster_id());
         let (cluster, bytes) =
             bytes.split_first_chunk().map_or((0, bytes), |(id, rest)| (u64::from_le_bytes(*id), rest));
@@ -317,7 +321,8 @@ impl<P: MutualExclusion> Engine for Driver<P> {
     fn stop(&self, why: &str) {
         let mut state = self.lock();
         self.halt(&mut state, why);
-        // Whoever carries words to clients has the member, too: they would keep each other for ever. What ends with them may need the lock.
+        // The transports of remote clients keep the member alive and the member keeps them: dropping them here breaks
+        // the cycle. Their destructors may call the member, so the lock is released first.
         let remotes = std::mem::take(&mut state.remotes);
         drop(state);
         drop(remotes);

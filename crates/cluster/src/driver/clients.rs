@@ -1,4 +1,4 @@
-//! The clients in this process: one lease for all of them, and what becomes of their holds when it ends.
+//! The clients in this process: the lease that all of them share, and the loss of their holds when it ends.
 
 use super::{Driver, State};
 use crate::clock::now_ns;
@@ -8,21 +8,22 @@ use crate::local::{Lease, Tally};
 use lockkeeper_core::MutualExclusion;
 use lockkeeper_member::{Event, NotOpened, ToMember};
 
-/// So many clients, and so many holds of each, are looked at between two turns of others. Each costs some microseconds.
+/// Maximum number of clients, and of holds of each, that are examined before the lock is released to other threads.
+/// Each one takes some microseconds.
 const AT_ONCE: usize = 256;
 
-/// Why holds are lost at a member that leaves, once its holders have had their time.
+/// The reason for lost holds at a leaving member, once its holders' time to release is over.
 const LEAVES: &str = "this member is leaving its cluster";
 
 impl<P: MutualExclusion> Driver<P> {
-    /// With less than this left of the lease, holders are warned.
+    /// Holders are warned when less than this is left of the lease.
     fn margin_ns(state: &State<P>) -> u64 {
         state.member.settings().lease_ns / 5
     }
 
-    /// The lease that clients in this process hold under, at this moment.
+    /// The lease of the clients in this process at this moment.
     pub(super) fn lease(&self, state: &State<P>, now: u64) -> Lease {
-        // A leaving member promises nothing more from a certain time on, which may pass between two steps.
+        // The promises of a leaving member end at a fixed time, which may pass between two steps.
         let until_ns = state.lease_until_ns.min(state.member.resident_until_ns(now));
         Lease {
             now_ns: now,
@@ -33,14 +34,14 @@ impl<P: MutualExclusion> Driver<P> {
         }
     }
 
-    /// If the lease has run out by now, what was held under it is lost, whatever this step brings.
+    /// Ends the lease if it has expired by `now`. Holds under it are lost, even if the current step brings a new lease.
     pub(super) fn end_lease_if_over(&self, state: &mut State<P>, now: u64) {
         if state.lease_until_ns != 0 && now >= state.lease_until_ns.min(state.member.resident_until_ns(now)) {
             self.end_lease(state, now, if state.leaving { LEAVES } else { "the lease ran out" });
         }
     }
 
-    /// Takes over what a step has made of the member's lease.
+    /// Adopts the member's lease as it is after a step.
     pub(super) fn follow_lease(&self, state: &mut State<P>, now: u64) {
         let until_ns = state.member.resident_until_ns(now);
         if until_ns > now {
@@ -54,8 +55,8 @@ impl<P: MutualExclusion> Driver<P> {
         }
     }
 
-    /// There is no lease any more. Every hold under it is lost from now on, since the next lease has another number; the holders are told one
-    /// after the other.
+    /// Ends the lease. All holds under it are lost at once, since the next lease has another number; the holders are
+    /// notified later, some at a time.
     pub(super) fn end_lease(&self, state: &mut State<P>, now: u64, why: &'static str) {
         if state.lease_until_ns == 0 {
             return;
@@ -68,14 +69,14 @@ impl<P: MutualExclusion> Driver<P> {
         self.expiring.send_modify(|changes| *changes += 1);
     }
 
-    /// Every client in this process is to be looked at, a few at a time.
+    /// Schedules the examination of all clients in this process, some at a time.
     pub(super) fn look_at_all(&self, state: &mut State<P>) {
         state.stale = state.locals.keys().map(|&client| (client, 0)).collect();
         state.armed_ns = 0;
         self.timer.notify_one();
     }
 
-    /// Looks at some of those that may have lost something.
+    /// Examines the next clients that may have lost holds, up to `AT_ONCE` acquisitions.
     pub(super) fn look_at_some(&self, state: &mut State<P>) {
         let mut left = AT_ONCE;
         while left > 0
@@ -85,8 +86,9 @@ impl<P: MutualExclusion> Driver<P> {
         }
     }
 
-    /// Gives back what a client has lost, from this acquisition on, and asks again in a new life for what it waits for. Says how many
-    /// acquisitions that concerned.
+    /// Settles the losses of a client: releases its lost holds from acquisition `from` on, and repeats its waiting
+    /// requests in a new session if the member has started a new incarnation. Returns the number of acquisitions
+    /// concerned.
     pub(super) fn look_at_client(&self, state: &mut State<P>, client: u64, from: u64) -> usize {
         let lease = self.lease(state, now_ns());
         let (life, leaving) = (state.life, state.leaving);
@@ -114,7 +116,8 @@ impl<P: MutualExclusion> Driver<P> {
         if count > 0 {
             self.metrics.lost_leases.inc();
         }
-        // A member that leaves waits until everything that it promised has passed, and then ends the session.
+        // A leaving member does not release them now: it waits until all its promises have expired, and then ends the
+        // session.
         if leaving {
             return count;
         }
@@ -127,7 +130,7 @@ impl<P: MutualExclusion> Driver<P> {
         count
     }
 
-    /// Opens a client's session at the member, if it is not open there.
+    /// Opens a client's session at the member, unless it is open.
     pub(super) fn open_session(&self, state: &mut State<P>, client: u64) -> Result<()> {
         let Some(local) = state.locals.get_mut(&client) else {
             return Err(Error::Stopped(String::from("its session was closed")));
@@ -145,7 +148,7 @@ impl<P: MutualExclusion> Driver<P> {
         Ok(())
     }
 
-    /// The member has ended a client's session: it is leaving.
+    /// Ends a client's session because the member leaves.
     pub(super) fn end_local(&self, state: &mut State<P>, client: u64) {
         if let Some(local) = state.locals.get_mut(&client)
             && local.begin_again(LEAVES)
@@ -154,7 +157,7 @@ impl<P: MutualExclusion> Driver<P> {
         }
     }
 
-    /// Tells waiters of grants that came while the lease was too short, if it is longer now.
+    /// Notifies the waiters whose grants were deferred because the lease was too short, if it is long enough now.
     pub(super) fn tell_untold(&self, state: &mut State<P>, lease: Lease, tally: &mut Tally) {
         if state.untold.is_empty() || !lease.is_worth_telling() {
             return;
@@ -166,7 +169,7 @@ impl<P: MutualExclusion> Driver<P> {
         }
     }
 
-    /// Warns all holders at once when the lease is about to end; gives when to look again.
+    /// Notifies all holders at once when the lease is about to end. Returns the time at which to check again.
     pub(super) fn warn_of_end(&self, state: &mut State<P>, now: u64) -> u64 {
         if state.lease_until_ns == 0 {
             return u64::MAX;

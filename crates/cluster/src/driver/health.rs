@@ -1,4 +1,4 @@
-//! Whether the member can serve, what keeps it from that, and what is logged about it.
+//! The health of the member: whether it can serve, the reason if it cannot, and the log messages about it.
 
 use super::{Driver, State};
 use crate::clock::now_ns;
@@ -9,23 +9,23 @@ use std::any::Any;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-/// Something to be logged about the lease.
+/// A change of the lease that is to be logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum News {
     /// The lease is lost.
     Lost,
-    /// There is a lease, after so many nanoseconds without one.
+    /// The member has a lease again, after this many nanoseconds without one.
     Back(u64),
 }
 
-/// The text of a panic.
+/// The message of a panic.
 pub(super) fn message(panic: &(dyn Any + Send)) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
 impl<P: MutualExclusion> Driver<P> {
-    /// The member cannot go on: it stops for good.
+    /// Stops the member for good after an internal error.
     pub(super) fn fail(&self, state: &mut State<P>, why: &str) {
         if state.stopped.is_none() {
             let why = format!("{why}; restart this process");
@@ -47,7 +47,7 @@ impl<P: MutualExclusion> Driver<P> {
         }
     }
 
-    /// Logs what happened to the lease: outside of a step, since consensus is asked how things stand.
+    /// Logs the changes of the lease. It is called outside of steps, since it queries consensus.
     pub(super) fn log_news(&self) {
         let news = std::mem::take(&mut self.lock().news);
         for news in news {
@@ -59,7 +59,7 @@ impl<P: MutualExclusion> Driver<P> {
                 (News::Lost, Some(trouble)) => {
                     tracing::warn!(member = %self.me, %trouble, "the lease is lost: no lock is granted here");
                 }
-                // It is back already.
+                // A lease has been obtained again in the meantime.
                 (News::Lost, None) => {
                     tracing::warn!(member = %self.me, "the lease was lost for a moment: it was renewed too late");
                 }
@@ -67,7 +67,7 @@ impl<P: MutualExclusion> Driver<P> {
         }
     }
 
-    /// What keeps the member from granting locks, if anything does.
+    /// The reason for which the member grants no locks. `None` if it does.
     pub(super) fn find_trouble(&self) -> Option<Trouble> {
         let (now, state) = (now_ns(), self.lock());
         let has_lease = state.member.lease_left_ns(now) > 0;
@@ -75,7 +75,8 @@ impl<P: MutualExclusion> Driver<P> {
         let (stopped, left) = (state.stopped.clone(), state.left);
         let founds = state.member.founds();
         let lasts = Duration::from_nanos(now.saturating_sub(state.without_lease_since_ns));
-        // Consensus calls this driver with locks of its own.
+        // Consensus calls this driver while it holds its own locks, so the state must be unlocked before consensus is
+        // queried.
         drop(state);
         let trouble = |reason, lasts, unreachable| {
             Some(Trouble { member: self.me, reason, has_lease, lasts, unreachable })

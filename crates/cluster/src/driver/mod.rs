@@ -1,9 +1,10 @@
-//! Runs the state machine: one event at a time, and everything that it asks for.
+//! Runs the state machine: feeds it one event at a time, and carries out the actions that it returns.
 //!
-//! There is no task between a client and the machine, nor between the machine and the network: whoever brings an event takes the lock, steps,
-//! and carries out what the step asks for. Frames are put into the peers' buffers, questions to consensus are spawned, clients are woken; and
-//! once others may have the machine, the buffers are written. So an entry that needs no message costs no switch of tasks, and one that does
-//! costs those of whoever receives it. What others ask of it is in `calls`.
+//! There is no task between a client and the machine, nor between the machine and the network. The thread that brings
+//! an event locks the state, takes the step and carries out its actions: it appends frames to the buffers of the peers,
+//! spawns queries to consensus and wakes clients. It writes the buffers after it has unlocked the state. So a grant
+//! that needs no message costs no task switch, and one that does costs only the wakeups at the receivers. The calls
+//! from outside are in `calls`.
 
 mod calls;
 mod clients;
@@ -35,57 +36,59 @@ struct State<P: MutualExclusion> {
     out: Out<Message<P>>,
     peers: Vec<MemberId>,
     locals: BTreeMap<u64, Local>,
-    /// Who carries words to clients outside of this process.
+    /// The transports of clients outside of this process.
     remotes: HashMap<u64, Arc<dyn Hears>>,
-    /// Who waits for the replies to which query.
+    /// The callers that wait for the replies to their queries, by query.
     surveyors: HashMap<u64, oneshot::Sender<Vec<Reply>>>,
     next_survey: u64,
-    /// For each peer, the view and the number of the next message: what is below was sent before.
+    /// For each peer, the epoch and the number of the next new message. A message with a lower number is a
+    /// retransmission.
     sent: HashMap<Node, (u64, u64)>,
     /// The number of the client that was opened last.
     next_client: u64,
-    /// The lease that clients in this process hold under: its end, 0 if there is none, and its number.
+    /// The lease of the clients in this process: its end (0 if there is none) and its number.
     lease_until_ns: u64,
     lease_number: u64,
-    /// Why the lease before this one ended.
+    /// The reason for which the previous lease ended.
     lease_ended: &'static str,
     /// Whether holders were warned that this lease is about to end.
     warned: bool,
-    /// Since when there is no lease.
+    /// The time at which the last lease ended.
     without_lease_since_ns: u64,
-    /// Whether this member was left out of a view, and has not had a lease since.
+    /// Whether this member was excluded from a view and has not had a lease since.
     excluded: bool,
-    /// What is to be logged about the lease, outside of a step.
+    /// Changes of the lease to log, outside of a step.
     news: Vec<health::News>,
-    /// Counts the lives of the member in this process.
+    /// Number of incarnations of the member in this process.
     life: u64,
-    /// Clients in this process that may have lost something, and have not been looked at since: from which acquisition on.
+    /// Clients in this process that may have lost holds and have not been examined since, each with the acquisition to
+    /// start at.
     stale: VecDeque<(u64, u64)>,
-    /// Granted acquisitions that are not told yet, because the lease was too short.
+    /// Granted acquisitions whose waiters are not notified yet, because the lease was too short.
     untold: Vec<(u64, u64)>,
-    /// When the timer wakes.
+    /// The time at which the timer wakes.
     armed_ns: u64,
     serving: bool,
     leaving: bool,
     left: bool,
     stopped: Option<String>,
-    /// Whether it stopped by itself, because it cannot go on.
+    /// Whether it stopped because of an internal error.
     failed: bool,
 }
 
-/// A member at work.
+/// A running member.
 pub(crate) struct Driver<P: MutualExclusion> {
     me: MemberId,
     config: Config,
     state: Mutex<State<P>>,
-    /// How many threads wait for the machine.
+    /// Number of threads that wait for the lock of the state.
     waiting: AtomicUsize,
     around: OnceLock<(Arc<Net>, Consensus)>,
     timer: Notify,
     standings: watch::Sender<u64>,
-    /// Changes when the lease is about to end: those who watch a hold look at it then, and at no other time.
+    /// Changes when the lease is about to end. Tasks that watch a hold check it then, and need no timers of their own.
     expiring: watch::Sender<u64>,
-    /// The number of the next change of the table, once somebody wants to know.
+    /// The number of the next change of the table. Changes are recorded from the first subscription on.
     tables: watch::Sender<u64>,
     metrics: Metrics,
 }
@@ -96,7 +99,7 @@ fn random() -> Result<u64> {
 }
 
 impl<P: MutualExclusion> Driver<P> {
-    /// Begins a life. It does nothing until it is connected to a network and consensus.
+    /// Starts the first incarnation. It does nothing until it is connected to a network and to consensus.
     pub fn start(me: MemberId, config: Config) -> Result<Arc<Self>> {
         let node = Node { id: me, incarnation: random()? };
         let now = now_ns();
@@ -157,25 +160,26 @@ impl<P: MutualExclusion> Driver<P> {
         };
         locked.unwrap_or_else(|poisoned| {
             let mut state = poisoned.into_inner();
-            // A panic has left the state half changed: nothing is granted from it any more.
+            // The panic may have left the state half changed: the member stops and grants nothing from it.
             self.fail(&mut state, "the code around its state machine panicked");
             state
         })
     }
 
-    /// The machine, for a turn: at its end, others have theirs, and what was sent is written.
+    /// Locks the state for a turn. At its end the state is unlocked, and then the sent frames are written.
     fn turn(&self) -> Turn<'_, P> {
         Turn { driver: self, state: Some(self.lock()) }
     }
 
-    /// Writes what was sent, with the machine free for others meanwhile.
+    /// Writes the sent frames, while other threads may use the state.
     fn write(&self) {
         if let Some((net, _)) = self.around.get() {
             net.flush();
         }
     }
 
-    /// One event, and all that comes of it. A step that panics has left the machine in a state that nobody has thought about: the member stops.
+    /// Handles one event and carries out the resulting actions. A panic in a step may leave the machine in an
+    /// inconsistent state, so the member stops.
     fn step(&self, state: &mut State<P>, event: Event<Message<P>>) {
         if state.stopped.is_some() {
             return;
@@ -190,7 +194,8 @@ impl<P: MutualExclusion> Driver<P> {
     fn take_step(&self, state: &mut State<P>, event: Event<Message<P>>) {
         let now = now_ns();
         self.metrics.steps.of(&event).inc();
-        // Before the event, which may bring another lease: a gap between two leases ends what was held under the first.
+        // Before the event, which may bring a new lease: a gap between two leases ends the holds of the first, and the
+        // new lease must not hide the gap.
         self.end_lease_if_over(state, now);
         state.member.handle(now, event, &mut state.out);
         self.follow_lease(state, now);
@@ -252,7 +257,7 @@ impl<P: MutualExclusion> Driver<P> {
         }
     }
 
-    /// Tells the timer if it must wake earlier, and those who wait for the member to serve.
+    /// Wakes the timer if it must fire earlier, and notifies callers that wait for the member to serve.
     fn watch(&self, state: &mut State<P>, now: u64) {
         if state.member.wake_ns() < state.armed_ns {
             state.armed_ns = 0;
@@ -265,7 +270,7 @@ impl<P: MutualExclusion> Driver<P> {
         }
     }
 
-    /// Puts a frame into its peer's buffer.
+    /// Appends a frame to the buffer of its peer.
     fn post(&self, state: &mut State<P>, frame: &Frame<Message<P>>) {
         if let Body::Link { epoch, packet } = &frame.body
             && let Some((number, message)) = &packet.payload
@@ -291,7 +296,7 @@ impl<P: MutualExclusion> Driver<P> {
         }
     }
 
-    /// Warns once for each view change in which the cluster's settings differ from what this member was configured with.
+    /// Warns once for each view change after which the cluster's settings differ from this member's configuration.
     fn compare_settings(&self, state: &State<P>) {
         let differences = self.config.cluster.differences(state.member.settings());
         if !differences.is_empty() {
@@ -303,7 +308,7 @@ impl<P: MutualExclusion> Driver<P> {
         }
     }
 
-    /// Tells whoever traces an acquire which messages it costs.
+    /// Logs a message of the algorithm in the spans of the acquires that it is sent or received for.
     fn trace(
         &self,
         state: &State<P>,
@@ -343,12 +348,13 @@ impl<P: MutualExclusion> Driver<P> {
                 self.metrics.view_changes.inc();
                 self.metrics.epoch.set(epoch as i64);
                 self.metrics.members.set(members as i64);
-                // What this very step has sent in the new view may have to be sent again.
+                // Keep only the numbers of the new view: this very step may have sent messages in it, and these may
+                // have to be retransmitted.
                 state.sent.retain(|_, &mut (of, _)| of == epoch);
                 self.standings.send_modify(|changes| *changes += 1);
             }
             Note::Excluded if !state.leaving => self.begin_again(state),
-            // Whoever wanted to go is out, one way or the other.
+            // A leaving member is out of the view, whether it left in order or was excluded.
             Note::Excluded | Note::Left => {
                 tracing::info!(member = %self.me, "left the cluster");
                 state.left = true;
@@ -362,7 +368,7 @@ impl<P: MutualExclusion> Driver<P> {
         }
     }
 
-    /// This life is over: whatever was held through it is lost. Another one begins, and joins.
+    /// Starts a new incarnation, which joins the cluster again. All holds of the previous one are lost.
     fn begin_again(&self, state: &mut State<P>) {
         tracing::warn!(member = %self.me, "excluded from the view: begins anew");
         let begun = random().and_then(|incarnation| {
@@ -373,12 +379,14 @@ impl<P: MutualExclusion> Driver<P> {
         match begun {
             Ok(member) => {
                 let before = std::mem::replace(&mut state.member, member);
-                // Numbers of changes go on, with a gap: a reader of the earlier life reads the whole table again.
+                // Change numbers continue with a gap, so a reader from the previous incarnation has to read the whole
+                // table again.
                 if let Some(next) = before.next_change() {
                     state.member.begin_journal(next + 1);
                     self.tables.send_replace(next + 1);
                 }
-                // It may know millions of locks, and others wait for the machine.
+                // The old state may contain millions of locks. It is freed on another thread, so that callers need not
+                // wait for it.
                 let _ = std::thread::Builder::new().spawn(move || drop(before));
             }
             Err(error) => return self.fail(state, &error.to_string()),
@@ -408,7 +416,7 @@ impl<P: MutualExclusion> Driver<P> {
         self.standings.send_modify(|changes| *changes += 1);
     }
 
-    /// What needs only time; gives when to come again.
+    /// Handles expired timers and pending work. Returns the time until the next call; `None` if the member has stopped.
     fn ticks(&self) -> Option<Duration> {
         let state = &mut *self.turn();
         if state.stopped.is_some() {
@@ -418,17 +426,17 @@ impl<P: MutualExclusion> Driver<P> {
         self.look_at_some(state);
         let now = now_ns();
         let lease_ns = self.warn_of_end(state, now);
-        // There is more to look at: others have their turns in between.
+        // If clients remain to be examined, call again at once. Other threads get the lock in between.
         let stale_ns = if state.stale.is_empty() { u64::MAX } else { now };
         state.armed_ns = state.member.wake_ns().min(lease_ns).min(stale_ns);
         Some(Duration::from_nanos(state.armed_ns.saturating_sub(now)))
     }
 }
 
-/// A turn at the machine.
+/// Exclusive access to the state of the machine. Dropping it unlocks the state and writes the sent frames.
 struct Turn<'a, P: MutualExclusion> {
     driver: &'a Driver<P>,
-    /// There until the end.
+    /// `Some` until it is dropped.
     state: Option<MutexGuard<'a, State<P>>>,
 }
 
@@ -453,10 +461,11 @@ impl<P: MutualExclusion> Drop for Turn<'_, P> {
     }
 }
 
-/// How often the timer lets other tasks run, while others wait for the machine, before it goes on with long work.
+/// Maximum number of times that the timer yields to other tasks while threads wait for the lock, before it continues
+/// with long work.
 const MOST_YIELDS: usize = 64;
 
-/// The member's timer, for as long as the member is there.
+/// The timer task of a member. It ends when the member is dropped.
 async fn tick<P: MutualExclusion>(driver: Weak<Driver<P>>) {
     loop {
         let Some(driver) = driver.upgrade() else { return };
@@ -464,7 +473,7 @@ async fn tick<P: MutualExclusion>(driver: Weak<Driver<P>>) {
         driver.log_news();
         let Some(after) = after else { return };
         if after.is_zero() {
-            // Long work goes on at once; but threads that wait for the machine have their turns first.
+            // Long work continues at once, but threads that wait for the lock go first.
             for _ in 0..MOST_YIELDS {
                 tokio::task::yield_now().await;
                 if driver.waiting.load(Ordering::Relaxed) == 0 {

@@ -1,4 +1,4 @@
-//! Connections that come: which are let in, and what is done with what they bring.
+//! Incoming connections: which ones are accepted, and the dispatch of their records.
 
 use super::connection::{self, Connection, End};
 use super::counters::Refusal;
@@ -22,10 +22,11 @@ use tracing::{debug, info, warn};
 
 /// The first byte of a TLS handshake.
 const TLS_HANDSHAKE: u8 = 0x16;
-/// A question takes one permit, and one more for every so many bytes: many small ones may be under way, or few large ones.
+/// A query takes one permit, and one more for every so many bytes: many small queries may be in progress, or few large
+/// ones.
 const BYTES_PER_PERMIT: usize = 256 * 1024;
 
-/// Who is connected to us. Members have places of their own, which other connections cannot take.
+/// The incoming connections. Members have slots of their own, which unauthenticated connections cannot occupy.
 pub(super) struct Inbound {
     members: Arc<Semaphore>,
     strangers: Arc<Strangers>,
@@ -41,7 +42,7 @@ impl Inbound {
         }
     }
 
-    /// How many connections have not proved yet that they come from a member.
+    /// Number of connections that have not yet proved that they come from a member.
     #[cfg(test)]
     pub fn strangers(&self) -> usize {
         self.strangers.count()
@@ -51,7 +52,8 @@ impl Inbound {
         self.links.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The newest link of a member is the one that counts. Once this returns, nothing comes through the older one any more.
+    /// Registers the newest link of a member, which replaces an older one. Once this returns, no more frames are
+    /// accepted over the older one.
     fn enter(&self, member: MemberId) -> Arc<Gate> {
         let gate = Arc::new(Gate::default());
         let older = self.links().insert(member, gate.clone());
@@ -69,7 +71,7 @@ impl Inbound {
     }
 }
 
-/// Lets frames through until it is shut; shutting waits for the batch that is passing.
+/// Accepts frames until it is shut. Shutting waits for the batch that is being handled.
 #[derive(Debug, Default)]
 struct Gate {
     shut: Mutex<bool>,
@@ -91,13 +93,13 @@ impl Gate {
     }
 }
 
-/// Accepts for ever.
+/// Accepts connections until the network stops.
 pub(super) async fn accept(shared: Arc<Shared>, listener: TcpListener) {
     loop {
         let (stream, address) = match listener.accept().await {
             Ok(accepted) => accepted,
             Err(error) => {
-                // Out of file descriptors, mostly: others may free some.
+                // Usually the process is out of file descriptors. Other connections may release some.
                 warn!("cannot accept a connection: {error}");
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
@@ -134,7 +136,8 @@ async fn serve(
         Err(Refused { refusal, why }) => {
             shared.counters.refuse(refusal);
             let reason = refusal.label();
-            // Anybody can cause these as often as they like: counted always, logged on request.
+            // Any process on the network can cause these as often as it likes, so they are always counted but logged
+            // only at debug level.
             if matches!(refusal, Refusal::Slow | Refusal::Busy) {
                 debug!(%address, reason, "connection refused: {why}");
             } else {
@@ -144,7 +147,7 @@ async fn serve(
     }
 }
 
-/// Why a connection is refused before anything is said on it.
+/// The reason for which a connection is rejected before any record is read.
 struct Refused {
     refusal: Refusal,
     why: String,
@@ -192,7 +195,7 @@ async fn greet(
     let (version, from) = match judge(shared, &hello, &connection) {
         Ok(judged) => judged,
         Err((reason, refused)) => {
-            // The dialler may have gone already.
+            // The dialler may have disconnected already.
             let _ = connection.say(&hello::encode(&Reply::Refused(reason))).await;
             return Err(refused);
         }
@@ -216,7 +219,8 @@ async fn greet(
     }
 }
 
-/// Whether a greeting fits: the version to speak and the member that dials; or the reason for the other side, and for this one.
+/// Checks a greeting. Returns the version to use and the member that dials; or the reason for the other side, and the
+/// one for this side's log.
 fn judge(shared: &Shared, hello: &Hello, connection: &Connection) -> Result<(u16, MemberId), (Why, Refused)> {
     let me = shared.me;
     let no = |refusal, why: Why, text: String| Err((why, refused(refusal, text)));
@@ -233,7 +237,7 @@ fn judge(shared: &Shared, hello: &Hello, connection: &Connection) -> Result<(u16
         let text = format!("{claimed} speaks versions {} to {} only", hello.oldest, hello.newest);
         return no(Refusal::Hello, Why::Version { oldest, newest }, text);
     };
-    // Questions may change the membership, so they too come from members alone.
+    // Queries may change the membership, so they must come from members, too.
     let Some(from) = hello.from.filter(|&from| from != me || hello.purpose == Purpose::Questions) else {
         return no(Refusal::Hello, Why::Sender, format!("{claimed} is not another member"));
     };
@@ -247,7 +251,7 @@ fn judge(shared: &Shared, hello: &Hello, connection: &Connection) -> Result<(u16
     Ok((version, from))
 }
 
-/// Everything that is said on a connection that was let in.
+/// Reads and answers all records of an accepted connection.
 async fn converse(
     shared: &Arc<Shared>,
     connection: Connection,
@@ -291,18 +295,18 @@ async fn converse(
     }
 }
 
-/// What comes over one connection.
+/// The dispatcher of the records of one connection.
 struct Said<'a> {
     shared: &'a Arc<Shared>,
     from: MemberId,
-    /// Whose link it is, if it is one: frames come over links only.
+    /// The member whose link this is, if it is one. Only links carry frames.
     link: Option<MemberId>,
     answers: Arc<Outbox>,
     permits: Arc<Semaphore>,
 }
 
 impl Said<'_> {
-    /// Hands over every record that has come. Nothing in here waits: a member never stops reading from the others.
+    /// Dispatches all records that have arrived. Nothing in here blocks, since a member never stops reading.
     fn take(&self, incoming: &mut Incoming, complained: &mut bool) -> Result<(), End> {
         let mut frames = 0;
         let read = self.take_all(incoming, &mut frames, complained);
@@ -326,7 +330,7 @@ impl Said<'_> {
                     *frames += 1;
                     if let Err(why) = self.shared.handler.frame(member, bytes) {
                         self.shared.counters.refuse(Refusal::Frame);
-                        // Once for a connection is enough for people; the counter has them all.
+                        // Log only the first one of a connection. The counter includes all of them.
                         if !std::mem::replace(complained, true) {
                             warn!(peer = %member, "frame refused: {why}");
                         }
@@ -346,7 +350,7 @@ impl Said<'_> {
         let permits = u32::try_from(1 + bytes.len() / BYTES_PER_PERMIT).unwrap_or(u32::MAX);
         let Ok(permit) = self.permits.clone().try_acquire_many_owned(permits) else {
             self.shared.counters.refuse(Refusal::Question);
-            // Where there is no room for this, whoever asks waits in vain for a while.
+            // If there is no room for this record either, the sender of the query runs into its timeout.
             let _ = self.answers.append(Kind::Declined(number), 0, |_| ());
             return;
         };

@@ -1,4 +1,4 @@
-//! The cluster's own authority: whoever has its key decides who is a member.
+//! The cluster's own certificate authority. Its key decides which processes can be members.
 
 use super::tls::name_of;
 use lockkeeper_member::MemberId;
@@ -11,25 +11,25 @@ use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// The certificate that every member needs.
+/// The file of the authority's certificate, which every member needs.
 pub const CERTIFICATE_FILE: &str = "authority.pem";
-/// The key that no member needs.
+/// The file of the authority's key, which no member needs.
 pub const KEY_FILE: &str = "authority.key";
 const NAME: &str = "Lockkeeper cluster authority";
 
-/// Makes certificates for members. All times are in whole days.
+/// A certificate authority for members. All periods of validity are in whole days.
 #[derive(Debug)]
 pub struct Authority {
     certificate: String,
     key: KeyPair,
 }
 
-/// What one member needs beside the authority's certificate.
+/// The certificate and key of one member.
 #[derive(Clone)]
 pub struct Issued {
-    /// In PEM.
+    /// The certificate in PEM.
     pub certificate: String,
-    /// In PEM. Nobody else may see it.
+    /// The private key in PEM, which must be kept secret.
     pub key: String,
 }
 
@@ -40,7 +40,7 @@ impl std::fmt::Debug for Issued {
 }
 
 impl Authority {
-    /// A new one, with a new key, valid for so many days.
+    /// Creates an authority with a new key, valid for this many days.
     pub fn create(days: u32) -> Result<Self, String> {
         let key = new_key()?;
         let mut params = params(Vec::new(), days)?;
@@ -51,7 +51,7 @@ impl Authority {
         Ok(Self { certificate, key })
     }
 
-    /// The one that [`save`](Self::save) wrote into this folder.
+    /// Loads the authority that [`save`](Self::save) wrote into this directory.
     pub fn load(folder: &Path) -> Result<Self, String> {
         let read = |name: &str| {
             let path = folder.join(name);
@@ -63,7 +63,8 @@ impl Authority {
         Ok(Self { certificate, key })
     }
 
-    /// Writes certificate and key into a folder. Refuses to replace what is there: every certificate issued before would be void.
+    /// Writes certificate and key into a directory. Refuses to replace existing files: every certificate issued before
+    /// would become invalid.
     pub fn save(&self, folder: &Path) -> Result<(), String> {
         write_new(&folder.join(CERTIFICATE_FILE), &self.certificate, 0o644)?;
         write_new(&folder.join(KEY_FILE), &self.key.serialize_pem(), 0o600)
@@ -74,7 +75,8 @@ impl Authority {
         &self.certificate
     }
 
-    /// A certificate for a member, with a new key. `more` are further names and addresses in it, for tools that ask for them.
+    /// Issues a certificate for a member, with a new key. `more` contains further names and addresses for tools that
+    /// require them.
     pub fn issue(&self, member: MemberId, more: &[String], days: u32) -> Result<Issued, String> {
         if let Some(other) = more.iter().find(|name| name.ends_with(".lockkeeper")) {
             return Err(format!("{other:?} is a member's name: a certificate names one member and no other"));
@@ -98,8 +100,8 @@ impl Authority {
 }
 
 impl Issued {
-    /// Writes `member-<id>.pem` and `member-<id>.key` into a folder, and tells their paths. Replaces what is there: a certificate
-    /// is renewed by issuing another.
+    /// Writes `member-<id>.pem` and `member-<id>.key` into a directory, and returns their paths. Replaces existing
+    /// files: a certificate is renewed by issuing another one.
     pub fn save(&self, folder: &Path, member: MemberId) -> Result<(PathBuf, PathBuf), String> {
         let certificate = folder.join(format!("member-{}.pem", member.0));
         let key = folder.join(format!("member-{}.key", member.0));
@@ -113,7 +115,7 @@ fn params(names: Vec<String>, days: u32) -> Result<CertificateParams, String> {
     let mut params = CertificateParams::new(names.clone())
         .map_err(|error| format!("these cannot be names in a certificate: {names:?} ({error})"))?;
     let now = std::time::SystemTime::now();
-    // Members' clocks differ a little: a certificate must not be refused because it is too young.
+    // Members' clocks differ a little: a certificate must not be rejected because it is not valid yet.
     let hour = std::time::Duration::from_secs(3600);
     params.not_before = (now - hour).into();
     params.not_after = (now + 24 * hour * days).into();
@@ -137,7 +139,7 @@ fn cannot_sign(error: rcgen::Error) -> String {
     format!("no certificate can be signed: {error}")
 }
 
-/// The file has its mode from the first byte on, so that nobody reads a key before it is protected.
+/// Writes a new file. It is created with its final mode, so that no other user can read a key before it is protected.
 fn write_new(path: &Path, text: &str, mode: u32) -> Result<(), String> {
     let new = OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
     new.and_then(|mut file: File| {
@@ -149,7 +151,7 @@ fn write_new(path: &Path, text: &str, mode: u32) -> Result<(), String> {
 
 fn replace(path: &Path, text: &str, mode: u32) -> Result<(), String> {
     let new = path.with_extension("new");
-    // Left over from an attempt that was cut short.
+    // Remove the file of an attempt that was interrupted.
     let _ = std::fs::remove_file(&new);
     write_new(&new, text, mode)?;
     std::fs::rename(&new, path).map_err(|error| format!("cannot write {}: {error}", path.display()))

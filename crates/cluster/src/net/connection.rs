@@ -1,4 +1,4 @@
-//! A connection once it is made: it reads, it writes, and it notices silence.
+//! An established connection: reading, writing and detection of silence.
 
 use super::Limits;
 use super::counters::{Counters, Refusal};
@@ -18,7 +18,7 @@ use tokio_rustls::TlsStream;
 pub(super) struct Connection {
     pub reader: Box<dyn AsyncRead + Send + Unpin>,
     pub writer: Pen,
-    /// What the other side has shown. `None` without TLS.
+    /// The certificate of the other side. `None` without TLS.
     certificate: Option<CertificateDer<'static>>,
 }
 
@@ -35,7 +35,8 @@ impl Connection {
         Self { reader: Box::new(reader), writer: Box::new(writer), certificate }
     }
 
-    /// Whether the other side may say that it is this member. Without TLS everybody is believed.
+    /// Whether the other side may claim to be this member. Without TLS every claim is accepted here; the join token is
+    /// checked separately.
     pub fn can_be(&self, member: MemberId) -> bool {
         self.certificate.as_ref().is_none_or(|shown| member_of(shown) == Some(member))
     }
@@ -46,7 +47,7 @@ impl Connection {
     }
 }
 
-/// Why a connection ended.
+/// The reason for which a connection ended.
 #[derive(Debug)]
 pub(super) enum End {
     Closed,
@@ -60,7 +61,7 @@ pub(super) enum End {
 }
 
 impl End {
-    /// Counts what the other side did wrong.
+    /// Counts a fault of the other side.
     pub fn count(&self, counters: &Counters) {
         match self {
             Self::Malformed(Malformed::TooLong { .. }) => counters.refuse(Refusal::TooLong),
@@ -86,7 +87,7 @@ impl fmt::Display for End {
     }
 }
 
-/// Reads for ever, and has every batch of bytes used up.
+/// Reads until the connection ends, and passes every batch of bytes to the consumer.
 pub(super) async fn read(
     mut reader: impl AsyncRead + Unpin,
     incoming: &mut Incoming,
@@ -107,7 +108,7 @@ pub(super) async fn read(
     }
 }
 
-/// Writes for ever: all that is ready, at once, where whoever said it has not written it.
+/// Writes until the connection ends: all pending bytes at once, unless the sender has written them inline.
 pub(super) async fn write(outbox: &Outbox, counters: &Counters) -> End {
     loop {
         let mut taken = match outbox.taken().await {
@@ -128,16 +129,18 @@ pub(super) async fn write(outbox: &Outbox, counters: &Counters) -> End {
     }
 }
 
-/// Says something small where nothing else is said, so that the other side knows; ends when the other side does not.
+/// Sends a ping where no other data were sent, so that the other side knows that this one is alive. Returns when
+/// nothing was received for too long.
 ///
-/// Time is counted in turns of this loop: a process that was stopped for a while does not blame the others for it.
+/// Silence is counted in iterations of this loop and not by the clock, so that a process that was suspended does not
+/// close connections for its own pause.
 pub(super) async fn keep_alive(outbox: &Outbox, heard: &AtomicBool, limits: &Limits) -> End {
     let turn = limits.ping_every / 2;
     let mut silence = Duration::ZERO;
     loop {
         tokio::time::sleep(turn).await;
         if !outbox.has_said() {
-            // Where there is no room for it, something else is being said.
+            // If there is no room for a ping, other data are pending.
             let _ = outbox.append(Kind::Ping, 0, |_| ());
         }
         if heard.swap(false, Relaxed) {

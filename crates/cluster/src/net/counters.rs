@@ -1,8 +1,8 @@
-//! What the network has done, for metrics.
+//! Counters of the network, for metrics.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// A number that only rises.
+/// A monotonic counter.
 #[derive(Debug, Default)]
 pub struct Counter(AtomicU64);
 
@@ -15,34 +15,34 @@ impl Counter {
         self.add(1);
     }
 
-    /// The number so far.
+    /// The current value.
     pub fn get(&self) -> u64 {
         self.0.load(Relaxed)
     }
 }
 
-/// Why something from outside was refused, or something of our own could not be sent.
+/// The reason for which something incoming was rejected, or something outgoing could not be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// No TLS where it is required, or TLS where it is not spoken.
+    /// TLS is missing where it is required, or used where it is not configured.
     TlsMismatch,
-    /// The TLS handshake failed: wrong authority, expired, no certificate.
+    /// The TLS handshake failed: wrong authority, expired or missing certificate.
     Handshake,
-    /// The certificate is not that of the member that shows it.
+    /// The certificate does not name the member that presents it.
     Identity,
-    /// No greeting, one of another cluster, for another member, not from a member, or in no common version.
+    /// The greeting is missing, or is for another cluster or member, not from a member, or in no common version.
     Hello,
     /// The greeting took too long.
     Slow,
-    /// More connections than the limit.
+    /// There are more connections than the limit.
     Busy,
-    /// A record longer than the limit.
+    /// A record is longer than the limit.
     TooLong,
-    /// A record that cannot be read.
+    /// A record cannot be decoded.
     Malformed,
-    /// A frame that the member could not make sense of.
+    /// The member rejected a frame.
     Frame,
-    /// A question beyond the number that may be under way.
+    /// There are more queries in progress than the limit.
     Question,
     /// The other side did not prove that it has the cluster's join token.
     Token,
@@ -63,7 +63,7 @@ impl Refusal {
         Self::Token,
     ];
 
-    /// Its name in metrics.
+    /// The value of its label in metrics.
     pub fn label(self) -> &'static str {
         match self {
             Self::TlsMismatch => "tls_mismatch",
@@ -81,28 +81,28 @@ impl Refusal {
     }
 }
 
-/// What the network has done since it started.
+/// The counters of the network since its start.
 #[derive(Debug, Default)]
 pub struct Counters {
-    /// Frames handed to the member.
+    /// Frames passed to the member.
     pub frames_in: Counter,
-    /// Frames taken from the member.
+    /// Frames accepted from the member.
     pub frames_out: Counter,
     /// Bytes read.
     pub bytes_in: Counter,
     /// Bytes written.
     pub bytes_out: Counter,
-    /// Writes: what is ready together leaves together.
+    /// Write calls. Frames that are pending together leave in one write.
     pub writes: Counter,
-    /// Frames dropped: too much was under way already, or nobody to send them to.
+    /// Frames dropped because the buffer was full or the member has no address.
     pub dropped: Counter,
-    /// Connections to other members that were made.
+    /// Successful outgoing connections.
     pub connects: Counter,
-    /// Attempts to connect that failed.
+    /// Failed attempts to connect.
     pub connects_failed: Counter,
-    /// Connections that a newer one of the same member took the place of.
+    /// Connections that were replaced by a newer one of the same member.
     pub replaced: Counter,
-    /// Connections that ended because nothing was heard for too long.
+    /// Connections closed because nothing was received for too long.
     pub silent: Counter,
     refused: [Counter; Refusal::ALL.len()],
 }
@@ -112,12 +112,12 @@ impl Counters {
         self.refused[why as usize].count();
     }
 
-    /// How often something was refused for this reason.
+    /// Number of rejections for this reason.
     pub fn refused(&self, why: Refusal) -> u64 {
         self.refused[why as usize].get()
     }
 
-    /// How often something was refused, by reason.
+    /// Number of rejections for each reason.
     pub fn refusals(&self) -> impl Iterator<Item = (&'static str, u64)> + '_ {
         Refusal::ALL.iter().map(|&why| (why.label(), self.refused(why)))
     }

@@ -1,4 +1,4 @@
-//! Making a connection to another member: address, TLS, greeting.
+//! Establishing a connection to another member: address, TLS, greeting.
 
 use super::connection::{self, Connection};
 use super::counters::{Counters, Refusal};
@@ -19,7 +19,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-/// A member as it dials others.
+/// A member's identity and settings for outgoing connections.
 #[derive(Debug)]
 pub struct Caller {
     pub(super) me: MemberId,
@@ -30,11 +30,11 @@ pub struct Caller {
     tls: RwLock<Option<Ready>>,
 }
 
-/// Why no connection was made.
+/// The reason for which no connection was established.
 #[derive(Debug)]
 pub(super) struct Failed {
     pub why: String,
-    /// Set where somebody was refused, and not merely absent.
+    /// Set if one side rejected the other; `None` if the other side could not be reached.
     pub refusal: Option<Refusal>,
 }
 
@@ -49,7 +49,7 @@ impl Failed {
 }
 
 impl Caller {
-    /// Refuses settings and certificates that cannot work.
+    /// Validates the settings and the certificates.
     pub fn new(
         me: MemberId,
         cluster: &str,
@@ -68,7 +68,7 @@ impl Caller {
         Ok(Self { me, cluster, token, limits, insecure_no_tls, tls })
     }
 
-    /// Says that it is `me`, whatever its certificate says, and however old that is.
+    /// Creates a caller that claims to be `me` without checking its certificate or its validity.
     #[cfg(test)]
     pub(super) fn pretending(me: MemberId, cluster: &str, token: JoinToken, tls: &Tls) -> Self {
         let tls = Some(Ready::unchecked(tls).unwrap());
@@ -77,7 +77,7 @@ impl Caller {
         Self { me, cluster, token, limits, insecure_no_tls: false, tls }
     }
 
-    /// From now on, for new connections.
+    /// Replaces the certificates for new connections.
     pub(super) fn reload_tls(&self, tls: &Tls) -> Result<(), Error> {
         let ready = Ready::new(tls, self.me).map_err(Error::Tls)?;
         let mut present = self.tls.write().unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -94,12 +94,12 @@ impl Caller {
         self.tls.read().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
 
-    /// Whether bytes may go to or come from this address.
+    /// Whether connections to or from this address are allowed.
     pub(super) fn may_use(&self, address: &SocketAddr) -> bool {
         self.insecure_no_tls || address.ip().is_loopback() || self.tls().is_some()
     }
 
-    /// One question to whoever listens at an address.
+    /// Sends one query to the member that listens at an address.
     pub async fn ask(
         &self,
         address: &str,
@@ -146,7 +146,7 @@ impl Caller {
         answer.unwrap_or_else(|| Err(failed(&end.to_string())))
     }
 
-    /// A connection to the member `to`, or to whoever listens there, greeted and ready.
+    /// Establishes a connection to the member `to`, or to any member that listens there, and completes the greeting.
     pub(super) async fn dial(
         &self,
         address: &str,
@@ -164,7 +164,7 @@ impl Caller {
         })?
     }
 
-    /// Names are resolved at every attempt: addresses change behind them.
+    /// Resolves and connects. Names are resolved at every attempt, since their addresses may change.
     async fn connect(&self, address: &str) -> Result<TcpStream, Failed> {
         let found = tokio::net::lookup_host(address).await;
         let found = found.map_err(|error| Failed::absent(format!("no such address: {error}")))?;
@@ -191,7 +191,7 @@ impl Caller {
         to: Option<MemberId>,
         purpose: Purpose,
     ) -> Result<Connection, Failed> {
-        // What is written is meant to leave: whatever is ready together was written together.
+        // Records are batched before they are written, so every write should leave at once.
         stream.set_nodelay(true).map_err(Failed::absent)?;
         let mut connection = match self.tls() {
             None => Connection::plain(stream),
@@ -208,8 +208,8 @@ impl Caller {
         Ok(connection)
     }
 
-    /// Says who this is, and checks who answers: it must be the expected member, name itself in its certificate, and prove that it
-    /// has the join token. Nothing but the greeting is sent before that.
+    /// Sends the greeting and checks the reply: the other side must be the expected member, be named in its
+    /// certificate, and prove that it has the join token. Nothing but the greeting is sent before that.
     async fn introduce(
         &self,
         connection: &mut Connection,
@@ -249,7 +249,7 @@ impl Caller {
                 connection.say(&hello::encode(&own)).await.map_err(Failed::absent)
             }
             _ => {
-                // The listener may have gone already.
+                // The listener may have disconnected already.
                 let _ = connection.say(&hello::encode(&Confirm::Refused(Why::Token))).await;
                 Err(Failed::refused(Refusal::Token, Why::Token))
             }

@@ -1,12 +1,12 @@
-//! The greeting: the dialler sends who it is and which versions it speaks; the listener replies with the same, or with a reason to
-//! refuse; the dialler confirms. The proofs that go with it are in `proof`.
+//! The greeting. The dialler sends its member id and its range of versions; the listener replies with its own, or with
+//! a reason to reject; the dialler confirms. The proofs that go with it are in `proof`.
 //!
 //! ```text
-//! "lockkeep" | length: u16, little endian | a Hello, a Reply or a Confirm, as postcard writes it; what follows it is left to later versions
+//! "lockkeep" | length: u16, little endian | a Hello, a Reply or a Confirm in postcard; later versions may append more
 //! ```
 //!
-//! Hello and Reply never change but by appending, so that members of any two versions can refuse each other with a reason. Version 3
-//! appends a nonce to Hello, and a nonce and a proof to Welcome.
+//! Hello and Reply change only by appending, so that members of any two versions can reject each other with a reason.
+//! Version 3 appends a nonce to Hello, and a nonce and a proof to Welcome.
 
 use lockkeeper_member::MemberId;
 use serde::{Deserialize, Serialize};
@@ -14,70 +14,71 @@ use std::fmt;
 use std::ops::RangeInclusive;
 use tokio::io::{AsyncRead, AsyncReadExt};
 
-/// The versions of the protocol between members that this code speaks. Since version 3 both sides prove that they have the join token.
+/// The supported versions of the protocol between members. Since version 3 both sides prove that they have the join
+/// token.
 pub const VERSIONS: RangeInclusive<u16> = 3..=3;
-/// The longest name of a cluster.
+/// Maximum length of a cluster's name, in bytes.
 pub const LONGEST_NAME: usize = 255;
 
 pub const MAGIC: &[u8; 8] = b"lockkeep";
 const LONGEST: usize = 512;
 
-/// What a connection is for.
+/// The purpose of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Purpose {
-    /// Frames and questions of one member to another: there is one such connection each way.
+    /// Frames and queries of one member to another. There is one such connection in each direction.
     Link,
-    /// Questions only: first contacts.
+    /// Queries only, for first contacts.
     Questions,
 }
 
-/// What whoever dials says first.
+/// The first message of the dialler.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
-    /// The oldest version that it speaks.
+    /// The oldest version that it supports.
     pub oldest: u16,
-    /// The newest.
+    /// The newest version that it supports.
     pub newest: u16,
-    /// Of which cluster.
+    /// The name of its cluster.
     pub cluster: String,
-    /// The member that dials. `None` is refused: only members connect here.
+    /// The member that dials. `None` is rejected: only members connect here.
     pub from: Option<MemberId>,
-    /// Whom it expects; `None` for whoever listens there.
+    /// The expected listener. `None` accepts any member.
     pub to: Option<MemberId>,
-    /// What for.
+    /// The purpose of the connection.
     pub purpose: Purpose,
 }
 
-/// What whoever is called says then.
+/// The reply of the listener.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Reply {
-    /// Go on.
+    /// The greeting is accepted.
     Welcome {
-        /// In this version.
+        /// The version to use.
         version: u16,
-        /// Who this is.
+        /// The listener's member id.
         member: MemberId,
     },
-    /// No.
+    /// The greeting is rejected.
     Refused(Why),
 }
 
-/// Why a greeting is refused.
+/// The reason for which a greeting is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Why {
-    /// No version in common: those spoken here.
+    /// There is no common version. The fields are the versions of the sender.
     Version { oldest: u16, newest: u16 },
-    /// This is a member of another cluster.
+    /// The sender is a member of another cluster.
     Cluster(String),
-    /// This is another member.
+    /// The sender is another member than expected.
     Member(MemberId),
-    /// The certificate shown is not that member's.
+    /// The certificate does not name the member that presented it.
     Certificate,
     /// The connection is not from a member, or is a link from this member to itself.
     Sender,
-    /// Too many connections.
+    /// There are too many connections.
     Busy,
-    /// The proof is not made with this cluster's join token.
+    /// The proof was not made with this cluster's join token.
     Token,
 }
 
@@ -116,13 +117,13 @@ impl fmt::Display for Why {
     }
 }
 
-/// Why no greeting was understood.
+/// The reason for which a greeting could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Unintelligible {
-    /// Something else talks there.
+    /// The other side uses another protocol.
     #[error("this is not a greeting of Lockkeeper")]
     Foreign,
-    /// A greeting that cannot be read.
+    /// The greeting cannot be decoded.
     #[error("the greeting cannot be read")]
     Malformed,
     /// The connection broke.
@@ -130,37 +131,37 @@ pub enum Unintelligible {
     Broken(#[from] std::io::Error),
 }
 
-/// The version that both speak: the newest.
+/// The newest version that both sides support.
 pub fn common_version(oldest: u16, newest: u16) -> Option<u16> {
     let version = newest.min(*VERSIONS.end());
     (version >= oldest && version >= *VERSIONS.start()).then_some(version)
 }
 
-/// The body of a message of the greeting, without what versions append to it.
+/// Encodes the body of a message of the greeting, without the data that versions append to it.
 pub fn body(greeting: &impl Serialize) -> Vec<u8> {
     postcard::to_stdvec(greeting).expect("a greeting is plain data")
 }
 
-/// A body as bytes on a connection.
+/// Adds the header to a body.
 pub fn frame(body: &[u8]) -> Vec<u8> {
     let length =
         u16::try_from(body.len()).expect("a cluster's name is short, which was checked at the start");
     [&MAGIC[..], &length.to_le_bytes(), body].concat()
 }
 
-/// A message of the greeting as bytes on a connection.
+/// Encodes a message of the greeting, with its header.
 pub fn encode(greeting: &impl Serialize) -> Vec<u8> {
     frame(&body(greeting))
 }
 
-/// Reads a message of the greeting, and nothing beyond it.
+/// Reads a message of the greeting, and no bytes beyond it.
 pub async fn read<T: for<'a> Deserialize<'a>>(
     stream: &mut (impl AsyncRead + Unpin),
 ) -> Result<T, Unintelligible> {
     decode(&read_body(stream).await?)
 }
 
-/// Reads the body of a message of the greeting, and nothing beyond it.
+/// Reads the body of a message of the greeting, and no bytes beyond it.
 pub async fn read_body(stream: &mut (impl AsyncRead + Unpin)) -> Result<Vec<u8>, Unintelligible> {
     let mut head = [0; MAGIC.len() + 2];
     stream.read_exact(&mut head).await?;
@@ -169,7 +170,7 @@ pub async fn read_body(stream: &mut (impl AsyncRead + Unpin)) -> Result<Vec<u8>,
     Ok(body)
 }
 
-/// How long the body is, if the head is that of a greeting.
+/// Decodes the header. Returns the length of the body.
 pub fn body_length(head: &[u8; 10]) -> Result<usize, Unintelligible> {
     let Some(length) = head.strip_prefix(MAGIC) else { return Err(Unintelligible::Foreign) };
     let length = usize::from(u16::from_le_bytes([length[0], length[1]]));
@@ -179,12 +180,12 @@ pub fn body_length(head: &[u8; 10]) -> Result<usize, Unintelligible> {
     Ok(length)
 }
 
-/// The body of a greeting.
+/// Decodes the body of a greeting.
 pub fn decode<T: for<'a> Deserialize<'a>>(body: &[u8]) -> Result<T, Unintelligible> {
     decode_with_rest(body).map(|(greeting, _)| greeting)
 }
 
-/// The body of a greeting, and what a version has appended to it.
+/// Decodes the body of a greeting. Also returns the data that a version has appended to it.
 pub fn decode_with_rest<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<(T, &'a [u8]), Unintelligible> {
     postcard::take_from_bytes(body).map_err(|_| Unintelligible::Malformed)
 }

@@ -1,18 +1,19 @@
 //! Connections between members: frames, TLS, limits.
 //!
-//! Each member dials each other one. What it sends goes over the connection that it dialled, in order; answers come back over the
-//! connection of their question. A connection that breaks takes with it what was under way: the members' own links send again.
+//! Each member dials each other member. Frames and queries go over the connection that the sender has dialled, in
+//! order; an answer comes back over the connection of its query. When a connection breaks, the data in transit are
+//! lost; the links of the members retransmit.
 //!
-//! | module | what it holds |
+//! module | contents |
 //! |---|---|
-//! | [`hello`], `proof` | the greeting: who, which cluster, which version; both sides prove that they have the join token |
-//! | [`records`] | frames, questions and answers as bytes |
-//! | [`outbox`] | what is ready leaves in one write, by whoever said it |
-//! | `connection` | reading, writing, and noticing silence |
-//! | [`dial`], `peer` | connections to others, made again when they break |
-//! | `accept`, `strangers` | connections from others: which are let in, and those that have not proved yet who they are |
-//! | [`tls`], [`authority`] | who is who |
-//! | [`counters`] | what happened |
+//! | [`hello`], `proof` | the greeting: member, cluster and version; both sides prove that they have the join token |
+//! | [`records`] | encoding of frames, queries and answers |
+//! | [`outbox`] | the buffer of outgoing bytes: pending records leave in one write, inline in the sender's thread if possible |
+//! | `connection` | reading, writing, and detection of silent connections |
+//! | [`dial`], `peer` | outgoing connections, which are re-established when they break |
+//! | `accept`, `strangers` | incoming connections: which ones are accepted, and limits on unauthenticated ones |
+//! | [`tls`], [`authority`] | authentication of members by certificates |
+//! | [`counters`] | counters for metrics |
 
 mod accept;
 pub mod authority;
@@ -46,51 +47,53 @@ use tls::Tls;
 use tokio::net::TcpListener;
 use tokio::task::{AbortHandle, JoinSet};
 
-/// What a network needs to start.
+/// The settings of a network.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Who this is.
+    /// The id of this member.
     pub me: MemberId,
-    /// Of which cluster.
+    /// The name of its cluster.
     pub cluster: String,
-    /// Where to listen; port 0 for any. `None` for a member that no other one connects to.
+    /// The address to listen on; port 0 for any. `None` for a member that no other member connects to.
     pub listen: Option<SocketAddr>,
     /// The secret that all members of the cluster share.
     pub token: JoinToken,
-    /// Certificates. Without them only this machine is spoken to.
+    /// Certificates. Without them, only connections on this machine are allowed.
     pub tls: Option<Tls>,
-    /// Without TLS, speak to other machines all the same: who can change packets on the network can take every lock.
+    /// Allows connections to other machines without TLS. An attacker who can change packets on the network can then
+    /// take every lock.
     pub insecure_no_tls: bool,
-    /// Bounds.
+    /// Limits on sizes, numbers and times.
     pub limits: Limits,
 }
 
-/// Bounds on sizes, numbers and times.
+/// Limits on sizes, numbers and times.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// The longest frame, question or answer.
+    /// Maximum size of a frame, query or answer, in bytes.
     pub frame_bytes: usize,
-    /// The most that is under way to one member.
+    /// Maximum number of unsent bytes to one member that is connected.
     pub queue_bytes: usize,
-    /// The most that waits while there is no connection.
+    /// Maximum number of unsent bytes to one member while there is no connection.
     pub waiting_bytes: usize,
-    /// Connections from members.
+    /// Maximum number of incoming connections from members.
     pub connections: usize,
-    /// Connections that have not proved yet that they come from a member. They take no places of members.
+    /// Maximum number of incoming connections that have not yet proved that they come from a member. They do not count
+    /// towards `connections`.
     pub strangers: usize,
-    /// Questions that one connection may have under way; a long one counts as several.
+    /// Maximum number of queries in progress on one connection; a long one counts as several.
     pub questions: usize,
-    /// How long connecting may take.
+    /// Timeout for establishing a TCP connection.
     pub connect_within: Duration,
-    /// How long TLS and the greeting may take together.
+    /// Timeout for TLS and the greeting together.
     pub hello_within: Duration,
-    /// After so long without saying anything, a few bytes say that this member is there.
+    /// Time without other outgoing data after which a ping is sent.
     pub ping_every: Duration,
-    /// After so long without hearing anything, a connection is given up.
+    /// Time without incoming data after which a connection is closed.
     pub silence: Duration,
-    /// How long to wait before trying to connect again, at first.
+    /// Delay before the first reconnection attempt.
     pub backoff_least: Duration,
-    /// And at most.
+    /// Maximum delay between reconnection attempts.
     pub backoff_most: Duration,
 }
 
@@ -134,57 +137,58 @@ impl Limits {
     }
 }
 
-/// A future in a box.
+/// A boxed future.
 pub type BoxFuture<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
-/// What is done with what others say.
+/// The receiver of incoming frames and queries.
 pub trait Handler: Send + Sync + 'static {
-    /// A frame from another member. Must be quick and must not wait: a member never stops reading from the others. Refusing it
-    /// counts it and leaves the connection as it is.
+    /// Handles a frame from another member. It must be fast and must not block, since a member never stops reading. A
+    /// rejected frame is counted; the connection remains.
     fn frame(&self, from: MemberId, bytes: &[u8]) -> Result<(), Refused>;
 
-    /// All frames that one read brought were handed over.
+    /// Called after all frames of one read have been handled.
     fn batch_done(&self) {}
 
-    /// A question of another member. If it is not answered in time, the asker gives up without a message to this side.
+    /// Answers a query of another member. If the answer comes too late, the sender has given up, without notice to this
+    /// side.
     fn question(&self, from: MemberId, bytes: Vec<u8>) -> BoxFuture<Vec<u8>>;
 
-    /// From now on, and until it breaks, what is sent to this member goes over a new connection; what was under way over the
-    /// one before is lost.
+    /// Called when a new connection to this member is established. Frames sent from now on go over it until it breaks;
+    /// data in transit over the previous one are lost.
     fn connected(&self, peer: MemberId);
 }
 
-/// A frame that makes no sense, in words for a person.
+/// The reason for which a frame is rejected.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Refused(pub String);
 
-/// Why a network cannot start.
+/// The reason for which a network cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Settings that cannot work.
+    /// The settings are invalid.
     #[error("{0}")]
     Settings(String),
-    /// Certificates that cannot be used.
+    /// The certificates cannot be used.
     #[error("{0}")]
     Tls(String),
-    /// Others on the network could read and forge everything.
+    /// Without TLS, attackers on the network could read and forge all messages.
     #[error(
         "{0} can be reached from other machines, and there is no TLS: everybody who reaches it could take every lock. Configure \
          certificates, or listen on 127.0.0.1, or say insecure_no_tls (--insecure-no-tls) if the network itself is trusted"
     )]
     PlainBeyondLoopback(SocketAddr),
-    /// The address is not to be had.
+    /// The address is not available.
     #[error("cannot listen on {0}: {1}")]
     Listen(SocketAddr, std::io::Error),
 }
 
-/// No answer, in words for a person. Whether the question arrived is not known.
+/// The reason for which there is no answer. It is not known whether the query arrived.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Unreachable(pub String);
 
-/// What all tasks of a network share.
+/// The state that all tasks of a network share.
 struct Shared {
     me: MemberId,
     caller: Caller,
@@ -195,14 +199,14 @@ struct Shared {
     tasks: Tasks,
 }
 
-/// A peer, and the task that keeps the connection to it; none once the network has stopped.
+/// A peer and the task that maintains the connection to it; no task once the network has stopped.
 struct Kept {
     peer: Arc<Peer>,
     task: Option<AbortHandle>,
 }
 
 impl Shared {
-    /// A member has connected to us.
+    /// Called when a member has connected to this one.
     fn heard(&self, member: MemberId) {
         if let Some(peer) = self.peer(member) {
             peer.heard();
@@ -215,7 +219,7 @@ impl Shared {
     }
 }
 
-/// The tasks of a network: they all end with it.
+/// The tasks of a network. They all end with it.
 struct Tasks {
     runtime: tokio::runtime::Handle,
     running: Mutex<Option<JoinSet<()>>>,
@@ -234,7 +238,7 @@ impl Tasks {
     }
 }
 
-/// The connections of one member to all others. Dropping it ends them.
+/// The connections of one member to all others. Dropping it closes them.
 pub struct Net {
     shared: Arc<Shared>,
     /// Whether a frame was sent since the last flush.
@@ -243,7 +247,7 @@ pub struct Net {
 }
 
 impl Net {
-    /// Listens. Whom to connect to, [`set_addresses`](Self::set_addresses) says.
+    /// Starts to listen. Connections are dialled after [`set_addresses`](Self::set_addresses).
     pub async fn start(settings: Settings, handler: Arc<dyn Handler>) -> Result<Arc<Self>, Error> {
         let Settings { me, cluster, listen, token, tls, insecure_no_tls: plain, limits } = settings;
         let beyond = listen.filter(|listen| !listen.ip().is_loopback());
@@ -277,13 +281,13 @@ impl Net {
         Ok(Arc::new(Self { shared, unsaid: AtomicBool::default(), address }))
     }
 
-    /// Where it listens, if it does.
+    /// The address on which it listens, if it does.
     pub fn address(&self) -> Option<SocketAddr> {
         self.address
     }
 
-    /// Whom to be connected to, and where: "host:port", resolved at every attempt. Members that are not named any more are
-    /// disconnected from.
+    /// Sets the members to connect to and their addresses, as "host:port". Names are resolved at every attempt.
+    /// Connections to members that are no longer listed are closed.
     pub fn set_addresses(&self, addresses: BTreeMap<MemberId, String>) {
         let mut peers = self.shared.peers.write().unwrap_or_else(PoisonError::into_inner);
         peers.retain(|id, Kept { peer, task }| {
@@ -315,8 +319,9 @@ impl Net {
         Kept { peer, task }
     }
 
-    /// Appends one frame to what is under way to a member; `write` appends its bytes. Never waits: beyond the limit, and to
-    /// somebody without an address, the frame is dropped and counted. It leaves with the next [`flush`](Self::flush).
+    /// Appends a frame to the buffer of a member; `write` appends the frame's bytes. It never blocks: if the buffer is
+    /// full or the member has no known address, the frame is dropped and counted. Frames leave with the next
+    /// [`flush`](Self::flush).
     pub fn send(&self, to: MemberId, write: impl FnOnce(&mut Vec<u8>)) {
         let (shared, longest) = (&self.shared, self.shared.caller.limits.frame_bytes);
         let peers = shared.peers.read().unwrap_or_else(PoisonError::into_inner);
@@ -326,7 +331,7 @@ impl Net {
         self.unsaid.store(true, Ordering::Release);
     }
 
-    /// Writes what was sent since the last time, to whomever.
+    /// Writes all frames that were sent since the last flush, to all members.
     pub fn flush(&self) {
         if !self.unsaid.swap(false, Ordering::AcqRel) {
             return;
@@ -335,7 +340,7 @@ impl Net {
         peers.values().for_each(|kept| kept.peer.flush(&self.shared.counters));
     }
 
-    /// Asks a member, over the connection to it. If it has no address yet, this one is used.
+    /// Sends a query to a member over the connection to it. If the member is not known yet, `address` is used.
     pub async fn ask(
         &self,
         to: MemberId,
@@ -343,7 +348,8 @@ impl Net {
         question: Vec<u8>,
         within: Duration,
     ) -> Result<Vec<u8>, Unreachable> {
-        // Others may say so: a member that comes back hears that it leads, from those who have not noticed that it was gone.
+        // A member that has just restarted may be told to ask itself: other members may not have noticed yet that it
+        // was gone, and still name it as the leader.
         if to == self.shared.me {
             return Err(Unreachable(format!("{to} is this member itself")));
         }
@@ -355,7 +361,7 @@ impl Net {
         peer.ask(&question, self.shared.caller.limits.frame_bytes, within).await
     }
 
-    /// Asks whoever listens at an address: for a first contact.
+    /// Sends a query to whichever member listens at an address, for a first contact.
     pub async fn ask_address(
         &self,
         address: &str,
@@ -370,17 +376,18 @@ impl Net {
         self.shared.peer(to).is_some_and(|peer| peer.is_up())
     }
 
-    /// Reads the certificates again, or others. Connections that stand go on; new ones use the new certificates.
+    /// Reloads the certificates, possibly from other files. Existing connections remain; new ones use the new
+    /// certificates.
     pub fn reload_tls(&self, tls: &Tls) -> Result<(), Error> {
         self.shared.caller.reload_tls(tls)
     }
 
-    /// What happened so far.
+    /// The counters since the start.
     pub fn counters(&self) -> &Counters {
         &self.shared.counters
     }
 
-    /// Lets what was said last leave, for a moment at most; then ends every connection.
+    /// Waits for a short time until pending data have been written, then closes all connections.
     pub async fn stop(&self) {
         let drained = async {
             while self.unsent() > 0 {
@@ -393,7 +400,7 @@ impl Net {
         }
     }
 
-    /// Bytes under way to members that can be reached.
+    /// Number of unsent bytes to members that are connected.
     fn unsent(&self) -> usize {
         let peers = self.shared.peers.read().unwrap_or_else(PoisonError::into_inner);
         peers.values().map(|kept| &kept.peer).filter(|peer| peer.is_up()).map(|peer| peer.under_way()).sum()
@@ -402,7 +409,7 @@ impl Net {
 
 impl Drop for Net {
     fn drop(&mut self) {
-        // Dropping the set ends its tasks, which share it.
+        // The tasks share this state. Dropping the set ends them.
         drop(self.shared.tasks.take());
     }
 }

@@ -1,8 +1,10 @@
-//! What is under way to somebody: bytes that grow while others are written, and leave in one write after them.
+//! The buffer of outgoing bytes of a connection: it grows while earlier bytes are being written, and leaves in one
+//! write after them.
 //!
-//! One pen writes to a connection, and lies here while nobody writes. Whoever has said something takes it, if it is here, and writes at once
-//! what the connection takes without waiting: no other task has to be woken for that. What is left, and what others say who need not hurry, is written by
-//! the connection's own task. Whoever has the pen goes on while there is something to write, so whoever does not find it need not wait.
+//! A connection has one writer ([`Pen`]), which is stored here while it is not in use. A sender that finds it takes it
+//! and writes inline as much as the connection accepts without blocking, so that no task has to be woken. The
+//! connection's own task writes the rest, and records that are not urgent. The task or thread that has the writer
+//! continues while bytes are pending, so a sender that does not find it need not wait.
 
 use super::counters::Counters;
 use super::records::{self, Kind};
@@ -14,82 +16,82 @@ use std::task::{Context, Poll, Waker};
 use tokio::io::AsyncWrite;
 use tokio::sync::Notify;
 
-/// A buffer larger than this is given back once it is written.
+/// A buffer larger than this is freed once it has been written.
 const KEPT: usize = 1024 * 1024;
 
-/// The writing half of a connection.
+/// The write half of a connection.
 pub type Pen = Box<dyn AsyncWrite + Send + Unpin>;
 
-/// Bytes for one connection, bounded.
+/// The bounded buffer of one connection.
 #[derive(Default)]
 pub struct Outbox {
     state: Mutex<State>,
     ready: Notify,
-    /// Whether something was written lately.
+    /// Whether something was written since the last check.
     said: AtomicBool,
 }
 
 #[derive(Default)]
 struct State {
     bytes: Vec<u8>,
-    /// The last buffer that was written, empty.
+    /// The buffer of the last write, emptied for reuse.
     spare: Vec<u8>,
     limit: usize,
-    /// What somebody has taken and not written.
+    /// Number of bytes that have been taken and are not written.
     in_flight: usize,
-    /// Something was written that the connection has not passed on.
+    /// Whether bytes were written that the connection has not flushed.
     unflushed: bool,
-    /// Why nothing more can be written to the connection.
+    /// The error after which nothing more can be written to the connection.
     broken: Option<io::Error>,
     pen: Option<Pen>,
-    /// Counts the connections: what was taken for one is not for the next.
+    /// Number of the connection. Bytes that were taken for one connection must not be returned to the next.
     connection: u64,
 }
 
-/// Bytes to be written, and the means.
+/// Bytes to write, together with the writer.
 pub struct Taken {
     pub pen: Pen,
     pub bytes: Vec<u8>,
     connection: u64,
 }
 
-/// Why a record was not taken.
+/// The reason for which a record was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotTaken {
-    /// It is longer than any record may be.
+    /// It is longer than the limit for records.
     TooLong,
-    /// Too much is under way already.
+    /// The buffer is full.
     Full,
 }
 
 impl Outbox {
-    /// Takes at most `limit` bytes that are not written.
+    /// Creates a buffer of at most `limit` unwritten bytes.
     pub fn new(limit: usize) -> Self {
         Self { state: Mutex::new(State { limit, ..State::default() }), ..Self::default() }
     }
 
-    /// There is a connection: takes at most `limit` bytes while it lasts, and `later` after it. What is there stays.
+    /// Attaches a connection. The limit is `limit` bytes while it lasts, and `later` afterwards. Pending bytes remain.
     pub fn connect(&self, pen: Pen, limit: usize, later: usize) -> Connected<'_> {
         let mut state = self.lock();
         (state.pen, state.limit) = (Some(pen), limit);
         Connected { outbox: self, later }
     }
 
-    /// Appends a record whose bytes `write` appends, and calls the writer. Never waits.
+    /// Appends a record, whose bytes `write` appends, and wakes the writing task. Never blocks.
     pub fn append(
         &self,
         kind: Kind,
         longest: usize,
         write: impl FnOnce(&mut Vec<u8>),
     ) -> Result<(), NotTaken> {
-        // Where something was ready before, somebody will write it.
+        // If bytes were pending before, the writing task has been woken already.
         if self.put(kind, longest, write)? {
             self.ready.notify_one();
         }
         Ok(())
     }
 
-    /// Appends a record that [`flush`](Self::flush) is going to write. Gives whether nothing was there before.
+    /// Appends a record that the next [`flush`](Self::flush) writes. Returns whether the buffer was empty before.
     pub fn put(
         &self,
         kind: Kind,
@@ -109,7 +111,8 @@ impl Outbox {
         Ok(before == 0)
     }
 
-    /// Writes what was put down, as far as the connection takes it at once; the writer is called for the rest.
+    /// Writes pending bytes, as far as the connection accepts them without blocking. Wakes the writing task for the
+    /// rest.
     pub fn flush(&self, counters: &Counters) {
         while let Some(mut taken) = self.take() {
             let (written, flushed) = match taken.write_now() {
@@ -125,7 +128,7 @@ impl Outbox {
         }
     }
 
-    /// Waits until something is ready and nobody else writes, and takes all of it.
+    /// Waits until bytes are pending and the writer is available, and takes both.
     pub async fn taken(&self) -> io::Result<Taken> {
         loop {
             if let Some(error) = self.lock().broken.take() {
@@ -138,7 +141,7 @@ impl Outbox {
         }
     }
 
-    /// The connection cannot be written to, and how much of it was is not known: its task has to end it.
+    /// Marks the connection as broken. It is not known how much was written, so the connection's task has to close it.
     fn broke(&self, taken: Taken, error: io::Error) {
         let mut state = self.lock();
         if state.connection == taken.connection {
@@ -159,7 +162,7 @@ impl Outbox {
         Some(Taken { pen, bytes, connection: state.connection })
     }
 
-    /// Puts the pen back, with the bytes that are not written; gives whether everything is.
+    /// Returns the writer and the unwritten bytes. Returns `true` if everything has been written.
     pub fn give_back(&self, taken: Taken, flushed: bool) -> bool {
         let Taken { pen, mut bytes, connection } = taken;
         let written = bytes.is_empty() && flushed;
@@ -180,27 +183,29 @@ impl Outbox {
         written
     }
 
-    /// Whether something was written since the last time.
+    /// Whether something was written since the last call.
     pub fn has_said(&self) -> bool {
         self.said.swap(false, Ordering::Relaxed)
     }
 
-    /// How many bytes are not written, and one if others are not passed on.
+    /// Number of unwritten bytes, plus one if written bytes have not been flushed.
     pub fn under_way(&self) -> usize {
         let state = self.lock();
         state.bytes.len() + state.in_flight + usize::from(state.unflushed)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
-        // `write` is a guest. If it panics it leaves a record half written, which the receiver refuses: the connection begins anew.
+        // If `write`, the closure of a caller, panics, the record is incomplete. The receiver rejects it and closes the
+        // connection, so ignoring the poison is safe.
         self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
 impl Taken {
-    /// Writes as much as goes without waiting; gives how much, and whether the connection has passed everything on.
+    /// Writes as much as possible without blocking. Returns the number of bytes, and whether the connection has flushed
+    /// all of them.
     fn write_now(&mut self) -> io::Result<(usize, bool)> {
-        // Whatever has to wait, the writer waits for: it asks again.
+        // No waker is needed: if the connection is not ready, the writing task polls it again.
         let mut nobody = Context::from_waker(Waker::noop());
         let mut written = 0;
         while written < self.bytes.len() {
@@ -215,7 +220,7 @@ impl Taken {
     }
 }
 
-/// A connection for as long as it lasts. What is not written then is dropped, with the memory.
+/// An attached connection. Dropping it discards the unwritten bytes and frees their memory.
 pub struct Connected<'a> {
     outbox: &'a Outbox,
     later: usize,

@@ -1,4 +1,5 @@
-//! Another member, as this one reaches it: one connection that is made again whenever it breaks, and what is under way to it.
+//! Another member as seen from this one: a connection that is re-established whenever it breaks, and the data pending
+//! for it.
 
 use super::connection::{self, End};
 use super::counters::Counters;
@@ -20,7 +21,7 @@ type Answer = Result<Vec<u8>, Unreachable>;
 /// Whether the other member can be reached.
 #[derive(Clone, Debug)]
 enum Reach {
-    /// Nobody has tried yet.
+    /// No attempt has been made yet.
     Unknown,
     Up,
     Down(String),
@@ -32,7 +33,7 @@ pub(super) struct Peer {
     address: watch::Sender<String>,
     outbox: Outbox,
     reach: watch::Sender<Reach>,
-    /// It has just connected to us, so it can be reached.
+    /// Notified when the other member connects to this one, which shows that it can be reached.
     heard: Notify,
     questions: AtomicU64,
     waiting: Mutex<BTreeMap<u64, oneshot::Sender<Answer>>>,
@@ -51,7 +52,7 @@ impl Peer {
         }
     }
 
-    /// A new address is tried at once.
+    /// Sets the address. A new one is tried at once.
     pub fn set_address(&self, address: String) {
         self.address.send_if_modified(|present| {
             let new = *present != address;
@@ -60,7 +61,8 @@ impl Peer {
         });
     }
 
-    /// It has just connected to us: if we cannot reach it, now is the time to try.
+    /// Called when the other member has connected to this one. If there is no connection to it, the next attempt starts
+    /// at once.
     pub fn heard(&self) {
         self.heard.notify_waiters();
     }
@@ -73,7 +75,7 @@ impl Peer {
         self.outbox.under_way()
     }
 
-    /// What is sent here leaves with [`flush`](Self::flush).
+    /// Appends a frame to the buffer. It leaves with [`flush`](Self::flush).
     pub fn send(&self, longest: usize, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), NotTaken> {
         self.outbox.put(Kind::Frame, longest, write).map(drop)
     }
@@ -82,7 +84,7 @@ impl Peer {
         self.outbox.flush(counters);
     }
 
-    /// Asks over the connection, once there is one. An attempt to connect that fails meanwhile is an answer too.
+    /// Sends a query over the connection, once there is one. Fails if an attempt to connect fails in the meantime.
     pub async fn ask(&self, question: &[u8], longest: usize, within: Duration) -> Answer {
         let asked = timeout(within, self.ask_when_up(question, longest)).await;
         asked.unwrap_or_else(|_| Err(Unreachable(format!("no answer from {} within {within:?}", self.id))))
@@ -114,19 +116,19 @@ impl Peer {
 
     fn answered(&self, number: u64, answer: Answer) {
         if let Some(asker) = self.waiting().remove(&number) {
-            // Whoever asked may have gone.
+            // The caller may have given up.
             let _ = asker.send(answer);
         }
     }
 
-    /// It cannot be reached. What waits for a connection goes on waiting, within its bound; whoever asked has an answer.
+    /// Marks the member as unreachable. Pending frames remain, up to the limit; queries in progress fail.
     pub fn down(&self, why: String) {
         self.reach.send_replace(Reach::Down(why));
         self.waiting().clear();
     }
 }
 
-/// A question that nobody waits for is forgotten.
+/// Removes a query from the map when its caller no longer waits for it.
 struct Forget<'a> {
     peer: &'a Peer,
     number: u64,
@@ -138,7 +140,7 @@ impl Drop for Forget<'_> {
     }
 }
 
-/// Keeps the connection to a peer for ever.
+/// Maintains the connection to a peer until the network stops.
 pub(super) async fn keep_connected(shared: Arc<Shared>, peer: Arc<Peer>) {
     let limits = &shared.caller.limits;
     let mut backoff = Backoff { next: limits.backoff_least, most: limits.backoff_most };
@@ -160,7 +162,7 @@ pub(super) async fn keep_connected(shared: Arc<Shared>, peer: Arc<Peer>) {
                 if let Some(refusal) = failed.refusal {
                     shared.counters.refuse(refusal);
                 }
-                // Once is enough for people, until something changes.
+                // Warn once for each reason, until it changes.
                 if failed.why == told {
                     debug!(peer = %peer.id, address = target, "cannot connect: {}", failed.why);
                 } else {
@@ -170,7 +172,7 @@ pub(super) async fn keep_connected(shared: Arc<Shared>, peer: Arc<Peer>) {
                 peer.down(failed.why);
             }
         }
-        // A connection that breaks as soon as it is made is no success.
+        // A connection that breaks soon after it was established does not reset the backoff.
         if since.elapsed() > limits.silence {
             backoff.next = limits.backoff_least;
         }
@@ -190,7 +192,7 @@ async fn stay_connected(
 ) -> End {
     let (limits, counters, heard) = (&shared.caller.limits, &shared.counters, AtomicBool::default());
     counters.connects.count();
-    // What is under way at the end is lost: the members' links know what was not acknowledged.
+    // Data in transit when the connection ends are lost. The links of the members retransmit what was not acknowledged.
     let _connected = peer.outbox.connect(connection.writer, limits.queue_bytes, limits.waiting_bytes);
     peer.reach.send_replace(Reach::Up);
     shared.handler.connected(peer.id);
@@ -221,7 +223,8 @@ fn take_answers(peer: &Peer, incoming: &mut Incoming) -> Result<(), End> {
     Ok(())
 }
 
-/// How long to wait before the next attempt: twice as long each time, up to a bound, and never all at the same moment.
+/// The delay before the next attempt. It doubles each time up to a maximum, and is randomised so that members do not
+/// retry in step.
 struct Backoff {
     next: Duration,
     most: Duration,
@@ -231,7 +234,7 @@ impl Backoff {
     fn turn(&mut self) -> Duration {
         let turn = self.next;
         self.next = (turn * 2).min(self.most);
-        // Between half and all of it. Without the system's randomness, all of it.
+        // Between half and all of the delay. Without random numbers from the system, all of it.
         let random = getrandom::u32().map_or(1.0, |random| f64::from(random) / f64::from(u32::MAX));
         turn.mul_f64(0.5 + random / 2.0)
     }

@@ -4,23 +4,23 @@
 //! dialler                                                listener
 //!    │ ── Hello, nonce ─────────────────────────────────────▶ │
 //!    │ ◀─ Welcome, nonce, HMAC("listener", both messages) ─── │
-//!    │ ── Confirm: HMAC("dialler", both messages) ──────────▶ │   frames and questions are read only after this
+//! │ ── Confirm: HMAC("dialler", both messages) ──────────▶ │   frames and queries are read only after this
 //! ```
 //!
-//! The messages contain both nonces, both member ids, the cluster's name, the version and the purpose, so a proof is of no use
-//! for another connection. The labels differ, so a proof of one side is none for the other.
+//! The messages contain both nonces, both member ids, the cluster's name, the version and the purpose, so a proof is of
+//! no use on another connection. The labels differ, so a proof of one side is not valid for the other.
 
 use super::hello::{self, Hello, Reply, Unintelligible};
 use crate::join_token::JoinToken;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-/// Bytes of a nonce.
+/// Length of a nonce, in bytes.
 const NONCE: usize = 32;
 /// A proof: an HMAC-SHA256.
 pub(super) type Proof = [u8; 32];
 
-/// The side of a connection that proves something.
+/// The side of a connection that makes a proof.
 #[derive(Clone, Copy)]
 pub(super) enum Side {
     Dialler,
@@ -36,7 +36,7 @@ impl Side {
     }
 }
 
-/// The first two messages of a greeting, which both sides prove to have seen.
+/// The first two messages of a greeting, which the proofs cover.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Transcript {
     /// The dialler's message with its nonce.
@@ -49,7 +49,7 @@ impl Transcript {
     fn mac(&self, token: &JoinToken, side: Side) -> Hmac<Sha256> {
         let mut mac =
             <Hmac<Sha256> as KeyInit>::new_from_slice(token.key()).expect("HMAC takes keys of any length");
-        // Each part with its length, so that no two transcripts have the same bytes.
+        // Each part is preceded by its length, so that no two transcripts have the same bytes.
         for part in [side.label(), &self.hello, &self.welcome] {
             mac.update(&(part.len() as u64).to_le_bytes());
             mac.update(part);
@@ -61,7 +61,7 @@ impl Transcript {
         self.mac(token, side).finalize().into_bytes().into()
     }
 
-    /// Compares in constant time.
+    /// Verifies a proof in constant time.
     pub fn verify(&self, token: &JoinToken, side: Side, proof: &Proof) -> bool {
         self.mac(token, side).verify_slice(proof).is_ok()
     }
@@ -73,18 +73,20 @@ fn nonce() -> std::io::Result<[u8; NONCE]> {
     Ok(nonce)
 }
 
-/// The dialler's first message: its body, with a new nonce.
+/// Creates the body of the dialler's first message, with a new nonce.
 pub(super) fn hello_body(hello: &Hello) -> std::io::Result<Vec<u8>> {
     Ok([hello::body(hello), nonce()?.to_vec()].concat())
 }
 
-/// Reads the dialler's first message. A dialler of an earlier version sends no nonce: it can be read, but not welcomed.
+/// Decodes the dialler's first message. Also returns whether it has a nonce: a message of an earlier version has none,
+/// and can be decoded but not accepted.
 pub(super) fn read_hello(body: &[u8]) -> Result<(Hello, bool), Unintelligible> {
     let (hello, rest) = hello::decode_with_rest(body)?;
     Ok((hello, rest.len() >= NONCE))
 }
 
-/// The listener's welcome: the body of its message with a new nonce and its proof, and what the dialler must prove now.
+/// Creates the listener's welcome: the body of its message with a new nonce and its proof, and the transcript that the
+/// dialler must prove next.
 pub(super) fn welcome_body(
     token: &JoinToken,
     hello: Vec<u8>,
@@ -96,7 +98,7 @@ pub(super) fn welcome_body(
     Ok(([&transcript.welcome[..], &proof].concat(), transcript))
 }
 
-/// Reads the listener's reply. A welcome comes with its proof and what both sides have said.
+/// Decodes the listener's reply. A welcome comes with its proof and the transcript.
 pub(super) fn read_reply(
     hello: Vec<u8>,
     body: &[u8],

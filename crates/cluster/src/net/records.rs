@@ -1,45 +1,45 @@
-//! What goes over a connection after the greeting: records, each with its length in front.
+//! Records: the messages on a connection after the greeting, each preceded by its length.
 //!
 //! ```text
-//! length: u32, little endian | kind: u8 | number: u64, of questions and answers only | the bytes themselves
+//! length: u32, little endian | kind: u8 | number: u64, only in queries and answers | payload
 //! ```
 //!
-//! Reading allocates for bytes that have come, never for bytes that were announced.
+//! The reader allocates memory for bytes that have arrived, never for bytes that were only announced.
 
 use std::fmt;
 
-/// The bytes of the length itself.
+/// Size of the length field, in bytes.
 const LENGTH: usize = 4;
-/// Kind and number: what a record may have beside its bytes.
+/// Maximum size of kind and number, in bytes.
 const HEAD: usize = 9;
-/// How much room a reader offers to the network at least.
+/// Minimum free space in the buffer for a read from the network, in bytes.
 const ROOM: usize = 16 * 1024;
-/// A buffer larger than this is given back once it is empty.
+/// A buffer larger than this is freed once it is empty.
 const KEPT: usize = 1024 * 1024;
 
-/// What a record is.
+/// A record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record<'a> {
-    /// I am still here.
+    /// Shows that the sender is alive.
     Ping,
-    /// From member to member; the member's links know what is in it.
+    /// A frame between members. Its content belongs to the members' links.
     Frame(&'a [u8]),
-    /// An answer is wanted.
+    /// A query with its number.
     Question(u64, &'a [u8]),
-    /// To the question of this number.
+    /// The answer to the query with this number.
     Answer(u64, &'a [u8]),
-    /// There will be no answer to the question of this number: too many are under way.
+    /// The query with this number is not answered: too many are in progress.
     Declined(u64),
 }
 
-/// Why a stream of records cannot be read on.
+/// The reason for which a stream of records cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
-    /// A record is announced that is longer than the limit.
+    /// The announced length exceeds the limit.
     TooLong { announced: usize, limit: usize },
-    /// A record that this version does not know.
+    /// This version does not know the kind of the record.
     UnknownKind(u8),
-    /// A record that ends before its number does, or goes on where nothing may follow.
+    /// A record that is too short for its number, or has a payload where none is allowed.
     WrongLength { kind: u8, length: usize },
 }
 
@@ -57,8 +57,8 @@ impl fmt::Display for Malformed {
     }
 }
 
-/// Appends a record whose bytes `write` appends. Tells how long these bytes are, or leaves everything as it was if they are more
-/// than the limit.
+/// Appends a record, whose payload `write` appends. Returns the length of the payload. If the payload exceeds the
+/// limit, `out` is left unchanged.
 pub fn append(
     out: &mut Vec<u8>,
     kind: Kind,
@@ -87,7 +87,7 @@ pub fn append(
     }
 }
 
-/// The head of a record that is to be written.
+/// The kind and number of a record to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Ping,
@@ -116,7 +116,7 @@ impl Kind {
     }
 }
 
-/// The bytes that have come and are not used up.
+/// Received bytes that have not been decoded.
 #[derive(Debug)]
 pub struct Incoming {
     bytes: Vec<u8>,
@@ -125,12 +125,13 @@ pub struct Incoming {
 }
 
 impl Incoming {
-    /// Reads records whose own bytes are at most `limit`.
+    /// Creates a reader for records with a payload of at most `limit` bytes.
     pub fn new(limit: usize) -> Self {
         Self { bytes: Vec::new(), used: 0, limit }
     }
 
-    /// Where the next bytes from the network go. Grows with what has come: it at most doubles.
+    /// The buffer to which the next bytes from the network are appended. It grows with the received bytes: it doubles
+    /// at most.
     pub fn room(&mut self) -> &mut Vec<u8> {
         if self.used == self.bytes.len() {
             self.bytes.clear();
@@ -148,7 +149,7 @@ impl Incoming {
         &mut self.bytes
     }
 
-    /// The next whole record, if it has come.
+    /// Decodes the next record. Returns `None` until all of it has arrived.
     pub fn next(&mut self) -> Result<Option<Record<'_>>, Malformed> {
         let Some((length, rest)) = self.bytes[self.used..].split_first_chunk::<LENGTH>() else {
             return Ok(None);
@@ -165,7 +166,7 @@ impl Incoming {
         read(&self.bytes[from..from + length]).map(Some)
     }
 
-    /// How much memory it has.
+    /// Capacity of the buffer, in bytes.
     #[allow(dead_code, reason = "tests and fuzzing look at it")]
     pub fn capacity(&self) -> usize {
         self.bytes.capacity()

@@ -1,14 +1,15 @@
-//! Connections that have not proved yet that they come from a member: a bounded number of them, of which none can keep a member out.
+//! Incoming connections that have not yet proved that they come from a member. Their number is limited, and they cannot
+//! keep a member from connecting.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
-/// The connections that have not proved yet that they come from a member.
+/// The incoming connections that have not yet proved that they come from a member.
 ///
-/// When there are too many, the oldest one of the address that has most of them is dropped: silent connections make room for those
-/// that greet, and one address cannot take the places of the others.
+/// When there are too many, the oldest connection of the address with the most connections is closed. So silent
+/// connections make room for those that send a greeting, and one address cannot occupy the slots of the others.
 pub(super) struct Strangers {
     limit: usize,
     waiting: Mutex<Waiting>,
@@ -17,11 +18,11 @@ pub(super) struct Strangers {
 #[derive(Default)]
 struct Waiting {
     arrived: u64,
-    /// In the order of their arrival. A connection whose sender is dropped must end.
+    /// In the order of arrival. A connection must close when its sender is dropped.
     connections: BTreeMap<u64, (IpAddr, oneshot::Sender<()>)>,
 }
 
-/// One of them, for as long as it has not proved who it is.
+/// One such connection. Dropping it frees the slot: the connection has been authenticated or has ended.
 pub(super) struct Stranger {
     all: Arc<Strangers>,
     number: u64,
@@ -36,7 +37,8 @@ impl Strangers {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes a new connection in; an older one may have to go for it. What this returns beside it resolves when it has to go itself.
+    /// Registers a new connection, and closes an older one if there are too many. The returned receiver resolves when
+    /// the new one has to close itself.
     pub fn enter(self: &Arc<Self>, from: IpAddr) -> (Stranger, oneshot::Receiver<()>) {
         let (stays, goes) = oneshot::channel();
         let mut waiting = self.waiting();
@@ -57,7 +59,8 @@ impl Strangers {
 }
 
 impl Waiting {
-    /// The oldest connection of the address that has most of them; of the address whose oldest came first, if several have as many.
+    /// The oldest connection of the address with the most connections. Among addresses with equally many, the one with
+    /// the oldest connection.
     fn most_crowded(&self) -> Option<u64> {
         // Number of connections and oldest connection of each address.
         let mut addresses: BTreeMap<IpAddr, (usize, u64)> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Mutual TLS: both sides show a certificate of the cluster's authority, and it names the member.
+//! Mutual TLS: each side presents a certificate of the cluster's authority that names its member.
 
 use lockkeeper_member::MemberId;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -12,17 +12,17 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Something in PEM.
+/// A source of PEM data.
 #[derive(Clone)]
 pub enum Pem {
-    /// Read when TLS is set up, and again when it is reloaded.
+    /// A file, which is read when TLS is set up and again when it is reloaded.
     File(PathBuf),
-    /// Here it is.
+    /// The data themselves.
     Bytes(Vec<u8>),
 }
 
 impl Pem {
-    /// Reads a private key, which no other user may be able to read.
+    /// Reads a private key. Fails if other users may read the file.
     fn read_key(&self) -> Result<Vec<u8>, String> {
         match self {
             Self::File(path) => lockkeeper_files::read_secret(path)
@@ -42,7 +42,7 @@ impl Pem {
 }
 
 impl fmt::Debug for Pem {
-    /// Never the bytes: they may be a key.
+    /// Hides the bytes: they may be a key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(path) => path.fmt(f),
@@ -51,14 +51,14 @@ impl fmt::Debug for Pem {
     }
 }
 
-/// What a member shows, and what it accepts.
+/// The certificates and the key of a member.
 #[derive(Clone, Debug)]
 pub struct Tls {
-    /// The certificates of the cluster's authority; several while one replaces another.
+    /// The certificates of the cluster's authority; several during a rotation.
     pub authority: Pem,
-    /// This member's certificate, and those between it and the authority's.
+    /// This member's certificate, followed by the intermediate certificates.
     pub certificate: Pem,
-    /// Its key.
+    /// The private key of the certificate.
     pub key: Pem,
 }
 
@@ -67,7 +67,7 @@ pub fn name_of(member: MemberId) -> String {
     format!("member-{}.lockkeeper", member.0)
 }
 
-/// Whose certificate it is; `None` unless it names one member and no other.
+/// The member that a certificate names. `None` unless it names exactly one member.
 pub fn member_of(certificate: &CertificateDer<'_>) -> Option<MemberId> {
     let certificate = webpki::EndEntityCert::try_from(certificate).ok()?;
     let member = |name: &str| {
@@ -79,7 +79,7 @@ pub fn member_of(certificate: &CertificateDer<'_>) -> Option<MemberId> {
     members.all(|other| other == first).then_some(first)
 }
 
-/// TLS ready to use: for connections that come, and for those that are dialled.
+/// TLS configurations for incoming and outgoing connections.
 #[derive(Clone, Debug)]
 pub(super) struct Ready {
     pub server: Arc<ServerConfig>,
@@ -87,14 +87,14 @@ pub(super) struct Ready {
 }
 
 impl Ready {
-    /// Reads everything, and checks that the certificate is `me`'s, of that authority, and valid now.
+    /// Reads the files, and checks that the certificate names `me`, is signed by the authority, and is valid now.
     pub fn new(tls: &Tls, me: MemberId) -> Result<Self, String> {
         let (roots, chain) = (roots(&tls.authority)?, certificates(&tls.certificate)?);
         check_own(&chain, &roots, &ring::default_provider(), me)?;
         Self::unchecked(tls)
     }
 
-    /// Whatever the certificate says.
+    /// Like [`new`](Self::new), without the checks of the certificate.
     pub(super) fn unchecked(tls: &Tls) -> Result<Self, String> {
         let provider = Arc::new(ring::default_provider());
         let (roots, chain) = (Arc::new(roots(&tls.authority)?), certificates(&tls.certificate)?);
@@ -110,7 +110,7 @@ impl Ready {
             .with_client_cert_verifier(verifier)
             .with_single_cert(chain.clone(), key.clone_key())
             .map_err(setup)?;
-        // A resumed session shows no certificate: an expired or replaced one would live on in it.
+        // A resumed session presents no certificate, so an expired or replaced one would remain in use.
         server.session_storage = Arc::new(NoServerSessionStorage {});
         server.send_tls13_tickets = 0;
 
@@ -148,7 +148,8 @@ fn roots(pem: &Pem) -> Result<RootCertStore, String> {
     Ok(roots)
 }
 
-/// Better told at the start, to whoever starts it, than by every other member later.
+/// Checks the member's own certificate at the start, where the operator sees the error, and not only at every other
+/// member later.
 fn check_own(
     chain: &[CertificateDer<'_>],
     roots: &RootCertStore,
@@ -179,8 +180,8 @@ fn verify(
     verify_server_cert_signed_by_trust_anchor(&certificate, roots, between, now, algorithms)
 }
 
-/// Accepts whoever has a certificate of the cluster's authority. Which member that is, and whether it is the right one, is asked
-/// after the greeting, of both sides in the same way.
+/// Accepts every certificate of the cluster's authority. Which member it names, and whether that is the right one, is
+/// checked after the greeting, in the same way on both sides.
 #[derive(Debug)]
 struct AnyMember {
     roots: Arc<RootCertStore>,
