@@ -14,7 +14,7 @@ pub struct Trouble {
     pub reason: Reason,
     /// Whether it has a lease nevertheless. Then it only waits for the end of a view change, which is short.
     pub has_lease: bool,
-    /// Time since it lost its lease. `None` if it has never had one.
+    /// Time without a lease. `None` if it has a lease, has left or has stopped.
     pub lasts: Option<Duration>,
     /// Members of the cluster to which it has no connection.
     pub unreachable: Vec<MemberId>,

@@ -1,4 +1,4 @@
-//! Answers to what other members ask.
+//! Answers to the queries of other members.
 
 use super::keeper::leading;
 use super::log::Log;
@@ -11,7 +11,7 @@ use openraft::raft::AppendEntriesResponse;
 use std::io::Cursor;
 use std::sync::atomic::Ordering;
 
-/// The largest cluster, and the longest address, that a stranger can make us remember.
+/// Limits on the number of members and the length of an address, since joiners choose these values.
 const MOST_MEMBERS: usize = 1024;
 const LONGEST_ADDRESS: usize = 256;
 
@@ -62,7 +62,7 @@ impl Inner {
         }
     }
 
-    /// Who leads, and where, as far as this member knows.
+    /// The leader and its address, as far as this member knows.
     pub(super) fn leader(&self) -> Option<(MemberId, String)> {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow();
@@ -70,7 +70,7 @@ impl Inner {
         Some((place.member, place.address.clone()))
     }
 
-    /// Somebody wants to be part of the cluster.
+    /// Handles the request of a store to join the cluster.
     pub(super) async fn join(&self, store: StoreName, mut place: Place) -> Answer {
         let cluster = *self.cluster.read().await;
         let (Some(cluster), Some(picture)) = (cluster, self.picture()) else {
@@ -102,7 +102,7 @@ impl Inner {
     }
 
     async fn raft(&self, cluster: u64, to: StoreName, rpc: Rpc) -> Answer {
-        // Held to the end: this store does not change to another cluster in the middle of an answer.
+        // Locked until the answer is complete, so that this store does not change to another cluster meanwhile.
         let present = self.cluster.read().await;
         if *present != Some(cluster) {
             return Answer::Refused("this store is not part of that cluster".to_string());
@@ -136,7 +136,7 @@ impl Inner {
         answer.unwrap_or_else(Answer::Refused)
     }
 
-    /// As the leader: takes a member out for good. Waits until that is done.
+    /// As the leader: removes a member for good, and waits until that is done.
     pub(super) async fn give_up(&self, member: MemberId) -> Result<Answer, super::Error> {
         let cluster = *self.cluster.read().await;
         let (Some(cluster), Some(_)) = (cluster, self.picture()) else {

@@ -1,14 +1,16 @@
-//! Recognises a disk that was restored from a backup.
+//! Detects a disk that was restored from a backup.
 //!
-//! A voter that forgets its vote can vote twice in one term, and two leaders follow. A lost disk is harmless: an empty store has
-//! another name, and so no vote. A disk that was copied back has its old name and an older content. Every store counts its
-//! commits, and every question and answer carries the count. Each member remembers the highest count of each store; when a
-//! process opens a store at a lower count than that, the store is older than what it has said before.
+//! A voter that forgets its vote can vote twice in one term, which leads to two leaders. A lost disk is harmless: an
+//! empty store has another name, and so no vote. A disk that was copied back has its old name and an older content. So
+//! every store counts its commits, and every query and answer carries the count. Each member remembers the highest
+//! count of each store. If a process opens a store at a lower count than that, the store is older than its earlier
+//! messages.
 //!
-//! Example: store 5 grants a vote at commit 40, and the candidate remembers 40. The machine dies, and its operator copies back
-//! the backup of last night, at commit 31. The new process opens the store at 31, below 40: its peers refuse it.
+//! Example: store 5 grants a vote at commit 40, and the candidate remembers 40. The machine fails, and its operator
+//! copies back the backup of last night, at commit 31. The new process opens the store at 31, below 40, so its peers
+//! reject it.
 //!
-//! The memory is not on disk. A restore while all other members restart too is not recognised.
+//! The counts are only in memory. A restore while all other members restart, too, is not detected.
 
 use super::locked;
 use super::types::StoreName;
@@ -16,7 +18,7 @@ use super::wire::Disk;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
-/// The most stores that are remembered, and the most processes of each.
+/// Maximum number of remembered stores, and of processes for each.
 const MOST_STORES: usize = 4096;
 const MOST_STARTS: usize = 64;
 
@@ -26,19 +28,20 @@ struct Seen {
     starts: BTreeSet<u64>,
 }
 
-/// What this member has seen of all stores.
+/// The counts that this member has seen of all stores.
 #[derive(Debug, Default)]
 pub(crate) struct Disks(Mutex<BTreeMap<StoreName, Seen>>);
 
 impl Disks {
-    /// Remembers how new the store is; `false` if it was opened at an older state than it has shown before.
+    /// Remembers the count of a store. Returns `false` if the store was opened at an older state than it has shown
+    /// before.
     pub fn accept(&self, disk: &Disk) -> bool {
         let mut stores = locked(&self.0);
         if stores.len() >= MOST_STORES && !stores.contains_key(&disk.store) {
             return true;
         }
         let seen = stores.entry(disk.store).or_default();
-        // A message of a process that is known already may be late, and its count low.
+        // A late message of a known process may have a low count.
         if !seen.starts.contains(&disk.start) {
             if disk.opened < seen.commits {
                 return false;

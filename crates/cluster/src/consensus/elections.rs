@@ -1,9 +1,10 @@
-//! When a voter wants to lead.
+//! Election timeouts: the time at which a voter stands for election.
 //!
-//! The library picks one election timeout for the whole life of a process, and looks at it at fixed intervals: two voters whose intervals
-//! coincide ask for votes at the same time, in every term, for ever. (Terms with several leaders would hide that; ours have one.) So it is
-//! told when to elect: after a silence that is drawn anew each time, as Raft's paper says. Voters refuse whoever asks while they hear a leader:
-//! that stays with the library, whose lease is the shortest silence.
+//! The library picks one election timeout per process and checks it at fixed intervals. Two voters whose intervals
+//! coincide request votes at the same time in every term, for ever. (Terms with several leaders would hide that; ours
+//! have one.) So this module triggers elections itself, after a timeout that is drawn anew each time, as in Raft's
+//! paper. Voters reject candidates while they hear from a leader; that check stays with the library, whose lease is the
+//! shortest timeout.
 
 use super::{Inner, locked};
 use openraft::ServerState;
@@ -13,18 +14,19 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 
 impl Inner {
-    /// A leader was heard.
+    /// Called when a message of a leader arrives.
     pub(super) fn leader_is_heard(&self) {
         *locked(&self.leader_heard) = Some(Instant::now());
         self.silence_ends();
     }
 
-    /// A leader was heard, or somebody got this store's vote and has to be given time.
+    /// Restarts the election timeout. Called when a message of a leader arrives, or when this store has granted its
+    /// vote and the candidate needs time.
     pub(super) fn silence_ends(&self) {
         *locked(&self.silence_since) = Instant::now();
     }
 
-    /// Elects when it is quiet for too long, until consensus stops.
+    /// Starts an election whenever the timeout expires, until consensus stops.
     pub(super) async fn elect(&self, mut stopping: watch::Receiver<bool>) {
         loop {
             let since = *locked(&self.silence_since);
@@ -45,7 +47,7 @@ impl Inner {
         }
     }
 
-    /// Whether this store has a vote, and whether it leads.
+    /// Whether this store is a voter, and whether it leads.
     fn standing(&self) -> (bool, bool) {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow();
@@ -53,12 +55,12 @@ impl Inner {
         (voter, metrics.state == ServerState::Leader)
     }
 
-    /// How long a silence is borne this time.
+    /// A new random election timeout.
     fn patience(&self) -> Duration {
         let (shortest, longest) = self.settings.election;
         let alone = self.raft.metrics().borrow().membership_config.voter_ids().eq([self.store.name()]);
         if alone {
-            // Nobody else to wait for.
+            // There is no other voter to wait for.
             return self.settings.heartbeat;
         }
         let random = getrandom::u32().map_or(0.5, |random| f64::from(random) / f64::from(u32::MAX));

@@ -1,21 +1,23 @@
-//! How a store becomes part of a cluster: by founding one, or by joining one.
+//! How a store becomes part of a cluster: by founding one or by joining one.
 //!
 //! # Why there is never a second cluster
-//! Each cluster has a random name. A store is part of one cluster only, whose name is on its disk, and it answers Raft's words of that cluster
-//! alone. As long as its log is blank, and only so long, it may change to another one.
+//! Each cluster has a random id. A store belongs to one cluster only, whose id is on its disk, and accepts Raft
+//! messages of that cluster alone. It may change to another cluster only while its log is blank.
 //!
-//! - Only the first member with the lowest number founds. It asks ALL first members; none may have an entry in its log, and each must
-//!   take the new cluster's name. Then it begins Raft with exactly the stores that answered.
-//! - Whatever a cluster decided lies in the logs of a majority of its voters, who were first members, or were let in by such a decision. Who
-//!   founds again, with a new disk, has asked all first members: if one of them has an entry, it joins that cluster instead. So a lost
-//!   disk never founds a second cluster, unless every first member has lost its disk.
-//! - Two processes with the same number might both found. Each needs every first member, blank at the time. Say that all others had taken name A and
-//!   then took B: then none of them had an entry of A, and none will take one. A never decides anything without them.
-//! - A cluster with one voter has one disk: with it, everything is lost. Then, and if all disks are lost, epochs must begin
-//!   higher than before: above the founder's wall clock in seconds, and above `epoch_above`. The first view waits for one lease, since
-//!   clients of the lost cluster may still hold locks.
+//! - Only the first member with the lowest number founds. It asks ALL first members; none may have an entry in its log,
+//!   and each must adopt the new cluster's id. Then it initialises Raft with exactly the stores that answered.
+//! - Every decision of a cluster is in the logs of a majority of its voters, which were first members or were admitted
+//!   by such a decision. A founder that starts again with a new disk asks all first members: if one of them has an
+//!   entry, the founder joins that cluster instead. So a lost disk never founds a second cluster, unless every first
+//!   member has lost its disk.
+//! - Two processes with the same number might both found. Each needs every first member, with a blank log at that time.
+//!   Suppose that all others adopted id A and then id B: then none of them had an entry of A, and none will accept one.
+//!   So A never decides anything without them.
+//! - A cluster with one voter has one disk; with the disk, everything is lost. In that case, and if all disks are lost,
+//!   epochs must start higher than before: above the founder's wall clock in seconds, and above `epoch_above`. The
+//!   first view starts after one lease, since clients of the lost cluster may still hold locks.
 //!
-//! Later starts ask nobody: the store knows its cluster, and a majority is enough.
+//! Later starts need no founding: the store knows its cluster, and a majority is enough.
 
 use super::Inner;
 use super::log::Log;
@@ -28,13 +30,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// The unit of the wall clock by which the first epoch is chosen.
+/// The unit of the wall clock from which the first epoch is derived.
 const EPOCH_UNIT: Duration = Duration::from_secs(1);
 
 impl Inner {
-    /// One try to become part of a cluster. Says what is in the way.
+    /// Tries once to become part of a cluster. The error contains the obstacle.
     pub(super) async fn arrive(&self) -> Result<(), String> {
-        // A leader whose address has changed asks itself: a cluster of one has no other member to ask.
+        // A leader whose address has changed sends the request to itself: a cluster of one has no other member.
         if self.picture().is_some() {
             return match self.join(self.store.name(), self.own_place()).await {
                 Answer::Refused(why) => Err(why),
@@ -76,7 +78,7 @@ impl Inner {
         Err(trouble)
     }
 
-    /// Asks everybody that this member has heard of who they are.
+    /// Asks all members that this member knows for their identity.
     async fn look_around(&self) -> Vec<Hello> {
         let settings = &self.settings;
         let mut contacts: BTreeMap<String, Option<MemberId>> =
@@ -122,9 +124,9 @@ impl Inner {
         }
     }
 
-    /// Takes this cluster's name, if the store is blank or has it already. The name is on disk when this returns.
+    /// Adopts this cluster's id if the store is blank or has it already. The id is on disk when this returns.
     pub(super) async fn belong(&self, cluster: u64) -> Result<bool, StoreError> {
-        // Nothing of Raft is answered in between.
+        // Locked, so that no Raft message is answered in between.
         let mut present = self.cluster.write().await;
         if *present == Some(cluster) {
             return Ok(true);
@@ -139,7 +141,7 @@ impl Inner {
         Ok(true)
     }
 
-    /// A new cluster, if this member is the one to found it and everybody agrees.
+    /// Founds a new cluster, if this member is the one to do so and all first members agree.
     async fn found(&self, hellos: &[Hello]) -> Result<(), String> {
         let settings = &self.settings;
         let first: Vec<MemberId> = settings.first_members.keys().copied().collect();
@@ -187,8 +189,8 @@ impl Inner {
             (store, Place { member, address, epoch_above, since: 0 })
         };
         let places: BTreeMap<StoreName, Place> = stores.into_iter().take(voters).map(place).collect();
-        // Epochs begin at the wall clock, in seconds: a cluster that follows this one must begin in a later second than this one's
-        // first grant, which waits for a lease.
+        // Epochs start at the wall clock in seconds. A cluster that succeeds this one must start in a later second than
+        // this one's first grant, which happens after one lease.
         let lease = Duration::from_nanos(settings.cluster.lease_ns);
         tokio::time::sleep(EPOCH_UNIT.saturating_sub(lease)).await;
         tracing::info!(cluster, voters, "founds a cluster");

@@ -1,4 +1,4 @@
-//! What goes on in the background: becoming part of a cluster, keeping its voters, and telling the member who leads.
+//! Background tasks: joining a cluster, adjusting its voters, and reporting the leader to the member.
 
 use super::types::{Metrics, StoreName};
 use super::voters::{Picture, Step};
@@ -11,10 +11,11 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-/// Who is so few entries behind has caught up.
+/// Maximum number of missing log entries of a store that counts as caught up.
 const NEARLY: u64 = 8;
 
-/// The term in which this store leads, if it does and an entry of that term is applied: then it knows everything that was decided before.
+/// The term in which this store leads, if an entry of that term is applied: only then does it know all earlier
+/// decisions.
 pub(super) fn leading(metrics: &Metrics) -> Option<u64> {
     let applied = metrics.last_applied.map(|applied| applied.leader_id.term);
     let leads = metrics.state == ServerState::Leader && metrics.running_state.is_ok();
@@ -22,7 +23,7 @@ pub(super) fn leading(metrics: &Metrics) -> Option<u64> {
 }
 
 impl Inner {
-    /// Runs until consensus stops.
+    /// Joins the cluster and, as the leader, maintains its membership, until consensus stops.
     pub(super) async fn keep(&self, mut stopping: watch::Receiver<bool>) {
         let pause = self.settings.election.0;
         while !*stopping.borrow() && self.raft.metrics().borrow().running_state.is_ok() {
@@ -47,8 +48,8 @@ impl Inner {
         }
     }
 
-    /// Whether this store is part of the membership, with the right address. Who hears no leader cannot know: it may have been
-    /// taken out while it was away.
+    /// Whether this store is part of the membership, with its present address. Without a recent message of a leader
+    /// this is not known: the store may have been removed in the meantime.
     fn is_in(&self) -> bool {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow();
@@ -69,7 +70,7 @@ impl Inner {
         }
     }
 
-    /// As a leader: the next change of the membership, if one is needed.
+    /// As the leader: makes the next change of the membership, if one is needed.
     async fn change_members(&self) {
         let Some(picture) = self.picture() else {
             locked(&self.joiners).clear();
@@ -84,7 +85,7 @@ impl Inner {
             Step::Place(store, place) => ChangeMembers::SetNodes(BTreeMap::from([(store, place)])),
             Step::Remove(stores) => ChangeMembers::RemoveNodes(stores),
         };
-        // Given up here, it may still happen: the next look shows it.
+        // After a timeout the change may still happen; the next check will show it.
         let patience = 8 * self.settings.election.1;
         match timeout(patience, self.raft.change_membership(change, true)).await {
             Ok(Ok(_)) => self.wake.notify_one(),
@@ -93,13 +94,13 @@ impl Inner {
         }
     }
 
-    /// Who was let in is forgotten here: taken out later, it must ask again.
+    /// Forgets stores that have been admitted. If they are removed later, they must ask again.
     fn forget_joiners(&self, picture: &Picture) {
         let mut joiners = locked(&self.joiners);
         joiners.retain(|&store, place| picture.is_news(store, place));
     }
 
-    /// What the leader sees; nothing if this is not the leader.
+    /// The membership as the leader sees it. `None` if this store does not lead.
     pub(super) fn picture(&self) -> Option<Picture> {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow();
@@ -129,12 +130,12 @@ impl Inner {
         })
     }
 
-    /// Who has not answered for so long may be gone.
+    /// Time without an answer after which a store may be gone.
     pub(super) fn lately(&self) -> Duration {
         2 * self.settings.election.1
     }
 
-    /// Nobody could be heard before this term: a voter's silence is counted from its beginning.
+    /// Starts counting the voters' silence at the beginning of a term: they did not answer this leader before it.
     fn begin_listening(&self, term: u64, voters: impl Iterator<Item = StoreName>) {
         let mut since = locked(&self.listening_since);
         if *since == Some(term) {
@@ -146,7 +147,7 @@ impl Inner {
         heard.extend(voters.map(|store| (store, Instant::now())));
     }
 
-    /// Tells the member who leads, as it changes, until consensus stops.
+    /// Reports changes of the leader to the member, until consensus stops.
     pub(super) async fn watch(&self, mut stopping: watch::Receiver<bool>) {
         let mut metrics = self.raft.metrics();
         loop {

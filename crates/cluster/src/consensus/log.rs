@@ -1,4 +1,4 @@
-//! Vote and log, on the store.
+//! The vote and the log, in the store.
 
 use super::locked;
 use super::types::{Entry, LogId, StoreName, Types, Vote};
@@ -9,11 +9,11 @@ use std::fmt::Debug;
 use std::ops::{Bound, RangeBounds};
 use std::sync::{Arc, Mutex};
 
-/// The log of one store. Votes and entries are on disk before anybody hears of them.
+/// The log of one store. Votes and entries are on disk before they are acknowledged.
 #[derive(Clone, Debug)]
 pub(crate) struct Log {
     store: Store,
-    /// Up to where everything is decided. Written with the next change: it only spares a restart some waiting.
+    /// The last entry known to be committed. It is written with the next change; its only purpose is a faster restart.
     committed: Arc<Mutex<Option<LogId>>>,
 }
 
@@ -23,7 +23,7 @@ impl Log {
         Ok(Self { store, committed: Arc::new(Mutex::new(committed)) })
     }
 
-    /// Whether there has never been an entry: then this store is part of no decision of any cluster.
+    /// Whether the log has never had an entry. Then this store is part of no decision of any cluster.
     pub fn is_blank(store: &Store) -> Result<bool, StoreError> {
         Ok(store.last_index()?.is_none() && store.read::<LogId>(Record::Purged)?.is_none())
     }
@@ -36,13 +36,13 @@ impl Log {
         self.store.run(move |store| store.write(&changes)).await
     }
 
-    /// Nothing is left in memory only.
+    /// Writes everything that is only in memory.
     pub async fn flush(&self) -> Result<(), StoreError> {
         self.write(Vec::new()).await
     }
 }
 
-/// An error of the store, as the library wants it. It stops on the first one.
+/// Converts an error of the store for the library, which stops on the first one.
 pub(crate) fn stops(error: &StoreError) -> StorageError<StoreName> {
     StorageIOError::write(AnyError::new(error)).into()
 }
@@ -86,8 +86,8 @@ impl RaftLogStorage<Types> for Log {
         self.write(vec![Change::Put(Record::Vote, vote)]).await.map_err(|error| stops(&error))
     }
 
-    /// Read once, at the start. Who has led until it stopped does not lead any more: the library would go on in the same term, and
-    /// whoever looks at terms would not see that there was somebody else before.
+    /// Reads the vote, once at the start. A store that led until it stopped does not lead any more: the library would
+    /// resume in the same term, and observers of terms could not see that another leader was active in between.
     async fn read_vote(&mut self) -> Result<Option<Vote>, StorageError<StoreName>> {
         let vote: Option<Vote> =
             self.store.run(|store| store.read(Record::Vote)).await.map_err(|error| stops(&error))?;

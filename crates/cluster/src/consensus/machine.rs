@@ -1,4 +1,4 @@
-//! Keeps what the log leads to: the newest view, and who has a vote.
+//! The Raft state machine: the newest view and the membership.
 
 use super::log::stops;
 use super::state::State;
@@ -11,7 +11,7 @@ use std::io::Cursor;
 use std::sync::Arc;
 use tokio::sync::Mutex;
 
-/// The state machine. It lives in memory; what is on disk is its last snapshot, and the log from there.
+/// The state machine. It is in memory; its last snapshot and the log from there on are on disk.
 pub(crate) struct Machine {
     kept: Kept,
     state: State,
@@ -30,7 +30,8 @@ impl Machine {
 #[derive(Clone)]
 struct Kept {
     store: Store,
-    /// A snapshot may be built while another one arrives. One at a time: the log behind the newer one may be gone already.
+    /// Serialises writes: a snapshot may be built while another one arrives. The older one must not replace the newer
+    /// one, since the log entries between them may have been purged already.
     order: Arc<Mutex<()>>,
 }
 
@@ -39,7 +40,7 @@ impl Kept {
         self.store.run(|store| store.read(Record::Snapshot)).await.map_err(|error| stops(&error))
     }
 
-    /// Keeps this state, unless a newer one is kept.
+    /// Stores the snapshot of this state, unless a newer one is stored.
     async fn keep(&self, state: &State) -> Result<Vec<u8>, StorageError<StoreName>> {
         let _order = self.order.lock().await;
         let bytes = encode(state).map_err(|error| stops(&error))?;
@@ -51,7 +52,7 @@ impl Kept {
     }
 }
 
-/// Makes a snapshot of a state.
+/// Builds a snapshot of a state.
 pub(crate) struct Builder {
     kept: Kept,
     state: State,

@@ -1,16 +1,17 @@
-//! Consensus: decides the views, one for each epoch, on the disks of a majority of the voters.
+//! Consensus: decides the views, one for each epoch, and stores them on the disks of a majority of the voters.
 //!
-//! The Raft library does the deciding. This module makes of it what a member asks for, as numbered at
+//! The Raft library makes the decisions. This module adapts it to the duties of a driver, as numbered at
 //! [`lockkeeper_member::Member`]:
 //!
 //! | duty | where |
 //! |---|---|
-//! | 6: one view for each epoch, durable at a majority before anybody hears of it | `machine`, `log`, [`crate::store`] |
-//! | 7: the newest view, the leader, in order; leading only with everything known | `teller`, `keeper` |
-//! | 8: leadership confirmed after the question | [`Consensus::confirm`] |
+//! 6: one view for each epoch, durable at a majority before the member learns of it | `machine`, `log`, [`crate::store`] |
+//! 7: the newest view and the leader, in order; a leader knows every earlier decision | `teller`, `keeper` |
+//! 8: leadership confirmed after the query | [`Consensus::confirm`] |
 //!
-//! Beside that: `founding`, how a cluster begins and how members join it; `voters`, who has a vote; `elections`, when a voter wants to lead; `network` and `wire`, how members ask each
-//! other; `answers`, what they answer.
+//! Further modules: `founding`, the founding of a cluster and the joining of members; `voters`, the choice of voters;
+//! `elections`, the time at which a voter stands for election; `network` and `wire`, queries between members;
+//! `answers`, the answers to them; `disks`, the detection of restored backups.
 
 mod answers;
 mod disks;
@@ -51,31 +52,36 @@ use tokio::time::Instant;
 use types::{Place, Raft, StoreName};
 use wire::{Answer, Question};
 
-/// Proposals and questions under way at once. A member has one of each; what is more is left out, as if lost.
+/// Maximum number of proposals and confirmations in progress. A member has one of each; further ones are dropped, as if
+/// lost.
 const MOST_UNDER_WAY: u32 = 64;
-/// A snapshot after so many entries, and so many entries kept behind it for those who lag a little.
+/// Number of log entries after which a snapshot is made, and number of entries kept before it for followers that lag a
+/// little.
 const ENTRIES_PER_SNAPSHOT: u64 = 256;
 const ENTRIES_KEPT: u64 = 128;
 
-/// What consensus is told at its start.
+/// The settings of consensus at its start.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub me: MemberId,
-    /// Where other members reach this one.
+    /// The address on which other members reach this one.
     pub address: String,
-    /// With whom a new cluster begins, this member among them, and where they are: the same list for all. Empty: join an existing cluster.
+    /// The members that found a new cluster, including this one, and their addresses. The list must be the same at all
+    /// of them. Empty: join an existing cluster.
     pub first_members: BTreeMap<MemberId, String>,
     /// Addresses of members of an existing cluster.
     pub join: Vec<String>,
     pub directory: PathBuf,
     pub heartbeat: Duration,
-    /// The shortest and the longest silence of the leader after which a voter wants to lead.
+    /// Bounds of the election timeout: the shortest and the longest silence of the leader after which a voter stands
+    /// for election.
     pub election: (Duration, Duration),
-    /// At most so many voters: odd, up to 7.
+    /// Maximum number of voters: odd, up to 7.
     pub most_voters: usize,
-    /// A new cluster's epochs begin above this: 0, or after the loss of all disks the highest that any resource has seen.
+    /// Lower bound of a new cluster's epochs: 0, or after the loss of all disks the highest epoch that any resource has
+    /// seen.
     pub epoch_above: u64,
-    /// The settings with which this member founds a cluster: the same for all first members.
+    /// The settings with which this member founds a cluster; the same for all first members.
     pub cluster: ClusterSettings,
 }
 
@@ -114,7 +120,8 @@ impl Settings {
         let config = openraft::Config {
             cluster_name: "lockkeeper".to_string(),
             heartbeat_interval: ms(self.heartbeat),
-            // Only the lease of this comes into play: see `elections`.
+            // Elections are started by `elections`. Of these two, the library uses only the leader lease that they
+            // imply.
             election_timeout_min: ms(self.election.0) - 1,
             election_timeout_max: ms(self.election.0),
             enable_elect: false,
@@ -129,7 +136,7 @@ impl Settings {
     }
 }
 
-/// Why consensus does not work, and what to do.
+/// The reason for which consensus does not work, with advice.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub(crate) enum Error {
     #[error("{0}")]
@@ -142,7 +149,7 @@ pub(crate) enum Error {
     Remove(String),
 }
 
-/// How things stand, for people.
+/// The state of consensus, for display.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Status {
     pub leader: Option<MemberId>,
@@ -150,21 +157,21 @@ pub(crate) struct Status {
     /// Whether this member leads.
     pub leading: bool,
     pub voters: BTreeSet<MemberId>,
-    /// Voters and all others.
+    /// Voters and learners.
     pub members: BTreeSet<MemberId>,
-    /// How much of the log is applied here.
+    /// Index of the last log entry applied here.
     pub applied: Option<u64>,
-    /// The newest view's epoch.
+    /// The epoch of the newest view.
     pub epoch: u64,
-    /// What keeps this member from being part of a cluster.
+    /// The reason for which this member is not part of a cluster.
     pub trouble: Option<String>,
-    /// Why consensus has stopped by itself.
+    /// The reason for which consensus has stopped by itself.
     pub failure: Option<String>,
-    /// How many questions made no sense.
+    /// Number of queries that could not be decoded.
     pub nonsense: u64,
 }
 
-/// One member's part in consensus. Cheap to clone.
+/// The consensus instance of one member. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Consensus {
     inner: Arc<Inner>,
@@ -180,14 +187,14 @@ struct Inner {
     raft: Raft,
     network: Network,
     teller: Arc<Teller>,
-    /// The cluster that the store is part of. Locked for writing only while that changes.
+    /// The cluster that the store belongs to. Locked for writing only while that changes.
     cluster: RwLock<Option<u64>>,
-    /// Who asks this leader to be let in, and whom it takes out.
+    /// Stores that ask this leader to join, and members that it removes.
     joiners: Mutex<BTreeMap<StoreName, Place>>,
     given_up: Mutex<BTreeSet<MemberId>>,
-    /// The term since when the voters' silence is counted.
+    /// The term since whose beginning the voters' silence is counted.
     listening_since: Mutex<Option<u64>>,
-    /// Since when it is quiet, and when a leader was last heard.
+    /// The start of the current silence, and the time of the last message of a leader.
     silence_since: Mutex<Instant>,
     leader_heard: Mutex<Option<Instant>>,
     wake: Notify,
@@ -195,17 +202,19 @@ struct Inner {
     trouble: Mutex<Option<String>>,
     failure: watch::Sender<Option<String>>,
     nonsense: AtomicU64,
-    /// Whether this process is about to go, and leaves leading to others.
+    /// Whether this process is about to leave, and another voter should lead.
     steps_down: AtomicBool,
-    /// Until then it asks nobody whether it leads: who is asked would hear a leader, and elect nobody.
+    /// Until this time it sends no confirmation queries. A voter that receives one has heard from a leader, and would
+    /// elect no other.
     silent_until: Mutex<Option<Instant>>,
     under_way: Arc<Semaphore>,
-    /// Where it was started: proposals and questions may come from any thread.
+    /// The runtime of the caller of `start`. Proposals and confirmations may come from any thread.
     runtime: Handle,
 }
 
 impl Consensus {
-    /// Opens the store and begins, or goes on. Returns at once: until the cluster has begun, [`Status::trouble`] says what it waits for.
+    /// Opens the store, and starts or resumes. It returns at once; until the store is part of a cluster,
+    /// [`Status::trouble`] contains the reason for the wait.
     pub async fn start(settings: Settings, ask: Arc<dyn Ask>, tell: Tell) -> Result<Self, Error> {
         settings.check()?;
         let (directory, me) = (settings.directory.clone(), settings.me);
@@ -289,7 +298,7 @@ impl Consensus {
         })
     }
 
-    /// Answers a question of another member: `from` is the member that it is proven to be from.
+    /// Answers a query of another member. `from` is the member that the network has authenticated.
     pub async fn answer(&self, from: MemberId, question: &[u8]) -> Vec<u8> {
         let answer = match wire::read(question) {
             Ok(asked) => self.inner.answer(from, asked).await,
@@ -301,7 +310,7 @@ impl Consensus {
         wire::write(&wire::Answered { disk: self.inner.network.disk(), answer }).unwrap_or_default()
     }
 
-    /// Proposes a view. No answer: it is decided, or it is not.
+    /// Proposes a view. There is no answer: it is decided or not.
     pub fn propose(&self, view: View) {
         let Ok(permit) = self.inner.under_way.clone().try_acquire_owned() else { return };
         let bytes = postcard::experimental::serialized_size(&view).unwrap_or(usize::MAX);
@@ -318,7 +327,8 @@ impl Consensus {
         });
     }
 
-    /// Asks a majority whether this member still leads in this term. The answer comes only if it does: said after this call, in that term.
+    /// Asks a majority whether this member still leads in this term. The confirmation is sent only if it does; then it
+    /// held at a time after this call.
     pub fn confirm(&self, question: u64, term: u64) {
         let Ok(permit) = self.inner.under_way.clone().try_acquire_owned() else { return };
         let inner = self.inner.clone();
@@ -331,8 +341,9 @@ impl Consensus {
         });
     }
 
-    /// This process is about to go: another voter is to lead, and this one does not stand again. It falls silent for as long as this is asked of
-    /// it, again and again; if nobody takes over, whoever asks gives up, and it goes on leading. An only voter hands its vote on first.
+    /// Makes another voter lead, because this process is about to leave; this one does not stand for election again. It
+    /// stays silent while the member repeats this call. If no other voter takes over, the member stops calling, and
+    /// this process goes on leading. A voter that is the only one first transfers its vote.
     pub fn step_down(&self) {
         let inner = &self.inner;
         inner.steps_down.store(true, Ordering::Relaxed);
@@ -345,8 +356,9 @@ impl Consensus {
         }
     }
 
-    /// A new life of the member begins: tells it the newest view, where the leader is, and, once a majority has said so, that it leads. What was
-    /// told before is for earlier lives, and so is the one event that may be under way at this moment.
+    /// Starts a new incarnation of the member: sends it the newest view, the leader and, once a majority has confirmed
+    /// it, its own leadership. Events sent before are for earlier incarnations, and so is the one that may be in
+    /// transit at this moment.
     pub fn tell_again(&self) {
         let (life, Some(term)) = self.inner.teller.again() else { return };
         let inner = self.inner.clone();
@@ -361,28 +373,29 @@ impl Consensus {
         });
     }
 
-    /// The random number of the cluster that this member belongs to; 0 before it belongs to one.
+    /// The random id of the cluster that this member belongs to; 0 before it belongs to one.
     pub fn cluster_id(&self) -> u64 {
         self.inner.network.cluster.load(Ordering::SeqCst)
     }
 
-    /// The other members of the cluster by this member's disk, at its start.
+    /// The other members of the cluster according to this member's disk, at its start.
     pub async fn peers(&self) -> BTreeSet<MemberId> {
         let me = self.inner.settings.me;
         let known = self.inner.raft.with_raft_state(move |state| {
             let nodes = state.membership_state.effective();
             nodes.nodes().map(|(_, place)| place.member).filter(|&member| member != me).collect()
         });
-        // A Raft that has stopped tells why elsewhere.
+        // If Raft has stopped, the reason is reported by `failed`.
         known.await.unwrap_or_default()
     }
 
-    /// Where everybody is who is known to the cluster, with a vote or without.
+    /// The addresses of all members known to the cluster, voters or not.
     pub fn addresses(&self) -> watch::Receiver<BTreeMap<MemberId, String>> {
         self.inner.addresses.subscribe()
     }
 
-    /// An operator gives a dead member up: it has no vote and no place any more. One that still runs joins again.
+    /// Removes a dead member on behalf of an operator: it loses its vote and its place. A member that still runs joins
+    /// again.
     pub async fn remove(&self, member: MemberId) -> Result<(), Error> {
         let inner = &self.inner;
         let mut answer = inner.give_up(member).await?;
@@ -398,7 +411,7 @@ impl Consensus {
         }
     }
 
-    /// How things stand.
+    /// The state of consensus.
     pub fn status(&self) -> Status {
         let inner = &self.inner;
         let metrics = inner.raft.metrics();
@@ -419,8 +432,8 @@ impl Consensus {
         }
     }
 
-    /// Waits until consensus stops by itself, for instance since the disk is full: nothing is decided or confirmed here any more. What is on
-    /// disk is whole, and a new start goes on from there.
+    /// Waits until consensus stops by itself, for instance because the disk is full. After that nothing is decided or
+    /// confirmed here. The data on disk are intact, and a restart resumes from them.
     pub async fn failed(&self) -> Error {
         let mut failure = self.inner.failure.subscribe();
         match failure.wait_for(Option::is_some).await {
@@ -429,7 +442,7 @@ impl Consensus {
         }
     }
 
-    /// Stops: everything is on disk, nothing runs any more, and another process may open the store.
+    /// Stops. When this returns, everything is on disk, no task runs any more, and another process may open the store.
     pub async fn stop(&self) {
         self.stopping.send_replace(true);
         let background = std::mem::take(&mut *locked(&self.background));
@@ -437,7 +450,8 @@ impl Consensus {
             let _ = task.await;
         }
         let _ = self.inner.raft.shutdown().await;
-        // Every proposal and question has its permit back once it is over.
+        // Each proposal and confirmation in progress has a permit. All permits are available once all of them have
+        // ended.
         let _ = self.inner.under_way.acquire_many(MOST_UNDER_WAY).await;
         self.inner.teller.end();
         let messenger = locked(&self.messenger).take();
@@ -452,24 +466,26 @@ impl Consensus {
     }
 }
 
-/// Takes a lock. If somebody panicked with it, what it guards is whole all the same: nothing here is changed in several steps.
+/// Locks a mutex. Poison is ignored: no value here is changed in several steps, so a panic cannot leave one half
+/// changed.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Inner {
-    /// Whether a majority says, now, that this store leads in this term.
+    /// Whether a majority confirms, now, that this store leads in this term.
     async fn is_confirmed(&self, term: u64) -> bool {
         if locked(&self.silent_until).is_some_and(|until| Instant::now() < until) {
             return false;
         }
-        // Terms only rise: the same one before and after is the same one in between.
+        // Terms only rise: if the term is the same before and after, it was the same in between.
         self.leads_in().await == Some(term)
             && self.raft.ensure_linearizable().await.is_ok()
             && self.leads_in().await == Some(term)
     }
 
-    /// The term in which this store leads, asked of the library itself and not of its news.
+    /// The term in which this store leads, queried from the library's state and not from its metrics, which may be
+    /// outdated.
     async fn leads_in(&self) -> Option<u64> {
         let me = self.store.name();
         let vote = self.raft.with_raft_state(|state| *state.vote_ref()).await.ok()?;

@@ -1,4 +1,4 @@
-//! How the Raft library reaches other stores.
+//! The Raft library's network to other stores.
 
 use super::disks::Disks;
 use super::locked;
@@ -23,45 +23,45 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// The answer did not come, and why.
+/// The reason for which there is no answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Unreachable(pub String);
 
-/// An answer to come.
+/// A pending answer.
 pub(crate) type Answering = Pin<Box<dyn Future<Output = Result<Vec<u8>, Unreachable>> + Send>>;
 
-/// How consensus reaches other members.
+/// The transport of consensus queries to other members.
 pub(crate) trait Ask: Send + Sync + 'static {
-    /// Asks a member, which is to be at this address.
+    /// Sends a query to a member, which should be at this address.
     fn ask(&self, to: MemberId, address: &str, question: Vec<u8>, within: Duration) -> Answering;
-    /// Asks whoever is at this address.
+    /// Sends a query to whichever member listens at this address.
     fn ask_address(&self, address: &str, question: Vec<u8>, within: Duration) -> Answering;
 }
 
-/// This store's way to the others. Cheap to clone.
+/// The connections of this store to the others. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Network {
     pub member: MemberId,
     pub store: Store,
-    /// The random number of this process, and the store's count of commits at its start.
+    /// The random number of this process, and the store's number of commits at its start.
     pub start: u64,
     pub opened: u64,
-    /// How new the other stores are.
+    /// The highest number of commits seen of each other store.
     pub disks: Arc<Disks>,
-    /// Another member has recognised this store as older than what it has said before.
+    /// Whether another member has detected that this store is older than its earlier messages.
     pub restored: Arc<AtomicBool>,
     pub ask: Arc<dyn Ask>,
-    /// The cluster's name; 0 before there is one.
+    /// The cluster's id; 0 before there is one.
     pub cluster: Arc<AtomicU64>,
-    /// When each store has last answered.
+    /// The time of the last answer of each store.
     pub heard: Arc<Mutex<BTreeMap<StoreName, Instant>>>,
-    /// How long to wait before trying again.
+    /// Delay before the library tries again.
     pub pause: Duration,
 }
 
 impl Network {
-    /// Asks a member, or whoever is at the address.
+    /// Sends a query to a member, or to whichever member listens at the address.
     pub async fn question(
         &self,
         to: Option<MemberId>,
@@ -91,13 +91,13 @@ impl Network {
         Ok(answered.answer)
     }
 
-    /// This store, and how new it is.
+    /// This store's name and number of commits, which go with every message.
     pub fn disk(&self) -> Disk {
         let (start, opened) = (self.start, self.opened);
         Disk { store: self.store.name(), start, opened, commits: self.store.commits() }
     }
 
-    /// The stores that have answered lately.
+    /// The stores that have answered within this time.
     pub fn heard_within(&self, lately: Duration) -> Vec<StoreName> {
         let heard = locked(&self.heard);
         heard.iter().filter(|(_, at)| at.elapsed() <= lately).map(|(&store, _)| store).collect()
@@ -112,7 +112,7 @@ impl RaftNetworkFactory<Types> for Network {
     }
 }
 
-/// The way to one store.
+/// The connection to one store.
 pub(crate) struct Peer {
     network: Network,
     store: StoreName,
@@ -136,7 +136,7 @@ impl Peer {
     }
 }
 
-/// Another answer than the one to this question.
+/// Error: the answer does not fit the query.
 fn beside_the_point() -> Gone {
     Gone::new(&Unreachable("an answer to another question".to_string()))
 }
@@ -184,7 +184,7 @@ impl RaftNetwork<Types> for Peer {
         }
     }
 
-    /// Snapshots are small: they go whole, by `full_snapshot`.
+    /// Snapshots are small and are sent as a whole, by `full_snapshot`.
     async fn install_snapshot(
         &mut self,
         _rpc: InstallSnapshotRequest<Types>,

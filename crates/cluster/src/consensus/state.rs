@@ -1,11 +1,11 @@
-//! What the log leads to, as plain data.
+//! The replicated state as plain data.
 
 use super::types::{Entry, LogId, Membership, SnapshotMeta};
 use lockkeeper_member::View;
 use openraft::EntryPayload;
 use serde::{Deserialize, Serialize};
 
-/// The state, the same at whoever has applied the same entries.
+/// The replicated state. It is the same at all stores that have applied the same entries.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct State {
     pub applied: Option<LogId>,
@@ -22,7 +22,7 @@ impl Default for State {
 }
 
 impl State {
-    /// Applies an entry. Gives the view that it decides, if it decides one.
+    /// Applies an entry. Returns the view that it decides, if it decides one.
     pub fn apply(&mut self, entry: Entry) -> Option<View> {
         self.applied = Some(entry.log_id);
         match entry.payload {
@@ -37,14 +37,14 @@ impl State {
         }
     }
 
-    /// A proposal takes effect only if its epoch is the next and it was made in the term that it names. So an epoch has one view, and a
-    /// leader of the past decides nothing.
+    /// Applies a proposal. It takes effect only if its epoch is the next one and it was made in the term that it names.
+    /// So each epoch has one view, and a deposed leader decides nothing.
     fn propose(&mut self, term: u64, mut view: View) -> Option<View> {
         if view.term != term || view.epoch != self.newest.epoch.checked_add(1)? {
             return None;
         }
-        // After the loss of all disks, members count from one again, and the resources do not: the first view, and only that,
-        // begins higher.
+        // After the loss of all disks, members count epochs from one again, but the resources remember higher fences.
+        // So the first view, and only that one, starts above `epoch_above`.
         if self.newest.epoch == 0 {
             view.epoch = view.epoch.max(self.epoch_above.checked_add(1)?);
             view.since.fill(view.epoch);
@@ -58,7 +58,7 @@ impl State {
         SnapshotMeta { last_log_id: self.applied, last_membership: self.membership.clone(), snapshot_id }
     }
 
-    /// What another member sent, if it fits together.
+    /// Decodes a snapshot of another member. `None` if it does not match its metadata.
     pub fn received(meta: &SnapshotMeta, bytes: &[u8]) -> Option<Self> {
         let state: Self = postcard::from_bytes(bytes).ok()?;
         (state.applied == meta.last_log_id && state.membership == meta.last_membership).then_some(state)

@@ -1,4 +1,4 @@
-//! Tells the member what it must know, in an order that makes sense.
+//! Sends events to the member in a consistent order.
 
 use super::locked;
 use lockkeeper_member::{MemberId, PortEvent, View};
@@ -6,16 +6,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::sync::mpsc;
 
-/// Takes what consensus tells. Called by one task, one event after the other, with no lock held: it may call consensus.
+/// The callback for events. One task calls it, one event at a time, without locks, so it may call consensus.
 pub(crate) type Tell = Arc<dyn Fn(PortEvent) + Send + Sync>;
 
-/// What the member was told last. Everything goes through here: views come in order, and a confirmation never after the news that
-/// the term is over.
+/// The events sent to the member so far. All events pass through here: views come in order, and a confirmation never
+/// follows the event that ends its term.
 pub(crate) struct Teller {
     told: Mutex<Told>,
-    /// How many lives of the member there were before this one. Each must be told everything, and nothing that the last one asked.
+    /// Number of earlier incarnations of the member. Each incarnation must get all current facts, but no answers to
+    /// queries of an earlier one.
     lives: Arc<AtomicU64>,
-    /// News under way, with the life that they are for; `None` is the last.
+    /// The queue of events, each with its incarnation; `None` ends it.
     news: mpsc::UnboundedSender<Option<(u64, PortEvent)>>,
 }
 
@@ -23,11 +24,11 @@ struct Told {
     newest: View,
     leader: Option<MemberId>,
     leading: Option<u64>,
-    /// A term in which this process led when the member began another life, and perhaps leads still.
+    /// A term in which this process led when the member began a new incarnation. It may have ended since.
     unsure: Option<u64>,
 }
 
-/// The other end: hands over the news.
+/// The receiving end of the queue, which calls the callback.
 pub(crate) struct Messenger {
     tell: Tell,
     lives: Arc<AtomicU64>,
@@ -35,7 +36,7 @@ pub(crate) struct Messenger {
 }
 
 impl Messenger {
-    /// Runs until the teller says that there will be no more.
+    /// Runs until the end of the queue.
     pub async fn run(mut self) {
         while let Some(Some((life, event))) = self.news.recv().await {
             if life == self.lives.load(Ordering::SeqCst) {
@@ -54,17 +55,17 @@ impl Teller {
         (teller, Messenger { tell, lives, news })
     }
 
-    /// Called with `told` locked, so that news are sent in the order in which they became true.
+    /// Queues an event. It is called with `told` locked, so that the events are in the order in which they became true.
     fn send(&self, event: PortEvent) {
         let _ = self.news.send(Some((self.life(), event)));
     }
 
-    /// There will be no more news.
+    /// Ends the queue.
     pub fn end(&self) {
         let _ = self.news.send(None);
     }
 
-    /// A view is decided.
+    /// Reports a decided view.
     pub fn decided(&self, view: &View) {
         let mut told = locked(&self.told);
         if view.epoch > told.newest.epoch {
@@ -73,11 +74,11 @@ impl Teller {
         }
     }
 
-    /// Where the leader is believed to be, and the term in which this process leads, if it does and an entry of that term is applied.
+    /// Reports the leader, and the term in which this process leads if an entry of that term is applied.
     pub fn leadership(&self, leader: Option<MemberId>, leading: Option<u64>) {
         let mut told = locked(&self.told);
         told.unsure = told.unsure.filter(|&term| leading == Some(term));
-        // Told once it is certain: by `still_leading`.
+        // An unsure term is reported by `still_leading`, once it is confirmed.
         let leading = leading.filter(|_| told.unsure.is_none());
         if told.leading.is_some() && told.leading != leading {
             told.leading = None;
@@ -93,12 +94,13 @@ impl Teller {
         }
     }
 
-    /// Which life of the member it is that asks something now.
+    /// The current incarnation of the member.
     pub fn life(&self) -> u64 {
         self.lives.load(Ordering::SeqCst)
     }
 
-    /// A majority has confirmed that this process leads in this term, as this life of the member asked.
+    /// Reports that a majority has confirmed that this process leads in this term, in answer to a query of this
+    /// incarnation.
     pub fn confirmed(&self, life: u64, question: u64, term: u64) {
         let told = locked(&self.told);
         if told.leading == Some(term) && self.life() == life {
@@ -106,8 +108,8 @@ impl Teller {
         }
     }
 
-    /// Everything once more, for a new life of the member, who knows nothing. Gives the life, and the term that must be confirmed before it is
-    /// told of that: the news may be old.
+    /// Repeats everything for a new incarnation of the member. Returns the incarnation, and a term that must be
+    /// confirmed before it is reported: the known one may be outdated.
     pub fn again(&self) -> (u64, Option<u64>) {
         let mut told = locked(&self.told);
         self.lives.fetch_add(1, Ordering::SeqCst);
@@ -119,7 +121,7 @@ impl Teller {
         (self.life(), told.unsure)
     }
 
-    /// A majority has confirmed, since this life began, that this process leads in this term.
+    /// Reports leadership in this term, which a majority has confirmed since this incarnation began.
     pub fn still_leading(&self, life: u64, term: u64) {
         let mut told = locked(&self.told);
         if told.unsure == Some(term) && self.life() == life {

@@ -1,14 +1,14 @@
-//! What the Raft library works with.
+//! The types that parameterise the Raft library.
 
 use lockkeeper_member::{MemberId, View};
 use serde::{Deserialize, Serialize};
 use std::io::Cursor;
 
-/// The name of a store: what has a vote.
+/// The name of a store. Votes belong to stores.
 pub(crate) type StoreName = u64;
 
 openraft::declare_raft_types!(
-    /// Views are proposed; nothing is answered; a voter is a store.
+    /// Entries are views, responses are empty, and nodes are stores.
     pub(crate) Types:
         D = View,
         R = (),
@@ -26,16 +26,17 @@ pub(crate) type Raft = openraft::Raft<Types>;
 pub(crate) type SnapshotMeta = openraft::SnapshotMeta<StoreName, Place>;
 pub(crate) type Vote = openraft::Vote<StoreName>;
 
-/// Where a store is. Travels with the membership, so that nobody needs to be configured twice.
+/// The member and address of a store. It is part of the membership, so that addresses need not be configured at every
+/// member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Place {
-    /// Whose store it is.
+    /// The member that the store belongs to.
     pub member: MemberId,
-    /// Where that member is reached.
+    /// The address of that member.
     pub address: String,
-    /// The first view's epoch must be above this: after the loss of all disks, epochs must not come again.
+    /// The first view's epoch must be above this: after the loss of all disks, epochs must not be reused.
     pub epoch_above: u64,
-    /// The end of the log when it was let in. Of two stores of one member, the later one counts.
+    /// The last index of the log when the store was admitted. Of two stores of one member, the later one counts.
     pub since: u64,
 }
 

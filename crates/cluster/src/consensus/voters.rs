@@ -1,51 +1,52 @@
-//! Who has a vote: what the leader changes next.
+//! The choice of voters: the next change that the leader makes to the membership.
 //!
-//! As many voters as members allow, an odd number, at most so many as the settings say. A store gets a vote only when it is here and
-//! has caught up, so that no majority ever depends on somebody who must learn first. One change at a time.
+//! There are as many voters as possible: an odd number, at most the number of members and at most the configured
+//! maximum. A store gets a vote only if it is reachable and has caught up, so that no majority ever depends on a store
+//! that still has to learn the log. Changes are made one at a time.
 
 use super::types::{Place, StoreName};
 use lockkeeper_member::MemberId;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// What the leader sees.
+/// The membership as the leader sees it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Picture {
     /// The leader's own store.
     pub me: StoreName,
-    /// The voters; two sets while one change is under way.
+    /// The voters; two sets while a joint change is in progress.
     pub voters: Vec<BTreeSet<StoreName>>,
-    /// Every store of the cluster.
+    /// All stores of the cluster.
     pub places: BTreeMap<StoreName, Place>,
-    /// Who has answered lately.
+    /// Stores that have answered recently.
     pub live: BTreeSet<StoreName>,
-    /// Who has not answered for so long that somebody else may have its vote.
+    /// Stores that have not answered for so long that another store may get their vote.
     pub silent: BTreeSet<StoreName>,
-    /// Who has nearly all of the log.
+    /// Stores that have nearly all of the log.
     pub caught_up: BTreeSet<StoreName>,
-    /// Who asks to be let in.
+    /// Stores that ask to join.
     pub joiners: BTreeMap<StoreName, Place>,
-    /// Whom an operator has given up.
+    /// Members that an operator has removed.
     pub given_up: BTreeSet<MemberId>,
     pub most_voters: usize,
-    /// The leader is about to go, and there is only one vote: somebody else is to have it, and to keep it.
+    /// The leader is about to leave and is the only voter: another store is to get its vote, and to keep it.
     pub hands_vote_on: bool,
 }
 
 /// One change of the membership.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// These have a vote, nobody else.
+    /// Makes exactly these stores voters.
     Voters(BTreeSet<StoreName>),
-    /// This store learns from now on, without a vote; or it is somewhere else now.
+    /// Adds this store as a learner, or changes its address.
     Place(StoreName, Place),
-    /// These stores are not here any more.
+    /// Removes these stores.
     Remove(BTreeSet<StoreName>),
 }
 
 impl Picture {
     /// The next change, if one is needed.
     pub fn next(&self) -> Option<Step> {
-        // A leader may have died between the two halves of a change: that goes first.
+        // A leader may have crashed between the two phases of a joint change. It is completed first.
         if let [_, .., wanted] = self.voters.as_slice() {
             return Some(Step::Voters(wanted.clone()));
         }
@@ -71,7 +72,7 @@ impl Picture {
             .map(|(&store, place)| Step::Place(store, place.clone()))
     }
 
-    /// Whether the store is not where it says, and may be.
+    /// Whether the store is not known at this address, and its member has not been removed.
     pub fn is_news(&self, store: StoreName, place: &Place) -> bool {
         let known = self.places.get(&store);
         known.is_none_or(|known| known.address != place.address) && !self.given_up.contains(&place.member)
@@ -81,7 +82,7 @@ impl Picture {
         self.places.get(&store).is_some_and(|place| self.given_up.contains(&place.member))
     }
 
-    /// Whether the member has come with another disk, which has caught up.
+    /// Whether its member has a newer store, which has caught up.
     fn is_replaced(&self, store: StoreName) -> bool {
         let Some(place) = self.places.get(&store) else { return false };
         self.places.iter().any(|(&other, newer)| {
@@ -100,8 +101,8 @@ impl Picture {
             .map(|place| place.member)
             .filter(|member| !self.given_up.contains(member))
             .collect();
-        // The leader first, then voters that are here, then learners that are here, then voters that are not: nobody loses
-        // its vote to an empty seat.
+        // Preference: the leader, then reachable voters, then reachable learners, then unreachable voters. So no voter
+        // loses its vote unless a reachable store takes its place.
         let rank = |store: StoreName| match (present.contains(&store), self.can_vote(store)) {
             _ if store == self.me => {
                 if self.hands_vote_on {
@@ -131,7 +132,8 @@ impl Picture {
     }
 }
 
-/// The largest odd number up to this one: a voter more than that makes no majority easier.
+/// The largest odd number up to this one. One more voter would make the majority larger without tolerating another
+/// crash: 4 voters tolerate one, like 3.
 pub(crate) fn odd(number: usize) -> usize {
     if number == 0 { 0 } else { number - (1 - number % 2) }
 }
@@ -144,7 +146,7 @@ mod tests {
         Place { member: MemberId(member), address: format!("m{member}"), epoch_above: 0, since }
     }
 
-    /// Stores 10, 20, … of members 1, 2, …, all here and caught up.
+    /// Stores 10, 20, … of members 1, 2, …, all reachable and caught up.
     fn picture(members: u32, voters: &[StoreName]) -> Picture {
         let stores = (1..=members).map(|member| (u64::from(member) * 10, place(member, 0)));
         let places: BTreeMap<StoreName, Place> = stores.collect();
@@ -250,8 +252,8 @@ mod tests {
         assert_eq!(moved.next(), None);
     }
 
-    /// In every small situation: whoever gets a vote is here and has caught up; the leader keeps its own; the number is odd; and if
-    /// a majority of the voters is here, it still is afterwards.
+    /// Checks in every small situation: a store that gets a vote is reachable and has caught up; the leader keeps its
+    /// vote; the number of voters is odd; and a reachable majority stays reachable.
     #[test]
     fn no_change_makes_a_majority_depend_on_somebody_who_is_not_ready() {
         let mut changes = 0;

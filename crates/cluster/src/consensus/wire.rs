@@ -1,4 +1,4 @@
-//! What members ask each other about consensus, as bytes.
+//! Encoding of the consensus queries between members.
 
 use super::state::State;
 use super::types::{Place, SnapshotMeta, StoreName, Types, Vote};
@@ -9,38 +9,38 @@ use openraft::raft::{
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-/// The version of these words, the first byte of each question and answer.
+/// The version of this encoding, the first byte of each query and answer.
 const VERSION: u8 = 3;
 
-/// The longest question or answer.
+/// Maximum size of a query or answer, in bytes.
 pub(crate) const MOST_BYTES: usize = 1 << 20;
 
-/// The longest view that is proposed: a few of them fit into one question.
+/// Maximum size of a proposed view, in bytes. A few of them fit into one query.
 pub(crate) const MOST_VIEW_BYTES: usize = 1 << 17;
 
-/// How new a store is, as its process says with everything it sends.
+/// The name and age of a store, which its process sends with every message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Disk {
     /// The store's name.
     pub store: StoreName,
     /// A random number that the process drew when it opened the store.
     pub start: u64,
-    /// The count of commits at that time.
+    /// Number of commits when it was opened.
     pub opened: u64,
-    /// The count of commits now.
+    /// Number of commits now.
     pub commits: u64,
 }
 
-/// A question, and who asks it.
+/// A query and its sender.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Asked {
     pub member: MemberId,
-    /// The asker's store, and how new it is.
+    /// The sender's store and its number of commits.
     pub disk: Disk,
     pub question: Question,
 }
 
-/// An answer, and the store of the member that gives it.
+/// An answer, and the store of the member that sends it.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Answered {
     pub disk: Disk,
@@ -49,15 +49,15 @@ pub(crate) struct Answered {
 
 #[derive(Serialize, Deserialize)]
 pub(crate) enum Question {
-    /// Who are you, and do you know a cluster?
+    /// Asks for the member's identity and the cluster that it knows.
     Hello,
-    /// Be part of this new cluster.
+    /// Asks the member to become part of this new cluster.
     Found { cluster: u64 },
-    /// To the leader: let me in.
+    /// Asks the leader to admit the sender.
     Join { place: Place },
-    /// To the leader: this member does not come back.
+    /// Asks the leader to remove this member for good.
     Remove { member: MemberId },
-    /// Raft's own words, from one store of a cluster to another one.
+    /// A Raft message from one store of a cluster to another one.
     Raft { cluster: u64, to: StoreName, rpc: Rpc },
 }
 
@@ -71,38 +71,38 @@ pub(crate) enum Rpc {
 #[derive(Serialize, Deserialize)]
 pub(crate) enum Answer {
     Hello(Hello),
-    /// Yes: part of that new cluster, or let into this one, or removed from it.
+    /// Success: the store is part of the new cluster, was admitted to this one, or was removed from it.
     Yes {
         cluster: u64,
     },
-    /// Only the leader can do that: here it is, if known.
+    /// Only the leader can do that. Contains its address, if known.
     AskLeader(Option<(MemberId, String)>),
     Append(AppendEntriesResponse<StoreName>),
     Vote(VoteResponse<StoreName>),
     Snapshot(SnapshotResponse<StoreName>),
-    /// No, and why.
+    /// Rejected, with the reason.
     Refused(String),
-    /// The asker's disk was restored from a backup: it must not take part.
+    /// The sender's disk was restored from a backup; it must not take part.
     Restored,
 }
 
-/// How a member introduces itself.
+/// The identity of a member.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Hello {
     pub member: MemberId,
     pub store: StoreName,
-    /// The cluster that it is part of: there is an entry in its log.
+    /// The cluster that it is part of. Set once there is an entry in its log.
     pub cluster: Option<u64>,
-    /// With whom it was told to begin.
+    /// The first members in its configuration.
     pub first_members: Vec<MemberId>,
     pub epoch_above: u64,
     /// The settings with which it would found a cluster.
     pub settings: ClusterSettings,
-    /// Where it believes the leader to be.
+    /// The leader and its address, as far as it knows.
     pub leader: Option<(MemberId, String)>,
 }
 
-/// Why bytes are not a question or an answer.
+/// The reason for which bytes are not a query or an answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unreadable {
     #[error("it has {0} bytes, more than {MOST_BYTES}")]
@@ -135,7 +135,7 @@ pub(crate) fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Unreadable> {
 }
 
 impl Rpc {
-    /// Whether a Raft that follows the rules could have said this. The library takes that for granted.
+    /// Whether a correct Raft implementation could have sent this. The library assumes it without checking.
     pub fn makes_sense(&self) -> bool {
         match self {
             Self::Append(append) => {

@@ -308,7 +308,7 @@ impl<P: MutualExclusion> Driver<P> {
         }
     }
 
-    /// Logs a message of the algorithm in the spans of the acquires that it is sent or received for.
+    /// Logs a message of the algorithm, in the span of an acquire that waits for this lock if there is one.
     fn trace(
         &self,
         state: &State<P>,

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | [`hello`], `proof` | the greeting: member, cluster and version; both sides prove that they have the join token |
 //! | [`records`] | encoding of frames, queries and answers |
-//! | [`outbox`] | the buffer of outgoing bytes: pending records leave in one write, inline in the sender's thread if possible |
+//! | [`outbox`] | the buffer of outgoing bytes: pending records leave in one write, inline if possible |
 //! | `connection` | reading, writing, and detection of silent connections |
 //! | [`dial`], `peer` | outgoing connections, which are re-established when they break |
 //! | `accept`, `strangers` | incoming connections: which ones are accepted, and limits on unauthenticated ones |

@@ -4,7 +4,7 @@
 //! dialler                                                listener
 //!    │ ── Hello, nonce ─────────────────────────────────────▶ │
 //!    │ ◀─ Welcome, nonce, HMAC("listener", both messages) ─── │
-//! │ ── Confirm: HMAC("dialler", both messages) ──────────▶ │   frames and queries are read only after this
+//!    │ ── Confirm: HMAC("dialler", both messages) ──────────▶ │   frames and queries are read only after this
 //! ```
 //!
 //! The messages contain both nonces, both member ids, the cluster's name, the version and the purpose, so a proof is of

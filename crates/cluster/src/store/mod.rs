@@ -1,13 +1,15 @@
-//! What consensus keeps on disk: who this store is, its vote, its log, its newest snapshot. A few records, in one file.
+//! The storage of consensus on disk: the identity of the store, its vote, its log and its newest snapshot, in one file.
 //!
-//! - **A store has a name of its own**, 64 random bits that are on disk before anybody hears of them. A vote belongs to that name and not
-//!   to the member: whoever comes back without its disk is another voter, and cannot vote twice in one term.
-//! - **Every record has a checksum** over its place and its bytes, which is verified whenever it is read.
-//! - **Every change is committed twice**, the second time with nothing but a new seal. A database with two commit slots falls
-//!   back to the older slot when the newer one is damaged, and a single flipped bit in its header is enough for that: then the older
-//!   one must say the same, or a vote would be forgotten in silence.
+//! - **A store has a name of its own**, 64 random bits that are on disk before any message contains them. A vote
+//! belongs
+//!   to that name and not to the member: a member that comes back without its disk is another voter, and cannot vote
+//!   twice in one term.
+//! - **Every record has a checksum** over its key and its bytes, which is verified at every read.
+//! - **Every change is committed twice**, the second time with only a new seal. A database with two commit slots falls
+//!   back to the older slot when the newer one is damaged, and a single flipped bit in its header is enough for that.
+//!   Then the older slot must have the same content, or a vote would be lost without notice.
 //!
-//! Everything here blocks; [`Store::run`] takes it off the async threads.
+//! All functions here block; [`Store::run`] moves them off the async threads.
 
 // Until the driver uses all of it.
 
@@ -30,13 +32,13 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// The format of what is on disk. Another number is another format.
+/// The version of the format on disk.
 const FORMAT: u32 = 3;
 const FILE: &str = "consensus.redb";
 const RECORDS: TableDefinition<u8, &[u8]> = TableDefinition::new("records");
 const LOG: TableDefinition<u64, &[u8]> = TableDefinition::new("log");
 
-/// Why the store cannot be used, and what to do.
+/// The reason for which the store cannot be used, with advice.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub(crate) enum StoreError {
     #[error(
@@ -64,7 +66,7 @@ pub(crate) enum StoreError {
     Closed,
 }
 
-/// What a store is. Written once.
+/// The identity of a store. Written once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Identity {
     format: u32,
@@ -72,14 +74,14 @@ struct Identity {
     name: u64,
 }
 
-/// One change. Several together happen all or not at all.
+/// One change. Several changes in one write are atomic.
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
-    /// This record says this from now on.
+    /// Replaces a record.
     Put(Record, Vec<u8>),
-    /// This entry stands at this index of the log.
+    /// Writes the log entry at this index.
     Entry(u64, Vec<u8>),
-    /// The entries from the first index up to the second one, both included, are gone.
+    /// Removes the log entries from the first index to the second one, inclusive.
     Drop(u64, u64),
 }
 
@@ -93,24 +95,24 @@ pub(crate) struct Store {
 struct Inner {
     database: RwLock<Option<Database>>,
     name: u64,
-    /// How many commits the store has had in all.
+    /// Number of commits over all starts.
     commits: AtomicU64,
 }
 
 impl Store {
-    /// Opens the store in this directory, or makes a new one.
+    /// Opens the store in this directory, or creates one.
     pub fn open(directory: &Path, me: MemberId) -> Result<Self, StoreError> {
         let shown = directory.display().to_string();
         let disk = |error: std::io::Error| StoreError::Disk { what: format!("{shown}: {error}") };
         std::fs::create_dir_all(directory).map_err(disk)?;
         let database = Database::create(directory.join(FILE)).map_err(|error| opening(error, &shown))?;
         let store = Self::prepare(database, me, &shown)?;
-        // The file's name is on disk only once its directory is.
+        // A new file is durable only once its directory has been synced.
         File::open(directory).and_then(|directory| directory.sync_all()).map_err(disk)?;
         Ok(store)
     }
 
-    /// The same on something else than a file.
+    /// Like [`open`](Self::open), on another backend than a file.
     #[cfg(test)]
     pub fn open_on(backend: impl redb::StorageBackend, me: MemberId) -> Result<Self, StoreError> {
         let shown = "this store";
@@ -120,8 +122,8 @@ impl Store {
     }
 
     fn prepare(mut database: Database, me: MemberId, directory: &str) -> Result<Self, StoreError> {
-        // Everything is read and compared once: the store is small, and a damaged page is found here and not in the middle of an election.
-        // A commit slot that had to be given up is no loss: the other one says the same.
+        // Read and verify everything once: the store is small, and a damaged page is found here rather than in the
+        // middle of an election. Falling back to the other commit slot loses nothing, since both have the same content.
         database.check_integrity().map_err(|error| opening(error, directory))?;
         let store = Self::of(database, 0, 0);
         let identity = match store.read::<Identity>(Record::Identity)? {
@@ -147,7 +149,7 @@ impl Store {
         Self { inner: Arc::new(Inner { database, name, commits }) }
     }
 
-    /// How many commits the store has had, over all starts. A disk that was restored from a backup has had fewer.
+    /// Number of commits over all starts. A disk that was restored from a backup has a lower number.
     pub fn commits(&self) -> u64 {
         self.inner.commits.load(Ordering::SeqCst)
     }
@@ -155,7 +157,7 @@ impl Store {
     fn make_identity(&self, member: MemberId) -> Result<Identity, StoreError> {
         let random = getrandom::u64()
             .map_err(|error| StoreError::Disk { what: format!("no random numbers to name it: {error}") })?;
-        // 0 names nobody.
+        // The name 0 is reserved for "no store".
         let identity = Identity { format: FORMAT, member, name: random.max(1) };
         self.write(&[Change::Put(Record::Identity, encode(&identity)?)])?;
         Ok(identity)
@@ -166,7 +168,7 @@ impl Store {
         self.inner.name
     }
 
-    /// Does something that blocks, on a thread that may.
+    /// Runs blocking work on a thread that may block.
     pub async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Self) -> Result<T, StoreError> + Send + 'static,
@@ -176,7 +178,7 @@ impl Store {
         done.unwrap_or_else(|error| Err(StoreError::Damaged { what: format!("reading it failed: {error}") }))
     }
 
-    /// What a record says.
+    /// Reads a record. `None` if it was never written.
     pub fn read<T: DeserializeOwned>(&self, record: Record) -> Result<Option<T>, StoreError> {
         self.with(|database| {
             let reading = database.begin_read().map_err(failed)?;
@@ -225,7 +227,7 @@ impl Store {
         })
     }
 
-    /// Makes these changes, all or none. They are on disk when this returns.
+    /// Applies these changes atomically. They are on disk when this returns.
     pub fn write(&self, changes: &[Change]) -> Result<(), StoreError> {
         self.commit(changes)?;
         self.seal()
@@ -255,7 +257,7 @@ impl Store {
         })
     }
 
-    /// Commits once more, so that both commit slots say the same but for the seal's number.
+    /// Commits once more, so that both commit slots have the same content except for the seal's number.
     fn seal(&self) -> Result<(), StoreError> {
         let last: u64 = self.read(Record::Seal)?.unwrap_or(0);
         let next = last.wrapping_add(1);
@@ -264,7 +266,7 @@ impl Store {
         Ok(())
     }
 
-    /// Verifies every checksum.
+    /// Reads everything, which verifies every checksum.
     fn read_everything(&self) -> Result<(), StoreError> {
         self.with(|database| {
             let reading = database.begin_read().map_err(failed)?;
@@ -282,7 +284,7 @@ impl Store {
         })
     }
 
-    /// Lets the file go, for another process or another start. Nothing works afterwards.
+    /// Closes the file, so that another process can open it. All later operations fail.
     pub fn close(&self) -> Option<Database> {
         self.inner.database.write().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -293,7 +295,7 @@ impl Store {
     }
 }
 
-/// What a value looks like on disk.
+/// Encodes a value for the disk.
 pub(crate) fn encode<T: Serialize>(value: &T) -> Result<Vec<u8>, StoreError> {
     postcard::to_stdvec(value)
         .map_err(|error| StoreError::Damaged { what: format!("cannot be encoded: {error}") })

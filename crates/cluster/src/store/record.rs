@@ -2,27 +2,27 @@
 
 use super::StoreError;
 
-/// What there is one of.
+/// A record that exists once per store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Record {
-    /// Whose store this is.
+    /// The identity of the store.
     Identity = 0,
-    /// Counts commits; says nothing.
+    /// The number of commits. Its value carries no other information.
     Seal = 1,
     /// The cluster that this store is part of.
     Cluster = 2,
-    /// The vote: the latest term, and for whom.
+    /// The vote: the latest term and its candidate.
     Vote = 3,
-    /// Up to where the log is known to be decided.
+    /// The last log entry known to be committed.
     Committed = 4,
-    /// Up to where the log is gone, since the snapshot has it.
+    /// The last log entry that was purged because the snapshot contains it.
     Purged = 5,
-    /// The state that the log led to.
+    /// The replicated state at the last snapshot.
     Snapshot = 6,
 }
 
-/// Where something stands. Part of its checksum: a record in the wrong place is damage too.
+/// The key of a record or entry. It is part of the checksum, so that a record at the wrong key is detected as damage.
 pub(super) type Place = [u8; 9];
 
 impl Record {
@@ -62,12 +62,12 @@ fn checksum(place: Place, bytes: &[u8]) -> [u8; 4] {
     hasher.finalize().to_le_bytes()
 }
 
-/// The bytes with their checksum in front.
+/// The bytes, preceded by their checksum.
 pub(super) fn sealed(place: Place, bytes: &[u8]) -> Vec<u8> {
     [checksum(place, bytes).as_slice(), bytes].concat()
 }
 
-/// The bytes behind the checksum, if that is theirs.
+/// Verifies the checksum and returns the bytes after it.
 pub(super) fn check(place: Place, stored: &[u8]) -> Result<&[u8], StoreError> {
     match stored.split_first_chunk::<4>() {
         Some((sum, bytes)) if *sum == checksum(place, bytes) => Ok(bytes),

@@ -1,15 +1,15 @@
-//! Disks for tests: in memory, with bits that flip and space that ends.
+//! Disks in memory for tests, with flipped bits and limited space.
 
 use redb::StorageBackend;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// A disk in memory. Clones are the same disk.
+/// A disk in memory. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Disk {
     bytes: Arc<Mutex<Vec<u8>>>,
-    /// How many more bytes may be written.
+    /// Number of bytes that can still be written.
     space: Arc<AtomicU64>,
 }
 
@@ -22,12 +22,12 @@ impl Disk {
         Self { bytes: Arc::new(Mutex::new(bytes)), space: Arc::new(AtomicU64::new(u64::MAX)) }
     }
 
-    /// What is on it now, as a power cut would leave it.
+    /// The present content, as a power cut would leave it.
     pub fn contents(&self) -> Vec<u8> {
         self.bytes.lock().unwrap().clone()
     }
 
-    /// From now on, so many bytes can be written, and then none.
+    /// Limits the number of bytes that can be written from now on.
     pub fn set_space(&self, bytes: u64) {
         self.space.store(bytes, Ordering::SeqCst);
     }

@@ -12,7 +12,7 @@ fn entry(index: u64) -> Change {
     Change::Entry(index, encode(&format!("entry {index}")).unwrap())
 }
 
-/// All that a store says, but for its seal.
+/// The content of a store, except for its seal.
 type Said = (u64, Option<u64>, Vec<(u64, String)>);
 
 fn said(store: &Store) -> Result<Said, StoreError> {
@@ -49,7 +49,7 @@ fn two_processes_cannot_have_one_store() {
     let first = Store::open(directory.path(), ME).unwrap();
     let refused = Store::open(directory.path(), ME).unwrap_err();
     assert!(matches!(refused, StoreError::InUse { .. }), "{refused}");
-    // A closed store lets go of the file, whoever still has a handle.
+    // A closed store releases the file, even if handles remain.
     first.close();
     Store::open(directory.path(), ME).unwrap();
     assert_eq!(first.last_index(), Err(StoreError::Closed));
@@ -89,8 +89,8 @@ fn a_record_in_the_wrong_place_is_damage() {
     assert!(check(Record::Vote.place(), &bytes[..3]).is_err());
 }
 
-/// Opens a damaged disk: it must be refused, or say what it said. (The database may also panic, which [`Store::run`] turns into
-/// a refusal.)
+/// Opens a damaged disk. It must be rejected, or have the right content. (The database may also panic, which
+/// [`Store::run`] turns into an error.)
 fn is_refused_or_right(damaged: Vec<u8>, right: &Said, how: &str) -> bool {
     let read = || Store::open_on(Disk::with(damaged), ME).and_then(|store| said(&store));
     match catch_unwind(AssertUnwindSafe(read)) {
@@ -102,7 +102,7 @@ fn is_refused_or_right(damaged: Vec<u8>, right: &Said, how: &str) -> bool {
     }
 }
 
-/// One bit at a time: each of the header's and every so many of the rest.
+/// Flips one bit at a time: each one of the header, and a sample of the rest.
 fn flip_bits(bytes: &[u8], right: &Said, how: &str) -> usize {
     let places = (0..512).chain((512..bytes.len()).step_by(bytes.len() / 800));
     let flip = |place: usize| {
@@ -152,7 +152,8 @@ fn a_torn_tail_is_refused() {
     }
 }
 
-/// Whatever the moment at which the disk is full, nothing that was acknowledged is lost, and it goes on once there is space.
+/// At whatever point the disk becomes full, no acknowledged change is lost, and the store works again once there is
+/// space.
 #[test]
 fn a_full_disk_loses_nothing_that_was_acknowledged() {
     let mut refused = 0;
