@@ -38,8 +38,9 @@ fn main() {
     });
 }
 
-/// For how long a lock is held, and left alone before it is wanted again, and a question is considered before it is answered: not at all, so that
-/// the processors never rest, and whoever leaves asks again at once; and so long that a processor rests, and must be woken.
+/// For how long a lock is held, and left alone before it is wanted again, and a question is considered before it is
+/// answered: not at all, so that the processors never rest, and whoever leaves asks again at once; and so long that a
+/// processor rests, and must be woken.
 const HOLDS: [Duration; 2] = [Duration::ZERO, Duration::from_micros(50)];
 
 /// Does nothing for so long, and lets others.
@@ -151,7 +152,7 @@ async fn contend(members: &[Member], count: usize, hold: Duration) -> (Vec<(usiz
                 let guard = member.mutex("contended").acquire().await.expect("served");
                 let since = began.elapsed().as_nanos() as u64 - released.load(Ordering::SeqCst);
                 {
-                    let mut entries = entries.lock().expect("nobody panics with it");
+                    let mut entries = entries.lock().expect("no holder of this lock panics");
                     if entries.len() == count {
                         return;
                     }
@@ -168,7 +169,7 @@ async fn contend(members: &[Member], count: usize, hold: Duration) -> (Vec<(usiz
     for client in clients.collect::<Vec<_>>() {
         client.await.expect("no panic");
     }
-    let entries = std::mem::take(&mut *entries.lock().expect("nobody panics with it"));
+    let entries = std::mem::take(&mut *entries.lock().expect("no holder of this lock panics"));
     (entries, (sent() - before) / count as f64)
 }
 

@@ -165,7 +165,7 @@ enum Asking {
 
 fn refuse(how: Ended, name: &str) -> Result<Asking> {
     match how {
-        Ended::Refused => Err(Error::BadOption(format!("`{name}` cannot be asked for in this way"))),
+        Ended::Refused => Err(Error::BadOption(format!("`{name}` cannot be requested in this mode"))),
         Ended::Full { limit } => Err(Error::Unavailable(format!(
             "`{name}` is refused: the clients of this member use {limit} different locks, as many as it serves at a time; \
              release some, or ask another member"

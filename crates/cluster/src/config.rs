@@ -86,7 +86,7 @@ impl Config {
         let bad = |reason: String| Err(Error::Config(reason));
         if self.first_members.is_empty() == self.join.is_empty() {
             return bad(String::from(
-                "say either with whom the cluster begins (`first_members`) or whom to `join`, and not both",
+                "give either the `first_members` of a new cluster or members of a cluster to `join`, not both",
             ));
         }
         if !self.first_members.is_empty() && !self.first_members.contains_key(&self.id) {
@@ -103,7 +103,7 @@ impl Config {
         let address = self.advertise.clone().unwrap_or_else(|| self.listen.to_string());
         if self.join_token.is_some() && everywhere(&address) {
             return bad(format!(
-                "{address} is every address of this machine and no address for the others: say where they reach it \
+                "{address} means every address of this machine: set the address on which other members reach it \
                  (`advertise`, --advertise HOST:PORT)"
             ));
         }

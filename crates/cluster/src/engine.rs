@@ -16,7 +16,7 @@ use tokio::sync::{oneshot, watch};
 use tracing::Span;
 
 /// The reason that a leaving member gives for not granting.
-pub(crate) const LEAVING: &str = "it is leaving its cluster, and lets nobody in; ask another one";
+pub(crate) const LEAVING: &str = "it is leaving its cluster and grants no locks; ask another member";
 
 /// The immediate result of a request.
 pub(crate) enum Asked {

@@ -25,7 +25,7 @@ pub(crate) enum Question {
 
 impl Question {
     pub fn encode(&self) -> Vec<u8> {
-        postcard::to_stdvec(self).expect("a question has a length, and memory takes it")
+        postcard::to_stdvec(self).expect("a query can be encoded into memory")
     }
 }
 

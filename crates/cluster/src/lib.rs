@@ -14,20 +14,20 @@
 //! # Ok(()) }
 //! ```
 //!
-//! module | contents |
+//! | module | contents |
 //! |---|---|
 //! | `member` | [`Member`]: start, request locks, query the cluster, stop |
-//! [`settings`] | parsing and printing of the settings that all members share |
+//! | [`settings`] | parsing and printing of the settings that all members share |
 //! | `acquire`, `guard` | a request for a lock, and a hold on one |
-//! `driver` | runs the state machine: feeds it one event at a time and carries out the actions |
+//! | `driver` | runs the state machine: feeds it one event at a time and carries out the actions |
 //! | `engine` | the interface between the API and a member, independent of the algorithm |
 //! | `local` | clients in the member's own process |
-//! `host` | dispatches incoming messages to the member or to consensus |
+//! | `host` | dispatches incoming messages to the member or to consensus |
 //! | `join_token` | the secret that all members of one cluster share |
 //! | `net` | connections between members: frames, TLS, limits |
-//! `consensus`, `store` | Raft, which decides the views, and its storage on disk |
+//! | `consensus`, `store` | Raft, which decides the views, and its storage on disk |
 //! | `clock` | the lease clock |
-//! `metrics` | counters and histograms for Prometheus |
+//! | `metrics` | counters and histograms for Prometheus |
 
 mod acquire;
 mod clock;

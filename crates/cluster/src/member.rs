@@ -60,7 +60,7 @@ impl Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        if let Some(stopping) = self.stop("nobody uses it any more")
+        if let Some(stopping) = self.stop("its last handle was dropped")
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
             runtime.spawn(stopping);
@@ -146,7 +146,7 @@ impl Member {
         self.inner.net.address()
     }
 
-    /// Requests the lock exclusively. One name is one lock, in whichever mode it is requested.
+    /// Requests the lock exclusively. One name is one lock in all modes.
     pub fn mutex(&self, name: impl Into<String>) -> Acquire {
         self.request(Claim::Alone, name)
     }
@@ -191,7 +191,7 @@ impl Member {
                 return Ok(());
             }
             if changes.changed().await.is_err() {
-                return Err(Error::Stopped(String::from("it is gone")));
+                return Err(Error::Stopped(String::from("it has ended")));
             }
         }
     }

@@ -107,7 +107,7 @@ impl Metrics {
     pub fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("lockkeeper");
         registry.register("entries", "Grants through this member", self.entries.clone());
-        registry.register("acquisitions", "Acquisitions that ended, by how", self.acquisitions.clone());
+        registry.register("acquisitions", "Acquisitions that ended, by result", self.acquisitions.clone());
         registry.register(
             "messages",
             "Messages of the algorithms sent to other members, each counted once; divided by the entries of all members, \
@@ -116,26 +116,40 @@ impl Metrics {
         );
         registry.register(
             "messages_resent",
-            "Messages sent again for want of an answer",
+            "Messages that were retransmitted because no answer came",
             self.resent.clone(),
         );
-        registry.register("frames_refused", "Frames of peers that made no sense", self.refused.clone());
-        registry.register_with_unit("wait", "From a wish to its grant", Unit::Seconds, self.wait.clone());
-        registry.register_with_unit("hold", "From a grant to its end", Unit::Seconds, self.hold.clone());
+        registry.register(
+            "frames_refused",
+            "Frames of peers that were rejected as invalid",
+            self.refused.clone(),
+        );
+        registry.register_with_unit(
+            "wait",
+            "Time from a request to its grant",
+            Unit::Seconds,
+            self.wait.clone(),
+        );
+        registry.register_with_unit(
+            "hold",
+            "Time from a grant to the end of the hold",
+            Unit::Seconds,
+            self.hold.clone(),
+        );
         registry.register("view_changes", "Views that started here", self.view_changes.clone());
         registry.register(
             "lost_leases",
             "Sessions that ended because a lease ran out or was refused",
             self.lost_leases.clone(),
         );
-        registry.register("lives", "How often this member began anew", self.lives.clone());
         registry.register(
-            "steps",
-            "Steps of the state machine, by what they were for",
-            self.steps.all.clone(),
+            "lives",
+            "Number of incarnations of this member in this process",
+            self.lives.clone(),
         );
-        registry.register("epoch", "The number of the view", self.epoch.clone());
-        registry.register("members", "How many members the view has", self.members.clone());
+        registry.register("steps", "Steps of the state machine, by event", self.steps.all.clone());
+        registry.register("epoch", "The epoch of the view", self.epoch.clone());
+        registry.register("members", "Number of members of the view", self.members.clone());
     }
 }
 
@@ -157,12 +171,20 @@ impl Collector for OfNet {
             ("frames_sent", "Frames to other members", &counters.frames_out),
             ("bytes_received", "Bytes from other members", &counters.bytes_in),
             ("bytes_sent", "Bytes to other members", &counters.bytes_out),
-            ("writes", "Writes; what is ready together leaves together", &counters.writes),
-            ("frames_dropped", "Frames dropped for want of room or of a connection", &counters.dropped),
+            ("writes", "Write calls; frames that are pending together leave in one write", &counters.writes),
+            (
+                "frames_dropped",
+                "Frames dropped because a buffer was full or an address unknown",
+                &counters.dropped,
+            ),
             ("connects", "Connections to other members that were made", &counters.connects),
             ("connects_failed", "Attempts to connect that failed", &counters.connects_failed),
-            ("connections_replaced", "Connections that a newer one took the place of", &counters.replaced),
-            ("connections_silent", "Connections given up after a silence", &counters.silent),
+            ("connections_replaced", "Connections that were replaced by a newer one", &counters.replaced),
+            (
+                "connections_silent",
+                "Connections closed because nothing was received for too long",
+                &counters.silent,
+            ),
         ];
         for (name, help, counter) in all {
             let counter = ConstCounter::new(counter.get());

@@ -42,7 +42,7 @@ pub fn change(present: &ClusterSettings, changes: &[(String, String)]) -> Result
             ALGORITHM => settings.algorithm = vec![(name.clone(), value.clone())],
             "times" => {
                 let times = profile(value).ok_or_else(|| {
-                    format!("there are no times '{value}': there are default, tuned and slow")
+                    format!("there is no profile of times '{value}': use default, tuned or slow")
                 })?;
                 settings.lease_ns = nanoseconds(times.lease);
                 settings.renewal_ns = nanoseconds(times.renewal);

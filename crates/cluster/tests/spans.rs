@@ -1,5 +1,5 @@
-//! What whoever traces an acquire sees of it. In a process of its own: whether anybody listens to a place in the code is remembered
-//! for all threads.
+//! What whoever traces an acquire sees of it. In a process of its own: whether anybody listens to a place in the code
+//! is remembered for all threads.
 
 mod support;
 

@@ -23,7 +23,7 @@ pub fn encode(value: &impl Serialize, buffer: &mut Vec<u8>) {
     let start = buffer.len();
     buffer.extend_from_slice(&[0; 4]);
     let encoded = postcard::to_extend(value, std::mem::take(buffer));
-    *buffer = encoded.expect("values of this protocol have a length, and memory takes them");
+    *buffer = encoded.expect("a message of this protocol can be encoded into memory");
     let length = u32::try_from(buffer.len() - start - 4).expect("a frame is far shorter than 4 GiB");
     buffer[start..start + 4].copy_from_slice(&length.to_be_bytes());
 }
@@ -64,7 +64,7 @@ impl Frames {
         let frame = self.arrived.split_to(length);
         match postcard::take_from_bytes(&frame) {
             Ok((value, [])) => Ok(Some(value)),
-            Ok(_) => Err(Malformed::Unreadable(String::from("there is more in it than its value"))),
+            Ok(_) => Err(Malformed::Unreadable(String::from("there are bytes after its value"))),
             Err(error) => Err(Malformed::Unreadable(error.to_string())),
         }
     }

@@ -18,10 +18,7 @@ const LONGEST_ADDRESS: usize = 256;
 impl Inner {
     pub(super) async fn answer(&self, from: MemberId, asked: Asked) -> Answer {
         if from != asked.member {
-            return Answer::Refused(format!(
-                "the question says that it is from {}, and it is not",
-                asked.member
-            ));
+            return Answer::Refused(format!("the query claims to be from {}, and it is not", asked.member));
         }
         if !self.network.disks.accept(&asked.disk) {
             tracing::warn!(member = %asked.member, "refuses a member whose disk was restored from a backup");
@@ -37,7 +34,7 @@ impl Inner {
             Question::Join { place } if place.member == asked.member => {
                 self.join(asked.disk.store, place).await
             }
-            Question::Join { .. } => Answer::Refused("nobody can join for somebody else".to_string()),
+            Question::Join { .. } => Answer::Refused("a member can only join for itself".to_string()),
             Question::Remove { member } => match self.give_up(member).await {
                 Ok(answer) => answer,
                 Err(error) => Answer::Refused(error.to_string()),
@@ -112,7 +109,7 @@ impl Inner {
         }
         if !rpc.makes_sense() {
             self.nonsense.fetch_add(1, Ordering::Relaxed);
-            return Answer::Refused("no voter says such a thing".to_string());
+            return Answer::Refused("this is not a valid Raft message".to_string());
         }
         let answer = match rpc {
             Rpc::Append(append) => {

@@ -3,8 +3,8 @@
 //! The library picks one election timeout per process and checks it at fixed intervals. Two voters whose intervals
 //! coincide request votes at the same time in every term, for ever. (Terms with several leaders would hide that; ours
 //! have one.) So this module triggers elections itself, after a timeout that is drawn anew each time, as in Raft's
-//! paper. Voters reject candidates while they hear from a leader; that check stays with the library, whose lease is the
-//! shortest timeout.
+//! paper. Voters reject candidates while they receive messages of a leader; that check stays with the library, whose
+//! lease is the shortest timeout.
 
 use super::{Inner, locked};
 use openraft::ServerState;

@@ -49,7 +49,7 @@ impl Inner {
         let known: BTreeSet<u64> = hellos.iter().filter_map(|hello| hello.cluster).collect();
         let cluster = match (mine, known.len()) {
             (Some(mine), _) if known.contains(&mine) => mine,
-            (Some(_), 0) => return Err("nobody of this member's cluster answers yet".to_string()),
+            (Some(_), 0) => return Err("no other member of this member's cluster answers yet".to_string()),
             (Some(_), _) => {
                 return Err("the others are another cluster than the one of this member's disk: \
                             correct the addresses, or start this member with an empty directory"
@@ -204,7 +204,7 @@ impl Inner {
             match self.network.question(Some(id), address, question, settings.election.1).await {
                 Ok(Answer::Yes { cluster: agreed }) if agreed == cluster => {}
                 Ok(Answer::Refused(why)) => return Err(format!("{id} does not begin a new cluster: {why}")),
-                Ok(_) => return Err(format!("{id} gave an answer to another question")),
+                Ok(_) => return Err(format!("{id} sent an answer that does not fit the query")),
                 Err(error) => return Err(format!("waits for {id}: {error}")),
             }
         }

@@ -28,8 +28,8 @@ impl Inner {
         let pause = self.settings.election.0;
         while !*stopping.borrow() && self.raft.metrics().borrow().running_state.is_ok() {
             if self.network.restored.load(Ordering::SeqCst) {
-                let why = "this member's data directory is older than what the member has told the others: it was restored from a \
-                           backup. Move the directory away and start the member with an empty one; it joins again";
+                let why = "this member's data directory is older than its earlier messages to other members: it was restored \
+                           from a backup. Move the directory away and start the member with an empty one; it joins again";
                 tracing::error!(member = %self.settings.me, "{why}");
                 self.failure.send_replace(Some(String::from(why)));
                 let _ = self.raft.shutdown().await;

@@ -100,7 +100,7 @@ impl RaftStateMachine<Types> for Machine {
         meta: &SnapshotMeta,
         snapshot: Box<Cursor<Vec<u8>>>,
     ) -> Result<(), StorageError<StoreName>> {
-        let what = "a snapshot from another member does not fit together".to_string();
+        let what = "a snapshot from another member is inconsistent".to_string();
         let state = State::received(meta, &snapshot.into_inner())
             .ok_or_else(|| stops(&StoreError::Damaged { what }))?;
         self.kept.keep(&state).await?;

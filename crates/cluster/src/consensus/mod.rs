@@ -5,9 +5,9 @@
 //!
 //! | duty | where |
 //! |---|---|
-//! 6: one view for each epoch, durable at a majority before the member learns of it | `machine`, `log`, [`crate::store`] |
-//! 7: the newest view and the leader, in order; a leader knows every earlier decision | `teller`, `keeper` |
-//! 8: leadership confirmed after the query | [`Consensus::confirm`] |
+//! | 6: one view for each epoch, durable at a majority before it is reported | `machine`, `log`, [`crate::store`] |
+//! | 7: the newest view and the leader, in order; a leader knows every earlier decision | `teller`, `keeper` |
+//! | 8: leadership confirmed after the query | [`Consensus::confirm`] |
 //!
 //! Further modules: `founding`, the founding of a cluster and the joining of members; `voters`, the choice of voters;
 //! `elections`, the time at which a voter stands for election; `network` and `wire`, queries between members;
@@ -204,8 +204,8 @@ struct Inner {
     nonsense: AtomicU64,
     /// Whether this process is about to leave, and another voter should lead.
     steps_down: AtomicBool,
-    /// Until this time it sends no confirmation queries. A voter that receives one has heard from a leader, and would
-    /// elect no other.
+    /// Until this time it sends no confirmation queries. A voter that receives one takes this for a living leader, and
+    /// would elect no other.
     silent_until: Mutex<Option<Instant>>,
     under_way: Arc<Semaphore>,
     /// The runtime of the caller of `start`. Proposals and confirmations may come from any thread.

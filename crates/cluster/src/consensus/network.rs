@@ -35,7 +35,7 @@ pub(crate) type Answering = Pin<Box<dyn Future<Output = Result<Vec<u8>, Unreacha
 pub(crate) trait Ask: Send + Sync + 'static {
     /// Sends a query to a member, which should be at this address.
     fn ask(&self, to: MemberId, address: &str, question: Vec<u8>, within: Duration) -> Answering;
-    /// Sends a query to whichever member listens at this address.
+    /// Sends a query to the member that listens at this address.
     fn ask_address(&self, address: &str, question: Vec<u8>, within: Duration) -> Answering;
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// Sends a query to a member, or to whichever member listens at the address.
+    /// Sends a query to a member, or to the one that listens at the address.
     pub async fn question(
         &self,
         to: Option<MemberId>,

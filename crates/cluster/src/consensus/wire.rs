@@ -111,7 +111,7 @@ pub(crate) enum Unreadable {
         "it has version {0}, and this member speaks version {VERSION}: run the same version of lockkeeper everywhere"
     )]
     Version(u8),
-    #[error("it makes no sense")]
+    #[error("it cannot be decoded")]
     Nonsense,
 }
 

@@ -67,7 +67,7 @@ impl<P: MutualExclusion> Engine for Driver<P> {
             self.look_at_client(state, client, 0);
         }
         self.open_session(state, client)?;
-        let local = state.locals.get_mut(&client).expect("whoever asks has opened a session");
+        let local = state.locals.get_mut(&client).expect("the session was opened just before");
         let lock = wish.lock.clone();
         let (id, number) = (local.session.id(), local.session.acquire(wish.clone()));
         let settled = local.session.settle();
@@ -76,7 +76,7 @@ impl<P: MutualExclusion> Engine for Driver<P> {
             return Err(Error::Stopped(why.clone()));
         }
         let lease = self.lease(state, now_ns());
-        let local = state.locals.get_mut(&client).expect("nobody closes it meanwhile");
+        let local = state.locals.get_mut(&client).expect("the state was locked all the time");
         match local.session.progress(number) {
             Some(Progress::Held(fence)) if lease.is_worth_telling() => {
                 let fence = *fence;
@@ -287,7 +287,7 @@ impl<P: MutualExclusion> Engine for Driver<P> {
         })?;
         if frame.from.id != from || frame.to != self.me {
             self.metrics.refused.inc();
-            return Err(format!("a frame of {from} says that it is from {} to {}", frame.from, frame.to));
+            return Err(format!("a frame of {from} claims to be from {} to {}", frame.from, frame.to));
         }
         let state = &mut *self.lock();
         if let Body::Link { packet, .. } = &frame.body

@@ -291,7 +291,7 @@ impl<P: MutualExclusion> Driver<P> {
             net.send(frame.to, |buffer| {
                 buffer.extend_from_slice(&cluster.to_le_bytes());
                 let encoded = postcard::to_extend(frame, std::mem::take(buffer));
-                *buffer = encoded.expect("a frame has a length, and memory takes it");
+                *buffer = encoded.expect("a frame can be encoded into memory");
             });
         }
     }
@@ -370,7 +370,7 @@ impl<P: MutualExclusion> Driver<P> {
 
     /// Starts a new incarnation, which joins the cluster again. All holds of the previous one are lost.
     fn begin_again(&self, state: &mut State<P>) {
-        tracing::warn!(member = %self.me, "excluded from the view: begins anew");
+        tracing::warn!(member = %self.me, "excluded from the view: starts a new incarnation");
         let begun = random().and_then(|incarnation| {
             let node = Node { id: self.me, incarnation };
             let config = Config { peers: state.peers.clone(), ..self.config.clone() };

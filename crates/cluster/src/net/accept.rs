@@ -122,7 +122,7 @@ async fn serve(
         greeted = timeout(within, greet(&shared, stream, address)) => greeted.unwrap_or_else(|_| {
             Err(refused(Refusal::Slow, format!("no greeting within {within:?}")))
         }),
-        _ = goes => Err(refused(Refusal::Busy, "newer connections took the places of those that have not greeted")),
+        _ = goes => Err(refused(Refusal::Busy, "replaced by newer connections before its greeting was complete")),
     };
     let placed = greeted.and_then(|greeted| {
         let place = shared.inbound.members.clone().try_acquire_owned();
@@ -164,7 +164,7 @@ async fn greet(
 ) -> Result<(Connection, Hello, MemberId), Refused> {
     let broken = |error: std::io::Error| refused(Refusal::Hello, format!("it broke off: {error}"));
     if !shared.caller.may_use(&address) {
-        return Err(refused(Refusal::TlsMismatch, "it comes from beyond this machine, and there is no TLS"));
+        return Err(refused(Refusal::TlsMismatch, "it comes from another machine, and there is no TLS"));
     }
     stream.set_nodelay(true).map_err(broken)?;
     let mut first = [0];
@@ -242,7 +242,7 @@ fn judge(shared: &Shared, hello: &Hello, connection: &Connection) -> Result<(u16
         return no(Refusal::Hello, Why::Sender, format!("{claimed} is not another member"));
     };
     if !connection.can_be(from) {
-        let text = format!("it says that it is {claimed}, and its certificate does not");
+        let text = format!("it claims to be {claimed}, and its certificate names another member or none");
         return no(Refusal::Identity, Why::Certificate, text);
     }
     if shared.inbound.members.available_permits() == 0 {

@@ -80,8 +80,8 @@ impl fmt::Display for End {
             Self::Broken(error) => error.fmt(f),
             Self::Malformed(malformed) => malformed.fmt(f),
             Self::Misplaced(what) => write!(f, "{what} does not belong on this connection"),
-            Self::Silent(silence) => write!(f, "nothing was heard for {silence:?}"),
-            Self::Replaced => f.write_str("a newer connection took its place"),
+            Self::Silent(silence) => write!(f, "nothing was received for {silence:?}"),
+            Self::Replaced => f.write_str("it was replaced by a newer connection"),
             Self::Moved => f.write_str("the member has another address"),
         }
     }

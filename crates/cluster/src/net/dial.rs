@@ -173,7 +173,7 @@ impl Caller {
             if !self.may_use(&socket) {
                 last = Failed::refused(
                     Refusal::TlsMismatch,
-                    format!("{socket} is beyond this machine, and there is no TLS: configure certificates"),
+                    format!("{socket} is on another machine, and there is no TLS: configure certificates"),
                 );
                 continue;
             }
@@ -222,7 +222,7 @@ impl Caller {
         connection.say(&hello::frame(&sent)).await.map_err(Failed::absent)?;
         let unintelligible = |error| match error {
             hello::Unintelligible::Broken(error) => Failed::absent(format!(
-                "it broke off the greeting ({error}): its log says why, TLS on one side only or a certificate"
+                "it broke off the greeting ({error}): see its log for the reason, such as TLS on one side only"
             )),
             error => Failed::refused(Refusal::Hello, error),
         };
@@ -234,11 +234,12 @@ impl Caller {
                 return Err(Failed::refused(Refusal::Hello, Why::Member(member)));
             }
             Reply::Welcome { member, .. } if !connection.can_be(member) => {
-                let why = format!("it says that it is {member}, and its certificate does not");
+                let why =
+                    format!("it claims to be {member}, and its certificate names another member or none");
                 return Err(Failed::refused(Refusal::Identity, why));
             }
             Reply::Welcome { version, .. } if !VERSIONS.contains(&version) => {
-                let why = format!("it wants to speak version {version}");
+                let why = format!("it chose the unsupported version {version}");
                 return Err(Failed::refused(Refusal::Hello, why));
             }
             Reply::Welcome { .. } => {}

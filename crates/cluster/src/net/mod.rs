@@ -4,7 +4,7 @@
 //! order; an answer comes back over the connection of its query. When a connection breaks, the data in transit are
 //! lost; the links of the members retransmit.
 //!
-//! module | contents |
+//! | module | contents |
 //! |---|---|
 //! | [`hello`], `proof` | the greeting: member, cluster and version; both sides prove that they have the join token |
 //! | [`records`] | encoding of frames, queries and answers |
@@ -120,7 +120,7 @@ impl Limits {
     fn check(&self) -> Result<(), String> {
         if self.silence < 2 * self.ping_every {
             return Err(format!(
-                "a silence of {:?} cannot be told from a pause between two pings, one every {:?}: allow twice as much",
+                "a silence of {:?} is too short for pings every {:?}: it must be at least twice as long",
                 self.silence, self.ping_every
             ));
         }
@@ -174,8 +174,9 @@ pub enum Error {
     Tls(String),
     /// Without TLS, attackers on the network could read and forge all messages.
     #[error(
-        "{0} can be reached from other machines, and there is no TLS: everybody who reaches it could take every lock. Configure \
-         certificates, or listen on 127.0.0.1, or say insecure_no_tls (--insecure-no-tls) if the network itself is trusted"
+        "{0} can be reached from other machines, and there is no TLS: every process that reaches it could take every lock. \
+         Configure certificates, or listen on 127.0.0.1, or set insecure_no_tls (--insecure-no-tls) if the network itself \
+         is trusted"
     )]
     PlainBeyondLoopback(SocketAddr),
     /// The address is not available.
@@ -348,7 +349,7 @@ impl Net {
         question: Vec<u8>,
         within: Duration,
     ) -> Result<Vec<u8>, Unreachable> {
-        // A member that has just restarted may be told to ask itself: other members may not have noticed yet that it
+        // A member that has just restarted may be redirected to itself: other members may not have noticed yet that it
         // was gone, and still name it as the leader.
         if to == self.shared.me {
             return Err(Unreachable(format!("{to} is this member itself")));
@@ -361,7 +362,7 @@ impl Net {
         peer.ask(&question, self.shared.caller.limits.frame_bytes, within).await
     }
 
-    /// Sends a query to whichever member listens at an address, for a first contact.
+    /// Sends a query to the member that listens at an address, for a first contact.
     pub async fn ask_address(
         &self,
         address: &str,

@@ -180,7 +180,7 @@ fn verify(
     verify_server_cert_signed_by_trust_anchor(&certificate, roots, between, now, algorithms)
 }
 
-/// Accepts every certificate of the cluster's authority. Which member it names, and whether that is the right one, is
+/// Accepts every certificate of the cluster's authority. The member that it names is
 /// checked after the greeting, in the same way on both sides.
 #[derive(Debug)]
 struct AnyMember {

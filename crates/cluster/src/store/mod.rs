@@ -11,8 +11,6 @@
 //!
 //! All functions here block; [`Store::run`] moves them off the async threads.
 
-// Until the driver uses all of it.
-
 mod record;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -1,5 +1,5 @@
-//! A real cluster under real faults: members as processes, each on a host of its own (a network namespace), with clients that take
-//! turns, while processes are killed and stopped, links cut, disks filled.
+//! A real cluster under real faults: members as processes, each on a host of its own (a network namespace), with
+//! clients that take turns, while processes are killed and stopped, links cut, disks filled.
 //!
 //! ```sh
 //! cargo test -p lockkeeper-cluster --test processes                     # every fault once
@@ -7,8 +7,9 @@
 //! cargo test -p lockkeeper-cluster --test processes -- --seed 7         # another order of things
 //! ```
 //!
-//! It needs root, for the namespaces, and `ip` and `nft`. What every client did is written down by its process as it happens, and
-//! afterwards read as one story: no two holders at once, fences that rise. After every fault everybody must get in again.
+//! It needs root, for the namespaces, and `ip` and `nft`. What every client did is written down by its process as it
+//! happens, and afterwards read as one story: no two holders at once, fences that rise. After every fault everybody
+//! must get in again.
 
 mod faults;
 mod node;

@@ -25,7 +25,7 @@ impl Clients {
     fn tell(&self, hold: u64, guard: &Guard, what: What) {
         let (who, lock, fence) = (format!("M{}", self.id), guard.name().into(), guard.fence());
         let line = Line { who, hold, lock, how: How::Alone, fence, at_ns: now_ns(), what };
-        self.writer.lock().expect("nobody panics with it").write(&line);
+        self.writer.lock().expect("no holder of this lock panics").write(&line);
     }
 
     /// Says that it is inside, if it is. The clock is read first: what is claimed can only be too little.

@@ -48,7 +48,8 @@ async fn a_killed_leader_is_followed_by_another_and_comes_back_as_a_follower() {
     cluster.accepted();
 }
 
-/// In virtual time all timers begin together: with timeouts that never change, the same two would ask for votes at the same time for ever.
+/// In virtual time all timers begin together: with timeouts that never change, the same two would ask for votes at the
+/// same time for ever.
 #[tokio::test(start_paused = true)]
 async fn voters_whose_timers_coincide_elect_somebody_all_the_same() {
     let mut cluster = Cluster::started(3).await;
@@ -132,8 +133,8 @@ async fn a_new_life_of_a_member_is_told_everything_and_no_answer_of_the_old_one(
     cluster.accepted();
 }
 
-/// Members ask a leader for leases all the time, and it asks the voters whether it leads: if that went on after it stepped down, they
-/// would hear a leader, and nobody would ever elect another one.
+/// Members ask a leader for leases all the time, and it asks the voters whether it leads: if that went on after it
+/// stepped down, they would hear a leader, and nobody would ever elect another one.
 #[tokio::test(start_paused = true)]
 async fn a_leader_that_steps_down_is_followed_while_it_is_still_asked_whether_it_leads() {
     let cluster = Cluster::started(3).await;
