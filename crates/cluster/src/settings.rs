@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_names_what_it_changes_and_nothing_else() {
+    fn change_affects_only_the_named_settings() {
         let present = ClusterSettings::default();
         let changed = change(&present, &pairs(&[("lease", "2.5s"), ("drift", "800")])).unwrap();
         assert_eq!(changed, ClusterSettings { lease_ns: 2_500_000_000, drift_ppm: 800, ..present.clone() });

@@ -11,7 +11,7 @@ use std::time::Duration;
 use support::{Cluster, LONG, hold, soon};
 
 #[tokio::test]
-async fn one_member_alone() {
+async fn cluster_of_one_grants_and_releases() {
     let directory = tempfile::tempdir().expect("a directory");
     let member = Member::start(Config::alone(directory.path())).await.expect("it starts");
     let first = hold(&member, "orders/42").await;
@@ -122,7 +122,7 @@ async fn settings_change_for_all_members_while_a_lock_is_held() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn settings_that_the_cluster_cannot_run_are_refused_in_words() {
+async fn invalid_settings_are_rejected_with_the_reason() {
     let cluster = Cluster::start(2).await;
     cluster.all_in_view().await;
     for (name, value, why) in [
@@ -158,7 +158,7 @@ async fn a_member_that_restarts_with_another_configuration_takes_the_settings_of
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_waits_at_a_cancelled_task_is_given_up() {
+async fn request_of_a_cancelled_task_is_withdrawn() {
     let cluster = Cluster::start(2).await;
     cluster.all_in_view().await;
     let held = hold(cluster.member(0), "a").await;
@@ -200,7 +200,7 @@ async fn readers_share_and_permits_are_counted() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_circle_of_waits_is_named_and_broken_by_force() {
+async fn cycle_of_waits_is_reported_and_broken_by_force() {
     let cluster = Cluster::start(2).await;
     cluster.all_in_view().await;
     let (a, b) = (cluster.member(0).clone(), cluster.member(1).clone());
@@ -268,7 +268,7 @@ async fn reentrant_holds_belong_to_their_owner() {
 }
 
 #[tokio::test]
-async fn bad_names_and_options_are_refused_in_words() {
+async fn bad_names_and_options_are_rejected_with_the_reason() {
     let directory = tempfile::tempdir().expect("a directory");
     let member = Member::start(Config::alone(directory.path())).await.expect("it starts");
     let refused = |error: Error| error.to_string();
@@ -337,7 +337,7 @@ async fn of_two_members_either_may_leave() {
 }
 
 #[tokio::test]
-async fn what_happens_is_counted() {
+async fn grants_waits_and_holds_are_counted() {
     let directory = tempfile::tempdir().expect("a directory");
     let member = Member::start(Config::alone(directory.path())).await.expect("it starts");
     let mut registry = prometheus_client::registry::Registry::default();
@@ -361,7 +361,7 @@ async fn what_happens_is_counted() {
 }
 
 #[tokio::test]
-async fn a_guard_keeps_its_member_and_the_last_one_ends_it() {
+async fn member_runs_until_its_last_guard_is_dropped() {
     let directory = tempfile::tempdir().expect("a directory");
     let member = Member::start(Config::alone(directory.path())).await.expect("it starts");
     let guard = hold(&member, "a").await;
@@ -381,7 +381,7 @@ async fn a_guard_keeps_its_member_and_the_last_one_ends_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stranger_joins_a_cluster_that_exists() {
+async fn new_member_joins_an_existing_cluster() {
     let cluster = Cluster::start(2).await;
     cluster.all_in_view().await;
     let directory = tempfile::tempdir().expect("a directory");

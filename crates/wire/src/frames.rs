@@ -75,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_arrive_in_pieces_and_together() {
+    fn frames_are_decoded_from_chunks_of_any_size() {
         let mut sent = Vec::new();
         for n in 0..100_u32 {
             encode(&(n, "x".repeat(n as usize)), &mut sent);
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gigabyte_that_is_announced_takes_no_memory() {
+    fn frame_beyond_the_limit_is_rejected_without_allocating() {
         let mut frames = Frames::new(1000);
         frames.arrived.extend_from_slice(&(1_u32 << 30).to_be_bytes());
         assert_eq!(frames.take::<u32>(), Err(Malformed::TooLong(1000)));
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_announced_takes_no_memory_before_it_comes() {
+    fn announced_frame_allocates_no_more_than_ahead_before_it_arrives() {
         let mut frames = Frames::new(1 << 20);
         frames.arrived.extend_from_slice(&(1_u32 << 20).to_be_bytes());
         assert_eq!(frames.take::<u32>(), Ok(None));
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn frames_with_missing_or_surplus_bytes_are_rejected() {
         let mut frames = Frames::new(1000);
         frames.arrived.extend_from_slice(&[0, 0, 0, 2, 1, 1]);
         assert!(matches!(frames.take::<u8>(), Err(Malformed::Unreadable(_))), "too much");

@@ -78,13 +78,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_and_a_daemon_of_one_version_understand_each_other() {
+    fn client_and_daemon_of_the_same_version_agree_on_it() {
         assert_eq!(version_for(opening()), Some(NEWEST));
         assert_eq!(version_in(reply(version_for(opening()))), Some(NEWEST));
     }
 
     #[test]
-    fn others_are_told_apart() {
+    fn other_protocols_and_unsupported_versions_are_rejected() {
         assert_eq!(version_for(*b"GET / HT"), None);
         assert_eq!(version_for(*b"LOCK\0\x09\0\x0a"), None, "only newer versions");
         assert_eq!(version_for(*b"LOCK\0\x01\0\x0a"), Some(2), "also newer versions");

@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn epochs_begin_where_the_operator_wants_and_only_once() {
+    fn only_the_first_view_starts_above_epoch_above() {
         let place = |epoch_above| Place { epoch_above, ..Default::default() };
         let members = |above| {
             let nodes = std::collections::BTreeMap::from([(5, place(above))]);

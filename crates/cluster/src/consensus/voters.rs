@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn voters_grow_in_odd_steps_with_those_who_have_caught_up() {
+    fn voters_grow_in_odd_steps_with_stores_that_have_caught_up() {
         assert_eq!(picture(2, &[10]).next(), None);
         assert_eq!(picture(3, &[10]).next(), Some(Step::Voters([10, 20, 30].into())));
         assert_eq!(picture(5, &[10, 20, 30]).next(), Some(Step::Voters([10, 20, 30, 40, 50].into())));
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_voter_keeps_its_vote_until_somebody_can_have_it() {
+    fn silent_voter_keeps_its_vote_until_another_store_can_take_it() {
         let mut silent = picture(3, &[10, 20, 30]);
         silent.live.remove(&30);
         assert_eq!(silent.next(), None);
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_disk_takes_the_place_of_the_old_one() {
+    fn new_store_of_a_member_replaces_its_old_one() {
         let mut lost = picture(3, &[10, 20, 30]);
         lost.live.remove(&30);
         lost.joiners.insert(31, place(3, 7));
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_given_up_loses_its_vote_and_then_its_place() {
+    fn removed_member_loses_its_vote_and_then_its_place() {
         let mut dead = picture(4, &[10, 20, 30]);
         dead.given_up.insert(MemberId(3));
         dead.live.remove(&30);
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn an_only_voter_that_goes_hands_its_vote_to_somebody_who_is_ready() {
+    fn only_voter_that_leaves_transfers_its_vote_to_a_ready_store() {
         let mut leaving = Picture { hands_vote_on: true, ..picture(2, &[10]) };
         assert_eq!(leaving.next(), Some(Step::Voters([20].into())));
         leaving.voters = vec![[20].into()];
@@ -237,14 +237,14 @@ mod tests {
     }
 
     #[test]
-    fn half_a_change_is_finished_first() {
+    fn unfinished_joint_change_is_completed_first() {
         let mut joint = picture(5, &[10]);
         joint.voters.push([10, 20, 30].into());
         assert_eq!(joint.next(), Some(Step::Voters([10, 20, 30].into())));
     }
 
     #[test]
-    fn an_address_that_changed_is_told_to_everybody() {
+    fn changed_address_is_put_into_the_membership() {
         let mut moved = picture(3, &[10, 20, 30]);
         moved.joiners.insert(20, Place { address: "elsewhere".to_string(), ..place(2, 5) });
         assert!(matches!(moved.next(), Some(Step::Place(20, place)) if place.address == "elsewhere"));
@@ -255,7 +255,7 @@ mod tests {
     /// Checks in every small situation: a store that gets a vote is reachable and has caught up; the leader keeps its
     /// vote; the number of voters is odd; and a reachable majority stays reachable.
     #[test]
-    fn no_change_makes_a_majority_depend_on_somebody_who_is_not_ready() {
+    fn no_change_makes_a_majority_depend_on_a_store_that_is_not_ready() {
         let mut changes = 0;
         for bits in 0..(1_u32 << 13) {
             let bit = |at: u32| bits >> at & 1 == 1;

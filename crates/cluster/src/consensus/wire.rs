@@ -161,7 +161,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_cannot_be_read_is_told_apart() {
+    fn decoding_errors_are_distinguished() {
         let disk = Disk { store: 5, start: 1, opened: 2, commits: 3 };
         let asked = Asked { member: MemberId(1), disk, question: Question::Found { cluster: 9 } };
         let bytes = write(&asked).unwrap();
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn random_bytes_are_never_more_than_unreadable() {
+    fn random_bytes_never_panic_the_decoder() {
         let mut state = 0x9E37_79B9_7F4A_7C15_u64;
         for _ in 0..20_000 {
             let mut bytes = vec![VERSION];

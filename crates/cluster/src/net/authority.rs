@@ -164,7 +164,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn what_was_saved_can_be_loaded_and_issues_valid_certificates() {
+    fn saved_authority_can_be_loaded_and_issues_valid_certificates() {
         let folder = tempfile::tempdir().unwrap();
         let folder = folder.path();
         Authority::create(30).unwrap().save(folder).unwrap();

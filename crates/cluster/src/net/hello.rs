@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_greeting_of_a_later_version_may_say_more() {
+    async fn greeting_of_a_later_version_may_append_data() {
         let mut bytes = encode(&hello());
         bytes.extend(b"more");
         let length = u16::try_from(bytes.len() - 10).unwrap();
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_no_greeting_is_refused() {
+    async fn bytes_that_are_no_greeting_are_rejected() {
         let of = async |bytes: &[u8]| read::<Hello>(&mut &bytes[..]).await.unwrap_err();
         assert!(matches!(of(b"GET / HTTP/1.1\r\n\r\n").await, Unintelligible::Foreign));
         assert!(matches!(of(b"lockkeep\xff\xff").await, Unintelligible::Malformed));
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn the_newest_version_in_common_is_spoken() {
+    fn newest_common_version_is_chosen() {
         let (oldest, newest) = (*VERSIONS.start(), *VERSIONS.end());
         assert_eq!(common_version(oldest, newest), Some(newest));
         assert_eq!(common_version(newest, newest + 5), Some(newest));

@@ -201,7 +201,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_come_out_as_they_went_in_however_they_are_cut() {
+    fn records_are_decoded_from_chunks_of_any_size() {
         let mut bytes = Vec::new();
         append(&mut bytes, Kind::Frame, 100, |out| out.extend(b"one")).unwrap();
         append(&mut bytes, Kind::Ping, 100, |_| ()).unwrap();
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gigabyte_that_is_only_announced_costs_nothing() {
+    fn announced_gigabyte_allocates_nothing() {
         let mut incoming = Incoming::new(16 << 20);
         incoming.room().extend((1_u32 << 30).to_le_bytes());
         assert_eq!(incoming.next(), Err(Malformed::TooLong { announced: 1 << 30, limit: 16 << 20 }));
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_too_long_to_send_leaves_no_trace() {
+    fn record_beyond_the_limit_leaves_the_buffer_unchanged() {
         let mut bytes = vec![1, 2, 3];
         assert_eq!(append(&mut bytes, Kind::Frame, 4, |out| out.extend([0; 5])), None);
         assert_eq!(bytes, [1, 2, 3]);
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn malformed_records_are_rejected() {
         let refused = |bytes: &[u8]| {
             let mut incoming = Incoming::new(100);
             incoming.room().extend(bytes);

@@ -31,7 +31,7 @@ fn filled(disk: &Disk) -> (Store, Said) {
 }
 
 #[test]
-fn a_store_says_after_a_restart_what_it_said_before() {
+fn content_of_a_store_survives_a_restart() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path(), ME).unwrap();
     store.write(&[put(Record::Vote, 3), entry(0), entry(1), entry(2)]).unwrap();
@@ -44,7 +44,7 @@ fn a_store_says_after_a_restart_what_it_said_before() {
 }
 
 #[test]
-fn two_processes_cannot_have_one_store() {
+fn two_processes_cannot_open_one_store() {
     let directory = tempfile::tempdir().unwrap();
     let first = Store::open(directory.path(), ME).unwrap();
     let refused = Store::open(directory.path(), ME).unwrap_err();
@@ -81,7 +81,7 @@ fn a_new_disk_is_a_new_store() {
 }
 
 #[test]
-fn a_record_in_the_wrong_place_is_damage() {
+fn record_at_the_wrong_key_is_detected_as_damage() {
     let bytes = sealed(Record::Vote.place(), b"vote");
     assert_eq!(check(Record::Vote.place(), &bytes).unwrap(), b"vote");
     assert!(check(Record::Purged.place(), &bytes).is_err());

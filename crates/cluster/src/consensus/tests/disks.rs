@@ -4,7 +4,7 @@ use super::super::*;
 use super::harness::*;
 
 #[tokio::test(start_paused = true)]
-async fn a_full_disk_stops_consensus_there_and_nowhere_else_until_there_is_space() {
+async fn full_disk_stops_consensus_at_that_member_only_until_there_is_space() {
     let mut cluster = Cluster::started(3).await;
     let before = cluster.decide().await;
     // The leader's own disk is full: it must not lead any more.
@@ -32,7 +32,7 @@ async fn a_full_disk_stops_consensus_there_and_nowhere_else_until_there_is_space
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_log_stays_short_and_whoever_was_away_for_long_gets_a_snapshot() {
+async fn log_is_compacted_and_a_lagging_member_gets_a_snapshot() {
     let mut cluster = Cluster::started(3).await;
     cluster.decide().await;
     let away = if cluster.led().await == 3 { 2 } else { 3 };
@@ -62,7 +62,7 @@ async fn the_log_stays_short_and_whoever_was_away_for_long_gets_a_snapshot() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_directory_is_one_members_and_one_processes() {
+async fn directory_is_used_by_one_member_and_one_process_only() {
     let directory = tempfile::tempdir().unwrap();
     let mut cluster = Cluster::new(1);
     let mut settings = cluster.settings(1);

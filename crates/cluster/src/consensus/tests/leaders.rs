@@ -19,7 +19,7 @@ async fn a_cluster_of_one_begins_at_once_and_decides() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn three_and_five_members_decide_the_same() {
+async fn three_and_five_members_decide_the_same_views() {
     for members in [3, 5] {
         let cluster = Cluster::started(members).await;
         for epoch in 1..=5 {
@@ -32,7 +32,7 @@ async fn three_and_five_members_decide_the_same() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_killed_leader_is_followed_by_another_and_comes_back_as_a_follower() {
+async fn killed_leader_is_replaced_and_returns_as_a_follower() {
     let mut cluster = Cluster::started(3).await;
     let before = cluster.decide().await;
     let (old, term) = cluster.leader().unwrap();
@@ -51,7 +51,7 @@ async fn a_killed_leader_is_followed_by_another_and_comes_back_as_a_follower() {
 /// In virtual time all timers begin together: with timeouts that never change, the same two would ask for votes at the
 /// same time for ever.
 #[tokio::test(start_paused = true)]
-async fn voters_whose_timers_coincide_elect_somebody_all_the_same() {
+async fn voters_whose_election_timers_coincide_still_elect_a_leader() {
     let mut cluster = Cluster::started(3).await;
     for _ in 0..12 {
         let leader = cluster.led().await;
@@ -118,7 +118,7 @@ async fn a_proposal_of_an_old_term_has_no_effect() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_new_life_of_a_member_is_told_everything_and_no_answer_of_the_old_one() {
+async fn new_incarnation_gets_all_events_and_no_confirmation_of_the_previous_one() {
     let cluster = Cluster::started(3).await;
     let view = cluster.decide().await;
     let (leader, term) = cluster.leader().unwrap();
@@ -136,7 +136,7 @@ async fn a_new_life_of_a_member_is_told_everything_and_no_answer_of_the_old_one(
 /// Members ask a leader for leases all the time, and it asks the voters whether it leads: if that went on after it
 /// stepped down, they would hear a leader, and nobody would ever elect another one.
 #[tokio::test(start_paused = true)]
-async fn a_leader_that_steps_down_is_followed_while_it_is_still_asked_whether_it_leads() {
+async fn leader_that_steps_down_is_replaced_despite_confirmation_queries() {
     let cluster = Cluster::started(3).await;
     cluster.decide().await;
     let (old, term) = cluster.leader().unwrap();
@@ -154,7 +154,7 @@ async fn a_leader_that_steps_down_is_followed_while_it_is_still_asked_whether_it
 
 /// As a driver may: the member decides under its lock, and asks consensus for something while it is told something.
 #[tokio::test(start_paused = true)]
-async fn whoever_is_told_something_may_ask_at_once() {
+async fn event_callback_may_call_consensus() {
     let cluster = Cluster::new(1);
     let consensus: Arc<OnceLock<Consensus>> = Arc::default();
     let told: Arc<Mutex<Vec<PortEvent>>> = Arc::default();

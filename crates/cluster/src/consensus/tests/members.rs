@@ -80,7 +80,7 @@ async fn voters_grow_from_one_to_three_to_five_and_shrink_again() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_only_voter_that_goes_leaves_its_vote_behind() {
+async fn only_voter_that_leaves_transfers_its_vote() {
     let mut cluster = Cluster::started(1).await;
     cluster.start(2).await;
     cluster.until("M2 is in", |cluster| cluster.at(2).status().members.len() == 2).await;
@@ -121,7 +121,7 @@ async fn a_leader_is_not_removed_and_a_removed_member_has_no_vote() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restart_of_all_keeps_everything() {
+async fn restart_of_all_members_keeps_views_and_membership() {
     let mut cluster = Cluster::started(3).await;
     let mut last = cluster.decide().await;
     for _ in 0..3 {
@@ -140,7 +140,7 @@ async fn a_restart_of_all_keeps_everything() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_has_lost_its_disk_joins_with_a_new_one_and_never_votes_under_the_old_name() {
+async fn member_with_a_lost_disk_joins_as_a_new_store_and_never_votes_under_the_old_name() {
     for lost in [1, 2, 3] {
         let mut cluster = Cluster::started(3).await;
         let view = cluster.decide().await;
@@ -179,7 +179,7 @@ async fn who_has_lost_its_disk_joins_with_a_new_one_and_never_votes_under_the_ol
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_lost_disk_founds_no_second_cluster_even_when_hardly_anybody_is_there() {
+async fn lost_disk_founds_no_second_cluster_without_a_majority() {
     let mut cluster = Cluster::started(3).await;
     cluster.decide().await;
     for number in 1..=3 {
@@ -199,7 +199,7 @@ async fn a_lost_disk_founds_no_second_cluster_even_when_hardly_anybody_is_there(
 }
 
 #[tokio::test(start_paused = true)]
-async fn two_processes_with_one_number_do_not_take_each_others_place() {
+async fn two_processes_with_one_member_id_do_not_replace_each_other() {
     let cluster = Cluster::started(3).await;
     cluster.led().await;
     let other = tempfile::tempdir().unwrap();
@@ -219,7 +219,7 @@ async fn two_processes_with_one_number_do_not_take_each_others_place() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_member_that_has_moved_is_found_at_its_new_address() {
+async fn member_with_a_changed_address_is_found_at_the_new_one() {
     let mut cluster = Cluster::started(3).await;
     cluster.led().await;
     cluster.kill(3).await;
@@ -237,7 +237,7 @@ async fn a_member_that_has_moved_is_found_at_its_new_address() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn epochs_begin_above_what_the_operator_says() {
+async fn epochs_start_above_the_configured_epoch_above() {
     let mut cluster = Cluster::new(3);
     cluster.start(1).await;
     cluster.epoch_above = 1000;
@@ -299,7 +299,7 @@ fn refusal(answer: &[u8]) -> Answer {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_makes_no_sense_is_refused_and_counted() {
+async fn invalid_queries_are_rejected_and_counted() {
     let cluster = Cluster::started(1).await;
     cluster.led().await;
     for bytes in [&[][..], &[1], &[1, 255, 255], &[7, 1, 2, 3], &[0; 100]] {

@@ -20,7 +20,7 @@ async fn frames_arrive_in_order_both_ways() {
 }
 
 #[tokio::test]
-async fn what_is_sent_before_the_connection_waits_for_it() {
+async fn frames_sent_before_the_connection_wait_for_it() {
     let (a, b) = (start(settings(A)).await, start(settings(B)).await);
     a.send(B, "to nobody that is known");
     assert_eq!(a.net.counters().dropped.get(), 1);
@@ -31,7 +31,7 @@ async fn what_is_sent_before_the_connection_waits_for_it() {
 }
 
 #[tokio::test]
-async fn what_waits_for_a_connection_is_bounded() {
+async fn frames_that_wait_for_a_connection_are_bounded() {
     let mut settings = settings(A);
     settings.limits.waiting_bytes = 10_000;
     let a = start(settings).await;
@@ -44,7 +44,7 @@ async fn what_waits_for_a_connection_is_bounded() {
 }
 
 #[tokio::test]
-async fn what_is_ready_together_leaves_in_one_write() {
+async fn pending_frames_leave_in_one_write() {
     let (a, b) = pair(|settings| settings.limits.ping_every = PATIENCE / 2).await;
     let before = (a.net.counters().writes.get(), b.seen.batches.load(SeqCst));
     for number in 0..500 {
@@ -79,7 +79,7 @@ async fn a_member_without_an_address_is_asked_at_the_one_given() {
 }
 
 #[tokio::test]
-async fn nobody_asks_itself() {
+async fn query_of_a_member_to_itself_is_rejected() {
     let a = start(settings(A)).await;
     let refused = a.net.ask(A, &a.address(), b"why".to_vec(), PATIENCE).await.unwrap_err();
     assert!(refused.to_string().contains("this member itself"), "{refused}");
@@ -87,14 +87,14 @@ async fn nobody_asks_itself() {
 }
 
 #[tokio::test]
-async fn whoever_listens_at_an_address_can_be_asked() {
+async fn query_can_be_sent_to_an_address_without_a_member_id() {
     let (a, b) = (start(settings(A)).await, start(settings(B)).await);
     let answer = a.net.ask_address(&b.address(), b"hello".to_vec(), PATIENCE).await;
     assert_eq!(answer.unwrap(), b"M1 asks hello");
 }
 
 #[tokio::test]
-async fn a_question_without_an_answer_ends() {
+async fn unanswered_query_times_out() {
     let (a, b) = pair(|_| ()).await;
     let late = a.net.ask(B, "", b"never".to_vec(), Duration::from_millis(10)).await.unwrap_err();
     assert!(late.0.contains("no answer from M2"), "{late}");
@@ -110,7 +110,7 @@ async fn a_question_without_an_answer_ends() {
 }
 
 #[tokio::test]
-async fn questions_under_way_are_limited() {
+async fn queries_in_progress_are_limited() {
     let (a, b) = pair(|settings| settings.limits.questions = 2).await;
     let ask = |text: &str| a.net.ask(B, "", text.into(), PATIENCE);
     tokio::select! {
@@ -128,7 +128,7 @@ async fn questions_under_way_are_limited() {
 }
 
 #[tokio::test]
-async fn a_member_that_comes_back_is_found_and_nothing_is_sent_twice() {
+async fn restarted_member_is_reconnected_and_no_frame_is_sent_twice() {
     let (a, b) = pair(|_| ()).await;
     let address = b.listens();
     a.send(B, "before");
@@ -146,7 +146,7 @@ async fn a_member_that_comes_back_is_found_and_nothing_is_sent_twice() {
 
 /// With a pause between attempts that no test waits for.
 #[tokio::test]
-async fn a_new_address_is_tried_at_once_and_so_is_somebody_who_connects() {
+async fn new_address_and_a_peer_that_connects_are_dialled_at_once() {
     let mut patient = settings(A);
     patient.limits.backoff_least = PATIENCE * 10;
     patient.limits.backoff_most = PATIENCE * 10;
@@ -169,7 +169,7 @@ async fn a_new_address_is_tried_at_once_and_so_is_somebody_who_connects() {
 }
 
 #[tokio::test]
-async fn a_member_that_is_named_no_more_is_let_go() {
+async fn member_without_an_address_is_disconnected() {
     let (a, b) = pair(|_| ()).await;
     a.net.set_addresses(BTreeMap::new());
     until("gone", || !a.net.is_connected(B)).await;
@@ -179,7 +179,7 @@ async fn a_member_that_is_named_no_more_is_let_go() {
 }
 
 #[tokio::test]
-async fn what_was_said_last_leaves_before_the_end() {
+async fn last_frames_are_written_before_the_network_stops() {
     let (a, b) = pair(|_| ()).await;
     a.send(B, "goodbye");
     a.net.stop().await;

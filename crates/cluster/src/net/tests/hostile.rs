@@ -66,7 +66,7 @@ async fn refused(node: &Node, why: Refusal) {
 }
 
 #[tokio::test]
-async fn a_greeting_that_does_not_fit_is_answered_with_the_reason() {
+async fn mismatched_greeting_is_rejected_with_the_reason() {
     let a = start(settings(A)).await;
     let of = async |change: fn(&mut Hello)| {
         let mut hello = hello_to(A, 2);
@@ -86,7 +86,7 @@ async fn a_greeting_that_does_not_fit_is_answered_with_the_reason() {
 }
 
 #[tokio::test]
-async fn whoever_is_refused_is_told_why_and_does_not_try_in_a_hurry() {
+async fn rejected_dialler_gets_the_reason_and_backs_off() {
     let a = start(settings(A)).await;
     let b = start(Settings { cluster: "river".into(), ..settings(B) }).await;
     a.dial(B, b.address());
@@ -97,7 +97,7 @@ async fn whoever_is_refused_is_told_why_and_does_not_try_in_a_hurry() {
 }
 
 #[tokio::test]
-async fn somebody_else_at_the_address_gets_nothing() {
+async fn another_member_at_the_address_gets_no_frames() {
     let (a, b) = (start(settings(A)).await, start(settings(B)).await);
     a.dial(MemberId(3), b.address());
     a.send(MemberId(3), "a secret");
@@ -106,7 +106,7 @@ async fn somebody_else_at_the_address_gets_nothing() {
 }
 
 #[tokio::test]
-async fn other_protocols_are_sent_away() {
+async fn other_protocols_are_rejected() {
     let a = start(settings(A)).await;
     let mut hand = Hand::dial(&a).await;
     hand.say(b"GET / HTTP/1.1\r\nhost: lockkeeper\r\n\r\n").await;
@@ -115,7 +115,7 @@ async fn other_protocols_are_sent_away() {
 }
 
 #[tokio::test]
-async fn whoever_does_not_greet_in_time_is_sent_away() {
+async fn connection_without_a_greeting_in_time_is_closed() {
     let mut hurried = settings(A);
     hurried.limits.hello_within = Duration::from_millis(20);
     let a = start(hurried).await;
@@ -126,7 +126,7 @@ async fn whoever_does_not_greet_in_time_is_sent_away() {
 }
 
 #[tokio::test]
-async fn a_frame_that_is_only_announced_ends_the_connection() {
+async fn announced_length_beyond_the_limit_ends_the_connection() {
     let a = start(settings(A)).await;
     let mut hand = Hand::link(&a, 2).await;
     hand.say(&(1_u32 << 30).to_le_bytes()).await;
@@ -135,7 +135,7 @@ async fn a_frame_that_is_only_announced_ends_the_connection() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_read_ends_the_connection() {
+async fn malformed_record_ends_the_connection() {
     let a = start(settings(A)).await;
     let mut hand = Hand::link(&a, 2).await;
     hand.frame("before").await;
@@ -146,7 +146,7 @@ async fn what_cannot_be_read_ends_the_connection() {
 }
 
 #[tokio::test]
-async fn answers_to_nothing_and_frames_beside_the_link_end_the_connection() {
+async fn unsolicited_answers_and_frames_outside_a_link_end_the_connection() {
     let a = start(settings(A)).await;
     let mut answer = Vec::new();
     records::append(&mut answer, Kind::Answer(3), 10, |_| ()).unwrap();
@@ -162,7 +162,7 @@ async fn answers_to_nothing_and_frames_beside_the_link_end_the_connection() {
 }
 
 #[tokio::test]
-async fn a_frame_that_makes_no_sense_is_counted_and_the_next_one_is_taken() {
+async fn rejected_frame_is_counted_and_the_next_one_is_accepted() {
     let a = start(settings(A)).await;
     let mut hand = Hand::link(&a, 2).await;
     hand.frame("!").await;
@@ -193,7 +193,7 @@ async fn random_bytes_after_the_greeting_do_no_harm() {
 }
 
 #[tokio::test]
-async fn a_newer_connection_takes_the_place_of_the_older_one() {
+async fn newer_connection_replaces_the_older_one() {
     let a = start(settings(A)).await;
     let mut older = Hand::link(&a, 2).await;
     older.frame("old").await;
@@ -211,7 +211,7 @@ async fn a_newer_connection_takes_the_place_of_the_older_one() {
 
 /// What the older connection has brought and nobody has looked at yet is ignored too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
-async fn what_an_older_connection_brought_is_ignored_once_a_newer_one_is_there() {
+async fn frames_of_a_replaced_connection_are_ignored() {
     let a = start(settings(A)).await;
     let mut older = Hand::link(&a, 2).await;
     let _newer = Hand::link(&a, 2).await;
@@ -221,7 +221,7 @@ async fn what_an_older_connection_brought_is_ignored_once_a_newer_one_is_there()
 }
 
 #[tokio::test]
-async fn connections_are_limited_and_strangers_apart() {
+async fn connections_of_members_and_strangers_have_separate_limits() {
     let mut few = settings(A);
     few.limits.connections = 3;
     few.limits.strangers = 1;
@@ -249,7 +249,7 @@ async fn connections_are_limited_and_strangers_apart() {
 
 /// The peer greets and then never reads.
 #[tokio::test]
-async fn a_peer_that_does_not_read_costs_no_more_than_the_bound() {
+async fn memory_for_a_peer_that_does_not_read_is_bounded() {
     let mut small = settings(A);
     small.limits.queue_bytes = 1 << 20;
     small.limits.frame_bytes = 1 << 16;
@@ -289,7 +289,7 @@ async fn a_half_open_connection_is_noticed_on_both_sides() {
 
 /// Both sides say something now and then, so silence means something.
 #[tokio::test]
-async fn an_idle_connection_lives_on() {
+async fn idle_connection_is_kept_alive_by_pings() {
     let (a, b) = pair(|settings| {
         settings.limits.ping_every = Duration::from_millis(10);
     })
@@ -305,7 +305,7 @@ async fn an_idle_connection_lives_on() {
 }
 
 #[tokio::test]
-async fn without_tls_only_this_machine_is_spoken_to_unless_asked_for_by_name() {
+async fn without_tls_only_loopback_is_used_unless_insecure_no_tls_is_set() {
     let everywhere = Some(SocketAddr::from(([0, 0, 0, 0], 0)));
     let handler = Arc::new(Recorder::default());
     let open = Settings { listen: everywhere, ..settings(A) };

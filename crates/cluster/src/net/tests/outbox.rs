@@ -32,7 +32,7 @@ fn say(outbox: &Outbox, bytes: &[u8]) {
 }
 
 #[tokio::test]
-async fn whoever_speaks_writes_what_goes_and_the_writer_the_rest() {
+async fn flush_writes_inline_what_fits_and_the_task_writes_the_rest() {
     let (near, mut far) = tokio::io::duplex(64);
     let (outbox, counters) = (Outbox::new(1 << 20), Counters::default());
     let _connected = outbox.connect(Box::new(near), 1 << 20, 0);
@@ -55,7 +55,7 @@ async fn whoever_speaks_writes_what_goes_and_the_writer_the_rest() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_many_say_at_once_arrives_whole_and_in_order() {
+async fn records_of_concurrent_senders_arrive_whole_and_in_order() {
     const SPEAKERS: usize = 4;
     const EACH: usize = 2_000;
     let (near, far) = tokio::io::duplex(300);
@@ -91,7 +91,7 @@ async fn what_many_say_at_once_arrives_whole_and_in_order() {
 }
 
 #[tokio::test]
-async fn what_was_taken_for_one_connection_is_not_written_to_the_next() {
+async fn bytes_taken_for_one_connection_are_not_written_to_the_next() {
     let (outbox, counters) = (Outbox::new(1 << 20), Counters::default());
     let (first, _lost) = tokio::io::duplex(64);
     let connected = outbox.connect(Box::new(first), 1 << 20, 1 << 20);
@@ -108,7 +108,7 @@ async fn what_was_taken_for_one_connection_is_not_written_to_the_next() {
 }
 
 #[tokio::test]
-async fn a_connection_that_breaks_under_whoever_speaks_is_ended_by_its_task() {
+async fn connection_that_breaks_during_an_inline_write_is_closed_by_its_task() {
     let (near, far) = tokio::io::duplex(64);
     let (outbox, counters) = (Outbox::new(1 << 20), Counters::default());
     let _connected = outbox.connect(Box::new(near), 1 << 20, 0);

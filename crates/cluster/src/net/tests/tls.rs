@@ -20,7 +20,7 @@ async fn refused(dialler: &Node, listener: &Node, by_listener: Refusal) {
 }
 
 #[tokio::test]
-async fn members_of_one_authority_talk() {
+async fn members_of_one_authority_connect() {
     let authority = Authority::create(10).unwrap();
     let (a, b) = pair(|settings| settings.tls = Some(issued(&authority, settings.me))).await;
     a.send(B, "hello");
@@ -96,7 +96,7 @@ async fn an_expired_certificate_is_refused_at_the_start_and_by_others() {
 }
 
 #[tokio::test]
-async fn whoever_shows_no_certificate_is_refused() {
+async fn dialler_without_a_certificate_is_rejected() {
     let authority = Authority::create(10).unwrap();
     let a = with_tls(A, issued(&authority, A)).await;
     let mut roots = rustls::RootCertStore::empty();
@@ -156,7 +156,7 @@ async fn certificates_are_replaced_without_a_restart() {
 }
 
 #[tokio::test]
-async fn certificates_that_cannot_be_used_are_told_at_the_start() {
+async fn unusable_certificates_are_reported_at_the_start() {
     let authority = Authority::create(10).unwrap();
     let good = issued(&authority, A);
     let of = async |tls: Tls| {
