@@ -1,4 +1,4 @@
-//! What a cluster costs, measured as ratios within one run: `cargo bench -p lockkeeper-cluster`.
+//! Costs of a cluster, measured as ratios within one run: `cargo bench -p lockkeeper-cluster`.
 //!
 //! Everything runs in one process: members on loopback, with real sockets and real disks.
 
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 fn main() {
-    // `cargo test` runs benches too, to see whether they start.
+    // `cargo test` also runs benches, to check that they start.
     if !std::env::args().any(|argument| argument == "--bench") {
         return;
     }
@@ -38,12 +38,12 @@ fn main() {
     });
 }
 
-/// For how long a lock is held, and left alone before it is wanted again, and a question is considered before it is
-/// answered: not at all, so that the processors never rest, and whoever leaves asks again at once; and so long that a
-/// processor rests, and must be woken.
+/// Duration of a hold, of the pause before the next request, and of the pause before a reply. Zero: the processors
+/// never become idle, and a client requests again right after its release. 50 µs: a processor becomes idle and must be
+/// woken.
 const HOLDS: [Duration; 2] = [Duration::ZERO, Duration::from_micros(50)];
 
-/// Does nothing for so long, and lets others.
+/// Waits for this time, and lets other tasks run.
 async fn pause(time: Duration) {
     let began = Instant::now();
     while began.elapsed() < time {
@@ -51,7 +51,7 @@ async fn pause(time: Duration) {
     }
 }
 
-/// One member of three has the token, and keeps it.
+/// One member of three has the token and keeps it.
 async fn at_home() {
     const ENTRIES: u32 = 200_000;
     let directory = tempfile::tempdir().expect("a directory");
@@ -75,7 +75,7 @@ async fn at_home() {
     }
 }
 
-/// What half of a question and its answer take, on a connection of one's own, beside the pauses before each.
+/// Half of the time of a request and its reply on a separate connection, without the pauses before each.
 async fn bare_request_reply(hold: Duration) -> f64 {
     const TURNS: u32 = 20_000;
     let listener = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a port");
@@ -110,10 +110,11 @@ async fn bare_request_reply(hold: Duration) -> f64 {
     median(times.into_iter().zip(paused).map(|(time, paused)| (time - paused) / 2.0).collect())
 }
 
-/// Who had each entry, and how many nanoseconds after the release before it.
+/// The member of each entry, and the time since the previous release in nanoseconds.
 type Entries = Arc<Mutex<Vec<(usize, u64)>>>;
 
-/// Three members, one client each, all after one lock: how long it takes from one's release to another's entry.
+/// Three members with one client each contend for one lock: measures the time from a release to the next entry of
+/// another client.
 async fn handoffs(name: &str, bare: &[(Duration, f64)], tls: bool) {
     let directory = tempfile::tempdir().expect("a directory");
     let members = cluster(directory.path(), 3, tls, Times::default()).await;
@@ -138,7 +139,8 @@ async fn handoffs(name: &str, bare: &[(Duration, f64)], tls: bool) {
     }
 }
 
-/// A client at each member, until together they have had so many entries. Gives the entries and the messages for each.
+/// Runs a client at each member until they have had `count` entries together. Returns the entries and the number of
+/// messages per entry.
 async fn contend(members: &[Member], count: usize, hold: Duration) -> (Vec<(usize, u64)>, f64) {
     let began = Instant::now();
     let released = Arc::new(AtomicU64::new(0));
@@ -161,7 +163,7 @@ async fn contend(members: &[Member], count: usize, hold: Duration) -> (Vec<(usiz
                 pause(hold).await;
                 released.store(began.elapsed().as_nanos() as u64, Ordering::SeqCst);
                 drop(guard);
-                // One of the others waits, and the third one is back before it leaves.
+                // One of the other clients waits, and the third one requests again before this one leaves.
                 pause(hold).await;
             }
         })
@@ -173,14 +175,14 @@ async fn contend(members: &[Member], count: usize, hold: Duration) -> (Vec<(usiz
     (entries, (sent() - before) / count as f64)
 }
 
-/// How many entries each of the three had, sorted.
+/// Number of entries of each of the three members, sorted.
 fn turns(entries: &[(usize, u64)]) -> [usize; 3] {
     let mut turns = [0, 1, 2].map(|place| entries.iter().filter(|entry| entry.0 == place).count());
     turns.sort_unstable();
     turns
 }
 
-/// A member that holds a lock is gone: how long until another one has it.
+/// A member that holds a lock crashes: measures the time until another member is granted it.
 async fn after_a_crash(name: &str, times: Times) {
     let (mut waits, mut survived) = (Vec::new(), 0);
     for victim in 0..3 {

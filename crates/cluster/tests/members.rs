@@ -97,7 +97,7 @@ async fn settings_change_for_all_members_while_a_lock_is_held() {
         let member = cluster.member(2).clone();
         async move { hold(&member, "held").await }
     });
-    // Asked of every member in turn: only one of them leads.
+    // Sent to each member in turn: only one of them leads.
     for (place, algorithm) in ["majority", "raymond", "ricart-agrawala"].into_iter().enumerate() {
         let wanted = changes(&[("algorithm", algorithm), ("longest_lease", "6s"), ("lease", "6s")]);
         let asked = cluster.member(place).change_settings(&wanted);
@@ -224,7 +224,7 @@ async fn cycle_of_waits_is_reported_and_broken_by_force() {
     assert_eq!(circle.chain.len(), 2);
     let holds_right =
         circle.chain.iter().find(|because| &*because.lock.name == "right").expect("in the circle");
-    // The acquisition holds `right`, and is not taken away in the name of another lock.
+    // The acquisition holds `right`. A forced release of another lock must not release it.
     let other = soon("force", watching.release_by_force("left", holds_right.holder)).await;
     assert!(matches!(other, Err(lockkeeper_cluster::Error::BadOption(_))), "{other:?}");
     soon("force", watching.release_by_force("right", holds_right.holder)).await.expect("it is held");
@@ -295,7 +295,7 @@ async fn members_leave_in_order_and_come_back() {
         let leaves = cluster.members[place].take().expect("it runs");
         let held = hold(&leaves, "handed on").await;
         let leaving = tokio::spawn(leaves.clone().leave(LONG));
-        // Nobody is let in any more, and who holds may go on until it is done.
+        // New requests are rejected, but a holder may finish.
         let refused = soon("refused", async {
             loop {
                 match leaves.new_owner().mutex("another").acquire().await {
@@ -357,7 +357,7 @@ async fn grants_waits_and_holds_are_counted() {
     ] {
         assert!(text.contains(line), "{line} is not in\n{text}");
     }
-    assert!(!text.contains("lockkeeper_messages_total{"), "nobody to send anything to");
+    assert!(!text.contains("lockkeeper_messages_total{"), "there is no other member to send to");
 }
 
 #[tokio::test]
@@ -368,7 +368,7 @@ async fn member_runs_until_its_last_guard_is_dropped() {
     drop(member);
     assert!(guard.is_valid());
     drop(guard);
-    // Nobody uses it any more: its store is free for another one.
+    // The last handle is gone, so the store can be opened again.
     let again = soon("the store is free", async {
         loop {
             match Member::start(Config::alone(directory.path())).await {
@@ -403,7 +403,7 @@ async fn new_member_joins_an_existing_cluster() {
     soon("three vote", votes).await;
 }
 
-/// A process that reaches the members, and has neither the join token nor another token.
+/// A process that can connect to the members, but has no token.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_without_the_join_token_does_not_join_a_cluster_on_loopback() {
     let cluster = Cluster::start(1).await;
@@ -427,7 +427,7 @@ async fn a_process_without_the_join_token_does_not_join_a_cluster_on_loopback() 
     assert!(!intruder.standing().serves());
 }
 
-/// How often the network of a member has refused something for this reason.
+/// Number of rejections by the network of a member for this reason.
 fn refusals(member: &Member, reason: &str) -> u64 {
     let (mut registry, mut text) = (prometheus_client::registry::Registry::default(), String::new());
     member.register_metrics(&mut registry);

@@ -1,4 +1,4 @@
-//! Sessions of clients in the member's own process, and what becomes of them when the member cannot go on.
+//! Sessions of clients in the member's own process, and their fate when the member cannot go on.
 
 mod support;
 
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use support::{Cluster, hold, soon};
 
-/// One member, with times for a loaded machine.
+/// Starts a cluster of one, with times for a loaded machine.
 async fn alone(directory: &std::path::Path) -> Member {
     let mut config = Config::alone(directory);
     config.times = Times::default().times(10);
@@ -17,7 +17,7 @@ async fn alone(directory: &std::path::Path) -> Member {
     member
 }
 
-/// How many steps the state machine has taken for such events.
+/// Number of steps of the state machine for this kind of event.
 fn steps(registry: &prometheus_client::registry::Registry, event: &str) -> u64 {
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, registry).expect("text");
@@ -32,7 +32,7 @@ async fn idle_sessions_cost_no_steps_however_many_there_are() {
     let member = alone(directory.path()).await;
     let mut registry = prometheus_client::registry::Registry::default();
     member.register_metrics(&mut registry);
-    // Half of them hold a lock, half have never asked for one.
+    // Half of them hold a lock; half have never requested one.
     let owners: Vec<Member> = (0..2000).map(|_| member.new_owner()).collect();
     let mut guards = Vec::new();
     for (number, owner) in owners.iter().enumerate().take(1000) {
@@ -40,14 +40,14 @@ async fn idle_sessions_cost_no_steps_however_many_there_are() {
     }
     let (asked, ticks) = (steps(&registry, "client"), steps(&registry, "tick"));
     assert!(asked >= 1000, "{asked}");
-    // Far longer than a lease of the default times, and than several renewals of this one.
+    // Much longer than a lease with the default times, and than several renewals of this one.
     soon("ticks", async {
         while steps(&registry, "tick") < ticks + 40 {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     })
     .await;
-    assert_eq!(steps(&registry, "client"), asked, "sessions were touched while time passed");
+    assert_eq!(steps(&registry, "client"), asked, "idle sessions caused steps");
     assert!(guards.iter().all(|guard| guard.is_valid()));
 }
 
@@ -72,7 +72,7 @@ async fn holds_under_a_lost_lease_stay_lost_and_their_locks_are_free_again() {
         }
     })
     .await;
-    // A majority is back, and with it the lease; not the holds.
+    // With a majority the lease is back, but the holds are not.
     cluster.up(1).await;
     soon("a lease", cluster.member(0).ready()).await.expect("it serves");
     assert!(guards.iter().all(|guard| !guard.is_valid() && guard.loss().is_some()));
@@ -114,10 +114,10 @@ async fn member_without_a_majority_says_why_and_a_try_fails_at_once() {
     assert!(text.contains("member 1 has had no lease for") && text.contains("members 2 and 3"), "{text}");
     let Err(Error::NoLease(why)) = member.mutex("a").try_acquire().await else { panic!("an error") };
     assert!(why.contains("no lease"), "{why}");
-    // A request with a timeout waits for it, and then says the same.
+    // A request with a timeout waits for it, and then reports the same reason.
     let waited = member.mutex("a").acquire_within(Duration::from_millis(50)).await;
     assert!(matches!(waited, Err(Error::NoLease(_))), "{waited:?}");
-    // One without waits until there is a lease again.
+    // A request without a timeout waits until there is a lease again.
     let waits = tokio::spawn({
         let member = member.clone();
         async move { member.mutex("a").acquire().await }
@@ -127,7 +127,7 @@ async fn member_without_a_majority_says_why_and_a_try_fails_at_once() {
     assert_eq!(member.trouble(), None);
 }
 
-/// Carries answers to a client that does not exist, and panics: in a step of the member.
+/// A transport that panics when it delivers a message, which is during a step of the member.
 struct Panics(AtomicBool);
 
 impl Hears for Panics {
@@ -157,7 +157,7 @@ async fn member_whose_step_panics_stops_for_good_and_every_call_says_so() {
     let panics = Arc::new(Panics(AtomicBool::new(false)));
     let client = member.attach(panics.clone()).expect("a number");
     let session = SessionId { client, number: 1 };
-    // The caller is not the one to suffer.
+    // The panic does not reach the caller.
     member.say(session, ToMember::KeepAlive { sent_ns: 1, first: true, settled: 1 });
     assert!(panics.0.load(Ordering::Relaxed));
 
@@ -177,12 +177,12 @@ async fn member_whose_step_panics_stops_for_good_and_every_call_says_so() {
     assert!(member.standing().failed && !member.standing().serves());
     let trouble = member.trouble().expect("it has stopped").to_string();
     assert!(trouble.contains("has stopped") && trouble.contains("injected by the test"), "{trouble}");
-    // It votes no more, either: the others go on, whoever led before.
+    // It no longer votes, either: the other members go on, whether it led before or not.
     drop(hold(cluster.member(1), "a").await);
     cluster.members[0] = None;
 }
 
-/// Counts what its client is sent.
+/// A transport that counts the messages to its client.
 #[derive(Default)]
 struct Counts(std::sync::atomic::AtomicUsize);
 
@@ -192,7 +192,8 @@ impl Hears for Counts {
     }
 }
 
-/// Numbers of clients of both kinds are apart, not sequential, and nobody speaks for a client that is not attached.
+/// Numbers of resident and attached clients are disjoint and not sequential, and no message can be sent on behalf of a
+/// client that is not attached.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn clients_that_connect_and_clients_in_the_process_have_numbers_of_their_own() {
     let mut cluster = Cluster::start(1).await;
@@ -214,7 +215,7 @@ async fn clients_that_connect_and_clients_in_the_process_have_numbers_of_their_o
         member.say(SessionId { client, number: 0 }, first.clone());
     }
     assert_eq!(heard.0.load(Ordering::Relaxed), 0);
-    // The owner is served as if nothing had happened.
+    // The owner is served normally.
     let guard = hold(&owner, "a").await;
     assert!(guard.is_valid());
     member.say(SessionId { client: attached, number: 1 }, first);

@@ -1,12 +1,12 @@
-//! What whoever traces an acquire sees of it. In a process of its own: whether anybody listens to a place in the code
-//! is remembered for all threads.
+//! The tracing spans of an acquire. This test has a process of its own, because `tracing` caches for all threads
+//! whether a callsite is enabled.
 
 mod support;
 
 use std::sync::{Arc, Mutex};
 use support::{Cluster, hold};
 
-/// What is logged, for a test to read.
+/// The log output, in memory.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -26,7 +26,7 @@ async fn an_acquire_is_a_span_with_the_messages_that_it_cost() {
     let writer = log.clone();
     let subscriber = tracing_subscriber::fmt().with_ansi(false).with_max_level(tracing::Level::DEBUG);
     let subscriber = subscriber.with_writer(move || writer.clone()).finish();
-    // All of this test is one thread.
+    // The whole test runs on one thread.
     let _here = tracing::subscriber::set_default(subscriber);
     let cluster = Cluster::start(3).await;
     cluster.all_in_view().await;

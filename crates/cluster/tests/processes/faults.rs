@@ -1,4 +1,4 @@
-//! What happens to the cluster, and what must be true after it.
+//! The faults of a cluster, and the checks after each of them.
 
 use lockkeeper_testbed::hosts::{Hosts, PORT, address};
 use lockkeeper_testbed::options::Random;
@@ -9,10 +9,10 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Far longer than anything takes, so that only what never happens is a failure.
+/// Timeout that is much longer than any correct operation, so that it fails only if something never happens.
 const LONGEST_WAIT: Duration = Duration::from_secs(120);
 
-/// One kind of fault.
+/// A kind of fault.
 #[derive(Clone, Copy, Debug)]
 pub enum Fault {
     Kill,
@@ -68,7 +68,7 @@ impl Run {
         story::the_judge_sees_forgeries(&directory.path().join("forgeries"));
         let story = Story::of(&directory.path().join("story"));
         let mut hosts = Hosts::new(members);
-        // One member is only to be reached through the proxy.
+        // One member can be reached only through the proxy.
         let behind_proxy = members;
         let proxy = hosts.start_proxy(behind_proxy);
         let of = |id: u32| if id == behind_proxy { proxy.clone() } else { format!("{}:{PORT}", address(id)) };
@@ -118,7 +118,7 @@ impl Run {
         kill_process(pid, signal).expect("it is our own child");
     }
 
-    /// One fault: while it lasts, those who can must go on; after it, everybody must.
+    /// Injects one fault. While it lasts, the unaffected members must grant locks; after it, all members must.
     pub fn suffer(&mut self, fault: Fault) {
         self.faults += 1;
         let victim = self.random.below(self.nodes.len());
@@ -151,7 +151,7 @@ impl Run {
             }
             Fault::Stop => {
                 self.signal(victim, Signal::STOP);
-                // They can only enter what the stopped one had once its lease is over.
+                // The others are granted the stopped member's locks only once its lease has expired.
                 self.they_enter(&others, "while one is stopped");
                 self.signal(victim, Signal::CONT);
             }
@@ -183,7 +183,7 @@ impl Run {
         self.judge();
     }
 
-    /// A member starts while its disk is full. It may give up for want of space; with space it must come up.
+    /// Starts a member while its disk is full. It may stop for lack of space; with space it must start.
     fn fill_disk(&mut self, victim: usize, others: &[usize]) {
         let ballast = self.nodes[victim].data.join("ballast");
         fill(&ballast);
@@ -207,7 +207,7 @@ impl Run {
         self.story().entries.get(&who).copied().unwrap_or(0)
     }
 
-    /// Clients of each of these members enter, again and again.
+    /// Waits until the clients of each of these members have entered five more times.
     fn they_enter(&mut self, places: &[usize], when: &str) {
         let before: Vec<u64> = places.iter().map(|&place| self.entries(place)).collect();
         let began = Instant::now();
@@ -247,7 +247,7 @@ impl Run {
         self.they_enter(&all, when);
     }
 
-    /// The story so far must be one of mutual exclusion.
+    /// Checks the records so far for mutual exclusion and rising fences.
     pub fn judge(&mut self) {
         let faults = self.story().faults();
         assert!(

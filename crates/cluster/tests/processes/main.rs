@@ -1,15 +1,15 @@
-//! A real cluster under real faults: members as processes, each on a host of its own (a network namespace), with
-//! clients that take turns, while processes are killed and stopped, links cut, disks filled.
+//! A real cluster under real faults: members are processes, each on a host of its own (a network namespace), with
+//! clients that contend for locks, while processes are killed and stopped, links are cut and disks are filled.
 //!
 //! ```sh
 //! cargo test -p lockkeeper-cluster --test processes                     # every fault once
 //! cargo test -p lockkeeper-cluster --test processes -- --soak 10        # ten minutes of random faults
-//! cargo test -p lockkeeper-cluster --test processes -- --seed 7         # another order of things
+//! cargo test -p lockkeeper-cluster --test processes -- --seed 7         # another random order
 //! ```
 //!
-//! It needs root, for the namespaces, and `ip` and `nft`. What every client did is written down by its process as it
-//! happens, and afterwards read as one story: no two holders at once, fences that rise. After every fault everybody
-//! must get in again.
+//! It needs root, for the namespaces, and `ip` and `nft`. Each process records the actions of its clients as they
+//! happen. The records are checked together afterwards: there are never two holders at once, and fences rise. After
+//! every fault, the clients of every member must be granted locks again.
 
 mod faults;
 mod node;
@@ -24,7 +24,7 @@ fn main() -> ExitCode {
     match arguments.first().map(String::as_str) {
         Some("node") => return node::main(&arguments[1..]),
         Some("proxy") => return hosts::proxy(&arguments[1..]),
-        // What `cargo test` asks every test program.
+        // `cargo test` passes this flag to every test program.
         Some("--list") => return ExitCode::SUCCESS,
         _ => {}
     }

@@ -9,9 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// How many locks the clients share.
+/// Number of locks that the clients share.
 const LOCKS: u64 = 3;
-/// How many clients each member has.
+/// Number of clients of each member.
 const CLIENTS: u64 = 3;
 
 struct Clients {
@@ -28,7 +28,8 @@ impl Clients {
         self.writer.lock().expect("no holder of this lock panics").write(&line);
     }
 
-    /// Says that it is inside, if it is. The clock is read first: what is claimed can only be too little.
+    /// Records that the client is inside, if it is. The clock is read first, so that the recorded time is never too
+    /// long.
     fn claim(&self, hold: u64, guard: &Guard) -> bool {
         let until_ns = now_ns() + u64::try_from(guard.valid_for().as_nanos()).unwrap_or(0);
         let valid = guard.is_valid();
@@ -38,7 +39,7 @@ impl Clients {
         valid
     }
 
-    /// Takes turns on the shared locks.
+    /// Acquires and releases the shared locks in random order.
     async fn take_turns(&self, mut random: u64) {
         loop {
             random = random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -55,7 +56,7 @@ impl Clients {
         }
     }
 
-    /// Holds one lock for as long as it can.
+    /// Holds one lock for as long as possible.
     async fn hold_on(&self) {
         loop {
             let Ok(guard) = self.member.mutex(format!("held-by-{}", self.id)).acquire().await else {
@@ -91,7 +92,7 @@ pub fn main(arguments: &[String]) -> ExitCode {
         config.first_members.insert(MemberId(id.parse().expect("a number")), address.into());
     }
     config.advertise = Some(advertise.clone());
-    // The same for all processes of all runs: only they are on these hosts.
+    // The token is the same for all processes of all runs: no other process is on these hosts.
     let join_token = JoinToken::parse(&format!("lkjoin_{}", "7e".repeat(32)));
     config.join_token = Some(join_token.expect("a token"));
     config.insecure_no_tls = true;
@@ -116,7 +117,7 @@ pub fn main(arguments: &[String]) -> ExitCode {
             let clients = clients.clone();
             async move { clients.hold_on().await }
         });
-        // Until it is killed, or cannot go on: a full disk.
+        // Runs until the process is killed, or until the member stops, for instance because of a full disk.
         let mut changes = clients.member.standings();
         loop {
             if let Some(why) = clients.member.standing().stopped {

@@ -1,4 +1,4 @@
-//! Members of one cluster in one process, over real sockets and real disks.
+//! Clusters for tests: members in one process, over real sockets and real disks.
 
 #![allow(dead_code, reason = "each test uses what it needs of it")]
 
@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// Far longer than anything takes, so that only what never happens is a failure.
+/// Timeout that is much longer than any correct operation, so that it fails only if something never happens.
 pub const LONG: Duration = Duration::from_secs(120);
 
 pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
@@ -27,7 +27,7 @@ impl Cluster {
 
     pub async fn start_with(count: u32, change: impl Fn(&mut Config)) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
-        // All ports are chosen before any is used, so that no two are the same.
+        // All ports are chosen before one is used, so that they are different.
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let sockets: Vec<TcpListener> =
             (0..count).map(|_| TcpListener::bind(any).expect("a free port")).collect();
@@ -41,7 +41,7 @@ impl Cluster {
             let mut config = Config::new(MemberId(number as u32 + 1), listen, data);
             config.first_members = Clone::clone(&everybody);
             config.join_token = Some(join_token.clone());
-            // On a loaded machine a process may pause for long: nothing here is about speed.
+            // Processes on a loaded machine may pause for long, and these tests do not measure speed.
             config.times = Times::default().times(4);
             change(&mut config);
             config

@@ -1,4 +1,4 @@
-//! Disks that fill up, logs that grow.
+//! Full disks and growing logs.
 
 use super::super::*;
 use super::harness::*;
@@ -7,7 +7,7 @@ use super::harness::*;
 async fn full_disk_stops_consensus_at_that_member_only_until_there_is_space() {
     let mut cluster = Cluster::started(3).await;
     let before = cluster.decide().await;
-    // The leader's own disk is full: it must not lead any more.
+    // The disk of the leader is full: it must stop leading.
     let full = cluster.led().await;
     let disk = cluster.disks[&id(full)].clone();
     disk.set_space(0);
@@ -20,7 +20,7 @@ async fn full_disk_stops_consensus_at_that_member_only_until_there_is_space() {
     cluster.kill(full).await;
     let without = cluster.decide().await;
     assert!(without.epoch > before.epoch);
-    // Still full: refused in a sentence. With space: everything as before.
+    // While the disk is full, the store cannot be opened and the error explains it. With space, it works as before.
     let refused = Store::open_on(disk.clone(), id(full)).unwrap_err();
     assert!(refused.to_string().contains("see to the disk"), "{refused}");
     disk.set_space(u64::MAX);
@@ -50,13 +50,13 @@ async fn log_is_compacted_and_a_lagging_member_gets_a_snapshot() {
     cluster.start(away).await;
     cluster.everybody_knows(last.epoch).await;
     let views = cluster.seen(away).views;
-    assert!(views.len() < 500, "it was told one by one: {}", views.len());
+    assert!(views.len() < 500, "it got every view separately: {}", views.len());
     assert!(views.is_sorted_by_key(|view| view.epoch));
-    // And after a restart it knows as much from its own disk.
+    // After a restart it has the same knowledge from its own disk.
     cluster.kill(away).await;
     cluster.cut_off(&[away]);
     cluster.start(away).await;
-    cluster.until("told from its disk", |cluster| !cluster.seen(away).views.is_empty()).await;
+    cluster.until("views from its disk", |cluster| !cluster.seen(away).views.is_empty()).await;
     assert!(cluster.seen(away).views.last().unwrap().epoch > 300);
     cluster.accepted();
 }

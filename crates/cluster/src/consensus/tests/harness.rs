@@ -1,4 +1,4 @@
-//! Clusters for tests: members with real stores on disks in memory, joined by a network that can be cut.
+//! Clusters for tests: members with real stores on disks in memory, connected by a network that can be partitioned.
 
 use super::super::*;
 use crate::store::testing::Disk;
@@ -7,19 +7,19 @@ use lockkeeper_member::{Node, PortEvent};
 
 pub const HEARTBEAT: Duration = Duration::from_millis(50);
 pub const ELECTION: (Duration, Duration) = (Duration::from_millis(150), Duration::from_millis(300));
-/// In virtual time: long after everything should have happened.
+/// Timeout in virtual time, long after everything should have happened.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 pub fn id(number: u32) -> MemberId {
     MemberId(number)
 }
 
-/// Where a member is, for the tests' network.
+/// The address of a member in the tests' network.
 pub fn address(member: MemberId) -> String {
     format!("at-{member}")
 }
 
-/// What connects the members.
+/// The network between the members.
 #[derive(Default)]
 pub struct Hub {
     members: Mutex<BTreeMap<String, (MemberId, Consensus)>>,
@@ -34,7 +34,7 @@ impl Hub {
 
     fn ask(self: &Arc<Self>, from: MemberId, to: &str, question: Vec<u8>) -> Answering {
         let (hub, to) = (self.clone(), to.to_string());
-        // One to five milliseconds each way, differently each time.
+        // A delay of one to five milliseconds each way that varies from query to query.
         let delay = Duration::from_millis(1 + self.sent.fetch_add(1, Ordering::Relaxed) * 7 % 5);
         Box::pin(async move {
             let lost = || Unreachable("lost".to_string());
@@ -43,7 +43,7 @@ impl Hub {
             if !hub.carries(from, member) {
                 return Err(lost());
             }
-            // Whoever has heard a question deals with it, whether anybody waits or not.
+            // A query that has arrived is handled even if its sender no longer waits.
             let dealing = tokio::spawn(async move { consensus.answer(from, &question).await });
             let answer = dealing.await.map_err(|_| lost())?;
             tokio::time::sleep(delay).await;
@@ -67,7 +67,7 @@ impl Ask for Way {
     }
 }
 
-/// What a member was told in its present life.
+/// The events that a member has received in its present incarnation.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     pub views: Vec<View>,
@@ -76,7 +76,7 @@ pub struct Seen {
     pub confirmed: Vec<u64>,
 }
 
-/// A cluster.
+/// A cluster under test.
 pub struct Cluster {
     pub hub: Arc<Hub>,
     pub first: BTreeMap<MemberId, String>,
@@ -86,12 +86,12 @@ pub struct Cluster {
     pub history: Arc<Mutex<Vec<Line>>>,
     pub most_voters: usize,
     pub epoch_above: u64,
-    /// What the members are configured with.
+    /// The settings in the members' configuration.
     pub shared: lockkeeper_member::ClusterSettings,
 }
 
 impl Cluster {
-    /// Nobody yet; a new cluster begins with members 1 to `first`.
+    /// Creates a cluster without running members; its first members are 1 to `first`.
     pub fn new(first: u32) -> Self {
         Self {
             hub: Arc::default(),
@@ -106,7 +106,7 @@ impl Cluster {
         }
     }
 
-    /// Members 1 to `members`, which begin a cluster together.
+    /// Starts members 1 to `members`, which found a cluster.
     pub async fn started(members: u32) -> Self {
         let mut cluster = Self::new(members);
         for number in 1..=members {
@@ -151,7 +151,7 @@ impl Cluster {
         Arc::new(Way { hub: self.hub.clone(), me: member })
     }
 
-    /// A member starts, with the disk it has, or an empty one.
+    /// Starts a member with its disk, or with an empty one if it has none.
     pub async fn start(&mut self, number: u32) {
         let settings = self.settings(number);
         self.start_with(settings).await;
@@ -169,14 +169,14 @@ impl Cluster {
         self.running.insert(member, consensus);
     }
 
-    /// A member begins another life in the same process.
+    /// Starts a new incarnation of a member in the same process.
     pub fn live_again(&self, number: u32) {
         self.seen.lock().unwrap().insert(id(number), Seen::default());
         self.history.lock().unwrap().push(Line { member: id(number), what: Happened::LivesAgain });
         self.at(number).tell_again();
     }
 
-    /// A member's process ends from one moment to the next: nobody hears from it any more.
+    /// Ends a member's process at once: it sends and answers nothing any more.
     pub async fn kill(&mut self, number: u32) {
         self.hub.members.lock().unwrap().remove(&address(id(number)));
         if let Some(consensus) = self.running.remove(&id(number)) {
@@ -189,7 +189,7 @@ impl Cluster {
         self.disks.remove(&id(number));
     }
 
-    /// These and the others do not hear each other any more.
+    /// Cuts all links between these members and the others.
     pub fn cut_off(&self, some: &[u32]) {
         let some: BTreeSet<MemberId> = some.iter().map(|&number| id(number)).collect();
         let mut cut = self.hub.cut.lock().unwrap();
@@ -212,7 +212,7 @@ impl Cluster {
         self.seen.lock().unwrap().get(&id(number)).cloned().unwrap_or_default()
     }
 
-    /// Who was told that it leads, in the highest term.
+    /// The member that leads in the highest term, as far as members were notified.
     pub fn leader(&self) -> Option<(u32, u64)> {
         let seen = self.seen.lock().unwrap();
         let leaders = seen.iter().filter(|(member, _)| self.running.contains_key(member));
@@ -221,7 +221,7 @@ impl Cluster {
             .max_by_key(|&(_, term)| term)
     }
 
-    /// Waits until something is so, in virtual time.
+    /// Waits until a condition is true, in virtual time.
     pub async fn until(&self, what: &str, is_so: impl Fn(&Self) -> bool) {
         let begin = tokio::time::Instant::now();
         while !is_so(self) {
@@ -231,7 +231,7 @@ impl Cluster {
         }
     }
 
-    /// Waits for a leader that everybody who runs knows, and says who it is.
+    /// Waits for a leader that all running members know, and returns it.
     pub async fn led(&self) -> u32 {
         self.until("a leader", |cluster| {
             let leader = cluster.leader().map(|(number, _)| id(number));
@@ -262,7 +262,7 @@ impl Cluster {
         self.at(number).confirm(question, term);
     }
 
-    /// Has a view decided by whoever leads, and waits until everybody who runs knows it.
+    /// Makes the leader decide a view, and waits until all running members know it.
     pub async fn decide(&self) -> View {
         let view = loop {
             let leader = self.led().await;
@@ -283,7 +283,7 @@ impl Cluster {
     }
 
     pub async fn everybody_knows(&self, epoch: u64) {
-        self.until(&format!("everybody knows epoch {epoch}"), |cluster| {
+        self.until(&format!("every member knows epoch {epoch}"), |cluster| {
             cluster
                 .running
                 .keys()
@@ -292,7 +292,7 @@ impl Cluster {
         .await;
     }
 
-    /// Waits until exactly these have a vote, as everybody who runs sees it.
+    /// Waits until exactly these members are voters, as seen by all running members.
     pub async fn voters(&self, numbers: &[u32]) {
         let voters: BTreeSet<MemberId> = numbers.iter().map(|&number| id(number)).collect();
         self.until(&format!("voters {numbers:?}"), |cluster| {
@@ -301,11 +301,11 @@ impl Cluster {
         .await;
     }
 
-    /// What was recorded could have come from the lab's model.
+    /// Checks that the recorded history is accepted by the lab's model.
     pub fn accepted(&self) {
         let history = self.history.lock().unwrap();
         if let Err(why) = lockkeeper_member::history::accepts(&history) {
-            panic!("the model would never have done this: {why}");
+            panic!("the model does not allow this history: {why}");
         }
     }
 }

@@ -1,9 +1,9 @@
-//! What the real library does under kills and cuts could have come from the lab's model of consensus.
+//! Histories of the real library under crashes and partitions are accepted by the lab's model of consensus.
 
 use super::harness::*;
 use std::time::Duration;
 
-/// A small generator of its own: which trouble comes next is a function of the seed.
+/// A small random number generator: the sequence of faults is a function of the seed.
 struct Dice(u64);
 
 impl Dice {
@@ -13,7 +13,7 @@ impl Dice {
     }
 }
 
-/// Everybody who believes to lead proposes and asks, as members do, for this many virtual milliseconds.
+/// Every member that believes to lead proposes and confirms, as members do, for this many virtual milliseconds.
 async fn live(cluster: &Cluster, dice: &mut Dice, question: &mut u64, mut ms: u64) {
     while ms > 0 {
         for number in 1..=5 {
@@ -86,7 +86,7 @@ async fn histories_of_the_real_library_are_accepted_by_the_labs_model() {
             cluster.kill(number).await;
         }
     }
-    // The runs were worth looking at.
+    // The runs were interesting enough.
     assert!(
         decided > 100 && terms > 12 && confirmed > 20,
         "{decided} views, {terms} terms, {confirmed} confirmed"

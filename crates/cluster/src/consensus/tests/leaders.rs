@@ -1,4 +1,4 @@
-//! Leaders, decisions, confirmations.
+//! Elections, decisions and confirmations.
 
 use super::super::*;
 use super::harness::*;
@@ -48,8 +48,8 @@ async fn killed_leader_is_replaced_and_returns_as_a_follower() {
     cluster.accepted();
 }
 
-/// In virtual time all timers begin together: with timeouts that never change, the same two would ask for votes at the
-/// same time for ever.
+/// In virtual time all timers start together: with fixed timeouts, the same two voters would request votes at the same
+/// time for ever.
 #[tokio::test(start_paused = true)]
 async fn voters_whose_election_timers_coincide_still_elect_a_leader() {
     let mut cluster = Cluster::started(3).await;
@@ -72,7 +72,7 @@ async fn a_leader_without_a_majority_is_never_confirmed_and_decides_nothing() {
     let (old, term) = cluster.leader().unwrap();
     let with = if old == 1 { 2 } else { 1 };
     cluster.cut_off(&[old, with]);
-    // It believes in itself, for a while or for long.
+    // It still believes that it leads, for an unknown time.
     cluster.confirm(old, 1, term);
     let lost = cluster.next_view(old).unwrap();
     cluster.propose(old, lost.clone());
@@ -110,7 +110,7 @@ async fn a_proposal_of_an_old_term_has_no_effect() {
         let views = cluster.seen(number).views;
         !views.contains(&old) && !views.contains(&early)
     }));
-    // And a question about another term is not answered.
+    // A confirmation for another term is not answered.
     cluster.at(leader).confirm(1, term - 1);
     cluster.at(leader).confirm(2, term + 1);
     tokio::time::sleep(Duration::from_secs(2)).await;
@@ -133,8 +133,8 @@ async fn new_incarnation_gets_all_events_and_no_confirmation_of_the_previous_one
     cluster.accepted();
 }
 
-/// Members ask a leader for leases all the time, and it asks the voters whether it leads: if that went on after it
-/// stepped down, they would hear a leader, and nobody would ever elect another one.
+/// Members keep requesting leases from a leader, which makes it send confirmation queries to the voters. If it went on
+/// with that after it stepped down, the voters would see a living leader and never elect another one.
 #[tokio::test(start_paused = true)]
 async fn leader_that_steps_down_is_replaced_despite_confirmation_queries() {
     let cluster = Cluster::started(3).await;
@@ -152,7 +152,7 @@ async fn leader_that_steps_down_is_replaced_despite_confirmation_queries() {
     cluster.accepted();
 }
 
-/// As a driver may: the member decides under its lock, and asks consensus for something while it is told something.
+/// A driver does this: the member handles an event under its lock, and calls consensus while it does so.
 #[tokio::test(start_paused = true)]
 async fn event_callback_may_call_consensus() {
     let cluster = Cluster::new(1);

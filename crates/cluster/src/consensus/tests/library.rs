@@ -1,4 +1,4 @@
-//! The Raft library's own tests for whoever stores its log.
+//! The Raft library's own conformance tests for log stores and state machines.
 
 use super::super::*;
 use openraft::StorageError;

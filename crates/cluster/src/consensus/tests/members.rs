@@ -1,10 +1,10 @@
-//! How clusters begin, grow, shrink, and replace what was lost.
+//! Founding, growing and shrinking clusters, and replacing lost disks.
 
 use super::super::wire::{self, Asked, Disk, Rpc};
 use super::super::*;
 use super::harness::*;
 
-/// The names of the stores that are known to a member's Raft.
+/// The stores in a member's Raft membership, with their members.
 fn stores(consensus: &Consensus) -> BTreeMap<StoreName, MemberId> {
     let metrics = consensus.inner.raft.metrics();
     let metrics = metrics.borrow();
@@ -25,7 +25,7 @@ async fn a_new_cluster_waits_for_all_of_its_first_members() {
     cluster.led().await;
     cluster.voters(&[1, 2, 3]).await;
     assert_eq!(cluster.at(1).status().trouble, None);
-    // Later starts need a majority only.
+    // Later starts need only a majority.
     for number in 1..=3 {
         cluster.kill(number).await;
     }
@@ -63,7 +63,7 @@ async fn voters_grow_from_one_to_three_to_five_and_shrink_again() {
     let everybody: BTreeMap<MemberId, String> =
         (1..=6).map(|number| (id(number), address(id(number)))).collect();
     assert_eq!(*cluster.at(6).addresses().borrow(), everybody);
-    // Shrink: dead members are given up, by way of any member.
+    // Shrink: dead members are removed, through any member.
     let leader = cluster.led().await;
     let dead: Vec<u32> = (1..=6).filter(|&number| number != leader).take(4).collect();
     let asked = (1..=6).find(|number| *number != leader && !dead.contains(number)).unwrap();
@@ -96,7 +96,7 @@ async fn only_voter_that_leaves_transfers_its_vote() {
         .await;
     cluster.kill(1).await;
     cluster.decide().await;
-    // Back again, it learns, and whoever has the vote keeps it.
+    // When it returns it is a learner, and the present voter keeps the vote.
     cluster.start(1).await;
     cluster.voters(&[2]).await;
     cluster.decide().await;
@@ -114,7 +114,7 @@ async fn a_leader_is_not_removed_and_a_removed_member_has_no_vote() {
     cluster.at(leader).remove(id(dead)).await.unwrap();
     let status = cluster.at(leader).status();
     assert!(!status.voters.contains(&id(dead)) && !status.members.contains(&id(dead)), "{status:?}");
-    // It comes back as one who joins.
+    // When it returns, it has to join.
     cluster.start(dead).await;
     cluster.voters(&[1, 2, 3]).await;
     cluster.decide().await;
@@ -151,7 +151,7 @@ async fn member_with_a_lost_disk_joins_as_a_new_store_and_never_votes_under_the_
         cluster.start(lost).await;
         let new = cluster.at(lost).inner.store.name();
         assert_ne!(new, old);
-        // Whoever asks for the old store's vote is told that it is not here.
+        // A request for the old store's vote is rejected, since that store no longer exists.
         let cluster_name =
             cluster.at(if lost == 1 { 2 } else { 1 }).inner.network.cluster.load(Ordering::SeqCst);
         let vote = openraft::raft::VoteRequest { vote: types::Vote::new(99, 5), last_log_id: None };
@@ -191,7 +191,7 @@ async fn lost_disk_founds_no_second_cluster_without_a_majority() {
     assert!(cluster.at(1).status().trouble.unwrap().contains("waits for"));
     cluster.start(2).await;
     tokio::time::sleep(Duration::from_secs(10)).await;
-    assert_eq!(cluster.leader(), None, "one disk of three is no majority");
+    assert_eq!(cluster.leader(), None, "one store of three is no majority");
     cluster.start(3).await;
     cluster.voters(&[1, 2, 3]).await;
     assert_eq!(cluster.decide().await.epoch, 2);
@@ -210,7 +210,7 @@ async fn two_processes_with_one_member_id_do_not_replace_each_other() {
     settings.join = cluster.first.values().cloned().collect();
     let twin = Consensus::start(settings, cluster.way(id(3)), Arc::new(|_| {})).await.unwrap();
     let twin_told = || twin.status().trouble.is_some_and(|trouble| trouble.contains("is here already"));
-    cluster.until("the twin is told", |_| twin_told()).await;
+    cluster.until("the twin reports the conflict", |_| twin_told()).await;
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert!(twin_told());
     assert!(!stores(cluster.at(1)).contains_key(&twin.inner.store.name()));
@@ -229,7 +229,7 @@ async fn member_with_a_changed_address_is_found_at_the_new_one() {
     settings.address = "new-place".to_string();
     cluster.start_with(settings).await;
     cluster
-        .until("everybody knows the new address", |cluster| {
+        .until("every member knows the new address", |cluster| {
             cluster.running.values().all(|consensus| consensus.addresses().borrow()[&id(3)] == "new-place")
         })
         .await;
@@ -285,7 +285,7 @@ async fn a_member_whose_disk_was_restored_from_a_backup_is_refused_and_stops() {
             cluster.at(3).status().failure.is_some_and(|why| why.contains("restored from a backup"))
         })
         .await;
-    // The others go on without it, and with an empty disk it joins again.
+    // The other members go on without it, and with an empty disk it joins again.
     cluster.kill(3).await;
     cluster.decide().await;
     cluster.lose_disk(3);
@@ -307,7 +307,7 @@ async fn invalid_queries_are_rejected_and_counted() {
         assert!(matches!(refusal(&answer), Answer::Refused(_)), "{bytes:?}");
     }
     assert_eq!(cluster.at(1).status().nonsense, 5);
-    // A question under somebody else's name.
+    // A query under the name of another member.
     let disk = Disk { store: 5, start: 1, opened: 1, commits: 1 };
     let asked = wire::write(&Asked { member: id(2), disk, question: Question::Hello }).unwrap();
     let answer = cluster.at(1).answer(id(3), &asked).await;

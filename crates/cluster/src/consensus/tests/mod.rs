@@ -1,4 +1,4 @@
-//! Whole clusters in one process and in virtual time, with real stores: no test here depends on the machine's speed.
+//! Whole clusters in one process and in virtual time, with real stores. No test here depends on the machine's speed.
 
 mod disks;
 mod harness;

@@ -1,4 +1,4 @@
-//! Frames and questions between members that mean well.
+//! Frames and queries between correct members.
 
 use super::*;
 use std::sync::atomic::Ordering::SeqCst;
@@ -22,7 +22,7 @@ async fn frames_arrive_in_order_both_ways() {
 #[tokio::test]
 async fn frames_sent_before_the_connection_wait_for_it() {
     let (a, b) = (start(settings(A)).await, start(settings(B)).await);
-    a.send(B, "to nobody that is known");
+    a.send(B, "to an unknown member");
     assert_eq!(a.net.counters().dropped.get(), 1);
     a.dial(B, b.address());
     a.send(B, "first");
@@ -53,7 +53,10 @@ async fn pending_frames_leave_in_one_write() {
     a.net.flush();
     until("all frames", || b.seen.frames().len() == 500).await;
     assert_eq!(a.net.counters().writes.get() - before.0, 1);
-    assert!(b.seen.batches.load(SeqCst) - before.1 < 500, "what comes together is handed over together");
+    assert!(
+        b.seen.batches.load(SeqCst) - before.1 < 500,
+        "frames that arrive together are handled in one batch"
+    );
 }
 
 #[tokio::test]
@@ -83,7 +86,7 @@ async fn query_of_a_member_to_itself_is_rejected() {
     let a = start(settings(A)).await;
     let refused = a.net.ask(A, &a.address(), b"why".to_vec(), PATIENCE).await.unwrap_err();
     assert!(refused.to_string().contains("this member itself"), "{refused}");
-    assert!(a.net.shared.peer(A).is_none(), "and nobody goes on calling it");
+    assert!(a.net.shared.peer(A).is_none(), "no task keeps dialling it");
 }
 
 #[tokio::test]
@@ -117,7 +120,7 @@ async fn queries_in_progress_are_limited() {
         _ = ask("never") => panic!("no answer was to come"),
         _ = ask("never") => panic!("no answer was to come"),
         () = until("both are under way", || b.seen.questions.load(SeqCst) == 2) => {
-            // The two above are not given up until this is over.
+            // The two queries above stay in progress until this one has been declined.
             let declined = ask("more").await.unwrap_err();
             assert!(declined.0.contains("too many questions"), "{declined}");
         }
@@ -144,7 +147,7 @@ async fn restarted_member_is_reconnected_and_no_frame_is_sent_twice() {
     assert_eq!(a.seen.connected.lock().unwrap()[..], [B, B]);
 }
 
-/// With a pause between attempts that no test waits for.
+/// The delay between attempts is longer than the test.
 #[tokio::test]
 async fn new_address_and_a_peer_that_connects_are_dialled_at_once() {
     let mut patient = settings(A);
@@ -157,7 +160,7 @@ async fn new_address_and_a_peer_that_connects_are_dialled_at_once() {
     a.connected_to(B).await;
 
     let c = start(Settings { me: MemberId(3), ..patient }).await;
-    // Nobody listens there yet.
+    // No process listens there yet.
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = free.local_addr().unwrap();
     drop(free);

@@ -1,4 +1,4 @@
-//! Those who do not mean well, or do not know better.
+//! Peers that are malicious, faulty or misconfigured.
 
 use super::*;
 use crate::net::Error;
@@ -19,7 +19,7 @@ fn hello_to(to: MemberId, from: u32) -> Hello {
     }
 }
 
-/// Somebody who speaks to a member by hand.
+/// A peer whose messages are written by hand.
 struct Hand {
     stream: TcpStream,
 }
@@ -30,7 +30,7 @@ impl Hand {
     }
 
     async fn say(&mut self, bytes: &[u8]) {
-        // The other side may have closed already, which is for `sees_the_end` to see.
+        // The other side may have closed already; `sees_the_end` checks that.
         let _ = self.stream.write_all(bytes).await;
     }
 
@@ -52,11 +52,11 @@ impl Hand {
         self.say(&bytes).await;
     }
 
-    /// Waits until the other side has closed.
+    /// Waits until the other side has closed the connection.
     async fn sees_the_end(mut self) {
         let mut rest = Vec::new();
         let closed = tokio::time::timeout(PATIENCE, self.stream.read_to_end(&mut rest)).await;
-        // Closed in order, or reset because something was unread.
+        // Closed in order, or reset because bytes were unread.
         let _ = closed.expect("the other side was to close");
     }
 }
@@ -209,7 +209,7 @@ async fn newer_connection_replaces_the_older_one() {
     until("counted", || a.net.counters().replaced.get() == 1).await;
 }
 
-/// What the older connection has brought and nobody has looked at yet is ignored too.
+/// Frames that the older connection has received but not handled yet are ignored, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 3)]
 async fn frames_of_a_replaced_connection_are_ignored() {
     let a = start(settings(A)).await;
@@ -247,7 +247,7 @@ async fn connections_of_members_and_strangers_have_separate_limits() {
     until("a frame", || a.seen.texts() == ["those inside go on"]).await;
 }
 
-/// The peer greets and then never reads.
+/// The peer completes the greeting and then never reads.
 #[tokio::test]
 async fn memory_for_a_peer_that_does_not_read_is_bounded() {
     let mut small = settings(A);
@@ -259,7 +259,7 @@ async fn memory_for_a_peer_that_does_not_read_is_bounded() {
     let (mut silent, _) = listener.accept().await.unwrap();
     welcome_by_hand(&mut silent, B, &token()).await.unwrap();
     a.connected_to(B).await;
-    // Until the system's own buffers are full, and then the queue.
+    // First the system's own buffers fill up, then the queue.
     until("frames are dropped", || {
         a.net.send(B, |out| out.extend([1; 60_000]));
         a.net.counters().dropped.get() > 100
@@ -269,7 +269,7 @@ async fn memory_for_a_peer_that_does_not_read_is_bounded() {
     assert!(a.net.is_connected(B));
 }
 
-/// The peer greets, and is not heard of again, as if its machine had lost its power.
+/// The peer completes the greeting and then sends nothing, as if its machine had lost power.
 #[tokio::test]
 async fn a_half_open_connection_is_noticed_on_both_sides() {
     let mut alert = settings(A);
@@ -287,7 +287,7 @@ async fn a_half_open_connection_is_noticed_on_both_sides() {
     hand.sees_the_end().await;
 }
 
-/// Both sides say something now and then, so silence means something.
+/// Both sides send pings, so that silence shows a failure.
 #[tokio::test]
 async fn idle_connection_is_kept_alive_by_pings() {
     let (a, b) = pair(|settings| {
@@ -316,7 +316,7 @@ async fn without_tls_only_loopback_is_used_unless_insecure_no_tls_is_set() {
     Net::start(asked_for, handler).await.unwrap().stop().await;
 
     let a = start(settings(A)).await;
-    // An address for documentation: nobody is there, and nobody is to be tried.
+    // An address reserved for documentation: no process is there, and no connection must be attempted.
     a.dial(B, "192.0.2.1:7000");
     until("refused", || a.net.counters().refused(Refusal::TlsMismatch) > 0).await;
 }

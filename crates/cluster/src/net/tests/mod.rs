@@ -1,4 +1,4 @@
-//! Members over real sockets on this machine.
+//! Networks of members over real sockets on this machine.
 
 mod frames;
 mod hostile;
@@ -21,20 +21,20 @@ use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 
-/// Long enough for any machine; only a test that fails waits for so long.
+/// Timeout that is long enough for any machine. Only a failing test waits for it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 const A: MemberId = MemberId(1);
 const B: MemberId = MemberId(2);
 
-/// Remembers everything; answers questions with what was asked, and refuses frames that begin with "!".
+/// Records all events. Answers queries with their own bytes, and rejects frames that begin with "!".
 #[derive(Default)]
 struct Recorder {
     frames: Mutex<Vec<(MemberId, Vec<u8>)>>,
     batches: AtomicUsize,
     questions: AtomicUsize,
     connected: Mutex<Vec<MemberId>>,
-    /// While somebody holds this, no frame is taken.
+    /// While this is locked, no frame is handled.
     closed: Mutex<()>,
 }
 
@@ -108,7 +108,7 @@ impl Node {
 
 fn settings(me: MemberId) -> Settings {
     let listen = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
-    // What is not the point of a test must not end it on a slow machine.
+    // Limits that a test does not check must not end it on a slow machine.
     let limits = Limits {
         silence: PATIENCE,
         hello_within: PATIENCE,
@@ -132,10 +132,10 @@ fn token() -> JoinToken {
     JoinToken::parse(&format!("lkjoin_{}", "5a".repeat(32))).unwrap()
 }
 
-/// Greets with the cluster's join token, message by message.
+/// Performs the dialler's part of the greeting with the cluster's join token.
 async fn greet_by_hand(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), hello: &Hello) -> Reply {
     let sent = proof::hello_body(hello).unwrap();
-    // The other side may have closed already, which its reply shows.
+    // The other side may have closed already; its reply shows that.
     let _ = stream.write_all(&hello::frame(&sent)).await;
     let body = hello::read_body(stream).await.unwrap();
     let (reply, proved) = proof::read_reply(sent, &body).unwrap();
@@ -146,7 +146,7 @@ async fn greet_by_hand(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), hello
     reply
 }
 
-/// Answers a greeting as the member `me` with this join token. Returns what the dialler says last.
+/// Answers a greeting as the member `me` with this join token. Returns the dialler's last message.
 async fn welcome_by_hand(
     stream: &mut (impl AsyncRead + AsyncWrite + Unpin),
     me: MemberId,
@@ -166,7 +166,7 @@ async fn start(settings: Settings) -> Node {
     Node { net, seen }
 }
 
-/// Two members that dial each other, with their settings changed in the same way.
+/// Starts two members that dial each other, with their settings changed in the same way.
 async fn pair(change: impl Fn(&mut Settings)) -> (Node, Node) {
     let of = async |me| {
         let mut settings = settings(me);
@@ -181,14 +181,14 @@ async fn pair(change: impl Fn(&mut Settings)) -> (Node, Node) {
     (a, b)
 }
 
-/// Waits for something that must come.
+/// Waits for a condition that must become true.
 async fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let waited = async {
         while !condition() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
-    tokio::time::timeout(PATIENCE, waited).await.unwrap_or_else(|_| panic!("waited in vain: {what}"));
+    tokio::time::timeout(PATIENCE, waited).await.unwrap_or_else(|_| panic!("timeout: {what}"));
 }
 
 fn issued(authority: &Authority, member: MemberId) -> Tls {

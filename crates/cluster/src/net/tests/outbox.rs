@@ -1,4 +1,4 @@
-//! Several who speak, one connection.
+//! Concurrent senders on one connection.
 
 use super::PATIENCE;
 use crate::net::connection;
@@ -11,14 +11,14 @@ use tokio::time::timeout;
 
 const LONGEST: usize = 1000;
 
-/// Reads so many frames.
+/// Reads this many frames.
 async fn frames(mut from: impl AsyncRead + Unpin, count: usize) -> Vec<Vec<u8>> {
     let (mut incoming, mut frames) = (Incoming::new(LONGEST), Vec::new());
     let reading = async {
         while frames.len() < count {
             from.read_buf(incoming.room()).await.expect("a pipe in memory");
             while let Some(record) = incoming.next().expect("records, one after the other") {
-                let Record::Frame(bytes) = record else { panic!("something else was said") };
+                let Record::Frame(bytes) = record else { panic!("another record arrived") };
                 frames.push(bytes.to_vec());
             }
         }
@@ -41,7 +41,7 @@ async fn flush_writes_inline_what_fits_and_the_task_writes_the_rest() {
     outbox.flush(&counters);
     assert_eq!((counters.writes.get(), outbox.under_way()), (1, 0));
     assert_eq!(frames(&mut far, 1).await, [b"short"]);
-    // Longer than the pipe: nobody reads yet, so the rest has to wait.
+    // Longer than the pipe: no task reads yet, so the rest has to wait.
     say(&outbox, &[7; 500]);
     outbox.flush(&counters);
     assert!((1..500).contains(&outbox.under_way()));

@@ -13,7 +13,7 @@ fn hello_from(from: Option<MemberId>, purpose: Purpose) -> Hello {
     Hello { oldest, newest, cluster: "canal".into(), from, to: Some(A), purpose }
 }
 
-/// Greets without any proof, then sends one record whatever the reply is; reads until the other side closes.
+/// Sends a greeting without a proof, then one record regardless of the reply; reads until the other side closes.
 async fn intrude(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     hello: &Hello,
@@ -24,7 +24,7 @@ async fn intrude(
     let reply = hello::read(&mut stream).await.ok();
     let mut record = Vec::new();
     records::append(&mut record, kind, 100, |out| out.extend(b"Remove 3")).unwrap();
-    // Longer than any proof, so that the other side has enough to read.
+    // Longer than a proof, so that the other side has enough bytes to read.
     let _ = stream.write_all(&record.repeat(20)).await;
     let _ = stream.flush().await;
     let mut rest = Vec::new();
@@ -44,7 +44,7 @@ async fn a_peer_without_the_join_token_is_refused_on_loopback_without_tls() {
     assert_eq!(a.seen.questions.load(SeqCst), 0);
 }
 
-/// Both members are honest, and one was given the file of another cluster.
+/// Both members are correct, but one has the token file of another cluster.
 #[tokio::test]
 async fn members_with_different_join_tokens_refuse_each_other_with_the_reason() {
     let a = start(settings(A)).await;
@@ -58,7 +58,7 @@ async fn members_with_different_join_tokens_refuse_each_other_with_the_reason() 
     assert!(a.seen.frames().is_empty());
 }
 
-/// A process without the token listens where a member listened before.
+/// A process without the token listens at the former address of a member.
 #[tokio::test]
 async fn a_listener_without_the_join_token_gets_no_frames_and_no_proof() {
     let a = start(settings(A)).await;
@@ -74,7 +74,7 @@ async fn a_listener_without_the_join_token_gets_no_frames_and_no_proof() {
     assert_eq!(a.net.counters().connects.get(), 0);
 }
 
-/// A process without the token repeats to a member what it has seen of a greeting to it.
+/// A process without the token replays to a member the greeting that it has recorded.
 #[tokio::test]
 async fn a_recorded_greeting_is_of_no_use_later() {
     let a = start(settings(A)).await;
@@ -109,7 +109,7 @@ async fn a_member_that_does_not_listen_reaches_others_and_cannot_be_reached() {
     b.connected_to(A).await;
 }
 
-/// The certificate is valid and of the cluster's authority, as that of a client may be.
+/// The certificate is valid and from the cluster's authority, like that of a client.
 #[tokio::test]
 async fn a_certificate_that_names_no_member_may_not_ask_consensus_questions() {
     let authority = Authority::create(10).unwrap();
@@ -131,7 +131,7 @@ async fn a_certificate_that_names_no_member_may_not_ask_consensus_questions() {
 #[tokio::test]
 async fn silent_connections_do_not_keep_a_member_out() {
     let mut patient = settings(A);
-    // Longer than this test waits: the silent connections do not go by themselves.
+    // Longer than this test: the silent connections do not close by themselves.
     patient.limits.hello_within = PATIENCE * 10;
     let a = start(patient).await;
     let mut silent = Vec::new();

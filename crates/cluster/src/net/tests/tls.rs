@@ -1,4 +1,4 @@
-//! Who is who, with certificates.
+//! Authentication of members by certificates.
 
 use super::*;
 use crate::net::Error;
@@ -9,7 +9,7 @@ async fn with_tls(me: MemberId, tls: Tls) -> Node {
     start(Settings { tls: Some(tls), ..settings(me) }).await
 }
 
-/// Dials and is refused, by whichever side notices.
+/// Dials, and checks that one of the sides rejects the connection.
 async fn refused(dialler: &Node, listener: &Node, by_listener: Refusal) {
     dialler.dial(listener.net.shared.me, listener.address());
     dialler.send(listener.net.shared.me, "a secret");
@@ -39,12 +39,12 @@ async fn another_authority_is_refused() {
     refused(&b, &a, Refusal::Handshake).await;
 }
 
-/// The other's certificate is of the same authority, valid, and somebody else's.
+/// The certificate is valid and from the same authority, but names another member.
 #[tokio::test]
 async fn the_certificate_of_another_member_is_refused_in_both_directions() {
     let authority = Authority::create(10).unwrap();
     let a = with_tls(A, issued(&authority, A)).await;
-    // A member checks its own certificate at the start; this one does not.
+    // A member checks its own certificate at the start; this caller does not.
     let tls = issued(&authority, MemberId(3));
     let liar = crate::net::dial::Caller::pretending(B, "canal", token(), &tls);
     let counters = crate::net::counters::Counters::default();
@@ -52,7 +52,7 @@ async fn the_certificate_of_another_member_is_refused_in_both_directions() {
     assert!(error.0.contains("does not name the member that shows it"), "{error}");
     assert_eq!(a.net.counters().refused(Refusal::Identity), 1);
 
-    // Somebody answers in another one's name.
+    // A listener answers as another member.
     let (listener, address) = lying_listener(&tls, B).await;
     a.dial(B, address);
     a.send(B, "a secret");
@@ -61,7 +61,7 @@ async fn the_certificate_of_another_member_is_refused_in_both_directions() {
     listener.abort();
 }
 
-/// Answers every greeting as the member `claims`, with the cluster's join token and whatever certificate it has.
+/// Answers every greeting as the member `claims`, with the cluster's join token and the certificate of `tls`.
 async fn lying_listener(tls: &Tls, claims: MemberId) -> (tokio::task::JoinHandle<()>, SocketAddr) {
     let ready = crate::net::tls::Ready::unchecked(tls).unwrap();
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -111,7 +111,7 @@ async fn dialler_without_a_certificate_is_rejected() {
     let stream = tokio::net::TcpStream::connect(a.listens()).await.unwrap();
     let name = rustls::pki_types::ServerName::try_from(crate::net::tls::name_of(A)).unwrap();
     let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
-    // In TLS 1.3 the client hears of it later, if at all; this one stays until it does.
+    // In TLS 1.3 the client learns of the rejection later, if at all; this one stays connected until then.
     let _stream = connector.connect(name, stream).await;
     until("refused", || a.net.counters().refused(Refusal::Handshake) == 1).await;
 }
@@ -130,7 +130,7 @@ async fn tls_to_plain_is_refused() {
     refused(&tls, &plain, Refusal::TlsMismatch).await;
 }
 
-/// From one authority to another without a restart: first everybody trusts both, then the certificates change.
+/// Changes from one authority to another without a restart: first all members trust both, then the certificates change.
 #[tokio::test]
 async fn certificates_are_replaced_without_a_restart() {
     let (old, new) = (Authority::create(10).unwrap(), Authority::create(10).unwrap());
@@ -141,7 +141,7 @@ async fn certificates_are_replaced_without_a_restart() {
     a.send(B, "the connection goes on");
     until("a frame", || b.seen.texts().len() == 1).await;
 
-    // Whoever has only the old authority's word is refused once the old authority is gone.
+    // A member with a certificate of the old authority is rejected once that authority is no longer trusted.
     a.net.reload_tls(&issued(&new, A)).unwrap();
     let late = with_tls(MemberId(3), issued(&old, MemberId(3))).await;
     refused(&late, &a, Refusal::Handshake).await;
@@ -151,7 +151,7 @@ async fn certificates_are_replaced_without_a_restart() {
 
     let wrong = a.net.reload_tls(&issued(&new, B)).unwrap_err();
     assert!(wrong.to_string().contains("member-1.lockkeeper"), "{wrong}");
-    fresh.send(A, "what was there stays in use");
+    fresh.send(A, "existing connections stay in use");
     until("a frame", || a.seen.texts().len() == 1).await;
 }
 
