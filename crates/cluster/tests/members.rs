@@ -170,9 +170,9 @@ async fn request_of_a_cancelled_task_is_withdrawn() {
         let told = cluster.member(0).survey().await.expect("an answer");
         told.iter().flat_map(|(_, table)| table).map(|lock| lock.waiters.len()).sum::<usize>()
     };
-    soon("somebody waits", async { while waits().await == 0 {} }).await;
+    soon("a client waits", async { while waits().await == 0 {} }).await;
     waiting.abort();
-    soon("nobody waits", async { while waits().await > 0 {} }).await;
+    soon("no client waits", async { while waits().await > 0 {} }).await;
     held.release().await.expect("still held");
     hold(cluster.member(0), "a").await.release().await.expect("still held");
     assert!(cluster.member(1).mutex("a").acquire_within(Duration::ZERO).await.expect("an answer").is_some());
@@ -228,7 +228,7 @@ async fn cycle_of_waits_is_reported_and_broken_by_force() {
     let other = soon("force", watching.release_by_force("left", holds_right.holder)).await;
     assert!(matches!(other, Err(lockkeeper_cluster::Error::BadOption(_))), "{other:?}");
     soon("force", watching.release_by_force("right", holds_right.holder)).await.expect("it is held");
-    assert!(soon("told", right.lost()).await.contains("by force"));
+    assert!(soon("loss", right.lost()).await.contains("by force"));
     drop(right);
     let guard = soon("free", &mut wait_a).await.expect("no panic").expect("granted");
     drop((guard, left));
@@ -244,7 +244,7 @@ async fn a_member_that_stops_loses_its_locks_and_the_others_keep_theirs() {
     assert!(!dies.is_valid());
     let next = hold(cluster.member(2), "dies").await;
     assert!(next.fence() > dies.fence());
-    assert!(kept.is_valid(), "a survivor's hold goes on");
+    assert!(kept.is_valid(), "a survivor keeps its hold");
     cluster.up(1).await;
     cluster.all_in_view().await;
     assert!(kept.is_valid(), "and through a join");

@@ -159,7 +159,7 @@ pub enum Answer {
     LocksPage {
         /// The locks of this page with their holders and waiters.
         locks: Vec<LockLine>,
-        /// The last name of this page, after which the next page begins. `None` if this is the last page.
+        /// The name after which the next page begins. `None` if this is the last page.
         next: Option<String>,
         /// Approximate number of locks after this page.
         left_out: u64,

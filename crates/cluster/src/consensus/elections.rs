@@ -36,6 +36,7 @@ impl Inner {
                 _ = stopping.changed() => return,
             }
             if since != *locked(&self.silence_since) {
+                // A leader or candidate was active meanwhile: wait again, with a new random timeout.
                 continue;
             }
             self.silence_ends();

@@ -47,6 +47,7 @@ impl Inner {
         let mine = if blank { None } else { *self.cluster.read().await };
         let hellos = self.look_around().await;
         let known: BTreeSet<u64> = hellos.iter().filter_map(|hello| hello.cluster).collect();
+        // The cluster of this store, if it has one, and the number of clusters that the other members report.
         let cluster = match (mine, known.len()) {
             (Some(mine), _) if known.contains(&mine) => mine,
             (Some(_), 0) => return Err("no other member of this member's cluster answers yet".to_string()),

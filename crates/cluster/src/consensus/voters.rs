@@ -116,6 +116,8 @@ impl Picture {
             (true, _) => 3,
             (false, false) => 4,
         };
+        // Example: five members, at most three voters. Store 10 leads, 20 votes, 30 votes but is silent, 40 and 50 are
+        // learners that have caught up: the ranks are 0, 1, 3, 2, 2. Stores 10, 20 and 40 get the votes.
         let mut able: Vec<(u8, MemberId, StoreName)> = self
             .places
             .iter()

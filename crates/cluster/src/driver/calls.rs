@@ -308,7 +308,7 @@ impl<P: MutualExclusion> Engine for Driver<P> {
     }
 
     fn port(&self, event: PortEvent) {
-        tracing::debug!(member = %self.me, ?event, "consensus says");
+        tracing::debug!(member = %self.me, ?event, "event of consensus");
         self.step(&mut self.turn(), Event::Port(event));
     }
 

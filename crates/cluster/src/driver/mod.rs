@@ -276,6 +276,8 @@ impl<P: MutualExclusion> Driver<P> {
             && let Some((number, message)) = &packet.payload
         {
             let to = Node { id: frame.to, incarnation: frame.life.unwrap_or_default() };
+            // Example: messages 4 and 5 of epoch 7 have been sent, so `next` is (7, 6). Message 5 of epoch 7 is now a
+            // retransmission; message 1 of epoch 8 is new, because epochs are compared first.
             let next = state.sent.entry(to).or_default();
             if (*epoch, *number) < *next {
                 self.metrics.resent.inc();

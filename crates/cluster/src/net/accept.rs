@@ -63,6 +63,7 @@ impl Inbound {
         gate
     }
 
+    /// Unregisters a link, unless a newer one has replaced it.
     fn leave(&self, member: MemberId, gate: &Arc<Gate>) {
         let mut links = self.links();
         if links.get(&member).is_some_and(|present| Arc::ptr_eq(present, gate)) {
@@ -347,6 +348,7 @@ impl Said<'_> {
     }
 
     fn question(&self, number: u64, bytes: &[u8]) {
+        // Example: a query of 600 KiB takes 1 + 2 = 3 permits.
         let permits = u32::try_from(1 + bytes.len() / BYTES_PER_PERMIT).unwrap_or(u32::MAX);
         let Ok(permit) = self.permits.clone().try_acquire_many_owned(permits) else {
             self.shared.counters.refuse(Refusal::Question);

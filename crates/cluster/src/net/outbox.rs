@@ -84,7 +84,7 @@ impl Outbox {
         longest: usize,
         write: impl FnOnce(&mut Vec<u8>),
     ) -> Result<(), NotTaken> {
-        // If bytes were pending before, the writing task has been woken already.
+        // If bytes were pending before, their writer (a flush or the writing task) writes this record as well.
         if self.put(kind, longest, write)? {
             self.ready.notify_one();
         }

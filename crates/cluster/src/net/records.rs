@@ -75,6 +75,7 @@ pub fn append(
     write(out);
     let length = out.len().checked_sub(head).filter(|&length| length <= limit);
     let announced = u32::try_from(out.len() - before - LENGTH).ok();
+    // The length field covers kind, number and payload: a query of 3 bytes announces 1 + 8 + 3 = 12.
     match (length, announced) {
         (Some(length), Some(announced)) => {
             out[before..before + LENGTH].copy_from_slice(&announced.to_le_bytes());
@@ -140,6 +141,7 @@ impl Incoming {
                 self.bytes = Vec::new();
             }
         } else if self.used > 0 && self.bytes.capacity() - self.bytes.len() < ROOM {
+            // Move the undecoded rest to the front, so that the buffer need not grow.
             self.bytes.drain(..self.used);
             self.used = 0;
         }

@@ -152,7 +152,7 @@ fn a_torn_tail_is_refused() {
     }
 }
 
-/// At whatever point the disk becomes full, no acknowledged change is lost, and the store works again once there is
+/// Wherever the disk becomes full, no acknowledged change is lost, and the store works again once there is
 /// space.
 #[test]
 fn a_full_disk_loses_nothing_that_was_acknowledged() {

@@ -236,7 +236,7 @@ impl Run {
         let total = |story: &Story| story.entries.values().sum::<u64>();
         let (before, began) = (total(self.story()), Instant::now());
         while total(self.story()) < before + 10 {
-            assert!(began.elapsed() < LONGEST_WAIT, "{when}, nobody enters");
+            assert!(began.elapsed() < LONGEST_WAIT, "{when}, no client enters");
             std::thread::sleep(Duration::from_millis(20));
         }
         println!("   {when}: served after {} ms", began.elapsed().as_millis());

@@ -79,7 +79,7 @@ impl Cluster {
                     changes.changed().await.expect("it lives");
                 }
             };
-            soon("everybody in the view", joined).await;
+            soon("all members in the view", joined).await;
         }
     }
 }

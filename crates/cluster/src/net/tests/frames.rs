@@ -186,5 +186,5 @@ async fn last_frames_are_written_before_the_network_stops() {
     let (a, b) = pair(|_| ()).await;
     a.send(B, "goodbye");
     a.net.stop().await;
-    until("the last word", || b.seen.texts() == ["goodbye"]).await;
+    until("the last frame", || b.seen.texts() == ["goodbye"]).await;
 }
