@@ -111,7 +111,7 @@ pub struct Standing {
     pub view: Option<View>,
     /// The remaining time of its lease.
     pub lease: Duration,
-    /// The reason for which it has stopped. `None` while it runs.
+    /// The reason why it has stopped. `None` while it runs.
     pub stopped: Option<String>,
     /// Whether it has stopped because of an internal error. Its process must be restarted.
     pub failed: bool,

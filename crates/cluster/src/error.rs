@@ -1,6 +1,6 @@
 //! The errors of this crate. Each message states what happened and what to do next.
 
-/// The reason for which an operation on the cluster failed.
+/// The reason why an operation on the cluster failed.
 ///
 /// A lock that is held by another client is not an error: `try_acquire` and the acquires with a timeout return `None`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -63,7 +63,7 @@ impl Guard {
         }
     }
 
-    /// The reason for which the hold is lost. `None` while it is valid.
+    /// The reason why the hold is lost. `None` while it is valid.
     pub fn loss(&self) -> Option<&'static str> {
         match self.look() {
             Look::Until(_) => None,

@@ -60,7 +60,7 @@ pub(crate) struct Lease {
     /// Number of the lease in this process. A lease that is renewed in time keeps its number. After a gap the next
     /// lease gets a new number, and all holds of earlier leases are lost.
     pub number: u64,
-    /// The reason for which the previous lease was lost.
+    /// The reason why the previous lease was lost.
     pub ended: &'static str,
     /// With less than this left, a grant is not reported, since its holder would be warned at once.
     pub margin_ns: u64,

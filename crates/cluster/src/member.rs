@@ -79,7 +79,7 @@ pub struct Voters {
     pub voters: BTreeSet<MemberId>,
     /// All members known to the cluster, voters or not.
     pub members: BTreeSet<MemberId>,
-    /// The reason for which this member does not take part in consensus, if it does not.
+    /// The reason why this member does not take part in consensus, if it does not.
     pub trouble: Option<String>,
 }
 
@@ -201,7 +201,7 @@ impl Member {
         self.inner.engine.standing()
     }
 
-    /// The reason for which the member grants no locks at the moment. `None` if it does.
+    /// The reason why the member grants no locks at the moment. `None` if it does.
     pub fn trouble(&self) -> Option<Trouble> {
         self.inner.engine.trouble()
     }

@@ -1,4 +1,4 @@
-//! [`Trouble`]: the reason for which a member grants no locks at the moment.
+//! [`Trouble`]: the reason why a member grants no locks at the moment.
 
 use lockkeeper_member::MemberId;
 use std::fmt;
@@ -20,11 +20,11 @@ pub struct Trouble {
     pub unreachable: Vec<MemberId>,
 }
 
-/// A reason for which a member grants no locks, as far as the member knows.
+/// A reason why a member grants no locks, as far as the member knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Reason {
-    /// It has just started.
+    /// The member has just started.
     Starts,
     /// The founding of the cluster, a join, or consensus is waiting. The text names what for.
     Waits(String),
@@ -46,7 +46,7 @@ pub enum Reason {
         /// Number of voters without a connection to this member.
         missing: usize,
     },
-    /// It is in no view, and waits for the leader to admit it.
+    /// The member is in no view, and waits for the leader to admit it.
     Joins {
         /// The leader.
         leader: MemberId,
@@ -58,9 +58,9 @@ pub enum Reason {
     Founds,
     /// A view change is in progress.
     ViewChanges,
-    /// It has left its cluster.
+    /// The member has left its cluster.
     Left,
-    /// It has stopped, for this reason.
+    /// The member has stopped, for this reason.
     Stopped(String),
 }
 

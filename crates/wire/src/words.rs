@@ -130,7 +130,7 @@ pub enum FromDaemon {
     Changed,
 }
 
-/// The reason for which the daemon rejects a request.
+/// The reason why the daemon rejects a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Refusal {
     /// The name is in use in another mode. A name is either a mutex (exclusive and shared) or a semaphore with one
@@ -239,7 +239,7 @@ pub struct ClusterLine {
     pub member: u32,
     /// Whether it grants locks.
     pub serves: bool,
-    /// The reason for which it does not grant locks or does not take part. `None` if it does both.
+    /// The reason why it does not grant locks or does not take part. `None` if it does both.
     pub trouble: Option<String>,
     /// The epoch of its view; 0 if it is in no view.
     pub epoch: u64,

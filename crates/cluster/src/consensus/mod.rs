@@ -136,7 +136,7 @@ impl Settings {
     }
 }
 
-/// The reason for which consensus does not work, with advice.
+/// The reason why consensus does not work, with advice.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub(crate) enum Error {
     #[error("{0}")]
@@ -163,9 +163,9 @@ pub(crate) struct Status {
     pub applied: Option<u64>,
     /// The epoch of the newest view.
     pub epoch: u64,
-    /// The reason for which this member is not part of a cluster.
+    /// The reason why this member is not part of a cluster.
     pub trouble: Option<String>,
-    /// The reason for which consensus has stopped by itself.
+    /// The reason why consensus has stopped by itself.
     pub failure: Option<String>,
     /// Number of queries that could not be decoded.
     pub nonsense: u64,

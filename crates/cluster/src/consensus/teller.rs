@@ -9,8 +9,8 @@ use tokio::sync::mpsc;
 /// The callback for events. One task calls it, one event at a time, without locks, so it may call consensus.
 pub(crate) type Tell = Arc<dyn Fn(PortEvent) + Send + Sync>;
 
-/// The events sent to the member so far. All events pass through here: views come in order, and a confirmation never
-/// follows the event that ends its term.
+/// The sender of events to the member, which remembers what it has sent. All events pass through here: views come in
+/// order, and a confirmation never follows the event that ends its term.
 pub(crate) struct Teller {
     told: Mutex<Told>,
     /// Number of earlier incarnations of the member. Each incarnation must get all current facts, but no answers to

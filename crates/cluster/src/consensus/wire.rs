@@ -102,7 +102,7 @@ pub(crate) struct Hello {
     pub leader: Option<(MemberId, String)>,
 }
 
-/// The reason for which bytes are not a query or an answer.
+/// The reason why bytes are not a query or an answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Unreadable {
     #[error("it has {0} bytes, more than {MOST_BYTES}")]

@@ -67,7 +67,7 @@ impl<P: MutualExclusion> Driver<P> {
         }
     }
 
-    /// The reason for which the member grants no locks. `None` if it does.
+    /// The reason why the member grants no locks. `None` if it does.
     pub(super) fn find_trouble(&self) -> Option<Trouble> {
         let (now, state) = (now_ns(), self.lock());
         let has_lease = state.member.lease_left_ns(now) > 0;

@@ -49,7 +49,7 @@ struct State<P: MutualExclusion> {
     /// The lease of the clients in this process: its end (0 if there is none) and its number.
     lease_until_ns: u64,
     lease_number: u64,
-    /// The reason for which the previous lease ended.
+    /// The reason why the previous lease ended.
     lease_ended: &'static str,
     /// Whether holders were warned that this lease is about to end.
     warned: bool,

@@ -148,7 +148,7 @@ async fn serve(
     }
 }
 
-/// The reason for which a connection is rejected before any record is read.
+/// The reason why a connection is rejected before any record is read.
 struct Refused {
     refusal: Refusal,
     why: String,

@@ -47,7 +47,7 @@ impl Connection {
     }
 }
 
-/// The reason for which a connection ended.
+/// The reason why a connection ended.
 #[derive(Debug)]
 pub(super) enum End {
     Closed,

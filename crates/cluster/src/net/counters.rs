@@ -21,7 +21,7 @@ impl Counter {
     }
 }
 
-/// The reason for which something incoming was rejected, or something outgoing could not be sent.
+/// The reason why something incoming was rejected, or something outgoing could not be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// TLS is missing where it is required, or used where it is not configured.

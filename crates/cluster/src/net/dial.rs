@@ -30,7 +30,7 @@ pub struct Caller {
     tls: RwLock<Option<Ready>>,
 }
 
-/// The reason for which no connection was established.
+/// The reason why no connection was established.
 #[derive(Debug)]
 pub(super) struct Failed {
     pub why: String,

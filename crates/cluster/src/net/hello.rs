@@ -63,7 +63,7 @@ pub enum Reply {
     Refused(Why),
 }
 
-/// The reason for which a greeting is rejected.
+/// The reason why a greeting is rejected.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Why {
     /// There is no common version. The fields are the versions of the sender.
@@ -117,7 +117,7 @@ impl fmt::Display for Why {
     }
 }
 
-/// The reason for which a greeting could not be read.
+/// The reason why a greeting could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Unintelligible {
     /// The other side uses another protocol.

@@ -158,12 +158,12 @@ pub trait Handler: Send + Sync + 'static {
     fn connected(&self, peer: MemberId);
 }
 
-/// The reason for which a frame is rejected.
+/// The reason why a frame is rejected.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Refused(pub String);
 
-/// The reason for which a network cannot start.
+/// The reason why a network cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The settings are invalid.
@@ -184,7 +184,7 @@ pub enum Error {
     Listen(SocketAddr, std::io::Error),
 }
 
-/// The reason for which there is no answer. It is not known whether the query arrived.
+/// The reason why there is no answer. It is not known whether the query arrived.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct Unreachable(pub String);

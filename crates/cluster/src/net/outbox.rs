@@ -55,10 +55,10 @@ pub struct Taken {
     connection: u64,
 }
 
-/// The reason for which a record was not accepted.
+/// The reason why a record was not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotTaken {
-    /// It is longer than the limit for records.
+    /// The record is longer than the limit.
     TooLong,
     /// The buffer is full.
     Full,
@@ -162,7 +162,7 @@ impl Outbox {
         Some(Taken { pen, bytes, connection: state.connection })
     }
 
-    /// Returns the writer and the unwritten bytes. Returns `true` if everything has been written.
+    /// Puts the writer and the unwritten bytes back. Returns `true` if everything has been written.
     pub fn give_back(&self, taken: Taken, flushed: bool) -> bool {
         let Taken { pen, mut bytes, connection } = taken;
         let written = bytes.is_empty() && flushed;

@@ -32,7 +32,7 @@ pub enum Record<'a> {
     Declined(u64),
 }
 
-/// The reason for which a stream of records cannot be decoded.
+/// The reason why a stream of records cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
     /// The announced length exceeds the limit.

@@ -36,7 +36,7 @@ const FILE: &str = "consensus.redb";
 const RECORDS: TableDefinition<u8, &[u8]> = TableDefinition::new("records");
 const LOG: TableDefinition<u64, &[u8]> = TableDefinition::new("log");
 
-/// The reason for which the store cannot be used, with advice.
+/// The reason why the store cannot be used, with advice.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub(crate) enum StoreError {
     #[error(
