@@ -1,4 +1,4 @@
-//! Who may do what: tokens, kept as hashes, each with what it allows to the locks of a prefix.
+//! Access control: tokens, stored as hashes, each with permissions on the locks of given prefixes.
 //!
 //! ```toml
 //! [[token]]
@@ -10,8 +10,8 @@
 //! expires = 2027-01-01       # optional
 //! ```
 //!
-//! The file is read again when it changes. What is connected then follows by way of a [`Credential`](crate::credential::Credential): it
-//! has its new rights, or ends.
+//! The file is read again when it changes. Open connections follow the change through their
+//! [`Credential`](crate::credential::Credential): they get the token's new rights, or are closed.
 
 use crate::rights::Action;
 use lockkeeper_member::check_name;
@@ -27,14 +27,14 @@ use subtle::ConstantTimeEq;
 use time::{Date, Month, OffsetDateTime, UtcOffset};
 use tokio::sync::watch;
 
-/// What can be allowed.
+/// A permission of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Permission {
-    /// Hold locks.
+    /// Acquire and hold locks.
     Acquire,
-    /// See who holds and who waits.
+    /// See holders and waiters.
     Observe,
-    /// Take locks away from others; remove members.
+    /// Release locks of other clients by force; remove members.
     Admin,
 }
 
@@ -48,38 +48,39 @@ impl fmt::Display for Permission {
     }
 }
 
-/// A refusal, with what would be needed.
+/// The reason for a refusal, with the permission that is missing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Denied {
-    /// No token, an unknown one, or one that has expired. Which of these is for the audit log alone.
+    /// The token is missing, unknown or expired. Only the audit log distinguishes these cases.
     #[error("a valid token is needed")]
     NoToken,
-    /// The token does not allow it.
+    /// The token does not have the permission.
     #[error("the token `{who}` does not allow `{permission}` on `{name}`")]
     NotAllowed {
-        /// Whose token.
+        /// The name of the token.
         who: Arc<str>,
-        /// What was asked for.
+        /// The missing permission.
         permission: Permission,
-        /// On which lock.
+        /// The name of the lock.
         name: String,
     },
-    /// A session was asked for by a token that may hold no lock.
+    /// A token without `acquire` requested a session.
     #[error("the token `{who}` may not acquire any lock, so it gets no session: give it `acquire` prefixes")]
     HoldsNothing {
-        /// Whose token.
+        /// The name of the token.
         who: Arc<str>,
     },
 }
 
-/// A caller that has shown a token, or that needs none. A principal is known by the name of its token.
+/// An authenticated caller, or any caller where no tokens are needed. A principal is identified by the name
+/// of its token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Principal(Arc<Grants>);
 
 #[derive(Debug, PartialEq, Eq)]
 struct Grants {
     name: Arc<str>,
-    /// Of its token; `None` where no tokens are asked for.
+    /// The hash of the token; `None` where no tokens are needed.
     hash: Option<[u8; 32]>,
     acquire: Vec<String>,
     observe: Vec<String>,
@@ -88,7 +89,7 @@ struct Grants {
 }
 
 impl Principal {
-    /// Whoever can connect, where no tokens are asked for.
+    /// The principal of every caller where no tokens are needed.
     pub(crate) fn anybody() -> Self {
         let all = || vec![String::new()];
         let name = Arc::from("anybody");
@@ -102,7 +103,7 @@ impl Principal {
         }))
     }
 
-    /// A principal for the documentation, with each of these permissions on the locks of a prefix.
+    /// A principal for the documentation, with the given permissions, each on the locks of a prefix.
     pub(crate) fn example(permissions: &[(Permission, &str)]) -> Self {
         let of = |wanted| {
             let prefixes = permissions.iter().filter(|(permission, _)| *permission == wanted);
@@ -118,7 +119,7 @@ impl Principal {
         &self.0.name
     }
 
-    /// How the names of the locks begin to which it may do this.
+    /// The prefixes of the lock names on which it has this permission.
     pub fn prefixes(&self, permission: Permission) -> &[String] {
         match permission {
             Permission::Acquire => &self.0.acquire,
@@ -131,12 +132,13 @@ impl Principal {
         self.0.expires.is_some_and(|at| now >= at)
     }
 
-    /// Whether its token has not expired.
+    /// Checks that the token has not expired.
     pub fn check_valid(&self) -> Result<(), Denied> {
         if self.has_expired(SystemTime::now()) { Err(Denied::NoToken) } else { Ok(()) }
     }
 
-    /// Whether it may do this to that lock. Every lock at once is the lock of the empty name.
+    /// Checks that it has this permission on a lock. The empty name stands for all locks: only the prefix
+    /// `""` covers it.
     pub fn check(&self, permission: Permission, name: &str) -> Result<(), Denied> {
         let prefixes = self.prefixes(permission);
         self.check_valid()?;
@@ -146,8 +148,11 @@ impl Principal {
         Err(Denied::NotAllowed { who: self.0.name.clone(), permission, name: name.into() })
     }
 
-    /// The prefixes of the locks that it may see, among those with this prefix. None of them covers another one.
+    /// The prefixes of the locks that it may see, restricted to names with this prefix. No prefix in the
+    /// result covers another.
     pub fn scope(&self, prefix: &str) -> Vec<String> {
+        // Example: a token with `acquire = ["ci/"]` has scope ["ci/"] for the prefix "", and ["ci/build/"]
+        // for "ci/build/".
         let allowed = self.0.observe.iter().chain(&self.0.acquire);
         least(allowed.filter_map(|allowed| match () {
             () if allowed.starts_with(prefix) => Some(allowed.clone()),
@@ -156,7 +161,7 @@ impl Principal {
         }))
     }
 
-    /// Whether it may hold any lock: only then it needs sessions.
+    /// Checks that it may acquire any lock at all. A session is of no use to a principal that may not.
     pub fn check_holds(&self) -> Result<(), Denied> {
         if self.0.acquire.is_empty() {
             return Err(Denied::HoldsNothing { who: self.0.name.clone() });
@@ -164,12 +169,13 @@ impl Principal {
         Ok(())
     }
 
-    /// Whether it may see this lock: whoever may acquire it may see it.
+    /// Whether it may see this lock. `acquire` includes the right to see.
     pub fn sees(&self, name: &str) -> bool {
         Action::See.check(self, name).is_ok()
     }
 
-    /// Whether it may see all locks whose names begin with this text and a slash: those that are counted together under the text.
+    /// Whether it may see all locks whose names begin with this text and a slash. Metrics count these locks
+    /// together.
     pub(crate) fn sees_all_below(&self, text: &str) -> bool {
         Action::MetricsOfLocks.check(self, &format!("{text}/")).is_ok()
     }
@@ -199,35 +205,35 @@ struct Line {
 /// The tokens of a file, by name.
 pub(crate) type Tokens = HashMap<Arc<str>, Principal>;
 
-/// All tokens of a daemon. Without a file of tokens, whoever can connect may do everything.
+/// All tokens of a daemon. Without a token file, every caller may do everything.
 pub struct Access {
     file: Option<PathBuf>,
     known: RwLock<Tokens>,
     anybody: Principal,
-    /// Changes when the file was read again, and when a token has expired.
+    /// Incremented when the file has been read again or a token has expired.
     changes: watch::Sender<usize>,
 }
 
 impl Access {
-    /// Whoever can connect may do everything.
+    /// Access without tokens: every caller may do everything.
     pub fn open() -> Self {
         let changes = watch::Sender::new(0);
         Self { file: None, known: RwLock::default(), anybody: Principal::anybody(), changes }
     }
 
-    /// Only those whose token is in the file.
+    /// Access for the tokens of a file only.
     pub fn of_file(file: impl Into<PathBuf>) -> Result<Self, String> {
         let file = file.into();
         let known = RwLock::new(read(&file)?);
         Ok(Self { file: Some(file), known, ..Self::open() })
     }
 
-    /// Whether tokens are asked for.
+    /// Whether callers need a token.
     pub fn needs_token(&self) -> bool {
         self.file.is_some()
     }
 
-    /// Reads the file again. What cannot be read changes nothing.
+    /// Reads the token file again. A file that cannot be read or parsed changes nothing.
     pub fn reload(&self) -> Result<(), String> {
         if let Some(file) = &self.file {
             let known = read(file)?;
@@ -237,7 +243,7 @@ impl Access {
         Ok(())
     }
 
-    /// How many tokens there are; 0 where none is needed.
+    /// Number of tokens; 0 where none is needed.
     pub(crate) fn count(&self) -> usize {
         self.known().len()
     }
@@ -246,25 +252,27 @@ impl Access {
         self.known.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tells those who follow [`changes`](Self::changes) if a token has expired since `before`. Called again and again.
+    /// Notifies the receivers of [`changes`](Self::changes) if a token has expired between `before` and
+    /// `now`. Called periodically.
     pub fn tell_expired(&self, before: SystemTime, now: SystemTime) {
         if self.known().values().any(|who| who.has_expired(now) && !who.has_expired(before)) {
             self.changes.send_modify(|changes| *changes += 1);
         }
     }
 
-    /// Changes when a principal may have other rights than before, or none.
+    /// A receiver that is notified when the rights of some principal may have changed.
     pub fn changes(&self) -> watch::Receiver<usize> {
         self.changes.subscribe()
     }
 
-    /// The same principal with the rights that its token has now; an error if the token was removed or replaced, or has expired.
+    /// The same principal with the current rights of its token; an error if the token was removed, replaced
+    /// or has expired.
     pub fn current(&self, who: &Principal) -> Result<Principal, Denied> {
         let now = self.named(who.name())?;
         if now.0.hash == who.0.hash { Ok(now) } else { Err(Denied::NoToken) }
     }
 
-    /// The principal of this name; an error if there is no such token, or if it has expired.
+    /// The principal with this name; an error if there is no such token or it has expired.
     pub fn named(&self, name: &str) -> Result<Principal, Denied> {
         if !self.needs_token() {
             return Ok(self.anybody.clone());
@@ -274,18 +282,18 @@ impl Access {
         Ok(who)
     }
 
-    /// The file of tokens, to be watched for changes.
+    /// The token file, which the caller watches for changes.
     pub fn file(&self) -> Option<&Path> {
         self.file.as_deref()
     }
 
-    /// Who shows this token.
+    /// The principal of a token that a caller presents.
     pub fn who(&self, token: Option<&str>) -> Result<Principal, Denied> {
         if !self.needs_token() {
             return Ok(self.anybody.clone());
         }
         let hash = hash(token.ok_or(Denied::NoToken)?);
-        // All of them are compared, each in the same time.
+        // Compare with every token, each in constant time, so that timing does not reveal a match.
         let mut found = None;
         for who in self.known().values() {
             if who.0.hash.is_some_and(|of| bool::from(of.ct_eq(&hash))) {
@@ -303,11 +311,11 @@ pub(crate) fn covers(prefixes: &[String], name: &str) -> bool {
     prefixes.iter().any(|prefix| name.starts_with(prefix.as_str()))
 }
 
-/// The same prefixes, sorted, without those that others cover.
+/// The same prefixes, sorted, without those that are covered by another prefix of the list.
 pub(crate) fn least(prefixes: impl Iterator<Item = String>) -> Vec<String> {
     let mut all: Vec<String> = prefixes.collect();
     all.sort_unstable();
-    // A prefix stands before all that it covers.
+    // In sorted order, a prefix precedes everything that it covers: "a", "a/b", "ab", "b" becomes "a", "b".
     let mut least: Vec<String> = Vec::new();
     for prefix in all {
         if !least.last().is_some_and(|last| prefix.starts_with(last.as_str())) {
@@ -317,7 +325,7 @@ pub(crate) fn least(prefixes: impl Iterator<Item = String>) -> Vec<String> {
     least
 }
 
-/// What is kept of a token.
+/// The SHA-256 of a token, as the token file stores it.
 pub fn hash(token: &str) -> [u8; 32] {
     Sha256::digest(token.as_bytes()).into()
 }
@@ -352,7 +360,7 @@ pub(crate) fn parse(text: &str) -> Result<Tokens, String> {
             admin: line.admin,
             expires,
         }));
-        // Sessions belong to the name: two tokens of one name would use each other's.
+        // Sessions belong to a token's name: two tokens with one name could use each other's sessions.
         if tokens.insert(who.name().clone(), who).is_some() {
             return Err(format!("two tokens have the name `{name}`: give each of them a name of its own"));
         }
@@ -371,7 +379,7 @@ fn hex(text: &str) -> Option<[u8; 32]> {
     Some(bytes)
 }
 
-/// The moment of a date, or of a date and time, in UTC unless it says otherwise.
+/// The point in time of a date, or of a date and time; UTC if it has no offset.
 fn instant(at: &toml::value::Datetime) -> Result<SystemTime, String> {
     let date = at.date.ok_or("`expires` needs a date, as 2027-01-31 or 2027-01-31T12:00:00Z")?;
     let (hour, minute, second) =
@@ -389,7 +397,7 @@ fn instant(at: &toml::value::Datetime) -> Result<SystemTime, String> {
     moment().map(SystemTime::from).map_err(|error| error.to_string())
 }
 
-/// The date of a moment, in UTC, as a file of tokens has it.
+/// The UTC date of a point in time, in the format of the token file.
 pub fn date(at: SystemTime) -> String {
     OffsetDateTime::from(at).date().to_string()
 }
@@ -415,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_opens_its_prefix_and_no_other() {
+    fn token_permits_only_its_prefixes() {
         let access = access();
         let ci = access.who(Some("secret")).unwrap();
         assert_eq!(&**ci.name(), "ci");
@@ -427,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_token_may_see_is_narrowed_to_what_is_asked_for() {
+    fn scope_is_restricted_to_the_requested_prefix() {
         let ci = access().who(Some("secret")).unwrap();
         assert_eq!(ci.scope(""), ["ci/"]);
         assert_eq!(ci.scope("ci/build/"), ["ci/build/"]);
@@ -437,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_missing_and_expired_tokens_are_refused_alike() {
+    fn unknown_missing_and_expired_tokens_are_refused_with_one_error() {
         let access = access();
         for token in [None, Some(""), Some("secret "), Some("test")] {
             assert_eq!(access.who(token).unwrap_err(), Denied::NoToken, "{token:?}");
@@ -459,11 +467,11 @@ mod tests {
             assert!(error.contains("chmod go-w"), "{error}");
             assert!(Access::of_file(file.path()).is_err());
         }
-        assert!(access.who(Some("secret")).is_ok(), "the tokens of before count");
+        assert!(access.who(Some("secret")).is_ok(), "the previous tokens remain valid");
     }
 
     #[test]
-    fn a_file_that_makes_no_sense_says_where() {
+    fn parse_error_of_token_file_names_the_place() {
         for (text, part) in [
             ("[[token]]\nname = 1", "line 2"),
             ("[[token]]\nname = \"a\"\nsha256 = \"12\"", "the token `a` has no SHA-256"),
@@ -501,7 +509,7 @@ mod tests {
         set(&FILE.replace("acquire = [\"ci/\"]", "acquire = [\"ci/build/\"]"));
         let now = access.current(&ci).unwrap();
         assert!(now != ci && now.check(Permission::Acquire, "ci/other").is_err());
-        // Another secret under the same name is another token.
+        // A token with the same name and another secret is another token.
         set(&FILE.replace("2bb8", "2bb9"));
         assert_eq!(access.current(&ci), Err(Denied::NoToken));
         assert!(access.named("ci").is_ok());
@@ -511,7 +519,7 @@ mod tests {
     }
 
     #[test]
-    fn expiry_is_told_once() {
+    fn token_expiry_is_notified_once() {
         let access = access();
         let changes = access.changes();
         let at = |seconds| SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(seconds);
@@ -525,7 +533,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_are_read_and_written_as_the_calendar_has_them() {
+    fn dates_are_parsed_and_formatted() {
         let at = |text: &str| instant(&text.parse().unwrap()).unwrap();
         let seconds = |at: SystemTime| at.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();
         assert_eq!(seconds(at("2001-09-09T01:46:40Z")), 1_000_000_000);

@@ -1,4 +1,4 @@
-//! The audit log: what was granted, released and refused, one JSON object on each line.
+//! The audit log: grants, releases and refusals, one JSON object per line.
 
 use crate::access::Permission;
 use serde::Serialize;
@@ -14,58 +14,60 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-/// So many lines may wait to be written. Further ones are counted and left out: a disk that is too slow must not hold up the member, whose
-/// holders would lose their locks.
+/// Maximum number of lines in the queue of the writer. Further lines are counted and dropped: a slow disk
+/// must not delay the member, because its holders would lose their locks.
 const MOST_LINES: usize = 1 << 16;
-/// Lines that are there together are written together, up to about so many bytes.
+/// Approximate maximum size of one write. Queued lines are written together.
 const TOGETHER_BYTES: usize = 1 << 20;
-/// Refusals of one kind to one caller are told in one line for so long: whoever is refused again and again does not fill the disk.
+/// Period over which refusals of one kind to one caller are combined into one line, so that a caller cannot
+/// fill the disk with refusals.
 const TOGETHER: Duration = Duration::from_secs(1);
 
-/// One line.
+/// One line of the log.
 #[derive(Clone, Debug, Serialize)]
 pub struct Entry<'a> {
-    /// What: `grant`, `release`, `lost`, `force-release`, `refuse`, `left-out`.
+    /// The event: `grant`, `release`, `lost`, `force-release`, `refuse`, `left-out`.
     pub what: &'static str,
-    /// By which way: `native`, `http`, `etcd`.
+    /// The protocol: `native`, `http`, `etcd`.
     pub by: &'static str,
-    /// The name of the token, or who needs none.
+    /// The name of the token, or of the principal where no tokens are needed.
     pub who: &'a str,
-    /// Which lock; empty where it is about none.
+    /// The lock's name; empty if the event concerns no lock.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub lock: &'a str,
-    /// Which acquisition, as `locks` shows it.
+    /// The id of the acquisition, as `locks` shows it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub acquisition: Option<String>,
-    /// With which fence.
+    /// The fence of the hold.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fence: Option<u64>,
-    /// How many more times it may enter by itself, with the fences that follow; none where it may not.
+    /// Number of further entries that a delegated hold permits, with the fences that follow; `None` without a
+    /// delegation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub more: Option<u32>,
-    /// Why, where it is not plain.
+    /// The reason, where the event alone does not explain it.
     #[serde(skip_serializing_if = "str::is_empty")]
     pub why: &'a str,
-    /// For how many this line stands, where it is not one.
+    /// Number of events that this line combines; `None` for a single event.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub times: Option<u64>,
 }
 
 impl<'a> Entry<'a> {
-    /// A line with nothing but this.
+    /// An entry with no other fields.
     pub fn new(what: &'static str, by: &'static str, who: &'a str) -> Self {
         Self { what, by, who, lock: "", acquisition: None, fence: None, more: None, why: "", times: None }
     }
 }
 
-/// Why somebody is refused. There are few, whatever is asked for.
+/// The reason for a refusal. The number of kinds is small and does not depend on the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Refused {
-    /// No token, or one that counts for nothing.
+    /// The token is missing, unknown or expired.
     Token,
-    /// The token does not allow it.
+    /// The token lacks this permission.
     Permission(Permission),
-    /// It is about somebody else's session.
+    /// The session belongs to another principal.
     Session,
 }
 
@@ -79,10 +81,10 @@ impl fmt::Display for Refused {
     }
 }
 
-/// Refusals that are told together: by which way, to whom, and why.
+/// The key under which refusals are combined: protocol, principal and reason.
 type Kind = (&'static str, String, Refused);
 
-/// Since when, and how many after the first one.
+/// Refusals of one kind after the first one, which was written at once.
 struct Refusals {
     since: Instant,
     more: u64,
@@ -96,32 +98,33 @@ struct Line<'a> {
     entry: &'a Entry<'a>,
 }
 
-/// When another file is begun, and how many earlier ones are kept: `audit`, `audit.1`, `audit.2` and so on, the newest first.
+/// The size at which the log is rotated, and the number of rotated files to keep: `audit`, `audit.1`,
+/// `audit.2` and so on, the newest first.
 #[derive(Clone, Copy, Debug)]
 pub struct Rotation {
-    /// A file has at most about so many bytes.
+    /// Approximate maximum size of a file, in bytes.
     pub bytes: u64,
-    /// Earlier files that are kept.
+    /// Number of rotated files to keep.
     pub files: u32,
 }
 
-/// Where the lines go. A thread of its own writes them: nobody waits for the disk.
+/// The audit log. A thread of its own writes the lines, so that no request waits for the disk.
 pub struct Audit {
     member: u32,
     writer: Option<(SyncSender<Vec<u8>>, JoinHandle<()>)>,
-    /// As many as there are tokens, ways and kinds, at most.
+    /// Has at most one entry per token, protocol and reason.
     refusals: Mutex<HashMap<Kind, Refusals>>,
-    /// Lines that were left out since the last line that was written.
+    /// Number of lines dropped since the last line that was written.
     left_out: AtomicU64,
 }
 
 impl Audit {
-    /// Nowhere.
+    /// An audit log that discards everything.
     pub fn none() -> Self {
         Self { member: 0, writer: None, refusals: Mutex::default(), left_out: AtomicU64::new(0) }
     }
 
-    /// To the end of a file, which only its owner may read.
+    /// Appends to a file that only its owner may read.
     pub fn to_file(member: u32, path: &Path, rotation: Rotation) -> Result<Self, String> {
         let bad = |error| format!("cannot write the audit log {}: {error}", path.display());
         let file = LogFile::open(path, rotation).map_err(bad)?;
@@ -132,12 +135,12 @@ impl Audit {
         Ok(Self { member, writer, refusals: Mutex::default(), left_out: AtomicU64::new(0) })
     }
 
-    /// Whether anybody will read it.
+    /// Whether entries are written anywhere.
     pub fn is_kept(&self) -> bool {
         self.writer.is_some()
     }
 
-    /// Writes a line.
+    /// Writes a line, preceded by the number of lines that had to be dropped before it.
     pub fn write(&self, entry: &Entry<'_>) {
         let left_out = self.left_out.load(Ordering::Relaxed);
         if left_out > 0 {
@@ -152,7 +155,7 @@ impl Audit {
         }
     }
 
-    /// Hands a line to the thread that writes; `false` if there is no room for it.
+    /// Queues a line for the writer thread; `false` if the queue is full.
     fn put(&self, entry: &Entry<'_>) -> bool {
         let Some((lines, _)) = &self.writer else { return true };
         let at_ms = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |at| at.as_millis());
@@ -163,7 +166,8 @@ impl Audit {
         lines.try_send(line).is_ok()
     }
 
-    /// Somebody is refused. The first time is written at once; what follows within a second is counted, and told in one line.
+    /// Records a refusal. The first one of a kind is written at once; those within the next second are
+    /// counted and written as one line.
     pub fn refuse(&self, why: Refused, entry: &Entry<'_>) {
         if !self.is_kept() {
             return;
@@ -180,7 +184,7 @@ impl Audit {
         self.write(entry);
     }
 
-    /// Writes down what was counted for so long.
+    /// Writes the counted refusals whose period began at least `after` ago.
     pub fn tell_refusals(&self, after: Duration) {
         self.refusals().retain(|(by, who, kind), refusals| {
             let goes_on = refusals.since.elapsed() < after;
@@ -199,7 +203,7 @@ impl Audit {
 }
 
 impl Drop for Audit {
-    /// Every line is written before the log is closed.
+    /// Waits until every queued line is written.
     fn drop(&mut self) {
         self.tell_refusals(Duration::ZERO);
         if let Some((lines, thread)) = self.writer.take() {
@@ -209,22 +213,23 @@ impl Drop for Audit {
     }
 }
 
-/// Opens a file for appending that other users cannot read: the names of locks and their owners are of no concern to them. A file that
-/// an earlier version has left open to them is closed to them; what its group may do is the operator's decision.
+/// Opens a file for appending that other users cannot read, since it contains the names of locks and their
+/// owners. An existing file loses the permissions of other users; those of its group are the operator's
+/// decision.
 fn open_private(path: &Path) -> std::io::Result<File> {
     use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
     let file = File::options().create(true).append(true).mode(0o600).open(path)?;
     let metadata = file.metadata()?;
     let mode = metadata.permissions().mode() & 0o777;
-    // A pipe or a device, such as /dev/stdout, keeps its mode.
+    // A pipe or device such as /dev/stdout keeps its mode.
     if metadata.is_file() && mode & 0o007 != 0 {
         file.set_permissions(PermissionsExt::from_mode(mode & 0o770))?;
     }
     Ok(file)
 }
 
-/// Writes lines until there are no more: all that are there together, so that lines of several daemons in one file do not mix. A log that cannot be
-/// written is told of, and stops nobody.
+/// Writes lines until the queue is closed. Queued lines are appended in one write, so that lines of several
+/// daemons in one file do not interleave. A failed write is logged and otherwise ignored.
 fn write_all(mut file: LogFile, arriving: &Receiver<Vec<u8>>) {
     while let Ok(mut lines) = arriving.recv() {
         while lines.len() < TOGETHER_BYTES
@@ -238,7 +243,7 @@ fn write_all(mut file: LogFile, arriving: &Receiver<Vec<u8>>) {
     }
 }
 
-/// The newest file of the log.
+/// The current file of the log.
 struct LogFile {
     path: PathBuf,
     rotation: Rotation,
@@ -255,10 +260,10 @@ impl LogFile {
         self.file.write_all(lines)
     }
 
-    /// Begins another file if this one is full. Several daemons may write to one file: another one may have done so, and only one of
-    /// them does at a time.
+    /// Rotates the log if the current file is full. Several daemons may append to one file; a file lock
+    /// ensures that only one of them rotates, and the others reopen the path.
     fn make_room(&mut self, bytes: u64) -> io::Result<()> {
-        // A path such as /dev/stdout is a link to a file of another program: its log is not rotated.
+        // A path such as /dev/stdout is a link to a file of another program, which must not be rotated.
         if std::fs::symlink_metadata(&self.path).is_ok_and(|path| !path.is_file()) {
             return Ok(());
         }
@@ -272,7 +277,7 @@ impl LogFile {
                 self.rotate()?;
             }
         }
-        // The lock goes with the file that was open before.
+        // Replacing the old file closes it and thereby releases the file lock.
         self.file = open_private(&self.path)?;
         Ok(())
     }
@@ -288,7 +293,7 @@ impl LogFile {
             return std::fs::remove_file(&self.path);
         }
         for number in (1..self.rotation.files).rev() {
-            // There may be fewer of them by now.
+            // There may be fewer rotated files than configured.
             let _ = std::fs::rename(self.earlier(number), self.earlier(number + 1));
         }
         std::fs::rename(&self.path, self.earlier(1))
@@ -307,7 +312,7 @@ mod tests {
     use crate::limits::Limits;
 
     #[test]
-    fn whoever_is_refused_again_and_again_does_not_fill_the_log() {
+    fn repeated_refusals_are_combined_and_do_not_fill_the_log() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit");
         let audit = Audit::to_file(1, &path, Limits::default().rotation()).unwrap();
@@ -318,7 +323,7 @@ mod tests {
             audit.refuse(acquire, &Entry { lock: &lock, why: "no", ..Entry::new("refuse", "http", "ci") });
         }
         audit.refuse(Refused::Token, &Entry { why: "no token", ..Entry::new("refuse", "http", "") });
-        // A slow machine needs more seconds, and each may have its lines.
+        // A slow machine takes more seconds, and each second may have its own lines.
         let most = 2 * (began.elapsed().as_secs() as usize + 1) + 1;
         drop(audit);
         let text = std::fs::read_to_string(path).unwrap();
@@ -349,18 +354,18 @@ mod tests {
     }
 
     #[test]
-    fn log_rotates_and_takes_no_more_room_than_it_may() {
+    fn log_rotates_and_stays_within_its_size_limit() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit");
         let rotation = Rotation { bytes: 20_000, files: 2 };
-        // Two daemons write to one file.
+        // Two daemons append to one file.
         let daemons = [1, 2].map(|member| Audit::to_file(member, &path, rotation).unwrap());
         for number in 0..10_000 {
             let lock = format!("lock {number:05}");
             for audit in &daemons {
                 audit.write(&Entry { lock: &lock, ..Entry::new("grant", "http", "ci") });
             }
-            // The lines are not all there together.
+            // Spread the lines over several writes.
             if number % 20 == 0 {
                 std::thread::sleep(Duration::from_micros(200));
             }
@@ -384,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_waits_for_no_disk_and_what_is_left_out_is_counted() {
+    fn writing_does_not_block_and_dropped_lines_are_counted() {
         let (lines, arriving) = sync_channel(2);
         let thread = std::thread::spawn(|| ());
         let writer = Some((lines, thread));
@@ -401,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn every_line_is_one_object() {
+    fn every_line_is_one_json_object() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("audit");
         let audit = Audit::to_file(2, &path, Limits::default().rotation()).unwrap();

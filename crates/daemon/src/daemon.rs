@@ -1,4 +1,4 @@
-//! [`Daemon`]: a member, and everything that serves its clients.
+//! [`Daemon`]: a member and the listeners that serve its clients.
 
 use crate::access::Access;
 use crate::audit::Audit;
@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
-/// A daemon at work.
+/// A running daemon.
 pub struct Daemon {
     shared: Arc<Shared>,
     tasks: JoinSet<()>,
@@ -27,8 +27,8 @@ pub struct Daemon {
     _threads: MemberThreads,
 }
 
-/// The threads of the member: what renews leases, counts time and talks to other members has them for itself, so that nothing that
-/// clients ask for delays it.
+/// The threads of the member. Lease renewal, timers and the traffic between members have a runtime of their
+/// own, so that the work for clients cannot delay them.
 struct MemberThreads(tokio::runtime::Handle, Option<tokio::runtime::Runtime>);
 
 impl MemberThreads {
@@ -43,41 +43,43 @@ impl MemberThreads {
 
 impl Drop for MemberThreads {
     fn drop(&mut self) {
-        // A runtime must not be dropped where it could block.
+        // Dropping a runtime waits for its blocking tasks and panics in an async context; a background
+        // shutdown does not wait.
         if let Some(runtime) = self.1.take() {
             runtime.shutdown_background();
         }
     }
 }
 
-/// Why a daemon is to end.
+/// The reason why a daemon must end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// An operator wants it to leave.
+    /// An operator requested that the daemon leave its cluster.
     ToldToLeave,
-    /// Its member cannot go on, and why.
+    /// The member has stopped, with the reason.
     Stopped(String),
 }
 
-/// Where a daemon is reached.
+/// The addresses on which a daemon listens.
 #[derive(Clone, Copy, Debug)]
 pub struct Addresses {
-    /// By members, if it listens for them.
+    /// For other members, if it listens for them.
     pub members: Option<SocketAddr>,
-    /// By clients of the native protocol.
+    /// For clients of the native protocol.
     pub clients: Option<SocketAddr>,
-    /// By HTTP and gRPC.
+    /// For HTTP and gRPC.
     pub http: Option<SocketAddr>,
 }
 
 impl Daemon {
-    /// Starts everything. Clients can connect as soon as this returns; they are let in when the member [serves](Member::ready).
+    /// Starts the member and the listeners. Clients can connect as soon as this returns; their requests are
+    /// granted once the member [serves](Member::ready).
     pub async fn start(config: Config) -> Result<Self, String> {
         Self::starting(config).await
     }
 
-    /// Boxed by a function that is not async: what an async function does is compiled in every crate that awaits it, and this is
-    /// the whole daemon.
+    /// Returns a boxed future from a function that is not async. The body of an async function is compiled
+    /// again in every crate that awaits it, and this body instantiates the whole daemon.
     fn starting(config: Config) -> Pin<Box<dyn Future<Output = Result<Self, String>> + Send>> {
         Box::pin(async move {
             config.check()?;
@@ -122,17 +124,17 @@ impl Daemon {
         })
     }
 
-    /// Where it is reached.
+    /// The addresses on which the daemon listens.
     pub fn addresses(&self) -> Addresses {
         self.addresses
     }
 
-    /// Its member.
+    /// The daemon's member.
     pub fn member(&self) -> &Member {
         &self.shared.member
     }
 
-    /// Resolves when an operator has told the daemon to leave, or when its member has stopped.
+    /// Resolves when an operator has requested the departure of the daemon, or when its member has stopped.
     pub async fn ends(&self) -> Ending {
         let mut standings = self.shared.member.standings();
         loop {
@@ -150,10 +152,10 @@ impl Daemon {
         }
     }
 
-    /// Ends in order: lets nobody in any more, waits for those who hold locks, for as long as it was told, and leaves the
-    /// cluster, so that nobody waits for it.
+    /// Leaves the cluster and ends. The daemon stops granting locks, waits for current holders for at most
+    /// the configured time and leaves, so that the other members do not have to wait for its lease to expire.
     pub async fn leave(mut self) {
-        // Without a majority nobody can leave in order: all the others may have left before.
+        // Leaving needs a majority. There may be none, for example when all other members have left already.
         let longest = self.leave_patience + self.shared.member.lease() * 4;
         let left = self.shared.member.clone().leave(self.leave_patience);
         if tokio::time::timeout(longest, left).await.is_err() {
@@ -166,7 +168,7 @@ impl Daemon {
         self.tasks.shutdown().await;
     }
 
-    /// Ends at once, as a crash does.
+    /// Ends at once, as in a crash: the other members wait until its lease has expired.
     pub async fn stop(mut self) {
         drop(self.http.take());
         self.tasks.shutdown().await;
@@ -174,7 +176,7 @@ impl Daemon {
     }
 }
 
-/// HTTP and gRPC, while they are served.
+/// The HTTP and gRPC server.
 struct Http {
     stop: oneshot::Sender<()>,
     serving: JoinSet<()>,
@@ -188,7 +190,7 @@ impl Http {
         Self { stop, serving }
     }
 
-    /// Lets those finish who are being answered.
+    /// Stops accepting connections and waits for the requests in progress.
     async fn finish(mut self) {
         drop(self.stop);
         while self.serving.join_next().await.is_some() {}
@@ -201,7 +203,7 @@ async fn serve_native(mut listener: Listener, clients: Arc<Clients>, room: Arc<R
     loop {
         let (arrived, place) = tokio::select! {
             arrived = listener.accept(&room) => arrived,
-            // Ended ones are not kept.
+            // Reap the tasks of connections that have ended.
             Some(_) = connections.join_next() => continue,
         };
         let clients = clients.clone();

@@ -1,4 +1,4 @@
-//! What serves clients over HTTP: JSON, and etcd's gRPC, on one port.
+//! State of the HTTP port, which serves both the JSON API and etcd's gRPC API.
 
 use crate::access::{Denied, Permission, Principal};
 use crate::credential::Credential;
@@ -17,28 +17,29 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// What serves clients over HTTP.
+/// State of the HTTP port. The native protocol uses its quotas, metrics and snapshots, too.
 pub struct Front {
     pub(crate) shared: Arc<Shared>,
     pub(crate) leases: Arc<Leases>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) registry: Registry,
-    /// The highest revision that an etcd client was told.
+    /// The highest revision that an etcd client has received.
     pub(crate) revision: AtomicI64,
-    /// How often each token may ask. There are as many as the file of tokens has.
+    /// Rate limit of each token. The number of entries is bounded by the token file.
     rates: DefaultKeyedRateLimiter<Arc<str>>,
-    /// Room for what is being answered.
+    /// Limits the number of requests in progress.
     room: Arc<Semaphore>,
-    /// What every principal uses.
+    /// The usage of each principal.
     pub(crate) quotas: Arc<Quotas>,
-    /// The table of all locks, for lists.
+    /// Snapshots of all locks, for lists.
     pub(crate) snapshots: Arc<Snapshots>,
-    /// Turns for making lists.
+    /// Limits the number of lists in progress.
     turns: Turns,
 }
 
 impl Front {
-    /// Begins to have sessions, and to answer other daemons about them.
+    /// Creates the state, starts the session service, and begins to reply to other daemons about its
+    /// sessions.
     pub fn new(shared: Arc<Shared>) -> Result<Arc<Self>, String> {
         let metrics = Arc::new(Metrics::default());
         let mut registry = Registry::default();
@@ -68,12 +69,12 @@ impl Front {
         }))
     }
 
-    /// How often one connection may ask.
+    /// The rate limiter of one connection.
     pub(crate) fn new_rate(&self) -> DefaultDirectRateLimiter {
         RateLimiter::direct(Quota::per_second(self.shared.limits.requests_per_second))
     }
 
-    /// A place for a request while it is answered.
+    /// Reserves a place among the requests in progress.
     pub(crate) fn place(&self) -> Result<OwnedSemaphorePermit, Fault> {
         self.room.clone().try_acquire_owned().map_err(|_| {
             self.metrics.refuse("requests");
@@ -82,14 +83,14 @@ impl Front {
         })
     }
 
-    /// Whoever asks too often is refused.
+    /// The error for a caller that exceeds its rate limit.
     pub(crate) fn too_fast(&self) -> Fault {
         self.metrics.refuse("rate");
         let limit = u64::from(self.shared.limits.requests_per_second.get());
         Fault::TooMany { what: String::from("too many requests in a second"), limit }
     }
 
-    /// Whether a principal asks too often.
+    /// Checks the rate limit of a principal.
     pub(crate) fn check_rate(&self, account: &Arc<str>) -> Result<(), Fault> {
         if self.rates.check_key(account).is_err() {
             return Err(self.too_fast());
@@ -97,19 +98,19 @@ impl Front {
         Ok(())
     }
 
-    /// Under which name quotas count what a client uses.
+    /// The name under which quotas count the usage of a client.
     pub(crate) fn account(&self, who: &Principal, address: Option<IpAddr>) -> Arc<str> {
         principal(self.shared.access.needs_token().then(|| who.name()), address)
     }
 
-    /// Counts a watch stream for as long as it lasts.
+    /// Opens a watch stream and charges it to the principal until the charge is dropped.
     pub(crate) fn watch(&self, account: &Arc<str>, prefixes: Vec<String>) -> Result<(Watch, Charge), Fault> {
         let charge = self.quotas.charge(account, Resource::Watches)?;
         Ok((self.leases.watch(prefixes), charge))
     }
 
-    /// A turn to make a list, once there is one: it lasts until the list is sent. A principal has one turn at a time, unless the
-    /// configuration gives it more.
+    /// Waits for a turn to build a list. The turn lasts until the list has been sent. Default: each principal
+    /// has at most a quarter of all turns, and at least one.
     pub(crate) async fn turn(&self, account: &Arc<str>) -> Result<Turn, Fault> {
         let limits = &self.shared.limits;
         let own = limits.per_principal.lists.unwrap_or_else(|| (limits.lists / 4).max(1));
@@ -121,13 +122,13 @@ impl Front {
         })
     }
 
-    /// Drops what is known of principals that have not come for a while.
+    /// Drops the state of principals that have not sent requests for a while.
     pub(crate) fn tidy(&self) {
         self.rates.retain_recent();
         self.quotas.set_tokens(self.shared.access.count());
     }
 
-    /// The daemon's counters, for those who serve clients by other ways.
+    /// The daemon's metrics, for servers of other protocols.
     pub fn metrics(&self) -> &Arc<Metrics> {
         &self.metrics
     }
@@ -148,7 +149,7 @@ impl Front {
         checked
     }
 
-    /// Follows the rights of a principal, for a request or a stream that lasts.
+    /// Tracks the rights of a principal for a request or stream that lasts.
     pub(crate) fn credential(&self, who: &Principal) -> Credential {
         Credential::new(self.shared.clone(), who.clone())
     }

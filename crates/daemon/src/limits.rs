@@ -1,4 +1,4 @@
-//! How much one client, and all of them together, may ask for.
+//! Limits on the resources of one client, and of all clients together.
 
 use crate::audit::Rotation;
 use serde::Deserialize;
@@ -9,7 +9,8 @@ use std::time::Duration;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Limits {
-    /// Connections of clients at a time, over all ports; HTTP and the native protocol each leave a quarter of them for the other.
+    /// Client connections at a time, over all ports. HTTP and the native protocol each leave a quarter of
+    /// them to the other.
     pub connections: usize,
     /// Sessions at a time.
     pub sessions: usize,
@@ -23,32 +24,35 @@ pub struct Limits {
     pub watches: usize,
     /// Watch streams of one connection at a time.
     pub watches_per_connection: usize,
-    /// Lists of locks that are made and sent at a time. Further ones wait for their turn.
+    /// Lists of locks built and sent at a time. Further requests for lists wait for their turn.
     pub lists: usize,
     /// Requests per second of one connection, or of one principal.
     pub requests_per_second: NonZeroU32,
-    /// The longest request, in bytes.
+    /// The maximum size of a request, in bytes.
     pub request_bytes: usize,
-    /// What waits to be read by one client, in bytes; who reads too slowly is cut off.
+    /// The maximum number of bytes queued for one client. A client that reads too slowly is disconnected.
     pub unread_bytes: usize,
-    /// The most bytes that a list of all locks takes in memory, about. A longer list is read in several parts.
+    /// The approximate maximum size of a list of all locks in memory, in bytes. A longer list is read in
+    /// several chunks.
     pub list_bytes: usize,
-    /// For how long a connection may take to say who it is, a request to arrive, or a client to read the next piece of a reply.
+    /// Timeout for a connection to authenticate, for a request to arrive, and for a client to read the next
+    /// part of a reply.
     pub patience_ms: u64,
-    /// For how long an HTTP connection may be open without a request.
+    /// Timeout of an HTTP connection without a request.
     pub idle_ms: u64,
-    /// The longest time to live of a session that a client asks for.
+    /// The maximum time to live of a session.
     pub longest_ttl_s: u64,
-    /// The largest size of the audit log, in bytes: then another file is begun.
+    /// The maximum size of the audit log before it is rotated, in bytes.
     pub audit_bytes: u64,
-    /// How many earlier files of the audit log are kept.
+    /// Number of rotated files of the audit log to keep.
     pub audit_files: u32,
-    /// What one principal may use: a token or, where no tokens are needed, an address.
+    /// Limits of one principal: a token or, where no tokens are needed, an address.
     pub per_principal: PerPrincipal,
 }
 
-/// The limits of each principal. Where one is not set, a principal may use as much as all of them together, except under
-/// pressure: once half of the daemon's limit is in use, a principal gets no more than its fair share.
+/// The limits of each principal. Without a limit of its own, a principal may use the whole limit of the
+/// daemon, except under pressure: once half of the daemon's limit is in use, a principal gets no more than
+/// its fair share.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PerPrincipal {
@@ -58,11 +62,11 @@ pub struct PerPrincipal {
     pub holds: Option<usize>,
     /// Waits for locks at a time.
     pub waits: Option<usize>,
-    /// Different locks in one view of the cluster: those in use, and those used since the view began.
+    /// Distinct lock names in one view of the cluster: those in use, and those used since the view began.
     pub names: Option<usize>,
     /// Watch streams at a time.
     pub watches: Option<usize>,
-    /// Lists of locks that are made and sent at a time.
+    /// Lists of locks built and sent at a time.
     pub lists: Option<usize>,
 }
 
@@ -97,12 +101,13 @@ impl Limits {
         Rotation { bytes: self.audit_bytes, files: self.audit_files }
     }
 
-    /// For how long a connection may take to say who it is, a request to arrive, or a client to read the next piece of a reply.
+    /// Timeout for a connection to authenticate, for a request to arrive, and for a client to read the next
+    /// part of a reply.
     pub fn patience(&self) -> Duration {
         Duration::from_millis(self.patience_ms)
     }
 
-    /// For how long an HTTP connection may be open without a request.
+    /// Timeout of an HTTP connection without a request.
     pub fn idle(&self) -> Duration {
         Duration::from_millis(self.idle_ms)
     }

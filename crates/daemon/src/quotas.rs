@@ -1,12 +1,15 @@
-//! Quotas: what each principal uses of the daemon, and what it may.
+//! Quotas: the usage of each principal and its limits.
 //!
-//! A principal is a token or, where no tokens are needed, an address. Three rules decide about each request for more:
+//! A principal is a token or, where no tokens are needed, an address. Three rules apply to each request for a
+//! resource:
 //!
 //! 1. The principal stays within its own limit, where the configuration sets one (`limits.per_principal`).
 //! 2. All principals together stay within the limit of the daemon.
-//! 3. Once half of the daemon's limit is in use, a principal that has its fair share gets no more. The fair share is the limit
-//!    divided by the number of principals. So one principal alone may use everything, and one among several cannot use up what the
-//!    others need.
+//! 3. Once half of the daemon's limit is in use, a principal that has its fair share gets no more. The fair
+//!    share is the limit divided by the number of principals. A single principal may thus use the whole
+//!    limit, and one among several cannot exhaust it. Example: with `sessions = 100` and 4 principals the
+//!    share is 25. The first principal gets 50 sessions if the others use none, and then is refused; each of
+//!    the others still gets 25.
 
 use crate::limits::Limits;
 use crate::metrics::Metrics;
@@ -23,7 +26,7 @@ use tokio::sync::watch;
 /// The principal of clients on this machine, where no tokens are needed.
 const THIS_MACHINE: &str = "this machine";
 
-/// What is counted.
+/// A resource that is counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Resource {
     Sessions,
@@ -61,15 +64,15 @@ impl Resource {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Exceeded {
     pub resource: Resource,
-    /// Whose; empty where the limit is of all principals together.
+    /// The principal; empty if the limit is that of all principals together.
     who: String,
-    /// What is allowed.
+    /// The limit that was reached.
     pub limit: usize,
     fair: bool,
 }
 
 impl Exceeded {
-    /// Which limit it is, without its value.
+    /// A description of the limit, without its value.
     pub fn what(&self) -> String {
         let (what, name) = (self.resource.text(), self.resource.name());
         match (self.who.as_str(), self.fair) {
@@ -96,12 +99,12 @@ impl fmt::Display for Exceeded {
     }
 }
 
-/// What one principal uses, or all of them together.
+/// The usage of one principal.
 #[derive(Default)]
 struct Usage {
     counts: [usize; 6],
-    /// By the hash of a lock's name: how many holds and waits name it. A name with none of them takes a place in the member's table
-    /// until the next view.
+    /// Number of holds and waits by the hash of the lock's name. A name with a count of 0 still occupies an
+    /// entry in the member's table until the next view.
     names: HashMap<u64, u32>,
 }
 
@@ -118,21 +121,21 @@ struct State {
     epoch: u64,
 }
 
-/// What every principal uses.
+/// The usage of all principals, and the limits.
 pub(crate) struct Quotas {
     limits: Limits,
     metrics: Arc<Metrics>,
     state: Mutex<State>,
     hasher: RandomState,
-    /// How many tokens there are; 0 where none is needed.
+    /// Number of tokens; 0 where none is needed.
     tokens: AtomicUsize,
-    /// For how many names the member's table has room.
+    /// Number of names for which the member's table has room.
     most_names: AtomicUsize,
-    /// The member, and its views.
+    /// The member and its views; `None` in unit tests.
     member: Option<(Member, Mutex<watch::Receiver<u64>>)>,
 }
 
-/// The name under which quotas count what a client uses.
+/// The name under which quotas count the usage of a client.
 pub(crate) fn principal(token: Option<&Arc<str>>, address: Option<IpAddr>) -> Arc<str> {
     match (token, address) {
         (Some(token), _) => token.clone(),
@@ -154,7 +157,7 @@ impl Quotas {
         Arc::new(Self { limits, metrics, state, hasher, tokens, most_names, member })
     }
 
-    /// The file of tokens has so many.
+    /// Sets the number of tokens in the token file.
     pub fn set_tokens(&self, tokens: usize) {
         self.tokens.store(tokens, Ordering::Relaxed);
     }
@@ -163,11 +166,12 @@ impl Quotas {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Among how many principals a limit is shared.
+    /// Number of principals among which a limit is shared.
     fn sharers(&self, state: &State, who: &str) -> usize {
         let known = state.principals.len() + usize::from(!state.principals.contains_key(who));
         match self.tokens.load(Ordering::Relaxed) {
-            // Another address may come at any time; other clients on this machine cannot be told apart.
+            // A client from another address may connect at any time; the clients on this machine cannot be
+            // told apart.
             0 if who != THIS_MACHINE => known.max(2),
             tokens => known.max(tokens),
         }
@@ -181,12 +185,12 @@ impl Quotas {
             Resource::Waits => (own.waits, all.waits),
             Resource::Watches => (own.watches, all.watches),
             Resource::Lists => (own.lists, all.lists),
-            // The member counts all names together.
+            // The member enforces the total number of names.
             Resource::Names => (own.names, self.most_names.load(Ordering::Relaxed)),
         }
     }
 
-    /// Whether a principal that uses `own` of a resource may use one more.
+    /// Checks whether a principal that uses `own` units of a resource may use one more.
     fn check(&self, state: &State, who: &str, resource: Resource, own: usize) -> Result<(), Exceeded> {
         let (most_own, most) = self.limit(resource);
         let total = state.total[resource as usize];
@@ -209,7 +213,7 @@ impl Quotas {
         exceeded
     }
 
-    /// Counts one more of something until the charge is dropped.
+    /// Charges one unit of a resource to a principal until the returned charge is dropped.
     pub fn charge(self: &Arc<Self>, who: &Arc<str>, resource: Resource) -> Result<Charge, Exceeded> {
         let state = &mut *self.state();
         let own = state.principals.get(who).map_or(0, |usage| usage.counts[resource as usize]);
@@ -219,7 +223,8 @@ impl Quotas {
         Ok(Charge { quotas: self.clone(), who: who.clone(), resource })
     }
 
-    /// Counts a wait for a lock, which becomes a hold once it is granted, until the charge is dropped.
+    /// Charges a wait for a lock until the returned charge is dropped. The wait becomes a hold once it is
+    /// granted.
     pub fn wait(self: &Arc<Self>, who: &Arc<str>, lock: &str) -> Result<LockCharge, Exceeded> {
         let name = self.hasher.hash_one(lock);
         let state = &mut *self.state();
@@ -240,8 +245,9 @@ impl Quotas {
         Ok(LockCharge { quotas: self.clone(), who: who.clone(), name, held: false })
     }
 
-    /// Follows the views of the member: a new one has dropped the idle locks from its table. To be called before a wait is charged, by a
-    /// caller that holds no lock: it asks the member, and the member's callbacks change charges.
+    /// Follows the views of the member: a view change drops idle locks from its table. Call this before
+    /// charging a wait and without holding a mutex, because it locks the member, whose callbacks change
+    /// charges.
     pub fn follow_views(&self) {
         let Some((member, views)) = &self.member else { return };
         let changed = {
@@ -266,7 +272,8 @@ impl Quotas {
         }
     }
 
-    /// Whether names that are not in use are worth being counted: one principal alone may have all of them.
+    /// Whether names that are not in use must be counted. They need not if a single principal may use the
+    /// whole table.
     fn counts_idle_names(&self, state: &State, who: &str) -> bool {
         self.limits.per_principal.names.is_some() || self.sharers(state, who) > 1
     }
@@ -282,7 +289,7 @@ impl Quotas {
     }
 }
 
-/// One of something that a principal uses.
+/// One unit of a resource in use by a principal.
 pub(crate) struct Charge {
     quotas: Arc<Quotas>,
     who: Arc<str>,
@@ -295,7 +302,7 @@ impl Drop for Charge {
     }
 }
 
-/// A wait of a principal for a lock, or a hold on it.
+/// A wait of a principal for a lock, or a hold of it.
 pub(crate) struct LockCharge {
     quotas: Arc<Quotas>,
     who: Arc<str>,
@@ -304,7 +311,7 @@ pub(crate) struct LockCharge {
 }
 
 impl LockCharge {
-    /// The lock is granted. This is not refused: the limit of holds was checked when the wait began.
+    /// Turns the wait into a hold. This cannot fail: the limit of holds was checked when the wait began.
     pub fn grant(&mut self) {
         if std::mem::replace(&mut self.held, true) {
             return;
@@ -367,16 +374,16 @@ mod tests {
     fn principal_above_its_fair_share_is_refused_first() {
         let (quotas, _) = quotas(Limits { sessions: 100, ..Limits::default() }, 4);
         let (greedy, why) = take(&quotas, "greedy", 1000);
-        assert_eq!(greedy.len(), 50, "half of the limit, and then its share of 25 counts");
+        assert_eq!(greedy.len(), 50, "half of the limit; from there on its share of 25 applies");
         let why = why.unwrap().to_string();
         assert!(why.contains("`greedy`") && why.contains("limits.sessions") && why.contains("25"), "{why}");
-        // Each of the others gets its whole share, also the last one.
+        // Each of the others gets its whole share, including the last one.
         let others: Vec<_> = ["a", "b"].iter().map(|who| take(&quotas, who, 25)).collect();
         assert!(others.iter().all(|(taken, refused)| taken.len() == 25 && refused.is_none()));
         let (_, why) = take(&quotas, "c", 1);
         assert!(why.unwrap().to_string().contains("this daemon serves"), "all 100 are in use");
         drop(greedy);
-        // The others use half of the limit, so that shares count.
+        // The others use half of the limit, so the fair share applies.
         assert_eq!(take(&quotas, "c", 1000).0.len(), 25);
     }
 
