@@ -1,4 +1,4 @@
-//! The daemon's configuration, as people write it. Whatever is wrong with it is told with its line and what to write instead.
+//! The daemon's configuration file. Every error names the line and a valid value.
 
 use crate::limits::Limits;
 use lockkeeper_cluster::{Config as MemberConfig, JoinToken, MemberId, Pem, Times, Tls};
@@ -9,60 +9,61 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use toml::Spanned;
 
-/// Where members of a cluster listen for each other by default.
+/// Default port on which members listen for each other.
 pub const MEMBERS_PORT: u16 = 7420;
-/// Where daemons listen for clients of the native protocol, if nobody says otherwise.
+/// Default port for clients of the native protocol.
 pub const CLIENTS_PORT: u16 = lockkeeper_wire::PORT;
-/// Where daemons listen for HTTP and gRPC, if nobody says otherwise.
+/// Default port for HTTP and gRPC.
 pub const HTTP_PORT: u16 = 7422;
 
-/// What a daemon is told at its start.
+/// The configuration of a daemon.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Of its member.
+    /// The configuration of its member.
     pub member: MemberConfig,
-    /// Where clients of the native protocol connect.
+    /// The address for clients of the native protocol.
     pub clients: Option<SocketAddr>,
-    /// Where HTTP and gRPC are served.
+    /// The address for HTTP and gRPC.
     pub http: Option<SocketAddr>,
-    /// A socket in the file system, for clients of the native protocol on this machine.
+    /// The path of a Unix domain socket for clients of the native protocol on this machine.
     pub socket: Option<PathBuf>,
-    /// What is shown to clients; without it there is no TLS.
+    /// The TLS configuration of the client ports; `None`: no TLS.
     pub client_tls: Option<ClientTls>,
-    /// Who may do what.
+    /// The path of the token file; `None`: no tokens are needed.
     pub tokens: Option<PathBuf>,
-    /// Where it is written down what was granted, released and refused.
+    /// The path of the audit log; `None`: no audit log.
     pub audit: Option<PathBuf>,
-    /// How much may be asked for.
+    /// The limits of the daemon.
     pub limits: Limits,
-    /// How long holders may keep their locks when the daemon is told to end.
+    /// How long a daemon that leaves waits for holders to release their locks.
     pub leave_patience: Duration,
     /// Serves clients beyond loopback without TLS.
     pub insecure_no_tls: bool,
-    /// Serves clients beyond loopback who show neither a token nor a certificate.
+    /// Serves clients beyond loopback without a token or client certificate.
     pub insecure_no_auth: bool,
 }
 
-/// What is shown to clients, and what they must show.
+/// The TLS files of the client ports.
 #[derive(Clone, Debug)]
 pub struct ClientTls {
-    /// The daemon's certificate, and those between it and an authority's.
+    /// The daemon's certificate chain.
     pub certificate: PathBuf,
-    /// Its key.
+    /// The private key of the certificate.
     pub key: PathBuf,
-    /// If clients must show a certificate: of this authority.
+    /// The authority that must have issued clients' certificates; `None`: clients need none.
     pub client_authority: Option<PathBuf>,
 }
 
 impl Config {
-    /// One member alone, with its data in this folder and clients served on loopback. It does not listen for other members.
+    /// A cluster of one member, with its data in this folder and clients served on loopback. It does not listen for
+    /// other members.
     pub fn alone(data: impl Into<PathBuf>) -> Self {
         let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let member = MemberConfig { listen: at(MEMBERS_PORT), ..MemberConfig::alone(data) };
         Self::of(member, at(lockkeeper_wire::PORT), at(HTTP_PORT))
     }
 
-    /// A member, with clients served at these addresses.
+    /// A daemon with this member that serves clients at these addresses.
     pub fn of(member: MemberConfig, clients: SocketAddr, http: SocketAddr) -> Self {
         Self {
             member,
@@ -79,7 +80,7 @@ impl Config {
         }
     }
 
-    /// Reads a file. Paths in it are relative to its folder.
+    /// Reads a configuration file. Relative paths in it are relative to its folder.
     pub fn read(path: &Path) -> Result<Self, String> {
         let bad = |error: String| format!("{}: {error}", path.display());
         let text = std::fs::read_to_string(path).map_err(|error| bad(error.to_string()))?;
@@ -87,7 +88,7 @@ impl Config {
         Self::parse(&text, folder).map_err(bad)
     }
 
-    /// Reads what such a file says.
+    /// Parses the text of a configuration file.
     pub fn parse(text: &str, folder: &Path) -> Result<Self, String> {
         let file: File = toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
         let config = file.config(text, folder)?;
@@ -95,7 +96,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Refuses what cannot work, or would be open to everybody by mistake.
+    /// Rejects configurations that cannot work or that would be open to every client by mistake.
     pub fn check(&self) -> Result<(), String> {
         self.member.check().map_err(|error| error.to_string())?;
         for (what, address) in [("clients", self.clients), ("http", self.http)] {
@@ -103,15 +104,15 @@ impl Config {
             if self.client_tls.is_none() && !self.insecure_no_tls {
                 return Err(format!(
                     "`{what}` listens on {address}, beyond this machine, without TLS: give [client_tls] a certificate and key, \
-                     or listen on 127.0.0.1, or say insecure_no_tls = true (--insecure-no-tls) if the network is trusted"
+                     or listen on 127.0.0.1, or set insecure_no_tls = true (--insecure-no-tls) if the network is trusted"
                 ));
             }
             let authority = self.client_tls.as_ref().and_then(|tls| tls.client_authority.as_ref());
             if self.tokens.is_none() && authority.is_none() && !self.insecure_no_auth && !self.insecure_no_tls
             {
                 return Err(format!(
-                    "`{what}` listens on {address}, beyond this machine, for everybody: give `tokens`, or [client_tls] a \
-                     `client_authority`, or say insecure_no_auth = true (--insecure-no-auth)"
+                    "`{what}` listens on {address}, beyond this machine, without authentication: give `tokens`, or [client_tls] a \
+                     `client_authority`, or set insecure_no_auth = true (--insecure-no-auth)"
                 ));
             }
         }
@@ -179,7 +180,7 @@ struct ClientTlsFile {
     client_authority: Option<PathBuf>,
 }
 
-/// What a file says, and where in it: for errors that name the line.
+/// The text of a configuration file, for errors that name the line, and the folder of relative paths.
 struct Source<'a> {
     text: &'a str,
     folder: &'a Path,
@@ -194,7 +195,7 @@ impl Source<'_> {
         self.folder.join(path)
     }
 
-    /// An address to listen on: on loopback if nothing is said, nowhere if `"none"` is.
+    /// An address to listen on: loopback by default, none if it is `"none"`.
     fn listen(&self, given: Option<Spanned<String>>, port: u16) -> Result<Option<SocketAddr>, String> {
         let Some(given) = given else { return Ok(Some(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))) };
         let address = given.get_ref();
@@ -246,27 +247,28 @@ impl Source<'_> {
 }
 
 impl File {
-    /// With whom the cluster begins.
+    /// The initial members of the cluster.
     fn first_members(&self, source: &Source<'_>) -> Result<BTreeMap<MemberId, String>, String> {
         let members = self.members.iter().map(|(number, address)| source.member(number, address));
         let members: BTreeMap<_, _> = members.collect::<Result<_, _>>()?;
         let me = MemberId(*self.member.get_ref());
         if !members.is_empty() && !members.contains_key(&me) {
             return Err(format!(
-                "line {}: member {} is not in [members]; add it there, or say whom to `join` instead",
+                "line {}: member {} is not in [members]; add it there, or give addresses to `join` instead",
                 source.line(&self.member),
                 me.0
             ));
         }
         if members.is_empty() && self.join.is_empty() {
             return Err(format!(
-                "say with whom the cluster begins ([members] 1 = \"host:{MEMBERS_PORT}\", …), or whom to `join`"
+                "give the initial members ([members] 1 = \"host:{MEMBERS_PORT}\", …) or addresses to `join`"
             ));
         }
         Ok(members)
     }
 
-    /// Where the member listens for others, and the join token; neither for a member without peers, unless an address is given.
+    /// The address on which the member listens for other members, and the join token; `None` for a single member
+    /// without an address.
     fn peers(&mut self, source: &Source<'_>, alone: bool) -> Result<Option<(SocketAddr, JoinToken)>, String> {
         let none = self.listen.members.as_ref().map_or(alone, |listen| listen.get_ref() == "none");
         if none && alone {
@@ -283,7 +285,7 @@ impl File {
         Ok(Some((listen, JoinToken::read(&source.here(file))?)))
     }
 
-    /// What is for the member; the rest stays.
+    /// Takes the settings of the member out of the file; the others remain.
     fn member(&mut self, source: &Source<'_>) -> Result<MemberConfig, String> {
         let id = MemberId(*self.member.get_ref());
         let first_members = self.first_members(source)?;
@@ -368,7 +370,7 @@ certificate = "member-2.pem"
 key = "member-2.key"
 "#;
 
-    /// A folder with a join token, beside which the configuration is to be.
+    /// A folder with a join token, for configurations that name it.
     fn folder() -> tempfile::TempDir {
         let folder = tempfile::tempdir().unwrap();
         JoinToken::read_or_create(&folder.path().join("join-token")).unwrap();
@@ -376,7 +378,7 @@ key = "member-2.key"
     }
 
     #[test]
-    fn a_file_says_who_and_where() {
+    fn configuration_file_is_parsed() {
         let folder = folder();
         let config = Config::parse(THREE, folder.path()).unwrap();
         assert_eq!((config.member.id, config.member.first_members.len()), (MemberId(2), 3));
@@ -417,7 +419,7 @@ key = "member-2.key"
     }
 
     #[test]
-    fn mistakes_are_told_with_their_line_and_what_to_write() {
+    fn configuration_errors_name_the_line_and_a_valid_value() {
         let folder = folder();
         let with = |from: &str, to: &str| THREE.replace(from, to);
         for (text, parts) in [
@@ -433,7 +435,7 @@ key = "member-2.key"
                 with("[client_tls]\ncertificate = \"member-2.pem\"\nkey = \"member-2.key\"\n", ""),
                 ["without TLS", "insecure_no_tls"],
             ),
-            (with("tokens = \"tokens.toml\"", ""), ["for everybody", "client_authority"]),
+            (with("tokens = \"tokens.toml\"", ""), ["without authentication", "client_authority"]),
         ] {
             let error = Config::parse(&text, folder.path()).unwrap_err();
             assert!(parts.iter().all(|part| error.contains(part)), "{error}\nlacks one of {parts:?}");

@@ -1,4 +1,4 @@
-//! [`Credential`]: what a connection, a stream or a waiting request is allowed, for as long as it lasts.
+//! [`Credential`]: the rights of a connection, stream or waiting request, kept current for as long as it lasts.
 
 use crate::access::{Denied, Principal};
 use crate::rights::Action;
@@ -6,8 +6,8 @@ use crate::shared::Shared;
 use std::sync::Arc;
 use tokio::sync::watch;
 
-/// A principal whose rights are looked up again whenever the tokens change. Everything that lasts longer than one request has one, and
-/// ends when its token is removed or expires.
+/// A principal whose rights are looked up again whenever the tokens change. Everything that outlasts a single request
+/// has a credential, and ends when its token is removed or expires.
 pub(crate) struct Credential {
     shared: Arc<Shared>,
     who: Principal,
@@ -22,12 +22,12 @@ impl Credential {
         Self { shared, who, changes }
     }
 
-    /// The principal, with the rights that it had at the last look.
+    /// The principal, with the rights of the last lookup.
     pub fn who(&self) -> &Principal {
         &self.who
     }
 
-    /// Resolves when the principal has other rights than before; an error if it has none any more.
+    /// Resolves when the principal's rights have changed; an error if its token is no longer valid.
     pub async fn changed(&mut self) -> Result<(), Denied> {
         loop {
             if self.changes.changed().await.is_err() {
@@ -42,7 +42,7 @@ impl Credential {
         }
     }
 
-    /// Resolves once the principal may not do this to that lock any more, and tells why.
+    /// Resolves with the reason once the principal may no longer perform the action on the lock.
     pub async fn denied(&mut self, action: Action, lock: &str) -> Denied {
         loop {
             if let Err(denied) = action.check(&self.who, lock) {

@@ -145,7 +145,7 @@ impl Daemon {
                 () = self.shared.leave.notified() => return Ending::ToldToLeave,
                 changed = standings.changed() => {
                     if changed.is_err() {
-                        return Ending::Stopped(String::from("its member is gone"));
+                        return Ending::Stopped(String::from("its member has stopped"));
                     }
                 }
             }
@@ -159,7 +159,9 @@ impl Daemon {
         let longest = self.leave_patience + self.shared.member.lease() * 4;
         let left = self.shared.member.clone().leave(self.leave_patience);
         if tokio::time::timeout(longest, left).await.is_err() {
-            tracing::warn!("ends without having left: there is no majority, and others wait for its lease");
+            tracing::warn!(
+                "stops without having left: there is no majority; the other members wait until its lease expires"
+            );
             self.shared.member.clone().stop().await;
         }
         if let Some(http) = self.http.take() {

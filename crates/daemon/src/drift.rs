@@ -1,27 +1,29 @@
-//! Clients of HTTP and of etcd's API count a time that an answer names on a clock of their own. This is the allowance for that clock.
+//! Allowance for the clocks of HTTP and etcd clients, which measure the durations in replies on clocks of their own.
 //!
-//! The daemon counts on the raw hardware clock, which no time service changes. A client counts on the clock that its language offers, and that
-//! one is slewed: chrony slows it down by up to 83,333 parts per million (its default `maxslewrate`), so that the client counts 1 s while
-//! 1.09 s pass. Beside that, both hardware clocks drift by some ten millionths. A tenth covers all of it.
+//! The daemon measures on the raw hardware clock, which no time service adjusts. A client measures on the clock that
+//! its language offers, which may be slewed: chrony slows it down by up to 83,333 parts per million (its default
+//! `maxslewrate`), so that the client measures 1 s while 1.09 s pass. In addition, both hardware clocks drift by some
+//! ten parts per million. An allowance of one tenth covers both.
 //!
-//! So what a client is told is shorter than what the daemon keeps: [`told`] for a time that is named in an answer, [`kept`] for how long the
-//! daemon must keep its part if a client was told so much.
+//! Durations in replies are therefore shorter than those that the daemon keeps: [`told`] computes the duration for a
+//! reply, and [`kept`] the duration that the daemon must keep for a given reply. Example: a reply that promises 9 s
+//! obliges the daemon to keep the lock for 10 s.
 
 use std::time::Duration;
 
-/// By how much a client's clock may run slower than the daemon's raw clock, in millionths.
+/// Maximum slowdown of a client's clock relative to the daemon's raw clock, in parts per million.
 pub const CLIENT_DRIFT_PPM: u32 = 100_000;
 
 const MILLION: u32 = 1_000_000;
 
-/// What a client may count on its own clock, if the daemon keeps its part for so long.
+/// The duration that a client may measure on its own clock if the daemon keeps the lock for `kept`.
 pub fn told(kept: Duration) -> Duration {
     kept * (MILLION - CLIENT_DRIFT_PPM) / MILLION
 }
 
-/// For how long the daemon keeps its part, if a client counts so much on its own clock.
+/// The duration for which the daemon must keep the lock if a client measures `told` on its own clock.
 pub fn kept(told: Duration) -> Duration {
-    // Rounded up: `told` of it is at least as much again.
+    // Rounded up, so that `told(kept(x)) >= x`.
     told * MILLION / (MILLION - CLIENT_DRIFT_PPM) + Duration::from_nanos(2)
 }
 
@@ -29,7 +31,8 @@ pub fn kept(told: Duration) -> Duration {
 mod tests {
     use super::*;
 
-    /// How long a client takes that counts so much on a clock which is slewed backwards as fast as chrony does, and drifts besides.
+    /// The real time that passes while a client measures `time` on a clock that chrony slows down at its maximum rate
+    /// and that drifts, too.
     fn counts(time: Duration) -> Duration {
         time.div_f64((1.0 - 0.083_333) * (1.0 - 0.000_5))
     }

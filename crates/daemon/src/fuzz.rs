@@ -1,22 +1,24 @@
-//! What reads bytes from outside, for fuzzing: each function reads its input as the daemon does, and panics if a property does not hold.
+//! Entry points for fuzzing. Each function parses its input as the daemon does and panics if a property does not
+//! hold.
 //!
-//! The targets are in `/fuzz`, with seeds in `/fuzz/seeds`. The tests below run the same functions over the seeds and random changes of them.
+//! The targets are in `/fuzz`, with seeds in `/fuzz/seeds`. The tests below run the same functions on the seeds and
+//! random mutations of them.
 
 use crate::access::{self, Permission};
 use crate::config::Config;
 use std::path::Path;
 
-/// The body of an HTTP request.
+/// Parses the body of an HTTP request.
 pub fn http_body(bytes: &[u8]) {
     crate::http::fuzz::body(bytes);
 }
 
-/// A gRPC message.
+/// Decodes a gRPC message.
 pub fn grpc_message(bytes: &[u8]) {
     crate::etcd::fuzz::message(bytes);
 }
 
-/// A configuration file. One that is accepted passes its own checks.
+/// Parses a configuration file. One that is accepted passes its own checks.
 pub fn configuration(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     match Config::parse(text, Path::new("/etc/lockkeeper")) {
@@ -25,7 +27,7 @@ pub fn configuration(bytes: &[u8]) {
     }
 }
 
-/// A file of tokens.
+/// Parses a token file. Only the empty prefix may allow every lock.
 pub fn tokens(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     match access::parse(text) {
@@ -46,10 +48,10 @@ pub fn tokens(bytes: &[u8]) {
 mod tests {
     use lockkeeper_testbed::options::Random;
 
-    /// Random changes of each seed.
+    /// Number of random mutations of each seed.
     const ROUNDS: usize = 300;
 
-    /// Runs a target over its seeds and random changes of them. A failure shows the input.
+    /// Runs a target on its seeds and on random mutations of them. A failure shows the input.
     fn run(name: &str, target: fn(&[u8])) {
         let folder = format!("{}/../../fuzz/seeds/{name}", env!("CARGO_MANIFEST_DIR"));
         let files = std::fs::read_dir(&folder).expect("the target has seeds");

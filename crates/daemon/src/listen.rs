@@ -1,4 +1,5 @@
-//! Where clients connect: TCP with or without TLS, and a socket in the file system. Every connection counts against one limit.
+//! Listeners for clients: TCP with or without TLS, and Unix domain sockets. Every connection counts against one
+//! limit.
 
 use crate::room::{Place, Room};
 use socket2::{SockRef, TcpKeepalive};
@@ -11,16 +12,17 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, UnixListener};
 use tokio_rustls::TlsAcceptor;
 
-/// After so long without a word, the system asks whether the client's machine is there.
+/// Idle time before the first TCP keepalive probe, and interval between probes.
 const PROBE: Duration = Duration::from_secs(5);
-/// What a client's machine has not acknowledged after so long, it never will.
+/// Timeout for sent data that the client's machine does not acknowledge.
 const UNHEARD: Duration = Duration::from_secs(20);
 
-/// Bytes in both directions.
+/// A bidirectional byte stream.
 pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-/// Whoever waits for a lock says nothing: if its machine has died, only questions of the system tell.
+/// Enables TCP keepalive. A client that waits for a lock sends nothing, so only probes detect that its machine has
+/// died.
 fn notice_death(stream: &tokio::net::TcpStream) -> io::Result<()> {
     let socket = SockRef::from(stream);
     let ask = TcpKeepalive::new().with_time(PROBE).with_interval(PROBE).with_retries(2);
@@ -28,28 +30,28 @@ fn notice_death(stream: &tokio::net::TcpStream) -> io::Result<()> {
     socket.set_tcp_user_timeout(Some(UNHEARD))
 }
 
-/// The TLS of a listener: the newest certificates count for new connections.
+/// The TLS acceptor of a listener. New connections use the newest certificates.
 pub type Tls = Arc<RwLock<TlsAcceptor>>;
 
-/// A place where clients connect.
+/// A listener for clients.
 pub struct Listener {
     socket: Socket,
-    /// Somebody who has come, and for whom there is no room yet.
+    /// An accepted connection that waits for a place.
     waits: Option<Arrived>,
 }
 
 enum Socket {
-    /// TCP, with TLS if there is any.
+    /// TCP, optionally with TLS.
     Tcp(TcpListener, Option<Tls>),
-    /// A socket in the file system.
+    /// A Unix domain socket.
     Unix(UnixListener),
 }
 
-/// A connection that is not spoken on yet.
+/// An accepted connection before its TLS handshake.
 pub enum Arrived {
-    /// With TLS to come.
+    /// The TLS handshake is still to be done.
     Tls(tokio::net::TcpStream, TlsAcceptor, IpAddr),
-    /// Ready; with the client's address, if it came over the network.
+    /// Without TLS; with the client's address, if it came over the network.
     Plain(Box<dyn Stream>, Option<IpAddr>),
 }
 
@@ -62,7 +64,7 @@ impl Arrived {
         }
     }
 
-    /// Shakes hands, if that is to be done.
+    /// Performs the TLS handshake, if there is one.
     pub async fn ready(self, within: Duration) -> Result<Box<dyn Stream>, String> {
         match self {
             Self::Plain(stream, _) => Ok(stream),
@@ -98,21 +100,22 @@ impl Socket {
 }
 
 impl Listener {
-    /// Listens on an address.
+    /// Listens on a TCP address.
     pub async fn tcp(address: SocketAddr, tls: Option<Tls>) -> Result<Self, String> {
         let listener = TcpListener::bind(address).await;
         let listener = listener.map_err(|error| format!("cannot listen on {address}: {error}"))?;
         Ok(Self { socket: Socket::Tcp(listener, tls), waits: None })
     }
 
-    /// Listens on a socket in the file system, for its owner alone. The socket of an ended daemon is removed; anything else is not.
+    /// Listens on a Unix domain socket that only its owner may use. A stale socket of an earlier daemon is removed;
+    /// any other file is not.
     pub fn unix(path: &Path) -> Result<Self, String> {
         use std::os::unix::fs::{FileTypeExt, PermissionsExt};
         let bad = |error: io::Error| format!("cannot listen on {}: {error}", path.display());
         if std::os::unix::net::UnixStream::connect(path).is_ok() {
             return Err(format!("another daemon listens on {}", path.display()));
         }
-        // Of the path itself: a symbolic link is no socket, wherever it leads.
+        // Metadata of the path itself: a symbolic link is not a socket, even if it points to one.
         match std::fs::symlink_metadata(path) {
             Ok(found) if found.file_type().is_socket() => std::fs::remove_file(path).map_err(bad)?,
             Ok(_) => {
@@ -130,7 +133,7 @@ impl Listener {
         Ok(Self { socket: Socket::Unix(listener), waits: None })
     }
 
-    /// The address, if it is one of the network.
+    /// The TCP address, if there is one.
     pub fn address(&self) -> Option<SocketAddr> {
         match &self.socket {
             Socket::Tcp(listener, _) => listener.local_addr().ok(),
@@ -138,21 +141,22 @@ impl Listener {
         }
     }
 
-    /// The next connection, once there is room for one more. Others wait in the system's own queue. Dropping the future loses nobody.
+    /// Accepts the next connection, once there is a place for it. Further ones wait in the backlog of the system.
+    /// Cancel safe.
     pub async fn accept(&mut self, room: &Room) -> (Arrived, Place) {
         while self.waits.is_none() {
             match self.socket.arrival().await {
                 Ok(arrived) => self.waits = Some(arrived),
                 Err(error) => {
-                    // Too many open files, or a connection that went away at once: neither ends the daemon.
+                    // Too many open files, or a connection that was closed at once: neither is a reason to stop.
                     tracing::warn!(%error, "a connection was not accepted");
                     tokio::time::sleep(Duration::from_millis(20)).await;
                 }
             }
         }
-        // Only now: a listener that waits for somebody takes nobody's place.
+        // The place is taken after the connection has arrived, so that an idle listener does not occupy one.
         let place = room.place().await;
-        (self.waits.take().expect("somebody has come, and nobody else takes it"), place)
+        (self.waits.take().expect("set by the loop above"), place)
     }
 }
 
@@ -173,7 +177,7 @@ mod tests {
         }
         assert_eq!(std::fs::read_to_string(&link).unwrap(), "precious");
         for _ in 0..2 {
-            // The second time there is the socket of the first one, to which nobody listens any more.
+            // The second time, the path has the stale socket of the first listener.
             drop(Listener::unix(&socket).unwrap());
             assert!(socket.exists());
         }

@@ -1,4 +1,4 @@
-//! What people want to see of a cluster, put together from what its members tell.
+//! Replies for operators and observers, assembled from the replies of all members.
 
 use crate::access::Principal;
 use crate::snapshots::{Snapshot, Snapshots};
@@ -11,25 +11,25 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// An explanation is given for so many of those who wait for one lock.
+/// Maximum number of waiters of one lock for which an explanation is given.
 const MOST_EXPLAINED: usize = 16;
 
 /// A holder of a lock, or a waiter, at some member.
 #[derive(Clone, Debug)]
 pub(crate) struct Party {
     pub node: Node,
-    /// When the member told of it.
+    /// The time at which the member's reply arrived.
     told: Instant,
     pub who: Who,
 }
 
 impl Party {
-    /// For how long it has held or waited by now: members have told of it at different times.
+    /// How long it has held or waited by now. The replies of different members arrive at different times.
     pub fn lasts(&self) -> Duration {
         Duration::from_nanos(self.who.for_ns) + self.told.elapsed()
     }
 
-    /// Whether it shows the same, whatever time has passed.
+    /// Whether both show the same, apart from the time that has passed.
     fn is_same(&self, other: &Self) -> bool {
         let shown = |party: &Self| (party.node, party.who.acquisition, party.who.claim, party.who.fence);
         shown(self) == shown(other) && self.who.tag == other.who.tag
@@ -52,7 +52,7 @@ impl LockView {
         Self { name, holders: Vec::new(), waiters: Vec::new(), left_out: 0 }
     }
 
-    /// The lock as several members see it.
+    /// Merges the rows of several members.
     pub fn of(name: Arc<str>, rows: impl IntoIterator<Item = (Node, Instant, LockStatus)>) -> Self {
         let mut view = Self::new(name);
         rows.into_iter().for_each(|(node, told, row)| view.add(node, told, row));
@@ -60,7 +60,7 @@ impl LockView {
         view
     }
 
-    /// Adds what one member sees. [`settle`](Self::settle) follows.
+    /// Adds the row of one member. The caller must call [`settle`](Self::settle) after the last row.
     pub fn add(&mut self, node: Node, told: Instant, row: LockStatus) {
         let party = |who| Party { node, told, who };
         self.holders.extend(row.holders.into_iter().map(party));
@@ -68,8 +68,9 @@ impl LockView {
         self.left_out += u64::from(row.left_out);
     }
 
-    /// Members are asked one after the other, and one may have told of a hold that another has since: a holder alone with a fence has
-    /// no other holder below it.
+    /// Removes stale holders and sorts the waiters. Members reply at different times, so one may still report a hold
+    /// that has passed to a client of another member. An exclusive hold with fence F excludes every hold with a lower
+    /// fence.
     pub fn settle(&mut self) {
         let alone = self.holders.iter().filter(|party| party.who.claim == Claim::Alone);
         if let Some(newest) = alone.filter_map(|party| party.who.fence).max() {
@@ -78,7 +79,7 @@ impl LockView {
         self.waiters.sort_by_key(|party| std::cmp::Reverse(party.lasts()));
     }
 
-    /// Whether it shows the same, whatever time has passed.
+    /// Whether both show the same, apart from the time that has passed.
     pub fn is_same(&self, other: &Self) -> bool {
         let same = |one: &[Party], other: &[Party]| {
             one.len() == other.len() && one.iter().zip(other).all(|(one, other)| one.is_same(other))
@@ -92,7 +93,7 @@ impl LockView {
         self.holders.is_empty() && self.waiters.is_empty()
     }
 
-    /// About how much memory it takes, in bytes.
+    /// The approximate size in memory, in bytes.
     pub fn bytes(&self) -> usize {
         let party =
             |party: &Party| size_of::<Party>() + party.who.tag.owner.len() + party.who.tag.purpose.len();
@@ -100,19 +101,19 @@ impl LockView {
         size_of::<Self>() + self.name.len() + parties.sum::<usize>()
     }
 
-    /// As clients of the native protocol are shown it.
+    /// The lock as a line of the native protocol.
     pub fn line(&self) -> LockLine {
         let lines = |all: &[Party]| all.iter().map(line).collect();
         LockLine { name: self.name.to_string(), holders: lines(&self.holders), waiters: lines(&self.waiters) }
     }
 }
 
-/// Who holds and waits for one lock, over all members that answer. No other lock is looked at.
+/// The holders and waiters of one lock, over all members that reply. Members look up only this lock.
 pub(crate) async fn one(member: &Member, name: &str) -> Result<LockView> {
     Ok(one_of(member, name).await?.0)
 }
 
-/// The same, with the members that did not answer.
+/// The same, with the members that did not reply.
 pub(crate) async fn one_of(member: &Member, name: &str) -> Result<(LockView, Vec<MemberId>)> {
     let name: Arc<str> = Arc::from(name);
     let replies = member.query(Query::One(LockName::new(name.clone()))).await?;
@@ -141,7 +142,7 @@ fn line(party: &Party) -> Line {
     }
 }
 
-/// How the cluster stands, as this member sees it.
+/// The state of the cluster, as this member sees it.
 pub fn cluster(member: &Member) -> ClusterLine {
     let (standing, voters) = (member.standing(), member.voters());
     let in_view: BTreeSet<u32> =
@@ -168,8 +169,8 @@ pub fn cluster(member: &Member) -> ClusterLine {
     }
 }
 
-/// Why those wait who wait for a lock: a sentence for each step from one to the next. Of locks that the principal must not see,
-/// neither the names are told nor their holders and waiters.
+/// Explains why the waiters of a lock wait: one sentence for each step of the chain from a waiter to its holder.
+/// Names, holders and waiters of locks that the principal may not see are omitted.
 pub(crate) async fn why(
     snapshots: &Snapshots,
     name: &str,
@@ -206,7 +207,7 @@ fn sentences_of(
 ) -> Vec<String> {
     let step = |because: &lockkeeper_cluster::Because| {
         if !sees(&because.lock.name) {
-            return String::from("the chain goes on with locks that this token may not see");
+            return String::from("the chain continues with locks that this token may not see");
         }
         let (waiter, holder) = (&owners[&because.waiter], &owners[&because.holder]);
         format!("{waiter} waits for `{}`, which {holder} holds", because.lock.name)
@@ -217,7 +218,7 @@ fn sentences_of(
         let circle: Vec<String> =
             why.chain[from..].iter().filter(|because| sees(&because.lock.name)).map(named).collect();
         sentences.push(format!(
-            "a circle: none of those who wait for {} can go on; release one by force",
+            "deadlock: the waiters for {} wait in a cycle; release one of these locks by force",
             circle.join(", ")
         ));
     }
@@ -231,7 +232,7 @@ mod tests {
     use lockkeeper_member::Tag;
 
     #[test]
-    fn the_longest_wait_comes_first_whenever_its_member_told_of_it() {
+    fn waiters_are_sorted_by_wait_time_across_replies_of_different_ages() {
         let told = |member: u32, ago_s: u64, waits_s: u64| {
             let session = SessionId { client: member.into(), number: 1 };
             let waiter = Who {
@@ -247,7 +248,7 @@ mod tests {
                 LockStatus { lock: LockName::new("a"), holders: vec![], waiters: vec![waiter], left_out: 0 };
             (node, Instant::now() - Duration::from_secs(ago_s), row)
         };
-        // The second one was told of long ago, and has waited for longer by now.
+        // The second row is 100 s old, so its waiter has waited for longer by now.
         let view = LockView::of(Arc::from("a"), [told(1, 0, 50), told(2, 100, 1)]);
         let members: Vec<u32> = view.waiters.iter().map(|party| party.node.id.0).collect();
         assert_eq!(members, [2, 1]);

@@ -1,4 +1,4 @@
-//! What the daemon counts, under Prometheus' names.
+//! The daemon's Prometheus metrics.
 
 use crate::access::Principal;
 use prometheus_client::collector::Collector;
@@ -14,11 +14,11 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How many prefixes of locks are counted apart; those that come later are counted together.
+/// Maximum number of lock name prefixes with series of their own; all others are combined.
 const MOST_PREFIXES: usize = 100;
-/// The longest prefix that is counted apart, in bytes.
+/// Maximum length of such a prefix, in bytes.
 const LONGEST_PREFIX: usize = 64;
-/// All other prefixes.
+/// The label for all other prefixes.
 const OTHER: &str = "other";
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -32,10 +32,10 @@ struct Reason {
     reason: &'static str,
 }
 
-/// Times by the text before the first slash of the lock's name.
+/// Histograms by the text before the first slash of the lock's name.
 type Times = Arc<Mutex<BTreeMap<String, Histogram>>>;
 
-/// What the daemon counts.
+/// The daemon's metrics.
 #[derive(Default)]
 pub struct Metrics {
     requests: Family<Request, Counter>,
@@ -48,13 +48,13 @@ pub struct Metrics {
     holds: Times,
 }
 
-/// From a millisecond to an hour: what goes over a network and is seen by people.
+/// Buckets from a millisecond to over an hour.
 fn histogram() -> Histogram {
     Histogram::new(exponential_buckets(1e-3, 4.0, 12))
 }
 
 impl Metrics {
-    /// Puts everything but the times of locks into a registry. These name no locks.
+    /// Registers all metrics except the times of locks. None of these contains a lock's name.
     pub fn register(&self, registry: &mut Registry) {
         let registry = registry.sub_registry_with_prefix("lockkeeper_daemon");
         registry.register("requests", "Requests of clients, by way and result", self.requests.clone());
@@ -78,50 +78,50 @@ impl Metrics {
         registry
     }
 
-    /// A request was answered.
+    /// Counts a request and its result.
     pub fn request(&self, way: &'static str, result: &'static str) {
         self.requests.get_or_create(&Request { way, result }).inc();
     }
 
-    /// A call or a connection was refused.
+    /// Counts a refused call or connection.
     pub fn refuse(&self, reason: &'static str) {
         self.refused.get_or_create(&Reason { reason }).inc();
     }
 
-    /// How many calls and connections were refused for this reason.
+    /// Number of calls and connections refused for this reason.
     #[cfg(test)]
     pub fn refused(&self, reason: &'static str) -> u64 {
         self.refused.get_or_create(&Reason { reason }).get()
     }
 
-    /// The table of all locks of the cluster was read, for one list or for several.
+    /// Counts a reading of the lock table of the whole cluster.
     pub fn snapshot(&self) {
         self.snapshots.inc();
     }
 
-    /// A part of a list was made, of so many bytes.
+    /// Counts the bytes of one chunk of a list.
     pub fn listed(&self, bytes: usize) {
         self.listed.inc_by(bytes as u64);
     }
 
-    /// A connection is there for as long as what this gives.
+    /// Counts a connection until the returned value is dropped.
     pub fn connection(&self) -> impl Drop + Send + Sync + use<> {
         self.connections.inc();
         Counted(self.connections.clone())
     }
 
-    /// A session is there for as long as what this gives.
+    /// Counts a session until the returned value is dropped.
     pub(crate) fn session(&self) -> Counted {
         self.sessions.inc();
         Counted(self.sessions.clone())
     }
 
-    /// A wish was granted.
+    /// Records how long a granted request waited.
     pub fn waited(&self, lock: &str, time: Duration) {
         observe(&self.waits, lock, time);
     }
 
-    /// A hold ended.
+    /// Records how long a lock was held.
     pub fn held(&self, lock: &str, time: Duration) {
         observe(&self.holds, lock, time);
     }
@@ -139,7 +139,7 @@ fn observe(times: &Times, lock: &str, time: Duration) {
     histogram.observe(time.as_secs_f64());
 }
 
-/// The times of the locks that a principal may see.
+/// The histograms of the locks that a principal may see.
 #[derive(Debug)]
 struct OfLocks {
     name: &'static str,
@@ -149,8 +149,8 @@ struct OfLocks {
 }
 
 impl OfLocks {
-    /// The locks whose names begin differently from the first hundred are counted together: only a principal that sees every lock
-    /// sees their times.
+    /// The locks under [`OTHER`] have different prefixes, so only a principal that may see every lock may see their
+    /// times.
     fn shows(&self, prefix: &str) -> bool {
         if prefix == OTHER { self.who.sees("") } else { self.who.sees_all_below(prefix) }
     }
@@ -172,7 +172,7 @@ impl Collector for OfLocks {
     }
 }
 
-/// Something that is counted while it is there.
+/// Decrements a gauge when dropped.
 pub(crate) struct Counted(Gauge);
 
 impl Drop for Counted {

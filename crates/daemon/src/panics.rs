@@ -1,9 +1,10 @@
-//! Panics in the log, beside everything else that the daemon says.
+//! Logging of panics.
 
 use std::panic::{PanicHookInfo, set_hook, take_hook};
 
-/// From now on, every panic in this process is logged as an error, with its message and its place, and then handled as before. For the binary:
-/// where the log goes to a file or to a collector, what the standard handler writes to standard error is not there.
+/// Installs a panic hook that logs every panic as an error, with its message and location, and then calls the
+/// previous hook. For the binary: where the log goes to a file or a collector, the default hook's output to standard
+/// error would be missing.
 pub fn log_panics() {
     let before = take_hook();
     set_hook(Box::new(move |panic| {

@@ -1,4 +1,4 @@
-//! Places for connections: as many as the limits and the system allow, with a share for each kind of client.
+//! Admission of connections: as many as the limits and the system allow, with a share for each kind of client.
 
 use crate::limits::Limits;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -6,15 +6,16 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-/// Open files that are kept for members, for connections that have not proved yet that they come from a member, and for the
+/// File descriptors reserved for members, for connections that have not yet proved to come from a member, and for the
 /// daemon's own files.
 const RESERVED_FILES: u64 = 256;
-/// With places for fewer connections than this, a daemon does not start.
+/// Minimum number of connections. A daemon that could serve fewer does not start.
 const FEWEST_CONNECTIONS: u64 = 16;
-/// Idle connections that are closed together when there is no place left: one more must not wait for each.
+/// Number of idle connections that are closed at once when no place is left, so that not every new connection has to
+/// close one.
 const CLOSED_TOGETHER: usize = 8;
 
-/// Raises the limit of open files to what the system allows, and returns it; `None` if there is none.
+/// Raises the soft limit of open files to the hard limit and returns the result; `None` if there is no limit.
 fn open_files() -> Option<u64> {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
@@ -24,7 +25,7 @@ fn open_files() -> Option<u64> {
     }
 }
 
-/// How many connections there can be: as many as wanted, or as many as the limit of open files leaves.
+/// The number of connections that can be served: `wanted`, or as many as the limit of open files permits.
 pub(crate) fn connections(wanted: usize) -> Result<usize, String> {
     let most = fitting(wanted, open_files())?;
     if most < wanted {
@@ -33,7 +34,7 @@ pub(crate) fn connections(wanted: usize) -> Result<usize, String> {
             "`connections` = {wanted} does not fit into the limit of open files: {most} connections are served; raise the hard \
              limit (ulimit -Hn, LimitNOFILE= of systemd) to {needed}"
         );
-        // The default is more than most daemons need.
+        // The default is more than most daemons need, so this is no reason for a warning.
         if wanted == Limits::default().connections {
             tracing::info!("{message}");
         } else {
@@ -56,30 +57,30 @@ fn fitting(wanted: usize, files: Option<u64>) -> Result<usize, String> {
     Ok(wanted.min(usize::try_from(left).unwrap_or(usize::MAX)))
 }
 
-/// A connection that can be closed while it has nothing to do.
+/// A connection that can be closed while it is idle.
 pub(crate) trait Idle: Send + Sync {
-    /// Since when it has had nothing to do, if it has not.
+    /// The time since when the connection has been idle; `None` while it is in use.
     fn idle_since(&self) -> Option<Instant>;
-    /// Closes it.
+    /// Closes the connection.
     fn close(&self);
 }
 
-/// Places for connections of one kind of client. Where both kinds are served, each can take three quarters of all places, so a
-/// quarter is always left for the other.
+/// Places for connections of one kind of client. Where both kinds are served, each can take three quarters of all
+/// places, so that a quarter is always left for the other.
 pub struct Room {
     all: Arc<Semaphore>,
     kind: Arc<Semaphore>,
-    /// Connections that are closed first when there is no place left.
+    /// Connections that may be closed while idle if no place is left.
     idle: Mutex<Vec<Weak<dyn Idle>>>,
 }
 
-/// The place of one connection.
+/// The place of one connection, freed when dropped.
 pub struct Place {
     _permits: [OwnedSemaphorePermit; 2],
 }
 
 impl Room {
-    /// Rooms for the two kinds of clients, with so many places in all.
+    /// Rooms for the two kinds of clients, with `connections` places in total.
     pub fn two(connections: usize, both_served: bool) -> [Arc<Self>; 2] {
         let connections = connections.clamp(1, Semaphore::MAX_PERMITS);
         let all = Arc::new(Semaphore::new(connections));
@@ -90,23 +91,23 @@ impl Room {
         })
     }
 
-    /// A place, once there is one. If there is none, the connections that have been idle for longest are closed.
+    /// Waits for a place. If none is free, the connections that have been idle for longest are closed.
     pub async fn place(&self) -> Place {
         let take = async |places: &Arc<Semaphore>| {
             if let Ok(permit) = places.clone().try_acquire_owned() {
                 return permit;
             }
             self.close_idle();
-            places.clone().acquire_owned().await.expect("nobody closes it")
+            places.clone().acquire_owned().await.expect("the semaphore is never closed")
         };
         let kind = take(&self.kind).await;
         Place { _permits: [kind, take(&self.all).await] }
     }
 
-    /// From now on this connection may be closed while it is idle.
+    /// Registers a connection that may be closed while it is idle.
     pub(crate) fn may_close(&self, connection: Weak<dyn Idle>) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        // Ended ones are swept out now and then, not each time.
+        // Remove closed connections only when the vector is about to grow: amortized O(1).
         if idle.len() == idle.capacity() {
             idle.retain(|known| known.strong_count() > 0);
         }

@@ -1,4 +1,4 @@
-//! What every way of asking needs: the member, and who may do what.
+//! State that all protocols use: the member, access control, the audit log and the limits.
 
 use crate::access::{Access, Denied, Principal};
 use crate::audit::{Audit, Entry, Refused};
@@ -8,27 +8,27 @@ use crate::rights::Action;
 use lockkeeper_cluster::{Acquisition, Error, Member, Result};
 use tokio::sync::Notify;
 
-/// What every way of asking needs.
+/// State that all protocols use.
 pub struct Shared {
     /// The member of the cluster.
     pub member: Member,
-    /// Who may do what.
+    /// The tokens and their permissions.
     pub access: Access,
-    /// What happened.
+    /// The audit log.
     pub audit: Audit,
-    /// How much may be asked for.
+    /// The limits of the daemon.
     pub limits: Limits,
-    /// Somebody wants the daemon to leave its cluster and to end.
+    /// Notified when an operator requests that the daemon leave its cluster and end.
     pub leave: Notify,
 }
 
 impl Shared {
-    /// A member, and who may do what by way of it.
+    /// Shared state of a daemon with this member.
     pub fn new(member: Member, access: Access, audit: Audit, limits: Limits) -> Self {
         Self { member, access, audit, limits, leave: Notify::new() }
     }
 
-    /// Whether a principal may do this to that lock. A refusal is logged.
+    /// Checks whether a principal may perform an action on a lock. A refusal is written to the audit log.
     pub fn check(
         &self,
         by: &'static str,
@@ -45,7 +45,7 @@ impl Shared {
         checked
     }
 
-    /// Who shows this token. A refusal is logged.
+    /// The principal of a token. A refusal is written to the audit log.
     pub fn who(&self, by: &'static str, token: Option<&str>) -> std::result::Result<Principal, Denied> {
         let who = self.access.who(token);
         if who.is_err() {
@@ -55,7 +55,7 @@ impl Shared {
         who
     }
 
-    /// Takes a lock away from all who hold it, or from one of them. Says from whom.
+    /// Releases a lock by force, for all holders or for one of them, and returns the acquisitions that were released.
     pub async fn release_by_force(
         &self,
         by: &'static str,

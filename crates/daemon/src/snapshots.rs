@@ -1,13 +1,13 @@
-//! The table of all locks of the cluster, read once for all lists that are asked for at the same time.
+//! Snapshots of the cluster's lock table. Concurrent requests for lists share one query of all members.
 //!
 //! ```text
 //!   reader 1 ──┐ waits
 //!              ├─▶ one query of all members ─▶ snapshot ─▶ readers 1
-//!   reader 2 ────┐ comes during the query: it must see what was granted before it came
+//!   reader 2 ────┐ arrives during the query: it must see all grants before its arrival
 //!   reader 3 ────┴─────▶ the next query ─────────────────▶ readers 2, 3
 //! ```
 //!
-//! The queries take at most half of the time: after each one there is a pause as long as it took.
+//! Queries take at most half of the time: each one is followed by a pause of the same length.
 
 use crate::leases::Fault;
 use crate::listing::{self, LockView};
@@ -20,22 +20,23 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-/// For how long the pages that follow the first one are served from the same snapshot.
+/// How long further pages of a list are served from the same snapshot.
 const KEPT: Duration = Duration::from_secs(5);
-/// The longest pause between two queries.
+/// The maximum pause between two queries.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
 
-/// Every lock that was held or waited for, by name.
+/// A snapshot of the locks that are held or waited for, sorted by name.
 #[derive(Debug, Default)]
 pub(crate) struct Snapshot {
     pub locks: Vec<LockView>,
-    /// The locks after this name; all of them if there is none.
+    /// The snapshot begins after this name; `None`: at the first lock.
     after: Option<Arc<str>>,
-    /// The locks up to this name, if there are more: then a snapshot after this name has those that follow.
+    /// The snapshot ends with this name; `None`: at the last lock. Further locks need another snapshot that begins
+    /// there.
     until: Option<Arc<str>>,
-    /// Number of locks that follow, about.
+    /// Approximate number of locks after the end of the snapshot.
     pub left_out: u64,
-    /// Members that did not reply in time: what is held and waited for there is missing.
+    /// Members that did not reply in time. Holds and waits of their clients are missing.
     pub silent: Vec<MemberId>,
     graph: OnceLock<WaitGraph>,
 }
@@ -46,7 +47,7 @@ impl Snapshot {
         self.locks.get(place)
     }
 
-    /// Why a session waits.
+    /// Explains why a session waits.
     pub fn why(&self, session: SessionId) -> Why {
         let graph = self.graph.get_or_init(|| {
             let rows: Vec<_> =
@@ -56,7 +57,7 @@ impl Snapshot {
         graph.why(session)
     }
 
-    /// The places of the locks whose names begin with one of these and follow `after`. No two of the prefixes cover the same name.
+    /// The index ranges of the locks that have one of these prefixes and follow `after`. No prefix may cover another.
     pub fn ranges(&self, prefixes: &[String], after: Option<&str>) -> Vec<std::ops::Range<usize>> {
         let first = after.map_or(0, |after| self.locks.partition_point(|lock| *lock.name <= *after));
         let range = |prefix: &String| {
@@ -67,13 +68,13 @@ impl Snapshot {
         prefixes.iter().map(range).filter(|range| !range.is_empty()).collect()
     }
 
-    /// Whether it has the locks that follow this name.
+    /// Whether the locks that follow this name begin in this snapshot.
     fn covers(&self, after: Option<&str>) -> bool {
         let begins = self.after.as_deref().is_none_or(|from| after.is_some_and(|after| after >= from));
         begins && self.until.as_deref().is_none_or(|until| after.is_none_or(|after| after < until))
     }
 
-    /// Where the next snapshot begins, if there are more locks than this one has.
+    /// The name at which the next snapshot begins; `None` if this one contains the last lock.
     pub fn until(&self) -> Option<&Arc<str>> {
         self.until.as_ref()
     }
@@ -86,7 +87,7 @@ fn parties(lock: &LockView) -> Row {
     (LockName::new(lock.name.clone()), all(&lock.holders), all(&lock.waiters))
 }
 
-/// A page of all replies: the locks by name, and until where they are complete.
+/// One page of the table: the locks by name, and the name up to which every member has replied.
 struct Page {
     locks: Vec<LockView>,
     until: Option<LockName>,
@@ -94,15 +95,17 @@ struct Page {
     bytes: usize,
 }
 
-/// Puts the replies of all members together, as far as all of them go.
+/// Merges the replies of all members, up to the smallest name at which one of them was cut off.
 fn merge(replies: Vec<Reply>, told: Instant) -> Page {
+    // Example: member 1 sends a, c, e and has 2 more; member 2 sends b, c, d, g and has no more. The page ends with
+    // e, because member 1 may have locks between e and g; g is read again with the next page.
     let until = replies.iter().filter_map(Reply::covers_until).min().cloned();
     let mut left_out: u64 = replies.iter().map(|reply| reply.left_out).sum();
     let mut rows = Vec::with_capacity(replies.iter().map(|reply| reply.table.len()).sum());
     for reply in replies {
         rows.extend(reply.table.into_iter().map(|row| (reply.node, row)));
     }
-    // Stable: the rows of each member are sorted already.
+    // A stable sort is fast here: the rows of each member are already sorted.
     rows.sort_by(|(_, one), (_, other)| one.lock.cmp(&other.lock));
     let (mut locks, mut bytes): (Vec<LockView>, _) = (Vec::new(), 0);
     for (node, row) in rows {
@@ -129,13 +132,13 @@ type Waiting = oneshot::Sender<Result<Arc<Snapshot>, Fault>>;
 #[derive(Default)]
 struct State {
     running: bool,
-    /// Who waits for a snapshot of the locks after which name.
+    /// The readers that wait for a snapshot, by the name after which it begins.
     waiting: VecDeque<(Option<Arc<str>>, Vec<Waiting>)>,
-    /// The newest one, and when its query began.
+    /// The newest snapshot, with the start time of its query.
     last: Option<(Instant, Arc<Snapshot>)>,
 }
 
-/// Reads the table of all locks for those who ask.
+/// Takes snapshots of the lock table and shares them between readers.
 pub(crate) struct Snapshots {
     member: Member,
     worker: Arc<Worker>,
@@ -155,18 +158,18 @@ impl Snapshots {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The thread on which lists are made.
+    /// The thread on which lists are built.
     pub fn worker(&self) -> &Arc<Worker> {
         &self.worker
     }
 
-    /// The locks as they are now, from the first one on.
+    /// A snapshot of the current state, beginning at the first lock.
     pub async fn take(&self) -> Result<Arc<Snapshot>, Fault> {
         self.take_after(None).await
     }
 
-    /// The locks that follow a name, for a request that came at this time: a snapshot that was begun after that is good enough and, for a
-    /// further page, also one of a moment ago.
+    /// The locks after a name, for a request that arrived at `asked`. A snapshot begun after that time is fresh
+    /// enough; for pages after the first one, a snapshot of the last few seconds is, too.
     pub async fn page(&self, after: Option<&str>, asked: Instant) -> Result<Arc<Snapshot>, Fault> {
         let recent = self.state().last.clone();
         let recent = recent.filter(|(begun, _)| *begun >= asked || after.is_some() && begun.elapsed() < KEPT);
@@ -180,7 +183,7 @@ impl Snapshots {
         }
     }
 
-    /// Reads something from a snapshot, on the thread for long work.
+    /// Runs `read` on a snapshot, on the worker thread.
     pub async fn read<T, F>(&self, read: F) -> Result<T, Fault>
     where
         T: Send + 'static,
@@ -206,12 +209,12 @@ impl Snapshots {
         hears.await.unwrap_or_else(|_| Err(failed()))
     }
 
-    /// Makes snapshots for as long as somebody waits for one.
+    /// Takes snapshots until no reader waits.
     async fn run(self: Arc<Self>) {
         loop {
             let next = {
                 let mut state = self.state();
-                // A reader that has gone is not served.
+                // Readers whose connection has closed are not served.
                 state.waiting.retain(|(_, readers)| readers.iter().any(|reader| !reader.is_closed()));
                 let next = state.waiting.pop_front();
                 state.running = next.is_some();
@@ -230,7 +233,7 @@ impl Snapshots {
         }
     }
 
-    /// Keeps a snapshot for the pages that follow.
+    /// Keeps a snapshot for further pages, and drops it after [`KEPT`].
     fn keep(&self, begun: Instant, snapshot: &Arc<Snapshot>) {
         self.state().last = Some((begun, snapshot.clone()));
         let me = self.me.clone();
@@ -304,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn replies_of_different_lengths_are_merged_as_far_as_all_of_them_go() {
+    fn replies_are_merged_up_to_the_shortest_one() {
         let reply = |id, names: &[&str], left_out| Reply {
             node: Node { id: MemberId(id), incarnation: 1 },
             table: Vec::from_iter(names.iter().map(|name| LockStatus {
@@ -323,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_snapshot_that_was_cut_serves_only_the_pages_that_it_has() {
+    fn truncated_snapshot_serves_only_the_pages_that_it_contains() {
         let whole = snapshot(&["a"]);
         assert!(whole.covers(None) && whole.covers(Some("x")));
         let cut = Snapshot { until: Some(Arc::from("m")), ..snapshot(&["a"]) };

@@ -1,4 +1,4 @@
-//! TLS for clients: the daemon shows a certificate, and may ask for one.
+//! TLS for clients: the daemon presents a certificate and may require one.
 
 use crate::config::ClientTls;
 use std::path::Path;
@@ -10,12 +10,12 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
-/// What is spoken on the port of the native protocol.
+/// ALPN protocols on the port of the native protocol.
 pub const NATIVE: &[&[u8]] = &[];
-/// What is spoken on the port of HTTP and gRPC.
+/// ALPN protocols on the port of HTTP and gRPC.
 pub const HTTP: &[&[u8]] = &[b"h2", b"http/1.1"];
 
-/// Reads the certificates.
+/// Creates a TLS acceptor from certificate files.
 pub fn acceptor(files: &ClientTls, protocols: &[&[u8]]) -> Result<TlsAcceptor, String> {
     let chain = certificates(&files.certificate)?;
     let pem = lockkeeper_files::read_secret(&files.key)

@@ -1,11 +1,11 @@
-//! The id that follows an acquire through the logs of all daemons.
+//! The trace id that follows an acquire through the logs of all daemons.
 
 use crate::access::hash;
 use serde::Deserialize;
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// A trace, as W3C's `traceparent` names it.
+/// A trace context, as in W3C's `traceparent` header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Trace {
     trace: u128,
@@ -13,13 +13,14 @@ pub(crate) struct Trace {
 }
 
 impl Trace {
-    /// The caller's trace if it has one, or a new one.
+    /// The caller's trace if `traceparent` is valid, or else a new one.
     pub fn of(traceparent: Option<&str>) -> Self {
         traceparent.and_then(Self::parse).unwrap_or_else(Self::new)
     }
 
-    /// The trace of a wish of the native protocol: what its metadata calls `traceparent`, or one made of the name that the Rust library gives
-    /// to every request. So it is the same at each daemon that is asked for it, one after the other.
+    /// The trace of a request of the native protocol: the `traceparent` of its metadata, or else an id derived from
+    /// the owner name that the Rust library gives to every request. A request that the client repeats at another
+    /// daemon keeps its trace.
     pub fn of_tag(owner: &str, purpose: &str) -> Self {
         #[derive(Deserialize)]
         struct Tag<'a> {
@@ -47,11 +48,11 @@ impl Trace {
 
     fn new() -> Self {
         let (high, low) = (getrandom::u64().unwrap_or_default(), getrandom::u64().unwrap_or_default());
-        // An id of zeros is none.
+        // W3C reserves the id 0 for "no trace".
         Self { trace: (u128::from(high) << 64 | u128::from(low)).max(1), sampled: true }
     }
 
-    /// `00-<32 digits>-<16 digits>-<2 digits>`; later versions may go on after that.
+    /// Parses `00-<32 digits>-<16 digits>-<2 digits>`. Later versions may have further fields.
     fn parse(text: &str) -> Option<Self> {
         let digits = |text: &str| text.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
         let mut parts = text.split('-');
@@ -67,12 +68,12 @@ impl Trace {
         Some(Self { trace, sampled })
     }
 
-    /// The id alone.
+    /// The trace id, as 32 hexadecimal digits.
     pub fn id(self) -> String {
         format!("{:032x}", self.trace)
     }
 
-    /// For the answer: the trace, with a number for what was done here.
+    /// The `traceparent` of the response, with a new span id.
     pub fn parent(self) -> String {
         let mut text = String::with_capacity(55);
         let span = getrandom::u64().unwrap_or_default().max(1);
@@ -86,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_trace_is_taken_over_or_made() {
+    fn trace_of_the_caller_is_adopted_or_a_new_one_created() {
         let given = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
         let trace = Trace::of(Some(given));
         assert_eq!(trace.id(), "4bf92f3577b34da6a3ce929d0e0e4736");
@@ -107,13 +108,13 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_has_the_same_trace_at_every_daemon() {
+    fn request_has_the_same_trace_at_every_daemon() {
         let tag = |metadata: &str| format!(r#"{{"holder":"a/1/f.0","pid":1,"metadata":{{{metadata}}}}}"#);
         let plain = tag("");
         assert_eq!(Trace::of_tag("a/1/f.0", &plain), Trace::of_tag("a/1/f.0", &plain));
         let given = tag(r#""traceparent":"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01""#);
         assert_eq!(Trace::of_tag("a/1/f.0", &given).id(), "4bf92f3577b34da6a3ce929d0e0e4736");
-        // Nonsense, and whoever is not the library: a trace of its own each time.
+        // Invalid tags, and those of other libraries, get a new trace each time.
         for (owner, purpose) in [("ci", "backup"), ("ci", "{}"), ("ci", plain.as_str()), ("", "")] {
             assert_ne!(Trace::of_tag(owner, purpose), Trace::of_tag(owner, purpose), "{owner} {purpose}");
         }

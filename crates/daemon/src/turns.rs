@@ -1,17 +1,17 @@
-//! Turns for making lists: a few at a time for all principals, and fewer for each of them. Further ones wait.
+//! Turns for building lists: a limited number at a time in total, and for each principal. Further requests wait.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Turns for making lists.
+/// Turns for building lists.
 #[derive(Default)]
 pub(crate) struct Turns {
     all: OnceLock<Arc<Semaphore>>,
     own: Mutex<HashMap<Arc<str>, Weak<Semaphore>>>,
 }
 
-/// A turn, until it is dropped.
+/// A turn. Dropping it ends the turn.
 pub(crate) struct Turn {
     _all: OwnedSemaphorePermit,
     _own: OwnedSemaphorePermit,
@@ -33,12 +33,13 @@ impl Turns {
         semaphore
     }
 
-    /// The next turn of a principal, which has `most_own` of `most` at a time. First its own: what one principal asks for too often waits
-    /// behind its other requests, and takes no place of the others.
+    /// Waits for a turn of a principal, which may have `most_own` of all `most` turns at a time. The principal's own
+    /// semaphore comes first, so that excess requests of one principal queue behind each other and do not occupy
+    /// turns of others.
     pub async fn take(&self, who: &Arc<str>, most_own: usize, most: usize) -> Turn {
         let all = self.all.get_or_init(|| Arc::new(Semaphore::new(most.max(1)))).clone();
-        let own = self.of(who, most_own).acquire_owned().await.expect("nobody closes it");
-        let all = all.acquire_owned().await.expect("nobody closes it");
+        let own = self.of(who, most_own).acquire_owned().await.expect("the semaphore is never closed");
+        let all = all.acquire_owned().await.expect("the semaphore is never closed");
         Turn { _all: all, _own: own }
     }
 }
@@ -72,7 +73,7 @@ mod tests {
             })
             .await,
             48,
-            "each has its turn"
+            "every request gets a turn"
         );
     }
 }

@@ -1,4 +1,5 @@
-//! What is done again and again: clients that are gone are forgotten, what was counted is written down, changed files are read again.
+//! Periodic work: forgetting clients that are gone, writing combined refusals to the audit log, reloading changed
+//! files.
 
 use crate::config::ClientTls;
 use crate::listen::Tls;
@@ -10,12 +11,12 @@ use std::path::PathBuf;
 use std::sync::{Arc, RwLock};
 use std::time::{Duration, SystemTime};
 
-/// How often. A token that is removed must not be used for a second longer.
+/// Period of the work. A removed token must be useless within a second.
 const ROUND: Duration = Duration::from_millis(500);
-/// Refusals of one kind are told together for so long.
+/// How long refusals of one kind are combined into one line.
 const TOGETHER: Duration = Duration::from_secs(1);
 
-/// The TLS for clients, for each way of asking.
+/// The TLS acceptors of the client ports.
 pub(crate) struct Certificates {
     files: ClientTls,
     pub native: Tls,
@@ -44,10 +45,10 @@ impl Certificates {
     }
 }
 
-/// Which file it is, of which length, and since when, if that is known: another one if the file has changed.
+/// Inode, length and modification time of a file, if they can be read. A change of the file changes its mark.
 type Mark = Option<(u64, u64, SystemTime)>;
 
-/// Files that are read again when they have changed.
+/// Files that are reloaded when they change.
 struct Watched {
     paths: Vec<PathBuf>,
     seen: Vec<Mark>,
@@ -60,7 +61,7 @@ impl Watched {
         watched
     }
 
-    /// Whether one has changed since this was asked before.
+    /// Whether a file has changed since the previous call.
     fn have_changed(&mut self) -> bool {
         let mark = |path| {
             let file = std::fs::metadata(path).ok()?;
@@ -71,7 +72,7 @@ impl Watched {
     }
 }
 
-/// Goes on for as long as the daemon does.
+/// Runs for as long as the daemon does.
 pub(crate) async fn look_around(shared: Arc<Shared>, clients: Arc<Clients>, tls: Option<Certificates>) {
     let config = shared.member.config();
     let mut tokens = Watched::new(shared.access.file().map(PathBuf::from).into_iter().collect());
@@ -106,8 +107,8 @@ pub(crate) async fn look_around(shared: Arc<Shared>, clients: Arc<Clients>, tls:
 
 fn report(what: &str, read: Result<(), String>) {
     match read {
-        Ok(()) => tracing::info!(what, "read again"),
-        Err(error) => tracing::error!(what, %error, "cannot be read again: what was there before stays"),
+        Ok(()) => tracing::info!(what, "reloaded"),
+        Err(error) => tracing::error!(what, %error, "cannot be reloaded; the previous version stays in use"),
     }
 }
 

@@ -1,16 +1,17 @@
-//! A thread for long work: lists of many locks are merged and encoded here, so that no thread that serves clients is kept from it.
+//! A thread for long computations. It merges and encodes lists of many locks, so that this does not block the threads
+//! that serve clients.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Sender, channel};
 use tokio::sync::oneshot;
 
-/// How much less important the thread is to the system's scheduler than those that serve clients and keep leases. It holds the member's
-/// lock for moments: it must not be starved.
+/// Niceness of the thread, relative to the threads that serve clients and renew leases. It is small because the
+/// thread locks the member for short periods and must not be starved in one of them.
 const NICENESS: i32 = 5;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// One thread, which does one job at a time, in the order in which they come. Each job must be short: lists are encoded in parts.
+/// One thread that runs jobs one at a time, in order. Each job must be short: lists are encoded in chunks.
 pub(crate) struct Worker {
     jobs: Sender<Job>,
 }
@@ -19,10 +20,10 @@ impl Worker {
     pub fn start() -> Result<Self, String> {
         let (jobs, arriving) = channel::<Job>();
         let work = move || {
-            // On Linux this is about the calling thread alone. Without it, work is only less polite.
+            // On Linux this applies to the calling thread only. A failure is harmless.
             let _ = rustix::process::setpriority_process(None, NICENESS);
             while let Ok(job) = arriving.recv() {
-                // A panic is the job's: whoever waits for it is told.
+                // A panic drops the job's sender, so its caller gets `None`.
                 let _ = catch_unwind(AssertUnwindSafe(job));
             }
         };
@@ -31,7 +32,7 @@ impl Worker {
         Ok(Self { jobs })
     }
 
-    /// Does something on the thread; `None` if it panicked. A job whose caller has gone is not begun.
+    /// Runs a job on the thread; `None` if it panicked. A job whose caller has gone is skipped.
     pub async fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Option<T> {
         let (done, result) = oneshot::channel();
         let job = move || {

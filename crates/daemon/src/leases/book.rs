@@ -17,18 +17,18 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 use tracing::Instrument;
 
-/// So many changes are remembered, for other daemons that follow them.
+/// Number of changes that are remembered for other daemons that follow them.
 const MOST_CHANGES: usize = 1 << 16;
 
-/// The leases that live at this daemon.
+/// The leases that live at this daemon, with their holds and waits.
 pub(super) struct Book {
     pub shared: Arc<Shared>,
     metrics: Arc<Metrics>,
     leases: Mutex<HashMap<LeaseId, Seat>>,
     quotas: Arc<Quotas>,
-    /// The holds on each lock.
+    /// The holds of each lock.
     held: Mutex<HashMap<String, BTreeSet<(LeaseId, u64)>>>,
-    /// The locks on which a hold by a lease has begun, ended or said something else; the newest last.
+    /// The locks for which a hold of a lease has begun, ended or changed its value; the newest last.
     changed: Mutex<VecDeque<String>>,
     /// The number of the next such change.
     pub changes: watch::Sender<u64>,
@@ -36,7 +36,7 @@ pub(super) struct Book {
 }
 
 enum Seat {
-    /// Others are being asked whether they have it.
+    /// Reserved while other daemons are asked whether they have this id.
     Reserved,
     Taken(Arc<Lease>),
 }
@@ -92,7 +92,7 @@ impl Book {
         list
     }
 
-    /// The holds on a lock by leases that live here.
+    /// The holds of a lock by leases that live here.
     pub fn holds_on(&self, lock: &str) -> Vec<Hold> {
         let held: Vec<_> = self.held().get(lock).into_iter().flatten().copied().collect();
         let hold = |(lease, number): (LeaseId, u64)| {
@@ -107,8 +107,8 @@ impl Book {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The locks on which holds have changed since the change of this number, and the number of the next change. `None` if changes so old
-    /// are not known any more.
+    /// The locks whose holds have changed since the change with this number, and the number of the next change.
+    /// `None` if changes that old have been dropped.
     pub fn changed_since(&self, from: u64) -> Option<(BTreeSet<String>, u64)> {
         let changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
         let next = *self.changes.borrow();
@@ -117,7 +117,7 @@ impl Book {
         Some((changed.iter().skip(skip).cloned().collect(), next))
     }
 
-    /// Keeps a number free while others are asked whether they have it.
+    /// Reserves an id while other daemons are asked whether they have it.
     pub fn reserve(&self, id: LeaseId) -> Result<Reserved<'_>, Presence> {
         let mut leases = self.leases();
         match leases.get(&id) {
@@ -130,7 +130,7 @@ impl Book {
         }
     }
 
-    /// Makes a lease.
+    /// Creates a lease under a reserved id.
     pub fn grant(&self, reserved: Reserved<'_>, asker: Asker, terms: Terms) -> Result<LeaseId, Fault> {
         let limits = &self.shared.limits;
         if terms.ttl > Duration::from_secs(limits.longest_ttl_s) {
@@ -156,7 +156,7 @@ impl Book {
         Ok(lease)
     }
 
-    /// Does something to a lease.
+    /// Performs an operation on a lease.
     pub fn perform(&self, asker: &Asker, id: LeaseId, op: Op) -> Result<Reply, Fault> {
         let lease = self.lease(asker, id)?;
         match op {
@@ -212,7 +212,8 @@ impl Book {
         Ok(Reply::Set(hold))
     }
 
-    /// Asks for a lock. Whoever drops what this gives, before the outcome, waits no more.
+    /// Requests a lock. Dropping the returned wait before its outcome withdraws the request, unless another request
+    /// shares it.
     pub fn acquire(&self, asker: &Asker, id: LeaseId, wanted: &Wanted) -> Result<Wait, Fault> {
         let lease = self.lease(asker, id)?;
         self.quotas.follow_views();
@@ -259,7 +260,7 @@ impl Book {
         tokio::spawn(waiting.instrument(span)).abort_handle()
     }
 
-    /// A wait has come to something.
+    /// Handles the outcome of a wait.
     fn settle(&self, lease: &Arc<Lease>, number: u64, outcome: lockkeeper_cluster::Result<Option<Guard>>) {
         let mut state = lease.state();
         let Some(entry) = state.entries.get_mut(&number) else { return };
@@ -272,7 +273,7 @@ impl Book {
                 entry.phase = Phase::Held(guard);
                 entry.charge.grant();
                 self.held().entry(entry.lock.clone()).or_default().insert((lease.id, number));
-                let hold = lease.hold(number, entry).expect("it is held");
+                let hold = lease.hold(number, entry).expect("the phase was set to held");
                 tracing::debug!(fence = hold.fence, "granted");
                 let lock = hold.lock.clone();
                 entry.news.send_replace(Some(Ok(hold)));
@@ -294,7 +295,7 @@ impl Book {
         self.end_if_spent(lease);
     }
 
-    /// Gives a hold up, or the wait for one; tells the last fence drawn for it if it was held until now.
+    /// Releases a hold or withdraws a wait. Returns the last fence drawn for the hold if it was still valid.
     fn release(&self, lease: &Arc<Lease>, which: &Which, only: Option<u64>) -> Option<u64> {
         let entry = {
             let mut state = lease.state();
@@ -310,7 +311,8 @@ impl Book {
         fence
     }
 
-    /// The end of an entry, in order.
+    /// Closes an entry that was removed from its lease, and returns the last fence drawn for it if the hold was still
+    /// valid.
     fn close(&self, lease: &Lease, entry: Entry, why: &str) -> Option<u64> {
         let gone = match why {
             "" => Fault::GivenUp(entry.lock.clone()),
@@ -332,7 +334,8 @@ impl Book {
         held.then_some(revision)
     }
 
-    /// No answer promises something about a hold that was taken away a moment ago, and that nobody has come to look after yet.
+    /// Processes holds that were lost a moment ago and whose task has not run yet, so that no reply makes a promise
+    /// about them.
     fn lose_what_is_lost(&self, lease: &Arc<Lease>) {
         let lost: Vec<_> = lease.state().lost_by_now().collect();
         for (number, why) in lost {
@@ -340,7 +343,7 @@ impl Book {
         }
     }
 
-    /// A hold is being lost.
+    /// Handles the loss of a hold.
     fn lose(&self, lease: &Arc<Lease>, number: u64, why: &str) {
         let mut state = lease.state();
         let Some(entry) = state.remove(number) else { return };
@@ -361,7 +364,8 @@ impl Book {
         self.changed(&lock);
     }
 
-    /// The tokens have changed. A lease whose token is gone ends; a lease whose token allows less loses what it does not cover.
+    /// Applies changed tokens. A lease whose token is gone ends; a lease whose token allows less loses the holds and
+    /// waits that it no longer covers.
     pub fn follow_rights(&self) {
         for lease in self.all() {
             match self.shared.access.named(&lease.asker.who) {
@@ -378,7 +382,8 @@ impl Book {
         }
     }
 
-    /// Takes these holds back, and ends these waits. What the client was promised of a hold is waited for.
+    /// Takes holds away and ends waits. The locks of the holds stay locked until the time promised to the client has
+    /// passed.
     fn take_away(&self, lease: &Arc<Lease>, which: impl Fn(&Entry) -> bool, why: &str) {
         let (mut held, mut waiting) = (Vec::new(), Vec::new());
         for (&number, entry) in lease.state().entries.iter().filter(|(_, entry)| which(entry)) {
@@ -392,7 +397,7 @@ impl Book {
         }
     }
 
-    /// Somebody wants a hold, or the wait for it, no more. It goes if nobody else does.
+    /// Applies `change` to the number of requests that want an entry, and closes the entry if none is left.
     pub fn let_go(&self, lease: &Arc<Lease>, number: u64, change: impl FnOnce(&mut Entry)) {
         let mut state = lease.state();
         let Some(entry) = state.entries.get_mut(&number) else { return };
@@ -408,8 +413,9 @@ impl Book {
         self.end_if_spent(lease);
     }
 
-    /// The daemon that told a client of a hold is gone before it said so. If no other request has found the hold, it is lost: the client may know
-    /// of it, and hears of the loss with its next sign of life.
+    /// Handles that the daemon that relayed a hold to its client has disappeared before confirming the delivery. If
+    /// no other request has found the hold, it is lost. The client may know of the hold, and learns of the loss from
+    /// its next keep-alive.
     pub fn disown(&self, id: LeaseId, number: u64, why: &str) {
         let Some(lease) = self.find(id) else { return };
         let forgotten = lease.state().entries.get_mut(&number).is_some_and(|entry| {
@@ -421,20 +427,22 @@ impl Book {
         }
     }
 
-    /// A hold that was granted a while ago, with what is promised of it now.
+    /// The current state of a hold that was granted a while ago, with what is promised of it now.
     pub fn as_of_now(&self, hold: Hold) -> Outcome {
         let now = self.find(hold.lease).and_then(|lease| lease.hold_now(&lease.state(), hold.number));
-        now.ok_or_else(|| Fault::LeaseOver(hold.lease, String::from("the hold was lost before it was told")))
+        now.ok_or_else(|| {
+            Fault::LeaseOver(hold.lease, String::from("the hold was lost before the reply was sent"))
+        })
     }
 
-    /// A lease that was for one hold ends with it.
+    /// Ends a lease that was created for a single hold, if that hold is over.
     fn end_if_spent(&self, lease: &Arc<Lease>) {
         if lease.terms.one_hold && lease.state().entries.is_empty() {
             self.end(lease, "its hold is over");
         }
     }
 
-    /// Ends a lease, and all that it holds and waits for.
+    /// Ends a lease with all its holds and waits.
     fn end(&self, lease: &Arc<Lease>, why: &str) {
         let entries = {
             let mut state = lease.state();
@@ -450,7 +458,7 @@ impl Book {
         }
     }
 
-    /// A hold is over. Gives the lock's name.
+    /// Removes a hold from the index by lock, and returns the lock's name.
     fn not_held(&self, lease: &Lease, entry: &Entry) -> String {
         let mut held = self.held();
         if let Some(holds) = held.get_mut(&entry.lock) {
@@ -490,7 +498,7 @@ impl Drop for Book {
     }
 }
 
-/// A number that nobody else may take.
+/// A reserved lease id. Dropping it frees the id, unless a lease was created under it.
 pub(super) struct Reserved<'a> {
     book: &'a Book,
     id: LeaseId,
@@ -505,7 +513,7 @@ impl Drop for Reserved<'_> {
     }
 }
 
-/// Ends a lease when its time has come.
+/// Ends a lease when its time to live has passed.
 async fn expire(book: Weak<Book>, lease: Arc<Lease>) {
     loop {
         let deadline = {
@@ -526,7 +534,7 @@ async fn expire(book: Weak<Book>, lease: Arc<Lease>) {
             Some(_) => {
                 if let Some(book) = book.upgrade() {
                     tracing::info!(lease = %lease.id, "expired");
-                    book.end(&lease, "its time to live passed without a sign of life");
+                    book.end(&lease, "its time to live passed without a keep-alive");
                 }
                 return;
             }
@@ -534,7 +542,7 @@ async fn expire(book: Weak<Book>, lease: Arc<Lease>) {
     }
 }
 
-/// Takes a hold out of its lease when it is lost.
+/// Removes a hold from its lease when it is lost.
 async fn watch_over(book: Weak<Book>, lease: Arc<Lease>, number: u64, losing: impl Future<Output = String>) {
     let why = losing.await;
     if let Some(book) = book.upgrade() {
@@ -542,8 +550,9 @@ async fn watch_over(book: Weak<Book>, lease: Arc<Lease>, number: u64, losing: im
     }
 }
 
-/// The client counts on what it was last told, and hears of the loss later than this daemon: nobody else is let in before that has passed
-/// on the lease clock. The timer's clock may be slewed, and runs out early then.
+/// Keeps the lock until the time promised to the client has passed. The client relies on the last reply and learns of
+/// the loss later than this daemon, so no other client may be granted the lock before. The deadline is on the lease
+/// clock: the clock of the timer may be slewed and then fires early, hence the loop.
 async fn keep_promises(guard: Guard) {
     let promised_ns = u64::try_from(guard.promised_for().as_nanos()).unwrap_or(u64::MAX);
     let until_ns = now_ns().saturating_add(promised_ns);

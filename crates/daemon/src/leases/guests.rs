@@ -11,32 +11,32 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-/// So many waits are remembered, for each daemon, that were given up before they arrived.
+/// Number of tickets remembered for each daemon whose waits were given up before their requests arrived.
 const MOST_GONE: usize = 4096;
 
-/// Waits of other daemons' clients, by the life of the daemon.
+/// Waits of other daemons' clients, by the incarnation of the daemon.
 #[derive(Clone, Default)]
 pub(super) struct Guests(Arc<Mutex<HashMap<u64, Guest>>>);
 
-/// One life of another daemon.
+/// One incarnation of another daemon.
 struct Guest {
     waits: HashMap<u64, AbortHandle>,
-    /// Outcomes that it has not heard, and holds whose fate is not known here.
+    /// Outcomes that it has not received yet, and holds whose fate is not yet known here.
     outcomes: VecDeque<Open>,
-    /// Waits that were given up and are not known here: their requests may be under way still.
+    /// Tickets that were given up and are unknown here: their requests may still be in flight.
     gone: VecDeque<u64>,
     next: u64,
     news: Arc<Notify>,
     heard_at: Instant,
 }
 
-/// What became of a wait.
+/// The outcome of a wait.
 struct Open {
     number: u64,
     ticket: u64,
     outcome: Outcome,
     asker: Asker,
-    /// It was told, so that the client may know of it.
+    /// Whether the outcome was sent, so that the client may know of it.
     told: bool,
 }
 
@@ -64,7 +64,7 @@ impl Guests {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A client of another daemon wants a lock. The same wait may be asked for again.
+    /// Handles a request of another daemon's client for a lock. The same request may arrive again.
     pub fn acquire(
         &self,
         book: &Arc<Book>,
@@ -75,7 +75,7 @@ impl Guests {
     ) -> Result<Option<Hold>, Fault> {
         let mut all = self.all();
         let guest = all.entry(asking.life).or_insert_with(|| {
-            tracing::debug!(%from, life = asking.life, "waits for clients there begin");
+            tracing::debug!(%from, life = asking.life, "first wait for a client of that daemon");
             tokio::spawn(watch_over(Arc::downgrade(&self.0), Arc::downgrade(book), asking.life));
             Guest::new()
         });
@@ -109,7 +109,7 @@ impl Guests {
         Ok(None)
     }
 
-    /// A wait has come to something. Gives it back if nobody wants it any more.
+    /// Stores the outcome of a wait. Returns it if the wait has been given up.
     fn settle(&self, asking: Asking, outcome: Outcome, asker: Asker) -> Option<Open> {
         let mut all = self.all();
         let guest = all.get_mut(&asking.life).filter(|guest| guest.waits.contains_key(&asking.ticket));
@@ -122,12 +122,12 @@ impl Guests {
         None
     }
 
-    /// What became of tickets at the other daemon.
+    /// Handles the fates of tickets, as reported by the other daemon.
     pub fn fates(&self, book: &Arc<Book>, life: u64, fates: &[(u64, Fate)]) {
         for &(ticket, fate) in fates {
             let open = {
                 let mut all = self.all();
-                // Without a guest, everything was given up already.
+                // Without a guest, all its waits and holds have been given up already.
                 let Some(guest) = all.get_mut(&life) else { return };
                 guest.heard_at = Instant::now();
                 let waits = guest.waits.remove(&ticket);
@@ -147,7 +147,8 @@ impl Guests {
         }
     }
 
-    /// What became of the waits, once there is something to tell. `None` if there are none.
+    /// Waits for outcomes with a number above `heard`, and returns an empty list after [`POLL`]. `None` if the daemon
+    /// is unknown.
     pub async fn outcomes(
         &self,
         book: &Arc<Book>,
@@ -160,7 +161,7 @@ impl Guests {
                 let mut all = self.all();
                 let guest = all.get_mut(&life)?;
                 guest.heard_at = Instant::now();
-                // A hold stays until its fate is known; that there is none is over once it was heard.
+                // A hold stays until its fate is known; a failure needs no fate and is dropped once it was received.
                 guest.outcomes.retain(|open| open.number > heard || open.outcome.is_ok());
                 let unheard = guest.outcomes.iter_mut().filter(|open| open.number > heard);
                 let tell = |open: &mut Open| {
@@ -181,18 +182,18 @@ impl Guests {
     }
 }
 
-/// Gives a hold up that no client of the other daemon wants, or whose fate nobody will ever tell.
+/// Gives up a hold that no client of the other daemon wants, or whose fate will never be known.
 fn give_up(book: &Arc<Book>, open: Open) {
     let Ok(hold) = open.outcome else { return };
     if open.told {
-        let why = "the daemon that passed the request on fell silent before it confirmed the answer";
+        let why = "the daemon that relayed the request stopped responding before it confirmed the delivery";
         book.disown(hold.lease, hold.number, why);
     } else {
         let _ = book.perform(&open.asker, hold.lease, Op::Abandon(hold.number));
     }
 }
 
-/// Forgets a daemon that does not ask any more: its clients wait no more, and holds without a fate are given up.
+/// Forgets a daemon that has stopped polling: its waits end, and holds without a fate are given up.
 async fn watch_over(guests: Weak<Mutex<HashMap<u64, Guest>>>, book: Weak<Book>, life: u64) {
     loop {
         let Some(guests) = guests.upgrade().map(Guests) else { return };

@@ -1,4 +1,4 @@
-//! The number of a lease.
+//! [`LeaseId`]: the id of a lease.
 
 use super::words::Fault;
 use lockkeeper_cluster::MemberId;
@@ -6,16 +6,16 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
 
-/// The number of a lease, as etcd has it: above 0. One that a daemon chose carries that daemon's number above, and random bits below; one that a
-/// client chose can be anything.
+/// The id of a lease, a positive number as in etcd. An id chosen by a daemon has the daemon's number in its upper
+/// bits and random bits below; one chosen by a client is arbitrary.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct LeaseId(i64);
 
 impl LeaseId {
-    /// Together with the 32 bits of a member's number they fill an `i64` up to its sign.
+    /// Together with the 32 bits of a member's number, these fill an `i64` except for its sign.
     const RANDOM_BITS: u32 = 31;
 
-    /// A new number for a lease that lives at this member.
+    /// A new id for a lease that lives at this member.
     pub fn at(member: MemberId) -> Result<Self, Fault> {
         loop {
             let random = getrandom::u32().map_err(|error| {
@@ -28,17 +28,17 @@ impl LeaseId {
         }
     }
 
-    /// A number that somebody else chose.
+    /// An id chosen by a client or received from another daemon.
     pub fn new(number: i64) -> Option<Self> {
         (number > 0).then_some(Self(number))
     }
 
-    /// Where it lives, if a daemon chose it.
+    /// The member at which the lease lives, if a daemon chose the id.
     pub fn member(self) -> MemberId {
         MemberId((self.0 >> Self::RANDOM_BITS) as u32)
     }
 
-    /// The number, for etcd's clients.
+    /// The id as a number, for etcd's clients.
     pub fn number(self) -> i64 {
         self.0
     }
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_names_its_member_and_reads_back() {
+    fn lease_id_contains_its_member_and_parses_back() {
         for member in [0, 1, 7, u32::MAX] {
             let id = LeaseId::at(MemberId(member)).unwrap();
             assert!(id.number() > 0);

@@ -1,4 +1,4 @@
-//! One lease: until when it lives, what it holds and waits for.
+//! One lease: its deadline, holds and waits.
 
 use super::id::LeaseId;
 use super::words::{Asker, Fault, Hold, Life, Listed, Lost, Op, Outcome, Slot, Terms, Wanted, Which};
@@ -14,33 +14,34 @@ use tokio::sync::{Notify, watch};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-/// When a lease ends that a client was told lives for so long, beginning now.
+/// The deadline of a lease whose client was promised a time to live of `ttl` from now.
 pub(super) fn ends_at(ttl: Duration) -> u64 {
     let ttl_ns = u64::try_from(drift::kept(ttl).as_nanos()).unwrap_or(u64::MAX);
     now_ns().saturating_add(ttl_ns)
 }
 
-/// So many lost holds are remembered, until the client asks.
+/// Number of lost holds that are remembered for the client's next request.
 const MOST_LOST: usize = 64;
 
 /// A lease that lives at this daemon.
 pub(super) struct Lease {
     pub id: LeaseId,
     pub terms: Terms,
-    /// Who has it.
+    /// The principal that created it.
     pub asker: Asker,
-    /// A session of its own with the member.
+    /// The lease's own session with the member.
     pub member: Member,
     state: Mutex<State>,
-    /// Its end came nearer, or came.
+    /// Notified when the lease has ended or has got a deadline.
     pub kicked: Notify,
-    /// Under which name quotas count what it uses.
+    /// The name under which quotas count its usage.
     pub account: Arc<str>,
     _counted: (Counted, Charge),
 }
 
 pub(super) struct State {
-    /// When it ends, on the lease clock, which no time service slows down; `None` while it waits for the hold that it is for.
+    /// The deadline on the lease clock, which no time service adjusts; `None` while a lease for one hold still waits
+    /// for it.
     pub deadline_ns: Option<u64>,
     next: u64,
     pub entries: BTreeMap<u64, Entry>,
@@ -49,7 +50,7 @@ pub(super) struct State {
     pub over: bool,
 }
 
-/// A hold, or the wait for one.
+/// A hold, or a wait for one.
 pub(super) struct Entry {
     pub number: u64,
     pub lock: String,
@@ -57,15 +58,15 @@ pub(super) struct Entry {
     slot: Slot,
     pub since: Instant,
     pub phase: Phase,
-    /// Who waits for the outcome.
+    /// Number of requests that wait for the outcome.
     pub interest: usize,
-    /// Who was told that it is held.
+    /// Number of requests whose client was told of the hold.
     pub claims: usize,
     pub value: Vec<u8>,
     pub version: u64,
-    /// The last fence drawn for what it says; 0 until the first one after the grant.
+    /// The last fence drawn for a change of the value; 0 if there was none since the grant.
     pub revision: u64,
-    /// What became of the wait.
+    /// The outcome of the wait.
     pub news: watch::Sender<Option<Outcome>>,
 }
 
@@ -94,7 +95,7 @@ impl Lease {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Leases are used by those who made them, and by those who may do everything.
+    /// Checks that a caller may use the lease: its creator, or a principal with `admin` on every lock.
     pub fn check(&self, asker: &Asker) -> Result<(), Fault> {
         if owns_session(&self.asker.who, &asker.who, asker.admin) {
             return Ok(());
@@ -102,7 +103,7 @@ impl Lease {
         Err(Fault::NotYours(self.id))
     }
 
-    /// A request to the member for what is wanted.
+    /// A request to the member.
     pub fn request(&self, wanted: &Wanted) -> Acquire {
         let (member, lock) = (&self.member, wanted.lock.clone());
         let request = match wanted.claim {
@@ -113,7 +114,7 @@ impl Lease {
         request.owner(self.terms.owner.clone()).purpose(wanted.purpose.clone())
     }
 
-    /// A sign of life. What waits for its first hold has no end to be put off.
+    /// Extends the deadline. A lease that waits for its single hold has none.
     pub fn keep_alive(&self, state: &mut State) {
         if state.deadline_ns.is_some() {
             state.deadline_ns = Some(ends_at(self.terms.ttl));
@@ -132,7 +133,8 @@ impl Lease {
             session: None,
         };
         let guards = state.entries.values().filter_map(Entry::guard);
-        // All holds of a session are as good as the session; but one that was taken away is not. And they end with it.
+        // All holds of a session are valid as long as the session is, except those that were taken away. All of them
+        // end with the lease.
         let valid_for = guards.map(Guard::valid_for).find(|valid_for| !valid_for.is_zero());
         life.valid_for = valid_for.map(|valid_for| drift::told(valid_for).min(life.left));
         if let Op::TimeToLive = op {
@@ -143,7 +145,7 @@ impl Lease {
         life
     }
 
-    /// What the client may count on its own clock until the lease ends.
+    /// The time until the lease ends, as the client may measure it on its own clock.
     pub fn left(&self, state: &State) -> Duration {
         let left = |at: u64| drift::told(Duration::from_nanos(at.saturating_sub(now_ns())));
         state.deadline_ns.map_or(self.terms.ttl, left).min(self.terms.ttl)
@@ -168,7 +170,7 @@ impl Lease {
         })
     }
 
-    /// The same, with no promise that outlives the lease.
+    /// The same, with a promise that does not exceed the lease.
     pub fn hold_now(&self, state: &State, number: u64) -> Option<Hold> {
         let hold = self.hold(number, state.entries.get(&number)?)?;
         Some(Hold { valid_for: hold.valid_for.min(self.left(state)), ..hold })
@@ -181,12 +183,12 @@ impl Lease {
 }
 
 impl State {
-    /// The entry for what is wanted, if there is one already.
+    /// The entry of an earlier request with the same lock and slot, if there is one.
     pub fn find(&self, wanted: &Wanted) -> Option<u64> {
         self.slots.get(&(wanted.lock.clone(), wanted.slot.clone())).copied()
     }
 
-    /// A new entry. Nobody waits for its outcome yet.
+    /// Inserts a new entry, which no request waits for yet.
     pub fn insert(
         &mut self,
         wanted: &Wanted,
@@ -227,7 +229,7 @@ impl State {
         Some(entry)
     }
 
-    /// What is lost, and why, whether anybody has noticed or not.
+    /// Holds that are lost by now, with the reason, including those whose loss has not been processed yet.
     pub fn lost_by_now(&self) -> impl Iterator<Item = (u64, &'static str)> {
         let loss = |(&number, entry): (&u64, &Entry)| Some((number, entry.guard()?.loss()?));
         self.entries.iter().filter_map(loss)
@@ -249,12 +251,12 @@ impl Entry {
         }
     }
 
-    /// Somebody who was told that it is held does not want it.
+    /// Records that a request whose client was told of the hold does not want it.
     pub fn disclaim(&mut self) {
         self.claims = self.claims.saturating_sub(1);
     }
 
-    /// Whether nobody wants it any more.
+    /// Whether no request wants the entry any more.
     pub fn is_forgotten(&self) -> bool {
         self.interest == 0 && self.claims == 0
     }

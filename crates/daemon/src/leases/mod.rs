@@ -1,19 +1,20 @@
-//! Leases: what clients have that do not speak the native protocol. A session of HTTP and a lease of etcd are the same thing.
+//! Leases of clients that do not use the native protocol. An HTTP session and an etcd lease are the same thing.
 //!
-//! A lease lives at one daemon, which holds its locks for it by a session of its own with the member. It ends when its time to live passes without a
-//! sign of life, when it is revoked, and with the daemon. Whatever is asked of another daemon goes to the one where the lease lives.
+//! A lease lives at one daemon, its home, which holds its locks through a session of its own with the member. The
+//! lease ends when its time to live passes without a keep-alive, when it is revoked, and with the daemon. A request
+//! that arrives at another daemon is forwarded to the home.
 //!
-//! | module | what it holds |
+//! module | contents |
 //! |---|---|
-//! | `id` | the numbers of leases |
-//! | `words` | what can be done to a lease, what comes of it, and what daemons ask each other |
+//! `id` | ids of leases |
+//! `words` | operations on leases, their results, and the messages between daemons |
 //! | `lease` | one lease |
-//! | `book`, `wait` | the leases that live here, and those who wait by them |
-//! | `receipt` | a hold whose client has not been told yet |
-//! | `peers` | questions to other daemons |
+//! `book`, `wait` | the leases that live here, and the waits for their locks |
+//! `receipt` | a granted hold whose client has not received the reply yet |
+//! `peers` | requests to other daemons |
 //! | `waits` | waits of this daemon's clients for locks by leases that live elsewhere |
 //! | `guests` | waits of other daemons' clients for locks by leases that live here |
-//! | `watching`, `view` | who holds and waits in the whole cluster, for those who watch |
+//! `watching`, `view` | holders and waiters in the whole cluster, for watch streams |
 
 mod book;
 mod guests;
@@ -49,29 +50,29 @@ use waits::Waits;
 use watching::Watching;
 use words::{Answer, Presence, Question};
 
-/// Where so many leases live that clients gave numbers to is remembered.
+/// Number of leases with client-chosen ids whose home is remembered.
 const MOST_REMEMBERED: usize = 100_000;
-/// How often a number is tried again that somebody else tries too.
+/// Number of attempts to reserve an id that another request reserves at the same time.
 const TRIES: u32 = 5;
 
-/// All leases of the cluster, as one daemon sees them.
+/// All leases of the cluster, as seen from one daemon.
 pub struct Leases {
     book: Arc<Book>,
     peers: Arc<Peers>,
     waits: Arc<Waits>,
     guests: Guests,
     watching: Arc<Watching>,
-    /// Where leases live that clients gave numbers to.
+    /// The homes of leases with client-chosen ids.
     elsewhere: Mutex<HashMap<LeaseId, MemberId>>,
-    /// Leases that were made for one hold, by who wanted which lock by which request.
+    /// Leases created for a single hold, by principal, lock and request.
     alone: Mutex<HashMap<(String, String, Slot), LeaseId>>,
-    /// Where other daemons are answered: not on the threads of the member, which are for leases and locks alone.
+    /// The runtime for requests of other daemons. The member's own threads are reserved for leases and locks.
     runtime: tokio::runtime::Handle,
     me: Weak<Self>,
 }
 
 impl Leases {
-    /// From now on this daemon has leases, and answers other daemons' questions about them.
+    /// Creates the lease service and registers it with the member for the requests of other daemons.
     pub(crate) fn new(
         shared: Arc<Shared>,
         metrics: Arc<Metrics>,
@@ -97,12 +98,12 @@ impl Leases {
         leases
     }
 
-    /// How many live here.
+    /// Number of leases that live here.
     pub fn count(&self) -> usize {
         self.book.count()
     }
 
-    /// Makes a lease here. A number that the client chose must be free in the whole cluster, as far as it can be asked.
+    /// Creates a lease here. An id chosen by the client must be free at all daemons that reply.
     pub async fn grant(&self, asker: Asker, id: Option<LeaseId>, terms: Terms) -> Result<LeaseId, Fault> {
         let Some(id) = id else {
             let mut id = LeaseId::at(self.peers.me())?;
@@ -116,7 +117,8 @@ impl Leases {
         for attempt in 0..TRIES {
             match self.book.reserve(id) {
                 Ok(reserved) => {
-                    // Whoever else wants the same number now has reserved it too before asking: at least one of us sees the other.
+                    // A concurrent request for the same id has also reserved it before asking, so at least one of the
+                    // two sees the other.
                     let found = self.peers.everybody(|| Question::Has(id)).await;
                     let presence =
                         |answer| if let Answer::Has(presence) = answer { presence } else { Presence::Absent };
@@ -138,7 +140,7 @@ impl Leases {
         Err(Fault::LeaseExists(id))
     }
 
-    /// Does something to a lease, wherever it lives.
+    /// Performs an operation on a lease, at the daemon where it lives.
     pub async fn perform(&self, asker: &Asker, id: LeaseId, op: Op) -> Result<Reply, Fault> {
         if self.book.find(id).is_some() {
             return self.book.perform(asker, id, op);
@@ -155,7 +157,8 @@ impl Leases {
         self.wherever(id, there).await
     }
 
-    /// Waits for a lock by a lease, wherever it lives. Dropping the future gives the place in the queue up.
+    /// Waits for a lock by a lease, at the daemon where the lease lives. Dropping the future gives up the place in
+    /// the queue.
     pub(crate) async fn acquire(&self, asker: &Asker, id: LeaseId, wanted: Wanted) -> Result<Granted, Fault> {
         if self.book.find(id).is_some() {
             return self.book.acquire(asker, id, &wanted)?.granted().await;
@@ -164,8 +167,8 @@ impl Leases {
         self.wherever(id, there).await
     }
 
-    /// Waits for a lock by a lease that is made for it, here, and ends with the hold. The same request finds the lease that it has made before. Dropping
-    /// the future ends both.
+    /// Waits for a lock by a new lease that lives here and ends with the hold. A repeated request finds the lease of
+    /// the first attempt. Dropping the future ends the wait and the lease.
     pub(crate) async fn acquire_alone(
         &self,
         asker: &Asker,
@@ -200,7 +203,7 @@ impl Leases {
         self.alone.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks the daemon where a lease lives.
+    /// Runs `ask` with the daemon where a lease lives.
     async fn wherever<T, F>(&self, id: LeaseId, ask: impl Fn(MemberId) -> F) -> Result<T, Fault>
     where
         F: Future<Output = Result<T, Fault>>,
@@ -230,7 +233,7 @@ impl Leases {
         self.elsewhere.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// All leases of all daemons that answer.
+    /// All leases of all daemons that reply.
     pub async fn list(&self) -> Vec<Listed> {
         let others = self.peers.everybody(|| Question::List).await;
         let mut list = self.book.list();
@@ -242,7 +245,7 @@ impl Leases {
         list
     }
 
-    /// For which leases a lock is held, at all daemons that answer; the newest first.
+    /// The holds of a lock by leases, at all daemons that reply; the newest first.
     pub async fn holders(&self, lock: &str) -> Vec<Hold> {
         let others = self.peers.everybody(|| Question::Holders(String::from(lock))).await;
         let mut holds = self.book.holds_on(lock);
@@ -255,12 +258,12 @@ impl Leases {
         holds
     }
 
-    /// Watches who holds and waits for the locks with these prefixes, in the whole cluster.
+    /// Watches the holders and waiters of the locks with these prefixes, in the whole cluster.
     pub(crate) fn watch(&self, prefixes: Vec<String>) -> Watch {
         self.watching.watch(prefixes)
     }
 
-    /// The tokens have changed: ends what their principals may not have any more.
+    /// Applies changed tokens: ends leases, holds and waits that their principals may no longer have.
     pub(crate) fn follow_rights(&self) {
         self.book.follow_rights();
     }
@@ -292,9 +295,9 @@ impl Answers for Leases {
         let me = self.me.upgrade();
         let runtime = self.runtime.clone();
         Box::pin(async move {
-            // Whoever asks hears that this daemon speaks another version.
+            // The empty reply reports that this daemon uses another version.
             let (Some(me), Some(question)) = (me, peers::decode(&question)) else { return Vec::new() };
-            // Nobody waits for the answer once this is dropped.
+            // Dropping this future aborts the task: the asking daemon no longer waits for the reply.
             let mut answering = JoinSet::new();
             answering.spawn_on(async move { peers::encode(&me.reply(from, question).await) }, &runtime);
             answering.join_next().await.and_then(Result::ok).unwrap_or_default()

@@ -1,4 +1,4 @@
-//! Questions to other daemons.
+//! Requests to other daemons.
 
 use super::words::{Answer, Fault, Question, VERSION};
 use lockkeeper_cluster::{Member, MemberId};
@@ -11,24 +11,24 @@ use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// So many questions to one daemon are under way at a time: members have more important things to ask each other over the same connection.
+/// Maximum number of requests in flight to one daemon. Members use the same connection for more urgent messages.
 const MOST_AT_ONCE: usize = 64;
-/// For how long an answer is waited for.
+/// Timeout for a reply.
 const WITHIN: Duration = Duration::from_secs(3);
-/// How long to wait before asking again.
+/// Pause before a request is repeated.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Questions to other daemons.
+/// Sends requests to other daemons.
 pub(super) struct Peers {
     pub member: Member,
     rooms: Mutex<HashMap<MemberId, Arc<Semaphore>>>,
 }
 
 pub(super) fn encode(words: &impl Serialize) -> Vec<u8> {
-    postcard::to_extend(words, vec![VERSION]).expect("words have a length, and memory takes them")
+    postcard::to_extend(words, vec![VERSION]).expect("serializing to memory cannot fail")
 }
 
-/// `None` if they are of another version.
+/// Decodes a message; `None` if it has another version or is malformed.
 pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
     let (version, words) = bytes.split_first()?;
     if *version != VERSION {
@@ -38,7 +38,7 @@ pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8]) -> Option<T> {
 }
 
 pub(super) fn makes_no_sense(to: MemberId) -> Fault {
-    Fault::Unavailable(format!("what the daemon {to} answers makes no sense: is it of another version?"))
+    Fault::Unavailable(format!("the reply of daemon {to} cannot be decoded: does it run another version?"))
 }
 
 impl Peers {
@@ -50,7 +50,7 @@ impl Peers {
         self.member.id()
     }
 
-    /// Whether this is another member, as far as is known.
+    /// Whether this is a known member other than this one.
     pub fn is_other(&self, id: MemberId) -> bool {
         id != self.me() && self.member.addresses().contains_key(&id)
     }
@@ -60,7 +60,7 @@ impl Peers {
         self.member.addresses().into_keys().filter(|id| *id != self.me()).collect()
     }
 
-    /// Whether a member is known to be out: then so is whatever was held there.
+    /// Whether a member is known not to be in the current view. Then the leases that lived there have ended.
     pub fn is_gone(&self, id: MemberId) -> bool {
         let out = |view: lockkeeper_cluster::View| view.members.iter().all(|node| node.id != id);
         self.member.standing().view.is_some_and(out)
@@ -71,7 +71,8 @@ impl Peers {
         rooms.entry(to).or_insert_with(|| Arc::new(Semaphore::new(MOST_AT_ONCE))).clone()
     }
 
-    /// Asks, and asks again for a while if nothing is heard: questions may be repeated. A daemon that is gone has no leases any more.
+    /// Sends a request and repeats it until the timeout; all requests may be repeated. A member outside the view has
+    /// no leases any more.
     pub async fn ask(&self, to: MemberId, question: &Question) -> Result<Answer, Fault> {
         let until = Instant::now() + WITHIN;
         loop {
@@ -91,7 +92,7 @@ impl Peers {
         }
     }
 
-    /// Asks once.
+    /// Sends a request once.
     pub async fn ask_once(
         &self,
         to: MemberId,
@@ -104,7 +105,7 @@ impl Peers {
         decode(&answer).ok_or_else(|| makes_no_sense(to))
     }
 
-    /// Asks everybody else at once; who does not answer is left out.
+    /// Sends a request to all other members at once and returns the replies. Members that do not reply are omitted.
     pub async fn everybody(self: &Arc<Self>, question: impl Fn() -> Question) -> Vec<(MemberId, Answer)> {
         let mut asking = JoinSet::new();
         for to in self.others() {

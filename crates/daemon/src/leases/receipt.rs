@@ -1,8 +1,9 @@
-//! [`Receipt`]: a hold that was granted and whose client has not been told yet.
+//! [`Receipt`]: a granted hold whose client has not received the reply yet.
 //!
-//! Between a grant and the moment in which the answer is handed to the client's connection, the client may go away, and so may a daemon on the
-//! way. Whoever has the receipt answers for the hold: it says that the answer was [delivered](Receipt::delivered), or drops the receipt, and
-//! the hold is given up, unless another request has found the same hold.
+//! Between a grant and the moment at which the reply is handed to the client's connection, the client may disappear,
+//! and so may a daemon that relays the reply. The owner of the receipt is responsible for the hold. It either reports
+//! that the reply was [delivered](Receipt::delivered), or drops the receipt; then the hold is given up, unless
+//! another request has found it.
 
 use super::book::Book;
 use super::lease::{Entry, Lease};
@@ -10,19 +11,19 @@ use super::waits::Place;
 use super::words::Hold;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// A hold, and the duty to tell the client of it.
+/// A hold and its receipt.
 pub struct Granted {
     pub hold: Hold,
     pub receipt: Receipt,
 }
 
-/// The duty to tell a client of its hold. Dropping it gives the hold up.
+/// The obligation to deliver a hold to its client. Dropping the receipt gives up the hold.
 pub struct Receipt(Option<Kind>);
 
 enum Kind {
     /// The lease lives here.
     Here { book: Weak<Book>, lease: Arc<Lease>, number: u64 },
-    /// The lease lives at another daemon, which keeps the hold for as long as it hears of this one.
+    /// The lease lives at another daemon, which keeps the hold as long as this daemon keeps polling.
     There(Place),
 }
 
@@ -35,7 +36,7 @@ impl Receipt {
         Self(Some(Kind::There(place)))
     }
 
-    /// The answer was handed to the client's connection.
+    /// Reports that the reply was handed to the client's connection.
     pub fn delivered(mut self) {
         if let Some(Kind::There(place)) = self.0.take() {
             place.delivered();

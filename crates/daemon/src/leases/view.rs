@@ -1,4 +1,4 @@
-//! The table of all locks that are watched, with a version for each lock.
+//! The table of all watched locks, with a version for each lock.
 
 use super::words::Hold;
 use crate::listing::LockView;
@@ -8,13 +8,13 @@ use std::ops::Bound;
 use std::sync::{Arc, OnceLock};
 use tokio::time::Instant;
 
-/// So many locks that are not in use any more are remembered, for watchers that have not seen that yet.
+/// Number of locks no longer in use that are remembered for watchers that have not seen the end of their use.
 const MOST_OVER: usize = 1 << 16;
 
-/// A lock, as watchers are shown it.
+/// A lock, as shown to watchers.
 pub(crate) struct Shown {
     pub view: LockView,
-    /// What is sent to watchers: encoded once for all of them.
+    /// The event for watchers, encoded once for all of them.
     pub encoded: OnceLock<String>,
 }
 
@@ -24,9 +24,9 @@ impl Shown {
     }
 }
 
-/// What one member has told of a lock.
+/// The state of a lock at one member.
 struct Row {
-    /// In which reading of the member's table, or after which.
+    /// The number of the full reading of the member's table in which the row was read, or which preceded the change.
     sync: u64,
     node: Node,
     told: Instant,
@@ -40,15 +40,15 @@ struct Entry {
     version: u64,
 }
 
-/// All locks that are watched.
+/// All watched locks.
 #[derive(Default)]
 pub(super) struct Table {
     locks: BTreeMap<Arc<str>, Entry>,
     versions: BTreeMap<u64, Arc<str>>,
     newest: u64,
-    /// Locks out of use, the oldest version first.
+    /// Locks no longer in use, the oldest version first.
     over: VecDeque<(u64, Arc<str>)>,
-    /// The newest version of a lock out of use that was forgotten.
+    /// The newest version of a lock that was dropped from `over`.
     forgotten: u64,
     syncs: u64,
 }
@@ -59,36 +59,37 @@ impl Table {
         self.newest
     }
 
-    /// The number of a reading of a member's whole table.
+    /// The number of the next full reading of a member's table.
     pub fn next_sync(&mut self) -> u64 {
         self.syncs += 1;
         self.syncs
     }
 
-    /// Nobody watches any more. Versions go on.
+    /// Clears the table when the last watch has ended. Versions continue to increase.
     pub fn clear(&mut self) {
         let (newest, syncs) = (self.newest, self.syncs);
         *self = Self { newest, syncs, forgotten: newest, ..Self::default() };
     }
 
-    /// The locks with a version above this one, in the order of their versions.
+    /// The locks with a version above `seen`, in the order of their versions.
     pub fn since(&self, seen: u64) -> impl Iterator<Item = (u64, &Arc<Shown>)> {
         let versions = self.versions.range((Bound::Excluded(seen), Bound::Unbounded));
         versions.filter_map(|(version, name)| Some((*version, &self.locks.get(name)?.shown)))
     }
 
-    /// Whether a watcher that began at one version, and has seen all up to another, misses a lock that went out of use meanwhile.
+    /// Whether a watcher that began at version `began` and has seen all changes up to `seen` has missed the end of a
+    /// lock's use.
     pub fn has_forgotten_since(&self, seen: u64, began: u64) -> bool {
         seen < self.forgotten && began < self.forgotten
     }
 
-    /// The newest hold on a lock by a lease.
+    /// The newest hold of a lock by a lease.
     pub fn leader(&self, lock: &str) -> Option<Hold> {
         let holds = self.locks.get(lock)?.rows.values().flat_map(|row| &row.holds);
         holds.max_by_key(|hold| (hold.fence, hold.version)).cloned()
     }
 
-    /// A member tells of a lock; tells whether the holds by leases may have changed.
+    /// Stores the state of a lock at one member. Returns whether holds by leases may have changed.
     pub fn put(
         &mut self,
         member: MemberId,
@@ -116,8 +117,8 @@ impl Table {
         had_holds || has_holds
     }
 
-    /// Takes out what a member has not told again in this reading of its table: of so many locks after this name. Gives the last of
-    /// these, if there are more.
+    /// Removes rows of a member that this full reading of its table did not contain, among the next `most` locks
+    /// after `after`. Returns the last of these locks if there are more.
     pub fn sweep(
         &mut self,
         member: MemberId,
@@ -143,7 +144,7 @@ impl Table {
         last
     }
 
-    /// Puts together what all members have told of a lock. It gets a new version if that shows something else.
+    /// Merges the rows of all members for a lock. It gets a new version if the result differs.
     fn show(&mut self, name: &Arc<str>) {
         let Some(entry) = self.locks.get_mut(name) else { return };
         let rows = entry.rows.values().map(|row| (row.node, row.told, row.status.clone()));
@@ -166,7 +167,7 @@ impl Table {
         while self.over.len() > MOST_OVER
             && let Some((version, name)) = self.over.pop_front()
         {
-            // It may be in use again.
+            // The lock may be in use again.
             if self.locks.get(&name).is_some_and(|entry| entry.version == version && entry.rows.is_empty()) {
                 self.locks.remove(&name);
                 self.versions.remove(&version);
@@ -219,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn locks_that_a_member_does_not_tell_again_are_out_of_use() {
+    fn locks_missing_in_the_next_reading_of_a_member_are_removed() {
         let mut table = Table::default();
         let (one, two) = (MemberId(1), MemberId(2));
         let sync = table.next_sync();
@@ -239,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn watcher_that_is_too_far_behind_is_told_so() {
+    fn watcher_that_is_too_far_behind_is_detected() {
         let mut table = Table::default();
         let member = MemberId(1);
         table.put(member, 1, row("kept", &[1]));

@@ -1,4 +1,4 @@
-//! The wait of somebody for a lock by a lease that lives here.
+//! [`Wait`]: a wait for a lock by a lease that lives here.
 
 use super::book::Book;
 use super::lease::{Entry, Lease};
@@ -7,7 +7,7 @@ use super::words::{Fault, Outcome};
 use std::sync::{Arc, Weak};
 use tokio::sync::watch;
 
-/// Somebody waits for a lock by a lease that lives here.
+/// The wait of one request for a lock by a lease that lives here. Several requests may wait for one entry.
 pub(super) struct Wait {
     book: Weak<Book>,
     lease: Arc<Lease>,
@@ -26,24 +26,24 @@ impl Wait {
         Self { book, lease, number, news, open: true }
     }
 
-    /// What becomes of it, with the duty to tell the client.
+    /// The outcome, with the receipt that obliges the caller to deliver it.
     pub async fn granted(self) -> Result<Granted, Fault> {
         let (book, lease, number) = (self.book.clone(), self.lease.clone(), self.number);
         let hold = self.outcome().await?;
         Ok(Granted { hold, receipt: Receipt::here(book, lease, number) })
     }
 
-    /// What has become of it, if that is known.
+    /// The outcome, if it is already known.
     pub fn now(&mut self) -> Option<Outcome> {
         let outcome = self.news.borrow_and_update().clone()?;
         Some(self.told(outcome))
     }
 
-    /// What becomes of it.
+    /// The outcome.
     pub async fn outcome(mut self) -> Outcome {
         let outcome = match self.news.wait_for(Option::is_some).await {
             Ok(outcome) => outcome.clone(),
-            // The entry has gone without a word: so has the lease.
+            // The entry was dropped without an outcome: the lease has ended.
             Err(_) => None,
         };
         let outcome = outcome.unwrap_or(Err(Fault::NoSuchLease(self.lease.id)));
@@ -60,7 +60,7 @@ impl Wait {
             }
         }
         outcome.and_then(|hold| {
-            // What is left is told as it is now, not as it was at the grant.
+            // Report the remaining time as of now, not as of the grant.
             let now = self.lease.hold_now(&state, self.number);
             let lost = || Fault::LeaseOver(hold.lease, String::from("the hold was lost at once"));
             now.ok_or_else(lost)

@@ -1,20 +1,21 @@
 //! Waits of this daemon's clients for locks by leases that live at other daemons.
 //!
-//! The other daemon, the lease's home, is asked once, and says at once if the lock is had. After that, one question at a time to each daemon asks for
-//! the outcomes of all waits there, and is answered when there are any. So it costs one question at a time however many wait.
+//! This daemon sends one request to the other daemon, the lease's home, which replies at once if the lock is granted
+//! immediately. After that, one long poll at a time to each home asks for the outcomes of all waits there. The cost
+//! is thus one request at a time, independent of the number of waits.
 //!
-//! No hold is left without a client. Each wait has a ticket, and each ticket ends with a *fate*: the client was told of the hold, or the hold is
-//! not wanted. Home keeps a granted hold under its ticket until it hears the fate, and gives it up if the fate is "not wanted", or if it hears
-//! nothing of this daemon for a while:
+//! No hold is left without a client. Each wait has a ticket, and each ticket ends with a *fate*: the hold was
+//! delivered to the client, or it is unwanted. The home keeps a granted hold under its ticket until it receives the
+//! fate. It gives the hold up if the fate is "unwanted", or if this daemon does not poll for a while:
 //!
-//! | what happens | how the hold ends |
+//! event | how the hold ends |
 //! |---|---|
-//! | the client closes its connection | the future of the wait is dropped: not wanted |
-//! | home does not answer in time | the same; a request that arrives at home after its fate is refused |
-//! | the answer is lost | asked again under the same ticket, home repeats it |
-//! | an outcome is told whose ticket is unknown here | not wanted |
-//! | this daemon dies | home hears nothing for [`SILENCE`] |
-//! | home dies | its leases end with it |
+//! the client closes its connection | the future of the wait is dropped: unwanted |
+//! the home does not reply in time | the same; a request that arrives at the home after its fate is rejected |
+//! the reply is lost | the request is repeated under the same ticket, and the home repeats the reply |
+//! an outcome arrives whose ticket is unknown here | unwanted |
+//! this daemon dies | the home receives no poll for [`SILENCE`] |
+//! the home dies | its leases end with it |
 
 use super::id::LeaseId;
 use super::peers::{Peers, makes_no_sense};
@@ -28,35 +29,35 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-/// For how long a question for outcomes is left unanswered if there are none.
+/// How long the home holds a poll for outcomes open if there are none.
 pub(super) const POLL: Duration = Duration::from_secs(1);
-/// After so long without such a question, whoever asked is taken for dead.
+/// A daemon that has not polled for this time is considered dead.
 pub(super) const SILENCE: Duration = Duration::from_secs(5);
-/// How long to wait before asking again.
+/// Pause before a request is repeated.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Waits at other daemons.
 pub(super) struct Waits {
     peers: Arc<Peers>,
-    /// This life of this daemon.
+    /// The incarnation of this daemon.
     life: u64,
     next: AtomicU64,
     there: Mutex<HashMap<MemberId, There>>,
 }
 
-/// The waits at one daemon.
+/// The waits at one home.
 #[derive(Default)]
 struct There {
     tickets: HashMap<u64, Ticket>,
-    /// Fates that the other daemon has not acknowledged yet.
+    /// Fates that the home has not acknowledged yet.
     fates: Vec<(u64, Fate)>,
-    /// Whether a task asks for outcomes.
+    /// Whether a task polls for outcomes.
     polled: bool,
-    /// Whether a task tells fates.
+    /// Whether a task is sending fates.
     telling: bool,
 }
 
-/// A wait that has no fate yet.
+/// A ticket without a fate.
 enum Ticket {
     Waiting(oneshot::Sender<Outcome>),
     /// Its outcome is on the way to the client.
@@ -71,7 +72,7 @@ impl There {
 
 impl Waits {
     pub fn new(peers: Arc<Peers>) -> Arc<Self> {
-        // Two lives with the same number would take each other's outcomes.
+        // Incarnations are random: two with the same number would receive each other's outcomes.
         let life = getrandom::u64().unwrap_or_else(|_| std::process::id().into());
         Arc::new(Self { peers, life, next: AtomicU64::new(1), there: Mutex::default() })
     }
@@ -80,7 +81,7 @@ impl Waits {
         self.there.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a lock by a lease that lives there.
+    /// Waits for a lock by a lease that lives at `to`.
     pub async fn acquire(
         self: &Arc<Self>,
         to: MemberId,
@@ -93,10 +94,10 @@ impl Waits {
         match self.wait(to, asking, asker, lease, wanted).await {
             Ok(hold) => Ok(Granted { hold, receipt: Receipt::there(place) }),
             Err(Failed::There(fault)) => {
-                // Home has said that there is no hold.
+                // The home has reported that there is no hold, so the ticket needs no fate.
                 place.forget();
                 Err(match fault {
-                    // There, it is the daemon that ends; here, it is the lease.
+                    // At the home, the daemon stops; for the client of this daemon, the lease ends.
                     Fault::Stopped(_) => {
                         Fault::LeaseOver(lease, format!("the daemon {to}, where it lives, stops"))
                     }
@@ -118,7 +119,7 @@ impl Waits {
         self.refuse_hopeless_try(to, &wanted)?;
         let deadline = wanted.wait.and_then(|wait| Instant::now().checked_add(wait));
         loop {
-            // Before it is asked: the outcome may be heard before the answer.
+            // Register before sending: the poll may deliver the outcome before the reply arrives.
             let hears = self.register(to, asking.ticket);
             let question = Question::Acquire { asking, asker: asker.clone(), lease, wanted: wanted.clone() };
             let answer = self.peers.ask(to, &question).await.map_err(Failed::OnTheWay)?;
@@ -135,14 +136,14 @@ impl Waits {
             self.start_polling(to);
             match hears.await {
                 Ok(outcome) => return outcome.map_err(Failed::There),
-                // It knows nothing of the wait any more: it is asked again, for what is left of the time.
+                // The home no longer knows the wait: repeat the request with the remaining time.
                 Err(_) => tokio::time::sleep(PAUSE).await,
             }
             wanted.wait = deadline.map(|at| at.saturating_duration_since(Instant::now()));
         }
     }
 
-    /// A request that does not wait is answered at once if this member has no lease, and no connection to the lease's home either.
+    /// Rejects a non-blocking request at once if this member has no lease and no connection to the lease's home.
     fn refuse_hopeless_try(&self, to: MemberId, wanted: &Wanted) -> Result<(), Failed> {
         let tries = wanted.wait.is_some_and(|wait| wait.is_zero());
         if tries
@@ -160,7 +161,8 @@ impl Waits {
         hears
     }
 
-    /// The outcome of a wait is on its way to the client. Gives the waiter, if it was not told yet.
+    /// Marks the outcome of a wait as on its way to the client. Returns the waiter, if it has not received an outcome
+    /// yet.
     fn take(&self, to: MemberId, ticket: u64) -> Option<oneshot::Sender<Outcome>> {
         match self.there().get_mut(&to)?.tickets.insert(ticket, Ticket::Taken)? {
             Ticket::Waiting(told) => Some(told),
@@ -174,7 +176,7 @@ impl Waits {
         }
     }
 
-    /// Asks for outcomes for as long as any ticket has no acknowledged fate.
+    /// Polls for outcomes while any ticket there has no acknowledged fate.
     async fn poll(self: Arc<Self>, to: MemberId) {
         let (mut heard, mut failing_since) = (0, None);
         while !self.is_idle(to) {
@@ -192,7 +194,8 @@ impl Waits {
                     let forgotten = matches!(answer, Ok(Answer::Outcomes(None)));
                     let since = *failing_since.get_or_insert_with(Instant::now);
                     if forgotten || self.peers.is_gone(to) || since.elapsed() > SILENCE {
-                        // Home has given up all holds without a fate. Whoever waits asks again, and hears how things stand.
+                        // The home has given up all holds without a fate. Dropping the senders makes the waiters
+                        // repeat their requests.
                         self.there().remove(&to);
                         return;
                     }
@@ -202,7 +205,8 @@ impl Waits {
         }
     }
 
-    /// Whether nothing is open there. Then the task that asks ends, and whoever comes next starts another.
+    /// Whether no ticket or fate is left there. In that case the entry is removed, so that the polling task ends and
+    /// the next wait starts another.
     fn is_idle(&self, to: MemberId) -> bool {
         let mut there = self.there();
         let idle = there.get(&to).is_none_or(There::is_idle);
@@ -212,7 +216,7 @@ impl Waits {
         idle
     }
 
-    /// An outcome is told. It may be told again until its fate is known there.
+    /// Handles an outcome. It may arrive again until the home knows its fate.
     fn tell(self: &Arc<Self>, to: MemberId, ticket: u64, outcome: Outcome) {
         let mut all = self.there();
         let there = all.entry(to).or_default();
@@ -222,25 +226,25 @@ impl Waits {
         match (there.tickets.remove(&ticket), outcome.is_ok()) {
             (Some(Ticket::Waiting(told)), true) => {
                 there.tickets.insert(ticket, Ticket::Taken);
-                // If nobody listens, the waiter is going, and decides the ticket's fate as it goes.
+                // If the receiver is gone, the waiter is being dropped and decides the ticket's fate.
                 let _ = told.send(outcome);
             }
             (Some(Ticket::Waiting(told)), false) => drop(told.send(outcome)),
             (Some(Ticket::Taken), _) => drop(there.tickets.insert(ticket, Ticket::Taken)),
-            // The wait was given up before home heard of it.
+            // The wait was given up before the home received the request.
             (None, true) => there.fates.push((ticket, Fate::Unwanted)),
             (None, false) => {}
         }
     }
 
-    /// A ticket's fate is known. Home is told now, and again until it acknowledges that.
+    /// Records a ticket's fate and sends it to the home, again and again until it is acknowledged.
     fn decide(self: &Arc<Self>, to: MemberId, ticket: u64, fate: Fate) {
         let mut all = self.there();
         let there = all.entry(to).or_default();
         there.tickets.remove(&ticket);
         there.fates.push((ticket, fate));
         drop(all);
-        // At the end of the process there may be no runtime any more: home notices the silence.
+        // At the end of the process there may be no runtime any more. The home then notices the missing polls.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             let waits = self.clone();
             runtime.spawn(async move {
@@ -252,7 +256,7 @@ impl Waits {
         }
     }
 
-    /// Tells the other daemon what became of tickets, until it has acknowledged everything or does not answer.
+    /// Sends fates to the home until all are acknowledged or it does not reply.
     async fn tell_fates(&self, to: MemberId) {
         loop {
             let fates = {
@@ -278,15 +282,15 @@ impl Waits {
     }
 }
 
-/// Why a wait elsewhere came to nothing.
+/// The reason why a wait at another daemon failed.
 enum Failed {
-    /// Home says so: there is no hold.
+    /// The home has reported a failure: there is no hold.
     There(Fault),
-    /// Home may have granted the lock, or may grant it later.
+    /// No reply: the home may have granted the lock or may grant it later.
     OnTheWay(Fault),
 }
 
-/// A wait elsewhere, or what came of it. Its fate is told when it goes.
+/// A wait at another daemon, or its outcome. Dropping it sends the fate.
 pub(super) struct Place {
     waits: Arc<Waits>,
     to: MemberId,
@@ -295,12 +299,12 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// The client was told of the hold.
+    /// Records that the hold was delivered to the client.
     pub fn delivered(mut self) {
         self.fate = Some(Fate::Delivered);
     }
 
-    /// There is nothing to be decided.
+    /// Drops the ticket without a fate.
     fn forget(&mut self) {
         self.fate = None;
     }

@@ -1,8 +1,9 @@
-//! Who holds and waits in the whole cluster, for those who watch. Other daemons are asked only while somebody does.
+//! Holders and waiters in the whole cluster, for watch streams. Other daemons are queried only while there are
+//! watches.
 //!
-//! The daemon reads the table of each member once, in pages, and from then on only the changes of it. All watchers share the table
-//! that is put together from these. Each lock in it has a version, and a watcher remembers nothing but the version up to which it
-//! has seen the table: so a change costs each watcher as much as the change, however many locks there are.
+//! The daemon reads the table of each member once, in pages, and then only its changes. All watchers share the merged
+//! table. Each lock in it has a version, and a watcher only stores the version up to which it has seen the table. The
+//! cost of a change for each watcher is thus independent of the number of locks.
 
 use super::book::Book;
 use super::peers::Peers;
@@ -21,28 +22,28 @@ use tokio::time::Instant;
 
 pub(crate) use super::view::Shown;
 
-/// Changes that come together are told together.
+/// Delay after a change, so that changes in quick succession are sent together.
 const TOGETHER: Duration = Duration::from_millis(20);
-/// How long to wait before asking again, and how often the list of members is looked at.
+/// Pause before a request is repeated, and period at which the list of members is checked.
 const PAUSE: Duration = Duration::from_millis(200);
-/// So many prefixes are asked for one by one; if there are more, everything is.
+/// Maximum number of prefixes in a request. If more are watched, all locks are requested.
 const MOST_PREFIXES: usize = 64;
-/// About how many bytes one page of a table has.
+/// Approximate size of one page of a table, in bytes.
 const PAGE_BYTES: usize = 1 << 20;
-/// About how many bytes one lock takes.
+/// Approximate maximum size of the row of one lock, in bytes.
 const ROW_BYTES: usize = 64 << 10;
-/// So many versions are looked at before others have the table.
+/// Number of rows or versions that are processed before the mutex of the table is released.
 const SLICE: usize = 256;
 
-/// What is watched.
+/// The prefixes that are watched.
 #[derive(Default)]
 struct Interest {
-    /// How many watch each prefix.
+    /// Number of watches of each prefix.
     prefixes: BTreeMap<String, usize>,
     running: bool,
 }
 
-/// Asks all members while somebody watches.
+/// Follows all members while there are watches.
 pub(super) struct Watching {
     book: Arc<Book>,
     peers: Arc<Peers>,
@@ -50,12 +51,12 @@ pub(super) struct Watching {
     table: Mutex<Table>,
     /// The newest version in the table.
     news: watch::Sender<u64>,
-    /// Changes when holds by leases may have changed.
+    /// Incremented when holds by leases may have changed.
     holds: watch::Sender<u64>,
     interest: Mutex<Interest>,
-    /// What is followed: this covers all that is watched, and may cover more.
+    /// The prefixes that are followed. They cover all that are watched, and may cover more.
     followed: watch::Sender<Vec<String>>,
-    /// Kept, since changes are counted only for those who look.
+    /// Kept, since the member counts changes only while it has receivers.
     tables: OnceLock<watch::Receiver<u64>>,
     me: Weak<Self>,
 }
@@ -84,7 +85,7 @@ impl Watching {
         self.interest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Watches the locks whose names begin with one of these.
+    /// Watches the locks with these prefixes.
     pub fn watch(&self, prefixes: Vec<String>) -> Watch {
         let mut interest = self.interest();
         for prefix in &prefixes {
@@ -104,7 +105,7 @@ impl Watching {
         Watch { watching: self.me.clone(), prefixes, began, seen: 0, news, holds }
     }
 
-    /// Follows every member, for as long as anybody watches.
+    /// Follows every member until no watch is left.
     async fn run(self: Arc<Self>) {
         let mut following: HashMap<MemberId, AbortHandle> = HashMap::new();
         loop {
@@ -132,7 +133,7 @@ impl Watching {
         }
     }
 
-    /// Follows one member: first its whole table, and then the changes of it.
+    /// Follows one member: reads its whole table, then its changes.
     async fn follow(self: Arc<Self>, member: MemberId) {
         let mut followed = self.followed.subscribe();
         let mut from = LookFrom::Page(None);
@@ -143,7 +144,7 @@ impl Watching {
             let prefixes = followed.borrow_and_update().clone();
             let looked = tokio::select! {
                 looked = self.ask(member, from.clone(), prefixes) => looked,
-                // Somebody watches something else.
+                // A new watch needs other prefixes: read the whole table again.
                 _ = followed.changed() => {
                     (from, first) = (LookFrom::Page(None), None);
                     continue;
@@ -171,7 +172,8 @@ impl Watching {
                 Part::Page(None) => {
                     let changes = *first.get_or_insert(next);
                     self.sweep(member, sync).await;
-                    // Whoever makes this daemon read whole tables again and again cannot take more than half of its time.
+                    // Limits the cost of repeated full readings, which clients can provoke, to half of this daemon's
+                    // time.
                     tokio::time::sleep(began.elapsed().min(SILENCE)).await;
                     LookFrom::Change(changes)
                 }
@@ -195,7 +197,7 @@ impl Watching {
         }
     }
 
-    /// Puts what a member has told into the table, a slice at a time.
+    /// Stores the rows of a member in the table, [`SLICE`] rows at a time.
     async fn take(&self, member: MemberId, sync: u64, seen: Seen, told: Instant) {
         let (node, mut holds) = (seen.node, false);
         let mut rows = seen.rows.into_iter().peekable();
@@ -214,7 +216,7 @@ impl Watching {
         }
     }
 
-    /// The whole table of a member was read: what is not in it any more goes.
+    /// After the whole table of a member was read: removes rows that it no longer contains.
     async fn sweep(&self, member: MemberId, sync: u64) {
         let mut after: Option<Arc<str>> = None;
         loop {
@@ -240,7 +242,7 @@ impl Watching {
         self.news.send_if_modified(|before| std::mem::replace(before, newest) != newest);
     }
 
-    /// What is held and waited for here: a page of it, or what has changed. `None` if the thread for long work has failed.
+    /// A page of this member's table, or its changes, which it waits for. `None` if the worker thread has failed.
     pub async fn look(&self, from: LookFrom, prefixes: Vec<String>) -> Option<Seen> {
         let mut tables = self.tables.get_or_init(|| self.peers.member.tables()).clone();
         let mut changes = self.book.changes.subscribe();
@@ -314,7 +316,7 @@ impl Watching {
     }
 }
 
-/// All prefixes that are watched, or everything where there are too many.
+/// All watched prefixes, or the empty prefix if there are too many.
 fn all_of(prefixes: &BTreeMap<String, usize>) -> Vec<String> {
     let all = crate::access::least(prefixes.keys().cloned());
     if all.len() > MOST_PREFIXES { vec![String::new()] } else { all }
@@ -324,7 +326,7 @@ fn all_of(prefixes: &BTreeMap<String, usize>) -> Vec<String> {
 pub(crate) struct Watch {
     watching: Weak<Watching>,
     prefixes: Vec<String>,
-    /// The newest version when the watch began: locks that were out of use by then are not shown.
+    /// The newest version when the watch began. Locks no longer in use by then are not shown.
     began: u64,
     seen: u64,
     news: watch::Receiver<u64>,
@@ -332,8 +334,9 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// The next locks, at least one and at most so many, that are shown first or have changed. `None` if nothing will be known any more,
-    /// or if the watcher is so far behind that it has missed the end of a lock's use: it is to begin anew. Dropping the future loses nothing.
+    /// The next locks to show, at least one and at most `most`: first all locks in use, then those that have changed.
+    /// `None` if the daemon stops, or if the watcher is so far behind that it has missed the end of a lock's use; it
+    /// must begin anew. Cancel safe.
     pub async fn some(&mut self, most: usize) -> Option<Vec<Arc<Shown>>> {
         loop {
             let watching = self.watching.upgrade()?;
@@ -367,17 +370,17 @@ impl Watch {
         }
     }
 
-    /// Passes over all changes that are known by now.
+    /// Skips all changes so far.
     pub fn skip(&mut self) {
         self.seen = self.watching.upgrade().map_or(self.seen, |watching| watching.table().newest());
     }
 
-    /// Resolves when the holds of leases may have changed; `false` if nothing will be known any more.
+    /// Resolves when the holds of leases may have changed; `false` if the daemon stops.
     pub async fn holds_changed(&mut self) -> bool {
         self.holds.changed().await.is_ok()
     }
 
-    /// The newest hold on a lock by a lease.
+    /// The newest hold of a lock by a lease.
     pub fn leader(&mut self, lock: &str) -> Option<Hold> {
         self.holds.borrow_and_update();
         self.watching.upgrade()?.table().leader(lock)

@@ -1,4 +1,4 @@
-//! What can be done to a lease, what comes of it, and what daemons ask each other about leases.
+//! Operations on leases, their results, and the messages that daemons exchange about leases.
 
 use super::id::LeaseId;
 use crate::quotas::Exceeded;
@@ -6,7 +6,7 @@ use lockkeeper_cluster::{Claim, LockStatus, Node, SessionId};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
-/// By which way somebody asks.
+/// The protocol of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Way {
     /// JSON over HTTP.
@@ -16,7 +16,7 @@ pub enum Way {
 }
 
 impl Way {
-    /// As the audit log and the metrics have it.
+    /// Its name in the audit log and the metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Http => "http",
@@ -25,124 +25,124 @@ impl Way {
     }
 }
 
-/// Who asks, as the daemon found out that was asked first.
+/// The caller of an operation, as authenticated by the daemon that received the request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Asker {
-    /// By which way.
+    /// The protocol of the request.
     pub by: Way,
     /// The name of its token.
     pub who: String,
-    /// Whether it may use the leases of others.
+    /// Whether it may use leases of other principals.
     pub admin: bool,
-    /// Under which name quotas count what it uses: its token, or its address where none is needed.
+    /// The name under which quotas count its usage: its token, or its address where no tokens are needed.
     pub account: String,
 }
 
-/// What a lease is to be.
+/// The properties of a new lease.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Terms {
-    /// It ends so long after the last sign of life.
+    /// Time to live: the lease ends this long after the last keep-alive.
     pub ttl: Duration,
-    /// Who others are told has it.
+    /// The owner, as shown to other clients.
     pub owner: String,
-    /// It is there for one hold: its time counts from the grant, and it ends with the hold.
+    /// The lease is for a single hold: its time to live begins with the grant, and it ends with the hold.
     pub one_hold: bool,
-    /// A hold that is lost ends the lease. etcd's clients hear of nothing but the end of their lease.
+    /// Losing a hold ends the lease. etcd's clients are only notified of the end of their lease.
     pub ends_with_loss: bool,
 }
 
-/// What tells the holds of a lease on one lock apart. Asking twice with the same slot is asking once.
+/// Distinguishes the holds of a lease on one lock. Requests with the same slot share one hold.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Slot {
-    /// The lease has one hold on the lock: etcd's way.
+    /// The lease has a single hold of the lock, as in etcd.
     Only,
-    /// The client's number of its request.
+    /// The client's id of the request.
     Request(String),
 }
 
-/// A wish for a lock.
+/// A request for a lock.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Wanted {
-    /// Which lock.
+    /// The lock's name.
     pub lock: String,
-    /// Which of the lease's holds on it.
+    /// The slot of the hold within the lease.
     pub slot: Slot,
-    /// How.
+    /// The mode.
     pub claim: Claim,
-    /// For how long; `None` for as long as it takes.
+    /// The timeout; `None`: no timeout.
     pub wait: Option<Duration>,
-    /// What others are told that it is for.
+    /// The purpose, as shown to other clients.
     pub purpose: String,
-    /// What the holder says to whoever asks for the leader.
+    /// The value that the holder publishes, as the leader of an election.
     pub value: Vec<u8>,
-    /// Follows the wish through the logs.
+    /// The trace id of the request in the logs.
     pub trace: String,
 }
 
-/// Which hold of a lease.
+/// Identifies a hold of a lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Which {
-    /// By its number in the lease.
+    /// By its number within the lease.
     Number(u64),
-    /// The only one on this lock.
+    /// The only hold on this lock.
     OnlyOn(String),
 }
 
-/// What can be done to a lease. It is done where the lease lives.
+/// An operation on a lease, performed at the daemon where it lives.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Op {
-    /// A sign of life.
+    /// Extends the deadline.
     KeepAlive,
-    /// Ends it.
+    /// Ends the lease.
     Revoke,
-    /// How it stands.
+    /// Reads the state of the lease.
     TimeToLive,
-    /// Gives a hold up, or the wait for it; with a fence, only if it has that one.
+    /// Releases a hold or withdraws a wait; with a fence, only if the hold has that fence.
     Release(Which, Option<u64>),
-    /// Changes what a hold says, if it still has that fence.
+    /// Changes the value of a hold, if it still has that fence.
     SetValue {
-        /// Which hold.
+        /// The hold.
         which: Which,
         /// Its fence.
         fence: u64,
-        /// What to say.
+        /// The new value.
         value: Vec<u8>,
     },
-    /// Whoever was told of the hold does not want it any more; it goes unless somebody else was told too.
+    /// Withdraws the claim of one request to a hold; it is released unless another request has a claim to it.
     Abandon(u64),
 }
 
-/// A hold.
+/// A hold of a lock by a lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hold {
-    /// Of which lease.
+    /// The lease.
     pub lease: LeaseId,
-    /// Its number in the lease.
+    /// Its number within the lease.
     pub number: u64,
-    /// Which lock.
+    /// The lock's name.
     pub lock: String,
-    /// With which fence; 0 for a permit.
+    /// The fence; 0 for a permit.
     pub fence: u64,
-    /// For how much longer nobody else can enter, if nothing is renewed.
+    /// How much longer no other client can be granted the lock if nothing is renewed.
     pub valid_for: Duration,
     /// The lease's time to live.
     pub ttl: Duration,
-    /// What the holder says.
+    /// The value that the holder publishes.
     pub value: Vec<u8>,
-    /// How often it has said something: 1 at first.
+    /// Version of the value: 1 at first.
     pub version: u64,
-    /// The fence that was drawn when it last said something: at first that of the grant.
+    /// The fence that was drawn for the last change of the value; at first that of the grant.
     pub revision: u64,
 }
 
 impl Hold {
-    /// etcd's key of it.
+    /// Its key in etcd's API.
     pub fn key(&self) -> Vec<u8> {
         key(&self.lock, self.lease)
     }
 }
 
-/// etcd's key of the hold of a lease on a lock.
+/// The key of a lease's hold of a lock in etcd's API.
 pub fn key(lock: &str, lease: LeaseId) -> Vec<u8> {
     format!("{lock}/{lease}").into_bytes()
 }
@@ -150,109 +150,110 @@ pub fn key(lock: &str, lease: LeaseId) -> Vec<u8> {
 /// A hold that was lost.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lost {
-    /// Its number in the lease.
+    /// Its number within the lease.
     pub number: u64,
-    /// Which lock.
+    /// The lock's name.
     pub lock: String,
-    /// Why.
+    /// The reason.
     pub why: String,
 }
 
-/// How a lease stands.
+/// The state of a lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Life {
-    /// Which lease.
+    /// The lease.
     pub lease: LeaseId,
-    /// What is left of it.
+    /// The remaining time.
     pub left: Duration,
     /// Its time to live.
     pub ttl: Duration,
-    /// For how much longer nobody else can have what it holds, if nothing is renewed; `None` if it holds nothing.
+    /// How much longer no other client can be granted the locks that it holds if nothing is renewed; `None` if it
+    /// holds none.
     pub valid_for: Option<Duration>,
-    /// What it holds. Signs of life are answered without.
+    /// Its holds. Omitted in replies to a keep-alive.
     pub holds: Vec<Hold>,
-    /// Which locks it holds or waits for. Signs of life are answered without.
+    /// The locks that it holds or waits for. Omitted in replies to a keep-alive.
     pub locks: Vec<String>,
-    /// What it has lost, the newest last.
+    /// Holds that it has lost, the newest last.
     pub lost: Vec<Lost>,
-    /// The member's session under which it asks.
+    /// Its session with the member.
     pub session: Option<SessionId>,
 }
 
-/// What comes of an operation.
+/// The result of an operation.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Reply {
-    /// How the lease stands.
+    /// The state of the lease.
     Life(Life),
-    /// The lease is over.
+    /// The lease has ended.
     Revoked,
-    /// The last fence that was drawn for the hold, if it was held until now.
+    /// The last fence drawn for the hold, if it was valid until now.
     Released(Option<u64>),
-    /// The hold says so now.
+    /// The hold with its new value.
     Set(Hold),
 }
 
 /// A lease in a list.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Listed {
-    /// Which.
+    /// The lease.
     pub lease: LeaseId,
-    /// Whose token.
+    /// The name of the token that created it.
     pub who: String,
-    /// What it holds.
+    /// The locks that it holds or waits for.
     pub locks: Vec<String>,
 }
 
-/// What goes wrong with leases.
+/// The reason why an operation on a lease failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum Fault {
-    /// It is over, or was never.
+    /// The lease has ended or never existed.
     #[error("there is no lease {0}: it ended, or the daemon where it lived is gone")]
     NoSuchLease(LeaseId),
-    /// The chosen number is taken.
+    /// The id chosen by the client is in use.
     #[error("the lease {0} exists already")]
     LeaseExists(LeaseId),
-    /// It ended while somebody waited by it.
+    /// The lease ended during a wait.
     #[error("the lease {0} ended during the wait: {1}")]
     LeaseOver(LeaseId, String),
-    /// Somebody else has the lock.
+    /// Another client holds the lock.
     #[error("`{0}` was not free in time")]
     Busy(String),
-    /// The wait was given up, by a release or another request of the same session.
+    /// The wait was withdrawn, by a release or another request of the same session.
     #[error("the wait for `{0}` was given up")]
     GivenUp(String),
-    /// It is not held, or not with this fence.
+    /// The lock is not held, or not with this fence.
     #[error("`{0}` is not held with this fence by this lease")]
     NotHeld(String),
-    /// A limit.
+    /// A limit was exceeded.
     #[error("{what}: at most {limit} are allowed")]
     TooMany {
-        /// Of what.
+        /// The description of the limit.
         what: String,
-        /// How many are allowed.
+        /// Its value.
         limit: u64,
     },
     /// The time to live is too long.
     #[error("a time to live of {asked_s} s is too long: at most {limit_s} s are allowed")]
     TooLong {
-        /// What was asked for.
+        /// The requested time to live, in seconds.
         asked_s: u64,
-        /// What is allowed.
+        /// The maximum, in seconds.
         limit_s: u64,
     },
-    /// A request that makes no sense.
+    /// The request is malformed.
     #[error("{0}")]
     Bad(String),
-    /// It belongs to somebody else.
+    /// The lease belongs to another principal.
     #[error("the lease {0} belongs to another token")]
     NotYours(LeaseId),
-    /// Not now.
+    /// The operation cannot be performed at present.
     #[error("{0}")]
     Unavailable(String),
-    /// The member of the daemon where the lease lives serves no more.
+    /// The member at which the lease lives has stopped.
     #[error("{0}")]
     Stopped(String),
-    /// The member of the daemon where the lease lives has no lease itself, and why.
+    /// The member at which the lease lives has no lease in the cluster itself, with the reason.
     #[error("{0}")]
     NoLease(String),
 }
@@ -275,105 +276,106 @@ impl From<lockkeeper_cluster::Error> for Fault {
     }
 }
 
-/// The version of what daemons say to each other, their first byte.
+/// The version of the messages between daemons: their first byte.
 pub(super) const VERSION: u8 = 3;
 
-/// What a daemon asks another one.
+/// A request to another daemon.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Question {
-    /// Do this to a lease of yours.
+    /// Performs an operation on one of its leases.
     Do(Asker, LeaseId, Op),
-    /// Is this lease yours?
+    /// Asks whether a lease lives there.
     Has(LeaseId),
-    /// Which leases are yours?
+    /// Lists its leases.
     List,
-    /// Whom do you hold this lock for?
+    /// Lists the holds of a lock by its leases.
     Holders(String),
-    /// This client of mine wants a lock by a lease of yours. Say at once if it has it; otherwise it hears with the outcomes.
+    /// Requests a lock for a client of the sender, by a lease that lives at the receiver. The reply contains the hold
+    /// if it is granted at once; otherwise it comes with the outcomes.
     Acquire { asking: Asking, asker: Asker, lease: LeaseId, wanted: Wanted },
-    /// What became of the tickets of my clients.
+    /// Reports the fates of tickets of the sender's clients.
     Settle { life: u64, fates: Vec<(u64, Fate)> },
-    /// What became of the waits of my clients? I have heard all up to this number.
+    /// Polls for the outcomes of the waits of the sender's clients, above the number that it has received.
     Outcomes { life: u64, heard: u64 },
-    /// Who holds and waits at your member, among the locks with these prefixes.
+    /// Reads the holders and waiters at the receiver's member, for locks with these prefixes.
     Look { from: LookFrom, prefixes: Vec<String> },
 }
 
-/// What became of a ticket at the daemon whose client waits.
+/// The fate of a ticket, decided by the daemon whose client waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Fate {
-    /// The client was told of the hold.
+    /// The hold was delivered to the client.
     Delivered,
-    /// The client does not wait any more, and was not told of a hold.
+    /// The client does not wait any more, and no hold was delivered.
     Unwanted,
 }
 
-/// A wait of another daemon's client.
+/// Identifies a wait of another daemon's client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(super) struct Asking {
-    /// Which life of that daemon.
+    /// The incarnation of that daemon.
     pub life: u64,
-    /// Which of its waits.
+    /// The number of the wait within the incarnation.
     pub ticket: u64,
 }
 
-/// What became of a wait.
+/// The outcome of a wait.
 pub(super) type Outcome = Result<Hold, Fault>;
 
-/// The answers.
+/// A reply to a [`Question`].
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) enum Answer {
     Done(Result<Reply, Fault>),
     Has(Presence),
     List(Vec<Listed>),
     Holders(Vec<Hold>),
-    /// `None`: it must wait.
+    /// `None`: the request waits.
     Acquire(Result<Option<Hold>, Fault>),
-    /// Each with its number; `None` if nothing is known of such waits.
+    /// Number, ticket and outcome of each wait; `None` if the sender is unknown.
     Outcomes(Option<Vec<(u64, u64, Outcome)>>),
     Settled,
     Look(Option<Seen>),
 }
 
-/// Whether a lease is somewhere.
+/// Whether a lease lives at a daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Presence {
     Absent,
-    /// It is about to be made.
+    /// It is about to be created.
     Reserved,
     Present,
 }
 
-/// The numbers of the next change of a member's table, and of the next change of the holds of its daemon's leases.
+/// The numbers of the next change of a member's table and of the next change of the holds of its daemon's leases.
 pub(super) type Numbers = (u64, u64);
 
-/// What another daemon wants to see of a table.
+/// The requested part of a member's table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum LookFrom {
-    /// The whole table, page by page: the locks that follow this name.
+    /// A page of the whole table: the locks that follow this name.
     Page(Option<String>),
-    /// The locks that have changed since, once there are any, or none after a while.
+    /// The locks that have changed since these numbers, once there are any; an empty reply after a while.
     Change(Numbers),
 }
 
-/// A part of what one member's clients hold and wait for.
+/// A part of the table of one member.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Seen {
-    /// The changes that follow what is seen here.
+    /// The numbers of the changes that follow this part.
     pub next: Numbers,
     pub node: Node,
-    /// Each with the holds on the lock by leases, which say something. A lock that is not in use any more has no holders and no waiters.
+    /// Each lock with its holds by leases, for their values. A lock no longer in use has neither holders nor waiters.
     pub rows: Vec<(LockStatus, Vec<Hold>)>,
     pub part: Part,
 }
 
-/// Which part of a table is seen.
+/// The kind of a part.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum Part {
-    /// A page of it; after this name there are more.
+    /// A page; more locks follow this name, if any.
     Page(Option<String>),
-    /// What has changed.
+    /// The changes.
     Changes,
-    /// Nothing: changes since then are not known any more, and the whole table is to be read.
+    /// Nothing: the requested changes have been dropped, and the whole table must be read again.
     Unknown,
 }
