@@ -1,27 +1,27 @@
 //! The daemon: a cluster member that serves clients in other processes.
 //!
-//! module | contents |
+//! | module | contents |
 //! |---|---|
-//! `daemon` | [`Daemon`]: a member and the listeners that serve its clients |
-//! `config` | the daemon's configuration |
-//! `shared` | state that all protocols use: the member, access control and the audit log |
-//! `access` | tokens and their permissions |
-//! `rights` | every action of every protocol and the right that it needs |
-//! `credential` | the rights of an open connection, kept current while tokens change |
-//! `audit` | the audit log of grants, releases and refusals |
-//! `limits`, `quotas`, `turns` | limits of the daemon and of each principal; the usage of each principal |
-//! `listen`, `room` | listeners, and the limit on connections |
-//! `listing`, `snapshots` | replies for operators and observers; the snapshot of all locks behind them |
-//! `worker` | the thread that builds long lists |
-//! `upkeep` | periodic work, such as reloading changed files |
-//! `tls` | TLS: the daemon's certificate and client certificates |
+//! | `daemon` | [`Daemon`]: a member and the listeners that serve its clients |
+//! | `config` | the daemon's configuration |
+//! | `shared` | state that all protocols use: the member, access control and the audit log |
+//! | `access` | tokens and their permissions |
+//! | `rights` | every action of every protocol and the right that it needs |
+//! | `credential` | the rights of an open connection, kept current while tokens change |
+//! | `audit` | the audit log of grants, releases and refusals |
+//! | `limits`, `quotas`, `turns` | limits of the daemon and of each principal; the usage of each principal |
+//! | `listen`, `room` | listeners, and the limit on connections |
+//! | `listing`, `snapshots` | replies for operators and observers; the snapshot of all locks behind them |
+//! | `worker` | the thread that builds long lists |
+//! | `upkeep` | periodic work, such as reloading changed files |
+//! | `tls` | TLS: the daemon's certificate and client certificates |
 //! | `native` | the protocol of the Rust client |
-//! `drift` | the allowance for the drift of clients' clocks |
-//! `leases` | the sessions of HTTP and etcd clients, each of which lives at one daemon |
+//! | `drift` | the allowance for the drift of clients' clocks |
+//! | `leases` | the sessions of HTTP and etcd clients, each of which lives at one daemon |
 //! | `front`, `http`, `etcd` | JSON over HTTP, and etcd's lock API, on one port |
-//! `fuzz` | with the feature `fuzzing`: entry points of the parsers for untrusted input |
-//! `panics` | logging of panics with their location |
-//! `metrics`, `trace` | metrics, and trace contexts that follow an acquire through the logs |
+//! | `fuzz` | with the feature `fuzzing`: entry points of the parsers for untrusted input |
+//! | `panics` | logging of panics with their location |
+//! | `metrics`, `trace` | metrics, and trace contexts that follow an acquire through the logs |
 
 mod access;
 mod audit;

@@ -4,17 +4,17 @@
 //! lease ends when its time to live passes without a keep-alive, when it is revoked, and with the daemon. A request
 //! that arrives at another daemon is forwarded to the home.
 //!
-//! module | contents |
+//! | module | contents |
 //! |---|---|
-//! `id` | ids of leases |
-//! `words` | operations on leases, their results, and the messages between daemons |
+//! | `id` | ids of leases |
+//! | `words` | operations on leases, their results, and the messages between daemons |
 //! | `lease` | one lease |
-//! `book`, `wait` | the leases that live here, and the waits for their locks |
-//! `receipt` | a granted hold whose client has not received the reply yet |
-//! `peers` | requests to other daemons |
+//! | `book`, `wait` | the leases that live here, and the waits for their locks |
+//! | `receipt` | a granted hold whose client has not received the reply yet |
+//! | `peers` | requests to other daemons |
 //! | `waits` | waits of this daemon's clients for locks by leases that live elsewhere |
 //! | `guests` | waits of other daemons' clients for locks by leases that live here |
-//! `watching`, `view` | holders and waiters in the whole cluster, for watch streams |
+//! | `watching`, `view` | holders and waiters in the whole cluster, for watch streams |
 
 mod book;
 mod guests;

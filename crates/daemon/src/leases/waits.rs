@@ -8,14 +8,14 @@
 //! delivered to the client, or it is unwanted. The home keeps a granted hold under its ticket until it receives the
 //! fate. It gives the hold up if the fate is "unwanted", or if this daemon does not poll for a while:
 //!
-//! event | how the hold ends |
+//! | event | how the hold ends |
 //! |---|---|
-//! the client closes its connection | the future of the wait is dropped: unwanted |
-//! the home does not reply in time | the same; a request that arrives at the home after its fate is rejected |
-//! the reply is lost | the request is repeated under the same ticket, and the home repeats the reply |
-//! an outcome arrives whose ticket is unknown here | unwanted |
-//! this daemon dies | the home receives no poll for [`SILENCE`] |
-//! the home dies | its leases end with it |
+//! | the client closes its connection | the future of the wait is dropped: unwanted |
+//! | the home does not reply in time | the same; a request that arrives at the home after its fate is rejected |
+//! | the reply is lost | the request is repeated under the same ticket, and the home repeats the reply |
+//! | an outcome arrives whose ticket is unknown here | unwanted |
+//! | this daemon dies | the home receives no poll for [`SILENCE`] |
+//! | the home dies | its leases end with it |
 
 use super::id::LeaseId;
 use super::peers::{Peers, makes_no_sense};
