@@ -1,4 +1,4 @@
-//! `etcdserverpb.Auth`: only as much as clients need to show a token.
+//! `etcdserverpb.Auth`: the part that clients need to present a token.
 
 use super::Etcd;
 use super::pb::etcdserverpb::auth_server::Auth;
@@ -9,7 +9,8 @@ use tonic::{Request, Response, Status};
 
 #[tonic::async_trait]
 impl Auth for Etcd {
-    /// The password of a token's name is its secret, which is shown again with every call.
+    /// The user is the name of a token and the password its secret. The secret is also the session token that clients
+    /// send with every call.
     async fn authenticate(
         &self,
         request: Request<AuthenticateRequest>,

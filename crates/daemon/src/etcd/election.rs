@@ -1,10 +1,17 @@
-//! `v3electionpb.Election`: the holder of a lock is the leader, and says something.
+//! `v3electionpb.Election`: the holder of a lock is the leader, and publishes a value.
 //!
 //! # Revisions
-//! A client may take any revision in an answer for a fence, so all of them are fences of the lock. The create revision is the fence of the grant. Each
-//! proclamation draws a further fence (`Guard::draw_fence`), which is the modification revision and that of the header from then on. A
-//! drawn fence is above all that were drawn before, and below the fence of the next holder. So over all leaders of an election,
-//! each new leader and each proclamation has a higher revision than everything before it, however often a leader proclaims.
+//! A client may use any revision in a reply as a fencing token, so all of them are fences of the lock. The create
+//! revision is the fence of the grant. Each proclamation draws a further fence (`Guard::draw_fence`), which becomes
+//! the modification revision and the revision of the header. A drawn fence is above all fences drawn before and below
+//! the fence of the next holder. Over all leaders of an election, each new leader and each proclamation thus has a
+//! higher revision than everything before it:
+//!
+//! ```text
+//! A campaigns    create 7, mod 7
+//! A proclaims    create 7, mod 8
+//! A resigns, B campaigns    create 9 or more
+//! ```
 
 use super::pb::mvccpb::KeyValue;
 use super::pb::v3electionpb::election_server::Election;
@@ -20,7 +27,7 @@ use tokio::time::Instant;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status};
 
-/// How long to wait before a proclamation is tried again during a view change.
+/// Pause before a proclamation is repeated during a view change.
 const PAUSE: Duration = Duration::from_millis(20);
 
 type Leaders = Pin<Box<dyn tokio_stream::Stream<Item = Result<LeaderResponse, Status>> + Send>>;
@@ -29,7 +36,7 @@ fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// What proves a leadership, if it can.
+/// The fields of a leader key that identify a leadership.
 struct Proof {
     lock: String,
     lease: i64,
@@ -66,7 +73,7 @@ impl Etcd {
         loop {
             match self.0.leases.perform(&caller.asker, lease_id(lease)?, set.clone()).await {
                 Ok(Reply::Set(hold)) => return Ok(hold),
-                // The leader goes on leading while the view changes, and gets its revision once the next view runs.
+                // The leader stays leader during a view change, and gets its revision in the next view.
                 Err(Fault::Unavailable(_)) if Instant::now() < until => tokio::time::sleep(PAUSE).await,
                 Ok(_) | Err(Fault::NoSuchLease(_)) => return Err(status(Fault::NotHeld(lock))),
                 Err(fault) => return Err(status(fault)),
@@ -74,7 +81,7 @@ impl Etcd {
         }
     }
 
-    /// Tells of every leader that is seen, and of what it says; not twice, and never of an older one.
+    /// Sends every observed leader and each of its values, never twice and never an older one after a newer one.
     async fn tell_leaders(
         self,
         name: String,
@@ -119,7 +126,7 @@ impl Election for Etcd {
         let Granted { hold, receipt } = self.hold(&caller, &lock, lease, value.clone()).await?;
         let (key, fence, lease) = (hold.key(), hold.fence, hold.lease.number());
         let mut revision = hold.revision;
-        // It was the leader before, and says something else now.
+        // The caller was the leader already, and now publishes another value.
         if hold.value != value {
             revision = self.proclaim_as(&caller, Proof { lock, lease, fence }, value).await?.revision;
         }
@@ -169,7 +176,7 @@ impl Election for Etcd {
 
     async fn resign(&self, request: Request<ResignRequest>) -> Result<Response<ResignResponse>, Status> {
         let caller = self.caller(&request)?;
-        // A proof that proves nothing any more is no reason to complain: whoever shows it does not lead.
+        // An outdated leader key is no error: its owner no longer leads, which is what it requests.
         let mut left = None;
         if let Some(Proof { lock, lease, fence }) = Proof::of(request.into_inner().leader)? {
             self.may(&caller, Action::Release, &lock)?;

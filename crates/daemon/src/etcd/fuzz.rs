@@ -1,10 +1,10 @@
-//! Messages of gRPC, for fuzzing.
+//! Entry points for fuzzing gRPC messages.
 
 use super::pb::{etcdserverpb, v3electionpb, v3lockpb};
 use super::{lease_id, split, text};
 use prost::Message;
 
-/// Decodes a message as every kind of request, and reads the names, keys and numbers in it.
+/// Decodes a message as every kind of request, and parses the names, keys and ids in it.
 pub(crate) fn message(bytes: &[u8]) {
     if let Some(v3lockpb::LockRequest { name, lease }) = decode(bytes) {
         let _ = (text(name), lease_id(lease));
@@ -33,7 +33,7 @@ pub(crate) fn message(bytes: &[u8]) {
     key_of(bytes);
 }
 
-/// A message that can be read is written and read again as the same.
+/// Decodes a message, and checks that encoding and decoding it again yields the same message.
 fn decode<M: Message + Default + PartialEq + std::fmt::Debug>(bytes: &[u8]) -> Option<M> {
     let message = M::decode(bytes).ok()?;
     assert_eq!(M::decode(&message.encode_to_vec()[..]).ok().as_ref(), Some(&message));

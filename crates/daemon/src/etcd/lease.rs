@@ -23,7 +23,7 @@ impl Etcd {
         }
     }
 
-    /// One sign of life. etcd's answer for a lease that is not there has no time to live.
+    /// Handles one keep-alive. As in etcd, the reply for an unknown lease has a time to live of 0.
     async fn keep_alive(&self, caller: &Caller, id: i64) -> Result<LeaseKeepAliveResponse, Status> {
         let life = match LeaseId::new(id) {
             Some(lease) => self.life(caller, lease, Op::KeepAlive).await?,
@@ -80,7 +80,7 @@ impl Lease for Etcd {
         let caller = self.caller(&request)?;
         let (etcd, place) = (self.clone(), self.0.place().map_err(status)?);
         let mut signs = request.into_inner();
-        // Whoever does not read its answers is not listened to.
+        // A capacity of 1: the requests of a client that does not read its replies are not read either.
         let (answer, answers) = mpsc::channel(1);
         tokio::spawn(async move {
             let listen = async {

@@ -30,7 +30,7 @@ impl Lock for Etcd {
             self.may(&caller, Action::Release, name)?;
             let release = Op::Release(Which::OnlyOn(String::from(name)), None);
             match self.0.leases.perform(&caller.asker, lease, release).await {
-                // The last one of the hold that is over: below that of the next holder.
+                // The last revision of the released hold, which is below that of the next holder.
                 Ok(Reply::Released(last)) => revision = last,
                 Ok(_) | Err(Fault::NoSuchLease(_)) => {}
                 Err(fault) => return Err(status(fault)),

@@ -1,7 +1,7 @@
 //! etcd's lock API: gRPC services `Lock`, `Lease` and `Election`, with etcd's semantics.
 //!
-//! The definitions are in `crates/etcd-api`. A lease lives at one daemon, a lock's name is the name that all
-//! other ways of asking use, and the revision of a grant is its fence.
+//! The definitions are in `crates/etcd-api`. A lease lives at one daemon. Locks have the same names as in all other
+//! protocols, and the revision of a grant is its fence.
 
 mod auth;
 mod election;
@@ -33,12 +33,12 @@ use pb::etcdserverpb::lease_server::LeaseServer;
 use pb::v3electionpb::election_server::ElectionServer;
 use pb::v3lockpb::lock_server::LockServer;
 
-/// What a lease lives for that nobody asked for, in seconds.
+/// Time to live of a lease that is created for a single lock, in seconds.
 const DEFAULT_TTL_S: u64 = 60;
-/// What a lease lives for at least, in seconds.
+/// Minimum time to live of a lease, in seconds.
 const LEAST_TTL_S: i64 = 1;
 
-/// What is served, for those who ask for something else.
+/// The message for calls that are not served.
 const SERVED: &str = "this is lockkeeper, which serves of etcd's API: v3lockpb.Lock (Lock, Unlock), etcdserverpb.Lease (LeaseGrant, LeaseRevoke, \
      LeaseKeepAlive, LeaseTimeToLive, LeaseLeases), v3electionpb.Election (Campaign, Proclaim, Leader, Observe, Resign) and \
      etcdserverpb.Auth (Authenticate)";
@@ -60,12 +60,12 @@ pub const PATHS: [&str; 13] = [
     "/etcdserverpb.Auth/Authenticate",
 ];
 
-/// The only call that goes on for longer than its first message.
+/// The only call with a stream of requests.
 const STREAM: &str = "/etcdserverpb.Lease/LeaseKeepAlive";
-/// What stands before a message.
+/// Size of the header of a gRPC message.
 const FRAME_BYTES: usize = 5;
 
-/// A call that is served, and that has arrived, in a bounded time and of a bounded size.
+/// Admits a call: checks its path, and reads its body within limits of size and time.
 pub(crate) async fn admit(front: &Front, request: Request) -> Result<Request, Status> {
     let path = request.uri().path();
     if !PATHS.contains(&path) {
@@ -89,7 +89,7 @@ pub(crate) async fn admit(front: &Front, request: Request) -> Result<Request, St
     Ok(Request::from_parts(parts, body.into()))
 }
 
-/// The services.
+/// The router for the services.
 pub(crate) fn router(front: &Arc<Front>) -> Router {
     let etcd = Etcd(front.clone());
     let longest = front.shared.limits.request_bytes;
@@ -104,14 +104,14 @@ pub(crate) fn router(front: &Arc<Front>) -> Router {
         .route_service("/etcdserverpb.Auth/{method}", auth)
 }
 
-/// All services: they differ only in their words.
+/// The implementation of all services.
 #[derive(Clone)]
 struct Etcd(Arc<Front>);
 
-/// Somebody who calls.
+/// The authenticated caller of a call.
 struct Caller {
     who: Principal,
-    /// Under which name quotas count what it uses.
+    /// The name under which quotas count its usage.
     account: Arc<str>,
     asker: Asker,
     trace: String,
@@ -135,7 +135,7 @@ impl Etcd {
         self.0.check(Way::Etcd, &caller.who, action, lock).map_err(denied)
     }
 
-    /// The header of an answer. Revisions never fall; that of a grant is its fence, and exactly that.
+    /// The header of a reply. Revisions never decrease; that of a grant is exactly its fence.
     fn header(&self, revision: Option<u64>) -> Option<ResponseHeader> {
         let member = &self.0.shared.member;
         let revision = revision.map(|revision| i64::try_from(revision).unwrap_or(i64::MAX));
@@ -150,7 +150,7 @@ impl Etcd {
         })
     }
 
-    /// Waits for a lock by a lease, or by a new one.
+    /// Waits for a lock by the given lease, or by a new one if it is 0.
     async fn hold(&self, caller: &Caller, name: &str, lease: i64, value: Vec<u8>) -> Result<Granted, Status> {
         let wanted = Wanted {
             lock: String::from(name),
@@ -177,7 +177,7 @@ impl Etcd {
     }
 }
 
-/// An answer that tells of a hold.
+/// A reply that contains a hold, with the receipt for it.
 fn telling<T>(answer: T, receipt: Receipt) -> Response<T> {
     let mut response = Response::new(answer);
     response.extensions_mut().insert(Undelivered::new(receipt));
@@ -188,7 +188,7 @@ fn terms(caller: &Caller, ttl: Duration) -> Terms {
     Terms { ttl, owner: caller.asker.who.clone(), one_hold: false, ends_with_loss: true }
 }
 
-/// The number of a lease that a client names; numbers below 0 are nobody's.
+/// Parses the id of a lease. Ids below 1 belong to no lease.
 fn lease_id(number: i64) -> Result<LeaseId, Status> {
     LeaseId::new(number).ok_or_else(no_such_lease)
 }
@@ -197,7 +197,7 @@ fn no_such_lease() -> Status {
     Status::not_found("etcdserver: requested lease not found")
 }
 
-/// The name of a lock: text that the other protocols accept too.
+/// Parses the name of a lock, with the same rules as in the other protocols.
 fn text(name: Vec<u8>) -> Result<String, Status> {
     let name =
         String::from_utf8(name).map_err(|_| Status::invalid_argument("the name of a lock must be UTF-8"))?;
@@ -205,7 +205,7 @@ fn text(name: Vec<u8>) -> Result<String, Status> {
     Ok(name)
 }
 
-/// The lock and the lease of a key. Other keys are nobody's.
+/// Splits a key into lock and lease; `None` for other keys.
 fn split(key: &[u8]) -> Option<(&str, LeaseId)> {
     let (name, lease) = std::str::from_utf8(key).ok()?.rsplit_once('/')?;
     Some((name, lease.parse().ok()?))
@@ -218,7 +218,7 @@ fn denied(denied: Denied) -> Status {
     }
 }
 
-/// A fault, in etcd's words where etcd has some.
+/// Converts a fault to a status, with etcd's own message where it has one.
 pub(crate) fn status(fault: Fault) -> Status {
     match fault {
         Fault::NoSuchLease(_) | Fault::LeaseOver(..) => no_such_lease(),

@@ -1,4 +1,4 @@
-//! What one HTTP connection is doing, so that it can be closed when it does nothing, or when its client does not read.
+//! The activity of an HTTP connection, so that it can be closed when it is idle or when its client does not read.
 
 use axum::body::{Body, Bytes};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
@@ -10,14 +10,14 @@ use std::time::Duration;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-/// Reads (GET) of one connection that are answered at a time. Each may have a long reply in memory until the client has taken it;
-/// further ones wait, so one connection never pins more than so many replies.
+/// Maximum number of reads (GET) of one connection in progress. Each may have a long reply in memory until the client
+/// has read it. Further ones wait, so that one connection never pins more than this number of replies.
 const READS: usize = 4;
-/// The largest piece of a reply that is handed to the server at a time. On HTTP/2 the server keeps at most about two of them for each
-/// stream whose client does not read.
+/// The maximum size of a chunk of a reply that is handed to the server at a time. On HTTP/2, the server buffers at
+/// most about two chunks for each stream whose client does not read.
 pub(super) const CHUNK_BYTES: usize = 16 << 10;
 
-/// What one connection is doing.
+/// The activity of one connection.
 pub(crate) struct Activity {
     state: Mutex<State>,
     reads: Arc<Semaphore>,
@@ -26,18 +26,19 @@ pub(crate) struct Activity {
 
 struct State {
     arrived: u64,
-    /// Requests that are being answered, each with the time since when its client has not taken what is ready for it.
+    /// Requests in progress, each with the time since when its client has not read the next chunk; `None`: the client
+    /// waits for the daemon.
     requests: BTreeMap<u64, Option<Instant>>,
-    /// When the last request ended, or the connection began.
+    /// The time at which the last request ended or the connection began.
     idle_since: Instant,
 }
 
-/// Limits on the time that a connection may take.
+/// The timeouts of a connection.
 #[derive(Clone, Copy)]
 pub(super) struct Within {
-    /// Until its first request, and until a client takes the next piece of a reply.
+    /// For the first request to arrive, and for the client to read the next chunk of a reply.
     pub patience: Duration,
-    /// Without a request.
+    /// For a connection without a request.
     pub idle: Duration,
 }
 
@@ -52,7 +53,7 @@ impl Activity {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A request has come, and is there until what this returns is dropped.
+    /// Registers a request, which is in progress until the returned value is dropped.
     pub fn request(self: &Arc<Self>) -> Underway {
         let mut state = self.state();
         state.arrived += 1;
@@ -61,23 +62,23 @@ impl Activity {
         Underway { activity: self.clone(), number }
     }
 
-    /// A place among the reads that are answered at a time.
+    /// Waits for a place among the reads in progress.
     pub async fn read(&self) -> Option<OwnedSemaphorePermit> {
         self.reads.clone().acquire_owned().await.ok()
     }
 
-    /// Since when the connection has no request.
+    /// The time since when the connection has had no request; `None` if it has one.
     pub fn idle_since(&self) -> Option<Instant> {
         let state = self.state();
         state.requests.is_empty().then_some(state.idle_since)
     }
 
-    /// Has the connection closed at once.
+    /// Closes the connection at once.
     pub fn close(&self) {
         self.close.notify_one();
     }
 
-    /// Resolves when the connection is to be closed, with the reason as metrics name it.
+    /// Resolves when the connection must be closed, with the reason as a metrics label.
     pub async fn ends(&self, within: Within) -> &'static str {
         let shortest = within.patience.min(within.idle);
         let pause = (shortest / 4).clamp(Duration::from_millis(5), Duration::from_secs(1));
@@ -105,14 +106,14 @@ impl Activity {
     }
 }
 
-/// A request that is being answered.
+/// A request in progress.
 pub(super) struct Underway {
     activity: Arc<Activity>,
     number: u64,
 }
 
 impl Underway {
-    /// The client waits for the daemon (`None`), or the daemon for the client to read.
+    /// Records since when the daemon waits for the client to read; `None`: the client waits for the daemon.
     fn waits_for_client(&self, since: Option<Instant>) {
         self.activity.state().requests.insert(self.number, since);
     }
@@ -126,20 +127,21 @@ impl Drop for Underway {
     }
 }
 
-/// The body of a response: handed to the server in small pieces, with an eye on whether the client takes them.
+/// The body of a response. It is handed to the server in small chunks, and records whether the client reads them.
 pub(super) struct Reply {
     body: Body,
-    /// What is left of a piece of the body that is too large to be handed over at once.
+    /// The rest of a frame of the body that is larger than a chunk.
     rest: Bytes,
     underway: Underway,
     _read: Option<OwnedSemaphorePermit>,
 }
 
 impl Reply {
-    /// `read` is kept until the client has taken the whole body, unless the body is a stream that goes on for ever.
+    /// `read` is kept until the client has read the whole body, unless the body is an endless stream.
     pub fn new(body: Body, underway: Underway, read: Option<OwnedSemaphorePermit>) -> Self {
         let read = read.filter(|_| body.size_hint().exact().is_some());
-        // From now on it is the client's turn: HTTP/2 may not even ask for the first piece while its window is closed.
+        // From now on the daemon waits for the client: HTTP/2 does not poll for the first chunk while the client's
+        // window is closed.
         underway.waits_for_client(Some(Instant::now()));
         Self { body, rest: Bytes::new(), underway, _read: read }
     }
@@ -148,7 +150,7 @@ impl Reply {
         if self.rest.len() <= CHUNK_BYTES {
             return std::mem::take(&mut self.rest);
         }
-        // A copy: a slice would keep the whole body in memory for as long as the server has it.
+        // Copy the chunk: a slice would keep the whole body in memory for as long as the server buffers it.
         Bytes::copy_from_slice(&self.rest.split_to(CHUNK_BYTES))
     }
 }
@@ -166,7 +168,7 @@ impl HttpBody for Reply {
             let frame = match Pin::new(&mut self.body).poll_frame(context) {
                 Poll::Ready(Some(Ok(frame))) => frame,
                 other => {
-                    // Nothing to read at the moment: the client has done its part.
+                    // Nothing is ready, so the client has read everything so far.
                     self.underway.waits_for_client(None);
                     return other;
                 }
@@ -206,7 +208,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_connection_is_overdue_when_it_is_idle_or_its_client_does_not_read() {
+    async fn connection_is_overdue_when_idle_or_not_read() {
         let activity = Activity::new();
         tokio::time::advance(Duration::from_secs(6)).await;
         assert_eq!(activity.overdue(within(5, 60)), Some("slow"));
@@ -229,7 +231,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_long_reply_is_handed_over_in_pieces_and_keeps_its_place_among_the_reads_until_then() {
+    async fn long_reply_is_sent_in_chunks_and_keeps_its_read_permit_until_the_end() {
         let activity = Activity::new();
         let read = activity.read().await;
         let body = vec![7; 2 * CHUNK_BYTES + 5];

@@ -1,4 +1,4 @@
-//! The cluster, and this member of it.
+//! Handlers for the cluster and this member: members, status, rights of the caller, health and metrics.
 
 use super::problem::Problem;
 use super::request::Caller;
@@ -18,70 +18,71 @@ use utoipa::ToSchema;
 /// A member of the cluster.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Member {
-    /// Its number.
+    /// The member's number.
     id: u32,
-    /// Where other members reach it.
+    /// The address at which other members reach it.
     address: String,
-    /// Whether it is in the view that serves.
+    /// Whether it is in the current view.
     in_view: bool,
-    /// Whether it votes on views.
+    /// Whether it is a voter of the consensus on views.
     votes: bool,
-    /// Whether it leads the voters.
+    /// Whether it is the leader of the voters.
     leads: bool,
-    /// Whether this member has a connection to it; it always has one to itself.
+    /// Whether this member has a connection to it; always true for this member itself.
     connected: bool,
 }
 
-/// How this member stands.
+/// The status of this member.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Status {
-    /// Its number.
+    /// The member's number.
     member: u32,
     /// The cluster's name.
     cluster: String,
     /// The version of this program.
     #[schema(value_type = String)]
     version: &'static str,
-    /// Whether it lets clients in.
+    /// Whether it grants locks.
     serves: bool,
-    /// Why not.
+    /// The reason why it does not grant locks.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<String>,
-    /// The number of the view that it serves.
+    /// The epoch of the current view.
     #[serde(skip_serializing_if = "Option::is_none")]
     epoch: Option<u64>,
-    /// How long its lease runs on.
+    /// The duration of its lease.
     lease_ms: u64,
-    /// Who leads the voters, as far as it knows.
+    /// The leader of the voters, as far as this member knows.
     #[serde(skip_serializing_if = "Option::is_none")]
     leader: Option<u32>,
-    /// In which term.
+    /// The term of the leader.
     term: u64,
-    /// The algorithm of the locks.
+    /// The mutual exclusion algorithm.
     algorithm: String,
-    /// Sessions that live here.
+    /// Number of sessions that live at this daemon.
     sessions: usize,
 }
 
-/// Who asks: what its token is called, and the beginnings of the names of locks that it may do something to. An empty one is every lock.
+/// The caller: the name of its token, and the prefixes of the lock names for each permission. The empty prefix covers
+/// every lock.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Whoami {
     /// The name of the token; `anybody` where none is needed.
     who: String,
-    /// It may hold these.
+    /// Prefixes of the locks that it may acquire.
     acquire: Vec<String>,
-    /// It may look at these.
+    /// Prefixes of the locks whose holders and waiters it may see.
     observe: Vec<String>,
-    /// It may take these away from others.
+    /// Prefixes of the locks that it may release by force.
     admin: Vec<String>,
 }
 
-/// Why this member grants no locks, if it does not.
+/// The reason why this member grants no locks, if it does not.
 fn trouble(front: &Front) -> Option<String> {
     front.shared.member.trouble().map(|trouble| trouble.to_string())
 }
 
-/// All members that are known.
+/// Lists all known members.
 #[utoipa::path(get, path = "/v1/members", tag = "cluster",
     responses((status = 200, body = [Member]), super::openapi::Refusals))]
 pub(super) async fn members(
@@ -102,7 +103,7 @@ pub(super) async fn members(
     Ok(Json(member.addresses().into_iter().map(show).collect()))
 }
 
-/// How this member stands.
+/// Returns the status of this member.
 #[utoipa::path(get, path = "/v1/status", tag = "cluster",
     responses((status = 200, body = Status), super::openapi::Refusals))]
 pub(super) async fn status(State(front): State<Arc<Front>>, caller: Caller) -> Result<Json<Status>, Problem> {
@@ -124,7 +125,7 @@ pub(super) async fn status(State(front): State<Arc<Front>>, caller: Caller) -> R
     }))
 }
 
-/// Who asks, and what it may do to which locks.
+/// Returns the caller's name and permissions.
 #[utoipa::path(get, path = "/v1/whoami", tag = "cluster",
     responses((status = 200, body = Whoami), super::openapi::Refusals))]
 pub(super) async fn whoami(caller: Caller) -> Result<Json<Whoami>, Problem> {
@@ -139,10 +140,10 @@ pub(super) async fn whoami(caller: Caller) -> Result<Json<Whoami>, Problem> {
     }))
 }
 
-/// Whether the process can go on: without a lease it can, once its member has stopped it cannot.
+/// Liveness: fails once the member has stopped. A member without a lease is still alive.
 #[utoipa::path(get, path = "/healthz", tag = "health", security(()),
     responses((status = 200, body = String, content_type = "text/plain"),
-        (status = 503, body = Problem, description = "Its member has stopped, and why: restart it")))]
+        (status = 503, body = Problem, description = "The member has stopped, with the reason; restart the daemon")))]
 pub(super) async fn healthz(State(front): State<Arc<Front>>) -> Result<&'static str, Problem> {
     match front.shared.member.standing().stopped {
         None => Ok("ok\n"),
@@ -153,10 +154,10 @@ pub(super) async fn healthz(State(front): State<Arc<Front>>) -> Result<&'static 
     }
 }
 
-/// Whether clients are let in.
+/// Readiness: whether this member grants locks.
 #[utoipa::path(get, path = "/readyz", tag = "health", security(()),
     responses((status = 200, body = String, content_type = "text/plain"),
-        (status = 503, body = Problem, description = "It does not serve, and why")))]
+        (status = 503, body = Problem, description = "It does not grant locks, with the reason")))]
 pub(super) async fn readyz(State(front): State<Arc<Front>>) -> Result<&'static str, Problem> {
     match trouble(&front) {
         None => Ok("ok\n"),
@@ -164,7 +165,8 @@ pub(super) async fn readyz(State(front): State<Arc<Front>>) -> Result<&'static s
     }
 }
 
-/// Counters and histograms, for Prometheus. Times of locks are among them for a token that may see these locks.
+/// Counters and histograms in the OpenMetrics format. The times of locks are included for tokens that may see these
+/// locks.
 #[utoipa::path(get, path = "/metrics", tag = "health", security((), ("token" = [])),
     responses((status = 200, body = String, content_type = "application/openmetrics-text"),
         (status = 401, body = Problem, description = "The token is not valid"),

@@ -1,4 +1,4 @@
-//! The body of a response that tells a client of a hold: it notices whether the server has taken all of it.
+//! The body of a response that contains a hold. It detects whether the server has taken all of it.
 
 use crate::leases::{Receipt, Undelivered};
 use axum::body::{Body, Bytes};
@@ -7,20 +7,20 @@ use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-/// A body, and the receipt for the hold that it tells of. If the connection ends before the server has taken all of it, the client has not been
-/// told, and the hold is given up with the receipt.
+/// A body with the receipt for the hold that it contains. If the connection ends before the server has taken the
+/// whole body, the client has not received the hold, and dropping the receipt gives it up.
 struct Delivery {
     body: Body,
     receipt: Option<Receipt>,
 }
 
-/// Watches over the delivery of a response, if it tells of a hold.
+/// Attaches the receipt to the body of a response, if it contains a hold.
 pub(super) fn watch(mut response: Response) -> Response {
     let receipt =
         response.extensions_mut().remove::<Undelivered>().and_then(|undelivered| undelivered.take());
     match receipt {
         None => response,
-        // An error tells of no hold.
+        // An error response contains no hold.
         Some(_) if !response.status().is_success() => response,
         receipt => response.map(|body| Body::new(Delivery { body, receipt })),
     }

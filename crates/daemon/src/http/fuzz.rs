@@ -1,4 +1,4 @@
-//! Bodies of HTTP requests, for fuzzing.
+//! Entry points for fuzzing the bodies of HTTP requests.
 
 use super::locks::{Acquire, ForceRelease, Release, acquisition};
 use super::problem::Problem;
@@ -6,7 +6,7 @@ use super::request::{parse, session};
 use super::sessions::NewSession;
 use axum::response::IntoResponse;
 
-/// Reads a body as every kind of request, and what is in it. Each error becomes a response.
+/// Parses a body as every kind of request, with its fields. Each error must become a response.
 pub(crate) fn body(bytes: &[u8]) {
     let wanted = parse::<Acquire>(bytes).and_then(|mut acquire| acquire.wanted("lock".into(), String::new()));
     if let Ok(wanted) = &wanted {

@@ -1,4 +1,4 @@
-//! The list of locks, sent in parts: what is not read yet is not made yet.
+//! The list of locks, sent in chunks. A chunk is encoded only when the client is ready to read it.
 
 use super::locks::Page;
 use super::problem::Problem;
@@ -21,10 +21,10 @@ use std::time::Duration;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-/// A part of the list has about so many bytes.
+/// Approximate size of a chunk of the list, in bytes.
 const PART_BYTES: usize = 64 << 10;
 
-/// What is left to be sent, with the snapshot that it is made from.
+/// The part of the list that is still to be sent, with its snapshot.
 struct Rest {
     snapshot: Arc<Snapshot>,
     ranges: Vec<Range<usize>>,
@@ -34,7 +34,7 @@ struct Rest {
 }
 
 impl Rest {
-    /// The next part.
+    /// Encodes the next chunk.
     fn part(&mut self) -> Vec<u8> {
         let mut part = Vec::with_capacity(PART_BYTES + PART_BYTES / 8);
         while let Some(range) = self.ranges.first_mut() {
@@ -45,7 +45,7 @@ impl Rest {
             part.push(if std::mem::replace(&mut self.begun, true) { b',' } else { b'[' });
             let state = LockState::of(&self.snapshot.locks[place]);
             serde_json::to_writer(&mut part, &state)
-                .expect("a state has no keys but texts, and memory takes it");
+                .expect("serializing to memory cannot fail, and all keys are strings");
             if part.len() >= PART_BYTES {
                 return part;
             }
@@ -56,10 +56,10 @@ impl Rest {
     }
 }
 
-/// The last lock of a page, after which the next page begins, and about how many locks follow.
+/// The last lock of a page, after which the next page begins, and the approximate number of locks that follow.
 type Next = (Arc<str>, u64);
 
-/// The locks of a page that the caller may see; and where the next page begins, if more follow.
+/// The locks of a page that the caller may see, and the beginning of the next page, if more follow.
 fn select(snapshot: &Snapshot, scope: &[String], page: &Page) -> (Vec<Range<usize>>, Option<Next>) {
     let mut ranges = snapshot.ranges(scope, page.after.as_deref());
     let all: usize = ranges.iter().map(ExactSizeIterator::len).sum();
@@ -81,7 +81,7 @@ fn select(snapshot: &Snapshot, scope: &[String], page: &Page) -> (Vec<Range<usiz
     (ranges, next)
 }
 
-/// Answers with a page of the list.
+/// Replies with a page of the list.
 pub(super) async fn respond(front: &Arc<Front>, caller: &Caller, page: Page) -> Result<Response, Problem> {
     let asked = Instant::now();
     let turn = front.turn(&caller.account).await?;
@@ -105,7 +105,7 @@ pub(super) async fn respond(front: &Arc<Front>, caller: &Caller, page: Page) -> 
     Ok(response)
 }
 
-/// The address of the page after this lock.
+/// The `Link` header with the address of the page after this lock.
 fn link(page: &Page, last: &str) -> String {
     let mut link = format!("</v1/locks?after={}", escaped(last));
     if !page.prefix.is_empty() {
@@ -125,7 +125,7 @@ fn escaped(text: &str) -> String {
     text.bytes().map(escape).collect()
 }
 
-/// A list on its way. A client that reads nothing for too long loses it, and the memory that it takes is free.
+/// A list that is being sent. If the client reads nothing for too long, the list is dropped and its memory freed.
 struct Sending {
     rest: Arc<Mutex<Option<Rest>>>,
     parts: Arc<AtomicU64>,
@@ -156,14 +156,14 @@ impl Sending {
         Body::from_stream(parts)
     }
 
-    /// The next part, and whether more follow.
+    /// The next chunk, and whether more follow.
     async fn next(&self) -> Option<io::Result<(Bytes, bool)>> {
         self.parts.fetch_add(1, Ordering::Relaxed);
         let rest = self.rest.clone();
         let part = move || {
             let mut rest = rest.lock().unwrap_or_else(PoisonError::into_inner);
             let part = rest.as_mut().map(|rest| (Bytes::from(rest.part()), !rest.done));
-            // Nothing is pinned by a client that is slow to read the last part.
+            // Drop the snapshot now: a client that is slow to read the last chunk must not pin it.
             rest.take_if(|rest| rest.done);
             part
         };
@@ -183,7 +183,7 @@ impl Drop for Sending {
     }
 }
 
-/// Gives a list up of which no part was asked for in so long.
+/// Drops a list of which no chunk was requested within the timeout.
 async fn watch_over(rest: Arc<Mutex<Option<Rest>>>, parts: Arc<AtomicU64>, patience: Duration) {
     loop {
         let before = parts.load(Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Locks: to have them, and to look at them.
+//! Handlers for locks: acquire, release, force-release, list and why.
 
 use super::problem::Problem;
 use super::request::{Asked, Body, Caller, Lock, session, whole};
@@ -17,70 +17,71 @@ use std::sync::Arc;
 use std::time::Duration;
 use utoipa::{IntoParams, ToSchema};
 
-/// The longest wait that can be asked for: a day.
+/// The maximum wait: one day.
 const LONGEST_WAIT_MS: u64 = 24 * 60 * 60 * 1000;
 
-/// How a lock is wanted.
+/// The mode of a request.
 #[derive(Clone, Copy, Debug, Default, Deserialize, PartialEq, Eq, ToSchema)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Mode {
-    /// Alone.
+    /// Exclusive: no other holder at the same time.
     #[default]
     Exclusive,
-    /// Together with others who share.
+    /// Shared with other holders in shared mode.
     Shared,
-    /// One of so many permits.
+    /// One of a number of permits.
     Permit,
 }
 
-/// A wish for a lock.
+/// A request for a lock.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Acquire {
-    /// By which session; without one, a session is made for this hold, and ends with it.
+    /// The session that will hold the lock. Without one, a session is created that ends with the hold.
     session: Option<String>,
-    /// How.
+    /// The mode.
     #[serde(default)]
     #[schema(inline)]
     mode: Mode,
-    /// Of how many permits, all in all; needed for a permit.
+    /// The total number of permits; required for the mode `permit`.
     #[serde(default, deserialize_with = "whole")]
     #[schema(minimum = 1, maximum = 1_048_576)]
     permits: Option<u32>,
-    /// How long to wait for it; 0 unless said otherwise.
+    /// How long to wait for the lock. Default: 0.
     #[serde(default, deserialize_with = "whole")]
     #[schema(minimum = 0, maximum = 86_400_000_u64)]
     wait_ms: Option<u64>,
-    /// Without a session: how long the hold lives after the last sign of life.
+    /// Without a session: the hold ends this long after the last keep-alive.
     #[serde(default, deserialize_with = "whole")]
     #[schema(minimum = 100, maximum = 86_400_000_u64, default = 30_000)]
     ttl_ms: Option<u64>,
-    /// Without a session: who others are told has it.
+    /// Without a session: the owner, as shown to other clients.
     #[schema(max_length = 256, pattern = r"^[^\u0000-\u001F\u007F-\u009F]*$")]
     owner: Option<String>,
-    /// What others are told that it is for.
+    /// The purpose, as shown to other clients.
     #[schema(max_length = 256, pattern = r"^[^\u0000-\u001F\u007F-\u009F]*$")]
     purpose: Option<String>,
-    /// The client's own number of this request: to ask again with the same one is to ask once.
+    /// The client's own id of this request. A repeated request with the same id returns the same hold.
     #[schema(min_length = 1, max_length = 256, pattern = r"^[^\u0000-\u001F\u007F-\u009F]*$")]
     request: Option<String>,
 }
 
-/// A hold on a lock.
+/// A hold of a lock.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Held {
-    /// The lock.
+    /// The lock's name.
     name: String,
-    /// The hold, to be released.
+    /// The id of the hold, for its release.
     hold: String,
-    /// The session, to be kept alive.
+    /// The session of the hold, which the client must keep alive.
     session: String,
-    /// Above those of all earlier holders: pass it with every write to what the lock protects. 0 for a permit.
+    /// The fencing token, above those of all earlier holders. Send it with every write to the protected resource. 0
+    /// for a permit.
     fence: u64,
-    /// For how long, from when this was answered, nobody else can have it, even if the daemon dies now. A client cannot know when that was: it gives a sign of
-    /// life and counts from there.
+    /// How long, from the time of the reply, no other client can be granted the lock, even if the daemon dies now. A
+    /// client that does not know that time sends a keep-alive and counts from its request.
     valid_for_ms: u64,
-    /// The session ends so long after the last sign of life.
+    /// The session ends this long after the last keep-alive.
     ttl_ms: u64,
 }
 
@@ -97,66 +98,66 @@ impl From<Hold> for Held {
     }
 }
 
-/// A hold to be given up.
+/// A request to release a hold.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Release {
-    /// Which.
+    /// The id of the hold.
     #[schema(pattern = "^([1-7][0-9a-f]{15}|[1-9a-f][0-9a-f]{0,14})-[0-9]{1,19}$")]
     hold: String,
 }
 
-/// What came of it.
+/// The result of a release.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Released {
-    /// Whether it was held until now. If not, it was released before, or lost.
+    /// Whether the lock was held until now. If not, it was released before, or lost.
     released: bool,
 }
 
-/// Whose hold to take away.
+/// A request to release a lock by force.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct ForceRelease {
-    /// Which of the lock's holders, as the list of locks names it; all of them unless said.
+    /// The acquisition to release, as in the list of locks. Default: all holders.
     #[schema(pattern = "^C[0-9]{1,20}#[0-9]{1,20}/[0-9]{1,20}$")]
     acquisition: Option<String>,
 }
 
-/// Whose holds were taken away.
+/// The result of a forced release.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct ForceReleased {
-    /// As the list of locks names them.
+    /// The acquisitions that were released.
     released: Vec<String>,
 }
 
-/// Which locks.
+/// Selects locks by prefix.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Prefix {
-    /// How their names begin.
+    /// The prefix of their names.
     #[serde(default)]
     pub prefix: String,
 }
 
-/// Which part of the list of locks.
+/// Selects a page of the list of locks.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Page {
-    /// How their names begin.
+    /// The prefix of their names.
     #[serde(default)]
     pub prefix: String,
-    /// Only the locks whose names follow this one.
+    /// Only locks whose names follow this one.
     pub after: Option<String>,
-    /// At most so many locks.
+    /// The maximum number of locks.
     #[serde(default, deserialize_with = "whole_text")]
     #[param(minimum = 1, maximum = 1_000_000_000)]
     pub limit: Option<usize>,
 }
 
-/// The most locks that a page may be asked for.
+/// The maximum number of locks in a page.
 const LONGEST_PAGE: usize = 1_000_000_000;
 
-/// A number of locks in a query.
+/// Parses a number of locks in a query string.
 fn whole_text<'de, D: serde::Deserializer<'de>>(text: D) -> Result<Option<usize>, D::Error> {
     let text = String::deserialize(text)?;
     let number = text.parse().ok().filter(|number| (1..=LONGEST_PAGE).contains(number));
@@ -164,13 +165,13 @@ fn whole_text<'de, D: serde::Deserializer<'de>>(text: D) -> Result<Option<usize>
     number.map(Some).ok_or_else(bad)
 }
 
-/// Whose wait.
+/// Selects a waiter.
 #[derive(Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Waiter {
-    /// Of a session.
+    /// The waiter's session.
     session: Option<String>,
-    /// Of an acquisition, as the list of locks names it. Unless one of these is given, of whoever has waited longest for the lock.
+    /// The waiter's acquisition, as in the list of locks. Default: the client that has waited longest for the lock.
     #[param(pattern = "^C[0-9]{1,20}#[0-9]{1,20}/[0-9]{1,20}$")]
     acquisition: Option<String>,
 }
@@ -184,7 +185,7 @@ impl Acquire {
                 Ok(Claim::Permit(permits))
             }
             (Mode::Permit, _) => Err(Problem::unacceptable(format!(
-                "with the mode `permit`, `permits` says how many there are: 1 to {MOST_PERMITS}"
+                "with the mode `permit`, `permits` must be the total number of permits, 1 to {MOST_PERMITS}"
             ))),
             (_, Some(_)) => Err(Problem::unacceptable("`permits` goes with the mode `permit`")),
         }
@@ -197,10 +198,10 @@ impl Acquire {
         }
         let request = match self.request.take() {
             Some(request) if request.is_empty() => {
-                return Err(Problem::unacceptable("`request` is empty: leave it out, or say something"));
+                return Err(Problem::unacceptable("`request` is empty: omit it or give an id"));
             }
             Some(request) => text("request", Some(request))?,
-            // Nobody asks for it again.
+            // No repetition can refer to this request.
             None => getrandom::u64().unwrap_or_default().to_string(),
         };
         Ok(Wanted {
@@ -215,11 +216,13 @@ impl Acquire {
     }
 }
 
-/// Waits for a lock. Whoever goes away while it waits gives its place up.
+/// Acquires a lock.
+///
+/// Waits until the lock is granted or `wait_ms` have passed. Closing the connection gives up the place in the queue.
 #[utoipa::path(post, path = "/v1/locks/{name}/acquire", tag = "locks", request_body = Acquire,
     params(("name" = String, Path, min_length = 1, pattern = r"^[^\u0000-\u001F\u007F-\u009F]*$",
         description = "The lock's name, without control characters; a slash in it is written %2F")),
-    responses((status = 200, body = Held), (status = 409, body = Problem, description = "It was not free in time"),
+    responses((status = 200, body = Held), (status = 409, body = Problem, description = "The lock was not free in time"),
         super::openapi::Refusals, super::openapi::BodyRefusals, super::openapi::NoSession))]
 pub(super) async fn acquire(
     State(front): State<Arc<Front>>,
@@ -266,12 +269,14 @@ async fn hold_by(front: &Front, caller: &Caller, wanted: Wanted, wish: Acquire) 
 }
 
 fn hold(text: &str) -> Result<(LeaseId, u64), Problem> {
-    let bad = || Problem::unacceptable(format!("`{text}` is no hold: it is in the answer to an acquire"));
+    let bad = || Problem::unacceptable(format!("`{text}` is not a hold: the response to an acquire has one"));
     let (lease, number) = text.split_once('-').ok_or_else(bad)?;
     Ok((lease.parse().map_err(|()| bad())?, number.parse().map_err(|_| bad())?))
 }
 
-/// Gives a lock up. It may be asked for again: nobody else's hold is given up.
+/// Releases a lock.
+///
+/// The request may be repeated: it never releases a hold of another client.
 #[utoipa::path(post, path = "/v1/locks/{name}/release", tag = "locks", request_body = Release,
     params(("name" = String, Path, min_length = 1, pattern = r"^[^\u0000-\u001F\u007F-\u009F]*$",
         description = "The lock's name, without control characters; a slash in it is written %2F")),
@@ -293,7 +298,9 @@ pub(super) async fn release(
     Ok(Json(Released { released }))
 }
 
-/// Takes a lock away from its holders, who hear of it.
+/// Releases a lock by force.
+///
+/// Its holders are notified of the loss.
 #[utoipa::path(post, path = "/v1/locks/{name}/force-release", tag = "locks", request_body = ForceRelease,
     params(("name" = String, Path, min_length = 1, pattern = r"^[^\u0000-\u001F\u007F-\u009F]*$",
         description = "The lock's name, without control characters; a slash in it is written %2F")),
@@ -311,12 +318,14 @@ pub(super) async fn force_release(
     Ok(Json(ForceReleased { released }))
 }
 
-/// The locks that clients hold or wait for, in the order of their names. Without `limit`, all of them. If there are more than the answer
-/// has, its header `Link` has the address of the next page, with the relation `next`.
+/// Lists the locks that clients hold or wait for, sorted by name.
+///
+/// Without `limit`, the reply contains all locks. If more locks follow, the `Link` header has the address of the next
+/// page, with the relation `next`.
 #[utoipa::path(get, path = "/v1/locks", tag = "locks", params(Page),
     responses((status = 200, body = [LockState], headers(
-        ("link" = String, description = "Where the list goes on, as `</v1/locks?after=…>; rel=\"next\"`; absent on the last page"),
-        ("lockkeeper-left-out" = u64, description = "About how many locks follow; absent on the last page"),
+        ("link" = String, description = "The address of the next page, as `</v1/locks?after=…>; rel=\"next\"`; absent on the last page"),
+        ("lockkeeper-left-out" = u64, description = "The approximate number of locks that follow; absent on the last page"),
         ("lockkeeper-silent-members" = String, description = "Members that did not reply in time: their clients' locks are missing"))),
         super::openapi::Refusals))]
 pub(super) async fn list(
@@ -327,7 +336,7 @@ pub(super) async fn list(
     super::list::respond(&front, &caller, page).await
 }
 
-/// Who holds a lock, and who waits for it.
+/// Returns the holders and waiters of a lock.
 #[utoipa::path(get, path = "/v1/locks/{name}", tag = "locks",
     params(("name" = String, Path, min_length = 1, pattern = r"^[^\u0000-\u001F\u007F-\u009F]*$",
         description = "The lock's name, without control characters; a slash in it is written %2F")),
@@ -342,7 +351,10 @@ pub(super) async fn one(
     Ok(Json(LockState::of(&listing::one(&front.shared.member, &name).await?)))
 }
 
-/// Why somebody waits: for whom, and for whom they wait in turn. A circle is named.
+/// Explains why a client waits.
+///
+/// The chain leads from the waiter to the holder of the lock, to the lock that this holder waits for, and so on. A
+/// deadlock is reported.
 #[utoipa::path(get, path = "/v1/locks/{name}/why", tag = "locks",
     params(("name" = String, Path, min_length = 1, pattern = r"^[^\u0000-\u001F\u007F-\u009F]*$",
         description = "The lock's name, without control characters; a slash in it is written %2F"), Waiter),
@@ -361,7 +373,7 @@ pub(super) async fn why(
             let asked = asked.as_deref().map(acquisition).transpose()?;
             let lock = listing::one(&front.shared.member, &name).await?;
             let mut waiters = lock.waiters.iter().map(|party| party.who.acquisition);
-            // Others than those who wait for this lock may be the business of another token.
+            // Only waiters of this lock are considered: the caller may have no right to see others.
             let waiter = waiters.find(|waiter| asked.is_none_or(|asked| asked == *waiter));
             waiter.map(|waiter| waiter.session)
         }
@@ -376,9 +388,9 @@ pub(super) async fn why(
     Ok(Json(Why::new(why, |lock| caller.who.sees(lock))))
 }
 
-/// An acquisition, as the list of locks names it.
+/// Parses an acquisition, in the format of the list of locks.
 pub(super) fn acquisition(text: &str) -> Result<Acquisition, Problem> {
-    // A number that is too large is nobody's.
+    // Numbers that do not fit are syntactically valid, and match no acquisition.
     let number = |text: &str| {
         let digits = (1..=20).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit());
         digits.then(|| text.parse().unwrap_or(u64::MAX))
@@ -390,7 +402,9 @@ pub(super) fn acquisition(text: &str) -> Result<Acquisition, Problem> {
         Some(Acquisition { session, number: number(acquisition)? })
     };
     let bad = || {
-        Problem::unacceptable(format!("`{text}` is no acquisition: the list of locks has some, as C17#0/3"))
+        Problem::unacceptable(format!(
+            "`{text}` is not an acquisition, such as C17#0/3: see the list of locks"
+        ))
     };
     parse().ok_or_else(bad)
 }

@@ -1,12 +1,12 @@
-//! JSON over HTTP, for `curl` and every language.
+//! The JSON API over HTTP, for `curl` and every programming language.
 //!
-//! | module | what it holds |
+//! | module | contents |
 //! |---|---|
-//! | `sessions`, `locks`, `list`, `cluster`, `watch` | what can be asked |
-//! | `request`, `problem`, `show` | what comes in, what goes wrong, what goes out |
-//! | `delivery` | whether a client was told of its hold |
-//! | `openapi` | the document that describes it all |
-//! | `page`, `origin` | a page for people, and what other pages may not |
+//! | `sessions`, `locks`, `list`, `cluster`, `watch` | handlers |
+//! | `request`, `problem`, `show` | extractors for requests, errors, and the JSON of replies |
+//! | `delivery` | detects whether a client has received its hold |
+//! | `openapi` | the OpenAPI document |
+//! | `page`, `origin` | the operator's page, and protection against requests of other sites' pages |
 //! | `serve`, `activity` | connections, with their limits; also for gRPC |
 
 mod activity;
@@ -41,7 +41,7 @@ use problem::Problem;
 use std::sync::Arc;
 use tonic::Code;
 
-/// Everything that is served over HTTP: JSON, and etcd's gRPC.
+/// The router for everything on the HTTP port: the JSON API and etcd's gRPC API.
 pub fn router(front: &Arc<Front>) -> Router {
     let json = Router::new()
         .route("/v1/sessions", post(sessions::make))
@@ -71,12 +71,12 @@ pub fn router(front: &Arc<Front>) -> Router {
 }
 
 async fn no_such_path(uri: Uri) -> Problem {
-    let message = format!("nothing is served at {}: /openapi.json says what is", uri.path());
+    let message = format!("nothing is served at {}: see /openapi.json", uri.path());
     Problem::new(StatusCode::NOT_FOUND, "no_such_path", message)
 }
 
 async fn wrong_method(method: Method, uri: Uri) -> Problem {
-    let message = format!("{method} is not for {}: /openapi.json says what is", uri.path());
+    let message = format!("{method} is not allowed for {}: see /openapi.json", uri.path());
     Problem::new(StatusCode::METHOD_NOT_ALLOWED, "wrong_method", message)
 }
 
@@ -85,7 +85,7 @@ fn is_grpc(request: &Request) -> bool {
     kind.is_some_and(|kind| kind.starts_with("application/grpc"))
 }
 
-/// What concerns every request: limits, what is not served, counters.
+/// Middleware for every request: origin check, limits, metrics and delivery of holds.
 async fn look_after(State(front): State<Arc<Front>>, request: Request, next: Next) -> Response {
     let grpc = is_grpc(&request);
     let connection = request.extensions().get::<serve::Connection>();

@@ -1,4 +1,4 @@
-//! The OpenAPI document, made from the types and handlers that are served.
+//! The OpenAPI document, generated from the types and handlers.
 
 use super::problem::Problem;
 use super::{cluster, locks, sessions, watch};
@@ -16,7 +16,7 @@ use utoipa::{IntoResponses, Modify, OpenApi};
 
 #[derive(OpenApi)]
 #[openapi(
-    info(title = "Lockkeeper", description = "One at a time, across machines: locks over HTTP."),
+    info(title = "Lockkeeper", description = "Distributed locks over HTTP."),
     paths(
         sessions::make, sessions::keep_alive, sessions::end,
         locks::acquire, locks::release, locks::force_release, locks::list, locks::one, locks::why,
@@ -33,7 +33,7 @@ struct Token;
 impl Modify for Token {
     fn modify(&self, document: &mut Document) {
         let mut scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build();
-        scheme.description = Some(String::from("Where the daemon has a file of tokens"));
+        scheme.description = Some(String::from("Required if the daemon has a token file"));
         let components = document.components.get_or_insert_default();
         components.add_security_scheme("token", SecurityScheme::Http(scheme));
     }
@@ -49,7 +49,7 @@ fn document(limits: &Limits) -> Value {
     document
 }
 
-/// What this daemon answers, in a form for programs.
+/// Serves the OpenAPI document.
 pub(super) async fn serve(State(front): State<Arc<Front>>) -> impl IntoResponse {
     Json(document(&front.shared.limits))
 }
@@ -63,7 +63,7 @@ fn problems(all: &[(&str, &str)]) -> BTreeMap<String, RefOr<Response>> {
     all.iter().map(problem).collect()
 }
 
-/// What every request about locks may be answered.
+/// Error responses of every request about locks.
 pub(super) struct Refusals;
 
 impl IntoResponses for Refusals {
@@ -78,7 +78,7 @@ impl IntoResponses for Refusals {
     }
 }
 
-/// What every request with a body may be answered.
+/// Error responses of every request with a body.
 pub(super) struct BodyRefusals;
 
 impl IntoResponses for BodyRefusals {
@@ -87,12 +87,12 @@ impl IntoResponses for BodyRefusals {
             ("408", "The request did not arrive in time"),
             ("413", "The request is too long"),
             ("415", "The request is not JSON"),
-            ("422", "The request cannot be done: a name, an option or a limit is out of range"),
+            ("422", "A name, an option or a number is invalid or out of range"),
         ])
     }
 }
 
-/// What every request about a session may be answered.
+/// Error responses of every request about a session.
 pub(super) struct NoSession;
 
 impl IntoResponses for NoSession {
@@ -106,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_path_is_there_and_every_schema_that_is_named() {
+    fn document_has_every_path_and_every_referenced_schema() {
         let limits = Limits { longest_ttl_s: 7, ..Limits::default() };
         let json = document(&limits);
         assert_eq!(json["paths"].as_object().map(serde_json::Map::len), Some(16));

@@ -1,4 +1,5 @@
-//! What browsers are let do: the daemon's own page may ask, and pages of others may not, wherever they make the browser believe that they are from.
+//! Protection against cross-site requests. The daemon's own page may send requests from a browser; pages of other
+//! origins may not, not even after DNS rebinding.
 
 use super::problem::Problem;
 use axum::extract::Request;
@@ -6,11 +7,13 @@ use axum::http::{HeaderName, HeaderValue, StatusCode, header, uri::Authority};
 use axum::response::Response;
 use std::net::IpAddr;
 
-/// Which page makes the browser send a request, in relation to the daemon. Pages cannot change it.
+/// The relation between the page that caused a request and the daemon. Browsers set this header, and pages cannot
+/// change it.
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const CROSS_ORIGIN_RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
 
-/// To whom a request is addressed: a URI has it in HTTP/2, a header in HTTP/1. `None` if it is missing, given twice, or malformed.
+/// The host to which a request is addressed: from the URI in HTTP/2, from a header in HTTP/1. `None` if it is
+/// missing, given twice, or malformed.
 fn host(request: &Request) -> Option<Authority> {
     if let Some(of_uri) = request.uri().authority() {
         return Some(of_uri.clone());
@@ -22,27 +25,27 @@ fn host(request: &Request) -> Option<Authority> {
     }
 }
 
-/// Refuses what the page of another origin makes a browser request, by the browser's own statement. Old browsers do not send it. The
-/// daemon's own page may be opened by a link on any page.
+/// Rejects requests that a page of another origin caused, according to the browser's own header, which old browsers
+/// do not send. The daemon's page itself may be opened by a link on any page.
 fn check_fetch_site(request: &Request) -> Result<(), Problem> {
     let Some(site) = request.headers().get(SEC_FETCH_SITE) else { return Ok(()) };
     let own = site == "same-origin" || site == "none";
     if own || request.uri().path() == "/" {
         return Ok(());
     }
-    let message = "a page of another origin cannot ask this daemon: open the daemon's own page";
+    let message = "a page of another origin cannot send requests to this daemon: open the daemon's own page";
     Err(Problem::new(StatusCode::FORBIDDEN, "other_origin", message))
 }
 
-/// Adds the headers that keep other pages from using a response, unless it has them: no browser guesses its type, and no other origin
-/// gets to include it.
+/// Adds headers that keep other pages from using a response, unless it has them: browsers must not guess its type,
+/// and other origins must not include it.
 pub(super) fn protect(response: &mut Response) {
     let headers = response.headers_mut();
     headers.entry(header::X_CONTENT_TYPE_OPTIONS).or_insert(HeaderValue::from_static("nosniff"));
     headers.entry(CROSS_ORIGIN_RESOURCE_POLICY).or_insert(HeaderValue::from_static("same-origin"));
 }
 
-/// Whether a name can mean nothing but this machine, or an address.
+/// Whether a host is an IP address or a name that always means this machine.
 fn is_plain(host: &str) -> bool {
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
     address.is_ok()
@@ -50,8 +53,9 @@ fn is_plain(host: &str) -> bool {
         || host.to_ascii_lowercase().ends_with(".localhost")
 }
 
-/// Refuses what the page of another origin makes a browser ask. `alone`: nobody but this machine's users can connect, and none of them needs a token, so that
-/// a page whose name has been made to mean this machine would be as good as they are.
+/// Rejects requests that a page of another origin caused. `alone`: only users of this machine can connect, and they
+/// need no token. Then a page could rebind its own DNS name to this machine and have all their rights, so only plain
+/// hosts are accepted.
 pub(super) fn check(request: &Request, alone: bool) -> Result<(), Problem> {
     check_fetch_site(request)?;
     let host = host(request);
@@ -59,21 +63,23 @@ pub(super) fn check(request: &Request, alone: bool) -> Result<(), Problem> {
         let origin = origin.to_str().unwrap_or_default();
         let authority = origin.split_once("://").map(|(_, authority)| authority);
         if authority.is_none() || authority != host.as_ref().map(Authority::as_str) {
-            let message = format!("a page of `{origin}` cannot ask this daemon: open the daemon's own page");
+            let message = format!(
+                "a page of `{origin}` cannot send requests to this daemon: open the daemon's own page"
+            );
             return Err(Problem::new(StatusCode::FORBIDDEN, "other_origin", message));
         }
     }
     match host.as_ref().map(Authority::host) {
         Some(host) if alone && !is_plain(host) => {
             let message = format!(
-                "this daemon serves its own machine, without tokens, and `{host}` may be somebody's name for it: \
-                 ask for 127.0.0.1 or localhost"
+                "this daemon serves its own machine, without tokens, so it rejects `{host}`, which may be a rebound DNS name: \
+                 use 127.0.0.1 or localhost"
             );
             Err(Problem::new(StatusCode::MISDIRECTED_REQUEST, "other_host", message))
         }
-        // A parser that is more lenient, such as a browser's, may find any name in it.
+        // A more lenient parser, such as a browser's, might accept it as some name.
         None if alone => {
-            let message = "the request has no valid `Host` header: ask for 127.0.0.1 or localhost";
+            let message = "the request has no valid `Host` header: use 127.0.0.1 or localhost";
             Err(Problem::new(StatusCode::MISDIRECTED_REQUEST, "other_host", message))
         }
         _ => Ok(()),
@@ -95,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn other_origins_cannot_ask() {
+    fn requests_of_other_origins_are_rejected() {
         let page = Some("http://127.0.0.1:7422");
         assert_eq!(ask("127.0.0.1:7422", None, true), 200);
         assert_eq!(ask("127.0.0.1:7422", page, true), 200);
@@ -115,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_cannot_be_parsed_is_refused_where_names_matter() {
+    fn malformed_host_is_rejected_without_tokens() {
         for host in ["", "evil example", "evil.example:port", "[::1", "a@b@c", "evil.example/"] {
             assert_eq!(ask_with("/v1/locks", &[("host", host)], true), 421, "{host:?}");
         }
@@ -140,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_that_was_made_to_mean_this_machine_is_refused() {
+    fn rebound_dns_name_is_rejected_on_loopback() {
         for (host, status) in [
             ("localhost:7422", 200),
             ("lk.localhost", 200),

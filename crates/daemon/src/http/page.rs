@@ -1,17 +1,19 @@
-//! The operator's page: who holds what in the cluster, for people with a browser. Its files are in the binary, and it asks nobody but this daemon.
+//! The operator's page: the locks of the cluster, in a browser. Its files are embedded in the binary, and it sends
+//! requests to this daemon only.
 
 use super::problem::Problem;
 use axum::extract::Path;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
-/// Only what comes from here is run, drawn and asked, and no other page shows it inside itself.
+/// Content security policy: scripts, styles, images and requests from this origin only, and no framing by other
+/// pages.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'";
 
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
-/// The files beside the page itself.
+/// The files of the page except for `index.html`.
 const FILES: [(&str, &str, &str); 7] = [
     ("page.css", "text/css; charset=utf-8", include_str!("../../page/page.css")),
     ("page.js", SCRIPT, include_str!("../../page/page.js")),
@@ -22,12 +24,12 @@ const FILES: [(&str, &str, &str); 7] = [
     ("icon.svg", "image/svg+xml", include_str!("../../page/icon.svg")),
 ];
 
-/// The page.
+/// Serves the page.
 pub(super) async fn index() -> Response {
     answer("text/html; charset=utf-8", include_str!("../../page/index.html"))
 }
 
-/// One of its files.
+/// Serves a file of the page.
 pub(super) async fn file(Path(name): Path<String>) -> Response {
     match FILES.iter().find(|(known, _, _)| *known == name) {
         Some((_, kind, text)) => answer(kind, text),

@@ -1,4 +1,4 @@
-//! What an error looks like.
+//! Errors of the JSON API.
 
 use crate::access::Denied;
 use crate::leases::Fault;
@@ -8,15 +8,15 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// Why a request was not done.
+/// The reason why a request failed.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Problem {
     #[serde(skip)]
     pub status: StatusCode,
-    /// A word for programs.
+    /// An error code for programs.
     #[schema(value_type = String, example = "busy")]
     pub error: &'static str,
-    /// A sentence for people.
+    /// A message for people.
     pub message: String,
 }
 
@@ -25,7 +25,7 @@ impl Problem {
         Self { status, error, message: message.into() }
     }
 
-    /// Well-formed, but not acceptable.
+    /// An error for a request that is well-formed but invalid.
     pub fn unacceptable(message: impl Into<String>) -> Self {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid", message)
     }

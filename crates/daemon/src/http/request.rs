@@ -1,4 +1,4 @@
-//! What a request brings: who asks, and JSON of a bounded size within a bounded time.
+//! Extractors: the authenticated caller, and JSON bodies within limits of size and time.
 
 use super::problem::Problem;
 use super::serve::Connection;
@@ -20,23 +20,23 @@ use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer};
 use std::sync::Arc;
 
-/// Somebody who asks.
+/// The authenticated caller of a request.
 pub(crate) struct Caller {
     front: Arc<Front>,
     pub who: Principal,
-    /// Under which name quotas count what it uses.
+    /// The name under which quotas count its usage.
     pub account: Arc<str>,
     pub asker: Asker,
     pub trace: Trace,
 }
 
 impl Caller {
-    /// Whether it may do this to that lock.
+    /// Checks that the caller may perform an action on a lock.
     pub fn may(&self, action: Action, lock: &str) -> Result<(), Problem> {
         Ok(self.front.check(Way::Http, &self.who, action, lock)?)
     }
 
-    /// Follows its rights while the request lasts.
+    /// Tracks the caller's rights while the request lasts.
     pub fn credential(&self) -> Credential {
         self.front.credential(&self.who)
     }
@@ -61,7 +61,7 @@ impl FromRequestParts<Arc<Front>> for Caller {
     }
 }
 
-/// The caller of what can be had without a token, if it shows one or needs none.
+/// The caller of a handler that needs no token; `None` if tokens are needed and the request has none.
 impl OptionalFromRequestParts<Arc<Front>> for Caller {
     type Rejection = Problem;
 
@@ -73,7 +73,7 @@ impl OptionalFromRequestParts<Arc<Front>> for Caller {
     }
 }
 
-/// A body of JSON.
+/// A JSON body.
 pub(crate) struct Body<T>(pub T);
 
 impl<T: DeserializeOwned> FromRequest<Arc<Front>> for Body<T> {
@@ -82,7 +82,8 @@ impl<T: DeserializeOwned> FromRequest<Arc<Front>> for Body<T> {
     async fn from_request(request: Request, front: &Arc<Front>) -> Result<Self, Problem> {
         let limits = &front.shared.limits;
         let kind = request.headers().get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
-        // Also because a page in somebody's browser cannot send this kind to another site without asking first.
+        // This also protects against cross-site requests: a page cannot send this type to another origin without a
+        // preflight request.
         if !kind.is_some_and(is_json) {
             let message = "send JSON, with `content-type: application/json`; `curl --json` does both";
             return Err(Problem::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "not_json", message));
@@ -101,9 +102,9 @@ impl<T: DeserializeOwned> FromRequest<Arc<Front>> for Body<T> {
     }
 }
 
-/// Reads the JSON of a body.
+/// Parses the JSON of a body.
 pub(super) fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
-    // A list of a structure's fields would do too, but nobody means it.
+    // Serde would also accept an array of the fields, which is not part of the API.
     if body.trim_ascii_start().first().is_some_and(|first| matches!(first, b'[')) {
         return Err(Problem::unacceptable("the JSON of the request: an object is expected, not a list"));
     }
@@ -121,21 +122,21 @@ fn is_json(kind: &str) -> bool {
     kind.eq_ignore_ascii_case("application/json")
 }
 
-/// A whole number, however it is written: 3.0 is one too, in JSON.
+/// A whole number in any JSON notation: 3.0 is one, too.
 pub(crate) fn whole<'de, D, N>(deserializer: D) -> Result<Option<N>, D::Error>
 where
     D: Deserializer<'de>,
     N: TryFrom<u64>,
 {
     let Some(number) = Option::<serde_json::Number>::deserialize(deserializer)? else { return Ok(None) };
-    // All that is allowed is far below where a float loses whole numbers.
+    // All accepted numbers are far below 2^53, from where on floats cannot represent every whole number.
     let float = || number.as_f64().filter(|float| float.fract() == 0.0 && (0.0..9e15).contains(float));
     let whole = number.as_u64().or_else(|| float().map(|float| float as u64));
     let fits = whole.and_then(|whole| N::try_from(whole).ok());
     fits.map(Some).ok_or_else(|| D::Error::custom(format!("{number} is not a whole number in range")))
 }
 
-/// What stands after the question mark.
+/// The parameters of the query string.
 pub(crate) struct Asked<T>(pub T);
 
 impl<T: DeserializeOwned> FromRequestParts<Arc<Front>> for Asked<T> {
@@ -149,7 +150,7 @@ impl<T: DeserializeOwned> FromRequestParts<Arc<Front>> for Asked<T> {
     }
 }
 
-/// The one name in a path.
+/// The name in a path.
 pub(crate) struct Name(pub String);
 
 impl FromRequestParts<Arc<Front>> for Name {
@@ -168,7 +169,7 @@ impl FromRequestParts<Arc<Front>> for Name {
     }
 }
 
-/// The name of a lock in a path.
+/// The lock's name in a path.
 pub(crate) struct Lock(pub String);
 
 impl FromRequestParts<Arc<Front>> for Lock {
@@ -181,7 +182,7 @@ impl FromRequestParts<Arc<Front>> for Lock {
     }
 }
 
-/// The number of a session, as clients have it.
+/// Parses the id of a session.
 pub(crate) fn session(text: &str) -> Result<LeaseId, Problem> {
     text.parse().map_err(|()| Problem::no_such_session(text))
 }

@@ -1,4 +1,4 @@
-//! Connections: HTTP/1 and HTTP/2 on one port, each within its limits.
+//! HTTP connections: HTTP/1 and HTTP/2 on one port, each within its limits.
 
 use super::activity::{Activity, CHUNK_BYTES, Reply, Within};
 use crate::front::Front;
@@ -21,31 +21,31 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tower_service::Service;
 
-/// Header lines of one request.
+/// Maximum number of header lines of a request.
 const MOST_HEADERS: usize = 64;
-/// All header lines of one request together, in bytes.
+/// Maximum size of all header lines of a request together, in bytes.
 const HEADER_BYTES: u32 = 16 << 10;
-/// What one HTTP/1 connection may have read and not used, in bytes.
+/// Maximum read buffer of an HTTP/1 connection, in bytes.
 const BUFFER_BYTES: usize = 32 << 10;
-/// Requests of one HTTP/2 connection that are answered at a time.
+/// Maximum number of concurrent requests of an HTTP/2 connection.
 const MOST_STREAMS: u32 = 1000;
-/// An HTTP/2 client that says nothing for so long is asked whether it is there, and has as long to answer.
+/// Interval of HTTP/2 pings, and timeout for their replies.
 const PING: Duration = Duration::from_secs(10);
-/// What may wait to be sent on one HTTP/2 stream, in bytes.
+/// Maximum send buffer of an HTTP/2 stream, in bytes.
 const UNSENT_BYTES: usize = CHUNK_BYTES;
-/// How long requests that are being answered may take once the daemon stops.
+/// How long requests in progress may take once the daemon stops.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// What is known of the connection of a request.
+/// Properties of the connection of a request.
 #[derive(Clone)]
 pub(crate) struct Connection {
-    /// How often it may ask.
+    /// The rate limiter of the connection.
     pub rate: Arc<DefaultDirectRateLimiter>,
-    /// Whether only this machine can connect.
+    /// Whether the daemon listens on loopback only.
     pub loopback: bool,
     /// The client's address, if it came over the network.
     pub peer: Option<IpAddr>,
-    /// Room for watch streams.
+    /// Limits the number of watch streams.
     pub watches: Arc<Semaphore>,
 }
 
@@ -59,7 +59,7 @@ impl Idle for Activity {
     }
 }
 
-/// Serves every connection that comes, until `stop` resolves; then requests that are being answered may finish, for a moment.
+/// Accepts and serves connections until `stop` resolves. After that, requests in progress have 2 s to finish.
 pub async fn serve(
     mut listener: Listener,
     front: Arc<Front>,
@@ -69,7 +69,7 @@ pub async fn serve(
     let router = super::router(&front);
     let loopback = listener.address().is_some_and(|address| address.ip().is_loopback());
     let (stopping, _) = watch::channel(false);
-    // They end with this future, too.
+    // Dropping this future aborts them.
     let mut connections = JoinSet::new();
     tokio::pin!(stop);
     loop {
@@ -104,7 +104,7 @@ pub async fn serve(
     let _ = tokio::time::timeout(GRACE, async { while connections.join_next().await.is_some() {} }).await;
 }
 
-/// One connection, until its end.
+/// Serves one connection until its end.
 async fn converse<I>(stream: I, service: Greeting, front: &Front, mut stops: watch::Receiver<bool>)
 where
     I: Read + Write + Unpin + Send + 'static,
@@ -128,7 +128,7 @@ where
         _ = stops.wait_for(|stops| *stops) => None,
     };
     match reason {
-        // In order: a client that is about to send a request learns that it has to connect again.
+        // Graceful: a client that is about to send a request is notified that it must reconnect.
         None | Some("idle") => {
             talk.as_mut().graceful_shutdown();
             if let Ok(done) = tokio::time::timeout(GRACE, talk).await {
@@ -148,7 +148,7 @@ fn end(done: Result<(), Box<dyn std::error::Error + Send + Sync>>) {
     }
 }
 
-/// Hands requests on, each with what is known of its connection, and keeps an eye on their replies.
+/// Passes requests to the router, each with the properties of its connection, and tracks their replies.
 #[derive(Clone)]
 struct Greeting {
     router: Router,
@@ -174,7 +174,8 @@ impl Service<Request<Incoming>> for Greeting {
         let is_read = request.method() == Method::GET;
         let (mut router, activity) = (self.router.clone(), self.activity.clone());
         Box::pin(async move {
-            // Before the work is done, so that replies that nobody reads are not even made.
+            // Wait before the handler runs, so that no reply is built while the client does not read the earlier
+            // ones.
             let read = if is_read { activity.read().await } else { None };
             let response = router.call(request).await?;
             Ok(response.map(|body| Reply::new(body, underway, read)))

@@ -1,4 +1,4 @@
-//! Sessions.
+//! Handlers for sessions.
 
 use super::problem::Problem;
 use super::request::{Body, Caller, Name, session, whole};
@@ -14,22 +14,22 @@ use std::sync::Arc;
 use std::time::Duration;
 use utoipa::ToSchema;
 
-/// What a session lives for unless it says otherwise.
+/// Default time to live of a session.
 const DEFAULT_TTL_MS: u64 = 30_000;
-/// The shortest life that can be kept up over a network.
+/// Minimum time to live: shorter ones cannot be kept alive over a network.
 const LEAST_TTL_MS: u64 = 100;
-/// The longest name of an owner or a purpose, in characters, each of at most four bytes.
+/// Maximum length of an owner or a purpose, in characters of at most four bytes each.
 pub(super) const LONGEST_TEXT: usize = 256;
 
-/// A session to be made.
+/// A request to create a session.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct NewSession {
-    /// It ends so long after the last sign of life.
+    /// The session ends this long after the last keep-alive.
     #[serde(default, deserialize_with = "whole")]
     #[schema(minimum = 100, maximum = 86_400_000_u64, default = 30_000)]
     ttl_ms: Option<u64>,
-    /// Who others are told has it.
+    /// The owner, as shown to other clients.
     #[schema(max_length = 256, pattern = r"^[^\u0000-\u001F\u007F-\u009F]*$")]
     owner: Option<String>,
 }
@@ -37,35 +37,35 @@ pub(crate) struct NewSession {
 /// A session.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Session {
-    /// Its number.
+    /// The id of the session.
     session: String,
-    /// It ends so long after the last sign of life.
+    /// The session ends this long after the last keep-alive.
     ttl_ms: u64,
 }
 
-/// A session that lives.
+/// The state of a session after a keep-alive.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Alive {
-    /// Its number.
+    /// The id of the session.
     session: String,
-    /// It ends so long after this sign of life.
+    /// The session ends this long after this keep-alive.
     ttl_ms: u64,
-    /// For how long, from when this was asked, nobody else can have what the session holds, even if its daemon dies now. Nothing if it holds
-    /// nothing.
+    /// How long, from the time of the request, no other client can be granted the locks that the session holds, even
+    /// if its daemon dies now. Absent if it holds none.
     #[serde(skip_serializing_if = "Option::is_none")]
     valid_for_ms: Option<u64>,
-    /// Holds that were lost, the newest last; the last 64.
+    /// Holds that were lost, the newest last; at most 64.
     lost: Vec<LostHold>,
 }
 
 /// A hold that was lost.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct LostHold {
-    /// Which hold.
+    /// The id of the hold.
     hold: String,
-    /// Of which lock.
+    /// The lock's name.
     name: String,
-    /// Why.
+    /// The reason.
     reason: String,
 }
 
@@ -73,7 +73,7 @@ pub(super) fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// What a session is to be.
+/// The properties of a new session.
 pub(super) fn terms(caller: &Caller, ttl_ms: Option<u64>, owner: Option<String>) -> Result<Terms, Problem> {
     let ttl_ms = ttl_ms.unwrap_or(DEFAULT_TTL_MS);
     if ttl_ms < LEAST_TTL_MS {
@@ -86,7 +86,7 @@ pub(super) fn terms(caller: &Caller, ttl_ms: Option<u64>, owner: Option<String>)
     Ok(Terms { ttl: Duration::from_millis(ttl_ms), owner, one_hold: false, ends_with_loss: false })
 }
 
-/// A text that others are shown.
+/// Checks a text that is shown to other clients.
 pub(super) fn text(what: &str, text: Option<String>) -> Result<String, Problem> {
     let text = text.unwrap_or_default();
     let length = text.chars().count();
@@ -98,7 +98,9 @@ pub(super) fn text(what: &str, text: Option<String>) -> Result<String, Problem> 
     Ok(text)
 }
 
-/// Makes a session. It lives at the daemon that is asked, and can be used by way of all of them.
+/// Creates a session.
+///
+/// It lives at the daemon that receives the request, and can be used through all daemons.
 #[utoipa::path(post, path = "/v1/sessions", tag = "sessions", request_body = NewSession,
     responses((status = 201, body = Session), super::openapi::Refusals, super::openapi::BodyRefusals))]
 pub(super) async fn make(
@@ -113,9 +115,9 @@ pub(super) async fn make(
     Ok((StatusCode::CREATED, Json(Session { session: id.to_string(), ttl_ms })))
 }
 
-/// A sign of life.
+/// Keeps a session alive.
 #[utoipa::path(post, path = "/v1/sessions/{session}/keep-alive", tag = "sessions",
-    params(("session" = String, Path, description = "The session's number")),
+    params(("session" = String, Path, description = "The id of the session")),
     responses((status = 200, body = Alive), super::openapi::Refusals, super::openapi::NoSession))]
 pub(super) async fn keep_alive(
     State(front): State<Arc<Front>>,
@@ -136,7 +138,7 @@ pub(super) async fn keep_alive(
     }))
 }
 
-/// How a session stands.
+/// The state of a session.
 pub(super) async fn life(front: &Front, caller: &Caller, name: &str, op: Op) -> Result<Life, Problem> {
     caller.may(Action::UseSession, "")?;
     match front.leases.perform(&caller.asker, session(name)?, op).await? {
@@ -145,9 +147,9 @@ pub(super) async fn life(front: &Front, caller: &Caller, name: &str, op: Op) -> 
     }
 }
 
-/// Ends a session, and everything that it holds and waits for.
+/// Ends a session with all its holds and waits.
 #[utoipa::path(delete, path = "/v1/sessions/{session}", tag = "sessions",
-    params(("session" = String, Path, description = "The session's number")),
+    params(("session" = String, Path, description = "The id of the session")),
     responses((status = 204), super::openapi::Refusals, super::openapi::NoSession))]
 pub(super) async fn end(
     State(front): State<Arc<Front>>,

@@ -1,4 +1,4 @@
-//! How locks, and those who want them, are shown.
+//! The JSON of locks, their holders and their waiters.
 
 use super::sessions::milliseconds;
 use crate::listing::{self, LockView};
@@ -6,16 +6,16 @@ use lockkeeper_cluster::Claim;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-/// A lock, and who has to do with it.
+/// A lock with its holders and waiters.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct LockState {
-    /// The lock.
+    /// The lock's name.
     pub name: String,
-    /// Who holds it.
+    /// The holders.
     pub holders: Vec<Party>,
-    /// Who waits for it, whoever has waited longest first.
+    /// The waiters; the client that has waited longest comes first.
     pub waiters: Vec<Party>,
-    /// How many more hold it or wait for it, where there are too many to be shown.
+    /// Number of further holders and waiters that are omitted.
     #[serde(skip_serializing_if = "is_zero")]
     pub left_out: u64,
 }
@@ -24,27 +24,27 @@ fn is_zero(number: &u64) -> bool {
     *number == 0
 }
 
-/// Somebody who holds a lock or waits for one.
+/// A holder or waiter of a lock.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Party {
-    /// Names it, to take it away or to ask why it waits.
+    /// The id of the acquisition, for a forced release or to query why it waits.
     acquisition: String,
-    /// By way of which member.
+    /// The member that serves the client.
     member: u32,
     /// `exclusive`, `shared` or `permit`.
     #[schema(value_type = String, example = "exclusive")]
     mode: &'static str,
-    /// Of how many permits, if it is one.
+    /// The total number of permits, in the mode `permit`.
     #[serde(skip_serializing_if = "Option::is_none")]
     permits: Option<u32>,
-    /// What it said of itself.
+    /// The owner, as given by the client.
     owner: String,
-    /// What it said that it is for.
+    /// The purpose, as given by the client.
     purpose: String,
-    /// With which fence, if it holds and has one.
+    /// The fence of a hold, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     fence: Option<u64>,
-    /// For how long it has held or waited.
+    /// How long it has held or waited.
     for_ms: u64,
 }
 
@@ -80,19 +80,19 @@ impl LockState {
     }
 }
 
-/// Stands for what a token may not see.
+/// Placeholder for locks that a token may not see.
 const HIDDEN: &str = "?";
 
-/// Why somebody waits.
+/// The reason why a client waits.
 #[derive(Debug, Default, Serialize, ToSchema)]
 pub(crate) struct Why {
-    /// Each waits for the lock that the next one holds.
+    /// The steps: each waiter waits for a lock whose holder is the next waiter.
     chain: Vec<Because>,
-    /// Whether they wait for each other in a circle: nobody in it will ever get in.
+    /// Whether the chain contains a cycle, which never resolves by itself.
     deadlock: bool,
 }
 
-/// One step of an explanation.
+/// One step of a chain.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct Because {
     /// The acquisition that waits; `?` if the token may not see the lock.
@@ -104,7 +104,8 @@ pub(crate) struct Because {
 }
 
 impl Why {
-    /// Of locks that must not be seen, neither the names are shown nor their holders and waiters, nor how many there are.
+    /// Replaces consecutive locks that the caller may not see by one placeholder, so that neither their names,
+    /// holders and waiters nor their number are revealed.
     pub fn new(why: Option<lockkeeper_member::Why>, sees: impl Fn(&str) -> bool) -> Self {
         let Some(why) = why else { return Self::default() };
         let mut chain: Vec<Because> = Vec::new();

@@ -1,4 +1,4 @@
-//! Locks as they change, as server-sent events.
+//! Watch streams: changes of locks as server-sent events.
 
 use super::locks::Prefix;
 use super::problem::Problem;
@@ -21,18 +21,21 @@ use std::time::Duration;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_stream::Stream;
 
-/// A line that says nothing, so often, shows that the connection stands.
+/// Interval of empty comments that keep an idle stream alive.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
-/// So many locks are shown together.
+/// Maximum number of locks in one chunk of the stream.
 const MOST_TOGETHER: usize = 256;
-/// More locks than this are encoded on the thread for long work.
+/// More locks than this are encoded on the worker thread.
 const FEW: usize = 16;
 
-/// Tells a lock's holders and waiters whenever they change, in the whole cluster; first all of those that there are. Changes that follow each other quickly
-/// are told together. A stream that is read too slowly ends: the client begins anew.
+/// Streams the states of locks as they change.
+///
+/// The stream begins with all locks in use, in the whole cluster, and continues with every lock whose holders or
+/// waiters change. Changes in quick succession are combined. A stream that is read too slowly ends, and the client must
+/// begin anew.
 #[utoipa::path(get, path = "/v1/watch", tag = "locks", params(Prefix),
     responses((status = 200, body = LockState, content_type = "text/event-stream",
-        description = "Events of the kind `lock`, each with the state of one lock as JSON"),
+        description = "Events of the type `lock`, each with the state of one lock as JSON"),
         super::openapi::Refusals))]
 pub(super) async fn watch(
     State(front): State<Arc<Front>>,
@@ -46,7 +49,7 @@ pub(super) async fn watch(
         let what = String::from("too many watch streams of one connection (limits.watches_per_connection)");
         Fault::TooMany { what, limit: front.shared.limits.watches_per_connection as u64 }
     })?;
-    // What the token may see decides what is watched: nothing else is looked at for it.
+    // Watch only the locks that the token may see.
     let (watch, charge) = front.watch(&caller.account, caller.who.scope(&prefix))?;
     let places = (place, charge, front.place()?);
     let worker = front.snapshots.worker().clone();
@@ -55,7 +58,7 @@ pub(super) async fn watch(
     Ok((head, Body::from_stream(parts(story))).into_response())
 }
 
-/// One who watches.
+/// A watch stream.
 struct Story {
     watch: Watch,
     credential: Credential,
@@ -65,8 +68,8 @@ struct Story {
 }
 
 impl Story {
-    /// The next events; a sign of life if there are none for a while. The stream ends when its token is removed or expires, or
-    /// allows other locks than before: the client begins anew.
+    /// The next events, or an empty comment if there are none for a while. The stream ends when its token is removed
+    /// or expires, or may see other locks than before; then the client must begin anew.
     async fn next(&mut self) -> Option<Bytes> {
         let shown = loop {
             let scope = self.credential.who().scope(&self.prefix);

@@ -1,4 +1,4 @@
-//! Answers to a client's questions.
+//! Replies to the queries of a client.
 
 use super::NATIVE;
 use super::clients::Client;
@@ -16,13 +16,13 @@ use std::sync::Arc;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-/// How many questions of one connection are being answered at a time.
+/// Maximum number of queries of one connection in progress.
 const MOST_AT_ONCE: usize = 64;
 
-/// About how many bytes a page of a list has at most.
+/// Approximate maximum size of a page of a list, in bytes.
 const PAGE_BYTES: usize = 1 << 20;
 
-/// The questions of one connection. They end with it.
+/// The queries of one connection. Dropping this aborts them.
 pub(super) struct Answers {
     tasks: JoinSet<()>,
     watches: bool,
@@ -33,7 +33,7 @@ impl Answers {
         Self { tasks: JoinSet::new(), watches: false }
     }
 
-    /// Begins to tell of changes.
+    /// Starts notifying the client of changes.
     fn watch(&mut self, front: Arc<Front>, client: Arc<Client>) -> Result<(), Fault> {
         let (watch, charge) = front.watch(client.account(), client.principal().scope(""))?;
         self.watches = true;
@@ -41,11 +41,11 @@ impl Answers {
         Ok(())
     }
 
-    /// Answers a question, in time.
+    /// Starts answering a query. The reply follows asynchronously.
     pub fn begin(&mut self, front: Arc<Front>, client: Arc<Client>, number: u64, ask: Ask) {
         while self.tasks.try_join_next().is_some() {}
         if self.tasks.len() >= MOST_AT_ONCE {
-            let why = format!("at most {MOST_AT_ONCE} questions are answered at a time");
+            let why = format!("at most {MOST_AT_ONCE} queries of one connection are answered at a time");
             return client.tell(FromDaemon::Answer(number, Answer::Refused(why)));
         }
         match ask {
@@ -70,20 +70,20 @@ impl Answers {
     }
 }
 
-/// Tells of changes at any member to the locks that the client may see.
+/// Notifies the client of changes, at any member, of locks that it may see.
 async fn tell_changes(client: Arc<Client>, mut watch: Watch, _charge: Charge) {
     while watch.some(1).await.is_some() {
         client.tell(FromDaemon::Changed);
-        // What has changed together is told together.
+        // Changes in quick succession cause a single notification.
         watch.skip();
     }
-    // It has missed something.
+    // The watch was too far behind and has missed changes.
     client.tell(FromDaemon::Changed);
 }
 
-/// A list that is wanted.
+/// A requested list.
 enum Wanted {
-    /// All locks in one answer.
+    /// All locks in one reply.
     All,
     Page {
         prefix: String,
@@ -92,7 +92,7 @@ enum Wanted {
     },
 }
 
-/// Answers with a list, which is made on the thread for long work. The client's next list waits until this one is sent.
+/// Replies with a list, which the worker thread builds. The client's next list waits until this one has been sent.
 async fn list(front: Arc<Front>, client: Arc<Client>, number: u64, wanted: Wanted) {
     let refuse = |why: String| client.tell(FromDaemon::Answer(number, Answer::Refused(why)));
     let after = if let Wanted::Page { after, .. } = &wanted { after.clone() } else { None };
@@ -126,13 +126,13 @@ async fn list(front: Arc<Front>, client: Arc<Client>, number: u64, wanted: Wante
     }
 }
 
-/// About how many bytes a lock takes in an answer.
+/// Approximate size of a lock in a reply, in bytes.
 fn bytes_of(line: &LockLine) -> usize {
     let party = |line: &Line| 64 + line.acquisition.len() + line.owner.len() + line.purpose.len();
     16 + line.name.len() + line.holders.iter().chain(&line.waiters).map(party).sum::<usize>()
 }
 
-/// All locks that the client may see, if they fit into one answer.
+/// All locks that the client may see, if they fit into one reply.
 fn all(snapshot: &Snapshot, who: &Principal) -> Answer {
     let ranges = snapshot.ranges(&who.scope(""), None);
     let count: usize = ranges.iter().map(ExactSizeIterator::len).sum();
@@ -148,7 +148,7 @@ fn all(snapshot: &Snapshot, who: &Principal) -> Answer {
     if lines.len() < count || snapshot.until().is_some() {
         let all = count as u64 + snapshot.left_out;
         return Answer::Refused(format!(
-            "the list has about {all} locks, more than one answer takes: ask for it page by page"
+            "the list has about {all} locks, too many for one reply: request it page by page"
         ));
     }
     Answer::Locks(lines)
@@ -162,7 +162,7 @@ fn page(snapshot: &Snapshot, scope: &[String], after: Option<&str>, limit: u32) 
     for lock in ranges.into_iter().flat_map(|range| &snapshot.locks[range]).take(limit.max(1) as usize) {
         let line = lock.line();
         bytes += bytes_of(&line);
-        // At least one: every page goes on.
+        // A page has at least one lock, so that the client makes progress.
         if bytes > PAGE_BYTES && !locks.is_empty() {
             break;
         }
@@ -187,7 +187,7 @@ async fn answer(front: &Front, client: &Client, ask: Ask) -> Result<Answer, Stri
             Answer::Locks(Some(lock.line()).filter(|_| !lock.is_empty()).into_iter().collect())
         }
         Ask::Locks(_) => Answer::Locks(Vec::new()),
-        // Answered before.
+        // Handled in `begin`.
         Ask::Watch | Ask::LocksPage { .. } => Answer::Done,
         Ask::Cluster => {
             may(Action::Cluster, "")?;

@@ -1,7 +1,8 @@
-//! The clients that a daemon serves: who they are, what they have asked for, what they have not heard yet.
+//! The clients of the native protocol: their identity, their requests, and the messages queued for them.
 //!
-//! A client outlives its connections: what it holds is its own until its lease ends. A connection belongs to a client if it has the
-//! client's secret and a token of the same name; the number of the client is chosen here, and is of no use to anyone else.
+//! A client outlives its connections: it keeps its holds until its lease ends. A connection belongs to a client if it
+//! presents the client's secret and a token of the same name. The number of the client is chosen here and gives no
+//! access.
 
 use super::NATIVE;
 use crate::access::Principal;
@@ -24,21 +25,21 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tracing::Span;
 
-/// What a client has asked for.
+/// A request of a client.
 struct Open {
     name: Arc<str>,
     held: bool,
-    /// Since when it holds, or waits.
+    /// The time of the grant, or of the request while it waits.
     since: Instant,
-    /// Follows it through the logs.
+    /// The span of the request in the logs.
     span: Span,
     charge: LockCharge,
 }
 
-/// What a client has not heard yet.
+/// A message queued for a client.
 pub(crate) enum Unread {
     Message(FromDaemon),
-    /// A long answer, as a whole frame; with a turn, which others have once this is sent.
+    /// A long reply as an encoded frame, with its turn, which ends once the frame is sent.
     Encoded {
         frame: Vec<u8>,
         _turn: Turn,
@@ -56,13 +57,13 @@ impl Unread {
 
 #[derive(Default)]
 struct State {
-    /// Counts the client's connections; only the newest one is served.
+    /// Number of the client's connections so far; only the newest one is served.
     connection: u64,
-    /// Tells that one, and no other, that there is something to say, or that it is not the newest any more.
+    /// Wakes the newest connection when a message is queued; wakes a superseded one so that it ends.
     wake: Arc<Notify>,
     connected: bool,
     gone_at: Option<Instant>,
-    /// Lagging behind in its reading by more than the limit.
+    /// Whether the queue has exceeded its limit because the client reads too slowly.
     overrun: bool,
     unread: Vec<Unread>,
     unread_bytes: usize,
@@ -73,7 +74,7 @@ struct State {
 /// One client.
 pub(crate) struct Client {
     front: Arc<Front>,
-    /// Under which name quotas count what it uses.
+    /// The name under which quotas count its usage.
     account: Arc<str>,
     /// The name of its token.
     who: Arc<str>,
@@ -83,7 +84,7 @@ pub(crate) struct Client {
     state: Mutex<State>,
 }
 
-/// A connection that has just been made.
+/// A new connection of a client.
 pub(crate) struct Newest {
     pub client: Arc<Client>,
     pub connection: u64,
@@ -95,7 +96,7 @@ impl Client {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// The principal, with the rights that its token has now.
+    /// The principal, with the current rights of its token.
     pub fn principal(&self) -> Principal {
         self.principal.lock().unwrap_or_else(|e| e.into_inner()).clone()
     }
@@ -104,7 +105,7 @@ impl Client {
         SessionId { client: self.number.get().copied().unwrap_or_default(), number }
     }
 
-    /// The client's token has other rights now. What they do not cover is taken back, or is not waited for any more.
+    /// Applies changed rights of the client's token. Holds that they do not cover are revoked, and waits are refused.
     pub fn follow(&self, principal: &Principal) {
         *self.principal.lock().unwrap_or_else(|e| e.into_inner()) = principal.clone();
         let mut state = self.lock();
@@ -124,7 +125,7 @@ impl Client {
                 FromDaemon::Refuse { session: *session, number: *number, why: Refusal::Because(why) };
             self.push(&mut state, Unread::Message(refused));
         }
-        // The member answers at once, and needs the state for that.
+        // The member may call back at once, and the callback locks the state.
         drop(state);
         let member = &self.front.shared.member;
         for ((session, number), _) in waiting {
@@ -140,7 +141,7 @@ impl Client {
         &self.account
     }
 
-    /// What the client has not heard yet; `None` if this connection is to end, and why.
+    /// Takes the queued messages; an error with the reason if this connection must end.
     pub fn take_unread(&self, connection: u64) -> Result<Vec<Unread>, &'static str> {
         let mut state = self.lock();
         if state.connection != connection {
@@ -153,18 +154,18 @@ impl Client {
         Ok(std::mem::take(&mut state.unread))
     }
 
-    /// Something for the client, beside what the member says.
+    /// Queues a message of the daemon itself for the client.
     pub fn tell(&self, said: FromDaemon) {
         self.push(&mut self.lock(), Unread::Message(said));
     }
 
-    /// A long answer, as a whole frame.
+    /// Queues a long reply as an encoded frame.
     pub fn tell_frame(&self, frame: Vec<u8>, turn: Turn) {
         self.push(&mut self.lock(), Unread::Encoded { frame, _turn: turn });
     }
 
     fn push(&self, state: &mut State, said: Unread) {
-        // Whoever is away asks again when it comes back.
+        // A client without a connection repeats its requests when it reconnects.
         if !state.connected {
             return;
         }
@@ -178,7 +179,7 @@ impl Client {
         state.wake.notify_one();
     }
 
-    /// A message of the client's session of this number to the member. What it may not send, the member does not receive.
+    /// Forwards a message of one of the client's sessions to the member, if the client may send it.
     pub fn say(&self, session: u64, said: ToMember) {
         if let ToMember::KeepAlive { sent_ns, .. } = said
             && self.principal().check_holds().is_err()
@@ -190,7 +191,7 @@ impl Client {
             Ok(()) => self.front.shared.member.say(session, said),
             Err(why) => {
                 self.front.metrics.refuse("request");
-                // Acquisitions are counted from 1: 0 is the session itself.
+                // Acquisitions are numbered from 1; 0 stands for the session itself.
                 let number = if let ToMember::Acquire { number, .. } = said { number } else { 0 };
                 self.lock().open.remove(&(session.number, number));
                 self.tell(FromDaemon::Refuse { session: session.number, number, why });
@@ -198,7 +199,8 @@ impl Client {
         }
     }
 
-    /// A client that may hold nothing has no session at the member: there is nothing that could end. Its connection is for questions.
+    /// Replies to a keep-alive of a client that may not acquire any lock. It has no session at the member that could
+    /// end; its connection is for queries only.
     fn answer_keep_alive(&self, session: u64, sent_ns: u64) {
         let duration_ns = u64::try_from(self.front.shared.member.lease().as_nanos()).unwrap_or(u64::MAX);
         let (birth, revoked) = (lockkeeper_member::Birth::default(), Vec::new());
@@ -231,7 +233,7 @@ impl Client {
         wish.tag.check().map_err(|why| format!("bad owner or purpose: {why}"))?;
         let allowed = self.front.shared.check(NATIVE, &self.principal(), Action::Acquire, name);
         allowed.map_err(|denied| denied.to_string())?;
-        // A client repeats a request until it is answered: that is not another request.
+        // A client repeats a request until it receives a reply. A repetition is not counted again.
         self.front.quotas.follow_views();
         let mut state = self.lock();
         if state.open.contains_key(&(session.number, number)) {
@@ -253,7 +255,7 @@ impl Client {
         Ok(())
     }
 
-    /// What the wish is called in the logs, as the same wish by way of HTTP would be.
+    /// The log span of a request, with the same fields as for HTTP.
     fn span(&self, acquisition: Acquisition, wish: &Wish) -> Span {
         tracing::info_span!(
             "acquire", trace = %Trace::of_tag(&wish.tag.owner, &wish.tag.purpose).id(), lock = %wish.lock.name, %acquisition,
@@ -290,7 +292,7 @@ impl Client {
         }
     }
 
-    /// A line for the audit log: what happened to this client.
+    /// An audit log entry for this client.
     fn line(&self, what: &'static str) -> Line<'_> {
         Line::new(what, NATIVE, &self.who)
     }
@@ -357,7 +359,7 @@ impl Hears for Client {
     }
 }
 
-/// By what a client is known: the name of its token, and its own secret.
+/// The identity of a client: the name of its token and its own secret.
 type Identity = (Arc<str>, Secret);
 
 /// All clients of a daemon.
@@ -367,12 +369,12 @@ pub struct Clients {
 }
 
 impl Clients {
-    /// Nobody yet.
+    /// A daemon without clients.
     pub fn new(front: Arc<Front>) -> Self {
         Self { front, clients: Mutex::default() }
     }
 
-    /// What every way of asking needs.
+    /// The state that all protocols use.
     pub fn shared(&self) -> &Arc<Shared> {
         &self.front.shared
     }
@@ -381,7 +383,7 @@ impl Clients {
         &self.front
     }
 
-    /// A client connects, for the first time or again. Its connection is the newest now.
+    /// Connects a client, for the first time or again, and supersedes its earlier connections.
     pub(crate) fn connect(
         &self,
         secret: Secret,
@@ -413,13 +415,13 @@ impl Clients {
         std::mem::take(&mut state.wake).notify_one();
         let (connection, wake) = (state.connection, state.wake.clone());
         drop((state, clients));
-        // Its token may allow less than when it was connected before.
+        // Its token may allow less than at the previous connection.
         client.follow(&principal);
         Ok(Newest { client, connection, wake })
     }
 
-    /// A connection of a client has ended. That proves nothing: what the client holds is waited out. But if it has asked for nothing, there is
-    /// nothing to wait for.
+    /// Handles the end of a client's connection. The client may still be alive, so its holds stay until its lease
+    /// expires. Sessions without holds and waits are closed at once.
     pub(crate) fn disconnect(&self, client: &Client, connection: u64) {
         let mut state = client.lock();
         if state.connection != connection {
@@ -435,7 +437,7 @@ impl Clients {
         self.front.shared.member.flush();
     }
 
-    /// Forgets whoever has been away for so long: its sessions are over.
+    /// Forgets clients that have been disconnected for at least `after`: their sessions have ended.
     pub(crate) fn forget(&self, after: Duration) {
         let mut clients = self.clients.lock().unwrap_or_else(|e| e.into_inner());
         clients.retain(|_, client| {
@@ -444,7 +446,12 @@ impl Clients {
             if gone {
                 let over: Vec<u64> = state.sessions.keys().copied().collect();
                 for session in over {
-                    client.end_session(&mut state, client.session(session), "lost", "the client fell silent");
+                    client.end_session(
+                        &mut state,
+                        client.session(session),
+                        "lost",
+                        "the client stopped sending keep-alives",
+                    );
                 }
                 drop(state);
                 self.front.shared.member.detach(client.session(0).client);

@@ -13,7 +13,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-/// Serves a connection until it ends; says why it did, unless the client just went away.
+/// Serves a connection until it ends; an error gives the reason, unless the client closed it.
 pub(crate) async fn serve(
     clients: Arc<Clients>,
     mut stream: Box<dyn Stream>,
@@ -22,9 +22,9 @@ pub(crate) async fn serve(
     let shared = clients.shared().clone();
     let patience = shared.limits.patience();
     let mut frames = Frames::new(LONGEST_GREETING);
-    let slow = |_| String::from("it did not say who it is in time");
+    let slow = |_| String::from("it did not send its hello in time");
     let hello = timeout(patience, read_hello(&mut stream, &mut frames)).await.map_err(slow)??;
-    // A view change takes moments, and is waited for. A client that has to wait for longer tries other daemons meanwhile.
+    // A view change is short, so wait for its end. If it takes longer, the client tries other daemons meanwhile.
     let moment = shared.member.config().times.round_trip * 2;
     if hello.for_locks && !matches!(timeout(moment, shared.member.ready()).await, Ok(Ok(()))) {
         let trouble = shared.member.trouble().map(|trouble| trouble.to_string());
@@ -72,14 +72,14 @@ pub(crate) async fn serve(
             why = follow(&client, credential) => Err(why),
         },
         (Ok(()), None) => Ok(()),
-        // It has gone already, and was let in all the same.
+        // The client is gone already, but was connected and must be disconnected.
         (Err(why), _) => Err(why),
     };
     clients.disconnect(&client, connection);
     result
 }
 
-/// Gives the client the rights that its token has, until the token has none: then the connection ends, and tells why.
+/// Applies the current rights of the client's token until the token is no longer valid; returns the reason.
 async fn follow(client: &Client, mut credential: Credential) -> String {
     loop {
         if let Err(denied) = credential.changed().await {
@@ -91,7 +91,7 @@ async fn follow(client: &Client, mut credential: Credential) -> String {
 }
 
 async fn read_hello(stream: &mut Box<dyn Stream>, frames: &mut Frames) -> Result<Hello, String> {
-    let gone = |error: std::io::Error| format!("it went away: {error}");
+    let gone = |error: std::io::Error| format!("the connection failed: {error}");
     let mut opening = [0; 8];
     stream.read_exact(&mut opening).await.map_err(gone)?;
     let version = lockkeeper_wire::version_for(opening);
@@ -99,27 +99,27 @@ async fn read_hello(stream: &mut Box<dyn Stream>, frames: &mut Frames) -> Result
         stream.write_all(&lockkeeper_wire::reply(version)).await.map_err(gone)?;
     }
     if version.is_none() {
-        return Err(String::from("it speaks another protocol, or another version of this one"));
+        return Err(String::from("it uses another protocol or an unsupported version"));
     }
     loop {
         if let Some(hello) = frames.take().map_err(|error| error.to_string())? {
             return Ok(hello);
         }
         if stream.read_buf(&mut frames.arrived).await.map_err(gone)? == 0 {
-            return Err(String::from("it went away before it said who it is"));
+            return Err(String::from("it closed the connection before its hello"));
         }
     }
 }
 
-/// Whoever does not read for so long is cut off.
+/// Writes bytes. A client that does not read them within the timeout is disconnected.
 async fn write(stream: &mut Box<dyn Stream>, bytes: &[u8], patience: Duration) -> Result<(), String> {
     let all = async {
         stream.write_all(bytes).await?;
         stream.flush().await
     };
     match timeout(patience, all).await {
-        Err(_) => Err(String::from("it does not read what it is told")),
-        Ok(Err(error)) => Err(format!("it went away: {error}")),
+        Err(_) => Err(String::from("it does not read its messages")),
+        Ok(Err(error)) => Err(format!("the connection failed: {error}")),
         Ok(Ok(())) => Ok(()),
     }
 }
@@ -145,12 +145,12 @@ impl Connection {
             if !unread.is_empty() {
                 self.say(&mut stream, &unread, patience).await?;
             }
-            // With the turn of a list that is sent now.
+            // Ends the turn of a list that has just been sent.
             drop(unread);
             tokio::select! {
                 () = self.wake.notified() => {}
                 read = stream.read_buf(&mut frames.arrived) => {
-                    if read.map_err(|error| format!("it went away: {error}"))? == 0 {
+                    if read.map_err(|error| format!("the connection failed: {error}"))? == 0 {
                         return Ok(());
                     }
                     let heard = self.hear_all(&mut frames);
@@ -175,7 +175,7 @@ impl Connection {
             }
         }
         write(stream, &self.bytes, patience).await?;
-        // A long answer leaves no large buffer behind.
+        // Do not keep a large buffer after a long reply.
         self.bytes.shrink_to(16 << 10);
         Ok(())
     }

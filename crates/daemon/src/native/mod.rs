@@ -1,4 +1,4 @@
-//! The native protocol: one connection for all locks of a client, over which member and client keep their sessions.
+//! The native protocol: one connection per client, for the sessions between client and member and for queries.
 
 mod answers;
 mod clients;
@@ -7,5 +7,5 @@ mod connection;
 pub use clients::Clients;
 pub(crate) use connection::serve;
 
-/// How this way of asking is called in logs.
+/// The name of this protocol in logs.
 pub(crate) const NATIVE: &str = "native";
