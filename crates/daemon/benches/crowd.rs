@@ -1,12 +1,12 @@
-//! A crowd at one daemon: what a session and a waiter cost in memory, whom a handoff wakes, and how long it takes to serve everybody
-//! who comes back at once after the daemon was killed.
+//! Many clients at one daemon: the memory of a session and of a waiter, the number of clients that a handoff wakes,
+//! and the time to serve all clients that reconnect at once after the daemon was killed.
 //!
 //! ```sh
 //! cargo bench -p lockkeeper-daemon --bench crowd            # 10,000 clients
 //! cargo bench -p lockkeeper-daemon --bench crowd -- 1000    # fewer
 //! ```
 //!
-//! The daemon is a process of its own; the clients are connections of this one, each with a session that is kept alive.
+//! The daemon is a separate process; the clients are connections of this one, each with a session that is kept alive.
 
 use lockkeeper_daemon::{Config, Daemon};
 use lockkeeper_member::{LockName, ToClient, ToMember, Wish};
@@ -36,7 +36,7 @@ fn main() {
     runtime.block_on(measure(clients));
 }
 
-/// A connection is an open file, here and there.
+/// Raises the limit of open files, since each connection is one, in both processes.
 fn more_files() {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
@@ -50,7 +50,7 @@ fn serve(data: &Path, port: u16) {
         let at = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
         let mut config = Config { clients: Some(at(port)), http: None, ..Config::alone(data) };
         config.member.listen = at(0);
-        // Thousands of clients share two cores with the daemon: time enough for all of them to be heard.
+        // Thousands of clients share two cores with the daemon: leave enough time for all keep-alives.
         config.member.times = config.member.times.times(10);
         let daemon = Daemon::start(config).await.unwrap();
         daemon.member().ready().await.unwrap();
@@ -72,10 +72,10 @@ impl Server {
         let mut child = command.spawn().unwrap();
         let mut line = String::new();
         BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        Self { child, address: line.trim().parse().expect("the daemon says where it is") }
+        Self { child, address: line.trim().parse().expect("the daemon prints its address") }
     }
 
-    /// What it takes of the machine's memory, in bytes.
+    /// Its resident memory, in bytes.
     fn memory(&self) -> f64 {
         let pages = std::fs::read_to_string(format!("/proc/{}/statm", self.child.id())).unwrap();
         pages.split(' ').nth(1).unwrap().parse::<f64>().unwrap() * 4096.0
@@ -89,7 +89,7 @@ impl Drop for Server {
     }
 }
 
-/// What all clients have in common.
+/// The state that all clients share.
 struct Crowd {
     alive: AtomicU64,
     granted: AtomicU64,
@@ -125,7 +125,8 @@ async fn measure(count: u64) {
 
     crowd.ask.send_replace(());
     until(|| crowd.granted.load(Ordering::Relaxed) == 1).await;
-    // Everybody has asked once a further keep-alive of everybody was answered: one connection's words stay in order.
+    // A connection keeps its messages in order: once two further keep-alives of every client are answered, all
+    // requests have arrived.
     let alive = crowd.alive.load(Ordering::Relaxed);
     until(|| crowd.alive.load(Ordering::Relaxed) >= alive + 2 * count).await;
     let with_waiters = server.memory();
@@ -144,7 +145,7 @@ async fn measure(count: u64) {
         handoffs.push(began.elapsed());
     }
     handoffs.sort();
-    // Each handoff tells the one who left and the one who enters.
+    // Each handoff sends a message to the previous holder and to the next one.
     let woken = crowd.told.load(Ordering::Relaxed) - told;
     println!(
         "100 handoffs: {woken} clients were told something, the one who left and the one who entered each time"
@@ -165,7 +166,7 @@ async fn measure(count: u64) {
     again.leave.store(1, Ordering::Relaxed);
 }
 
-/// So many clients, once each of them has a session.
+/// Connects `count` clients and waits until each has a session.
 async fn gather(address: SocketAddr, count: u64) -> Arc<Crowd> {
     let (crowd, dialling) = (Crowd::new(), Arc::new(Semaphore::new(512)));
     for number in 1..=count {

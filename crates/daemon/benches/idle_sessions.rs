@@ -1,18 +1,19 @@
-//! What idle sessions cost a daemon: processor time while nothing happens, and how long a request of another session takes meanwhile.
+//! The cost of idle sessions for a daemon: processor time while nothing happens, and the latency of another session's
+//! requests meanwhile.
 //!
 //! ```sh
 //! cargo bench -p lockkeeper-daemon --bench idle_sessions              # 0, 10,000 and 100,000 sessions
 //! cargo bench -p lockkeeper-daemon --bench idle_sessions -- 1000      # another number
 //! ```
 //!
-//! Each session holds a lock, and its hold is watched, as the daemon does it for a session of HTTP. The member is alone in its cluster and in this
-//! process, so that nothing but its own ticks and its clients take its time. A request waits for the step that is being taken: the
-//! longest request bounds the longest step.
+//! Each session holds a lock, and its hold is watched, as the daemon does for an HTTP session. The member is alone in
+//! its cluster and in this process, so that only its own ticks and its clients take its time. A request waits for the
+//! step in progress: the longest request bounds the longest step.
 
 use lockkeeper_cluster::{Config, Member};
 use std::time::{Duration, Instant};
 
-/// For how long each number of sessions is measured.
+/// How long each number of sessions is measured.
 const FOR: Duration = Duration::from_secs(10);
 
 fn main() {
@@ -62,10 +63,10 @@ async fn measure(count: usize) {
     member.stop().await;
 }
 
-/// Seconds of processor time that this process has used.
+/// Processor time that this process has used, in seconds.
 fn processor_time() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
-    // The fields after the name, which is in parentheses: user and system time are the 14th and the 15th of all.
+    // Fields after the process name, which is in parentheses: user and system time are the 14th and the 15th of all.
     let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
     let ticks: f64 = fields[11..13].iter().map(|field| field.parse::<f64>().unwrap()).sum();
     ticks / 100.0

@@ -1,4 +1,4 @@
-//! etcd's lock API: what its clients meet at a daemon beside etcd's own behaviour (tokens, limits, locks shared with HTTP, calls that are
+//! etcd's lock API: behaviour that is specific to the daemon (tokens, limits, locks shared with HTTP, calls that are
 //! not served), and a program with the third-party crate `etcd-client` against etcd, one daemon, and a cluster.
 
 mod support;
@@ -62,7 +62,7 @@ async fn connect(address: SocketAddr) -> Client {
     Client::new(channel(address).await, Token(None))
 }
 
-/// As etcd's clients with a user and a password.
+/// Connects as etcd's clients do with a user and a password.
 async fn connect_as(address: SocketAddr, name: &str, password: &str) -> Result<Client, Status> {
     let channel = channel(address).await;
     let request = AuthenticateRequest { name: name.into(), password: password.into() };
@@ -81,7 +81,7 @@ impl Client {
         }
     }
 
-    /// A lock by a lease; 0: the daemon makes one.
+    /// Acquires a lock by a lease; 0: the daemon creates one.
     async fn lock(&mut self, name: impl Into<Vec<u8>>, lease: i64) -> Result<LockResponse, Status> {
         let request = LockRequest { name: name.into(), lease };
         Ok(self.locks.lock(request).await?.into_inner())
@@ -91,7 +91,7 @@ impl Client {
         self.locks.unlock(UnlockRequest { key }).await.map(drop)
     }
 
-    /// A lease with this number; 0: the daemon chooses.
+    /// Creates a lease with this id; 0: the daemon chooses.
     async fn grant(&mut self, ttl: i64, id: i64) -> Result<i64, Status> {
         Ok(self.leases.lease_grant(LeaseGrantRequest { ttl, id }).await?.into_inner().id)
     }
@@ -141,7 +141,7 @@ fn refused<T>(answer: Result<T, Status>) -> (Code, String) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_name_is_one_lock_for_all_ways_of_asking() {
+async fn one_name_is_one_lock_for_all_protocols() {
     let daemons = Daemons::start(1).await;
     let at = daemons.address(0);
     let mut client = connect(at).await;
@@ -162,7 +162,7 @@ async fn one_name_is_one_lock_for_all_ways_of_asking() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_ends_a_lease_ends_its_waits() {
+async fn waits_end_with_their_lease() {
     let daemons = Daemons::start(3).await;
     let (at, other) = (daemons.address(0), daemons.address(1));
     let (mut client, mut elsewhere) = (connect(at).await, connect(other).await);
@@ -184,7 +184,7 @@ async fn whatever_ends_a_lease_ends_its_waits() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lock_that_is_taken_away_ends_its_lease() {
+async fn forced_release_of_a_lock_ends_its_lease() {
     let daemons = Daemons::start(3).await;
     let (at, other) = (daemons.address(0), daemons.address(1));
     let mut client = connect(at).await;
@@ -194,7 +194,7 @@ async fn a_lock_that_is_taken_away_ends_its_lease() {
     }
     assert!(client.keep_alive(lease).await.unwrap() > 0);
     post(other, "/v1/locks/a/force-release", json!({})).await.is(200);
-    // The client has no other way to hear of it.
+    // The client has no other way to learn of the loss.
     let gone = async { while client.keep_alive(lease).await.unwrap() > 0 {} };
     soon("the end of the lease", gone).await;
     for name in ["a", "b"] {
@@ -203,7 +203,7 @@ async fn a_lock_that_is_taken_away_ends_its_lease() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_daemon_takes_its_leases_with_it() {
+async fn leases_end_with_their_daemon() {
     let mut daemons = Daemons::start(3).await;
     let mut client = connect(daemons.address(0)).await;
     let lease = connect(daemons.address(2)).await.grant(600, 0).await.unwrap();
@@ -220,7 +220,7 @@ async fn a_daemon_takes_its_leases_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_number_is_granted_once_whoever_asks() {
+async fn concurrent_grants_of_one_lease_id_succeed_at_most_once() {
     let daemons = Daemons::start(3).await;
     let mut clients = Vec::new();
     for place in 0..3 {
@@ -248,7 +248,7 @@ async fn one_number_is_granted_once_whoever_asks() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_not_served_says_what_is() {
+async fn unimplemented_calls_and_bad_names_are_rejected_with_a_message() {
     let daemons = Daemons::start(1).await;
     let mut client = connect(daemons.address(0)).await;
     for told in [
@@ -265,13 +265,13 @@ async fn what_is_not_served_says_what_is() {
     }
     let (code, _) = refused(client.lock(vec![0xff], 0).await);
     assert_eq!(code, Code::InvalidArgument);
-    assert_eq!(client.leases().await.unwrap().len(), 0, "what was refused left nothing behind");
+    assert_eq!(client.leases().await.unwrap().len(), 0, "rejected requests leave no lease");
     let (code, message) = refused(client.lock("x".repeat(70_000), 0).await);
     assert!(code == Code::ResourceExhausted && message.contains("at most 65536 bytes"), "{message}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn limits_are_named() {
+async fn refusal_names_the_limit() {
     let limits = Limits { sessions: 2, locks_per_session: 1, ..Limits::default() };
     let daemons = Daemons::start_with(1, Plan { limits, ..Plan::default() }).await;
     let mut client = connect(daemons.address(0)).await;
@@ -285,7 +285,7 @@ async fn limits_are_named() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_user_is_a_token() {
+async fn token_is_used_as_user_and_password() {
     let daemons = Daemons::start_with(3, Plan { tokens: Some(TOKENS), ..Plan::default() }).await;
     let at = daemons.address(0);
     assert_eq!(refused(connect(at).await.grant(60, 0).await).0, Code::Unauthenticated);
@@ -301,7 +301,7 @@ async fn a_user_is_a_token() {
     assert_eq!(told.0, Code::PermissionDenied);
     assert!(told.1.ends_with("the token `ci` does not allow `acquire` on `prod/a`"), "{}", told.1);
     assert_eq!(refused(ci.leader("prod/a").await).0, Code::PermissionDenied);
-    // Leases are their token's own, and those of whoever may do everything.
+    // A lease may be used by the token that created it, and by one with `admin` on every lock.
     let others = root.grant(60, 0).await.unwrap();
     assert_eq!(refused(ci.revoke(others).await).0, Code::PermissionDenied);
     assert_eq!(refused(ci.lock("ci/b", others).await).0, Code::PermissionDenied);
@@ -315,7 +315,7 @@ async fn a_user_is_a_token() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stale_leader_changes_nothing() {
+async fn stale_leader_cannot_proclaim_or_resign() {
     let daemons = Daemons::start(1).await;
     let mut client = connect(daemons.address(0)).await;
     let lease = client.grant(60, 0).await.unwrap();
@@ -328,14 +328,15 @@ async fn a_stale_leader_changes_nothing() {
     client.elections.resign(ResignRequest { leader: Some(before) }).await.unwrap();
     assert_eq!(client.leader("e").await.unwrap(), b"two");
     assert_eq!(refused(client.proclaim(None, "x").await).1, "\"leader\" field must be provided");
-    // A session of HTTP is a lease too.
+    // An HTTP session is a lease, too.
     let id = session(daemons.address(0), 60_000).await;
     let number = i64::from_str_radix(&id, 16).unwrap();
     client.lock("by session", number).await.unwrap();
     post(daemons.address(0), "/v1/locks/by%20session/acquire", json!({})).await.is(409);
 }
 
-/// Runs `examples/etcd-client` against these servers. `scripts/test` builds it, where protoc is installed, and sets the variable.
+/// Runs `examples/etcd-client` against these servers. `scripts/test` builds it, where protoc is installed, and sets
+/// the variable.
 async fn flows(addresses: &[SocketAddr]) {
     let Some(program) = std::env::var_os("LOCKKEEPER_ETCD_FLOWS") else {
         return eprintln!(
@@ -383,7 +384,7 @@ async fn a_third_party_client_works_with_every_member_of_a_cluster() {
     for place in 0..3 {
         flows(&[daemons.address(place)]).await;
     }
-    // Locks and leases from one member are used at another.
+    // Locks and leases created at one member are used at another.
     flows(&[daemons.address(0), daemons.address(1)]).await;
     flows(&[daemons.address(2), daemons.address(0)]).await;
 }

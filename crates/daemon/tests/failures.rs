@@ -1,4 +1,5 @@
-//! A daemon that cannot serve says so, and why: without a majority, and after a panic. In a process of its own, since the log is one for all threads.
+//! A daemon that cannot serve reports the reason: without a majority, and after a panic. In a process of its own,
+//! since all threads share one log.
 
 mod support;
 
@@ -9,7 +10,7 @@ use std::io::Write;
 use std::sync::{Arc, Mutex, OnceLock};
 use support::{Daemons, get, post, session, soon, until};
 
-/// What is logged, for all tests of this process.
+/// The captured log of all tests in this process.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -27,7 +28,7 @@ impl Log {
         .clone()
     }
 
-    /// The lines with all of these texts.
+    /// The lines that contain all of these texts.
     fn lines(&self, texts: &[&str]) -> Vec<String> {
         let log = String::from_utf8_lossy(&self.0.lock().expect("no panic")).into_owned();
         log.lines().filter(|line| texts.iter().all(|text| line.contains(text))).map(String::from).collect()
@@ -45,7 +46,7 @@ impl Write for Log {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn daemon_without_a_majority_says_why_it_grants_nothing() {
+async fn daemon_without_a_majority_reports_why_it_grants_nothing() {
     let log = Log::begin();
     let mut daemons = Daemons::start(3).await;
     let at = daemons.address(0);
@@ -63,7 +64,8 @@ async fn daemon_without_a_majority_says_why_it_grants_nothing() {
         assert!(text.contains("member 1 has had no lease for"), "{text}");
         assert!(text.contains("members 2 and 3"), "{text}");
     };
-    // A try, and a request that has waited for its time; with a session here, without one, and with one that lived elsewhere.
+    // Non-blocking requests, and requests with a timeout; with a session here, without one, and with one that lived
+    // at another daemon.
     let no_wait = [json!({}), json!({ "session": id }), json!({ "session": elsewhere })];
     for wish in no_wait.into_iter().chain([json!({ "wait_ms": 50 }), json!({ "wait_ms": 50, "session": id })])
     {
@@ -75,14 +77,14 @@ async fn daemon_without_a_majority_says_why_it_grants_nothing() {
     let status = get(at, "/v1/status").await.is(200);
     assert_eq!(status["serves"], false);
     says_why(status["reason"].as_str().expect("a sentence"));
-    // The process itself can go on.
+    // The process itself is still alive.
     get(at, "/healthz").await.is_text(200, "ok");
     until("a line in the log", || async { !log.lines(&["the lease is lost"]).is_empty() }).await;
     let lost = log.lines(&["WARN", "the lease is lost", "member 1 has had no lease"]);
     assert_eq!(lost.len(), 1, "{lost:#?}");
 }
 
-/// Panics in a step of the member that it is attached to.
+/// Panics in a step of the member to which it is attached.
 struct Panics;
 
 impl Hears for Panics {
@@ -92,7 +94,7 @@ impl Hears for Panics {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn daemon_whose_member_panics_says_so_and_ends() {
+async fn daemon_whose_member_panics_reports_it_and_ends() {
     let log = Log::begin();
     let daemons = Daemons::start(1).await;
     let at = daemons.address(0);
@@ -118,7 +120,7 @@ async fn daemon_whose_member_panics_says_so_and_ends() {
         (&json!(null), Some(1)),
         "{alive}"
     );
-    // The binary ends with an error then, and is started again.
+    // The binary then exits with an error, and is restarted.
     let ending = soon("the end", daemons.all[0].ends()).await;
     assert!(matches!(&ending, Ending::Stopped(why) if why.contains("injected by the test")), "{ending:?}");
     let place = log.lines(&["ERROR", "panicked", "failures.rs:", "injected by the test"]);

@@ -1,4 +1,4 @@
-//! JSON over HTTP: every path, and what goes wrong with it.
+//! The JSON API over HTTP: every path and its errors.
 
 mod support;
 
@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lock_is_had_seen_and_given_up() {
+async fn lock_is_acquired_listed_and_released() {
     let daemons = Daemons::start(1).await;
     let at = daemons.address(0);
     let held = post(at, "/v1/locks/orders%2F42/acquire", json!({"owner": "a", "purpose": "b"})).await.is(200);
@@ -25,7 +25,7 @@ async fn a_lock_is_had_seen_and_given_up() {
     assert_eq!(state["holders"][0]["fence"], held["fence"]);
     assert_eq!(get(at, "/v1/locks?prefix=orders").await.is(200).as_array().map(Vec::len), Some(1));
     assert_eq!(get(at, "/v1/locks?prefix=x").await.is(200), json!([]));
-    // Given up once, however often it is said.
+    // A release is idempotent.
     let release = json!({ "hold": held["hold"] });
     let path = "/v1/locks/orders%2F42/release";
     assert_eq!(post(at, path, release.clone()).await.is(200)["released"], true);
@@ -39,7 +39,7 @@ async fn a_lock_is_had_seen_and_given_up() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_holds_several_locks_and_takes_them_with_it() {
+async fn session_holds_several_locks_and_releases_them_when_it_ends() {
     let daemons = Daemons::start(1).await;
     let at = daemons.address(0);
     let id = session(at, 60_000).await;
@@ -62,15 +62,15 @@ async fn a_session_holds_several_locks_and_takes_them_with_it() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_without_a_sign_of_life_ends() {
+async fn session_without_keep_alive_expires() {
     let daemons = Daemons::start(1).await;
     let at = daemons.address(0);
     let id = session(at, 300).await;
     post(at, "/v1/locks/a/acquire", json!({ "session": id })).await.is(200);
-    // The other one waits for as long as it takes.
+    // The other session waits until the lock is granted.
     post(at, "/v1/locks/a/acquire", json!({ "wait_ms": 100_000, "ttl_ms": 300 })).await.is(200);
     post(at, &format!("/v1/sessions/{id}/keep-alive"), json!({})).await.is(404);
-    // A hold without a session ends in the same way.
+    // A hold without a session expires in the same way.
     post(at, "/v1/locks/a/acquire", json!({ "wait_ms": 100_000 })).await.is(200);
     let expired =
         |line: &Value| line["why"].as_str().is_some_and(|why| why.contains("without a sign of life"));
@@ -78,12 +78,12 @@ async fn a_session_without_a_sign_of_life_ends() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_goes_away_while_it_waits_gives_its_place_up() {
+async fn closing_the_connection_gives_up_the_place_in_the_queue() {
     let daemons = Daemons::start(3).await;
     let at = daemons.address(0);
     let held = post(at, "/v1/locks/a/acquire", json!({})).await.is(200);
     let there = session(daemons.address(1), 60_000).await;
-    // At this daemon, and by way of it at another.
+    // With a session at this daemon, and with one at another daemon.
     for wish in [json!({ "wait_ms": 100_000 }), json!({ "wait_ms": 100_000, "session": there })] {
         let waiting = tokio::spawn(ask(at, request("POST", "/v1/locks/a/acquire", Some(&wish))));
         waiters(at, "a", 1).await;
@@ -97,7 +97,7 @@ async fn whoever_goes_away_while_it_waits_gives_its_place_up() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_request_that_is_repeated_is_done_once() {
+async fn repeated_request_returns_the_same_hold() {
     let daemons = Daemons::start(3).await;
     let (at, other) = (daemons.address(0), daemons.address(1));
     let wish = json!({ "request": "r1" });
@@ -114,14 +114,14 @@ async fn a_request_that_is_repeated_is_done_once() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_is_used_by_way_of_every_daemon() {
+async fn session_is_usable_through_every_daemon() {
     let mut daemons = Daemons::start(3).await;
     let id = session(daemons.address(0), 60_000).await;
     let held = post(daemons.address(1), "/v1/locks/a/acquire", json!({ "session": id })).await.is(200);
     assert_eq!(held["session"], json!(id));
     let alive = post(daemons.address(2), &format!("/v1/sessions/{id}/keep-alive"), json!({})).await.is(200);
     assert!(alive["valid_for_ms"].as_u64() > Some(0));
-    // Waits at the third, for what the session has by way of the second, at the first.
+    // A client waits at the third daemon for a session of the second, while the session of the first holds the lock.
     let other = session(daemons.address(1), 60_000).await;
     let wish = json!({ "session": other, "wait_ms": 100_000 });
     let waiting = tokio::spawn(post(daemons.address(2), "/v1/locks/a/acquire", wish));
@@ -131,7 +131,7 @@ async fn a_session_is_used_by_way_of_every_daemon() {
     assert_eq!(released["released"], true);
     let next = waiting.await.unwrap().is(200);
     assert!(next["fence"].as_u64() > held["fence"].as_u64());
-    // A dead daemon takes its sessions with it, and the others say so.
+    // The sessions of a dead daemon end, and the other daemons report that.
     daemons.kill(1).await;
     let path = format!("/v1/sessions/{other}/keep-alive");
     let at = daemons.address(0);
@@ -140,7 +140,7 @@ async fn a_session_is_used_by_way_of_every_daemon() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_waits_at_a_daemon_that_dies_is_told() {
+async fn waiter_gets_an_error_when_the_home_of_its_session_dies() {
     let mut daemons = Daemons::start(3).await;
     let at = daemons.address(0);
     post(at, "/v1/locks/a/acquire", json!({})).await.is(200);
@@ -154,7 +154,7 @@ async fn whoever_waits_at_a_daemon_that_dies_is_told() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_waits_by_way_of_a_daemon_that_dies_leaves_the_queue() {
+async fn waiter_leaves_the_queue_when_its_relaying_daemon_dies() {
     let mut daemons = Daemons::start(3).await;
     let (at, lives) = (daemons.address(0), daemons.address(1));
     let held = post(lives, "/v1/locks/a/acquire", json!({})).await.is(200);
@@ -175,20 +175,20 @@ async fn whoever_waits_by_way_of_a_daemon_that_dies_leaves_the_queue() {
     waiting.await.unwrap();
     let lives = daemons.address(0);
     waiters(lives, "a", 0).await;
-    // The session itself goes on.
+    // The session itself continues.
     post(lives, "/v1/locks/a/release", json!({ "hold": held["hold"] })).await.is(200);
     post(lives, "/v1/locks/a/acquire", json!({ "session": id, "wait_ms": 100_000 })).await.is(200);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn several_share_and_several_have_permits() {
+async fn shared_and_permit_modes_admit_several_holders() {
     let daemons = Daemons::start(1).await;
     let at = daemons.address(0);
     for _ in 0..2 {
         post(at, "/v1/locks/r/acquire", json!({ "mode": "shared" })).await.is(200);
         post(at, "/v1/locks/s/acquire", json!({ "mode": "permit", "permits": 2 })).await.is(200);
     }
-    // One name is one lock, however it is wanted.
+    // A name means the same lock in all modes.
     for busy in ["r", "s"] {
         post(at, &format!("/v1/locks/{busy}/acquire"), json!({})).await.is(409);
         post(at, &format!("/v1/locks/{busy}/acquire"), json!({ "mode": "permit", "permits": 3 }))
@@ -222,11 +222,11 @@ async fn several_share_and_several_have_permits() {
         assert_eq!(told.status, 422, "{wrong}: {told:?}");
         assert!(!told.json()["message"].as_str().unwrap().is_empty());
     }
-    assert_eq!(get(at, "/v1/status").await.is(200)["sessions"], 4, "what was refused left nothing behind");
+    assert_eq!(get(at, "/v1/status").await.is(200)["sessions"], 4, "rejected requests leave no session");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn why_somebody_waits_is_told_and_a_circle_is_named() {
+async fn why_explains_a_wait_and_reports_a_deadlock() {
     let daemons = Daemons::start(3).await;
     let (at, other) = (daemons.address(0), daemons.address(1));
     let (one, two) = (session(at, 60_000).await, session(other, 60_000).await);
@@ -276,7 +276,7 @@ async fn members_status_health_and_metrics() {
     ] {
         assert!(metrics.text.contains(line), "{line} is not in {}", metrics.text);
     }
-    // Alone, the one that is left does not serve.
+    // The last remaining member has no majority and does not grant locks.
     daemons.kill(2).await;
     daemons.kill(1).await;
     until("it does not serve", || async { get(at, "/readyz").await.status == 503 }).await;
@@ -287,7 +287,7 @@ async fn members_status_health_and_metrics() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_makes_no_sense_is_refused_in_words() {
+async fn invalid_requests_are_rejected_with_a_message() {
     let daemons = Daemons::start(1).await;
     let at = daemons.address(0);
     assert_eq!(get(at, "/v1/nothing").await.is(404)["error"], "no_such_path");
@@ -317,7 +317,7 @@ async fn what_makes_no_sense_is_refused_in_words() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn limits_are_named() {
+async fn refusal_names_the_limit() {
     let limits = Limits { sessions: 2, locks_per_session: 1, longest_ttl_s: 60, ..Limits::default() };
     let daemons = Daemons::start_with(1, Plan { limits, ..Plan::default() }).await;
     let at = daemons.address(0);
@@ -332,11 +332,11 @@ async fn limits_are_named() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_asks_too_often_is_told_so() {
+async fn requests_above_the_rate_limit_are_refused() {
     let limits = Limits { requests_per_second: NonZeroU32::new(3).unwrap(), ..Limits::default() };
     let daemons = Daemons::start_with(1, Plan { limits, ..Plan::default() }).await;
     let mut stream = TcpStream::connect(daemons.address(0)).await.unwrap();
-    // More on one connection than even a slow machine lets through in the time that this takes.
+    // More requests on one connection than even a slow machine spreads over enough time to stay within the rate.
     let one = "GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\n";
     stream.write_all(one.repeat(50).as_bytes()).await.unwrap();
     stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await.unwrap();
@@ -347,7 +347,7 @@ async fn whoever_asks_too_often_is_told_so() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_says_nothing_or_speaks_slowly_is_cut_off() {
+async fn idle_and_slow_connections_are_closed() {
     let limits = Limits { patience_ms: 300, connections: 4, ..Limits::default() };
     let daemons = Daemons::start_with(1, Plan { limits, ..Plan::default() }).await;
     let at = daemons.address(0);
@@ -363,14 +363,14 @@ async fn whoever_says_nothing_or_speaks_slowly_is_cut_off() {
         let mut rest = Vec::new();
         soon(beginning, stream.read_to_end(&mut rest)).await.ok();
     }
-    // A body that does not come.
+    // A body that never arrives.
     let mut stream = TcpStream::connect(at).await.unwrap();
     let head = "POST /v1/sessions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{";
     stream.write_all(head.as_bytes()).await.unwrap();
     let mut rest = String::new();
     soon("an answer", stream.read_to_string(&mut rest)).await.unwrap();
     assert!(rest.starts_with("HTTP/1.1 408"), "{rest}");
-    // Too many at a time: those beyond the limit wait for a place.
+    // Connections beyond the limit wait for a place.
     let mut open = Vec::new();
     for _ in 0..4 {
         let mut stream = TcpStream::connect(at).await.unwrap();
@@ -383,9 +383,9 @@ async fn whoever_says_nothing_or_speaks_slowly_is_cut_off() {
     fifth.write_all(b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await.unwrap();
     let mut answer = String::new();
     let early = tokio::time::timeout(Duration::from_millis(300), fifth.read_to_string(&mut answer)).await;
-    assert!(early.is_err(), "there was room for a fifth: {answer}");
+    assert!(early.is_err(), "a fifth connection was accepted: {answer}");
     drop(open);
-    soon("room again", fifth.read_to_string(&mut answer)).await.unwrap();
+    soon("a place", fifth.read_to_string(&mut answer)).await.unwrap();
     assert!(answer.contains("200 OK"), "{answer}");
     let metrics = get(at, "/metrics").await.text;
     assert!(metrics.contains("refused_total{reason=\"slow\"}"), "{metrics}");
@@ -404,7 +404,7 @@ async fn whoever_says_nothing_or_speaks_slowly_is_cut_off() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_token_opens_its_prefix_and_no_other() {
+async fn token_permits_only_its_prefixes() {
     let daemons = Daemons::start_with(1, Plan { tokens: Some(TOKENS), ..Plan::default() }).await;
     let at = daemons.address(0);
     let with = |token: &str, method: &str, path: &str, body: Option<Value>| {
@@ -425,7 +425,7 @@ async fn a_token_opens_its_prefix_and_no_other() {
     assert_eq!(count(with("test", "GET", "/v1/locks", None).await.is(200)), Some(2));
     with("secret", "GET", "/v1/locks/prod%2Fa", None).await.is(403);
     with("secret", "POST", "/v1/locks/ci%2Fa/force-release", Some(json!({}))).await.is(403);
-    // A session is its token's own, and that of whoever may do everything.
+    // A session may be used by the token that created it, and by one with `admin` on every lock.
     let made = with("test", "POST", "/v1/sessions", Some(json!({}))).await.is(201);
     let path = format!("/v1/sessions/{}/keep-alive", made["session"].as_str().unwrap());
     with("secret", "POST", &path, None).await.is(403);
@@ -436,7 +436,7 @@ async fn a_token_opens_its_prefix_and_no_other() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn changes_in_the_whole_cluster_are_told_as_they_happen() {
+async fn watch_streams_changes_of_the_whole_cluster() {
     let daemons = Daemons::start(3).await;
     let mut stream = TcpStream::connect(daemons.address(0)).await.unwrap();
     stream.write_all(b"GET /v1/watch?prefix=jobs/ HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
@@ -473,7 +473,7 @@ async fn changes_in_the_whole_cluster_are_told_as_they_happen() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_trace_goes_through() {
+async fn trace_of_the_caller_is_returned() {
     let daemons = Daemons::start(1).await;
     let mut asked = request("POST", "/v1/locks/a/acquire", Some(&json!({})));
     let parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
@@ -481,13 +481,13 @@ async fn a_trace_goes_through() {
     let answer = ask(daemons.address(0), asked).await;
     let trace = answer.headers["traceparent"].to_str().unwrap();
     assert!(trace.starts_with("00-4bf92f3577b34da6a3ce929d0e0e4736-") && trace != parent, "{trace}");
-    // Also where none is given, and where the lock is not had.
+    // Also without a `traceparent` in the request, and with an error.
     let made = post(daemons.address(0), "/v1/locks/a/acquire", json!({})).await;
     assert_eq!((made.status.as_u16(), made.headers["traceparent"].len()), (409, 55));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_daemon_that_leaves_answers_those_who_wait() {
+async fn daemon_that_leaves_replies_to_waiters() {
     let mut daemons = Daemons::start(1).await;
     let at = daemons.address(0);
     post(at, "/v1/locks/a/acquire", json!({})).await.is(200);
@@ -495,6 +495,6 @@ async fn a_daemon_that_leaves_answers_those_who_wait() {
     let waiting = tokio::spawn(ask(at, request("POST", "/v1/locks/a/acquire", Some(&wish))));
     waiters(at, "a", 1).await;
     soon("it leaves", daemons.all.remove(0).leave()).await;
-    assert!(TcpStream::connect(at).await.is_err(), "nobody listens");
+    assert!(TcpStream::connect(at).await.is_err(), "the listener is closed");
     assert_eq!(soon("an answer", waiting).await.unwrap().is(503)["error"], "unavailable");
 }

@@ -1,4 +1,4 @@
-//! HTTP/2 connections whose clients do not read, do nothing, or are too many.
+//! HTTP/2 connections that do not read, are idle, or are too many.
 
 mod support;
 
@@ -13,14 +13,14 @@ use support::{get, request, soon, until};
 use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 
-/// A connection of a client, and its end.
+/// A client connection and the task that drives it.
 struct Connection {
     sender: SendRequest<Full<Bytes>>,
     ends: JoinHandle<()>,
 }
 
 impl Connection {
-    /// `window` is how much of each reply the daemon may send without being asked for more.
+    /// Connects. `window` is the initial flow control window of each stream.
     async fn open(address: SocketAddr, window: Option<u32>) -> Self {
         let stream = TcpStream::connect(address).await.expect("it listens");
         let mut builder = http2::Builder::new(TokioExecutor::new());
@@ -49,7 +49,7 @@ async fn daemon(folder: &std::path::Path, limits: Limits) -> (Daemon, SocketAddr
     (daemon, address)
 }
 
-/// The memory of this process, in MiB.
+/// The resident memory of this process, in MiB.
 fn resident() -> usize {
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
@@ -100,15 +100,15 @@ async fn replies_that_clients_do_not_read_take_little_memory_and_end_the_connect
         "{locks} locks, 2 connections of {streams} streams: {pinned} MiB of replies, {grown} MiB more memory, closed: {}",
         bounded.is_ok()
     );
-    assert!(grown < pinned / 2, "{grown} MiB for {pinned} MiB of replies that nobody reads");
-    assert!(bounded.is_ok(), "a client that does not read was to be cut off");
-    // Another client is served as before.
+    assert!(grown < pinned / 2, "{grown} MiB for {pinned} MiB of unread replies");
+    assert!(bounded.is_ok(), "a client that does not read must be disconnected");
+    // Other clients are served as before.
     let again = Connection::open(address, None).await.get("/v1/locks").await.expect("a list");
     assert!(again >= length, "{again} of {length} bytes");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn every_read_of_one_connection_is_answered_however_many_there_are() {
+async fn all_concurrent_reads_of_one_connection_are_answered() {
     let data = tempfile::tempdir().expect("a folder");
     let (_daemon, address) = daemon(data.path(), Limits::default()).await;
     let connection = Connection::open(address, None).await;
@@ -131,7 +131,7 @@ async fn idle_connections_are_closed() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_stream_of_events_is_no_idle_connection() {
+async fn connection_with_a_watch_stream_is_not_idle() {
     let data = tempfile::tempdir().expect("a folder");
     let (daemon, address) =
         daemon(data.path(), Limits { idle_ms: 50, patience_ms: 2_000, ..Limits::default() }).await;
@@ -140,7 +140,7 @@ async fn a_stream_of_events_is_no_idle_connection() {
     *request.uri_mut() = "http://localhost/v1/watch".parse().expect("an address");
     let response = connection.sender.send_request(request).await.expect("events");
     let mut events = response.into_body();
-    // Much longer than either limit; what must not happen cannot be waited for.
+    // Much longer than either limit. There is no event to wait for, since nothing must happen.
     tokio::time::sleep(Duration::from_secs(5)).await;
     let _guard = soon("a lock", daemon.member().mutex("seen").acquire()).await.expect("granted");
     let event = soon("an event", events.frame()).await.expect("the stream goes on").expect("a frame");

@@ -1,4 +1,4 @@
-//! What one client asks for costs no other client its locks: lists, watch streams, sessions, names.
+//! Load of one client costs no other client its locks: lists, watch streams, sessions, names.
 
 mod support;
 
@@ -15,20 +15,20 @@ use std::time::Duration;
 use support::{Daemons, Plan, ask, get, post, request, session, soon, until};
 use tokio::net::TcpStream;
 
-/// What this process takes of the machine's memory, in bytes.
+/// The resident memory of this process, in bytes.
 fn memory() -> usize {
     let pages = std::fs::read_to_string("/proc/self/statm").expect("it is Linux");
     pages.split(' ').nth(1).and_then(|pages| pages.parse::<usize>().ok()).expect("a number") * 4096
 }
 
-/// A counter of the daemon.
+/// The value of a counter of the daemon.
 async fn counter(at: SocketAddr, name: &str) -> u64 {
     let text = get(at, "/metrics").await.text;
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("{name} is not in {text}")).parse().expect("a number")
 }
 
-/// Holds so many locks through the member of a daemon.
+/// Holds `count` locks through the member of a daemon.
 async fn hold(daemons: &Daemons, place: usize, prefix: &str, count: usize, purpose: &str) -> Vec<Guard> {
     let member = daemons.all[place].member();
     let mut guards = Vec::with_capacity(count);
@@ -42,7 +42,7 @@ async fn hold(daemons: &Daemons, place: usize, prefix: &str, count: usize, purpo
 type Sender = SendRequest<Empty<Bytes>>;
 
 async fn http2(at: SocketAddr) -> Sender {
-    let stream = TcpStream::connect(at).await.expect("somebody listens");
+    let stream = TcpStream::connect(at).await.expect("the daemon listens");
     let connecting = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
     let (sender, connection) = connecting.await.expect("HTTP/2");
     tokio::spawn(connection);
@@ -54,7 +54,7 @@ async fn send(sender: &mut Sender, path: &str) -> Response<Incoming> {
     soon("a response", sender.send_request(request)).await.expect("a response")
 }
 
-/// The next event of a stream, as far as it has arrived.
+/// The next event of a stream.
 async fn event(body: &mut Incoming, unread: &mut String) -> Value {
     loop {
         if let Some((event, rest)) = unread.split_once("\n\n") {
@@ -72,7 +72,7 @@ async fn event(body: &mut Incoming, unread: &mut String) -> Value {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fifty_watches_of_20_000_locks_cost_no_hold_and_little_memory() {
-    // A client that does not read for this long is disconnected: longer than the test takes.
+    // The timeout for clients that do not read is longer than the test.
     let limits = Limits { patience_ms: 100_000, ..Limits::default() };
     let daemons = Daemons::start_with(1, Plan { limits, times: Some(2), ..Plan::default() }).await;
     let at = daemons.address(0);
@@ -85,7 +85,7 @@ async fn fifty_watches_of_20_000_locks_cost_no_hold_and_little_memory() {
     for _ in 0..50 {
         watches.push(send(&mut sender, "/v1/watch").await);
     }
-    // One that reads sees what changes, while the others do not read.
+    // A client that reads sees all changes, while the others do not read.
     let mut reads = http2(at).await;
     let mut body = send(&mut reads, "/v1/watch?prefix=new").await.into_body();
     let mut unread = String::new();
@@ -94,7 +94,7 @@ async fn fifty_watches_of_20_000_locks_cost_no_hold_and_little_memory() {
         let held = post(at, &format!("/v1/locks/{name}/acquire"), json!({})).await.is(200);
         let shown = event(&mut body, &mut unread).await;
         assert_eq!((&shown["name"], &shown["holders"][0]["fence"]), (&json!(name), &held["fence"]));
-        // Every other stream has had time to look: each of them was woken by this change, too.
+        // This change has also woken all other streams, which had time to process it.
         let alive = post(at, &format!("/v1/sessions/{id}/keep-alive"), json!({})).await.is(200);
         assert_eq!(alive["lost"], json!([]));
     }
@@ -102,8 +102,8 @@ async fn fifty_watches_of_20_000_locks_cost_no_hold_and_little_memory() {
     assert!(taken < 256 << 20, "{} MB for 51 watches", taken >> 20);
     let lost = guards.iter().filter(|guard| !guard.is_valid()).count();
     assert_eq!(lost, 0, "holds were lost");
-    // And each of the others is shown all locks, once it reads. All streams share the window of their connection, so those that are not
-    // read have to end first.
+    // Each of the others is shown all locks, once it reads. All streams share the window of their connection, so the
+    // unread ones have to end first.
     let mut first = watches.pop().expect("a stream").into_body();
     drop(watches);
     let mut unread = String::new();
@@ -119,7 +119,7 @@ async fn two_hundred_lists_at_once_share_a_few_readings_of_the_table() {
     let guards = hold(&daemons, 0, "many/", 2_000, "").await;
     let id = session(at, 600_000).await;
     post(at, "/v1/locks/other/acquire", json!({ "session": id })).await.is(200);
-    // Of one connection, four requests are answered at a time.
+    // At most four reads of one connection are answered at a time.
     let mut senders = Vec::new();
     for _ in 0..50 {
         senders.push(http2(at).await);
@@ -149,7 +149,7 @@ async fn two_hundred_lists_at_once_share_a_few_readings_of_the_table() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_list_shows_what_was_granted_before_it_was_asked_for() {
+async fn list_contains_locks_granted_before_the_request() {
     let daemons = Daemons::start(1).await;
     let at = daemons.address(0);
     for number in 0..50 {
@@ -161,7 +161,7 @@ async fn a_list_shows_what_was_granted_before_it_was_asked_for() {
     }
 }
 
-/// All names of a list, page by page; and how many pages there were.
+/// All names of a list that is read page by page, and the number of pages.
 async fn names(at: SocketAddr, first: &str) -> (Vec<String>, usize) {
     let (mut names, mut pages, mut path) = (Vec::new(), 0, String::from(first));
     loop {
@@ -179,13 +179,13 @@ async fn names(at: SocketAddr, first: &str) -> (Vec<String>, usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_long_list_is_complete_and_the_last_lock_of_it_is_released_by_force() {
-    // A list that takes more memory than it may is read in parts.
+async fn long_list_is_complete_and_its_last_lock_can_be_released_by_force() {
+    // A list above the memory limit is read in several chunks.
     let short = Limits { list_bytes: 1 << 20, ..Limits::default() };
     for (limits, pages) in [(Limits::default(), 1), (short, 2)] {
         let daemons = Daemons::start_with(2, Plan { limits, ..Plan::default() }).await;
         let at = daemons.address(1);
-        // More than fits into one reply of a member to another.
+        // More than fits into one reply between members.
         let guards = hold(&daemons, 0, "many/", 6_000, &"x".repeat(1_000)).await;
         let expected: Vec<String> = (0..6_000).map(|number| format!("many/{number:05}")).collect();
         let found = names(at, "/v1/locks").await;
@@ -214,7 +214,7 @@ async fn a_list_is_read_page_by_page() {
     assert_eq!(get(at, "/v1/locks?limit=x").await.status, 400);
 }
 
-/// Three tenants, one of which may only look.
+/// Three tenants, one of which may only observe.
 const TENANTS: &str = r#"
 [[token]]
 name = "greedy"
@@ -252,16 +252,16 @@ async fn a_tenant_that_uses_up_its_share_leaves_sessions_and_names_to_others() {
             break answer.is(429);
         }
         made.push(answer.json()["session"].clone());
-        assert!(made.len() <= 60, "it has all of them");
+        assert!(made.len() <= 60, "it may not get all sessions");
     };
     assert_eq!(made.len(), 30);
     let message = refused["message"].as_str().expect("a message");
     assert!(message.contains("`greedy`") && message.contains("limits.sessions"), "{message}");
-    // A third of all, but one: the last one is for the lock below.
+    // A third of the limit minus one: the last session is for the lock below.
     for _ in 0..19 {
         make("test").await.is(201);
     }
-    // Names.
+    // Then the names.
     let acquire = async |token: &'static str, lock: String| {
         let path = format!("/v1/locks/{}/acquire", lock.replace('/', "%2F"));
         by(at, token, "POST", &path, Some(json!({ "session": made[0] }))).await
@@ -316,14 +316,14 @@ async fn watch_streams_of_a_connection_and_of_a_principal_are_limited() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stall_of_the_threads_that_serve_clients_costs_no_hold() {
     let slow = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-    // It lives to the end of the process: it must not be dropped on a thread of another one.
+    // Leaked: a runtime must not be dropped on a thread of another one.
     let slow: &'static tokio::runtime::Runtime = Box::leak(Box::new(slow.expect("a runtime")));
     let plan = Plan { elsewhere: Some((1, slow.handle().clone())), times: Some(2), ..Plan::default() };
     let mut daemons = Daemons::start_with(3, plan).await;
     let at = daemons.address(1);
     let id = session(at, 600_000).await;
     let held = post(at, "/v1/locks/a/acquire", json!({ "session": id })).await.is(200);
-    // Longer than the lease, and than the silence after which other members exclude this one.
+    // Longer than the lease, and longer than the time after which other members exclude this one.
     let stall = daemons.all[1].member().lease() * 3 + Duration::from_secs(1);
     let (stalls, stalled) = tokio::sync::oneshot::channel();
     slow.spawn(async move {

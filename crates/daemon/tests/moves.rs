@@ -1,4 +1,5 @@
-//! A client whose connection breaks asks elsewhere for what it waits for, and leaves nothing behind where it asked before.
+//! A client whose connection breaks repeats its waiting requests at another daemon, and leaves no request behind at
+//! the first one.
 
 use lockkeeper::Lockkeeper;
 use lockkeeper_cluster::Times;
@@ -11,19 +12,19 @@ use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// Far longer than anything takes, so that only what never happens is a failure.
+/// Far longer than any step takes, so that only a hang fails.
 const LONG: Duration = Duration::from_secs(120);
 
 async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(LONG, future).await.unwrap_or_else(|_| panic!("{what}: nothing after {LONG:?}"))
 }
 
-/// What is logged, one JSON object on each line.
+/// The captured log, one JSON object per line.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
 impl Log {
-    /// Everything that is logged from now on. There is one log for all tests in this file.
+    /// Captures everything that is logged from now on. All tests in this file share one log.
     fn begin() -> Self {
         let log = Self::default();
         let writer = log.clone();
@@ -32,9 +33,9 @@ impl Log {
         log
     }
 
-    /// By which acquisitions this lock was asked for, and of which trace each is.
+    /// The acquisitions of this lock, each with its trace.
     fn traces(&self, lock: &str) -> BTreeMap<String, String> {
-        let bytes = self.0.lock().expect("nobody panics with it").clone();
+        let bytes = self.0.lock().expect("no panic").clone();
         let lines = String::from_utf8(bytes).expect("text");
         let spans = lines.lines().filter_map(|line| {
             let line: serde_json::Value = serde_json::from_str(line).ok()?;
@@ -49,7 +50,7 @@ impl Log {
 
 impl std::io::Write for Log {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().expect("nobody panics with it").write(bytes)
+        self.0.lock().expect("no panic").write(bytes)
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
@@ -57,7 +58,7 @@ impl std::io::Write for Log {
     }
 }
 
-/// A way to the daemon that can be closed, and opened again.
+/// A proxy to a daemon that can be closed and opened again.
 struct Way {
     address: SocketAddr,
     open: Arc<watch::Sender<bool>>,
@@ -97,7 +98,7 @@ impl Way {
     }
 }
 
-/// One daemon.
+/// Starts one daemon.
 async fn one_daemon(folder: &Path, limits: Limits) -> (Daemon, SocketAddr) {
     let any: SocketAddr = "127.0.0.1:0".parse().expect("an address");
     let mut config = Config { http: None, limits, clients: Some(any), ..Config::alone(folder) };
@@ -109,7 +110,7 @@ async fn one_daemon(folder: &Path, limits: Limits) -> (Daemon, SocketAddr) {
     (daemon, address)
 }
 
-/// Two daemons of one cluster.
+/// Starts two daemons of one cluster.
 async fn two_daemons(folder: &Path) -> [Daemon; 2] {
     let any: SocketAddr = "127.0.0.1:0".parse().expect("an address");
     let sockets = [any; 2].map(|any| std::net::TcpListener::bind(any).expect("a free port"));
@@ -121,7 +122,7 @@ async fn two_daemons(folder: &Path) -> [Daemon; 2] {
         let mut member = MemberConfig::new(MemberId(id), listen, folder.join(id.to_string()));
         member.first_members = [1, 2].map(|id| (MemberId(id), addresses[id as usize - 1].to_string())).into();
         member.join_token = Some(join_token.clone());
-        // A connection is away for a moment only, on a slow machine too.
+        // The connection is interrupted only briefly relative to the lease, on a slow machine, too.
         member.times = Times::default().times(10);
         let mut config = Config::of(member, any, any);
         config.http = None;
@@ -135,7 +136,7 @@ async fn two_daemons(folder: &Path) -> [Daemon; 2] {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_asked_for_elsewhere_is_wanted_no_more_where_it_was_asked_for_before() {
+async fn request_repeated_at_another_daemon_is_withdrawn_at_the_first() {
     let log = Log::begin();
     let folder = tempfile::tempdir().expect("a folder");
     let daemons = two_daemons(folder.path()).await;
@@ -144,7 +145,7 @@ async fn what_is_asked_for_elsewhere_is_wanted_no_more_where_it_was_asked_for_be
         soon("a connection", Lockkeeper::open(&format!("lockkeeper://{two}"))).await.expect("it serves");
     let in_the_way = other.mutex("wanted").acquire().await.expect("it is free");
 
-    // Somebody who holds one lock, so that it comes back to the same daemon, and waits for another.
+    // The client holds one lock, so that it returns to the same daemon, and waits for another.
     let (first, second) = (Way::to(one).await, Way::to(two).await);
     let url = format!("lockkeeper://{},{}?in-order", first.address, second.address);
     let client = soon("a connection", Lockkeeper::open(&url)).await.expect("it serves");
@@ -161,27 +162,28 @@ async fn what_is_asked_for_elsewhere_is_wanted_no_more_where_it_was_asked_for_be
     };
     waiting_once().await;
     first.open.send_replace(false);
-    // It waits by the second way, and comes back by the first one for what it holds.
+    // It waits through the second proxy, and reconnects through the first one for its hold.
     second.has(1).await;
     first.open.send_replace(true);
     first.has(1).await;
     waiting_once().await;
     in_the_way.release().await.expect("it was held");
     let wanted = soon("the wait", waits).await.expect("no panic").expect("it is free");
-    // Both daemons have logged it, as one thing: beside whoever was in the way.
+    // Both daemons have logged the request under one trace; the third acquisition is the one that held the lock
+    // before.
     let traces = log.traces("wanted");
     assert_eq!(traces.len(), 3, "{traces:?}");
     assert_eq!(traces.values().collect::<BTreeSet<_>>().len(), 2, "{traces:?}");
     wanted.release().await.expect("it was held");
     held.release().await.expect("it was held, or is lost");
-    // Nobody was granted what nobody waits for, and a connection that is of no more use ends.
+    // No grant is left to a request that was withdrawn, and the connection that is no longer needed ends.
     let again = soon("the lock", other.mutex("wanted").acquire()).await.expect("it is free");
     again.release().await.expect("it was held");
     first.has(0).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_session_too_many_is_told_so_and_not_tried_again_for_ever() {
+async fn session_above_the_limit_is_refused_without_endless_retries() {
     let folder = tempfile::tempdir().expect("a folder");
     let limits = Limits { sessions: 1, ..Limits::default() };
     let (daemon, address) = one_daemon(folder.path(), limits).await;
@@ -193,7 +195,7 @@ async fn a_session_too_many_is_told_so_and_not_tried_again_for_ever() {
         panic!("a second session")
     };
     assert!(refused.to_string().contains("at most 1 sessions"), "{refused}");
-    // Once the first has gone, there is room.
+    // Once the first session has ended, there is room.
     held.release().await.expect("it was held");
     drop(first);
     let served = async {
@@ -209,9 +211,9 @@ async fn a_session_too_many_is_told_so_and_not_tried_again_for_ever() {
     daemon.stop().await;
 }
 
-/// Places are for connections: listeners that wait for somebody take none.
+/// Listeners that wait for a connection do not occupy a place.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn as_many_connect_as_the_limit_says_whatever_ports_there_are() {
+async fn connection_limit_applies_to_all_listeners_together() {
     let folder = tempfile::tempdir().expect("a folder");
     let any: SocketAddr = "127.0.0.1:0".parse().expect("an address");
     let (data, socket) = (folder.path().join("data"), folder.path().join("socket"));
@@ -221,7 +223,7 @@ async fn as_many_connect_as_the_limit_says_whatever_ports_there_are() {
     let daemon = Daemon::start(config).await.expect("it starts");
     soon("a daemon that serves", daemon.member().ready()).await.expect("it lives");
     let by_tcp = format!("lockkeeper://{}", daemon.addresses().clients.expect("it serves clients"));
-    // One after the other, by each way: whoever comes next has the place of the one before.
+    // One after the other, through each listener: each client gets the place of the one before.
     for url in [&by_tcp, &format!("lockkeeper://{}", socket.display()), &by_tcp] {
         let client = soon(url, Lockkeeper::open(url)).await.expect("it serves");
         soon(url, client.mutex("a").acquire()).await.expect("it is free").release().await.expect("held");

@@ -1,4 +1,4 @@
-//! The port of the native protocol, and whoever comes to it with anything else.
+//! The port of the native protocol, with valid, malformed and hostile clients.
 
 use lockkeeper_daemon::{ClientTls, Config, Daemon, Limits, hash};
 use lockkeeper_member::{LockName, ToClient, ToMember, Wish};
@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// Only what never happens takes so long.
+/// A timeout that only a hang reaches.
 const LONGEST: Duration = Duration::from_secs(60);
 
 fn config(data: &Path) -> Config {
@@ -29,7 +29,7 @@ async fn start(config: Config) -> (Daemon, SocketAddr) {
     (daemon, address)
 }
 
-/// A client that speaks the protocol by hand.
+/// A client that implements the protocol by hand.
 struct Client {
     stream: TcpStream,
     frames: Frames,
@@ -63,7 +63,7 @@ impl Client {
                 assert_ne!(read, 0, "the daemon closed the connection");
             }
         };
-        timeout(LONGEST, heard).await.expect("the daemon says something")
+        timeout(LONGEST, heard).await.expect("the daemon sends a message")
     }
 
     async fn say(&mut self, said: ToDaemon) {
@@ -97,14 +97,14 @@ async fn closed(mut stream: impl AsyncReadExt + Unpin) {
     timeout(LONGEST, end).await.expect("the daemon closes the connection");
 }
 
-/// What this process takes of the machine's memory, in bytes.
+/// The resident memory of this process, in bytes.
 fn memory() -> usize {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
     pages.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whatever_else_is_said_ends_the_connection_and_takes_no_memory() {
+async fn malformed_input_ends_the_connection_and_takes_no_memory() {
     let data = tempfile::tempdir().unwrap();
     let (daemon, address) = start(config(data.path())).await;
     let hello = |length: u32| {
@@ -126,7 +126,7 @@ async fn whatever_else_is_said_ends_the_connection_and_takes_no_memory() {
     ];
     for opening in &openings {
         let mut stream = TcpStream::connect(address).await.unwrap();
-        // The daemon may have closed it before all is written.
+        // The daemon may close the connection before everything is written.
         let _ = stream.write_all(opening).await;
         closed(stream).await;
     }
@@ -140,16 +140,16 @@ async fn whatever_else_is_said_ends_the_connection_and_takes_no_memory() {
     }
     let grown = memory().saturating_sub(before);
     assert!(grown < 64 << 20, "{grown} bytes more after a thousand connections");
-    // Whoever has been greeted may not announce more than the limit either.
+    // Even after the greeting, a client may not announce a frame above the limit.
     let mut client = Client::greet(address, 7, None).await.unwrap();
     client.stream.write_all(&(1_u32 << 30).to_be_bytes()).await.unwrap();
     closed(client.stream).await;
-    assert!(Client::greet(address, 8, None).await.is_ok(), "others are served on");
+    assert!(Client::greet(address, 8, None).await.is_ok(), "other clients are served");
     daemon.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_says_nothing_or_too_slowly_is_cut_off() {
+async fn idle_slow_and_unread_connections_are_closed() {
     let data = tempfile::tempdir().unwrap();
     let (daemon, address) = start(config(data.path())).await;
     let silent = TcpStream::connect(address).await.unwrap();
@@ -157,7 +157,7 @@ async fn whoever_says_nothing_or_too_slowly_is_cut_off() {
     slow.write_all(b"LO").await.unwrap();
     closed(silent).await;
     closed(slow).await;
-    // Asks and asks, and never reads.
+    // A client that sends queries and never reads.
     let mut deaf = Client::greet(address, 1, None).await.unwrap();
     let cut = async {
         let mut bytes = Vec::new();
@@ -166,12 +166,12 @@ async fn whoever_says_nothing_or_too_slowly_is_cut_off() {
         }
         while deaf.stream.write_all(&bytes).await.is_ok() {}
     };
-    timeout(LONGEST, cut).await.expect("it is cut off");
+    timeout(LONGEST, cut).await.expect("it is disconnected");
     daemon.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn tokens_open_their_own_prefix_and_changed_files_count() {
+async fn tokens_permit_only_their_prefixes_and_changed_files_are_reloaded() {
     let data = tempfile::tempdir().unwrap();
     let (tokens, audit) = (data.path().join("tokens.toml"), data.path().join("audit"));
     let line = |name: &str, secret: &str, rights: &str| {
@@ -191,7 +191,7 @@ async fn tokens_open_their_own_prefix_and_changed_files_count() {
     assert!(matches!(ci.acquire(1, "ci/build").await, FromDaemon::Hear(_, ToClient::Granted { .. })));
     let FromDaemon::Refuse { number: 2, why: Refusal::Because(why), .. } = ci.acquire(2, "prod/db").await
     else {
-        panic!("it is let in");
+        panic!("`prod/db` must be refused");
     };
     assert_eq!(why, "the token `ci` does not allow `acquire` on `prod/db`");
     ci.say(ToDaemon::Ask(1, Ask::ForceRelease("ci/build".into()))).await;
@@ -199,7 +199,8 @@ async fn tokens_open_their_own_prefix_and_changed_files_count() {
         panic!("it may release by force")
     };
     assert_eq!(why, "the token `ci` does not allow `admin` on `ci/build`");
-    // A new token counts once the file is read again. Under the secret of another token's client it is a client of its own.
+    // A new token is accepted once the file is reloaded. With the secret of another token's client it is a client of
+    // its own.
     std::fs::write(&tokens, file + &line("new", "three", "acquire = [\"\"]")).unwrap();
     let admitted = async {
         loop {
@@ -213,7 +214,7 @@ async fn tokens_open_their_own_prefix_and_changed_files_count() {
             }
         }
     };
-    timeout(LONGEST, admitted).await.expect("the file is read again");
+    timeout(LONGEST, admitted).await.expect("the file is reloaded");
     drop(ci);
     daemon.stop().await;
     let refusals = |log: &str| {
@@ -239,7 +240,7 @@ async fn tokens_open_their_own_prefix_and_changed_files_count() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn limits_are_told_when_they_are_reached() {
+async fn refusal_names_the_limit() {
     let data = tempfile::tempdir().unwrap();
     let mut config = config(data.path());
     config.limits = Limits { sessions: 2, locks_per_session: 2, patience_ms: 300, ..Limits::default() };
@@ -259,7 +260,7 @@ async fn limits_are_told_when_they_are_reached() {
         panic!("a third lock")
     };
     assert_eq!(why, Refusal::Because("a client holds and waits for at most 2 locks at a time".into()));
-    // What was given back makes room.
+    // A release makes room.
     first.tell(ToMember::Release { number: 1 }).await;
     assert!(matches!(first.hear().await, FromDaemon::Hear(_, ToClient::Ended { number: 1, .. })));
     assert!(matches!(first.acquire(4, "c").await, FromDaemon::Hear(_, ToClient::Granted { .. })));
@@ -267,7 +268,7 @@ async fn limits_are_told_when_they_are_reached() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_repeated_wish_gets_the_same_answer_also_over_another_connection() {
+async fn repeated_request_gets_the_same_grant_over_another_connection() {
     let data = tempfile::tempdir().unwrap();
     let (daemon, address) = start(config(data.path())).await;
     let mut client = Client::greet(address, 1, None).await.unwrap();
@@ -275,8 +276,8 @@ async fn a_repeated_wish_gets_the_same_answer_also_over_another_connection() {
     let FromDaemon::Hear(_, ToClient::Granted { fence: first, .. }) = client.acquire(1, "a").await else {
         panic!("it is free");
     };
-    // The answer is lost, with the connection. Whatever the old one and the new one are doing just then, the new one hears, and the
-    // old one ends.
+    // The reply is lost with the connection. In every interleaving of the two connections, the new one receives the
+    // grant and the old one ends.
     for _ in 0..50 {
         let mut again = Client::greet(address, 1, None).await.unwrap();
         let FromDaemon::Hear(_, ToClient::Granted { fence, .. }) = again.acquire(1, "a").await else {
@@ -303,7 +304,7 @@ async fn a_plain_client_at_a_port_with_tls_is_refused() {
     daemon.stop().await;
 }
 
-/// What is on the disk counts for whoever connects next.
+/// New connections use the certificates that are on the disk.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn changed_certificates_are_read_again() {
     let data = tempfile::tempdir().unwrap();
@@ -317,32 +318,33 @@ async fn changed_certificates_are_read_again() {
     let (certificate, key) = renew("old.pem");
     let tls = ClientTls { certificate: certificate.clone(), key, client_authority: None };
     let (daemon, address) = start(Config { client_tls: Some(tls), ..config(&file("data")) }).await;
-    // Whether whoever trusts this authority alone is served. Who does not trust the daemon tries for a while.
+    // Whether a client is served that trusts only this authority. A client that does not trust the daemon retries for
+    // a while.
     let served = async |authority: &str| {
         let url = format!("lockkeeper://{address}?ca={}", file(authority).display());
         lockkeeper::Lockkeeper::open(&url).await.is_ok()
     };
     assert!(timeout(LONGEST, served("old.pem")).await.unwrap());
-    // A file that makes no sense for a while, as one that is being written, ends nothing.
+    // A file that is invalid for a while, such as one that is being written, has no effect.
     std::fs::write(&certificate, "no certificate").unwrap();
-    assert!(timeout(LONGEST, served("old.pem")).await.unwrap(), "what was there before stays");
+    assert!(timeout(LONGEST, served("old.pem")).await.unwrap(), "the previous certificates stay in use");
     renew("new.pem");
     let read_again = async { while !served("new.pem").await {} };
-    timeout(LONGEST, read_again).await.expect("new certificates are read");
+    timeout(LONGEST, read_again).await.expect("new certificates are loaded");
     daemon.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn frames_with_wrong_bytes_harm_nobody_else() {
+async fn corrupt_frames_do_not_affect_other_clients() {
     let data = tempfile::tempdir().unwrap();
     let mut config = config(data.path());
-    // Long enough for one who is kept alive by hand, on any machine.
+    // Long enough for a session that is kept alive by hand, on any machine.
     config.member.times = config.member.times.times(20);
     let (daemon, address) = start(config).await;
     let mut other = Client::greet(address, 1, None).await.unwrap();
     other.open().await;
     assert!(matches!(other.acquire(1, "held").await, FromDaemon::Hear(_, ToClient::Granted { .. })));
-    // The session of this number is the thief's own: it does not exist.
+    // The session of this number belongs to the thief, and does not exist.
     let mut thief = Client::greet(address, 2, None).await.unwrap();
     thief.tell(ToMember::Release { number: 1 }).await;
     thief.tell(ToMember::Close).await;
@@ -372,7 +374,7 @@ async fn frames_with_wrong_bytes_harm_nobody_else() {
         let _ = hostile.stream.write_all(&bytes).await;
         other.tell(ToMember::KeepAlive { sent_ns: 1, first: false, settled: 1 }).await;
     }
-    // Whoever held a lock holds it, and is answered.
+    // The client that held a lock still holds it, and gets a reply.
     other.tell(ToMember::Release { number: 1 }).await;
     loop {
         match other.hear().await {

@@ -1,6 +1,6 @@
 //! The operator's page in a real browser, against real members.
 //!
-//! What it looked like is kept as pictures in the folder for temporary files of the tests: `target/tmp/page`.
+//! Screenshots are written to the folder for temporary files of the tests: `target/tmp/page`.
 
 mod support;
 
@@ -16,7 +16,7 @@ async fn show_token(browser: &Browser, token: &str) {
     browser.click("#access button").await;
 }
 
-/// Asks for a lock, as the one who may do everything.
+/// Acquires a lock with the token that may do everything.
 async fn acquire(at: SocketAddr, path: &str, owner: &str, wait_ms: u64) -> Value {
     acquire_for(at, path, owner, "to test", wait_ms).await
 }
@@ -39,7 +39,7 @@ const HOSTILE_PURPOSES: [&str; 6] = [
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_operator_looks_at_a_cluster_and_takes_a_lock_away() {
-    // A browser that hangs answers nothing, for ever.
+    // A browser that hangs would never reply.
     timeout(5 * LONG, visit()).await.expect("the browser answers");
 }
 
@@ -51,31 +51,32 @@ async fn visit() {
     let (at, other) = (daemons.address(0), daemons.address(1));
     browser.go(&format!("http://{at}/")).await;
 
-    // Nobody sees anything without a token; a wrong one is told where it was typed.
+    // Without a token, nothing is shown. An error about a wrong token appears where it was typed.
     browser.reads("#who", "A valid token is needed").await;
     show_token(&browser, "wrong").await;
     browser.reads("#who", "A valid token is needed").await;
     browser.reads("#none", "to those who have a token").await;
     browser.picture("1-no-token").await;
 
-    // One that may look, and no more.
+    // A token that may only observe.
     acquire(at, "ci%2Fbuild", "alice", 0).await;
     let waits = tokio::spawn(acquire(other, "ci%2Fbuild", "bob", 600_000));
     show_token(&browser, "secret").await;
     browser.reads("#who", "ci: looks on").await;
     browser.reads("[data-name='ci/build'] td:nth-child(2)", "alice").await;
     browser.reads("[data-name='ci/build'] td:nth-child(3)", "bob").await;
-    assert!(!browser.is_there("[data-key^='take']").await, "it may not take locks away");
+    assert!(!browser.is_there("[data-key^='take']").await, "it may not release locks by force");
 
-    // One that may do everything sees all locks, as text, whatever they are called.
+    // A token with all rights sees all locks, and their names are shown as text.
     acquire(other, "%3Cimg%20src%3Dx%20onerror%3Dalert%281%29%3E", "<b>mallory</b>", 0).await;
     show_token(&browser, "test").await;
     browser.reads("#who", "root").await;
     browser.reads("#rows", "<img src=x onerror=alert(1)>").await;
     browser.reads("#rows", "<b>mallory</b>").await;
-    assert!(!browser.is_there("#rows img, #rows b").await, "what clients say is text");
+    assert!(!browser.is_there("#rows img, #rows b").await, "text of clients is not interpreted as HTML");
 
-    // A purpose that looks like that of the Rust library, with objects in it that cannot become text, does not blank the page.
+    // A purpose that resembles that of the Rust library, with objects in it that cannot be converted to text, does
+    // not blank the page.
     for (number, purpose) in HOSTILE_PURPOSES.iter().enumerate() {
         acquire_for(at, &format!("hostile-{number}"), "mallory", purpose, 0).await;
     }
@@ -94,7 +95,7 @@ async fn visit() {
     browser.click("#theme option[value='dark']").await;
     browser.picture("3-dark").await;
 
-    // Taken away, at the second thought.
+    // A forced release, after a confirmation.
     let take = "[data-key^='take ci/build']";
     browser.click(take).await;
     browser.reads("#take", "Take “ci/build” away?").await;
@@ -107,7 +108,7 @@ async fn visit() {
     waits.await.expect("bob has it");
     browser.reads("[data-name='ci/build'] td:nth-child(2)", "bob").await;
 
-    // With the keyboard alone: what was in focus stays in focus, and Escape is no.
+    // With the keyboard alone: the focus stays where it was, and Escape cancels.
     browser.run("document.querySelector(\"[data-key^='take ci/build']\").focus()").await;
     browser.press('\u{e007}').await;
     browser.reads("#take", "bob").await;
@@ -121,7 +122,7 @@ async fn visit() {
     browser.reads("#events", "has members 1, 2").await;
     browser.picture("5-a-member-dies").await;
 
-    // The token was in the memory of the tab, and nowhere else.
+    // The token was in the memory of the tab only.
     browser.refresh().await;
     browser.reads("#who", "A valid token is needed").await;
     assert_eq!(
@@ -129,7 +130,7 @@ async fn visit() {
         0
     );
 
-    // The daemon itself.
+    // The daemon itself dies.
     show_token(&browser, "test").await;
     browser.reads("#state", "serves").await;
     daemons.kill(0).await;
@@ -139,7 +140,7 @@ async fn visit() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_page_is_whole_and_pages_of_others_cannot_ask() {
+async fn page_is_complete_and_cross_origin_requests_are_rejected() {
     let daemons = Daemons::start(1).await;
     let at = daemons.address(0);
     let page = get(at, "/").await;
@@ -149,7 +150,7 @@ async fn the_page_is_whole_and_pages_of_others_cannot_ask() {
         policy.starts_with("default-src 'none'; script-src 'self';") && !policy.contains("unsafe"),
         "{policy}"
     );
-    // Everything that it names is here, and nothing is anywhere else.
+    // Every file that the page refers to is served, and there are no references to other origins.
     let scripts = ["page.js", "api.js", "locks.js", "numbers.js", "words.js"];
     let mut all = page.text.clone();
     for name in scripts.into_iter().chain(["page.css", "icon.svg"]) {
@@ -164,7 +165,7 @@ async fn the_page_is_whole_and_pages_of_others_cannot_ask() {
         beyond.collect::<Vec<_>>()
     );
     get(at, "/page/none.js").await.is(404);
-    // Another page that makes a browser ask.
+    // Requests of a page of another origin.
     let body = json!({});
     for (name, value, status) in [
         ("origin", String::from("http://evil.example"), 403),
@@ -182,7 +183,7 @@ async fn the_page_is_whole_and_pages_of_others_cannot_ask() {
         let told = soon("an answer", ask(at, asked)).await;
         assert_eq!(told.status, status, "{name}: {value}: {told:?}");
     }
-    // No browser guesses the type of a response, and no other origin includes it.
+    // Browsers must not guess the type of a response, and other origins must not include it.
     for path in ["/v1/locks", "/v1/status", "/metrics", "/healthz", "/openapi.json", "/nothing", "/"] {
         let told = get(at, path).await;
         assert_eq!(told.headers["x-content-type-options"], "nosniff", "{path}");

@@ -1,4 +1,4 @@
-//! What a client of HTTP is promised is kept, whatever becomes of the daemon's own lease and of the session.
+//! Promises to HTTP clients are kept, even when the daemon loses its own lease or the session ends.
 
 mod support;
 
@@ -18,7 +18,7 @@ async fn no_promise_outlives_its_session() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lock_is_taken_away_by_force() {
+async fn forced_release_is_reported_to_the_holder() {
     let daemons = Daemons::start(3).await;
     let (at, other) = (daemons.address(0), daemons.address(1));
     let id = session(at, 60_000).await;
@@ -40,9 +40,9 @@ async fn a_lock_is_taken_away_by_force() {
     }
 }
 
-/// Until what it was told has passed, a client may be at work: whoever comes by force waits for that too.
+/// A client may be at work until the promised time has passed. A forced release waits for that, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lock_that_is_taken_by_force_is_not_given_up_before_the_promise_ends() {
+async fn forced_release_waits_until_the_promise_has_passed() {
     let daemons = Daemons::start(1).await;
     let at = daemons.address(0);
     let holder = session(at, 60_000).await;
@@ -55,11 +55,11 @@ async fn a_lock_that_is_taken_by_force_is_not_given_up_before_the_promise_ends()
     let alive = post(at, &format!("/v1/sessions/{holder}/keep-alive"), json!({})).await.is(200);
     assert_eq!((alive["lost"].as_array().map(Vec::len), &alive["valid_for_ms"]), (Some(1), &json!(null)));
     stays_until(&daemons, promised).await;
-    // But not for longer than it must.
+    // But no longer than necessary.
     post(at, "/v1/locks/a/acquire", json!({ "wait_ms": 86_400_000 })).await.is(200);
 }
 
-/// The lock `a` has a holder at the first daemon until then.
+/// Checks that the first daemon holds the lock `a` until then.
 async fn stays_until(daemons: &Daemons, promised: Instant) {
     let member = daemons.all[0].member();
     loop {
@@ -72,10 +72,10 @@ async fn stays_until(daemons: &Daemons, promised: Instant) {
     }
 }
 
-/// A daemon that cannot renew its lease knows a while before the end that its clients' holds are being lost. They know only what they were
-/// told: until that has passed, the lock is nobody else's.
+/// A daemon that cannot renew its lease knows some time before its end that its clients' holds are being lost. The
+/// clients know only the promise in the last reply: until it has passed, no other client may be granted the lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lock_that_is_being_lost_is_not_given_up_before_the_promise_ends() {
+async fn lost_lock_is_kept_until_the_promise_has_passed() {
     let mut daemons = Daemons::start(3).await;
     let at = daemons.address(0);
     let holder = session(at, 60_000).await;
@@ -99,7 +99,8 @@ async fn a_lock_that_is_being_lost_is_not_given_up_before_the_promise_ends() {
     stays_until(&daemons, promised).await;
 }
 
-/// A client counts a promise on its own clock, which a time service may slow down: it is told less than the daemon keeps.
+/// A client measures a promise on its own clock, which a time service may slow down. The promise is therefore shorter
+/// than the time for which the daemon keeps the lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn promise_leaves_room_for_a_client_whose_clock_is_slewed() {
     let daemons = Daemons::start(1).await;
@@ -108,14 +109,14 @@ async fn promise_leaves_room_for_a_client_whose_clock_is_slewed() {
     let path = format!("/v1/sessions/{id}/keep-alive");
     let mut longest =
         post(at, "/v1/locks/a/acquire", json!({ "session": id })).await.is(200)["valid_for_ms"].as_u64();
-    // Some of these come just after a renewal, when the whole lease is left.
+    // Some of these arrive just after a renewal, when the whole lease remains.
     for _ in 0..200 {
         longest = longest.max(post(at, &path, json!({})).await.is(200)["valid_for_ms"].as_u64());
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let told = Duration::from_millis(longest.expect("a promise"));
-    // chrony slows a clock down by up to 83,333 ppm: so long does the client take to count it.
+    // chrony slows a clock down by up to 83,333 ppm: the real time until the client has measured the promise.
     let counted = told.div_f64(1.0 - 0.083_333);
     assert!(counted <= lease, "{told:?} are {counted:?} on a slow clock, and the lease is {lease:?}");
-    assert!(told >= lease / 2, "{told:?} of {lease:?}: more is kept back than needed");
+    assert!(told >= lease / 2, "{told:?} of {lease:?}: the allowance is larger than needed");
 }

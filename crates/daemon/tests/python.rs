@@ -1,6 +1,8 @@
-//! Clients in Python: ours, one made with grpcio, and schemathesis, which tries what the OpenAPI document allows and what it does not.
+//! Python clients: ours, one generated with grpcio, and schemathesis, which tests what the OpenAPI document allows
+//! and forbids.
 //!
-//! The last two need packages that are not part of Python: `scripts/python-clients` gets them, and says where they are in `LOCKKEEPER_VENV`.
+//! The last two need third-party packages, which `scripts/python-clients` installs; `LOCKKEEPER_VENV` is their
+//! location.
 
 mod support;
 
@@ -15,7 +17,7 @@ fn folder(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// Runs a program to its end, which may take a while; one that hangs is ended.
+/// Runs a program to its end, which may take a while; one that hangs is killed.
 async fn run(program: &mut Command) {
     let running = program.stdin(Stdio::null()).kill_on_drop(true).output();
     let done = tokio::time::timeout(5 * LONG, running).await.expect("it ends").expect("it starts");
@@ -35,7 +37,7 @@ fn venv() -> Option<PathBuf> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_python_client() {
+async fn python_client_passes_its_tests() {
     if Command::new("python3").arg("--version").output().await.is_err() {
         return eprintln!("SKIPPED: there is no python3");
     }
@@ -49,7 +51,7 @@ async fn the_python_client() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_made_with_grpcio() {
+async fn grpcio_client_works_with_daemon_and_etcd() {
     let Some(venv) = venv() else { return };
     let made = tempfile::tempdir().expect("a folder");
     let definitions = folder("../etcd-api/proto");
@@ -68,7 +70,7 @@ async fn a_client_made_with_grpcio() {
     let three = Daemons::start(3).await;
     flows(&[three.address(1)]).await;
     flows(&[three.address(0), three.address(2)]).await;
-    // And against etcd, so that it is etcd's behaviour that is tested.
+    // Also against etcd, to show that the client tests etcd's behaviour.
     let directory = tempfile::tempdir().expect("a directory");
     let free = || SocketAddr::from(([127, 0, 0, 1], lockkeeper_testbed::ports::free().expect("a port")));
     let (client, peer) = (free(), free());
@@ -95,10 +97,10 @@ async fn schemathesis_finds_nothing() {
     schemathesis.args(["run", &format!("{url}/openapi.json"), "--url", &url]);
     // A stream of events has no end, which is not a fault.
     schemathesis.args(["--exclude-path", "/v1/watch"]);
-    // The same requests each time.
+    // The same requests in each run.
     schemathesis.arg("--generation-deterministic");
     schemathesis.env("SCHEMATHESIS_HOOKS", "hooks").env("PYTHONPATH", here);
-    // What it writes down for itself stays out of the way.
+    // Keep the files that it writes out of the repository.
     schemathesis.current_dir(daemons.directory.path());
     schemathesis.env("NO_COLOR", "1").env("PYTHONDONTWRITEBYTECODE", "1");
     run(&mut schemathesis).await;

@@ -1,4 +1,4 @@
-//! Requests that are passed on to the daemon where their session lives: no hold is left without a client that knows of it.
+//! Requests that are forwarded to the home of their session: no hold is left without a client that knows of it.
 
 mod support;
 
@@ -9,12 +9,12 @@ use support::{Daemons, Plan, post, request, session, soon, until, waiters};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// A request on a connection of its own, which the caller may leave.
+/// A request on a connection of its own, which the caller can abandon.
 struct Asking(TcpStream);
 
 impl Asking {
     async fn begin(at: SocketAddr, path: &str, body: &Value) -> Self {
-        let mut stream = TcpStream::connect(at).await.expect("somebody listens");
+        let mut stream = TcpStream::connect(at).await.expect("the daemon listens");
         let body = body.to_string();
         let head = format!("POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n");
         let asked = format!("{head}content-length: {}\r\n\r\n{body}", body.len());
@@ -22,7 +22,8 @@ impl Asking {
         Self(stream)
     }
 
-    /// Leaves: closes its half of the connection. Gives what was answered all the same, which is nothing if the server noticed in time.
+    /// Closes its half of the connection. Returns the reply that arrived nevertheless, which is empty if the server
+    /// noticed in time.
     async fn leave(mut self) -> String {
         let _ = self.0.shutdown().await;
         let mut answer = Vec::new();
@@ -31,7 +32,7 @@ impl Asking {
     }
 }
 
-/// The lock can be had at this daemon. It is given back.
+/// Whether the lock can be acquired at this daemon. It is released again.
 async fn is_free(at: SocketAddr, name: &str) -> bool {
     let answer = post(at, &format!("/v1/locks/{name}/acquire"), json!({})).await;
     if answer.status != 200 {
@@ -54,7 +55,7 @@ async fn hold_whose_client_left_before_the_answer_is_released_at_its_home() {
         let held = post(home, &path, json!({})).await.is(200);
         let asking = Asking::begin(relay, &path, &json!({ "session": id, "wait_ms": 1_000_000 })).await;
         waiters(home, &name, 1).await;
-        // The client leaves at about the time at which its grant is on the way: a little earlier, or a little later.
+        // The client disconnects at about the time of its grant: a little earlier, or a little later.
         let leaves = async {
             tokio::time::sleep(Duration::from_micros(100 * (number % 40))).await;
             asking.leave().await
@@ -64,7 +65,7 @@ async fn hold_whose_client_left_before_the_answer_is_released_at_its_home() {
         let (answer, released) = tokio::join!(leaves, post(home, &path, release));
         released.is(200);
         if answer.starts_with("HTTP/1.1 200") {
-            // It was told of its hold, which is its own.
+            // The hold was delivered, so it belongs to the client.
             answered += 1;
             continue;
         }
@@ -72,8 +73,8 @@ async fn hold_whose_client_left_before_the_answer_is_released_at_its_home() {
         until("the lock is free again", || is_free(home, &name)).await;
     }
     println!("{answered} were told, {unanswered} were not");
-    assert!(unanswered > 0, "every answer came before the server noticed that nobody waits for it");
-    // The session itself lives on.
+    assert!(unanswered > 0, "every reply came before the server noticed that the client had left");
+    // The session itself continues.
     post(relay, &format!("/v1/sessions/{id}/keep-alive"), json!({})).await.is(200);
 }
 
@@ -97,7 +98,7 @@ async fn hold_that_is_granted_as_the_relaying_daemon_dies_is_reported_or_release
     let answer = soon("an answer, or none", waiting).await.expect("no panic");
     let home = daemons.address(0);
     if answer.starts_with("HTTP/1.1 200") {
-        // Reported: it is the client's, or the client hears that it was lost.
+        // If it was delivered, the client has the hold, or learns that it was lost.
         let alive = post(home, &format!("/v1/sessions/{id}/keep-alive"), json!({})).await.is(200);
         let valid = alive["valid_for_ms"].as_u64() > Some(0);
         assert!(valid || alive["lost"].as_array().is_some_and(|lost| !lost.is_empty()), "{alive}");
@@ -106,13 +107,13 @@ async fn hold_that_is_granted_as_the_relaying_daemon_dies_is_reported_or_release
     }
 }
 
-/// Longer than a daemon waits for another one's answer, and shorter than all leases and silences of this test.
+/// Longer than a daemon waits for the reply of another one, and shorter than all leases and timeouts of this test.
 const STALL: Duration = Duration::from_millis(4500);
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn hold_granted_by_a_home_that_answered_too_late_is_released() {
     let slow = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-    // It lives to the end of the process: it must not be dropped on a thread of another one.
+    // Leaked: a runtime must not be dropped on a thread of another one.
     let slow: &'static tokio::runtime::Runtime = Box::leak(Box::new(slow.expect("a runtime")));
     let (home_place, relay_place) = (1, 0);
     let elsewhere = Some((home_place, slow.handle().clone()));
@@ -120,7 +121,7 @@ async fn hold_granted_by_a_home_that_answered_too_late_is_released() {
     let (relay, home) = (daemons.address(relay_place), daemons.address(home_place));
     let id = session(home, 600_000).await;
     let in_the_way = post(relay, "/v1/locks/a/acquire", json!({})).await.is(200);
-    // Another request of the same kind waits all the time: the daemons go on talking about such requests.
+    // Another request of the same kind waits all the time, so that the daemons keep polling.
     post(relay, "/v1/locks/other/acquire", json!({})).await.is(200);
     let wish = json!({ "session": id, "wait_ms": 1_000_000 });
     let other = tokio::spawn(support::ask(relay, request("POST", "/v1/locks/other/acquire", Some(&wish))));
@@ -131,7 +132,7 @@ async fn hold_granted_by_a_home_that_answered_too_late_is_released() {
         std::thread::sleep(STALL);
     });
     soon("the stall", stalled).await.expect("it runs");
-    // The relaying daemon gives up; its question is on the way all the same.
+    // The relaying daemon gives up, while its request is still in flight.
     let refused = post(relay, "/v1/locks/a/acquire", wish.clone()).await.is(503);
     assert_eq!(refused["error"], "unavailable");
     until("the home daemon answers again", || async {
@@ -139,7 +140,7 @@ async fn hold_granted_by_a_home_that_answered_too_late_is_released() {
     })
     .await;
     post(relay, "/v1/locks/a/release", json!({ "hold": in_the_way["hold"] })).await.is(200);
-    // The session would hold the lock for as long as it lives. Nobody knows of that hold.
+    // The session would keep the lock for as long as it lives, but no client knows of that hold.
     until("the lock is free", || is_free(relay, "a")).await;
     waiters(relay, "a", 0).await;
     assert!(is_free(home, "a").await);
@@ -157,7 +158,7 @@ async fn repeated_request_finds_its_first_attempt_through_any_daemon() {
     let wish = json!({ "session": id, "request": "r", "wait_ms": 1_000_000 });
     let attempt = |at| tokio::spawn(support::ask(at, request("POST", "/v1/locks/a/acquire", Some(&wish))));
     let attempts = [attempt(first), attempt(second), attempt(home)];
-    // However often it is asked for, it waits once, also after some of the attempts were given up.
+    // All attempts share one wait, also after some of them were given up.
     let [one, two, three] = attempts;
     waiters(home, "a", 1).await;
     one.abort();
@@ -170,7 +171,7 @@ async fn repeated_request_finds_its_first_attempt_through_any_daemon() {
         holds.push(soon("the lock", waiting).await.expect("no panic").is(200)["hold"].clone());
     }
     assert_eq!(holds[0], holds[1]);
-    // And after the grant.
+    // Likewise after the grant.
     for at in [first, home, second] {
         assert_eq!(post(at, "/v1/locks/a/acquire", wish.clone()).await.is(200)["hold"], holds[0]);
     }

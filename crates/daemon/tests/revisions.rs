@@ -1,4 +1,5 @@
-//! Elections by etcd's API: whatever number of an answer a client takes for a fence, those of an earlier leader are below those of a later one.
+//! Elections by etcd's API: all revisions in replies to an earlier leader are below those to a later one, so that a
+//! client may use any of them as a fencing token.
 
 mod support;
 
@@ -81,7 +82,7 @@ async fn revisions_rise_over_all_leaders_and_all_proclamations() {
         let lease = client.lease().await;
         let won = client.campaign(lease, "0").await;
         let leader = won.leader.expect("the leader's key");
-        // Every number of this term is above every number of the term before.
+        // Every revision of this term is above every revision of the term before.
         let before = highest;
         let mut next = |revision: i64| {
             assert!(revision > highest && revision > before, "{revision} after {highest}");
@@ -102,7 +103,7 @@ async fn revisions_rise_over_all_leaders_and_all_proclamations() {
                 assert!(kv.create_revision == leader.rev && kv.create_revision > before, "{kv:?}");
             }
         }
-        // To campaign again is to proclaim.
+        // Campaigning again as the leader is a proclamation.
         next(revision(client.campaign(lease, "again").await.header));
         let resigned = revision(client.resign(leader.clone()).await.header);
         assert!(resigned <= highest, "{resigned}: the next leader's first revision may be {}", highest + 1);

@@ -1,4 +1,5 @@
-//! `docs/security.md` has the table that the daemon enforces, and the table has everything that the daemon serves.
+//! `docs/security.md` contains the table of rights that the daemon enforces, and the table covers everything that the
+//! daemon serves.
 
 use crate::start;
 use crate::support::get;
@@ -27,7 +28,7 @@ fn document_has_the_table_of_rights_that_is_enforced() {
     );
 }
 
-/// What stands in one column of the table.
+/// The entries of one column of the table.
 fn column(number: usize) -> BTreeSet<String> {
     let table = rights_table();
     let cells = table.lines().skip(2).filter_map(|line| line.split('|').nth(number));

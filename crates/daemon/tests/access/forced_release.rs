@@ -1,4 +1,4 @@
-//! A forced release takes away the lock that was authorised, and no other.
+//! A forced release only affects the lock that was authorised.
 
 use crate::native::Client;
 use crate::support::until;
@@ -24,7 +24,7 @@ async fn forced_release_of_one_lock_leaves_a_hold_of_another_lock() {
         let path = format!("/v1/locks/{}", lock.replace('/', "%2F"));
         with(ROOT, at, "GET", &path, None).await.is(200)["holders"].as_array().map_or(0, Vec::len)
     };
-    // A member that has revoked the hold says so with the next keep-alive.
+    // A member that has revoked the hold reports that in its reply to the next keep-alive.
     victim.keep_alive(false).await;
     let alive = loop {
         match victim.next().await {

@@ -23,7 +23,7 @@ async fn native_client_cannot_share_the_session_of_an_http_client() {
     with(A, at, "POST", "/v1/locks/a%2Fx/acquire", Some(json!({}))).await.is(200);
     let shown = with(A, at, "GET", "/v1/locks/a%2Fx", None).await.is(200);
     let number = client_of(&shown["holders"][0]["acquisition"]);
-    // The attacker sits on the numbers that follow the one that it was shown.
+    // The attacker occupies the numbers that follow the one that it has seen.
     let mut attackers = Vec::new();
     for ahead in 1..=8 {
         if let Ok(mut attacker) =
@@ -49,7 +49,7 @@ async fn native_client_cannot_share_the_session_of_an_http_client() {
     }
 }
 
-/// What lists show of a native client must not be enough to use its session.
+/// The public number of a native client is not enough to use its session.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn displayed_number_of_a_client_does_not_open_its_session() {
     let daemons = start_with_long_leases(2).await;
@@ -97,7 +97,7 @@ async fn principals_with_the_same_identity_have_sessions_of_their_own() {
     assert_eq!(shown.len(), 4, "two clients have the same acquisition: {locks}");
 }
 
-/// A client that connects again, with the same token, has its session; also at another daemon it is served.
+/// A client that reconnects with the same token has its session. It is also served at another daemon.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn client_that_connects_again_has_its_session() {
     let daemons = start_with_long_leases(2).await;

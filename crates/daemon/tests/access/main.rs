@@ -1,4 +1,5 @@
-//! Tenants of one cluster, each with a token for its own prefix: what one of them can do to the others, and see of them.
+//! Tenants of one cluster, each with a token for its own prefix: what one of them can do to the others, and see of
+//! them.
 //!
 //! | module | what it tests |
 //! |---|---|
@@ -60,13 +61,13 @@ async fn start_with_long_leases(count: u32) -> Daemons {
     Daemons::start_with(count, plan).await
 }
 
-/// The tokens without those of this tenant.
+/// The token file without the tokens of this tenant.
 fn without(name: &str) -> String {
     let lines = TENANTS.split("[[token]]").filter(|token| !token.contains(&format!("name = \"{name}\"")));
     lines.collect::<Vec<_>>().join("[[token]]")
 }
 
-/// Replaces the file of tokens of all daemons.
+/// Replaces the token file of all daemons.
 fn change_tokens(daemons: &Daemons, tokens: &str) {
     let file = daemons.directory.path().join("tokens");
     std::fs::write(daemons.directory.path().join("new"), tokens).expect("written");

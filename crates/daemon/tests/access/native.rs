@@ -1,4 +1,4 @@
-//! A client that speaks the native protocol by hand.
+//! A client that implements the native protocol by hand.
 
 use crate::support::soon;
 use lockkeeper_member::{LockName, ToClient, ToMember, Wish};
@@ -26,7 +26,7 @@ impl Client {
         session: u64,
         token: &str,
     ) -> Result<Self, String> {
-        let mut stream = TcpStream::connect(to).await.expect("somebody listens");
+        let mut stream = TcpStream::connect(to).await.expect("the daemon listens");
         let mut bytes = lockkeeper_wire::opening().to_vec();
         let secret = Secret::new(u128::from(identity).to_le_bytes());
         let hello = Hello { secret, token: Some(token.into()), for_locks: true };
@@ -105,7 +105,7 @@ impl Client {
         }
     }
 
-    /// Everything that the daemon sends until it closes the connection.
+    /// All messages that the daemon sends until it closes the connection.
     pub async fn rest(&mut self) -> Vec<FromDaemon> {
         let mut all = Vec::new();
         while let Some(frame) = self.next().await {

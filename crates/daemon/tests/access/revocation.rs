@@ -1,4 +1,5 @@
-//! A token that is removed, has expired or allows less ends what is connected.
+//! Connections, sessions and requests follow their token: they end when it is removed or expires, and lose rights
+//! that it loses.
 
 use crate::native::Client;
 use crate::support::{Daemons, soon, until, waiters_with};
@@ -22,7 +23,7 @@ use tonic::{Code, Request};
 
 /// Opens a stream of `/v1/watch` and reads until the first event is there.
 async fn watch(at: SocketAddr, token: &str, prefix: &str) -> TcpStream {
-    let mut stream = TcpStream::connect(at).await.expect("somebody listens");
+    let mut stream = TcpStream::connect(at).await.expect("the daemon listens");
     let asked = format!(
         "GET /v1/watch?prefix={prefix} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nauthorization: Bearer {token}\r\n\r\n"
     );
@@ -67,7 +68,7 @@ async fn native_connection_ends_when_its_token_is_removed() {
         Client::connect(daemons.native(0), 5, B).await.err().expect("refused"),
         "a valid token is needed"
     );
-    // Other clients are served on.
+    // Other clients are still served.
     other.open().await;
     let at = daemons.address(0);
     until("the hold ends with its session", || async {
@@ -96,7 +97,7 @@ async fn waiting_http_request_and_session_end_when_their_token_is_removed() {
     let own = with(B, at, "POST", "/v1/sessions", Some(json!({ "ttl_ms": 600_000 }))).await.is(201);
     let wish = json!({ "session": own["session"] });
     with(B, at, "POST", "/v1/locks/b%2Fy/acquire", Some(wish)).await.is(200);
-    // One waits at the daemon where its session lives, and one by way of another daemon.
+    // One request waits at the daemon where its session lives, and one through another daemon.
     let wait = |at: SocketAddr| {
         let wish = json!({ "session": own["session"], "wait_ms": 80_000_000 });
         tokio::spawn(async move { with(B, at, "POST", "/v1/locks/b%2Fx/acquire", Some(wish)).await })
@@ -129,7 +130,7 @@ async fn etcd_streams_and_waits_end_when_their_token_is_removed() {
     waiters_with(ROOT, at, "b%2Fx", 1).await;
     let observed = ElectionClient::new(channel).observe(as_b(LeaderRequest { name: "b/x".into() })).await;
     let mut observed = observed.expect("a stream").into_inner();
-    // A client that keeps its stream open, and says nothing while the token is removed.
+    // A client that keeps its stream open and sends nothing while the token is removed.
     let (signs, receiver) = tokio::sync::mpsc::channel(1);
     signs.send(LeaseKeepAliveRequest { id: lease }).await.expect("sent");
     let stream = tokio_stream::wrappers::ReceiverStream::new(receiver);
@@ -151,7 +152,7 @@ async fn native_connection_ends_when_its_token_expires() {
     let daemons = start(1).await;
     let mut client = Client::connect(daemons.native(0), 5, B).await.expect("welcome");
     client.open().await;
-    // Far enough away that the file is read again before, and so the connection has its new principal.
+    // Late enough that the file is reloaded before, so that the connection has its new principal.
     let soon = std::time::SystemTime::now() + Duration::from_secs(4);
     let soon = time::OffsetDateTime::from(soon);
     let (date, clock) = (soon.date(), soon.time());
@@ -165,9 +166,9 @@ async fn native_connection_ends_when_its_token_expires() {
     );
 }
 
-/// A token that allows less: its client stays connected with its new rights, and loses what they do not cover.
+/// A client whose token loses rights stays connected, and loses the holds and waits that they no longer cover.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn narrowed_token_loses_what_it_may_not_hold_any_more() {
+async fn client_loses_locks_that_its_narrowed_token_does_not_cover() {
     let daemons = start_with_long_leases(1).await;
     let at = daemons.address(0);
     with(ROOT, at, "POST", "/v1/locks/b%2Fheld/acquire", Some(json!({ "ttl_ms": 600_000 }))).await.is(200);
@@ -183,7 +184,7 @@ async fn narrowed_token_loses_what_it_may_not_hold_any_more() {
     waiters_with(ROOT, at, "b%2Fheld", 1).await;
     let stream = watch(at, B, "b/native").await;
     change_tokens(&daemons, &TENANTS.replace("acquire = [\"b/\"]", "acquire = [\"b/keep/\"]"));
-    // The first that is heard of each acquisition.
+    // The first message about each acquisition.
     let mut ended = BTreeMap::new();
     while ended.len() < 2 {
         let (number, how) = match client.next().await {
@@ -195,14 +196,14 @@ async fn narrowed_token_loses_what_it_may_not_hold_any_more() {
         ended.entry(number).or_insert(how);
     }
     assert_eq!(ended, [(2, Ended::Revoked), (3, Ended::Refused)].into());
-    // The lock is not shown any more to whoever watches it.
+    // The client can no longer see the lock.
     drop(stream);
     assert_eq!(with(B, at, "GET", "/v1/locks/b%2Fnative", None).await.status, 403);
     client.tell(lockkeeper_member::ToMember::Release { number: 2 }).await;
     let left = ["b/held", "b/keep/http", "b/keep/native"];
     soon("the other locks are free", async {
         while held(&daemons).await != left {
-            // What is left to the client is kept alive meanwhile.
+            // The remaining session is kept alive meanwhile.
             client.keep_alive(false).await;
             tokio::time::sleep(Duration::from_millis(20)).await;
         }

@@ -76,7 +76,7 @@ async fn http_why_shows_no_acquisition_of_a_lock_that_the_token_may_not_see() {
     for foreign in &foreign {
         assert!(!some.contains(foreign.as_str()), "{foreign} is in: {some}");
     }
-    // Nor can it be asked for by the name of an acquisition that does not wait for the lock.
+    // Nor can it be queried by an acquisition that does not wait for the lock.
     let path =
         format!("/v1/locks/a%2Fx/why?acquisition={}", foreign[1].replace('#', "%23").replace('/', "%2F"));
     let asked = with(A, at, "GET", &path, None).await.is(200);

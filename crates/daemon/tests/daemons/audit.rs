@@ -1,4 +1,4 @@
-//! The daemons' audit logs, beside what their clients tell.
+//! The daemons' audit logs, compared with the records of their clients.
 
 use lockkeeper_testbed::story::{Hold, How};
 use lockkeeper_testbed::tail::Tail;
@@ -6,7 +6,7 @@ use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// A line, as far as it matters here.
+/// The relevant fields of a line.
 #[derive(Clone, Debug, Deserialize)]
 struct Entry {
     what: String,
@@ -14,36 +14,36 @@ struct Entry {
     #[serde(default)]
     lock: String,
     fence: Option<u64>,
-    /// How many of the fences that follow go with it.
+    /// Number of further fences that belong to the grant.
     #[serde(default)]
     more: u64,
     #[serde(default)]
     why: String,
 }
 
-/// A log of one daemon writes the last lines of a life that was killed only in part, or not at all: a thread of its own writes them. What was
-/// granted so shortly before is looked for in vain.
+/// Grants within this time before a kill may be missing: a thread of its own writes the log, so the last lines of a
+/// killed daemon may be incomplete or missing.
 const UNWRITTEN_NS: u64 = 5_000_000_000;
 
-/// What all logs together say.
+/// The contents of all logs together.
 #[derive(Default)]
 pub struct Audit {
     logs: Vec<(PathBuf, Tail)>,
-    /// To whom each fence of each lock was given: to one, unless they share the lock.
+    /// The clients to which each fence of each lock was granted: one, unless they share the lock.
     grants: BTreeMap<(String, u64), Vec<String>>,
-    /// How many grants had a fence.
+    /// Number of grants with a fence.
     pub fenced: u64,
-    /// And how many of them allowed more than one entry.
+    /// Number of these that were delegated, that is, permitted more than one entry.
     pub kept: u64,
-    /// How many grants each log has.
+    /// Number of grants in each log.
     pub served: Vec<u64>,
-    /// How often each client was given a permit of each lock.
+    /// Number of permits of each lock that were granted to each client.
     permits: BTreeMap<(String, String), usize>,
-    /// Whose requests were refused.
+    /// The principals whose requests were refused.
     pub refused: BTreeSet<String>,
-    /// When daemons were killed.
+    /// The times at which daemons were killed.
     kills_ns: Vec<u64>,
-    /// Lines that are none: of a daemon that was killed as it wrote.
+    /// Number of incomplete lines, written by a daemon while it was killed.
     torn: usize,
     faults: Vec<String>,
 }
@@ -53,12 +53,12 @@ impl Audit {
         Self { logs: logs.into_iter().map(|path| (path, Tail::default())).collect(), ..Self::default() }
     }
 
-    /// A daemon is killed now.
+    /// Records that a daemon is being killed.
     pub fn kill(&mut self, at_ns: u64) {
         self.kills_ns.push(at_ns);
     }
 
-    /// Reads on.
+    /// Reads new lines.
     pub fn read(&mut self) {
         let mut logs = std::mem::take(&mut self.logs);
         self.served.resize(logs.len(), 0);
@@ -97,7 +97,7 @@ impl Audit {
         }
     }
 
-    /// Every way in which these holds, and the logs so far, do not go together.
+    /// All contradictions between these holds and the logs so far.
     pub fn faults(&self, holds: &[Hold]) -> Vec<String> {
         let mut faults = self.faults.clone();
         if self.torn > self.kills_ns.len() {
@@ -138,7 +138,7 @@ impl Audit {
     }
 }
 
-/// The judge must be able to say no. Writes into an empty directory.
+/// Checks that the judge rejects forged logs. Writes into an empty directory.
 pub fn the_judge_sees_forgeries(directory: &Path) {
     let mut runs = 0;
     let mut judged = |lines: &[&str], holds: &[Hold], kill: Option<u64>| {
@@ -165,7 +165,7 @@ pub fn the_judge_sees_forgeries(directory: &Path) {
     let alone = |who: &str, fence| hold(who, How::Alone, fence);
     assert_eq!(judged(&[granted], &[alone("a", 5)], None), 0);
     assert_eq!(judged(&[granted], &[alone("a", 6)], None), 1, "never granted");
-    assert_eq!(judged(&[granted], &[alone("b", 5)], None), 1, "granted to somebody else");
+    assert_eq!(judged(&[granted], &[alone("b", 5)], None), 1, "granted to another client");
     assert_eq!(judged(&[granted, granted], &[], None), 1, "one fence twice");
     let kept = r#"{"what":"grant","by":"native","who":"b","lock":"l","fence":3,"more":1}"#;
     assert_eq!(judged(&[kept, granted], &[alone("b", 3), alone("b", 4), alone("a", 5)], None), 0);
@@ -179,9 +179,9 @@ pub fn the_judge_sees_forgeries(directory: &Path) {
     assert_eq!(judged(&[granted, granted], &[reads.clone(), reads.clone()], None), 0, "readers have one");
     assert_eq!(judged(&[granted, granted], &[reads, alone("a", 5)], None), 1, "a writer has another");
     assert_eq!(judged(&[], &[alone("a", 5)], Some(UNWRITTEN_NS)), 0, "written too late");
-    assert_eq!(judged(&[], &[alone("a", 5)], Some(9)), 1, "of another daemon's life");
+    assert_eq!(judged(&[], &[alone("a", 5)], Some(9)), 1, "no kill shortly after the grant");
     assert_eq!(judged(&[r#"{"what":"refuse","by":"http","who":"a"}"#], &[], None), 1, "no reason");
-    assert_eq!(judged(&["{"], &[], None), 1, "torn, though nobody was killed");
+    assert_eq!(judged(&["{"], &[], None), 1, "incomplete, though no daemon was killed");
     let (permit, granted) = (hold("a", How::Permit(2), 0), r#"{"what":"grant","who":"a","lock":"l"}"#);
     assert_eq!(judged(&[granted, granted], &[permit.clone(), permit.clone()], None), 0);
     assert_eq!(judged(&[granted], &[permit.clone(), permit], None), 1, "a permit too many");

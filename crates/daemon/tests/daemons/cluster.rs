@@ -1,4 +1,4 @@
-//! The cluster under test: its certificates, tokens and configurations, and its processes.
+//! The cluster under test: its certificates, tokens, configurations and processes.
 
 use crate::clients::{Kind, PREFIX, held_long};
 use crate::operator;
@@ -10,17 +10,17 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-/// How long holders may keep their locks when a daemon is told to leave, in seconds.
+/// How long a daemon that leaves waits for holders, in seconds.
 pub const LEAVE_PATIENCE_S: u64 = 3;
 
-/// A process that is started again and again.
+/// A process that is started repeatedly.
 pub struct Process {
-    /// What it is called.
+    /// Its name.
     pub name: String,
-    /// Where it runs.
+    /// The host on which it runs.
     pub host: u32,
     running: Option<Child>,
-    /// How often it was started.
+    /// Number of times it was started.
     pub lives: u32,
 }
 
@@ -34,7 +34,7 @@ impl Process {
         self.running = Some(command.stdin(Stdio::null()).spawn().expect("a process starts"));
     }
 
-    /// Ends it as a loss of power would.
+    /// Kills it, as a power failure would.
     pub fn kill(&mut self) {
         if let Some(mut process) = self.running.take() {
             process.kill().expect("it is our own child");
@@ -48,13 +48,13 @@ impl Process {
         kill_process(pid, signal).expect("it is our own child");
     }
 
-    /// How it ended, if it has.
+    /// Its exit status, if it has ended.
     pub fn ended(&mut self) -> Option<ExitStatus> {
         self.running.as_mut()?.try_wait().expect("it is our own child")
     }
 }
 
-/// The processes of a run, and the hosts they are on.
+/// The processes of a run and their hosts.
 pub struct Cluster {
     pub hosts: Hosts,
     pub daemons: Vec<Process>,
@@ -64,7 +64,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Hosts and configurations; nothing runs yet.
+    /// Creates hosts and configurations; no process runs yet.
     pub fn new(members: u32, seed: u64, directory: &Path) -> Self {
         let daemons: Vec<Process> = (1..=members).map(|id| Process::new(format!("M{id}"), id)).collect();
         let places = (1..=members).chain([HUB]);
@@ -131,12 +131,12 @@ impl Cluster {
         self.directory.join(authority::CERTIFICATE_FILE)
     }
 
-    /// Where a daemon writes what it grants.
+    /// The audit log of a daemon.
     pub fn audit(&self, place: usize) -> PathBuf {
         self.directory.join(&self.daemons[place].name).join("audit.jsonl")
     }
 
-    /// Where clients write what they do.
+    /// The file in which clients record their actions.
     pub fn story(&self) -> PathBuf {
         self.directory.join("story")
     }
@@ -152,7 +152,7 @@ impl Cluster {
         self.daemons[place].start(command);
     }
 
-    /// The operator changes settings by way of one daemon; waits until that is done.
+    /// Changes settings through one daemon, as an operator, and waits until that is done.
     pub fn operate(&self, place: usize, changes: &[String]) -> ExitStatus {
         let at = address(self.daemons[place].host);
         let mut command = self.command(HUB);
@@ -162,7 +162,7 @@ impl Cluster {
         command.status().expect("a process starts")
     }
 
-    /// The lock that a client holds on to: one for clients of all kinds, each on another host.
+    /// The lock that a client holds for long: one for clients of all kinds, each on another host.
     pub fn long(&self, place: usize) -> String {
         let (host, kind) = (place / Kind::ALL.len(), place % Kind::ALL.len());
         held_long(&((host + kind) % (self.daemons.len() + 1)).to_string())
@@ -175,7 +175,7 @@ impl Cluster {
         let seed = self.seed ^ ((place as u64) << 32) ^ u64::from(client.lives);
         command.args(["client", kind.name(), &client.name, &secret(&client.name)]);
         command.arg(self.authority()).arg(story).arg(seed.to_string()).arg(self.long(place));
-        // Each begins with another daemon.
+        // Each client begins with another daemon.
         let daemons = (0..self.daemons.len()).map(|n| (place + n) % self.daemons.len());
         command.args(daemons.map(|n| address(self.daemons[n].host)));
         self.clients[place].1.start(command);
@@ -189,7 +189,7 @@ impl Drop for Cluster {
     }
 }
 
-/// A client's token. Nobody else has the network.
+/// A client's token. The network is not reachable from outside.
 fn secret(name: &str) -> String {
     format!("lk_the-secret-of-{name}")
 }

@@ -11,7 +11,7 @@ pub fn times() -> Times {
     Times::default().times(2)
 }
 
-/// `daemon CONFIGURATION`: until it is killed, or told to leave by SIGTERM.
+/// `daemon CONFIGURATION`: runs until it is killed or receives SIGTERM, which makes it leave.
 pub fn main(arguments: &[String]) -> ExitCode {
     let [file] = arguments else { return ExitCode::FAILURE };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();

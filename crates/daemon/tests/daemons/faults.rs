@@ -1,4 +1,4 @@
-//! What happens to the daemons and their clients, and what must be true after it.
+//! The faults that daemons and clients suffer, and the checks after each of them.
 
 use crate::audit::{self, Audit};
 use crate::clients::is_for_turns;
@@ -14,9 +14,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
-/// Far longer than anything takes, so that only what never happens is a failure.
+/// Far longer than any step takes, so that only a hang fails.
 const LONGEST_WAIT: Duration = Duration::from_secs(120);
-/// How often each client must take its turn to be taken for served.
+/// Number of turns after which a client counts as served.
 const TURNS: u64 = 3;
 
 /// One kind of fault.
@@ -49,13 +49,13 @@ impl Fault {
 
 /// A cluster and its clients under test.
 pub struct Run {
-    // Before the directory: whoever still runs has its files there.
+    // Declared before the directory: dropping it ends the processes that have files there.
     cluster: Cluster,
     story: Story,
     audit: Audit,
-    /// How often each client took its turn, in so many holds of the story.
+    /// Number of turns of each client, counted in this many holds of the story.
     turns: (usize, BTreeMap<String, u64>),
-    /// What happened that must not.
+    /// Violations that were observed.
     broken: Vec<String>,
     random: Random,
     faults: u32,
@@ -79,7 +79,7 @@ impl Run {
         Self { cluster, story, audit, turns, broken, random, faults: 0, _directory: directory }
     }
 
-    /// One fault: while it lasts, those who can must go on; after it, everybody must.
+    /// Injects one fault. While it lasts, all clients that can make progress must; after it, all clients must.
     pub fn suffer(&mut self, fault: Fault) {
         self.faults += 1;
         let count = self.cluster.daemons.len();
@@ -94,7 +94,7 @@ impl Run {
             }
             Fault::Stop => {
                 self.cluster.daemons[victim].signal(Signal::STOP);
-                // What the stopped one had can only be entered once its lease is over.
+                // The locks of the stopped daemon can be granted only after its lease has expired.
                 self.everybody_enters("while one is stopped");
                 self.cluster.daemons[victim].signal(Signal::CONT);
             }
@@ -120,7 +120,7 @@ impl Run {
                 self.they_enter("elsewhere, while a host is cut off", |at| at != host);
             }
             Fault::KillClient => {
-                // Whichever it is, it holds a lock, or is about to.
+                // Every client holds a lock or is about to.
                 let client = self.random.below(self.cluster.clients.len());
                 println!("   {}", self.cluster.clients[client].1.name);
                 self.cluster.clients[client].1.kill();
@@ -147,7 +147,7 @@ impl Run {
         self.audit.kill(now_ns());
     }
 
-    /// A daemon leaves in order. Whoever gives back in time what it holds there, or elsewhere, loses nothing.
+    /// Makes a daemon leave. Clients that release their holds in time lose nothing.
     fn leave(&mut self, place: usize) {
         let (began, began_ns) = (Instant::now(), now_ns());
         self.cluster.daemons[place].signal(Signal::TERM);
@@ -164,7 +164,7 @@ impl Run {
         let kept_until_ns = began_ns + LEAVE_PATIENCE_S * 1_000_000_000;
         for hold in &self.story.holds {
             let lost = hold.lost_ns.filter(|lost_ns| (began_ns..kept_until_ns).contains(lost_ns));
-            // A client that got no time to run loses what it has by itself: that takes longer.
+            // A client that got no CPU time loses its hold by itself, which takes longer.
             let soon =
                 lost.is_some_and(|lost_ns| lost_ns < hold.claimed_ns + times().lease.as_nanos() as u64 / 2);
             if soon {
@@ -174,7 +174,7 @@ impl Run {
         self.cluster.start_daemon(place);
     }
 
-    /// The operator asks one daemon for another algorithm and other times. Nobody loses a hold by that.
+    /// Requests another algorithm and other times from one daemon, as an operator. No client may lose a hold.
     fn change_settings(&mut self, place: usize) {
         const ALGORITHMS: [&str; 5] =
             ["majority", "raymond", "ricart-agrawala", "suzuki-kasami", "naimi-trehel"];
@@ -199,7 +199,7 @@ impl Run {
         let ended_ns = now_ns();
         for hold in &self.story.holds {
             let lost = hold.lost_ns.filter(|lost_ns| (began_ns..ended_ns).contains(lost_ns));
-            // A client that got no time to run loses what it has by itself: that takes longer.
+            // A client that got no CPU time loses its hold by itself, which takes longer.
             let soon =
                 lost.is_some_and(|lost_ns| lost_ns < hold.claimed_ns + times.lease.as_nanos() as u64 / 2);
             if soon {
@@ -218,20 +218,20 @@ impl Run {
         turns
     }
 
-    /// Every daemon lets somebody in.
+    /// Waits until every daemon has granted locks.
     pub fn every_daemon_serves(&mut self) {
         self.audit.read();
         let (before, began) = (self.audit.served.clone(), Instant::now());
         while self.audit.served.iter().zip(&before).any(|(now, before)| now == before) {
             let served = &self.audit.served;
-            assert!(began.elapsed() < LONGEST_WAIT, "a daemon lets nobody in: {before:?}, then {served:?}");
+            assert!(began.elapsed() < LONGEST_WAIT, "a daemon grants nothing: {before:?}, then {served:?}");
             std::thread::sleep(Duration::from_millis(20));
             self.audit.read();
         }
         println!("   every daemon serves after {} ms", began.elapsed().as_millis());
     }
 
-    /// Every client of every kind takes turns, and every lock is had by somebody.
+    /// Waits until every client of every kind has taken turns, and every lock was held.
     pub fn everybody_enters(&mut self, when: &str) {
         self.they_enter(when, |_| true);
     }
@@ -254,12 +254,12 @@ impl Run {
             }
             last.clone_from(&waited_for);
             self.nobody_ended();
-            assert!(began.elapsed() < LONGEST_WAIT, "{when}, these do not get in: {waited_for:?}");
+            assert!(began.elapsed() < LONGEST_WAIT, "{when}, these make no progress: {waited_for:?}");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
 
-    /// Who has not had enough turns, and which locks nobody had.
+    /// Clients without enough turns, and locks that no client held.
     fn waited_for(&mut self, names: &[String], before: &BTreeMap<String, u64>, began_ns: u64) -> Vec<String> {
         let now = self.turns().clone();
         let turns = |turns: &BTreeMap<String, u64>, name| turns.get(name).copied().unwrap_or(0);
@@ -284,11 +284,11 @@ impl Run {
         }
     }
 
-    /// The story so far must be one of mutual exclusion, and that of the daemons.
+    /// Checks that the story so far satisfies mutual exclusion and agrees with the logs of the daemons.
     fn judge(&mut self) {
         self.story.read();
         let began = Instant::now();
-        // Logs are written a little later.
+        // Logs are written with a delay.
         let faults = loop {
             self.audit.read();
             let faults = self.audit.faults(&self.story.holds);
@@ -302,7 +302,7 @@ impl Run {
         assert!(faults.is_empty(), "{} faults in the story, such as:\n{some}", faults.len());
     }
 
-    /// Judges everything at the end, and tells what it was.
+    /// Checks everything at the end, and prints a summary.
     pub fn finish(mut self) {
         self.cluster.clients.iter_mut().for_each(|(_, client)| client.kill());
         self.judge();

@@ -1,6 +1,7 @@
-//! Real daemons under real faults, with clients of every kind: three daemons as processes, each on a host of its own (a network namespace),
-//! with certificates and tokens; clients that speak the native protocol, HTTP and etcd's gRPC, on every host and beside them. Daemons are killed, stopped, told to
-//! leave and cut off; clients are killed; an operator changes the algorithm and the times of the cluster.
+//! Real daemons under real faults, with clients of every kind: three daemons as processes, each on a host of its own
+//! (a network namespace), with certificates and tokens; clients of the native protocol, HTTP and etcd's gRPC, on
+//! every host and beside them. Daemons are killed, stopped, made to leave and partitioned; clients are killed; an
+//! operator changes the algorithm and the times of the cluster.
 //!
 //! ```sh
 //! cargo test -p lockkeeper-daemon --test daemons                     # every fault once
@@ -8,8 +9,9 @@
 //! cargo test -p lockkeeper-daemon --test daemons -- --seed 7         # another order of things
 //! ```
 //!
-//! It needs root, for the namespaces, and `ip` and `nft`. What every client did is written down by its process as it happens, and
-//! read as one story: nobody inside who must not be, fences that rise. Every hold must be in the daemons' audit logs. After every fault everybody must get in again.
+//! It needs root, for the namespaces, and `ip` and `nft`. Each client process records its actions as they happen. All
+//! records are read as one story, which must satisfy mutual exclusion with increasing fences. Every hold must be in
+//! the daemons' audit logs. After every fault all clients must make progress again.
 
 mod audit;
 mod clients;
@@ -29,7 +31,7 @@ fn main() -> ExitCode {
         Some("daemon") => return daemon::main(&arguments[1..]),
         Some("client") => return clients::main(&arguments[1..]),
         Some("operator") => return operator::main(&arguments[1..]),
-        // What `cargo test` asks every test program.
+        // `cargo test` calls every test program with this option.
         Some("--list") => return ExitCode::SUCCESS,
         _ => {}
     }

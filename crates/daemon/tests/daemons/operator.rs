@@ -7,10 +7,10 @@ use std::time::Duration;
 /// The name of the operator's token.
 pub const NAME: &str = "operator";
 
-/// How long one daemon may take to carry out the change.
+/// Timeout for one daemon to carry out the change.
 const ANSWER: Duration = Duration::from_secs(60);
 
-/// `operator URL NAME=VALUE…`: ends once the daemon that it asks has a view with these settings.
+/// `operator URL NAME=VALUE…`: ends once the daemon has a view with these settings.
 pub fn main(arguments: &[String]) -> ExitCode {
     let Some((url, changes)) = arguments.split_first() else { return ExitCode::FAILURE };
     let pair = |change: &String| change.split_once('=').map(|(name, value)| (name.into(), value.into()));

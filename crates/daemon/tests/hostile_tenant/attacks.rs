@@ -1,6 +1,8 @@
-//! What the hostile tenant does: each attack for as long as it is told to, with its own token, in a process of its own.
+//! The attacks of the hostile tenant. Each one runs for a given time, with the tenant's own token, in a process of
+//! its own.
 //!
-//! An attack is contained if it reaches nothing that belongs to others; whether it harms others is for the judge to see.
+//! An attack is contained if it reaches nothing that belongs to other tenants. The judge observes whether it harms
+//! them.
 
 use crate::client::{self, Native, ask, bytes, connect, get, http2, post, pour};
 use crate::cluster::{Ports, TENANTS, secret};
@@ -22,7 +24,7 @@ pub enum Attack {
     Sessions,
     /// Releases other tenants' holds by force, with its right to release its own.
     ForceRelease,
-    /// Speaks on the ports of members, or says nothing there.
+    /// Sends bytes to the ports of members, or stays silent there.
     MemberPorts,
     /// Looks for names and owners of other tenants' locks.
     Look,
@@ -30,15 +32,15 @@ pub enum Attack {
     Watches,
     /// Requests long lists, many at a time.
     Lists,
-    /// Requests long lists by HTTP/2 and takes none of the bytes.
+    /// Requests long lists over HTTP/2 and reads none of the bytes.
     ZeroWindow,
-    /// Opens connections and says nothing.
+    /// Opens connections and sends nothing.
     Idle,
     /// Creates sessions.
     ManySessions,
     /// Uses up lock names.
     Names,
-    /// Makes requests that are refused and logged.
+    /// Sends requests that are refused and logged.
     Refusals,
     /// Sends malformed names, owners and bytes.
     Malformed,
@@ -85,7 +87,7 @@ struct Attacker {
     /// Acquisitions of other tenants.
     acquisitions: Vec<String>,
     token: String,
-    /// Where the next connection goes.
+    /// The index of the daemon for the next connection.
     turn: usize,
 }
 
@@ -122,7 +124,7 @@ pub fn main(arguments: &[String]) -> ExitCode {
     }
 }
 
-/// A connection is an open file.
+/// Raises the limit of open files, since each connection is one.
 fn more_files() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
@@ -130,7 +132,7 @@ fn more_files() {
     let _ = setrlimit(Resource::Nofile, limit);
 }
 
-/// An error if a text names a lock or an owner of another tenant.
+/// An error if a text contains the name of a lock or an owner of another tenant.
 fn names_nobody_else(text: &str) -> Result<(), String> {
     let foreign = (1..TENANTS)
         .find(|tenant| text.contains(&format!("t{tenant}/")) || text.contains(&format!("tenant {tenant}")));
@@ -166,7 +168,7 @@ impl Attacker {
         self.ports[self.turn % self.ports.len()].clone()
     }
 
-    /// Says what was tried; an error says what was achieved.
+    /// Runs an attack and describes what was tried; an error describes what it achieved.
     async fn run(&mut self, attack: Attack) -> Result<String, String> {
         match attack {
             Attack::Sessions => self.sessions().await,
@@ -196,7 +198,7 @@ impl Attacker {
                 let alive = ToMember::KeepAlive { sent_ns: 1, first: false, settled: 1 };
                 let messages = [1, 2, number].map(|session| ToDaemon::Say(session, alive.clone()));
                 native.send(&messages).await.ok();
-                // It stays for a while: a session of this identity may begin.
+                // Keep the connection for a while: a session with this identity may begin later.
                 open.push_back(native);
                 if open.len() > 100 {
                     overhears_nothing(open.pop_front().expect("there are many")).await?;
@@ -212,7 +214,7 @@ impl Attacker {
         Ok(format!("{tried} identities tried"))
     }
 
-    /// Client numbers in the acquisitions of others, and those that follow.
+    /// Client numbers in the acquisitions of other tenants, and those that follow.
     fn foreign_clients(&self) -> Vec<u64> {
         let number = |text: &String| text.strip_prefix('C')?.split('#').next()?.parse::<u64>().ok();
         let known = self.acquisitions.iter().filter_map(number);
@@ -269,7 +271,7 @@ impl Attacker {
                 looked += 1;
                 for token in [&*self.token, "lk_no-such-token"] {
                     let seen = ask(http, get(path, token)).await.unwrap_or_default();
-                    // A refusal may repeat the name that was asked for.
+                    // A refusal may repeat the name in the request.
                     if !seen.contains("\"error\"") && !seen.contains("\"code\"") {
                         names_nobody_else(&seen).map_err(|why| format!("{path}: {why}"))?;
                     }
@@ -299,7 +301,7 @@ impl Attacker {
         u128::from(std::process::id()) << 64 | self.turn as u128 | 1 << 126
     }
 
-    /// A connection that holds locks, as many as it gets of these.
+    /// A connection that holds as many of these locks as it is granted.
     async fn holds(&mut self, most: u64) -> Result<(Native, usize), String> {
         let Ports { clients, .. } = self.next();
         let mut native = Native::open(clients, self.own_secret(), &self.token).await?;

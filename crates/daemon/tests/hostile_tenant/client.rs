@@ -1,4 +1,4 @@
-//! Connections of the attacker. It speaks the protocols by hand, since no client library sends what it sends.
+//! Connections of the attacker. It implements the protocols by hand, since no client library sends such messages.
 
 use http_body_util::{BodyExt, Full};
 use hyper::Request;
@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// How long the attacker waits for an answer.
+/// How long the attacker waits for a reply.
 pub const ANSWER: Duration = Duration::from_secs(5);
 
 pub async fn connect(port: u16) -> Result<TcpStream, String> {
@@ -48,7 +48,7 @@ pub fn bytes(method: &str, path: &str, token: &str, body: &str) -> Vec<u8> {
     format!("{head}content-length: {length}\r\n\r\n{body}").into_bytes()
 }
 
-/// Writes and reads until nothing more comes for a moment. Gives what was read, at most so many bytes.
+/// Writes bytes and reads until nothing arrives for a moment. Returns at most `most` bytes of what was read.
 pub async fn pour(port: u16, bytes: &[u8], most: usize) -> Result<Vec<u8>, String> {
     let mut stream = connect(port).await?;
     let (mut reads, mut writes) = stream.split();
@@ -68,7 +68,7 @@ pub async fn pour(port: u16, bytes: &[u8], most: usize) -> Result<Vec<u8>, Strin
     Ok(all)
 }
 
-/// A connection of HTTP/2 whose streams have this window.
+/// An HTTP/2 connection whose streams have this window.
 pub async fn http2(port: u16, window: u32) -> Result<http2::SendRequest<Full<Bytes>>, String> {
     let stream = TokioIo::new(connect(port).await?);
     let mut builder = http2::Builder::new(TokioExecutor::new());
@@ -78,14 +78,14 @@ pub async fn http2(port: u16, window: u32) -> Result<http2::SendRequest<Full<Byt
     Ok(sender)
 }
 
-/// The text of an answer.
+/// The text of a response.
 pub async fn text(answer: hyper::Response<Incoming>) -> Result<String, String> {
     let body = timeout(ANSWER, answer.into_body().collect()).await;
     let body = body.map_err(|_| String::from("no answer in time"))?.map_err(|error| error.to_string())?;
     Ok(String::from_utf8_lossy(&body.to_bytes()).into_owned())
 }
 
-/// One request on a connection of its own, with the answer's text.
+/// Sends one request on a connection of its own and returns the text of the response.
 pub async fn ask(port: u16, request: Request<Full<Bytes>>) -> Result<String, String> {
     let mut sender = http2(port, 1 << 20).await?;
     let answer = timeout(ANSWER, sender.send_request(request)).await;

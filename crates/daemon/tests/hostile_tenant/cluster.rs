@@ -9,20 +9,20 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Output, Stdio};
 use std::time::Duration;
 
-/// How many tenants there are, the hostile one included. It is number 0.
+/// Number of tenants, including the hostile one, which is number 0.
 pub const TENANTS: usize = 10;
-/// Members of the cluster.
+/// Number of members of the cluster.
 const MEMBERS: u32 = 3;
 
-/// The token of a tenant. Nobody else reaches these daemons.
+/// The token of a tenant. These daemons are not reachable from outside.
 pub fn secret(tenant: usize) -> String {
     format!("lk_tenant-{tenant}")
 }
 
-/// The token of the operator, with which the judge looks at all locks.
+/// The token of the operator, with which the judge lists all locks.
 pub const OPERATOR: &str = "lk_operator";
 
-/// Where one daemon listens.
+/// The ports of one daemon.
 #[derive(Clone, Debug)]
 pub struct Ports {
     pub members: u16,
@@ -53,7 +53,7 @@ impl Cluster {
         Self { daemons, ports }
     }
 
-    /// The most memory that one of the daemons has, in MiB.
+    /// The largest resident memory of the daemons, in MiB.
     pub fn resident(&self) -> u64 {
         let of = |daemon: &Child| {
             let pages = std::fs::read_to_string(format!("/proc/{}/statm", daemon.id())).unwrap_or_default();
@@ -72,7 +72,8 @@ impl Cluster {
         ended.collect()
     }
 
-    /// Starts an attack, which ends by itself. The attacker is given the acquisitions of other tenants, as if it had guessed them.
+    /// Starts an attack, which ends by itself. The attacker gets the acquisitions of other tenants, as if it had
+    /// guessed them.
     pub fn attack(&self, attack: Attack, lasts: Duration, acquisitions: &[String]) -> Child {
         let program = std::env::current_exe().expect("this program has a path");
         let mut command = Command::new(program);
@@ -93,7 +94,7 @@ impl Drop for Cluster {
     }
 }
 
-/// Waits for the attacker's end. An error says what it achieved.
+/// Waits for the attacker's end. An error describes what it achieved.
 pub async fn contained(attacker: Child) -> Result<(), String> {
     let ended = tokio::task::spawn_blocking(|| attacker.wait_with_output()).await.expect("no panic");
     let Output { status, stdout, .. } = ended.map_err(|error| error.to_string())?;
@@ -132,7 +133,7 @@ fn configure(directory: &Path, id: u32, ports: &[Ports], join_token: &JoinToken)
     Ok(file)
 }
 
-/// Files with secrets are for their owner alone.
+/// Writes a file with secrets, which only its owner may read.
 fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     std::fs::write(path, text)?;
@@ -143,7 +144,7 @@ fn hex(token: &str) -> String {
     lockkeeper_daemon::hash(token).iter().fold(String::new(), |hex, byte| format!("{hex}{byte:02x}"))
 }
 
-/// `daemon CONFIGURATION`: until it is killed.
+/// `daemon CONFIGURATION`: runs until it is killed.
 pub fn daemon(arguments: &[String]) -> ExitCode {
     let [file] = arguments else { return ExitCode::FAILURE };
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();

@@ -6,10 +6,10 @@
 //! cargo test --release -p lockkeeper-daemon --test hostile_tenant -- --soak 5         # five minutes; latencies are judged, too
 //! ```
 //!
-//! Daemons and the attacker are processes of their own. The attacker runs at the lowest priority, as if it had a machine of its own: it
-//! takes from the daemons what they give to it, not the core on which they run.
+//! Daemons and the attacker are separate processes. The attacker runs at the lowest priority, as if it had a machine
+//! of its own: it takes what the daemons spend on it, not the core on which they run.
 //!
-//! | module | content |
+//! | module | contents |
 //! |---|---|
 //! | `cluster` | configuration and processes of the daemons |
 //! | `tenants` | the nine tenants, and what they observed |
@@ -30,7 +30,7 @@ use tenants::{Measured, Tenants};
 
 /// How long each attack runs in the short form.
 const SHORT: Duration = Duration::from_secs(2);
-/// The 99th percentile of a tenant's latency during an attack, as a multiple of that before.
+/// Maximum of the 99th percentile of a tenant's latency during an attack, as a multiple of that before.
 const MOST_SLOWER: f64 = 3.0;
 
 fn main() -> ExitCode {
@@ -38,7 +38,7 @@ fn main() -> ExitCode {
     match arguments.first().map(String::as_str) {
         Some("daemon") => return cluster::daemon(&arguments[1..]),
         Some("attack") => return attacks::main(&arguments[1..]),
-        // What `cargo test` asks every test program.
+        // `cargo test` calls every test program with this option.
         Some("--list") => return ExitCode::SUCCESS,
         _ => {}
     }
@@ -75,7 +75,7 @@ async fn judge(options: Options) -> ExitCode {
     if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// What was measured during one attack.
+/// The measurements of one attack.
 struct Row {
     name: &'static str,
     measured: Measured,

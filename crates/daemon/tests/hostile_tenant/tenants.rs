@@ -1,4 +1,4 @@
-//! The tenants that want nothing but their locks, half of them by the native protocol, half by HTTP.
+//! The well-behaved tenants, half of them with the native protocol, half with HTTP.
 
 use crate::client::{ask, get, post};
 use crate::cluster::{Cluster, OPERATOR, Ports, TENANTS, secret};
@@ -10,26 +10,26 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// Tasks of each tenant that take turns on one lock.
+/// Number of tasks of each tenant that take turns on one lock.
 const TASKS: usize = 2;
-/// Every so many turns a task uses a lock name that no task used before.
+/// Number of turns after which a task uses a new lock name.
 const NEW_NAME: u64 = 10;
-/// Between two turns: the tenants leave room on the machine.
+/// Pause between two turns, which leaves capacity on the machine.
 const PAUSE: Duration = Duration::from_millis(5);
-/// How long a session of HTTP lives without a sign of life.
+/// Time to live of an HTTP session.
 const TTL: Duration = Duration::from_secs(10);
 
-/// What the tenants saw in one phase.
+/// The measurements of one phase.
 #[derive(Clone, Copy, Debug)]
 pub struct Measured {
     pub entries: usize,
-    /// Latency of an acquire that nothing but its own tenant contends for: median, 99th percentile, maximum.
+    /// Latency of an acquire that only its own tenant contends for: median, 99th percentile, maximum.
     pub half: Duration,
     pub most: Duration,
     pub longest: Duration,
 }
 
-/// What all tasks write down.
+/// The shared records of all tasks.
 #[derive(Default)]
 struct Notes {
     latencies: Vec<Duration>,
@@ -48,7 +48,7 @@ impl Notebook {
 
     fn fails(&self, why: String) {
         let mut notes = self.lock();
-        // The first ones say it all.
+        // The first failures are enough.
         if notes.failures.len() < 20 {
             notes.failures.push(why);
         }
@@ -71,7 +71,7 @@ impl Notebook {
     }
 }
 
-/// All of them.
+/// All well-behaved tenants.
 pub struct Tenants {
     notebook: Notebook,
     stop: watch::Sender<bool>,
@@ -90,7 +90,7 @@ impl Tenants {
             } else {
                 Client::Http(Http::open(tenant, &ports).await)
             };
-            let long = client.acquire(&format!("t{tenant}/long")).await.expect("nobody else wants it");
+            let long = client.acquire(&format!("t{tenant}/long")).await.expect("no other client requests it");
             for task in 0..TASKS {
                 let (notebook, client, stop) = (notebook.clone(), client.clone(), stop.subscribe());
                 tasks.spawn(async move { take_turns(&notebook, &client, tenant, task, stop).await });
@@ -101,12 +101,12 @@ impl Tenants {
         Self { notebook, stop, tasks }
     }
 
-    /// A phase begins.
+    /// Begins a phase.
     pub fn begin(&self) {
         self.notebook.lock().latencies.clear();
     }
 
-    /// What was measured since the phase began.
+    /// The measurements since the phase began.
     pub fn measured(&self) -> Measured {
         let mut latencies = std::mem::take(&mut self.notebook.lock().latencies);
         latencies.sort_unstable();
@@ -117,12 +117,12 @@ impl Tenants {
         Measured { entries: latencies.len(), half: at(0.5), most: at(0.99), longest: at(1.0) }
     }
 
-    /// What went wrong since this was last asked.
+    /// The failures since the previous call.
     pub fn failures(&self) -> Vec<String> {
         std::mem::take(&mut self.notebook.lock().failures)
     }
 
-    /// The acquisitions by which the tenants hold, as an operator sees them.
+    /// The acquisitions of the tenants' holds, as an operator sees them.
     pub async fn acquisitions(&self, cluster: &Cluster) -> Vec<String> {
         let list = ask(cluster.ports[0].http, get("/v1/locks", OPERATOR)).await.expect("a list");
         let list: Value = serde_json::from_str(&list).expect("JSON");
@@ -133,7 +133,7 @@ impl Tenants {
         holders.filter_map(|holder| holder["acquisition"].as_str().map(String::from)).collect()
     }
 
-    /// Ends them, and says what went wrong at last.
+    /// Stops the tenants and returns the last failures.
     pub async fn finish(mut self) -> Vec<String> {
         self.stop.send_replace(true);
         while let Some(ended) = self.tasks.join_next().await {
@@ -242,7 +242,7 @@ impl Client {
         }
     }
 
-    /// The same in a session of its own, where the protocol has that: sessions begin all the time.
+    /// The same in a session of its own, where the protocol has that, so that sessions begin all the time.
     async fn acquire_alone(&self, lock: &str) -> Result<Held, String> {
         match self {
             Self::Native(_) => self.acquire(lock).await,
@@ -271,7 +271,7 @@ impl Client {
     }
 }
 
-/// A tenant that speaks HTTP, with one connection and one session.
+/// A tenant that uses HTTP, with one connection and one session.
 #[derive(Clone)]
 struct Http {
     sender: hyper::client::conn::http2::SendRequest<http_body_util::Full<hyper::body::Bytes>>,

@@ -16,14 +16,14 @@ use std::time::Duration;
 use tempfile::TempDir;
 use tokio::net::TcpStream;
 
-/// Far longer than anything takes, so that only what never happens is a failure.
+/// Far longer than any step takes, so that only a hang fails.
 pub const LONG: Duration = Duration::from_secs(120);
 
 pub async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
     tokio::time::timeout(LONG, future).await.unwrap_or_else(|_| panic!("{what}: nothing after {LONG:?}"))
 }
 
-/// Waits until something is so.
+/// Waits until a condition holds.
 pub async fn until<F: Future<Output = bool>>(what: &str, mut is: impl FnMut() -> F) {
     let waiting = async {
         while !is().await {
@@ -33,7 +33,7 @@ pub async fn until<F: Future<Output = bool>>(what: &str, mut is: impl FnMut() ->
     soon(what, waiting).await;
 }
 
-/// One token for the locks of a prefix, and one for everything.
+/// A token for the locks of one prefix, and one for everything.
 pub const TOKENS: &str = r#"
 [[token]]
 name = "ci"
@@ -47,14 +47,14 @@ observe = [""]
 admin = [""]
 "#;
 
-/// How daemons are started.
+/// The configuration of the daemons.
 #[derive(Default)]
 pub struct Plan {
     pub limits: Limits,
     pub tokens: Option<&'static str>,
-    /// The daemon at this place runs on a runtime of its own, which a test can stall.
+    /// The index of a daemon that runs on a runtime of its own, which a test can stall.
     pub elsewhere: Option<(usize, tokio::runtime::Handle)>,
-    /// How many times as long as by default everything takes and lasts; 4 if not set.
+    /// Factor for all durations. Default: 4.
     pub times: Option<u32>,
     /// Whether the daemons serve the native protocol, too.
     pub native: bool,
@@ -91,7 +91,7 @@ impl Daemons {
             let mut member = MemberConfig::new(id, listen, file(&id.0.to_string()));
             member.first_members.clone_from(&everybody);
             member.join_token = Some(join_token.clone());
-            // On a loaded machine a process may pause for long: nothing here is about speed.
+            // On a loaded machine a process may pause for long, and these tests are not about speed.
             member.times = Times::default().times(plan.times.unwrap_or(4));
             let mut config = Config::of(member, any(), any());
             config.clients = plan.native.then(any);
@@ -116,7 +116,7 @@ impl Daemons {
                 }
                 daemon.member().ready().await.expect("it serves");
             };
-            soon("everybody in the view", joined).await;
+            soon("all members in the view", joined).await;
         }
         Self { all, directory }
     }
@@ -125,24 +125,24 @@ impl Daemons {
         self.all[place].addresses().http.expect("it serves HTTP")
     }
 
-    /// Where the daemon at this place serves the native protocol.
+    /// The address of the native protocol of a daemon.
     pub fn native(&self, place: usize) -> SocketAddr {
         self.all[place].addresses().clients.expect("it serves the native protocol")
     }
 
-    /// What the audit log says by now.
+    /// The entries of the audit log so far.
     pub fn audit(&self) -> Vec<Value> {
         let text = std::fs::read_to_string(self.directory.path().join("audit")).expect("an audit log");
         text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
     }
 
-    /// A daemon dies.
+    /// Stops a daemon as in a crash.
     pub async fn kill(&mut self, place: usize) {
         self.all.remove(place).stop().await;
     }
 }
 
-/// An answer.
+/// A response.
 #[derive(Debug)]
 pub struct Answer {
     pub status: StatusCode,
@@ -155,7 +155,7 @@ impl Answer {
         serde_json::from_str(&self.text).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// What it says, if it is so.
+    /// The JSON body, after checking the status.
     #[track_caller]
     pub fn is(self, status: u16) -> Value {
         assert_eq!(self.status, status, "{self:?}");
@@ -163,9 +163,9 @@ impl Answer {
     }
 }
 
-/// Asks over a connection of its own, which ends when the future is dropped.
+/// Sends a request over a connection of its own, which ends when the future is dropped.
 pub async fn ask(address: SocketAddr, request: Request<Full<Bytes>>) -> Answer {
-    let stream = TcpStream::connect(address).await.expect("somebody listens");
+    let stream = TcpStream::connect(address).await.expect("the daemon listens");
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.expect("HTTP");
     let asking = async {
@@ -205,13 +205,13 @@ pub async fn delete(address: SocketAddr, path: &str) -> Answer {
     soon(path, ask(address, request("DELETE", path, None))).await
 }
 
-/// A new session.
+/// Creates a session.
 pub async fn session(address: SocketAddr, ttl_ms: u64) -> String {
     let made = post(address, "/v1/sessions", json!({ "ttl_ms": ttl_ms, "owner": "test" })).await.is(201);
     made["session"].as_str().expect("a number").into()
 }
 
-/// Waits until so many wait for a lock.
+/// Waits until a lock has `count` waiters.
 pub async fn waiters(address: SocketAddr, name: &str, count: usize) {
     let path = format!("/v1/locks/{name}");
     until("waiters", || async {
@@ -221,7 +221,7 @@ pub async fn waiters(address: SocketAddr, name: &str, count: usize) {
 }
 
 impl Answer {
-    /// A plain text, if it is so.
+    /// Checks the status and the beginning of a plain text.
     #[track_caller]
     pub fn is_text(&self, status: u16, begins: &str) {
         assert_eq!(self.status, status, "{self:?}");
@@ -229,7 +229,7 @@ impl Answer {
     }
 }
 
-/// Waits until so many wait for a lock, asked with a token.
+/// Waits until a lock has `count` waiters, with a token.
 pub async fn waiters_with(token: &str, address: SocketAddr, name: &str, count: usize) {
     let path = format!("/v1/locks/{name}");
     until("waiters", || async {

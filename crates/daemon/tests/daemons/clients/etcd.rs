@@ -1,4 +1,4 @@
-//! A client by etcd's API: a lease at one daemon, another one elsewhere when that fails.
+//! A client of etcd's API: a lease at one daemon, and a new one at another daemon when that fails.
 
 use super::{ANSWER, Asks, Daemons, Sure, TTL, WAIT};
 use lockkeeper_daemon::HTTP_PORT;
@@ -19,7 +19,7 @@ use tonic_prost::ProstCodec;
 pub struct Etcd {
     daemons: Daemons,
     authority: Certificate,
-    /// With which daemon it speaks.
+    /// The index of the current daemon.
     at: usize,
     connection: Option<(Grpc<Channel>, i64)>,
 }
@@ -81,7 +81,7 @@ impl Etcd {
         Ok(self.connection.insert((grpc, granted.id)).clone())
     }
 
-    /// Whether the lease lives.
+    /// Whether the lease exists.
     async fn keep_alive(&self, grpc: &Grpc<Channel>, lease: i64) -> Result<bool, String> {
         let answer = async {
             let mut grpc = grpc.clone();
@@ -118,7 +118,7 @@ impl Etcd {
         Ok(Held { lease, key: locked.key, fence })
     }
 
-    /// What is done at this daemon is over.
+    /// Switches to the next daemon.
     fn move_on(&mut self) {
         self.connection = None;
         self.at = (self.at + 1) % self.daemons.addresses.len();
@@ -141,8 +141,9 @@ impl Asks for Etcd {
         held.fence
     }
 
-    /// A lease that lives was alive when it was asked for. Its time to live is no promise about what it holds: a daemon that dies
-    /// or is cut off takes its leases with it, when the lease of its member ends. Beyond that only the revision protects.
+    /// A keep-alive only shows that the lease existed when the request was sent. Its time to live is no promise about
+    /// its holds: a daemon that dies or is partitioned loses its leases when the lease of its member ends. Beyond
+    /// that only the revision protects.
     async fn sure(&mut self, held: &Held) -> Sure {
         let sent_ns = now_ns();
         let Some((grpc, lease)) = self.connection.clone().filter(|&(_, lease)| lease == held.lease) else {

@@ -1,4 +1,4 @@
-//! A client over HTTP and JSON: a session at one daemon, another one elsewhere when that fails.
+//! A client of the JSON API: a session at one daemon, and a new one at another daemon when that fails.
 
 use super::{ANSWER, Asks, Daemons, Sure, TTL, WAIT};
 use http_body_util::{BodyExt, Full};
@@ -22,7 +22,7 @@ use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 pub struct Http {
     daemons: Daemons,
     tls: TlsConnector,
-    /// With which daemon it speaks.
+    /// The index of the current daemon.
     at: usize,
     connection: Option<SendRequest<Full<Bytes>>>,
     session: Option<String>,
@@ -63,7 +63,7 @@ impl Http {
         Ok(sender)
     }
 
-    /// One question and its answer, if that is a good one.
+    /// Sends a request and returns the response, if it is a success.
     async fn ask(
         &mut self,
         method: Method,
@@ -87,7 +87,7 @@ impl Http {
             let answer = sender.send_request(request).await.map_err(|error| error.to_string())?;
             let status = answer.status();
             let body = answer.into_body().collect().await.map_err(|error| error.to_string())?.to_bytes();
-            // Only what was answered in full can be asked on.
+            // The connection can be used again only after a complete response.
             self.connection = Some(sender);
             let said: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
             if status.is_success() { Ok(said) } else { Err(format!("{status}: {said}")) }
@@ -121,7 +121,7 @@ impl Http {
         Ok(Held { lock: lock.to_owned(), hold: hold.to_owned(), session, fence })
     }
 
-    /// What is done at this daemon is over.
+    /// Switches to the next daemon.
     fn move_on(&mut self) {
         (self.connection, self.session) = (None, None);
         self.at = (self.at + 1) % self.daemons.addresses.len();
@@ -147,7 +147,7 @@ impl Asks for Http {
         held.fence
     }
 
-    /// What the answer promises counts from when it was asked for.
+    /// The promise in a response counts from the time of the request.
     async fn sure(&mut self, held: &Held) -> Sure {
         let sent_ns = now_ns();
         let path = format!("/v1/sessions/{}/keep-alive", held.session);

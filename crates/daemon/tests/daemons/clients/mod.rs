@@ -1,4 +1,4 @@
-//! Clients, each a process: what they do is the same whatever they speak.
+//! Clients, each a process. Their behaviour is the same for all protocols.
 
 mod etcd;
 mod http;
@@ -11,26 +11,27 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// How the names of all locks begin that clients may have.
+/// The prefix of all locks that clients may acquire.
 pub const PREFIX: &str = "soak/";
-/// A lock that nobody may have.
+/// A lock that no client may acquire.
 const FORBIDDEN: &str = "others/lock";
-/// How many locks are always held alone.
+/// Number of locks that are always held exclusively.
 const LOCKS: usize = 3;
-/// How many permits one lock has.
+/// Number of permits of one lock.
 const PERMITS: u32 = 3;
-/// How many of a process' clients take turns.
+/// Number of clients of a process that take turns.
 const TURNS: u64 = 2;
-/// After about so many turns, a client goes to another daemon: one that comes back has clients again.
+/// Average number of turns after which a client switches to another daemon, so that a restarted daemon gets clients
+/// again.
 const WANDER: usize = 16;
-/// How long a client waits for a lock before it asks elsewhere.
+/// How long a client waits for a lock before it tries another daemon.
 const WAIT: Duration = Duration::from_secs(4);
-/// How long a client waits for an answer that should come at once.
+/// Timeout for replies that should come at once.
 const ANSWER: Duration = Duration::from_secs(2);
-/// How long what a client has lives on without it, where the client says so.
+/// Time to live of sessions and leases, where the client chooses it.
 const TTL: Duration = Duration::from_secs(3);
 
-/// What a client speaks.
+/// The protocol of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Native,
@@ -50,17 +51,17 @@ impl Kind {
     }
 }
 
-/// A lock that clients hold on to: those of one number want the same one.
+/// The name of a lock that clients hold for long: those with one number share it.
 pub fn held_long(number: &str) -> String {
     format!("{PREFIX}held-long-{number}")
 }
 
-/// Whether clients take turns on a lock, and leave it soon.
+/// Whether clients take turns on a lock and release it soon.
 pub fn is_for_turns(lock: &str) -> bool {
     !lock.starts_with(&held_long(""))
 }
 
-/// What a client needs to reach the daemons.
+/// The addresses and credentials that a client needs.
 #[derive(Clone)]
 struct Daemons {
     addresses: Vec<String>,
@@ -68,47 +69,47 @@ struct Daemons {
     token: String,
 }
 
-/// How sure a client is of its hold.
+/// How long a client may rely on its hold.
 enum Sure {
     UntilNs(u64),
-    /// It was told nothing new.
+    /// There is no new information.
     AsBefore,
     Lost,
 }
 
-/// One who can be asked for locks.
+/// A client of one protocol.
 trait Asks {
-    /// A hold, as this kind of client knows it.
+    /// A hold of this kind of client.
     type Held;
 
-    /// Whether a lock can be had in this way.
+    /// Whether this protocol supports a mode.
     fn can(&self, how: How) -> bool {
         how == How::Alone
     }
 
-    /// Waits for a lock, for a while. If that fails it is asked for elsewhere the next time.
+    /// Waits for a lock for a limited time. After a failure, the next request goes to another daemon.
     async fn acquire(&mut self, lock: &str, how: How) -> Result<Self::Held, String>;
 
     fn fence(held: &Self::Held) -> u64;
 
-    /// Until when the client is sure of its hold.
+    /// The time until which the client may rely on its hold.
     async fn sure(&mut self, held: &Self::Held) -> Sure;
 
-    /// Goes to another daemon, without need.
+    /// Switches to another daemon without need.
     async fn wander(&mut self);
 
-    /// Gives it back. Whether that is heard is the daemons' concern.
+    /// Releases a hold. The client does not check the result.
     async fn release(&mut self, held: Self::Held);
 }
 
-/// The pen of a process.
+/// Writes the records of a process.
 struct Pen {
     who: String,
     holds: Cell<u64>,
     writer: RefCell<Writer>,
 }
 
-/// One hold, as it is written down.
+/// The record of one hold.
 struct Told<'a> {
     pen: &'a Pen,
     line: Line,
@@ -130,7 +131,7 @@ impl Told<'_> {
         self.pen.writer.borrow_mut().write(&self.line);
     }
 
-    /// Says that it is inside, if it is. What a client was promised it relies on, to the end.
+    /// Records that the client is inside, if it is. It relies on the promise of the daemon until its end.
     async fn claim<A: Asks>(&mut self, asks: &mut A, held: &A::Held) -> bool {
         let at_ns = now_ns();
         let sure = asks.sure(held).await;
@@ -148,7 +149,7 @@ impl Told<'_> {
     }
 }
 
-/// One turn, so long.
+/// Takes one turn of the given length.
 async fn take_turn<A: Asks>(
     asks: &mut A,
     pen: &Pen,
@@ -178,7 +179,7 @@ async fn take_turns<A: Asks>(mut asks: A, pen: &Pen, mut random: Random) {
         if !asks.can(how) {
             continue;
         }
-        // Whoever wants a lock again and again may keep it between its turns.
+        // A client that requests a lock repeatedly may keep it as a delegation between its turns.
         let (turns, longest_ms) = if random.below(4) == 0 { (8, 2) } else { (1, 12) };
         for _ in 0..turns {
             let inside = Duration::from_millis(random.below(longest_ms) as u64);
@@ -187,7 +188,8 @@ async fn take_turns<A: Asks>(mut asks: A, pen: &Pen, mut random: Random) {
                 break;
             }
         }
-        // Long enough that locks are free at times, on a slow machine too: whoever waits for too long begins again at the end of the line.
+        // Long enough that locks are free at times, also on a slow machine: a client whose wait times out loses its
+        // place in the queue.
         tokio::time::sleep(Duration::from_millis(random.below(200) as u64)).await;
         if random.below(WANDER) == 0 {
             asks.wander().await;
@@ -217,7 +219,8 @@ async fn hold_on<A: Asks>(mut asks: A, pen: &Pen, lock: &str, mut random: Random
     }
 }
 
-/// All clients of one process, and first an attempt at what is forbidden: it is refused by whichever daemon is reached.
+/// Runs all clients of one process. First one of them attempts to acquire a forbidden lock, which every daemon must
+/// refuse.
 async fn work<A: Asks>(new: impl AsyncFn() -> A, pen: Pen, long: &str, seed: u64) {
     let mut thief = new().await;
     loop {

@@ -1,4 +1,4 @@
-//! The Rust client: one connection for all of a process, until one of them wanders.
+//! The Rust client: one connection for all clients of a process, until one of them switches to another daemon.
 
 use super::{Asks, Daemons, Sure, WAIT};
 use lockkeeper::{Fence, Guard, Lockkeeper};
@@ -59,7 +59,7 @@ impl Asks for Native {
     }
 
     async fn sure(&mut self, held: &Guard) -> Sure {
-        // The clock is read first: what is claimed can only be too little.
+        // Read the clock first, so that the claimed time is rather too short.
         let until_ns = now_ns() + u64::try_from(held.valid_for().as_nanos()).unwrap_or(0);
         if held.is_valid() { Sure::UntilNs(until_ns) } else { Sure::Lost }
     }
