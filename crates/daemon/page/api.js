@@ -1,4 +1,4 @@
-// What the page asks its daemon. The token is kept here, in the memory of this tab, and nowhere else.
+// Requests to the daemon. The token is kept in the memory of this tab only.
 
 let token = "";
 
@@ -6,7 +6,7 @@ export function useToken(text) {
   token = text.trim();
 }
 
-/** The daemon said no, or nothing: `status` is 0 if it cannot be reached. */
+/** An error response of the daemon; `status` is 0 if it cannot be reached. */
 export class Refused extends Error {
   constructor(status, message) {
     super(message);
@@ -28,7 +28,7 @@ async function ask(path, options = {}) {
   try {
     message = sentence((await response.json()).message ?? message);
   } catch {
-    // No JSON: the number has to do.
+    // Not JSON: show the status code only.
   }
   throw new Refused(response.status, message);
 }
@@ -37,12 +37,12 @@ function sentence(text) {
   return text.charAt(0).toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? "" : ".");
 }
 
-/** JSON, with fences as they are written: they have up to 63 bits, and JavaScript's numbers 53. */
+/** Parses JSON, with fences as text: they have up to 63 bits, and JavaScript's numbers 53. */
 function parse(json) {
   return JSON.parse(json, (key, value, context) => (key === "fence" && context?.source ? context.source : value));
 }
 
-/** Whatever takes longer than this has failed. */
+/** Timeout of a request, in milliseconds. */
 const PATIENCE = 8000;
 
 export async function get(path) {
@@ -59,10 +59,10 @@ export async function post(path, body) {
   return (await ask(path, options)).json();
 }
 
-/** A connection that says nothing for so long is dead: the daemon gives a sign of life every 15 seconds. */
+/** Timeout of a silent stream, in milliseconds: the daemon sends an empty comment every 15 seconds. */
 const SILENCE = 40000;
 
-/** Events as the daemon sends them, once it has agreed to. (EventSource cannot show a token.) */
+/** The events of a stream, once the daemon has accepted the request. (EventSource cannot send a token.) */
 export async function events(path, stop) {
   const dead = new AbortController();
   const response = await ask(path, { signal: AbortSignal.any([stop, dead.signal]) });

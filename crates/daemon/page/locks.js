@@ -1,50 +1,50 @@
-// The table of locks: who holds each, and who waits for it.
+// The table of locks with their holders and waiters.
 
 import { el, say, since } from "./words.js";
 
-/** So many locks are shown, and so many of those who wait for one: more than anybody reads, and few enough to draw at once. */
+/** Maximum number of locks, and of waiters of a lock: more than people read, and few enough to draw quickly. */
 const MOST_LOCKS = 200;
 const MOST_WAITERS = 100;
-/** Whoever comes after these is listed on demand; the style sheet counts on from here. */
+/** Number of waiters that are always listed. The others are listed on demand; the style sheet numbers them from here. */
 const WAITERS_AT_ONCE = 4;
 
 const rows = document.querySelector("#rows");
 const find = document.querySelector("#find");
 
-/** Every lock that is known, by name. */
+/** All known locks, by name. */
 let locks = new Map();
-/** Locks of which somebody wants to see all who wait. */
+/** Locks whose waiters are all listed. */
 const opened = new Set();
-/** Why nothing is known, if nothing is. */
+/** The reason why no locks are known; empty if they are. */
 let unknown = "Not known yet.";
 let may = () => false;
 let actions = {};
 
-/** `actions` has what can be done to a lock: `take(lock, holders)` and `why(lock, place)`. */
+/** Sets the actions on a lock: `take(lock, holders)` and `why(lock, place)`. */
 export function begin(given) {
   actions = given;
   find.addEventListener("input", draw);
 }
 
-/** Whether its holders may be asked to give a lock up, by its name. */
+/** Sets the function that checks, by its name, whether a lock may be released by force. */
 export function setRights(check) {
   may = check;
   draw();
 }
 
-/** Everything is told again from the beginning. */
+/** Clears the table when a new stream begins. */
 export function forget() {
   [locks, unknown] = [new Map(), ""];
   draw();
 }
 
-/** Nothing is told, and why. */
+/** Clears the table and shows the reason. */
 export function hide(why) {
   [locks, unknown] = [new Map(), why];
   draw();
 }
 
-/** A lock is as the daemon says, from now on. */
+/** Stores the new state of a lock. */
 export function put(lock) {
   const begun = (party) => ({ ...party, since: Date.now() - party.for_ms });
   if (lock.holders.length === 0 && lock.waiters.length === 0) locks.delete(lock.name);
@@ -67,13 +67,13 @@ function draw() {
   }));
   focus();
   document.querySelector("#count").textContent = locks.size === 0 ? "" : `${locks.size}`;
-  const none = unknown || (locks.size === 0 ? "Nobody holds or waits for a lock that you may see." : `No lock has “${find.value}” in its name.`);
+  const none = unknown || (locks.size === 0 ? "No client holds or waits for a lock that you may see." : `No lock has “${find.value}” in its name.`);
   say(document.querySelector("#none"), shown.length === 0 ? none : "");
   const left = names.length - shown.length;
   say(document.querySelector("#more"), left > 0 ? `… and ${left} more: look for a part of a name.` : "");
 }
 
-/** What had the focus gets it again, although its row was drawn anew. */
+/** Remembers the focused element, and returns a function that focuses it again after its row was redrawn. */
 function focused() {
   const key = document.activeElement?.dataset?.key;
   return () => {
@@ -81,7 +81,7 @@ function focused() {
   };
 }
 
-/** A lock that cannot be drawn takes its own row, and no other. */
+/** The row of a lock. An error while it is drawn affects only this row. */
 function row(lock) {
   let row;
   try {
@@ -153,8 +153,8 @@ function mode(party) {
 }
 
 /**
- * What the Rust library writes about a holder as JSON: host, process, program and purpose. Other clients may write anything there, also
- * objects that throw when they are turned into text, so only strings and numbers are taken out of it.
+ * The JSON that the Rust library writes about a holder: host, process, program and purpose. Other clients may write
+ * anything there, including objects that throw when they are converted to text, so only strings and numbers are used.
  */
 function tag(party) {
   let tag;
@@ -169,7 +169,7 @@ function tag(party) {
   return { host: text(tag.host) || "unknown host", pid: tag.pid, note: facts.filter((fact) => fact !== "").join(": ") };
 }
 
-/** Who it is, for people, by what the daemon calls an acquisition. */
+/** The displayed name of the client with this acquisition. */
 export function nameOf(acquisition) {
   for (const lock of locks.values()) {
     const party = [...lock.holders, ...lock.waiters].find((party) => party.acquisition === acquisition);
@@ -178,7 +178,7 @@ export function nameOf(acquisition) {
   return acquisition;
 }
 
-/** Who it is, for people. */
+/** The displayed name of a holder or waiter. */
 export function name(party) {
   const said = tag(party);
   return said ? `${said.host}, process ${said.pid}` : party.owner || party.acquisition;

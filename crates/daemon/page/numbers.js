@@ -1,11 +1,11 @@
-// Counters, made into what people want to know: how many in a second, and how it was in the last minutes.
+// Rates and means, computed from the daemon's counters, with their history of the last minutes.
 
 import { el, number, seconds } from "./words.js";
 
-/** How many looks are drawn: two minutes of them. */
+/** Number of samples that are drawn: two minutes. */
 const LOOKS = 60;
 
-/** What is drawn: its words, and its value from two looks, `now` and `before`, `s` seconds apart. */
+/** The charts: title, key, value from two samples `now` and `before` that are `s` seconds apart, and format. */
 const LINES = [
   ["Entries a second", "entries", (now, before, s) => rate(now, before, s, "lockkeeper_entries_total"), number],
   ["Mean wait", "wait", (now, before) => mean(now, before, "lockkeeper_wait_seconds"), seconds],
@@ -49,7 +49,7 @@ function mean(now, before, name) {
 const history = new Map(LINES.map(([, key]) => [key, []]));
 let last;
 
-/** Another look at the counters. */
+/** Adds a sample of the counters and redraws the charts. */
 export function look(sums) {
   const at = performance.now();
   const before = last ?? { sums, at };
@@ -67,7 +67,7 @@ export function look(sums) {
 
 const SVG = "http://www.w3.org/2000/svg";
 
-/** The last looks as a line, for the eye alone: the number beside it says the same. */
+/** The last samples as a line. It is hidden from screen readers, which read the number beside it. */
 function drawn(values) {
   const highest = Math.max(...values, 1e-9);
   const points = values.map((value, place) => `${LOOKS - values.length + place},${(20 - (18 * value) / highest).toFixed(1)}`);

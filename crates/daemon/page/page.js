@@ -1,4 +1,4 @@
-// The operator's page: asks its own daemon, and nobody else.
+// The operator's page. It sends requests to its own daemon only.
 
 import { events, get, post, text, useToken } from "./api.js";
 import * as locks from "./locks.js";
@@ -9,7 +9,7 @@ const PAUSE = 2000;
 const MOST_EVENTS = 100;
 const $ = (id) => document.getElementById(id);
 
-/** What happened, the newest first. */
+/** Adds an entry to the list of events, the newest first. */
 function happened(what) {
   const at = new Date();
   $("events").prepend(el("li", {}, el("time", { datetime: at.toISOString() }, at.toLocaleTimeString()), what));
@@ -18,7 +18,7 @@ function happened(what) {
 
 const sleep = (ms) => new Promise((wake) => setTimeout(wake, ms));
 
-// How the daemon stands.
+// Status of the daemon.
 
 let heard = 0;
 
@@ -86,7 +86,7 @@ async function poll() {
   }
 }
 
-// Whoever pauses goes on at once when there is another token.
+// `hurryUp` ends all pauses, so that a new token takes effect at once.
 let wake;
 let hurry = new Promise((resolve) => { wake = resolve; });
 
@@ -95,7 +95,7 @@ function hurryUp() {
   hurry = new Promise((resolve) => { wake = resolve; });
 }
 
-// Locks, as they change.
+// Locks, from the watch stream.
 
 let stop = new AbortController();
 
@@ -107,7 +107,7 @@ async function follow() {
       locks.forget();
       for await (const lock of told) locks.put(lock);
     } catch (error) {
-      // Whether the daemon is there at all is told by `poll`; what was known stays.
+      // `poll` reports whether the daemon can be reached; the last known locks stay visible.
       if (error.status === 401) locks.hide("They are shown to those who have a token.");
     }
     await Promise.race([sleep(PAUSE / 2), hurry]);
@@ -120,14 +120,14 @@ async function why(lock, place) {
     const { chain, deadlock } = await get(`/v1/locks/${encodeURIComponent(lock.name)}/why`);
     const step = ({ waiter, lock, holder }) => 
       el("div", {}, `${locks.nameOf(waiter)} waits for “${lock}”, which ${locks.nameOf(holder)} holds.`);
-    const circle = el("div", { class: "circle" }, "They wait for each other in a circle: nobody in it will ever go on. Take one of these locks away.");
-    place.replaceChildren(...(chain.length > 0 ? chain.map(step) : [el("div", {}, "Nobody is in the way at this moment.")]), ...(deadlock ? [circle] : []));
+    const circle = el("div", { class: "circle" }, "Deadlock: these clients wait for each other in a cycle. Take one of these locks away.");
+    place.replaceChildren(...(chain.length > 0 ? chain.map(step) : [el("div", {}, "Nothing blocks the waiters of this lock at the moment.")]), ...(deadlock ? [circle] : []));
   } catch (error) {
     place.textContent = error.message;
   }
 }
 
-// To take a lock away.
+// Forced release.
 
 let taking;
 
@@ -157,7 +157,7 @@ async function taken(event) {
   }
 }
 
-// Who asks.
+// The operator's token.
 
 function refuseToken(why) {
   $("who").className = "bad";
@@ -188,7 +188,7 @@ function tokenGiven(event) {
   hurryUp();
 }
 
-// The beginning.
+// Start.
 
 locks.begin({ take, why });
 $("access").addEventListener("submit", tokenGiven);

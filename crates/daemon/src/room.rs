@@ -84,6 +84,7 @@ impl Room {
     pub fn two(connections: usize, both_served: bool) -> [Arc<Self>; 2] {
         let connections = connections.clamp(1, Semaphore::MAX_PERMITS);
         let all = Arc::new(Semaphore::new(connections));
+        // Example: 8 connections; each kind has at most 6, so at least 2 are left for the other.
         let share = if both_served { connections - connections / 4 } else { connections };
         [(); 2].map(|()| {
             let kind = Arc::new(Semaphore::new(share));

@@ -59,6 +59,7 @@ impl Snapshot {
 
     /// The index ranges of the locks that have one of these prefixes and follow `after`. No prefix may cover another.
     pub fn ranges(&self, prefixes: &[String], after: Option<&str>) -> Vec<std::ops::Range<usize>> {
+        // Example: in a, a/1, a/2, b/1, c, c/1 the prefixes "a/" and "c" after "a/1" select the ranges 2..3 and 4..6.
         let first = after.map_or(0, |after| self.locks.partition_point(|lock| *lock.name <= *after));
         let range = |prefix: &String| {
             let begin = self.locks.partition_point(|lock| *lock.name < **prefix);

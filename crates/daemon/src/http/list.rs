@@ -64,6 +64,7 @@ fn select(snapshot: &Snapshot, scope: &[String], page: &Page) -> (Vec<Range<usiz
     let mut ranges = snapshot.ranges(scope, page.after.as_deref());
     let all: usize = ranges.iter().map(ExactSizeIterator::len).sum();
     let most = page.limit.unwrap_or(usize::MAX);
+    // Cut the ranges off after `most` locks. Example: ranges 1..3 and 4..6 with a limit of 3 become 1..3 and 4..5.
     let mut left = most;
     ranges.retain_mut(|range| {
         range.end = range.end.min(range.start.saturating_add(left));

@@ -21,6 +21,7 @@ impl LeaseId {
             let random = getrandom::u32().map_err(|error| {
                 Fault::Unavailable(format!("the system gives no random numbers: {error}"))
             })?;
+            // Bit 63 is the sign (0), bits 31 to 62 are the member, and bits 0 to 30 are random.
             let number = i64::from(member.0) << Self::RANDOM_BITS | i64::from(random >> 1);
             if let Some(id) = Self::new(number) {
                 return Ok(id);

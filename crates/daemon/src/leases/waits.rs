@@ -223,6 +223,7 @@ impl Waits {
         if there.fates.iter().any(|(of, _)| *of == ticket) {
             return;
         }
+        // (state of the ticket here, whether the lock was granted)
         match (there.tickets.remove(&ticket), outcome.is_ok()) {
             (Some(Ticket::Waiting(told)), true) => {
                 there.tickets.insert(ticket, Ticket::Taken);

@@ -281,6 +281,7 @@ impl Client {
 
     fn end_session(&self, state: &mut State, session: SessionId, what: &'static str, why: &str) {
         state.sessions.remove(&session.number);
+        // Take out the entries of this session. The keys are (session, acquisition), so they form one range.
         let mut rest = state.open.split_off(&(session.number, 0));
         let mut later = rest.split_off(&(session.number.saturating_add(1), 0));
         state.open.append(&mut later);

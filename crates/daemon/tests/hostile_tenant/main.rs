@@ -1,9 +1,10 @@
-//! One hostile tenant among ten: three daemons, ten tenants with a token each. Nine of them hold locks and take turns; the tenth runs
-//! one attack after the other. The nine must lose no hold, and their locks must exclude and their fences rise as before.
+//! One hostile tenant among ten: three daemons, ten tenants with a token each. Nine of them hold locks and take turns;
+//! the tenth runs one attack after the other. The nine must lose no hold, mutual exclusion must be kept, and fences must
+//! increase.
 //!
 //! ```sh
-//! cargo test -p lockkeeper-daemon --test hostile_tenant                               # every attack, for two seconds each
-//! cargo test --release -p lockkeeper-daemon --test hostile_tenant -- --soak 5         # five minutes; latencies are judged, too
+//! cargo test -p lockkeeper-daemon --test hostile_tenant                        # every attack, two seconds each
+//! cargo test --release -p lockkeeper-daemon --test hostile_tenant -- --soak 5  # five minutes, checks latencies, too
 //! ```
 //!
 //! Daemons and the attacker are separate processes. The attacker runs at the lowest priority, as if it had a machine

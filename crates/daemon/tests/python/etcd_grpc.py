@@ -14,7 +14,7 @@ import rpc_pb2_grpc
 import v3lock_pb2
 import v3lock_pb2_grpc
 
-# Far longer than anything takes, so that only what never happens is a failure.
+# Far longer than any step takes, so that only a hang fails.
 LONG = 120
 
 

@@ -1,4 +1,4 @@
-"""Nobody waits for a day to see that a wait ends."""
+"""Shortens the waits in generated requests, which may be as long as a day."""
 
 import schemathesis
 
