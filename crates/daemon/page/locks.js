@@ -99,7 +99,7 @@ function drawn(lock) {
   if (lock.holders.length > 1 && may(lock.name)) holders.append(el("li", {}, taker(lock, lock.holders, "Take away from all …")));
   return el("tr", { "data-name": lock.name },
     el("th", { scope: "row" }, lock.name),
-    el("td", {}, lock.holders.length > 0 ? holders : "nobody, at this moment"),
+    el("td", {}, lock.holders.length > 0 ? holders : "no client, at this moment"),
     el("td", {}, ...waiting(lock)));
 }
 
@@ -122,7 +122,7 @@ function taker(lock, holders, text) {
 }
 
 function waiting(lock) {
-  if (lock.waiters.length === 0) return [el("span", { class: "facts" }, "nobody")];
+  if (lock.waiters.length === 0) return [el("span", { class: "facts" }, "none")];
   const line = (waiter) => el("li", {},
     el("span", { class: "owner" }, name(waiter)), " ",
     el("span", { class: "facts" }, ...spaced([mode(waiter) === "alone" ? "" : mode(waiter), `member ${waiter.member}`, since(waiter.since, "for\u00a0")])));

@@ -72,8 +72,8 @@ impl LockView {
     /// that has passed to a client of another member. An exclusive hold with fence F excludes every hold with a lower
     /// fence.
     pub fn settle(&mut self) {
-        // Example: member 1 replied "held with fence 7"; the lock then passed to a client of member 2, which replied "held
-        // with fence 8". Fence 8 is exclusive, so the hold with fence 7 is over.
+        // Example: member 1 replied "held with fence 7"; the lock then passed to a client of member 2, which replied
+        // "held with fence 8". Fence 8 is exclusive, so the hold with fence 7 is over.
         let alone = self.holders.iter().filter(|party| party.who.claim == Claim::Alone);
         if let Some(newest) = alone.filter_map(|party| party.who.fence).max() {
             self.holders.retain(|party| party.who.fence.is_none_or(|fence| fence >= newest));

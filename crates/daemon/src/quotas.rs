@@ -201,8 +201,8 @@ impl Quotas {
         if total >= most && resource != Resource::Names {
             return Err(Exceeded { who: String::new(), ..exceeded(most, false) });
         }
-        // Example: a limit of 100 and 4 principals give a share of 25. A principal with 30 units may take more while less
-        // than 50 are in use in total; from 50 on it is refused, and those below 25 still get units.
+        // Example: a limit of 100 and 4 principals give a share of 25. A principal with 30 units may take more while
+        // less than 50 are in use in total; from 50 on it is refused, and those below 25 still get units.
         let share = (most / self.sharers(state, who)).max(1);
         if total >= most / 2 && own >= share && share < most {
             return Err(exceeded(share, true));

@@ -112,8 +112,8 @@ impl Book {
     pub fn changed_since(&self, from: u64) -> Option<(BTreeSet<String>, u64)> {
         let changed = self.changed.lock().unwrap_or_else(PoisonError::into_inner);
         let next = *self.changes.borrow();
-        // Example: the next change is number 10, and 4 changes (6 to 9) are remembered. From 8 on, 2 are unread, so 2 are
-        // skipped; from 5 on, 5 would be unread, more than are remembered.
+        // Example: the next change is number 10, and 4 changes (6 to 9) are remembered. From 8 on, 2 are unread, so 2
+        // are skipped; from 5 on, 5 would be unread, more than are remembered.
         let unread = usize::try_from(next.checked_sub(from)?).ok()?;
         let skip = changed.len().checked_sub(unread)?;
         Some((changed.iter().skip(skip).cloned().collect(), next))

@@ -5,8 +5,8 @@ use crate::support::until;
 use crate::{A, B, ROOT, start_with_long_leases, with};
 use serde_json::json;
 
-/// The victim holds `b/x` at one member, the attacker holds `a/x` at another one by an acquisition with the same name as
-/// the victim's. The attacker's forced release of `a/x` went to the first member that has such an acquisition.
+/// The victim holds `b/x` at one member, the attacker holds `a/x` at another one by an acquisition with the same name
+/// as the victim's. The attacker's forced release of `a/x` went to the first member that has such an acquisition.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn forced_release_of_one_lock_leaves_a_hold_of_another_lock() {
     let daemons = start_with_long_leases(2).await;

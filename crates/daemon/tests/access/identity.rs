@@ -14,8 +14,8 @@ fn client_of(acquisition: &Value) -> u64 {
     text.trim_start_matches('C').split('#').next().expect("a number").parse().expect("a number")
 }
 
-/// HTTP sessions had sequential client numbers, and a native client could take the next one before it was in use. It then
-/// shared the session of the next HTTP client, which was granted locks that its member did not hold for it.
+/// HTTP sessions had sequential client numbers, and a native client could take the next one before it was in use. It
+/// then shared the session of the next HTTP client, which was granted locks that its member did not hold for it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn native_client_cannot_share_the_session_of_an_http_client() {
     let daemons = start_with_long_leases(1).await;

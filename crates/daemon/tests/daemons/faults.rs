@@ -319,7 +319,7 @@ impl Run {
             *by_kind.entry(kind.name()).or_default() += self.story.entries.get(&client.name).unwrap_or(&0);
         }
         println!(
-            "{} faults survived: entries {by_kind:?}, nobody inside who must not be, fences rising; {lost} holds lost and told so; {} fenced grants in the audit logs, {} of them for several entries",
+            "{} faults survived: entries {by_kind:?}, mutual exclusion kept, fences rising; {lost} holds lost and reported; {} fenced grants in the audit logs, {} of them for several entries",
             self.faults, self.audit.fenced, self.audit.kept
         );
     }

@@ -1,6 +1,6 @@
 //! One hostile tenant among ten: three daemons, ten tenants with a token each. Nine of them hold locks and take turns;
-//! the tenth runs one attack after the other. The nine must lose no hold, mutual exclusion must be kept, and fences must
-//! increase.
+//! the tenth runs one attack after the other. The nine must lose no hold, mutual exclusion must be kept, and fences
+//! must increase.
 //!
 //! ```sh
 //! cargo test -p lockkeeper-daemon --test hostile_tenant                        # every attack, two seconds each
