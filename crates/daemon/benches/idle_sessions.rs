@@ -13,7 +13,7 @@
 use lockkeeper_cluster::{Config, Member};
 use std::time::{Duration, Instant};
 
-/// How long each number of sessions is measured.
+/// Duration of the measurement for each number of sessions.
 const FOR: Duration = Duration::from_secs(10);
 
 fn main() {

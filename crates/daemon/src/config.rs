@@ -35,7 +35,7 @@ pub struct Config {
     pub audit: Option<PathBuf>,
     /// The limits of the daemon.
     pub limits: Limits,
-    /// How long a daemon that leaves waits for holders to release their locks.
+    /// Timeout for holders to release their locks when the daemon leaves.
     pub leave_patience: Duration,
     /// Serves clients beyond loopback without TLS.
     pub insecure_no_tls: bool,

@@ -24,7 +24,7 @@ pub(crate) struct Party {
 }
 
 impl Party {
-    /// How long it has held or waited by now. The replies of different members arrive at different times.
+    /// The time for which it has held or waited by now. The replies of different members arrive at different times.
     pub fn lasts(&self) -> Duration {
         Duration::from_nanos(self.who.for_ns) + self.told.elapsed()
     }

@@ -20,7 +20,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-/// How long further pages of a list are served from the same snapshot.
+/// Time for which further pages of a list are served from the same snapshot.
 const KEPT: Duration = Duration::from_secs(5);
 /// The maximum pause between two queries.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);

@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 
 /// Period of the work. A removed token must be useless within a second.
 const ROUND: Duration = Duration::from_millis(500);
-/// How long refusals of one kind are combined into one line.
+/// Period over which refusals of one kind are combined into one line.
 const TOGETHER: Duration = Duration::from_secs(1);
 
 /// The TLS acceptors of the client ports.

@@ -47,7 +47,7 @@ pub(crate) struct Acquire {
     #[serde(default, deserialize_with = "whole")]
     #[schema(minimum = 1, maximum = 1_048_576)]
     permits: Option<u32>,
-    /// How long to wait for the lock. Default: 0.
+    /// The timeout of the request. Default: 0.
     #[serde(default, deserialize_with = "whole")]
     #[schema(minimum = 0, maximum = 86_400_000_u64)]
     wait_ms: Option<u64>,
@@ -78,8 +78,8 @@ pub(crate) struct Held {
     /// The fencing token, above those of all earlier holders. Send it with every write to the protected resource. 0
     /// for a permit.
     fence: u64,
-    /// How long, from the time of the reply, no other client can be granted the lock, even if the daemon dies now. A
-    /// client that does not know that time sends a keep-alive and counts from its request.
+    /// The time, from the reply on, in which no other client can be granted the lock, even if the daemon dies now. A
+    /// client cannot know when the reply was made: it sends a keep-alive and counts from that request.
     valid_for_ms: u64,
     /// The session ends this long after the last keep-alive.
     ttl_ms: u64,

@@ -33,7 +33,7 @@ const MOST_STREAMS: u32 = 1000;
 const PING: Duration = Duration::from_secs(10);
 /// Maximum send buffer of an HTTP/2 stream, in bytes.
 const UNSENT_BYTES: usize = CHUNK_BYTES;
-/// How long requests in progress may take once the daemon stops.
+/// Timeout for requests in progress once the daemon stops.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// Properties of the connection of a request.

@@ -50,7 +50,7 @@ pub(crate) struct Alive {
     session: String,
     /// The session ends this long after this keep-alive.
     ttl_ms: u64,
-    /// How long, from the time of the request, no other client can be granted the locks that the session holds, even
+    /// The time, from the request on, in which no other client can be granted the locks that the session holds, even
     /// if its daemon dies now. Absent if it holds none.
     #[serde(skip_serializing_if = "Option::is_none")]
     valid_for_ms: Option<u64>,

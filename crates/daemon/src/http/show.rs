@@ -44,7 +44,7 @@ pub(crate) struct Party {
     /// The fence of a hold, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     fence: Option<u64>,
-    /// How long it has held or waited.
+    /// The time for which it has held or waited.
     for_ms: u64,
 }
 

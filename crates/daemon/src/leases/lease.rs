@@ -60,7 +60,7 @@ pub(super) struct Entry {
     pub phase: Phase,
     /// Number of requests that wait for the outcome.
     pub interest: usize,
-    /// Number of requests whose client has received the hold.
+    /// Number of requests to which the hold was reported, including those whose client has not received it yet.
     pub claims: usize,
     pub value: Vec<u8>,
     pub version: u64,
@@ -251,7 +251,7 @@ impl Entry {
         }
     }
 
-    /// Records that a request whose client has received the hold does not want it.
+    /// Records that a request to which the hold was reported does not want it.
     pub fn disclaim(&mut self) {
         self.claims = self.claims.saturating_sub(1);
     }

@@ -29,7 +29,7 @@ use std::time::Duration;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-/// How long the home holds a poll for outcomes open if there are none.
+/// Time after which the home replies to a poll if there are no outcomes.
 pub(super) const POLL: Duration = Duration::from_secs(1);
 /// A daemon that has not polled for this time is considered dead.
 pub(super) const SILENCE: Duration = Duration::from_secs(5);

@@ -123,7 +123,7 @@ pub struct Hold {
     pub lock: String,
     /// The fence; 0 for a permit.
     pub fence: u64,
-    /// How much longer no other client can be granted the lock if nothing is renewed.
+    /// The remaining time in which no other client can be granted the lock, even if nothing is renewed.
     pub valid_for: Duration,
     /// The lease's time to live.
     pub ttl: Duration,
@@ -167,8 +167,8 @@ pub struct Life {
     pub left: Duration,
     /// Its time to live.
     pub ttl: Duration,
-    /// How much longer no other client can be granted the locks that it holds if nothing is renewed; `None` if it
-    /// holds none.
+    /// The remaining time in which no other client can be granted the locks that it holds, even if nothing is
+    /// renewed; `None` if it holds none.
     pub valid_for: Option<Duration>,
     /// Its holds. Omitted in replies to a keep-alive.
     pub holds: Vec<Hold>,

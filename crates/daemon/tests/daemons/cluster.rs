@@ -10,7 +10,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-/// How long a daemon that leaves waits for holders, in seconds.
+/// Timeout for holders when a daemon leaves, in seconds.
 pub const LEAVE_PATIENCE_S: u64 = 3;
 
 /// A process that is started repeatedly.

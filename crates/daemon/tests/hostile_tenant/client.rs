@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
-/// How long the attacker waits for a reply.
+/// Timeout for replies to the attacker.
 pub const ANSWER: Duration = Duration::from_secs(5);
 
 pub async fn connect(port: u16) -> Result<TcpStream, String> {

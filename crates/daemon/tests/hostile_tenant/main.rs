@@ -29,7 +29,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 use tenants::{Measured, Tenants};
 
-/// How long each attack runs in the short form.
+/// Duration of each attack in the short form.
 const SHORT: Duration = Duration::from_secs(2);
 /// Maximum of the 99th percentile of a tenant's latency during an attack, as a multiple of that before.
 const MOST_SLOWER: f64 = 3.0;

@@ -24,7 +24,7 @@ const TURNS: u64 = 2;
 /// Average number of turns after which a client switches to another daemon, so that a restarted daemon gets clients
 /// again.
 const WANDER: usize = 16;
-/// How long a client waits for a lock before it tries another daemon.
+/// Timeout of a request for a lock, after which the client tries another daemon.
 const WAIT: Duration = Duration::from_secs(4);
 /// Timeout for replies that should come at once.
 const ANSWER: Duration = Duration::from_secs(2);
@@ -69,7 +69,7 @@ struct Daemons {
     token: String,
 }
 
-/// How long a client may rely on its hold.
+/// The validity of a hold, as the client knows it.
 enum Sure {
     UntilNs(u64),
     /// There is no new information.
