@@ -1,4 +1,4 @@
-//! [`Lockkeeper`] and the builder of requests.
+//! [`Lockkeeper`] and the builder of lock requests.
 
 use crate::election::Election;
 use crate::engine::{self, Acquired, Capabilities, Changes, Engine, EngineUrl, Patience, Request};
@@ -12,17 +12,17 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use tokio::time::Instant;
 
-/// The time to live of a hold that is not renewed, unless `.ttl(..)` says otherwise.
+/// The default time to live of a hold that is not renewed; see [`Acquire::ttl`].
 const TTL: Duration = Duration::from_secs(10);
 
-/// Below this, ordinary pauses of a process would cost it its locks.
+/// The shortest time to live. With a shorter one, ordinary pauses of a process would cost it its locks.
 const TTL_MIN: Duration = Duration::from_millis(100);
 const TTL_MAX: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Reentrant holds by name: see [`Acquire::reentrant`].
 type Reentrant = Arc<Mutex<HashMap<LockName, Weak<Inner>>>>;
 
-/// An open engine. Cheap to clone; clones share the connection.
+/// A client of one engine. Cheap to clone; clones share the connection.
 #[derive(Clone)]
 pub struct Lockkeeper {
     engine: Arc<dyn Engine>,
@@ -34,16 +34,16 @@ impl Lockkeeper {
     ///
     /// | URL | engine |
     /// |---|---|
-    /// | `lockkeeper://a,b,c` | a cluster of lockkeeper's daemons (feature `cluster`); `lockkeeper:` is the one on this machine |
+    /// | `lockkeeper://a,b,c` | lockkeeper daemons (feature `cluster`); `lockkeeper:` is the local daemon |
     /// | `file:///var/lib/locks` | this machine only, no server |
     /// | `file:` | the same, in the user's state directory |
     /// | `etcd://user:password@host:port,host:port/path` | an etcd cluster (feature `etcd`) |
     /// | `zookeeper://user:password@host:port,host:port/path` | a ZooKeeper ensemble (feature `zookeeper`) |
     /// | `redis://user:password@host:6379/0` | one Redis server |
-    /// | `redis://a,b,c` | several independent ones: Redlock, without fences |
+    /// | `redis://a,b,c` | several independent Redis servers: Redlock, without fences |
     /// | `postgres://user:password@host:5432/database` | PostgreSQL |
     ///
-    /// Engines with servers come with cargo features of their own.
+    /// Each engine with a server has its own cargo feature.
     pub async fn open(url: impl Into<EngineUrl>) -> Result<Lockkeeper> {
         Ok(Lockkeeper { engine: engine::open(&url.into()).await?, reentrant: Reentrant::default() })
     }
@@ -53,52 +53,54 @@ impl Lockkeeper {
         self.engine.name()
     }
 
-    /// What the engine offers.
+    /// The features that the engine supports.
     pub fn capabilities(&self) -> Capabilities {
         self.engine.capabilities()
     }
 
-    /// A handle on the same connection whose [reentrant](Acquire::reentrant) holds are its own.
+    /// Returns a handle on the same connection with a separate set of [reentrant](Acquire::reentrant) holds.
     pub fn new_owner(&self) -> Lockkeeper {
         Lockkeeper { engine: self.engine.clone(), reentrant: Reentrant::default() }
     }
 
-    /// Asks for a lock alone.
+    /// Builds a request for an exclusive hold.
     pub fn mutex(&self, name: impl Into<String>) -> Acquire {
         self.request(name, Kind::Exclusive)
     }
 
-    /// Asks for a lock together with other shared holders. [`mutex`](Self::mutex) is its exclusive side.
+    /// Builds a request for a shared hold. Shared holds exclude the holds of [`mutex`](Self::mutex), not each other.
     pub fn shared(&self, name: impl Into<String>) -> Acquire {
         self.request(name, Kind::Shared)
     }
 
-    /// Asks for one of `permits` permits. All users of a name must agree on their number.
+    /// Builds a request for one of `permits` permits. All clients must use the same number for one name.
     pub fn semaphore(&self, name: impl Into<String>, permits: u32) -> Acquire {
         self.request(name, Kind::Permit { of: permits })
     }
 
-    /// Asks for several locks, taken in one order by everybody, so that no two such requests deadlock.
+    /// Builds a request for several locks. They are acquired in the order of their names, so that two such requests
+    /// cannot deadlock.
     pub fn all<N: Into<String>>(&self, names: impl IntoIterator<Item = N>) -> AcquireAll {
         AcquireAll::new(names.into_iter().map(|name| self.mutex(name)).collect())
     }
 
-    /// Elects one leader among candidates.
+    /// Returns the election of this name.
     pub fn election(&self, name: impl Into<String>) -> Election {
         Election::new(self.clone(), name.into())
     }
 
-    /// Who holds a lock and who waits for it, next one first.
+    /// The holders of a lock and its waiters, next waiter first.
     pub async fn inspect(&self, name: impl Into<String>) -> Result<LockInfo> {
         Ok(self.engine.inspect(&LockName::new(name)?).await?.without_permit_fences())
     }
 
-    /// All locks that somebody holds or waits for, by name.
+    /// All locks that have a holder or a waiter, ordered by name.
     pub async fn list(&self) -> Result<Vec<LockInfo>> {
         Ok(self.engine.list().await?.into_iter().map(LockInfo::without_permit_fences).collect())
     }
 
-    /// Resolves when some lock may have changed since this call began; look with [`list`](Self::list).
+    /// Starts a watch on all locks. [`Watch::changed`] resolves when a lock may have changed since this call began;
+    /// read the new state with [`list`](Self::list).
     pub async fn watch(&self) -> Result<Watch> {
         Ok(Watch(self.engine.changes(None).await?))
     }
@@ -134,15 +136,15 @@ impl std::fmt::Debug for Lockkeeper {
 pub struct Watch(Box<dyn Changes>);
 
 impl Watch {
-    /// Resolves when some lock may have changed since the watch began or `changed` last resolved.
+    /// Resolves when a lock may have changed since the watch began or since `changed` last resolved.
     pub async fn changed(&mut self) -> Result<()> {
         self.0.next().await
     }
 }
 
-/// A request for a lock, not yet made.
+/// A lock request that has not been sent yet.
 ///
-/// Every acquiring future may be dropped at any time: the place in the queue goes with it.
+/// Every acquiring future can be dropped at any time; this also removes the request from the queue.
 #[derive(Clone, Debug)]
 #[must_use = "a request does nothing until acquired"]
 pub struct Acquire {
@@ -156,28 +158,28 @@ pub struct Acquire {
 }
 
 impl Acquire {
-    /// Requests how long the hold survives without renewal, on engines where holds expire. Renewal is automatic.
-    /// [`Guard::ttl`] has the time to live in force, which can differ.
+    /// Requests the time to live: how long the hold survives without renewal, on engines where holds expire. Renewal
+    /// is automatic. [`Guard::ttl`] is the time to live in force, which can differ.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
     }
 
-    /// Tells others something about this holder or waiter.
+    /// Adds metadata that [`Lockkeeper::inspect`] and [`Lockkeeper::list`] show with this holder or waiter.
     pub fn metadata(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.metadata.insert(key.into(), value.into());
         self
     }
 
-    /// Lets the owner of a hold acquire it again. The owner is this [`Lockkeeper`] and its clones (a task says nothing
-    /// about ownership in async code); use [`Lockkeeper::new_owner`] for a separate one. The lock
-    /// is released with the last of the owner's guards. Both acquires must be reentrant.
+    /// Allows the owner of a hold to acquire it again. The owner is this [`Lockkeeper`] with its clones, because in
+    /// async code a task does not identify an owner; [`Lockkeeper::new_owner`] creates a separate owner. The lock is
+    /// released with the last of the owner's guards. Both requests must be reentrant.
     pub fn reentrant(mut self) -> Self {
         self.reentrant = true;
         self
     }
 
-    /// Accepts a hold without a fence, on engines that have none. [`Guard::fence`] is then `None`.
+    /// Accepts a hold without a fence on engines that have none. [`Guard::fence`] is then `None`.
     pub fn unfenced(mut self) -> Self {
         self.unfenced = true;
         self
@@ -187,19 +189,19 @@ impl Acquire {
     pub async fn acquire(self) -> Result<Guard> {
         match self.run(Patience::Wait).await? {
             Some(guard) => Ok(guard),
-            // Engines answer `None` to `Patience::Try` only.
+            // Engines return `None` only for `Patience::Try`.
             None => Err(Error::BadOption("the engine gave up waiting by itself".into())),
         }
     }
 
-    /// Takes the lock if it is free now.
+    /// Acquires the lock if it is free now; `None` if it is not.
     pub async fn try_acquire(self) -> Result<Option<Guard>> {
         self.run(Patience::Try).await
     }
 
-    /// Waits for the lock until a deadline; `None` if it passed.
+    /// Waits for the lock until a deadline; `None` if the deadline passes first.
     pub async fn acquire_by(self, deadline: Instant) -> Result<Option<Guard>> {
-        // A deadline in the past still tries once, as a free lock costs no waiting.
+        // A deadline in the past still makes one attempt, as a free lock can be granted without waiting.
         if deadline <= Instant::now() {
             return self.try_acquire().await;
         }
@@ -209,7 +211,7 @@ impl Acquire {
         }
     }
 
-    /// Waits for the lock for at most so long; `None` if that was not enough.
+    /// Waits for the lock for at most `patience`; `None` after this timeout.
     pub async fn acquire_within(self, patience: Duration) -> Result<Option<Guard>> {
         match Instant::now().checked_add(patience) {
             Some(deadline) => self.acquire_by(deadline).await,
@@ -250,7 +252,7 @@ impl Acquire {
         Ok(Some(Guard::new(inner)))
     }
 
-    /// Refuses what the engine lacks, and options out of range.
+    /// Rejects features that the engine does not support, and options out of range.
     fn check(&self) -> Result<()> {
         let can = self.locks.capabilities();
         match self.kind {
@@ -282,12 +284,12 @@ impl Acquire {
     }
 }
 
-/// Who we are, under a name that no other acquisition has.
+/// Describes this process, with a holder id that no other acquisition has: `host/pid/nanoseconds.counter`.
 fn tag(metadata: BTreeMap<String, String>) -> Tag {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let (pid, n) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-    // The time tells apart processes that get the same id one after the other.
+    // The time distinguishes processes that get the same process id one after the other.
     let nanos = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
     Tag { holder: format!("{host}/{pid}/{nanos:x}.{n}"), host, pid, since_ms: now_ms(), metadata }
 }

@@ -1,4 +1,4 @@
-//! What only a cluster of lockkeeper's own daemons can be asked, for those who run it.
+//! Operations that only a cluster of lockkeeper's own daemons offers, for its operators.
 
 pub use crate::engine::cluster::{Operator, probe};
 pub use lockkeeper_wire::{ClusterLine, MemberLine};

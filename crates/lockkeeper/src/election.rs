@@ -1,4 +1,4 @@
-//! Leader election: the leader is whoever holds a lock, and says something about itself.
+//! Leader election: the leader is the holder of a lock, and its metadata has the value that it campaigned with.
 
 use crate::engine::Changes;
 use crate::{Fence, Guard, LockName, Lockkeeper, Participant, Result};
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 /// The metadata key of a candidate's value.
 const VALUE: &str = "value";
 
-/// An election, by name. It is a lock of that name: `locks` shows leader and candidates.
+/// An election, identified by its name. It is a lock of that name: `locks` shows the leader and the candidates.
 #[derive(Clone, Debug)]
 pub struct Election {
     locks: Lockkeeper,
@@ -21,18 +21,18 @@ impl Election {
         Election { locks, name, ttl: None }
     }
 
-    /// How long leadership survives without renewal, on engines where holds expire.
+    /// Sets how long leadership survives without renewal, on engines where holds expire.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
         self
     }
 
-    /// Stands for election with a value that observers will see, such as an address.
+    /// Creates a candidate with a value that observers see, such as an address.
     pub fn campaign(&self, value: impl Into<String>) -> Candidate {
         Candidate { election: self.clone(), value: value.into() }
     }
 
-    /// Follows who leads. The first answer is who leads now.
+    /// Observes the election. The first result of [`Observer::next`] is the current leader.
     pub async fn observe(&self) -> Result<Observer> {
         self.check()?;
         let name = LockName::new(self.name.as_str())?;
@@ -40,7 +40,7 @@ impl Election {
         Ok(Observer { locks: self.locks.clone(), name, changes, last: None })
     }
 
-    /// Who leads now.
+    /// The current leader.
     pub async fn leader(&self) -> Result<Option<Leader>> {
         self.check()?;
         Ok(self.locks.inspect(self.name.as_str()).await?.holders.into_iter().next().map(Leader::from))
@@ -54,7 +54,7 @@ impl Election {
     }
 }
 
-/// A candidacy, not yet begun.
+/// A candidate whose request has not been sent yet.
 #[derive(Clone, Debug)]
 #[must_use = "a candidacy does nothing until awaited"]
 pub struct Candidate {
@@ -72,18 +72,18 @@ impl Candidate {
         })
     }
 
-    /// Waits until elected.
+    /// Waits until this candidate is elected.
     pub async fn elected(self) -> Result<Leadership> {
         Ok(Leadership { guard: self.request()?.acquire().await? })
     }
 
-    /// Waits until elected or the deadline passed.
+    /// Waits until this candidate is elected; `None` if the deadline passes first.
     pub async fn elected_by(self, deadline: Instant) -> Result<Option<Leadership>> {
         Ok(self.request()?.acquire_by(deadline).await?.map(|guard| Leadership { guard }))
     }
 }
 
-/// Being the leader, until resigned, dropped or lost. Everything a [`Guard`] offers is there.
+/// The leadership, until it is resigned, dropped or lost. It dereferences to its [`Guard`].
 #[derive(Debug)]
 #[must_use = "dropping it resigns"]
 pub struct Leadership {
@@ -91,12 +91,12 @@ pub struct Leadership {
 }
 
 impl Leadership {
-    /// The hold itself.
+    /// Converts the leadership into its guard.
     pub fn into_guard(self) -> Guard {
         self.guard
     }
 
-    /// Lets the next candidate lead, and waits until that is so.
+    /// Resigns, so that the next candidate can lead, and waits until the release is confirmed.
     pub async fn resign(self) -> Result<()> {
         self.guard.release().await
     }
@@ -110,14 +110,14 @@ impl std::ops::Deref for Leadership {
     }
 }
 
-/// Who leads, as observers see it.
+/// The leader as observers see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leader {
-    /// What it campaigned with.
+    /// The value that it campaigned with.
     pub value: String,
-    /// Its fence; it rises with every change of leader.
+    /// The leader's fence. It rises with every change of leader.
     pub fence: Option<Fence>,
-    /// Who it is and since when.
+    /// The holder: its tag and the time of its election.
     pub participant: Participant,
 }
 
@@ -128,17 +128,17 @@ impl From<Participant> for Leader {
     }
 }
 
-/// Follows the changes of an election. Quick changes in between may be skipped; the latest one never is.
+/// Follows the changes of an election. It may skip changes in quick succession, but never the latest one.
 pub struct Observer {
     locks: Lockkeeper,
     name: LockName,
     changes: Box<dyn Changes>,
-    /// The answer given last; the inner `None` is "nobody leads".
+    /// The result returned last; the inner `None` means that there is no leader.
     last: Option<Option<Leader>>,
 }
 
 impl Observer {
-    /// Resolves with the leader when it is another one than last time; `None` if nobody leads.
+    /// Resolves with the new leader when the leader has changed since the last result; `None` if there is no leader.
     pub async fn next(&mut self) -> Result<Option<Leader>> {
         loop {
             let now =

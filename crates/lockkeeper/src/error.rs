@@ -1,15 +1,15 @@
-//! What can go wrong, each with a sentence that says what happened and what to do next.
+//! Errors. Each message states what happened and what to do next.
 
 use crate::EngineUrl;
 use std::path::{Path, PathBuf};
 
-/// Why an operation on a lock failed.
+/// The reason why an operation on a lock failed.
 ///
-/// "Somebody else holds it" is not an error: `try_acquire` and the timed acquires answer `None`.
+/// A lock that is held by another client is not an error: `try_acquire` and the timed acquires return `None`.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The name of a lock breaks a rule.
+    /// The name of a lock violates a rule.
     #[error("bad lock name: {0}")]
     BadName(String),
     /// The URL of the engine cannot be used.
@@ -17,38 +17,38 @@ pub enum Error {
     BadUrl {
         /// The URL as given; it is shown without its secrets.
         url: EngineUrl,
-        /// What is wrong with it, without parts of it that may be secrets.
+        /// The defect, without parts of the URL that may be secrets.
         reason: String,
     },
     /// An option of a request is out of range.
     #[error("bad option: {0}")]
     BadOption(String),
-    /// The engine does not offer this.
+    /// The engine does not support this feature.
     #[error("{feature}: not supported by {engine}")]
     NotSupported {
         /// The engine's name, as in its URL.
         engine: &'static str,
-        /// What was asked for, perhaps with a hint.
+        /// The requested feature, perhaps with a hint.
         feature: String,
     },
-    /// The name is in use as another kind of lock.
+    /// The name is in use for another type of lock (a mutex, or a semaphore with another number of permits).
     #[error("`{name}` is in use as {used_as}, and was asked for as {asked_as}; use one kind per name")]
     KindMismatch {
         /// The lock's name.
         name: String,
-        /// What its present users take it for.
+        /// The type of lock for which the name is in use.
         used_as: String,
-        /// What this request takes it for.
+        /// The type of lock that was requested.
         asked_as: String,
     },
-    /// The caller's own session ended while it waited; its place in the queue is gone.
+    /// The caller's own session ended while it waited; its request is no longer queued.
     #[error("the session with {engine} ended while waiting for `{name}`: {reason}")]
     SessionLost {
         /// The engine's name.
         engine: &'static str,
         /// The lock's name.
         name: String,
-        /// What ended it.
+        /// The reason for the end of the session.
         reason: String,
     },
     /// The hold ended before it was released.
@@ -56,15 +56,15 @@ pub enum Error {
     Lost {
         /// The lock's name.
         name: String,
-        /// What ended it.
+        /// The reason for the loss.
         reason: String,
     },
-    /// The server cannot be reached or refuses to serve.
+    /// The server cannot be reached or rejects requests.
     #[error("{engine} cannot be used: {reason}")]
     Unavailable {
         /// The engine's name.
         engine: &'static str,
-        /// What happened, without credentials.
+        /// The failure, without credentials.
         reason: String,
     },
     /// The state directory is not safe to use.
@@ -72,25 +72,25 @@ pub enum Error {
     UnsafeDirectory {
         /// The directory.
         path: PathBuf,
-        /// Who could interfere, and what to change.
+        /// The users that could interfere, and what to change.
         reason: String,
     },
-    /// State on disk is damaged, and guessing would be unsafe.
+    /// State on disk is damaged, and continuing with a guess would be unsafe.
     #[error("{} is damaged: {reason}", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong and what to do.
+        /// The damage, and what to do.
         reason: String,
     },
-    /// The operating system refused.
+    /// A system call failed.
     #[error("cannot {action} {}: {source}", path.display())]
     Io {
-        /// What was tried, as a verb phrase.
+        /// The failed action, as a verb phrase.
         action: &'static str,
-        /// On which file.
+        /// The file.
         path: PathBuf,
-        /// The system's answer.
+        /// The error of the operating system.
         source: std::io::Error,
     },
 }
@@ -99,7 +99,7 @@ pub enum Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// Whether the caller asked for something wrong, rather than the world being in the way.
+    /// Whether the error is in the request itself, rather than in the environment.
     pub fn is_usage(&self) -> bool {
         matches!(
             self,

@@ -37,8 +37,8 @@ impl Inner {
 
 /// A hold on a lock, until it is released, dropped or lost.
 ///
-/// Dropping it is safe anywhere, also when a task is cancelled; [`release`](Guard::release) also waits until the
-/// lock is free and tells if that failed.
+/// Dropping it is safe anywhere, also when a task is cancelled. [`release`](Guard::release) waits until the lock is
+/// free and reports a failure.
 #[must_use = "dropping a guard gives the lock up"]
 pub struct Guard {
     inner: Arc<Inner>,
@@ -54,50 +54,53 @@ impl Guard {
         &self.inner.name
     }
 
-    /// The fence: above those of all earlier holders of this lock. Pass it with every write to what the lock protects;
-    /// [`crate::fence`] has checkers. `None` for a permit of a semaphore, and on an engine without fences
+    /// The fence: a number above those of all earlier holders of this lock. Pass it with every write to the protected
+    /// resource; [`crate::fence`] has checkers. `None` for a permit of a semaphore, and on an engine without fences
     /// ([`Capabilities::fence`](crate::Capabilities::fence)).
     pub fn fence(&self) -> Option<Fence> {
         self.inner.fence
     }
 
-    /// What tells this acquisition from all others.
+    /// The unique id of this acquisition.
     pub fn holder(&self) -> &str {
         &self.inner.holder
     }
 
-    /// The time to live in force: without renewal, another can enter after about this time. `None` if this hold does not expire.
+    /// The time to live in force: without renewal, the lock can be granted to another client after about this time.
+    /// `None` if this hold does not expire.
     ///
-    /// It can differ from the one that [`Acquire::ttl`](crate::Acquire::ttl) requested: etcd counts whole seconds, ZooKeeper has limits
-    /// of its own, and on a `lockkeeper` cluster the cluster's lease applies, whatever was requested.
+    /// It can differ from the one that [`Acquire::ttl`](crate::Acquire::ttl) requested: etcd counts whole seconds,
+    /// ZooKeeper has its own limits, and a `lockkeeper` cluster always applies the lease of the cluster.
     pub fn ttl(&self) -> Option<Duration> {
         self.inner.ttl
     }
 
-    /// For how much longer nobody else can enter, if nothing is renewed; `Duration::MAX` if the hold does
-    /// not expire. Counted from when the last successful renewal was *sent*.
+    /// The time for which no other client can be granted the lock, even without another renewal; `Duration::MAX` if
+    /// the hold does not expire. It is counted from when the last successful renewal was *sent*.
     pub fn valid_for(&self) -> Duration {
         self.inner.lease.valid_for()
     }
 
-    /// Whether the hold is safe now. A look, not a promise: only the fence protects the next step.
+    /// Whether the hold is safe now. The hold can be lost right after this call: only the fence protects the next
+    /// write.
     pub fn is_valid(&self) -> bool {
         self.inner.is_valid()
     }
 
-    /// Resolves with the reason when the hold is being lost, **before** another can enter: a margin
-    /// ahead of expiry (a fifth of the time to live, at most 5 s), in which to stop.
+    /// Resolves with the reason when the hold is being lost, **before** the lock can be granted to another client.
+    /// The margin in which to stop is a fifth of the time to live, at most 5 s.
     pub async fn lost(&self) -> String {
         self.inner.lease.lost().await
     }
 
-    /// Gives the lock up and waits until that is so. With reentrant guards the last one does that.
+    /// Releases the lock and waits for the confirmation. With reentrant guards, only the last one releases it.
     ///
-    /// [`Error::Lost`](crate::Error::Lost) if the hold had ended before: another may have entered meanwhile.
+    /// Returns [`Error::Lost`](crate::Error::Lost) if the hold had already ended: another client may have held the
+    /// lock since.
     pub async fn release(self) -> Result<()> {
         let Some(mut inner) = Arc::into_inner(self.inner) else { return Ok(()) };
         if !inner.is_valid() {
-            // Dropping the hold gives up what the server may still keep of it.
+            // Dropping `inner` also releases any remains of the hold on the server.
             let reason = inner.lease.lost().await;
             return Err(Error::Lost { name: inner.name.to_string(), reason });
         }
@@ -107,12 +110,13 @@ impl Guard {
         }
     }
 
-    /// Starts a child process that works under this hold. It gets `LOCKKEEPER_NAME`, `LOCKKEEPER_HOLDER`, `LOCKKEEPER_TTL_MS` (the time to
-    /// live in force; 0: does not expire) and `LOCKKEEPER_FENCE` (unset if the hold has no fence).
+    /// Starts a child process that works under this hold. Its environment has `LOCKKEEPER_NAME`, `LOCKKEEPER_HOLDER`,
+    /// `LOCKKEEPER_TTL_MS` (the time to live in force; 0 if the hold does not expire) and `LOCKKEEPER_FENCE` (unset
+    /// if the hold has no fence).
     ///
-    /// On the `file` engine the lock then stays held as long as this process *or* the child lives (unless released),
-    /// so that even `kill -9` of this process lets nobody in beside the child; what the child leaves in the background
-    /// holds nothing.
+    /// On the `file` engine, the lock then stays held while this process *or* the child runs (unless released), so
+    /// that even after `kill -9` of this process the lock is not granted while the child works. Background processes
+    /// that the child leaves behind do not hold the lock.
     pub async fn spawn(&self, command: &mut Command) -> std::io::Result<Child> {
         let ttl_ms = self.inner.ttl.map_or(0, |ttl| ttl.as_millis());
         command
@@ -121,14 +125,14 @@ impl Guard {
             .env("LOCKKEEPER_TTL_MS", ttl_ms.to_string());
         match self.inner.fence {
             Some(fence) => command.env("LOCKKEEPER_FENCE", fence.to_string()),
-            // That of a hold around this process would be another lock's.
+            // An inherited value would be the fence of another lock: that of a hold around this process.
             None => command.env_remove("LOCKKEEPER_FENCE"),
         };
         let Some(hold) = &self.inner.hold else { return command.spawn() };
         hold.before_spawn().map_err(std::io::Error::other)?;
         let spawned = command.spawn();
-        // If the child cannot be recorded (a full disk), it holds the lock by what it inherited: safe, though
-        // a daemon of its own could then keep the lock.
+        // If the child cannot be recorded (a full disk), it holds the lock through the file descriptor that it
+        // inherited. This is safe, but a daemon that the child starts could then keep the lock.
         let _ = hold.after_spawn(spawned.as_ref().ok().and_then(Child::id)).await;
         spawned
     }

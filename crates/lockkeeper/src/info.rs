@@ -1,27 +1,27 @@
-//! Who holds a lock, who waits, and what they said about themselves.
+//! The holders and waiters of a lock, and the descriptions that they supplied.
 
 use crate::Fence;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How a lock is wanted or held.
+/// The mode of a request or hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
-    /// Alone.
+    /// At most one holder.
     Exclusive,
-    /// Together with other shared holders.
+    /// Any number of shared holders, no exclusive one.
     Shared,
-    /// One of so many permits.
+    /// One of a fixed number of permits.
     Permit {
-        /// How many permits there are.
+        /// The number of permits of the semaphore.
         of: u32,
     },
 }
 
 impl Kind {
-    /// Whether two requests can queue for one lock: a name is a mutex (shared or not) or one semaphore.
+    /// Whether two requests can queue for the same lock: a name is a mutex (exclusive and shared) or one semaphore.
     pub(crate) fn same_lock_as(self, other: Kind) -> bool {
         match (self, other) {
             (Kind::Permit { of: a }, Kind::Permit { of: b }) => a == b,
@@ -30,12 +30,12 @@ impl Kind {
         }
     }
 
-    /// Whether a hold of this kind has a fence, on an engine with fences.
+    /// Whether a hold of this mode has a fence, on an engine with fences.
     pub(crate) fn has_fence(self) -> bool {
         !matches!(self, Kind::Permit { .. })
     }
 
-    /// The lock that this kind of request takes the name for.
+    /// The type of lock that a request of this mode implies, for error messages.
     pub(crate) fn lock_in_words(self) -> String {
         match self {
             Kind::Exclusive | Kind::Shared => "a mutex".into(),
@@ -54,54 +54,55 @@ impl std::fmt::Display for Kind {
     }
 }
 
-/// What a holder or waiter tells the others about itself. Engines store it as JSON beside their own state.
+/// The self-description of a holder or waiter. Engines store it as JSON beside their own state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tag {
-    /// Unique among all acquisitions; the child of `lockkeeper run` sees it as `LOCKKEEPER_HOLDER`.
+    /// The unique id of the acquisition; the child of `lockkeeper run` gets it as `LOCKKEEPER_HOLDER`.
     pub holder: String,
-    /// The machine.
+    /// The name of the machine.
     pub host: String,
-    /// The process on that machine.
+    /// The process id on that machine.
     pub pid: u32,
-    /// When it asked, in milliseconds of Unix time by the clock of its machine.
+    /// The time of the request, in milliseconds of Unix time by the clock of its machine.
     pub since_ms: u64,
-    /// What the application added with `.metadata(..)`; a candidate's value is under `value`.
+    /// The metadata that the application added with `.metadata(..)`; a candidate's value is under `value`.
     pub metadata: BTreeMap<String, String>,
 }
 
-/// One that holds a lock or waits for it.
+/// A holder or a waiter of a lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Participant {
-    /// What it says about itself.
+    /// Its self-description.
     pub tag: Tag,
-    /// How it wants or holds the lock.
+    /// The mode in which it requests or holds the lock.
     pub kind: Kind,
-    /// Since when it holds, or waits, in milliseconds of Unix time.
+    /// The start of the hold or of the wait, in milliseconds of Unix time.
     pub since_ms: u64,
-    /// Its fence, if it holds the lock, not a permit, and the engine has fences.
+    /// Its fence, if it is a holder, its hold is not a permit, and the engine has fences.
     pub fence: Option<Fence>,
 }
 
 impl Participant {
-    /// How long it has held or waited, by this machine's clock.
+    /// The duration of the hold or wait so far, by this machine's clock.
     pub fn age(&self) -> Duration {
         Duration::from_millis(now_ms().saturating_sub(self.since_ms))
     }
 }
 
-/// One lock as an engine sees it now.
+/// The current state of one lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LockInfo {
     /// The lock's name.
     pub name: String,
-    /// Who holds it; several if shared or a semaphore.
+    /// The holders; several if the lock is shared or a semaphore.
     pub holders: Vec<Participant>,
-    /// Who waits, next one first (where the engine knows: see its capabilities).
+    /// The waiters, next one first (on engines that know the order: see [`Capabilities`](crate::Capabilities)).
     pub waiters: Vec<Participant>,
 }
 
 impl LockInfo {
-    /// Removes the fences of permits, which some engines number like other holds: their holders are inside together and in no order.
+    /// Removes the fences of permits: some engines number them like other holds, but permits are held at the same
+    /// time and in no order.
     pub(crate) fn without_permit_fences(mut self) -> LockInfo {
         for holder in &mut self.holders {
             holder.fence = holder.fence.filter(|_| holder.kind.has_fence());
@@ -110,7 +111,7 @@ impl LockInfo {
     }
 }
 
-/// Unix time in milliseconds: for people to read, never for deciding who holds a lock.
+/// Unix time in milliseconds. It is for display only, never for deciding which client holds a lock.
 pub(crate) fn now_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as u64)
 }

@@ -1,32 +1,32 @@
-//! For how long a hold is safe: the arithmetic that every engine with expiring holds shares.
+//! The validity of a hold: the arithmetic that all engines with expiring holds share.
 //!
-//! A server counts a lease from the moment when it *receives* a renewal; the holder counts it from the moment
-//! BEFORE it *sends* the renewal, so the holder's end always comes first, whatever the network did in between.
-//! Clocks may drift against each other: the holder counts only `1 − DRIFT` of what was promised. And the
-//! holder is told some time ahead, the **margin**, so that it can stop while it is still alone:
+//! A server counts a lease from the moment when it *receives* a renewal. The holder counts it from the moment BEFORE
+//! it *sends* the renewal, so that its lease always ends first, however long the network takes. Clocks may drift
+//! against each other, so the holder counts only `1 − DRIFT` of the granted time. The holder is notified before the
+//! end by the **margin**, so that it can stop while no other client can hold the lock:
 //!
 //! ```text
 //!   sent          received at the server                lost() fires     holder's end     server's end
 //!    │───────────────│────────────────────────────────────────│─────margin────│──drift+delay──│
 //! ```
 //!
-//! A lost lease stays lost: a renewal that arrives after `lost()` fired changes nothing.
+//! A lost lease stays lost: a renewal that is confirmed after `lost()` fired has no effect.
 
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
 
-/// How much of a promised lease the holder does not believe, in parts per thousand (slewed clocks: see the
-/// design of the cluster; a lease server and its holder rarely differ by more).
+/// The allowance for clock drift, in parts per thousand: the holder does not count this part of a granted lease. (On
+/// slewed clocks see the design of the cluster; the clocks of a lease server and its holder rarely differ by more.)
 const DRIFT_PER_MILLE: u32 = 10;
 
-/// A reading of the lease clock: time since boot, counting suspend, never set back.
+/// A reading of the lease clock: time since boot, including suspend; it is never set back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LeaseTime(Duration);
 
 /// Reads the lease clock. Engines read it BEFORE they send a renewal.
 pub(crate) fn now() -> LeaseTime {
-    // CLOCK_BOOTTIME: a laptop that slept through its lease must know it.
+    // CLOCK_BOOTTIME also counts while the machine is suspended: a laptop may wake up after its lease has expired.
     let t = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
     LeaseTime(Duration::new(t.tv_sec.unsigned_abs(), t.tv_nsec.unsigned_abs() as u32))
 }
@@ -36,25 +36,27 @@ pub(crate) fn margin(ttl: Duration) -> Duration {
     (ttl / 5).min(Duration::from_secs(5))
 }
 
-/// The state of a lease; the pure part.
+/// The state of a lease, without the clock and the notification.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Term {
-    /// Ends only with the process or on release.
+    /// The hold ends only with the process or on release.
     Forever,
     /// `lost()` fires at `warn`; the hold is unsafe from `end` on.
     Until { warn: LeaseTime, end: LeaseTime },
-    /// Over, and why.
+    /// The hold is lost, for this reason.
     Lost(String),
 }
 
 impl Term {
     fn lasting(sent: LeaseTime, ttl: Duration) -> Term {
+        // Example: a lease of 10 s, sent at 100 s. The holder counts 9.9 s (1 % drift): the end is at 109.9 s, and
+        // `lost()` fires the margin of 2 s earlier, at 107.9 s.
         let believed = ttl - ttl * DRIFT_PER_MILLE / 1000;
         let end = sent.0 + believed;
         Term::Until { warn: LeaseTime(end.saturating_sub(margin(ttl)).max(sent.0)), end: LeaseTime(end) }
     }
 
-    /// What the state is at `now`: a term whose warning time has come is lost.
+    /// The state at `now`: a term whose warning time has come is lost.
     fn at(&self, now: LeaseTime) -> Term {
         match self {
             Term::Until { warn, .. } if now >= *warn => Term::Lost("its lease ran out unrenewed".into()),
@@ -63,9 +65,9 @@ impl Term {
     }
 }
 
-/// A shared view of one hold's lease: the engine renews or ends it, the guard watches it.
+/// A shared handle of one hold's lease. The engine renews or ends the lease; the guard watches it.
 ///
-/// Changes are announced through the channel, which wakes those in [`Lease::lost`].
+/// Changes go through the channel, which wakes the callers of [`Lease::lost`].
 #[derive(Clone, Debug)]
 pub(crate) struct Lease(Arc<watch::Sender<Term>>);
 
@@ -81,7 +83,8 @@ impl Lease {
         Lease(Arc::new(watch::Sender::new(Term::lasting(sent, ttl))))
     }
 
-    /// Counts a renewal sent at `sent` and answered now. False if it came too late: the lease stays lost.
+    /// Applies a renewal that was sent at `sent` and has just been confirmed. Returns false if it came too late: the
+    /// lease stays lost.
     #[cfg_attr(not(test), allow(dead_code, reason = "for the engines with expiring holds"))]
     pub fn renewed(&self, sent: LeaseTime, ttl: Duration) -> bool {
         self.0.send_if_modified(|term| match term.at(now()) {
@@ -93,7 +96,7 @@ impl Lease {
         })
     }
 
-    /// Ends the lease: the server said so, or the session is gone.
+    /// Ends the lease: the server reported its end, or the session is gone.
     #[cfg_attr(not(test), allow(dead_code, reason = "for the engines with expiring holds"))]
     pub fn lose(&self, reason: impl Into<String>) {
         let reason = reason.into();
@@ -106,14 +109,14 @@ impl Lease {
         });
     }
 
-    /// Whether the hold is safe now: not lost, and the warning time not reached.
+    /// Whether the hold is safe now: it is not lost, and the warning time has not come.
     pub fn is_valid(&self) -> bool {
         !matches!(self.0.borrow().at(now()), Term::Lost(_))
     }
 
-    /// For how much longer nobody else can enter; `Duration::MAX` if the hold does not expire.
+    /// The time for which no other client can be granted the lock; `Duration::MAX` if the hold does not expire.
     ///
-    /// After [`Lease::lost`] fired by the clock this is what is left of the margin.
+    /// After [`Lease::lost`] fired because of the clock, this is the rest of the margin.
     pub fn valid_for(&self) -> Duration {
         match &*self.0.borrow() {
             Term::Forever => Duration::MAX,
@@ -122,8 +125,8 @@ impl Lease {
         }
     }
 
-    /// Resolves when the hold stops being safe, at least the margin before the server may let another in.
-    /// Needs no renewal task to be alive: each waiter watches the clock itself.
+    /// Resolves when the hold stops being safe, at least the margin before the server may grant the lock to another
+    /// client. This does not depend on the renewal task: each caller watches the clock itself.
     pub async fn lost(&self) -> String {
         let mut changed = self.0.subscribe();
         loop {
@@ -132,7 +135,7 @@ impl Lease {
                 Term::Until { warn, .. } => Some(warn),
                 Term::Forever => None,
             };
-            // Timers do not count suspend, so look again at least every second.
+            // Timers do not advance during suspend, so read the clock again at least every second.
             let nap = warn.map(|warn| warn.0.saturating_sub(now().0).min(Duration::from_secs(1)));
             tokio::select! {
                 _ = changed.changed() => {}
@@ -149,19 +152,19 @@ async fn sleep_or_forever(nap: Option<Duration>) {
     }
 }
 
-/// Why a renewal did not happen.
+/// The reason why a renewal failed.
 #[allow(dead_code, reason = "for the engines with expiring holds")]
 pub(crate) enum NotRenewed {
-    /// Perhaps next time: the network, a timeout.
+    /// A temporary failure, such as a timeout: try again.
     TryAgain,
-    /// Never again: the server does not know this hold any more.
+    /// A permanent failure: the server no longer knows this hold.
     Gone(String),
 }
 
-/// Keeps a lease alive until it is lost or the returned handle is dropped.
+/// Renews a lease until it is lost or the returned handle is dropped.
 ///
-/// `renew` is called every third of `ttl`, and again soon after a failure; a call that takes longer than a third of `ttl`
-/// is dropped and tried again, so one stuck connection cannot eat the whole lease.
+/// `renew` is called every third of `ttl`, and again soon after a failure. A call that takes longer than a third of
+/// `ttl` is dropped and repeated, so that one stuck connection cannot use up the whole lease.
 #[allow(dead_code, reason = "for the engines with expiring holds")]
 pub(crate) fn keep_renewed<F, R>(lease: Lease, ttl: Duration, mut renew: R) -> Renewal
 where
@@ -188,7 +191,7 @@ where
     Renewal(task.abort_handle())
 }
 
-/// Stops a renewal when dropped.
+/// Stops the renewal when dropped.
 pub(crate) struct Renewal(tokio::task::AbortHandle);
 
 impl Drop for Renewal {
@@ -227,13 +230,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_renewal_prolongs_and_the_servers_word_ends() {
+    async fn a_renewal_extends_the_lease_and_the_server_can_end_it() {
         let lease = Lease::expiring(now(), SECOND * 100);
         assert!(lease.renewed(now(), SECOND * 1000));
         assert!(lease.valid_for() > SECOND * 900);
-        lease.lose("the server said so");
+        lease.lose("the server ended it");
         lease.lose("again");
-        assert_eq!(lease.lost().await, "the server said so");
+        assert_eq!(lease.lost().await, "the server ended it");
         assert!(!lease.is_valid());
     }
 
@@ -254,8 +257,8 @@ mod tests {
             count.send_modify(|n| *n += 1);
             async { Ok(()) }
         });
-        // Nine renewals a third of the lease apart: three leases' time. On a machine too slow to renew
-        // in time the lease is lost, which is right too.
+        // Nine renewals, each a third of the lease apart, take as long as three leases. On a machine too slow to
+        // renew in time the lease is lost, which is correct too.
         tokio::select! {
             result = counted.wait_for(|n| *n >= 9) => assert!(result.is_ok()),
             reason = lease.lost() => assert_eq!(reason, "its lease ran out unrenewed"),

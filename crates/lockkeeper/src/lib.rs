@@ -1,4 +1,4 @@
-//! Locks across processes and machines: one at a time, whoever they are and wherever they run.
+//! Distributed locks: mutual exclusion between processes and machines, on one of several engines.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() -> lockkeeper::Result<()> {
@@ -14,16 +14,17 @@
 //! ```
 //!
 //! - [`Lockkeeper`] opens an engine and builds requests: mutexes, shared holds, semaphores, several at once.
-//! - [`Guard`] is a hold: its [`fence`](Guard::fence), a warning [before it is lost](Guard::lost), release.
-//! - [`Election`] picks one leader among candidates.
+//! - [`Guard`] is a hold. It has the [`fence`](Guard::fence), a warning [before the hold is lost](Guard::lost), and
+//!   the release.
+//! - [`Election`] elects one leader among candidates.
 //! - [`fence`] has ready-made checkers for the resource that a lock protects.
 //!
 //! # A lock alone is not enough
 //!
-//! A process can be paused for any length of time between "I hold the lock" and its write. If its hold can expire (on every
-//! engine with a server), another may have entered by then. Only the resource itself can tell: pass
-//! [`Guard::fence`] along with every write, and let the resource reject a fence lower than the highest it has
-//! seen.
+//! A process can be paused for any length of time between the check that it holds the lock and its write. If its hold
+//! can expire (on every engine with a server), the lock may have been granted to another client by then. Only the
+//! resource itself can detect this: pass [`Guard::fence`] with every write, and let the resource reject a fence lower
+//! than the highest it has seen.
 
 #![cfg_attr(
     not(feature = "file"),

@@ -1,20 +1,20 @@
-//! Names of locks, and the rules they follow on every engine.
+//! Names of locks, and the rules for them, which are the same on every engine.
 
 use crate::{Error, Result};
 use std::fmt;
 
 /// A lock's name: 1 to [`LockName::BYTES_MAX`] bytes of text without control characters.
 ///
-/// Slashes, dots and spaces are ordinary characters: `orders/42` is one name, and `../x` names no path.
+/// Slashes, dots and spaces are ordinary characters: `orders/42` is one name, and `../x` does not refer to a path.
 /// Every engine encodes names for its own store.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LockName(String);
 
 impl LockName {
-    /// The longest name, chosen to fit every engine's keys.
+    /// The length of the longest name in bytes, chosen to fit the keys of every engine.
     pub const BYTES_MAX: usize = lockkeeper_text::LONGEST_NAME;
 
-    /// Checks a name.
+    /// Checks a name against the rules.
     pub fn new(name: impl Into<String>) -> Result<LockName> {
         let name = name.into();
         lockkeeper_text::check_name(&name).map_err(|why| Error::BadName(why.to_string()))?;
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_bad_name_gets_its_own_sentence() {
+    fn each_invalid_name_is_rejected_with_its_own_message() {
         let sentence = |name: &str| LockName::new(name).unwrap_err().to_string();
         assert_eq!(sentence(""), "bad lock name: it is empty");
         assert_eq!(sentence("a\0b"), "bad lock name: it contains a NUL character");

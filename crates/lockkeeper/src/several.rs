@@ -1,14 +1,14 @@
-//! Several locks at once, without deadlock.
+//! Requests for several locks, without deadlock.
 
 use crate::client::Acquire;
 use crate::{Error, Fence, Guard, Result};
 use std::time::Duration;
 use tokio::time::Instant;
 
-/// A request for several locks, not yet made.
+/// A request for several locks that has not been sent yet.
 ///
-/// They are taken one after the other in the order of their names. Since everybody who asks this way takes
-/// them in the same order, no circle of waiters can form; two requests for `a, b` and `b, a` take turns.
+/// The locks are acquired one after the other, in the order of their names. All such requests use this order, so no
+/// cycle of waiters can form: requests for `a, b` and for `b, a` both acquire `a` first.
 #[must_use = "a request does nothing until acquired"]
 pub struct AcquireAll {
     requests: Vec<Acquire>,
@@ -25,22 +25,22 @@ impl AcquireAll {
         AcquireAll { requests: self.requests.into_iter().map(change).collect() }
     }
 
-    /// As [`Acquire::ttl`], for each.
+    /// Like [`Acquire::ttl`], for each lock.
     pub fn ttl(self, ttl: Duration) -> Self {
         self.map(|request| request.ttl(ttl))
     }
 
-    /// As [`Acquire::metadata`], for each.
+    /// Like [`Acquire::metadata`], for each lock.
     pub fn metadata(self, key: &str, value: &str) -> Self {
         self.map(|request| request.metadata(key, value))
     }
 
-    /// As [`Acquire::unfenced`], for each.
+    /// Like [`Acquire::unfenced`], for each lock.
     pub fn unfenced(self) -> Self {
         self.map(Acquire::unfenced)
     }
 
-    /// Waits for all of them.
+    /// Waits for all locks.
     pub async fn acquire(self) -> Result<GuardAll> {
         let mut guards = Vec::new();
         for request in self.nonempty()?.requests {
@@ -49,7 +49,7 @@ impl AcquireAll {
         Ok(GuardAll { guards })
     }
 
-    /// Takes all of them if all are free now; otherwise none.
+    /// Acquires all locks if all are free now; otherwise none of them.
     pub async fn try_acquire(self) -> Result<Option<GuardAll>> {
         let mut guards = Vec::new();
         for request in self.nonempty()?.requests {
@@ -64,7 +64,7 @@ impl AcquireAll {
         Ok(Some(GuardAll { guards }))
     }
 
-    /// Waits for all of them until a deadline; holds none of them if it passed.
+    /// Waits for all locks until a deadline; holds none of them if it passes.
     pub async fn acquire_by(self, deadline: Instant) -> Result<Option<GuardAll>> {
         match tokio::time::timeout_at(deadline, self.acquire()).await {
             Ok(guards) => guards.map(Some),
@@ -88,22 +88,22 @@ pub struct GuardAll {
 }
 
 impl GuardAll {
-    /// The guards, by name: each lock has a fence of its own.
+    /// The guards, ordered by name. Each lock has its own fence.
     pub fn guards(&self) -> &[Guard] {
         &self.guards
     }
 
-    /// The fence of one of the locks, if it is one of them and the engine has fences.
+    /// The fence of one of the locks; `None` if it is not one of them or the engine has no fences.
     pub fn fence(&self, name: &str) -> Option<Fence> {
         self.guards.iter().find(|guard| guard.name().as_str() == name)?.fence()
     }
 
-    /// For how much longer all of them are safe.
+    /// The time for which all holds are safe.
     pub fn valid_for(&self) -> Duration {
         self.guards.iter().map(Guard::valid_for).min().unwrap_or(Duration::ZERO)
     }
 
-    /// Resolves when the first of them is being lost, with its reason.
+    /// Resolves with the reason when the first of the holds is being lost.
     pub async fn lost(&self) -> String {
         let mut lost: Vec<_> = self.guards.iter().map(|guard| Box::pin(guard.lost())).collect();
         std::future::poll_fn(|cx| {
@@ -113,7 +113,7 @@ impl GuardAll {
         .await
     }
 
-    /// Gives all of them up, last one first, and reports the first failure.
+    /// Releases all locks in reverse order, and returns the first failure.
     pub async fn release(mut self) -> Result<()> {
         let mut result = Ok(());
         while let Some(guard) = self.guards.pop() {

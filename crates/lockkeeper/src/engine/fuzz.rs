@@ -1,9 +1,9 @@
-//! Entry points for fuzzing: each reads its input as the library does, and panics if a property does not hold. The target is in
-//! `/fuzz`, with seeds in `/fuzz/seeds`.
+//! Entry points for fuzzing. Each parses its input as the library does, and panics if a property does not hold. The
+//! target is in `/fuzz`, with seeds in `/fuzz/seeds`.
 
 use super::EngineUrl;
 
-/// A URL: what stands before its last `@` is shown neither by the URL nor by an error about it.
+/// Checks that neither a URL nor an error about it shows the part before its last `@`.
 pub fn url(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let url = EngineUrl::from(text);
@@ -19,7 +19,7 @@ pub fn url(bytes: &[u8]) {
     assert!(!shown[0].chars().any(char::is_control), "{:?}", shown[0]);
     let Some((scheme, rest)) = text.split_once("://") else { return };
     let Some((secret, after)) = rest.rsplit_once('@') else { return };
-    // A secret that stands elsewhere too, where a scheme or a host belongs, proves nothing.
+    // The check is skipped if the secret also occurs where a scheme or a host belongs.
     if secret.contains("s3cr3t") && !scheme.contains("s3cr3t") && !after.contains("s3cr3t") {
         for text in &shown {
             assert!(!text.contains("s3cr3t"), "{url:?} is shown as {text}");
@@ -29,7 +29,8 @@ pub fn url(bytes: &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    /// Every prefix of each seed, and each seed with one character replaced by those that have a meaning in URLs.
+    /// Tries every prefix of each seed, and each seed with one character replaced by a character that has a meaning
+    /// in URLs.
     #[test]
     fn changed_urls_never_panic_or_show_their_secret() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/seeds/url");

@@ -1,28 +1,29 @@
-//! The line in front of one lock, as pure data: what the engines share whose servers number the places in it.
+//! The queue of one lock as plain data, shared by the engines whose servers number the requests.
 //!
-//! A server gives every place a number when it is taken, and a place leaves when its owner gives it up or dies.
-//! Nobody ever comes in ahead of anybody, so **who may hold once may hold until it leaves**, and a look at
-//! the line that is a little old errs only on the side of waiting.
+//! The server numbers every request when it is queued. A request leaves the queue when its owner cancels it, releases
+//! the lock or dies. No request is ever inserted ahead of another, so **a request that is granted stays granted until
+//! it leaves**, and acting on a slightly outdated copy of the queue can only delay a grant.
 
 use crate::info::{Kind, LockInfo, Participant, Tag};
 use crate::{Error, Fence, LockName, Result};
 use serde::{Deserialize, Serialize};
 
-/// The longest record of a holder or waiter, metadata and all: so that pages of them fit any server's messages.
+/// The longest record of a holder or waiter, including metadata, so that pages of records fit the messages of any
+/// server.
 const RECORD_BYTES_MAX: usize = 16 * 1024;
 
-/// What a place says about its owner, as JSON in the server.
+/// The description of a request's owner, stored as JSON in the server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Record {
     pub name: String,
     pub kind: Kind,
     pub tag: Tag,
-    /// Since when it holds, written on entering by those who had to wait.
+    /// The time of the grant, written by owners that had to wait.
     pub held_ms: Option<u64>,
 }
 
 impl Record {
-    /// The record as stored; refused if somebody put a novel into the metadata.
+    /// The record as stored. Fails if the metadata is too long.
     pub fn to_json(&self) -> Result<Vec<u8>> {
         let json = serde_json::to_vec(self).map_err(|e| Error::BadOption(format!("the metadata: {e}")))?;
         match json.len() {
@@ -34,28 +35,28 @@ impl Record {
     }
 }
 
-/// One that holds or waits.
+/// A request in the queue, granted or waiting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     /// The server's key.
     pub id: String,
-    /// The server's number, rising with every place taken.
+    /// The server's number, which rises with every request.
     pub number: i64,
     pub kind: Kind,
 }
 
-/// What to watch while waiting.
+/// The change that a waiter waits for.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Watched<'a> {
-    /// This place: it leaves.
+    /// This request leaves.
     Leaves(&'a Place),
-    /// This place: it leaves, or enters and so makes us the first waiter.
+    /// This request leaves, or is granted, which makes the waiter the first one.
     LeavesOrEnters(&'a Place),
-    /// Any of these leaves.
+    /// Any of these requests leaves.
     AnyLeaves(&'a [Place]),
 }
 
-/// All places of one lock, by number.
+/// All requests for one lock, ordered by number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Line(Vec<Place>);
 
@@ -73,7 +74,7 @@ impl Line {
         self.0.iter().position(|place| place.id == id)
     }
 
-    /// Strictly first come, first served: whether the place at `i` holds.
+    /// Whether the request at `i` is granted, strictly first come, first served.
     pub fn may_hold(&self, i: usize) -> bool {
         match self.0[i].kind {
             Kind::Exclusive => i == 0,
@@ -82,7 +83,7 @@ impl Line {
         }
     }
 
-    /// Whether one more of this kind would hold at once.
+    /// Whether one more request of this mode would be granted at once.
     pub fn has_room_for(&self, kind: Kind) -> bool {
         match kind {
             Kind::Exclusive => self.0.is_empty(),
@@ -91,23 +92,25 @@ impl Line {
         }
     }
 
-    /// What the waiter at `i` watches: no more than can make it enter, so that a change wakes few.
+    /// The change that the waiter at `i` watches: only one that can lead to its grant, so that each change wakes few
+    /// waiters.
     ///
-    /// `None` if nothing ahead is in its way.
+    /// `None` if no request ahead blocks it.
     pub fn watched_by(&self, i: usize) -> Option<Watched<'_>> {
         let ahead = &self.0[..i];
         match self.0[i].kind {
             Kind::Exclusive => ahead.last().map(Watched::Leaves),
             Kind::Shared => ahead.iter().rfind(|place| place.kind != Kind::Shared).map(Watched::Leaves),
             Kind::Permit { of } if i < of as usize => None,
-            // Any holder may make room for the first waiter; the others wait for their turn to be that.
+            // Example with 2 permits, queue `a b c d`: `c` is the first waiter and watches both holders, `a` and `b`;
+            // `d` watches `c`, and becomes the first waiter when `c` leaves or is granted.
             Kind::Permit { of } if i == of as usize => Some(Watched::AnyLeaves(ahead)),
             Kind::Permit { .. } => ahead.last().map(Watched::LeavesOrEnters),
         }
     }
 }
 
-/// A semaphore's name is refused to a mutex, and so on.
+/// The error for a name that is used as two types of lock, such as a mutex and a semaphore.
 pub(crate) fn kind_mismatch(name: &LockName, used_as: Kind, asked_as: Kind) -> Error {
     Error::KindMismatch {
         name: name.to_string(),
@@ -116,7 +119,7 @@ pub(crate) fn kind_mismatch(name: &LockName, used_as: Kind, asked_as: Kind) -> E
     }
 }
 
-/// Who holds and who waits, from everybody's number and record.
+/// Splits the records of one lock into holders and waiters, by their numbers.
 pub(crate) fn info(name: &str, mut all: Vec<(i64, Record)>) -> LockInfo {
     all.sort_by_key(|(number, _)| *number);
     let place = |(number, record): &(i64, Record)| Place {
@@ -128,7 +131,7 @@ pub(crate) fn info(name: &str, mut all: Vec<(i64, Record)>) -> LockInfo {
     let participants = all.into_iter().enumerate().map(|(i, (number, record))| {
         let holds = line.may_hold(i);
         Participant {
-            // Whoever entered at once holds since it asked.
+            // A request that was granted at once holds since it was made.
             since_ms: record.held_ms.filter(|_| holds).unwrap_or(record.tag.since_ms),
             fence: Fence::new(number.unsigned_abs()).filter(|_| holds),
             kind: record.kind,
@@ -139,7 +142,7 @@ pub(crate) fn info(name: &str, mut all: Vec<(i64, Record)>) -> LockInfo {
     LockInfo { name: name.into(), holders, waiters }
 }
 
-/// The name with everything but letters, digits, `-` and `_` written as `%XX`: one component of a path.
+/// The name with all characters except letters, digits, `-` and `_` written as `%XX`: one component of a path.
 pub(crate) fn escaped(name: &str) -> String {
     let mut key = String::with_capacity(name.len());
     for byte in name.bytes() {
@@ -155,7 +158,7 @@ pub(crate) fn escaped(name: &str) -> String {
 mod tests {
     use super::*;
 
-    /// `x` exclusive, `s` shared, digits permits; the ids are the positions.
+    /// Builds a queue: `x` is exclusive, `s` shared, a digit a permit; the ids are the positions.
     fn line(kinds: &str) -> Line {
         let kind = |c: char| match c {
             'x' => Kind::Exclusive,
@@ -179,10 +182,10 @@ mod tests {
         }
     }
 
-    /// Whatever leaves, in whatever order: whoever may newly hold was watching one of those that left,
-    /// or something that entered.
+    /// For every set of leaving requests: a waiter that can now be granted was watching one of them, or a request
+    /// that was granted since.
     #[test]
-    fn whoever_may_enter_is_woken() {
+    fn a_waiter_that_can_be_granted_is_woken() {
         for kinds in ["xxxx", "ssxs", "xssx", "sxsx", "2222", "3333", "1111", "22222", "sssxx", "sxxs"] {
             let before = line(kinds);
             for mask in 0..1u32 << kinds.len() {
@@ -191,12 +194,12 @@ mod tests {
         }
     }
 
-    /// The woken look again until nobody is woken any more; then nobody may be waiting who could hold.
+    /// Lets woken waiters look again until none is woken. Then no waiter may be left that could hold the lock.
     fn check_progress(before: &Line, left: u32) {
         let left_ids: Vec<&str> =
             (0..before.0.len()).filter(|i| left >> i & 1 == 1).map(|i| before.0[i].id.as_str()).collect();
         let after = Line(before.0.iter().filter(|p| !left_ids.contains(&p.id.as_str())).cloned().collect());
-        // What each survivor looked at last: at first the line before anybody left.
+        // The queue that each remaining request saw last: at first the one before the departures.
         let mut looked: Vec<&Line> = after.0.iter().map(|_| before).collect();
         let mut entered: Vec<&str> = after
             .0
@@ -248,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn escaped_names_are_single_components_and_never_meet() {
+    fn escaped_names_are_single_components_and_never_collide() {
         assert_eq!(escaped("orders/42"), "orders%2F42");
         assert_eq!(escaped(".."), "%2E%2E");
         assert_eq!(escaped("a%2Fb"), "a%252Fb");

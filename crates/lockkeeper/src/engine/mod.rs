@@ -11,19 +11,19 @@
 //!
 //! # The duties of an engine
 //!
-//! 1. **Cancellation.** Every future may be dropped at any await. A dropped [`Engine::acquire`] leaves no
-//!    hold behind and no place in a queue, at the latest when the engine's lease on it runs out. So keep what must be undone in a value whose `Drop` undoes it
-//!    BEFORE the first await that could lose it.
-//! 2. **Deadlines are not the engine's business.** The API drops the future when the deadline comes.
-//! 3. **Lost replies.** Name each acquisition by its [`Tag::holder`], so that a repeated acquire, renewal
-//!    or release does nothing twice and a late release never frees the next hold.
-//! 4. **Leases.** Read [`crate::lease::now`] BEFORE sending what starts or renews a lease and hand that
-//!    reading to [`Lease::expiring`] or [`Lease::renewed`]; check `lease.is_valid()` AFTER the grant arrived: a grant
-//!    that took longer than its lease is no grant.
-//! 5. **Release and drop.** [`Hold::release`] waits for the server's word. Dropping a `Hold` gives the lock
-//!    up without waiting, from any thread, with or without a runtime that still runs.
-//! 6. **Honesty.** What [`Capabilities`] denies is refused by the API before the engine hears of it;
-//!    what it promises is tested by the conformance suite.
+//! 1. **Cancellation.** Every future may be dropped at any await. A dropped [`Engine::acquire`] leaves no hold and no
+//!    queued request behind, at the latest when the engine's lease on it expires. So store everything that must be
+//!    undone in a value whose `Drop` undoes it, BEFORE the first await at which the future could be dropped.
+//! 2. **Deadlines** are handled by the API, which drops the future when the deadline passes.
+//! 3. **Lost replies.** Identify each acquisition by its [`Tag::holder`], so that a repeated acquire, renewal or
+//!    release takes effect once, and a late release never frees the next hold.
+//! 4. **Leases.** Read [`crate::lease::now`] BEFORE sending the message that starts or renews a lease, and pass that
+//!    reading to [`Lease::expiring`] or [`Lease::renewed`]. Check `lease.is_valid()` AFTER the grant arrived: a grant
+//!    that took longer than its lease is void.
+//! 5. **Release and drop.** [`Hold::release`] waits for the server's confirmation. Dropping a `Hold` releases the
+//!    lock without waiting, from any thread, with or without a running runtime.
+//! 6. **Capabilities.** The API rejects a request for a feature that [`Capabilities`] denies before it reaches the
+//!    engine. The conformance suite tests the features that it promises.
 
 #[cfg(feature = "cluster")]
 pub(crate) mod cluster;
@@ -53,26 +53,26 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A boxed future, so that engines can stand behind one `dyn Engine`.
+/// A boxed future, so that engines can be used as `dyn Engine`.
 pub(crate) type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// What an engine offers; see the table in the documentation.
+/// The features of an engine; see the table in the documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Capabilities {
-    /// Every hold, but for permits, gets a fence above all earlier ones of its lock.
+    /// Every hold except a permit gets a fence above all earlier fences of its lock.
     pub fence: bool,
-    /// Waiters enter in the order in which they asked.
+    /// Requests are granted in the order of their arrival.
     pub fifo: bool,
-    /// Shared holds.
+    /// Shared holds are supported.
     pub shared: bool,
-    /// Semaphores.
+    /// Semaphores are supported.
     pub semaphore: bool,
-    /// Who waits can be seen, in order, not only who holds.
+    /// Waiters can be listed in order, not only holders.
     pub waiters: bool,
-    /// `campaign` and `observe`.
+    /// Elections (`campaign` and `observe`) are supported.
     pub election: bool,
-    /// A hold ends by itself when it is not renewed.
+    /// A hold expires when it is not renewed.
     pub expires: bool,
 }
 
@@ -87,20 +87,21 @@ pub(crate) struct Request {
     pub tag: Tag,
 }
 
-/// What to do if the lock is not free.
+/// What an engine does if the lock is not free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Patience {
-    /// Answer `None` at once, without ever standing in the queue.
+    /// Return `None` at once, without queuing the request.
     Try,
-    /// Wait until granted or dropped.
+    /// Wait until the lock is granted or the future is dropped.
     Wait,
 }
 
 /// A granted request.
 pub(crate) struct Acquired {
-    /// Above all earlier fences of this lock; `None` if the engine has none. That of a permit is not shown to the caller.
+    /// A fence above all earlier fences of this lock; `None` if the engine has none. The API hides the fence of a
+    /// permit.
     pub fence: Option<Fence>,
-    /// For how long the hold is safe.
+    /// The validity of the hold.
     pub lease: Lease,
     /// The time to live in force, which may differ from the requested one; `None` if the hold does not expire.
     pub ttl: Option<Duration>,
@@ -108,9 +109,9 @@ pub(crate) struct Acquired {
     pub hold: Box<dyn Hold>,
 }
 
-/// A way to hold and inspect locks.
+/// A lock service: the interface that each engine implements.
 pub(crate) trait Engine: Send + Sync + 'static {
-    /// As in the URL: "file", "redis".
+    /// The name of the engine, as in its URL: "file", "redis".
     fn name(&self) -> &'static str;
 
     fn capabilities(&self) -> Capabilities;
@@ -120,22 +121,22 @@ pub(crate) trait Engine: Send + Sync + 'static {
         false
     }
 
-    /// Acquires; `None` only with [`Patience::Try`].
+    /// Acquires a lock; returns `None` only with [`Patience::Try`].
     fn acquire(&self, request: Request, patience: Patience) -> BoxFuture<'_, Result<Option<Acquired>>>;
 
-    /// One lock as it is now.
+    /// The current state of one lock.
     fn inspect<'a>(&'a self, name: &'a LockName) -> BoxFuture<'a, Result<LockInfo>>;
 
-    /// All locks that somebody holds or waits for, by name.
+    /// All locks that have a holder or a waiter, ordered by name.
     fn list(&self) -> BoxFuture<'_, Result<Vec<LockInfo>>>;
 
-    /// Starts to watch one lock, or all.
+    /// Starts a watch on one lock, or on all of them.
     fn changes<'a>(&'a self, name: Option<&'a LockName>) -> BoxFuture<'a, Result<Box<dyn Changes>>>;
 }
 
-/// A hold on a lock. See the duties of an engine for `Drop`.
+/// A hold on a lock. The duties of an engine specify its `Drop`.
 pub(crate) trait Hold: Send + Sync {
-    /// Gives the lock up and waits until that is so. Idempotent towards the server.
+    /// Releases the lock and waits for the confirmation. Repeating the request has no effect on the server.
     fn release(self: Box<Self>) -> BoxFuture<'static, Result<()>>;
 
     /// Called BEFORE a child process starts that works under this hold.
@@ -143,20 +144,20 @@ pub(crate) trait Hold: Send + Sync {
         Ok(())
     }
 
-    /// Called AFTER it started (with its process id) or failed to (`None`).
+    /// Called AFTER the child process started (with its process id) or failed to start (`None`).
     fn after_spawn(&self, _child: Option<u32>) -> BoxFuture<'_, Result<()>> {
         Box::pin(async { Ok(()) })
     }
 }
 
-/// Tells when to look again.
+/// A watch on one lock or on all locks.
 pub(crate) trait Changes: Send {
-    /// Resolves when something may have changed since this watch began or `next` last resolved.
-    /// May wake for nothing; never misses a change of the holders.
+    /// Resolves when the state may have changed since this watch began or `next` last resolved. It may resolve
+    /// without a change, but never misses a change of the holders.
     fn next(&mut self) -> BoxFuture<'_, Result<()>>;
 }
 
-/// The schemes of all engines, built in or not: (scheme, feature).
+/// The schemes of all engines, including engines that are not in this build: (scheme, feature).
 const SCHEMES: [(&str, &str); 8] = [
     ("lockkeeper", "cluster"),
     ("file", "file"),
@@ -168,8 +169,8 @@ const SCHEMES: [(&str, &str); 8] = [
     ("postgresql", "postgres"),
 ];
 
-/// Opens the engine that a URL names. Boxed here: what an async function does is compiled in every crate that awaits it, and
-/// these are the clients of six systems.
+/// Opens the engine that a URL names. The future is boxed here because the body of an async function is compiled in
+/// every crate that awaits it, and this one contains the clients of six systems.
 pub(crate) fn open(url: &EngineUrl) -> BoxFuture<'_, Result<Arc<dyn Engine>>> {
     Box::pin(connect(url))
 }
@@ -221,7 +222,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn urls_that_name_no_engine_say_why() {
+    async fn urls_without_a_known_engine_are_rejected_with_a_reason() {
         for (url, part) in [
             ("", "no scheme"),
             ("orders", "no scheme"),

@@ -3,10 +3,10 @@
 use super::url::{EngineUrl, split_host};
 use crate::Result;
 
-/// More than any sensible ensemble has.
+/// The limit on hosts in a URL; no sensible ensemble has more.
 const HOSTS_MAX: usize = 64;
 
-/// Where the servers are and who we are there.
+/// The addresses of the servers and the credentials of the client.
 #[derive(Clone, PartialEq, Eq)]
 #[cfg_attr(test, derive(Debug))]
 pub(crate) struct Servers {
@@ -18,7 +18,8 @@ pub(crate) struct Servers {
 }
 
 impl Servers {
-    /// Takes a URL apart; `port` is for hosts that name none. No error quotes a part of the URL: it may be a part of a password.
+    /// Parses a URL; `port` is the default port. No error quotes a part of the URL, as it may be a part of a
+    /// password.
     pub fn parse(url: &EngineUrl, port: u16) -> Result<Servers> {
         let rest = url.expose().split_once("://").map(|(_, rest)| rest);
         let rest = rest.ok_or_else(|| url.bad("it lacks `//` and a host after the scheme"))?;
@@ -90,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_are_taken_apart() {
+    fn urls_are_parsed() {
         let parsed = Servers::parse(&"etcd://me:p%40s@s@a,b:1,[::1]:2,[::2]/x/y/".into(), 9).unwrap();
         assert_eq!(parsed.hosts, ["a:9", "b:1", "[::1]:2", "[::2]:9"]);
         assert_eq!(parsed.user, Some(("me".into(), "p@s@s".into())));
@@ -98,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_urls_get_their_own_sentence() {
+    fn each_invalid_url_is_rejected_with_its_own_message() {
         for (url, part) in [
             ("etcd:a", "lacks `//`"),
             ("etcd://", "host is empty"),

@@ -1,7 +1,7 @@
 //! [`EngineUrl`]: the URL of an engine, which may contain a password or a token.
 //!
-//! Every error and every log shows a URL by way of this type, also a malformed one. Its rule: a part is shown only if it is where a
-//! scheme, a host, a port, a path or a harmless option belongs, *and* looks like one.
+//! Every error and every log shows a URL through this type, also a malformed one. A part is shown only if it is where
+//! a scheme, a host, a port, a path or a harmless option belongs, *and* looks like one.
 
 use crate::{Error, Result};
 use std::fmt;
@@ -18,22 +18,23 @@ const HARMLESS: [&str; 8] = [
     "unfenced",
 ];
 
-/// Options that name a file. A value that does not look like a path may be the secret itself, put in the wrong place.
+/// Options whose value is a file name. A value that does not look like a path may be the secret itself, put in the
+/// wrong place.
 const FILES: [&str; 4] = ["ca", "cert", "key", "token-file"];
 
-/// The names of unknown options are shown up to this length: a longer one may be a secret.
+/// The longest name of an unknown option that is shown: a longer one may be a secret.
 const LONGEST_OPTION: usize = 24;
 
 /// Tokens begin with this, followed by hexadecimal digits.
 const TOKEN_PREFIX: &str = "lk_";
 
-/// What stands in place of a secret.
+/// The replacement for a secret.
 const HIDDEN: &str = "***";
 
 /// The URL of an engine, such as `redis://user:password@host:6379/0`.
 ///
-/// `Display` and `Debug` hide everything that may be a secret, also where the URL is malformed; only [`expose`](Self::expose) returns the
-/// URL as it was given.
+/// `Display` and `Debug` hide everything that may be a secret, also in a malformed URL. Only [`expose`](Self::expose)
+/// returns the URL as it was given.
 ///
 /// ```
 /// let url = lockkeeper::EngineUrl::from("redis://u:se/cret@h/0?password=x");
@@ -48,18 +49,19 @@ impl EngineUrl {
         &self.0
     }
 
-    /// The scheme: what stands before the first colon.
+    /// The scheme: the part before the first colon.
     pub fn scheme(&self) -> Option<&str> {
         self.0.split_once(':').map(|(scheme, _)| scheme)
     }
 
-    /// An error about this URL. The reason must not quote parts of it: the URL is shown beside it, without its secrets.
+    /// Creates an error about this URL. The reason must not quote parts of it: the URL is shown beside it, without
+    /// its secrets.
     pub(crate) fn bad(&self, reason: impl Into<String>) -> Error {
         Error::BadUrl { url: self.clone(), reason: reason.into() }
     }
 
-    /// Refuses a URL with an `@` after the first `/`, `?` or `#` of its address: a parser would take a part of the password for a host, a
-    /// path or an option, send it to a name server, and show it in errors.
+    /// Rejects a URL with an `@` after the first `/`, `?` or `#` of its address: a parser would take a part of the
+    /// password for a host, a path or an option, send it to a name server, and show it in errors.
     pub(crate) fn refuse_ambiguous(&self) -> Result<()> {
         if self.scheme() == Some("file") {
             return Ok(());
@@ -85,10 +87,11 @@ impl EngineUrl {
     fn redacted(&self) -> String {
         let (scheme, rest) = split_scheme(&self.0);
         if scheme.is_empty() {
-            // Without a scheme it may be anything, for example a token in the wrong variable.
+            // Without a scheme the text may be anything, for example a token in the wrong variable.
             return if rest.is_empty() { String::new() } else { HIDDEN.into() };
         }
-        // Any `@` may be the one that ends the password: it may contain `/`, `?`, `#` and `@` itself. An encoded one may be a mistake.
+        // Any `@` may be the one that ends the password, which may itself contain `/`, `?`, `#` and `@`. An encoded
+        // `@` may be a mistake.
         let (hidden, shown) = match rest.rfind('@').max(rest.rfind("%40").map(|at| at + 2)) {
             Some(at) => ("***@", &rest[at + 1..]),
             None => ("", rest),
@@ -146,14 +149,14 @@ impl fmt::Debug for EngineUrl {
     }
 }
 
-/// A text with the secrets of the URLs and of the tokens in it hidden: for messages of libraries that quote their input.
+/// Hides the secrets of URLs and tokens in a text: for messages of libraries that quote their input.
 ///
 /// ```
 /// assert_eq!(lockkeeper::redact("unexpected 'redis://u:secret@h' found"), "unexpected 'redis://***@h' found");
 /// ```
 pub fn redact(text: &str) -> String {
     const QUOTES: [char; 5] = ['\'', '"', '`', '<', '>'];
-    // A password may contain white space, so that a URL is more than a word: everything up to the last `@` is hidden.
+    // A password may contain white space, so everything up to the last `@` is hidden.
     let hidden = text.split_once("://").and_then(|(before, after)| {
         let at = after.rfind('@').max(after.rfind("%40").map(|at| at + 2))?;
         Some(format!("{before}://{HIDDEN}@{}", &after[at + 1..]))
@@ -179,7 +182,8 @@ pub fn redact(text: &str) -> String {
     shown
 }
 
-/// The scheme with its separator, and the rest. The scheme is empty if what stands there may be something else.
+/// Splits a URL into the scheme with its separator, and the rest. The scheme is empty if that part may be something
+/// else.
 fn split_scheme(url: &str) -> (&str, &str) {
     let Some(colon) = url.find(':') else { return ("", url) };
     let (scheme, after) = (&url[..colon], &url[colon + 1..]);
@@ -193,8 +197,8 @@ fn split_scheme(url: &str) -> (&str, &str) {
     }
 }
 
-/// Whether an address, `host:port,host:port/path`, has only hosts and ports before its path. Otherwise these, and the path, may be
-/// parts of a password: `redis://u:se/cret` lacks a host.
+/// Whether an address, `host:port,host:port/path`, has only hosts and ports before its path. Otherwise these, and the
+/// path, may be parts of a password: `redis://u:se/cret` has no host.
 fn has_plain_hosts(address: &str) -> bool {
     let authority = address.split('/').next().unwrap_or_default();
     authority.is_empty() || authority.split(',').all(|host| split_host(host).is_some())
@@ -240,7 +244,7 @@ fn redact_options(options: &str) -> String {
     shown.collect::<Vec<String>>().join("&")
 }
 
-/// Hides the tokens that `lockkeeper token` makes, wherever they are: `lk_` and hexadecimal digits.
+/// Hides tokens created by `lockkeeper token`: `lk_` and hexadecimal digits, anywhere in the text.
 fn redact_tokens(text: &str) -> String {
     let mut parts = text.split(TOKEN_PREFIX);
     let mut shown = String::from(parts.next().unwrap_or_default());

@@ -6,8 +6,9 @@
 //! let layer = FenceLayer::new();
 //! ```
 //!
-//! The check happens when a request arrives, so the service must not reorder requests afterwards: a slow handler of an old
-//! fence can still be overtaken. Where that matters, pass the fence on to the store and check there.
+//! The check happens when a request arrives, so the service must not reorder requests afterwards: a slow handler of
+//! an old fence can still write after the handler of a newer one. Where that matters, pass the fence on to the store
+//! and check it there.
 
 use super::{Fence, FenceChecker, HEADER};
 use http::{HeaderValue, Method, Request, Response, StatusCode};
@@ -20,9 +21,9 @@ use tower_service::Service;
 
 type ResourceOf = dyn Fn(&http::request::Parts) -> String + Send + Sync;
 
-/// Rejects stale fences before the service sees the request.
+/// A tower layer that rejects requests with stale fences before they reach the service.
 ///
-/// | request | answer |
+/// | request | response |
 /// |---|---|
 /// | `GET`, `HEAD`, `OPTIONS` | passed on: reading needs no lock |
 /// | no fence, or not a number above 0 | `428 Precondition Required` |
@@ -31,23 +32,23 @@ type ResourceOf = dyn Fn(&http::request::Parts) -> String + Send + Sync;
 #[derive(Clone)]
 pub struct FenceLayer {
     resource_of: Arc<ResourceOf>,
-    /// Grows by one number per resource, for as long as the layer lives.
+    /// The checkers by resource. One entry is added for each resource and stays for the lifetime of the layer.
     checkers: Arc<Mutex<HashMap<String, Arc<FenceChecker>>>>,
 }
 
 impl FenceLayer {
-    /// One resource for the whole service.
+    /// Creates a layer with one resource for the whole service.
     pub fn new() -> FenceLayer {
         FenceLayer::per(|_| String::new())
     }
 
-    /// One resource per name that `resource_of` gives to a request, such as its path. Map requests
-    /// to resources that exist: each new name is remembered.
+    /// Creates a layer with one resource for each name that `resource_of` returns, such as the path of a request.
+    /// `resource_of` should return only names of existing resources, because the layer stores every name.
     pub fn per(resource_of: impl Fn(&http::request::Parts) -> String + Send + Sync + 'static) -> FenceLayer {
         FenceLayer { resource_of: Arc::new(resource_of), checkers: Arc::default() }
     }
 
-    /// The verdict on a request: `None` to pass it on.
+    /// Checks a request. Returns the rejection, or `None` to pass the request on.
     fn reject<B: Default>(&self, parts: &http::request::Parts) -> Option<Response<B>> {
         if [Method::GET, Method::HEAD, Method::OPTIONS].contains(&parts.method) {
             return None;
@@ -89,7 +90,7 @@ impl<S> Layer<S> for FenceLayer {
     }
 }
 
-/// The service that [`FenceLayer`] makes.
+/// The service that [`FenceLayer`] creates.
 #[derive(Clone)]
 pub struct FenceService<S> {
     layer: FenceLayer,

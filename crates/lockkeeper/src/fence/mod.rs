@@ -1,7 +1,7 @@
-//! Checkers for the resource that a lock protects: they reject writers whose time has passed.
+//! Checkers for the resource that a lock protects: they reject writes of holders that have lost the lock.
 //!
-//! The rule is always the same: **remember the highest fence seen; reject a lower one, and a write without one.** The memory must
-//! last as long as the resource, and the check must be atomic with the write.
+//! The rule is always the same: **store the highest fence seen; reject a lower one, and a write without one.** The
+//! stored fence must last as long as the resource, and the check must be atomic with the write.
 //!
 //! | the resource is | use |
 //! |---|---|
@@ -9,8 +9,9 @@
 //! | a row of a SQL database | [`sql`] |
 //! | an HTTP service | [`http`] (feature `tower`), with [`HEADER`] on each request |
 //!
-//! Shared holders have fences too, but several of them write at the same time: check such a writer against the fence of the last
-//! *exclusive* holder. Permits of a semaphore have no fence: their holders are inside together and in no order.
+//! Shared holders have fences too, but several of them write at the same time: check such a writer against the fence
+//! of the last *exclusive* holder. Permits of a semaphore have no fence: they are held at the same time and in no
+//! order.
 
 #[cfg(feature = "tower")]
 pub mod http;
@@ -24,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The HTTP header that carries a fence: a decimal number.
 pub const HEADER: &str = "lockkeeper-fence";
 
-/// A write came with a fence lower than one already seen: its holder's time has passed.
+/// The error for a write with a fence lower than one already seen: its holder has lost the lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "stale fence {fence}: {highest} has been seen, so another holder has entered since; stop and acquire again"
@@ -36,7 +37,7 @@ pub struct Stale {
     pub highest: Fence,
 }
 
-/// Remembers the highest fence of one resource.
+/// A checker that stores the highest fence seen by one resource.
 ///
 /// ```
 /// # use lockkeeper::fence::{Fence, FenceChecker};
@@ -53,17 +54,18 @@ pub struct FenceChecker {
 }
 
 impl FenceChecker {
-    /// Has seen no fence yet.
+    /// Creates a checker that has seen no fence yet.
     pub const fn new() -> FenceChecker {
         FenceChecker { highest: AtomicU64::new(0) }
     }
 
-    /// Continues from the fence that was stored with the resource.
+    /// Creates a checker that continues from the fence that was stored with the resource.
     pub const fn resume(highest: Fence) -> FenceChecker {
         FenceChecker { highest: AtomicU64::new(highest.get()) }
     }
 
-    /// Admits a fence, or reports that it is stale. If the write itself comes later, and can be overtaken, use [`Fenced`].
+    /// Accepts a fence, or reports that it is stale. If another write could happen between this check and the write
+    /// itself, use [`Fenced`].
     pub fn check(&self, fence: Fence) -> Result<(), Stale> {
         let before = self.highest.fetch_max(fence.get(), Ordering::AcqRel);
         match Fence::new(before) {
@@ -78,7 +80,7 @@ impl FenceChecker {
     }
 }
 
-/// A value that only holders with a current fence can change: check and write are one step.
+/// A value that only holders with a current fence can change: check and write are atomic.
 ///
 /// ```
 /// # use lockkeeper::fence::{Fence, Fenced};
@@ -108,7 +110,7 @@ impl<T> Fenced<T> {
         Ok(change(&mut value))
     }
 
-    /// Looks at the value.
+    /// Reads the value.
     pub fn read<R>(&self, look: impl FnOnce(&T) -> R) -> R {
         look(&self.value.lock().unwrap_or_else(|e| e.into_inner()))
     }

@@ -1,4 +1,4 @@
-//! [`Fence`]: the number itself.
+//! [`Fence`]: the number that orders the holders of a lock.
 
 use serde::{Deserialize, Serialize};
 use std::num::{NonZeroU64, ParseIntError, TryFromIntError};

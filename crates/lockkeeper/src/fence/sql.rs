@@ -1,15 +1,16 @@
-//! A row of a SQL database that rejects stale writers by itself.
+//! Fence checks in a SQL database: a row rejects stale writes.
 //!
-//! Give the table a column `fence BIGINT NOT NULL DEFAULT 0`, and let every write compare and set it **in the same statement**
-//! (or the same transaction, after locking the row): the database makes the two one step. No row touched means: stale.
+//! Give the table a column `fence BIGINT NOT NULL DEFAULT 0`, and let every write compare and set it **in the same
+//! statement** (or the same transaction, after locking the row), so that the database makes the two atomic. If the
+//! statement changed no row, the fence was stale.
 //!
 //! ```sql
 //! UPDATE orders SET state = $1, fence = $2
 //!  WHERE id = $3 AND fence <= $2 AND $2 > 0;
 //! ```
 //!
-//! [`update`] writes that condition, so that it is not mistyped; [`GUARD_FUNCTION`] lets the database itself refuse, with
-//! an error, whatever the statement was.
+//! [`update`] generates that condition, so that it is not mistyped. With [`GUARD_FUNCTION`], the database itself
+//! rejects every stale update with an error.
 
 /// The condition to add with `AND` to the `WHERE` of an `UPDATE` or `DELETE`; `parameter` is the fence's
 /// placeholder, such as `$2` or `?2`.
@@ -21,9 +22,9 @@ pub fn condition(parameter: &str) -> String {
     format!("fence <= {parameter} AND {parameter} > 0")
 }
 
-/// An `UPDATE` of one row that touches nothing if the fence is stale.
+/// An `UPDATE` of one row that changes nothing if the fence is stale.
 ///
-/// `table`, `set` and `row` are SQL and must not come from outside.
+/// `table`, `set` and `row` are SQL and must not contain untrusted input.
 ///
 /// ```
 /// let sql = lockkeeper::fence::sql::update("orders", "state = $1", "id = $3", "$2");
@@ -33,7 +34,8 @@ pub fn update(table: &str, set: &str, row: &str, parameter: &str) -> String {
     format!("UPDATE {table} SET {set}, fence = {parameter} WHERE ({row}) AND {}", condition(parameter))
 }
 
-/// PostgreSQL: a trigger function that refuses an update whose new `fence` is lower than the row's, with SQLSTATE `LK001`.
+/// A trigger function for PostgreSQL. It rejects an update whose new `fence` is lower than the row's, with SQLSTATE
+/// `LK001`.
 ///
 /// Attach it with `CREATE TRIGGER fence BEFORE UPDATE ON orders FOR EACH ROW EXECUTE FUNCTION
 /// lockkeeper_reject_stale()`. An update that does not set `fence` keeps the old one and passes: the trigger

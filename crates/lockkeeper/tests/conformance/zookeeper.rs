@@ -125,7 +125,7 @@ async fn a_forced_release_is_noticed_at_once() {
     let error = waiter.await.unwrap().unwrap_err();
     assert!(matches!(error, Error::SessionLost { .. }), "{error}");
     admin.delete(&format!("/lockkeeper/a/{}", in_order[0]), None).await.unwrap();
-    assert!(holder.lost().await.contains("by somebody else"));
+    assert!(holder.lost().await.contains("by another client"));
     assert!(!holder.is_valid());
     let fence = holder.fence();
     let error = holder.release().await.unwrap_err();

@@ -1,4 +1,4 @@
-//! `lockkeeper://token:SECRET@a,b:7421,c?ca=FILE`: where the daemons are, and what to show them.
+//! The URL `lockkeeper://token:SECRET@a,b:7421,c?ca=FILE`: addresses of the daemons, and credentials.
 
 use super::stream::Stream;
 use crate::Result;
@@ -16,18 +16,19 @@ use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-/// The daemons of a cluster.
+/// The daemons of a cluster, and the options of the connection.
 pub(super) struct Daemons {
-    /// Never empty.
+    /// The addresses; never empty.
     pub addresses: Vec<Address>,
     pub token: Option<String>,
-    /// Whether the first is preferred; otherwise clients spread over all.
+    /// Whether the first daemon is preferred. Otherwise clients spread over all daemons.
     pub in_order: bool,
-    /// Whether a lock that nobody else wants may be kept for a moment after its release.
+    /// Whether the client accepts delegations: an uncontended lock may stay with it for a short time after its
+    /// release.
     pub keep: bool,
 }
 
-/// One daemon.
+/// The address of one daemon.
 #[derive(Clone)]
 pub(super) enum Address {
     Tcp { host: String, tls: Option<(TlsConnector, ServerName<'static>)> },
@@ -52,7 +53,7 @@ impl Address {
         }
     }
 
-    /// Whether others can read what is sent there: it leaves this machine without TLS.
+    /// Whether others can read the traffic: it leaves this machine without TLS.
     fn is_exposed(&self) -> bool {
         match self {
             Self::Unix(_) | Self::Tcp { tls: Some(_), .. } => false,
@@ -84,7 +85,8 @@ impl Address {
 
 impl Daemons {
     pub fn parse(url: &EngineUrl) -> Result<Daemons> {
-        // `Operator::open` passes any URL on: `redis://localhost` must not become the daemon on localhost.
+        // `Operator::open` accepts any URL, so the scheme is checked here: `redis://localhost` must not mean the
+        // daemon on localhost.
         if url.scheme() != Some(super::NAME) {
             return Err(url.bad(
                 "it does not name a lockkeeper daemon; write lockkeeper: for the daemon on this machine, \
@@ -133,7 +135,7 @@ impl Daemons {
     }
 }
 
-/// What follows the question mark: files, since none of it should be seen in a list of processes.
+/// The options after the question mark. Secrets are in files, so that they do not show up in a list of processes.
 #[derive(Default)]
 struct Options {
     ca: Option<PathBuf>,
@@ -189,7 +191,7 @@ impl Options {
         Ok(options)
     }
 
-    /// From the URL, a file, or the environment.
+    /// The token, from the URL, a file, or the environment.
     fn token(&self, url: &EngineUrl, given: Option<String>) -> Result<Option<String>> {
         if let Some(file) = &self.token_file {
             let token = lockkeeper_files::read_secret_text(file);
@@ -200,7 +202,7 @@ impl Options {
 
     fn tls(&self, url: &EngineUrl) -> Result<Option<TlsConnector>> {
         let Some(ca) = &self.ca else { return Ok(None) };
-        // Without the path, which the URL shows: a value that is no path may be a secret in the wrong place.
+        // The message leaves out the path, which the URL shows: a value that is not a path may be a misplaced secret.
         let bad = |option: &str, error: &dyn std::fmt::Display| {
             url.bad(format!("cannot use the file of its option `{option}`: {error}"))
         };
@@ -234,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_name_daemons() {
+    fn urls_are_parsed_into_daemon_addresses() {
         for (url, expected) in [
             ("lockkeeper:", "127.0.0.1:7421"),
             ("lockkeeper://", "127.0.0.1:7421"),
@@ -250,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told() {
+    fn invalid_urls_are_rejected_with_a_reason() {
         for (url, part) in [
             ("lockkeeper://a/b", "a path has no meaning"),
             ("redis://localhost", "does not name a lockkeeper daemon"),

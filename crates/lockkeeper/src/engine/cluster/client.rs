@@ -1,4 +1,5 @@
-//! The client of a cluster: one link at a time for what is new, and older ones for as long as something is held through them.
+//! The client of a cluster. It has one current link for new requests, and keeps older links while there are holds in
+//! their sessions.
 
 use super::address::Daemons;
 use super::link::{Asked, Link, Next, Outcome, Wishing, reason};
@@ -13,16 +14,16 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout};
 
-/// How long a daemon may take to answer a connection.
+/// The time limit for establishing a connection to a daemon.
 const CONNECT: Duration = Duration::from_secs(2);
 
 /// The client of a cluster.
 pub(super) struct Client {
     daemons: Daemons,
-    /// The same over all connections.
+    /// The identity of the client, the same over all connections.
     who: Who,
     current: Mutex<Current>,
-    /// Counts what the daemon tells of changes, and the moments in which some may have been missed.
+    /// Incremented for every change that the daemon reports, and whenever changes may have been missed.
     pub changes: watch::Sender<u64>,
 }
 
@@ -33,10 +34,10 @@ struct Current {
 }
 
 impl Client {
-    /// A client, connected.
+    /// Creates a client and connects it to a daemon.
     pub async fn open(daemons: Daemons, for_locks: bool) -> Result<Arc<Client>, String> {
         let secret: [u8; 16] = random()?;
-        // Clients spread over the daemons, unless told otherwise.
+        // Clients spread over the daemons by default; `in_order` starts with the first one.
         let spread = u64::from_ne_bytes(random()?) % daemons.addresses.len() as u64;
         let first = if daemons.in_order { 0 } else { spread as usize };
         let link = Link::new(session(1), daemons.addresses.len(), first, 0, daemons.keep);
@@ -53,7 +54,8 @@ impl Client {
         self.current.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Connects the link to a daemon, as the link decides. An error tells why there is no connection, once the link has ended.
+    /// Connects the link to the daemon that the link selects. Returns an error with the reason once the link has
+    /// ended.
     async fn dial(self: &Arc<Client>, link: &Arc<Link>) -> Result<Connected, String> {
         let (mut failures, mut unsent) = (BTreeMap::new(), Vec::new());
         loop {
@@ -81,14 +83,14 @@ impl Client {
                     return Err(format!("no daemon can be reached: {}", failures.join("; ")));
                 }
                 Next::End(why) => return Err(reason(why).into()),
-                // Only `opened` leads there.
+                // Only `opened` leads to this state.
                 Next::Talk(_) => return Err(String::from("the link is connected already")),
             }
             self.move_on(link);
         }
     }
 
-    /// Asks for a lock, through whichever link is the present one.
+    /// Sends a lock request through the current link.
     pub fn ask(self: &Arc<Client>, mut wishing: Wishing) {
         loop {
             match self.link().ask(wishing) {
@@ -98,7 +100,7 @@ impl Client {
         }
     }
 
-    /// The present link; a new one if that takes no more wishes.
+    /// The current link, or a new one if the current link accepts no more requests.
     pub fn link(self: &Arc<Client>) -> Arc<Link> {
         let mut current = self.lock();
         if current.link.is_retired() {
@@ -118,10 +120,10 @@ impl Client {
         tokio::spawn(run(Arc::downgrade(self), current.link.clone(), None));
     }
 
-    /// If a link takes no more requests, those that wait there go to another link, in order.
+    /// If a link accepts no more requests, moves its waiting requests to another link, in order.
     fn move_on(self: &Arc<Client>, from: &Arc<Link>) {
         let Some((wishing, asked)) = from.take_moving() else { return };
-        // The next link exists before anything moves.
+        // Create the next link before any request moves.
         self.link();
         self.changes.send_modify(|changes| *changes += 1);
         for wishing in wishing {
@@ -132,21 +134,21 @@ impl Client {
         }
     }
 
-    /// Asks a daemon something, through whichever link is the present one.
+    /// Sends a query through the current link.
     fn put(self: &Arc<Client>, mut asked: Asked) {
         while let Some(again) = self.link().question(asked) {
             asked = again;
         }
     }
 
-    /// Asks a daemon; again, if it goes away meanwhile.
+    /// Sends a query to a daemon and waits for the reply. The query is repeated if the daemon goes away.
     pub async fn question(self: &Arc<Client>, ask: Ask) -> Result<Answer, String> {
         let (told, hears) = oneshot::channel();
         self.put(Asked { ask, told });
         hears.await.map_err(|_| String::from("no daemon can be reached"))
     }
 
-    /// From now on, changes are told.
+    /// Subscribes to changes of locks.
     pub async fn watch(self: &Arc<Client>) -> Result<watch::Receiver<u64>, String> {
         let receiver = self.changes.subscribe();
         let began = std::mem::replace(&mut self.lock().watches, true);
@@ -156,12 +158,12 @@ impl Client {
         Ok(receiver)
     }
 
-    /// How long a hold lasts without a keep-alive, as the last daemon announced.
+    /// The duration of a hold without a keep-alive, as the last daemon announced it.
     pub fn lease(&self) -> Duration {
         Duration::from_nanos(self.lock().link.hint().1)
     }
 
-    /// What the present daemon said of itself, if there is one now.
+    /// The greeting of the current daemon, if there is a connection now.
     pub fn welcome(&self) -> Option<Welcome> {
         self.lock().link.welcome()
     }
@@ -179,14 +181,14 @@ pub(super) fn random<const N: usize>() -> Result<[u8; N], String> {
     Ok(bytes)
 }
 
-/// The session of this number. The daemon chooses the client's number, which the client does not need.
+/// The session with this number. The daemon assigns the client's number, which the client does not need.
 fn session(number: u64) -> SessionId {
     SessionId { client: 0, number }
 }
 
-/// Carries a link until it has ended.
+/// Runs a link until it has ended.
 async fn run(client: Weak<Client>, link: Arc<Link>, mut connected: Option<Connected>) {
-    let unused = |link: &Link| drop(link.end("nobody uses it any more"));
+    let unused = |link: &Link| drop(link.end("it is no longer in use"));
     loop {
         let stands = match connected.take() {
             Some(connected) => connected,
@@ -209,13 +211,13 @@ async fn run(client: Weak<Client>, link: Arc<Link>, mut connected: Option<Connec
                 link.rejected();
                 return end(&client, &link, reason(LinkEnd::Rejected), || Outcome::Refused(why.clone()));
             }
-            // The link decides what follows.
+            // The link decides whether to reconnect or to end.
             Broken::Connection => client.move_on(&link),
         }
     }
 }
 
-/// A link has ended. Its requests go to another link, or get this outcome if no link would serve them.
+/// Ends a link. Its requests move to another link, or get this outcome if no link would serve them.
 fn end(client: &Arc<Client>, link: &Arc<Link>, why: &str, outcome: impl Fn() -> Outcome) {
     client.move_on(link);
     for wishing in link.end(why) {
@@ -226,18 +228,18 @@ fn end(client: &Arc<Client>, link: &Arc<Link>, why: &str, outcome: impl Fn() -> 
 enum Broken {
     /// The link has ended.
     Ended(LinkEnd),
-    /// The daemon does not serve the session: another one would not either.
+    /// The daemon rejects the session; another daemon would reject it too.
     Refused(Refusal),
     /// The connection broke.
     Connection,
 }
 
-/// Carries messages in both directions until the connection breaks or the link ends.
+/// Exchanges messages until the connection breaks or the link ends.
 async fn talk(client: &Weak<Client>, link: &Arc<Link>, connected: Connected) -> Broken {
     let Connected { mut stream, mut frames, welcome } = connected;
     let longest_write = Duration::from_nanos(welcome.lease_ns).max(CONNECT);
     let mut bytes = Vec::new();
-    // One timer for the whole connection: it is set anew only to fire earlier, or after it has fired.
+    // One timer serves the whole connection: it is reset only to fire earlier, or after it has fired.
     let mut timer = pin!(tokio::time::sleep(Duration::ZERO));
     loop {
         let next = link.turn(&mut bytes);

@@ -1,18 +1,18 @@
-//! Which locks this client wants again and again: those it asks to keep for a while.
+//! Prediction of repeated requests: the locks for which this client asks for a delegation.
 //!
-//! A lock that is asked for once is given back when it is released, and others see it free. One that is asked for again within moments
-//! is worth keeping: then only every so many entries cost a message.
+//! A lock that is requested once goes back to the daemon on release. A lock that is requested again shortly after its
+//! release is worth a delegation: then only one in `more` + 1 entries costs a message.
 
 use lockkeeper_member::{KEPT_NS, LockName};
 use std::collections::BTreeMap;
 
-/// How many more entries are asked for at first, and at most.
+/// The number of further entries to request: the first time, and at most.
 const FIRST: u32 = 16;
 const MOST: u32 = 1024;
-/// So many locks are remembered, and those of the last moments.
+/// The number of locks that are remembered.
 const REMEMBERED: usize = 64;
 
-/// What was given back lately.
+/// The locks that this client released recently.
 #[derive(Default)]
 pub(super) struct Habits(BTreeMap<LockName, Habit>);
 
@@ -22,14 +22,16 @@ struct Habit {
 }
 
 impl Habits {
-    /// How many more entries to ask for.
+    /// The number of further entries to request for a lock; 0 if it was not released recently.
     pub fn more(&self, now: u64, lock: &LockName) -> u32 {
         let lately = |habit: &&Habit| now < habit.left_ns.saturating_add(KEPT_NS);
         self.0.get(lock).filter(lately).map_or(0, |habit| habit.more)
     }
 
-    /// Somebody has left; so many more entries were allowed, and so many of them made by now.
+    /// Records a release. `allowed` further entries were granted, and `made` of them have been used.
     pub fn left(&mut self, now: u64, lock: &LockName, allowed: u32, made: u32) {
+        // Double the allowance while it is used up (16, 32, 64, …); otherwise aim at twice the number of entries
+        // made.
         let more = match allowed {
             0 => FIRST,
             _ if made == allowed => allowed.saturating_mul(2).min(MOST),
@@ -53,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_wanted_again_and_again_is_kept_for_longer_and_longer() {
+    fn repeated_requests_ask_for_longer_delegations() {
         let (mut habits, lock) = (Habits::default(), LockName::new("m"));
         assert_eq!(habits.more(0, &lock), 0);
         habits.left(0, &lock, 0, 0);
@@ -68,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn few_are_remembered() {
+    fn the_number_of_remembered_locks_is_limited() {
         let mut habits = Habits::default();
         for n in 0..1000 {
             habits.left(n, &LockName::new(format!("{n}")), 0, 0);

@@ -1,7 +1,8 @@
-//! A session with one daemon: what is waited for, what is held, and the bytes that go over its connection.
+//! A session with one daemon: its waiting requests, its holds, and the bytes to be sent over its connection.
 //!
-//! Every decision about time is made by [`ClientLink`], the pure state machine that the simulator runs too: when a message is
-//! repeated, when a daemon is given up, what moves to another one. A [`Link`] adds the callers that wait and hold.
+//! [`ClientLink`], the pure state machine that the simulator runs too, makes all decisions that depend on time: when
+//! to repeat a message, when to give a daemon up, and which requests move to another daemon. A [`Link`] adds the
+//! callers that wait or hold.
 
 use super::clock::now_ns;
 use super::habits::Habits;
@@ -16,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
 
-/// How a wish came out.
+/// The outcome of a lock request.
 pub(super) enum Outcome {
     Granted(Option<Fence>, Lease),
     Ended(Ended),
@@ -25,20 +26,20 @@ pub(super) enum Outcome {
     Unreachable(String),
 }
 
-/// Somebody who waits. Where it waits changes when its daemon goes away.
+/// A waiting lock request. It moves to another link when its daemon goes away.
 pub(super) struct Wishing {
     pub wish: Wish,
     pub told: oneshot::Sender<Outcome>,
     pub place: Arc<Mutex<Place>>,
 }
 
-/// Somebody who waits for an answer.
+/// A query that waits for its reply.
 pub(super) struct Asked {
     pub ask: Ask,
     pub told: oneshot::Sender<Answer>,
 }
 
-/// Where somebody waits or holds.
+/// The current location of a request or hold: its link, and its number there.
 pub(super) struct Place {
     pub link: Arc<Link>,
     pub number: u64,
@@ -46,7 +47,7 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Gives up, or gives back, wherever that is by now.
+    /// Cancels the request or releases the hold, on the link where it is now.
     pub fn leave(place: &Mutex<Place>) -> Option<oneshot::Receiver<()>> {
         let mut place = place.lock().unwrap_or_else(|e| e.into_inner());
         place.given_up = true;
@@ -60,23 +61,23 @@ struct State {
     link: ClientLink,
     wishing: BTreeMap<u64, Wishing>,
     held: BTreeMap<u64, Held>,
-    /// Which locks to keep for a while; `None` if none.
+    /// The prediction of repeated requests; `None` if delegations are turned off.
     habits: Option<Habits>,
-    /// Whether the connection's task knows when delegations expire.
+    /// Whether the connection's task has set its timer for the expiry of delegations.
     keeps: bool,
     releasing: BTreeMap<u64, oneshot::Sender<()>>,
     asked: BTreeMap<u64, Asked>,
     next_question: u64,
     unsent: Vec<u8>,
-    /// What the daemon said when the connection came about that stands now.
+    /// The daemon's greeting on the current connection.
     welcome: Option<Welcome>,
-    /// Requests that must be made through another link, in order.
+    /// Requests that must move to another link, in order.
     moving: Vec<Wishing>,
-    /// The client knows that this link takes no more requests.
+    /// Whether the client knows that this link accepts no more requests.
     replaced: bool,
 }
 
-/// What somebody holds.
+/// A hold in this session.
 struct Held {
     lease: Lease,
     lock: LockName,
@@ -85,27 +86,27 @@ struct Held {
 /// A session with one daemon.
 pub(super) struct Link {
     state: Mutex<State>,
-    /// Something is to be sent, or the link has ended.
+    /// Notified when there are bytes to send, or the link has ended.
     pub wake: Notify,
 }
 
-/// What the task of a link does next.
+/// The next step of a link's task.
 pub(super) enum Next {
-    /// Connect to the daemon at this place.
+    /// Connect to the daemon with this index.
     Connect(usize),
-    /// Wait.
+    /// Wait before the next attempt.
     Pause(Duration),
-    /// Send, and receive for at most so long.
+    /// Send the bytes, then receive for at most this time.
     Talk(Duration),
-    /// Nothing: the link has ended.
+    /// Stop: the link has ended.
     End(LinkEnd),
 }
 
-/// The longest time between two looks at a link.
+/// The longest time between two calls of [`Link::turn`].
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
 impl Link {
-    /// A link that connects to the daemon at place `first`, and keeps locks for a while or does not.
+    /// Creates a link that first connects to the daemon with index `first`. `keeps` turns delegations on.
     pub fn new(id: SessionId, daemons: usize, first: usize, lease_ns: u64, keeps: bool) -> Arc<Link> {
         let link = ClientLink::new(id, ClientSettings::new(daemons), first, lease_ns, now_ns());
         let state = State {
@@ -129,7 +130,8 @@ impl Link {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Encodes the link's messages, takes the requests that moved, and wakes the link's task if there is something to do.
+    /// Encodes the link's messages, collects the requests that moved, and wakes the link's task if there is work for
+    /// it.
     fn flush(&self, state: &mut State) {
         if self.flush_quietly(state) {
             self.wake.notify_one();
@@ -150,7 +152,7 @@ impl Link {
         unsent.len() > before || link.is_retired()
     }
 
-    /// Asks for a lock; gives the wish back if the link takes no more.
+    /// Sends a lock request. Returns it if the link accepts no more requests.
     pub fn ask(self: &Arc<Link>, wishing: Wishing) -> Option<Wishing> {
         let mut state = self.lock();
         if state.link.is_retired() {
@@ -161,6 +163,7 @@ impl Link {
             return None;
         }
         let now = now_ns();
+        // A delegated lock is entered again without a message.
         if let Some(number) = state.link.enter_again(now, &wishing.wish) {
             (place.link, place.number) = (self.clone(), number);
             drop(place);
@@ -181,8 +184,8 @@ impl Link {
         None
     }
 
-    /// Gives back what is held, or up what is waited for. The receiver resolves when the daemon has confirmed the release; it fails if the
-    /// hold was lost before. `None` if nothing has to be confirmed.
+    /// Releases a hold or cancels a waiting request. The receiver resolves when the daemon has confirmed the release,
+    /// and fails if the hold was lost before. `None` if no confirmation is needed.
     fn release(&self, number: u64) -> Option<oneshot::Receiver<()>> {
         let mut state = self.lock();
         let state = &mut *state;
@@ -196,7 +199,8 @@ impl Link {
             let (allowed, made) = state.link.session().entries(number);
             habits.left(now, &held.lock, allowed, made);
             if state.link.put_down(now, number) {
-                // Whoever waits is not kept waiting: unless somebody enters again before the connection's turn, it goes back.
+                // A brief delegation goes back at the connection's next turn, unless a caller enters again before, so
+                // that waiters are not delayed.
                 if !std::mem::replace(&mut state.keeps, true) || state.link.session().is_brief(number) {
                     self.wake.notify_one();
                 }
@@ -210,13 +214,13 @@ impl Link {
         Some(hears)
     }
 
-    /// Asks the daemon something; gives the question back if the link is over.
+    /// Sends a query to the daemon. Returns it if the link has ended.
     pub fn question(&self, asked: Asked) -> Option<Asked> {
         let mut state = self.lock();
         if state.link.ended().is_some() {
             return Some(asked);
         }
-        // Whoever looks sees what is used, and nothing that is only kept.
+        // Return idle delegations first, so that the reply shows only locks in use.
         state.link.stop_keeping(now_ns());
         self.flush(&mut state);
         state.next_question += 1;
@@ -229,7 +233,7 @@ impl Link {
         None
     }
 
-    /// A connection stands: everything that is not answered is said again.
+    /// Handles a new connection: repeats all messages that have not been answered.
     pub fn opened(&self, welcome: Welcome) {
         let mut state = self.lock();
         let state = &mut *state;
@@ -242,21 +246,21 @@ impl Link {
         }
     }
 
-    /// The daemon could not be connected to.
+    /// Handles a failed attempt to connect to the daemon.
     pub fn not_opened(&self) {
         let mut state = self.lock();
         state.link.not_opened(now_ns());
         self.flush(&mut state);
     }
 
-    /// The daemon does not serve this client, and no other daemon would.
+    /// Handles a rejection: neither this daemon nor any other serves this client.
     pub fn rejected(&self) {
         let mut state = self.lock();
         state.link.rejected(now_ns());
         self.flush(&mut state);
     }
 
-    /// The connection broke.
+    /// Handles the loss of the connection.
     pub fn closed(&self) {
         let mut state = self.lock();
         state.welcome = None;
@@ -269,8 +273,8 @@ impl Link {
         self.lock().welcome.clone()
     }
 
-    /// Does everything whose time has come, and gives what the link's task does next. What is to be sent goes to `unsent`, in
-    /// exchange for an empty buffer.
+    /// Runs all expired timers, and returns the next step of the link's task. Swaps the bytes to be sent into
+    /// `unsent`.
     pub fn turn(&self, unsent: &mut Vec<u8>) -> Next {
         let mut state = self.lock();
         let state = &mut *state;
@@ -291,7 +295,7 @@ impl Link {
         }
     }
 
-    /// The daemon says something. `Err` if it does not serve the session, and why.
+    /// Handles a message of the daemon. Returns the reason if the daemon rejects the session.
     pub fn hear(&self, said: FromDaemon) -> Result<(), Refusal> {
         let mut state = self.lock();
         let own = state.link.session().id().number;
@@ -327,7 +331,7 @@ impl Link {
             ToClient::Alive { .. } | ToClient::NoSession => None,
         };
         state.link.receive(now, said);
-        // Requests that moved are not settled here.
+        // Requests that moved to another link are not settled here.
         self.flush_quietly(state);
         if state.link.ended().is_some() {
             return;
@@ -353,7 +357,7 @@ impl Link {
         }
     }
 
-    /// Whether it takes no more wishes.
+    /// Whether the link accepts no more requests.
     pub fn is_retired(&self) -> bool {
         self.lock().link.is_retired()
     }
@@ -364,8 +368,8 @@ impl Link {
         (state.link.next_daemon(), state.link.lease_ns())
     }
 
-    /// Takes the requests and questions that must go to another link. `None` if there are none, and the client knows that this link
-    /// takes no more of them.
+    /// Takes the requests and queries that must move to another link. `None` if there are none and the client already
+    /// knows that this link accepts no more of them.
     pub fn take_moving(&self) -> Option<(Vec<Wishing>, Vec<Asked>)> {
         let mut state = self.lock();
         let fails = matches!(state.link.ended(), Some(LinkEnd::Unreachable | LinkEnd::Rejected));
@@ -378,7 +382,8 @@ impl Link {
         (!none).then(|| (moving, asked.into_values().collect()))
     }
 
-    /// It has ended: every hold is lost, and no release waits for an answer. Gives the requests that nobody serves.
+    /// Ends the link: all holds are lost, and pending releases are not confirmed. Returns the requests that no link
+    /// serves.
     pub fn end(&self, why: &str) -> Vec<Wishing> {
         let mut state = self.lock();
         state.link.close(now_ns());
@@ -391,7 +396,7 @@ impl Link {
         std::mem::take(&mut state.moving)
     }
 
-    /// The client leaves in order: the last messages to the daemon.
+    /// Closes the session: queues the last messages to the daemon.
     pub fn close(&self) {
         let mut state = self.lock();
         state.link.close(now_ns());
@@ -399,7 +404,7 @@ impl Link {
     }
 }
 
-/// Why a hold is lost with its link.
+/// The reason for the loss of a hold whose link ended.
 pub(super) fn reason(end: LinkEnd) -> &'static str {
     match end {
         LinkEnd::Closed => "it was closed",
@@ -414,7 +419,8 @@ pub(super) fn reason(end: LinkEnd) -> &'static str {
 
 const TAKEN_BACK: &str = "it was taken back by force, or held for too long";
 
-/// Tells whoever waits for this acquisition, if it is decided: a grant counts once the lease runs, and for a while.
+/// Notifies the caller that waits for this acquisition if it is decided. A grant counts only while the session's
+/// lease is valid.
 fn settle(state: &mut State, now: u64, number: u64) {
     let left = Duration::from_nanos(state.link.session().lease_until_ns().saturating_sub(now));
     let outcome = match state.link.session().progress(number) {
@@ -448,7 +454,7 @@ fn settle(state: &mut State, now: u64, number: u64) {
     if let Some(wishing) = state.wishing.remove(&number)
         && let Err(Outcome::Granted(..)) = wishing.told.send(outcome)
     {
-        // Nobody waits any more: whoever gave up gives it back.
+        // The caller has stopped waiting, and releases the lock itself.
         state.held.remove(&number);
     }
 }

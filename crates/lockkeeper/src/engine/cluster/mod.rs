@@ -6,9 +6,10 @@
 //!                       └ older links, while something is held through them
 //! ```
 //!
-//! A client has one session at a time with one daemon, and all its locks in it. When the daemon goes away, whoever waits is asked for at
-//! another one, in the order of first asking; what is held is lost when its lease ends, and its holder is told before. A
-//! daemon that leaves in order lets holders keep what they have while new wishes go elsewhere.
+//! A client has one session at a time, with one daemon, for all its locks. When the daemon goes away, the waiting
+//! requests move to another daemon in their original order. Holds are lost when their lease ends, and their holders
+//! are notified before. A daemon that leaves the cluster as planned lets holders finish, while new requests go to
+//! other daemons.
 
 mod address;
 mod client;
@@ -35,13 +36,13 @@ pub use self::probe::probe;
 
 const NAME: &str = "lockkeeper";
 
-/// What is wrong with a URL, without connecting to anything.
+/// The error in a URL, found without connecting.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn parse_error(url: &EngineUrl) -> Option<Error> {
     Daemons::parse(url).err()
 }
 
-/// A cluster of daemons.
+/// The engine of a cluster of daemons.
 pub(crate) struct ClusterEngine {
     client: Arc<Client>,
     /// Whether the cluster had one member when it was opened.
@@ -59,7 +60,7 @@ impl ClusterEngine {
         Ok(ClusterEngine { client, alone })
     }
 
-    /// One lock, if somebody holds it or waits for it; or all locks, page by page.
+    /// The state of one lock, if it has a holder or a waiter; or of all locks, page by page.
     async fn locks(&self, name: Option<String>) -> Result<Vec<LockInfo>> {
         if let Some(name) = name {
             return match self.question(Ask::Locks(Some(name))).await? {
@@ -90,12 +91,12 @@ impl ClusterEngine {
         }
     }
 
-    /// Asks once, and waits for the outcome.
+    /// Sends one lock request, and waits for its outcome.
     async fn wish(&self, wish: Wish) -> (Outcome, Wished) {
         let (told, hears) = oneshot::channel();
         let place = Place { link: self.client.link(), number: 0, given_up: false };
         let place = Arc::new(Mutex::new(place));
-        // From here on, dropping it gives the place up.
+        // From here on, dropping `wished` cancels the request.
         let wished = Wished { place: Some(place.clone()), _client: self.client.clone() };
         self.client.ask(Wishing { wish, told, place });
         let outcome = hears.await;
@@ -103,10 +104,10 @@ impl ClusterEngine {
     }
 }
 
-/// A wish, or what came of it; given up or back when dropped.
+/// A request or the hold that it led to; cancelled or released when dropped.
 struct Wished {
     place: Option<Arc<Mutex<Place>>>,
-    /// The connection goes on for as long as something is held.
+    /// Keeps the connection open while the lock is held.
     _client: Arc<Client>,
 }
 
@@ -118,7 +119,7 @@ impl Drop for Wished {
     }
 }
 
-/// A hold on a lock of the cluster; given back when dropped.
+/// A hold on a lock of the cluster; released when dropped.
 struct Held {
     wished: Wished,
     name: LockName,
@@ -158,7 +159,7 @@ impl Engine for ClusterEngine {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             fence: true,
-            // Among the clients of one member; between members, who comes next is the algorithm's decision.
+            // One member serves its clients in order of arrival; between members, the algorithm decides the order.
             fifo: self.alone,
             shared: true,
             semaphore: true,
@@ -177,7 +178,8 @@ impl Engine for ClusterEngine {
             }
             let (mut outcome, mut wished) = self.wish(wish.clone()).await;
             if let (Patience::Try, Outcome::Ended(Ended::TimedOut)) = (patience, &outcome) {
-                // Nobody holds it here; another member may have the right to it, or somebody who holds it.
+                // The lock has no holder at this member. Another member may have the algorithm's permission, with or
+                // without a holder: wait for a moment until this member can get it.
                 wish.patience_ns =
                     Some(self.client.welcome().map_or(200_000_000, |welcome| welcome.moment_ns));
                 (outcome, wished) = self.wish(wish).await;
@@ -186,7 +188,7 @@ impl Engine for ClusterEngine {
                 Outcome::Granted(fence, lease) => {
                     let fence = fence.and_then(|fence| Fence::new(fence.number()));
                     let hold = Held { wished, name, lease: lease.clone() };
-                    // Whatever time to live was requested: the hold lasts as long as its session.
+                    // The requested time to live does not apply: the hold lasts as long as its session.
                     let ttl = Some(self.client.lease());
                     Ok(Some(Acquired { fence, lease, ttl, hold: Box::new(hold) }))
                 }
@@ -257,7 +259,7 @@ fn refused(name: &LockName, how: Ended) -> Error {
     Error::Unavailable { engine: NAME, reason: format!("`{name}`: {reason}") }
 }
 
-/// The request in the cluster's words. Whoever looks at the lock sees the tag as JSON.
+/// Converts the request to the protocol's type. The tag is sent as JSON, and shown with the lock.
 fn wish_of(request: &Request) -> Result<Wish> {
     let lock = lockkeeper_member::LockName::new(request.name.as_str());
     let claim = match request.kind {
@@ -291,7 +293,7 @@ fn kind_of(how: How) -> Kind {
 
 fn participant(line: Line) -> Participant {
     let kind = kind_of(line.how);
-    // Whoever came by another way says what it likes.
+    // Clients of other interfaces, such as HTTP, set any purpose: it need not be a tag.
     let tag = serde_json::from_str(&line.purpose).unwrap_or_else(|_| {
         let mut metadata = BTreeMap::new();
         if !line.purpose.is_empty() {
@@ -303,17 +305,17 @@ fn participant(line: Line) -> Participant {
     Participant { tag, kind, since_ms: line.since_ms, fence: line.fence.and_then(Fence::new) }
 }
 
-/// What only a cluster can be asked: for those who run it.
+/// A connection for operators: operations that only a cluster offers.
 pub struct Operator(ClusterEngine);
 
 impl Operator {
-    /// Connects to one of the daemons that a `lockkeeper://` URL names. URLs of other engines are refused with
+    /// Connects to one of the daemons that a `lockkeeper://` URL names. URLs of other engines are rejected with
     /// [`Error::BadUrl`].
     pub async fn open(url: impl Into<EngineUrl>) -> Result<Operator> {
         Ok(Operator(ClusterEngine::connect(&url.into(), false).await?))
     }
 
-    /// How the cluster stands, as the daemon sees it.
+    /// The state of the cluster, as the daemon sees it.
     pub async fn cluster(&self) -> Result<ClusterLine> {
         match self.0.question(Ask::Cluster).await? {
             Answer::Cluster(line) => Ok(line),
@@ -321,8 +323,8 @@ impl Operator {
         }
     }
 
-    /// Takes a lock away from all who hold it; says from how many. They are told, and whoever comes next has a higher fence, so that a
-    /// resource that checks fences refuses them.
+    /// Revokes all holds on a lock; returns their number. The holders are notified. The next holder has a higher
+    /// fence, so a resource that checks fences rejects their later writes.
     pub async fn release_by_force(&self, name: impl Into<String>) -> Result<u32> {
         let name = LockName::new(name)?;
         match self.0.question(Ask::ForceRelease(name.as_str().into())).await? {
@@ -331,7 +333,8 @@ impl Operator {
         }
     }
 
-    /// Why those wait who wait for a lock: whom they wait for, and whom those wait for; a circle is named.
+    /// Explains why the waiters of a lock wait: the holders they wait for, and the locks these wait for in turn. A
+    /// cycle is reported as a deadlock.
     pub async fn why(&self, name: impl Into<String>) -> Result<Vec<String>> {
         let name = LockName::new(name)?;
         match self.0.question(Ask::Why(name.as_str().into())).await? {
@@ -340,17 +343,17 @@ impl Operator {
         }
     }
 
-    /// Gives a dead member up for good: nobody waits for it any more, and it votes no more.
+    /// Removes a dead member for good: the other members no longer wait for it, and it no longer has a vote.
     pub async fn remove(&self, member: u32) -> Result<()> {
         self.0.question(Ask::Remove(member)).await.map(drop)
     }
 
-    /// Changes the settings of the whole cluster, as `lease` and `2s`; returns when the daemon has a view with them.
+    /// Changes settings of the whole cluster, such as `lease` to `2s`. Returns when the daemon has a view with them.
     pub async fn set(&self, changes: Vec<(String, String)>) -> Result<()> {
         self.0.question(Ask::Set(changes)).await.map(drop)
     }
 
-    /// The daemon leaves its cluster, and ends.
+    /// Makes the daemon leave its cluster and exit.
     pub async fn leave(&self) -> Result<()> {
         self.0.question(Ask::Leave).await.map(drop)
     }
@@ -361,7 +364,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_came_by_another_way_is_seen_too() {
+    fn a_participant_without_a_json_tag_is_shown_by_its_acquisition() {
         let line = Line {
             acquisition: "C1#1/1".into(),
             member: 1,

@@ -1,4 +1,4 @@
-//! [`probe`]: asks all daemons of a cluster, at the same time and once, whether they serve.
+//! [`probe`]: queries all daemons of a cluster once, concurrently, for their readiness.
 
 use super::address::{Address, Daemons};
 use super::client::random;
@@ -12,11 +12,11 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// How long a daemon may take to answer.
+/// The time limit for the reply of a daemon.
 const WITHIN: Duration = Duration::from_secs(1);
 
-/// Asks all daemons that a `lockkeeper://` URL names whether they grant locks now. Returns as soon as one says that it does; otherwise, after one
-/// second at most, the reasons of all of them.
+/// Queries all daemons that a `lockkeeper://` URL names whether they grant locks now. Returns as soon as one of them
+/// does; otherwise, after at most one second, the reasons of all daemons.
 pub async fn probe(url: impl Into<EngineUrl>) -> Result<std::result::Result<(), Vec<String>>> {
     let daemons = Arc::new(Daemons::parse(&url.into())?);
     let mut asking = JoinSet::new();

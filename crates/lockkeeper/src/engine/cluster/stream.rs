@@ -1,4 +1,4 @@
-//! A connection to a daemon: greeted, and ready for frames.
+//! A connection to a daemon after the greeting, ready for frames.
 
 use super::address::{Address, Daemons};
 use lockkeeper_wire::{Frames, Greeting, Hello, LONGEST_FROM_DAEMON, LONGEST_GREETING, Secret, Welcome};
@@ -6,31 +6,31 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
-/// Bytes in both directions.
+/// A bidirectional byte stream.
 pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 
-/// A greeted connection.
+/// A connection after the greeting.
 pub(super) struct Connected {
     pub stream: Box<dyn Stream>,
     pub frames: Frames,
     pub welcome: Welcome,
 }
 
-/// Why there is no connection.
+/// The reason why a connection failed.
 pub(super) enum NotConnected {
-    /// Perhaps another daemon answers, or this one later.
+    /// A temporary failure: another daemon may be reachable, or this one later.
     Unreachable(String),
-    /// No daemon of the cluster will have us.
+    /// A rejection that applies to all daemons of the cluster.
     Refused(String),
 }
 
-/// Who connects, and what for.
+/// The identity of the client, and the purpose of the connection.
 #[derive(Clone, Copy)]
 pub(super) struct Who {
-    /// The same over all connections of a client.
+    /// The client's secret, the same over all its connections.
     pub secret: Secret,
-    /// Otherwise only to look around.
+    /// Whether the connection is for lock requests; otherwise only for queries.
     pub for_locks: bool,
 }
 
@@ -40,7 +40,7 @@ impl Who {
     }
 }
 
-/// Connects to one daemon.
+/// Connects to one daemon and exchanges greetings.
 pub(super) async fn connect(
     daemons: &Daemons,
     address: &Address,

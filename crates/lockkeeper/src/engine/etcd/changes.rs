@@ -1,4 +1,4 @@
-//! Watching a range of keys for the eyes of people and observers.
+//! A watch on a range of keys, for observers and displays.
 
 use super::keys::Range;
 use super::requests::{self, Read};
@@ -15,7 +15,7 @@ const RECONNECT: Duration = Duration::from_secs(5);
 pub(super) struct EtcdChanges {
     server: Arc<Server>,
     range: Range,
-    /// All changes before this revision were told.
+    /// All changes before this revision have been reported.
     next_revision: i64,
     stream: Option<Streaming<WatchResponse>>,
 }
@@ -26,7 +26,7 @@ impl EtcdChanges {
         Ok(EtcdChanges { server, range, next_revision: revision + 1, stream: None })
     }
 
-    /// True when something happened, false if the stream has to be made anew.
+    /// Returns true after a change, false if the stream has to be reopened.
     async fn read(&mut self) -> Result<bool> {
         let stream = match &mut self.stream {
             Some(stream) => stream,
@@ -41,7 +41,7 @@ impl EtcdChanges {
                 self.stream = None;
                 match message.compact_revision {
                     0 => return Err(unavailable(format!("the watch ended: {}", message.cancel_reason))),
-                    // What happened in between is forgotten: look again, and go on from there.
+                    // The events in between were compacted: report a change, and continue from there.
                     compacted => self.next_revision = compacted.max(self.next_revision),
                 }
                 Ok(true)
@@ -65,7 +65,7 @@ impl Changes for EtcdChanges {
         Box::pin(async move {
             while !self.read().await? {
                 if self.stream.is_none() {
-                    // The server may be restarting; opening the next stream is tried for a while.
+                    // The server may be restarting; opening the next stream is retried for a while.
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }
             }

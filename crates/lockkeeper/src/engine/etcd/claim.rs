@@ -1,4 +1,4 @@
-//! One acquisition: its lease, its key, its place in the line.
+//! One acquisition: its lease, its key, its position in the queue.
 
 use super::keys::{LockKeys, Range};
 use super::requests::{self, Read};
@@ -15,18 +15,18 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::runtime::Handle;
 
-/// For calls that the loss of the lease ends.
+/// For calls that end with the loss of the lease.
 const WHILE_LEASED: Duration = Duration::MAX;
-/// Before looking again after a broken stream.
+/// The pause before reading again after a broken stream.
 const RETRY: Duration = Duration::from_millis(50);
 
-/// The line of a lock at one revision of the store.
+/// The queue of a lock at one revision of the store.
 struct View {
     line: Line,
     revision: i64,
 }
 
-/// A lease and the key that hangs on it. Dropping it gives both up.
+/// A lease and the key attached to it. Dropping the claim gives both up.
 struct Claim {
     server: Arc<Server>,
     keys: LockKeys,
@@ -34,17 +34,17 @@ struct Claim {
     kind: Kind,
     own: String,
     lease_id: i64,
-    /// In whole seconds.
+    /// The time to live, in whole seconds.
     ttl: Duration,
     lease: Lease,
     renewal: Option<Renewal>,
     sentinel: Option<Sentinel>,
-    /// Where `drop` leaves the revocation to.
+    /// The runtime on which `drop` spawns the revocation.
     runtime: Handle,
     given_up: bool,
 }
 
-/// The whole recipe of the parent module.
+/// Acquires a lock by the recipe in the parent module.
 pub(super) async fn acquire(
     server: Arc<Server>,
     keys: LockKeys,
@@ -53,14 +53,14 @@ pub(super) async fn acquire(
 ) -> Result<Option<Acquired>> {
     let Request { name, kind, tag, ttl } = request;
     let record = Record { name: name.to_string(), kind, tag, held_ms: None };
-    // Refuses what is too long BEFORE anything is sent.
+    // Reject a record that is too long BEFORE anything is sent.
     record.to_json()?;
     if patience == Patience::Wait {
         let claim = Claim::grant(server, keys, name, &record, ttl).await?;
         let view = claim.create(&record, None).await?;
         return claim.enter(view, record).await.map(Some);
     }
-    // A look first: a refusal costs one read and no lease.
+    // Read the queue first: a lock that is held costs one read and no lease.
     let mut view = look(&server, &keys, PATIENCE).await?;
     check_kind(&view.line, &name, kind)?;
     if !view.line.has_room_for(kind) {
@@ -89,7 +89,7 @@ fn check_kind(line: &Line, name: &LockName, kind: Kind) -> Result<()> {
 }
 
 impl Claim {
-    /// Takes a lease, and renews it from then on.
+    /// Creates a lease and starts its renewal.
     async fn grant(
         server: Arc<Server>,
         keys: LockKeys,
@@ -97,7 +97,7 @@ impl Claim {
         record: &Record,
         ttl: Duration,
     ) -> Result<Claim> {
-        // etcd counts whole seconds; the holder must not count more than the server.
+        // etcd counts whole seconds; round up, and use the same value on both sides.
         let seconds = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
         let ttl = Duration::from_secs(seconds);
         let own = keys.own(record.kind, &record.tag.holder);
@@ -126,8 +126,8 @@ impl Claim {
         Ok(claim)
     }
 
-    /// Creates the key, unless it is there already or the name is another kind of lock; with `seen`, only
-    /// if nobody has come since that revision. The answer is the line after that, with us in it or not.
+    /// Creates the key, unless it exists already or the name is another type of lock; with `seen`, only if no request
+    /// has been queued since that revision. Returns the queue after that, with or without our key.
     async fn create(&self, record: &Record, seen: Option<i64>) -> Result<View> {
         let mut compare = vec![requests::created_at(&self.own, 0)];
         compare.extend(self.keys.other_kinds(self.kind).map(requests::absent));
@@ -151,7 +151,7 @@ impl Claim {
         Ok(view)
     }
 
-    /// Waits for our turn, and makes sure that we are still there when it comes.
+    /// Waits for the grant, and makes sure that our key still exists then.
     async fn enter(mut self, mut view: View, mut record: Record) -> Result<Acquired> {
         self.sentinel = Some(Sentinel::post(&self, view.revision));
         let mut waited = false;
@@ -180,7 +180,7 @@ impl Claim {
         Ok(Acquired { fence, lease, ttl, hold: Box::new(self) })
     }
 
-    /// Resolves when what we watch happened, or perhaps did: look again.
+    /// Resolves when the watched change happened, or may have happened: the caller reads the queue again.
     async fn happens(&self, watched: Watched<'_>, seen: i64) -> Result<()> {
         let (watch, places) = match watched {
             Watched::Leaves(place) => {
@@ -207,7 +207,7 @@ impl Claim {
         Ok(())
     }
 
-    /// Writes the time of entry into our key, if it still exists: the check at the moment of entry.
+    /// Writes the time of the grant into our key if the key still exists. This is the check at the moment of entry.
     async fn mark_entry(&self, record: &Record, number: i64) -> Result<()> {
         let still_there = requests::created_at(&self.own, number);
         let put = requests::put_again(&self.own, record.to_json()?);
@@ -218,14 +218,14 @@ impl Claim {
         }
     }
 
-    /// Does something that makes no sense any more once the lease is lost.
+    /// Runs an operation that is pointless once the lease is lost.
     async fn leased<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
         tokio::select! {
             biased;
             reason = self.lease.lost() => Err(self.session_lost(&reason)),
             result = work => result.map_err(|error| match error {
                 Error::Unavailable { reason, .. } if reason.contains("lease not found") => {
-                    self.session_lost("etcd says that its lease has ended")
+                    self.session_lost("etcd reports that its lease has ended")
                 }
                 error => error,
             }),
@@ -243,7 +243,7 @@ impl Hold for Claim {
             self.renewal = None;
             self.sentinel = None;
             let reason = if !self.lease.is_valid() {
-                // Nothing to wait for: dropping does what is left to do.
+                // No confirmation to wait for: `drop` does the rest.
                 self.lease.lost().await
             } else if self.server.revoke(self.lease_id).await? {
                 self.given_up = true;
@@ -258,7 +258,8 @@ impl Hold for Claim {
 }
 
 impl Drop for Claim {
-    /// Revokes the lease in the background. If nobody is left to do that, nobody is left to renew it either.
+    /// Revokes the lease in the background. If the runtime is gone, the renewal has stopped too, and the lease
+    /// expires.
     fn drop(&mut self) {
         if !self.given_up {
             let (server, id) = (self.server.clone(), self.lease_id);
@@ -267,7 +268,7 @@ impl Drop for Claim {
     }
 }
 
-/// Watches our own key, so that we learn at once when somebody else deletes it.
+/// A task that watches our own key, so that its deletion by an operator is noticed at once.
 struct Sentinel(tokio::task::AbortHandle);
 
 impl Sentinel {
@@ -275,7 +276,7 @@ impl Sentinel {
         let (server, lease, own) = (claim.server.clone(), claim.lease.clone(), claim.own.clone());
         let task = tokio::spawn(async move {
             until_deleted(&server, &own, seen).await;
-            lease.lose("its key was deleted, or its lease revoked, by somebody else");
+            lease.lose("its key was deleted, or its lease revoked, by another client");
         });
         Sentinel(task.abort_handle())
     }
@@ -301,7 +302,7 @@ async fn until_deleted(server: &Server, key: &str, mut seen: i64) {
             }
         }
         tokio::time::sleep(RETRY).await;
-        // The history in between may be compacted away: look.
+        // The events in between may have been compacted: read the key.
         match server.scan_within(WHILE_LEASED, Range::from(key), Read::Keys).await {
             Ok(found) if found.entries.is_empty() => return,
             Ok(found) => seen = found.revision,
@@ -310,7 +311,8 @@ async fn until_deleted(server: &Server, key: &str, mut seen: i64) {
     }
 }
 
-/// Random enough for ids that live for seconds: a hash with keys from the system, and never 0, which asks etcd to choose.
+/// A random lease id. A hash with keys from the system is random enough for ids that are used for seconds. It is
+/// never 0, which would make etcd choose an id.
 fn random_id() -> i64 {
     (RandomState::new().build_hasher().finish() >> 1) as i64 | 1
 }

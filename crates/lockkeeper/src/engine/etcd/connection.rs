@@ -1,4 +1,5 @@
-//! Connections to the servers of an etcd cluster: one HTTP/2 connection for each, balanced by tonic, and the token of an authenticated user.
+//! Connections to the servers of an etcd cluster: one HTTP/2 connection to each, balanced by tonic, and the token of
+//! an authenticated user.
 
 use lockkeeper_etcd_api::etcdserverpb::AuthenticateRequest;
 use lockkeeper_etcd_api::etcdserverpb::auth_client::AuthClient;
@@ -10,19 +11,19 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Request, Status};
 
-/// Time for one server to accept a connection.
+/// The time limit for connecting to one server.
 const CONNECT: Duration = Duration::from_secs(2);
-/// A server that does not answer a ping within `PING_TIMEOUT` is dead, and watches on its connection end. etcd closes the connection of a
-/// client that pings more often than every 5 s.
+/// The interval between pings. A server that does not reply to a ping within `PING_TIMEOUT` is considered dead, and
+/// watches on its connection end. etcd closes the connection of a client that pings more often than every 5 s.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 const PING_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What the generated clients send through.
+/// The transport of the generated clients.
 pub(super) type Service = InterceptedService<Channel, Headers>;
 
 type Token = MetadataValue<Ascii>;
 
-/// The connections to all servers. A request goes to one of those that are connected.
+/// The connections to all servers. A request goes to one of the connected servers.
 pub(super) struct Connection {
     channel: Channel,
     user: Option<(String, String)>,
@@ -45,7 +46,8 @@ impl Headers {
 
 impl Interceptor for Headers {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        // A server that is cut off from its cluster then returns an error instead of leaving watchers in silence.
+        // With this header, a server that is cut off from its cluster returns an error instead of leaving watches
+        // without events.
         request.metadata_mut().insert("hasleader", Token::from_static("true"));
         if let Some(token) = self.token() {
             request.metadata_mut().insert("token", token);
@@ -55,7 +57,8 @@ impl Interceptor for Headers {
 }
 
 impl Connection {
-    /// Prepares connections to `host:port` addresses; they are made on first use. The error describes what is wrong with an address.
+    /// Prepares connections to `host:port` addresses; they are opened on first use. The error describes an invalid
+    /// address.
     pub fn new(hosts: &[String], user: Option<(String, String)>) -> Result<Connection, String> {
         let endpoint = |host: &String| {
             let endpoint = Endpoint::from_shared(format!("http://{host}"))
@@ -76,7 +79,7 @@ impl Connection {
         InterceptedService::new(self.channel.clone(), self.headers.clone())
     }
 
-    /// Sends one request, and once more with a new token if the server rejects the present one.
+    /// Sends one request, and repeats it with a new token if the server rejects the current one.
     pub async fn call<T, F>(&self, send: impl Fn(Service) -> F) -> Result<T, Status>
     where
         F: Future<Output = Result<T, Status>>,
@@ -98,7 +101,7 @@ impl Connection {
         if self.headers.token() != stale {
             return Ok(());
         }
-        // Without the token: etcd would reject the request for a new token because of the old one.
+        // Sent without the token: etcd would reject the request for a new token because of the old one.
         let mut auth = AuthClient::new(self.channel.clone());
         let reply = auth.authenticate(AuthenticateRequest { name, password }).await?.into_inner();
         let token = reply.token.parse().map_err(|_| Status::internal("the token is no text"))?;
@@ -111,7 +114,7 @@ impl Connection {
 fn rejects_token(status: &Status) -> bool {
     match status.code() {
         Code::Unauthenticated => true,
-        // Some services of etcd lose the code and keep the message.
+        // Some services of etcd drop the code and keep the message.
         Code::Unknown => status.message() == "etcdserver: invalid auth token",
         _ => false,
     }

@@ -22,17 +22,17 @@ impl Range {
 }
 
 impl From<&str> for Range {
-    /// One key alone.
+    /// The range of a single key.
     fn from(key: &str) -> Range {
         Range { start: key.into(), end: format!("{key}\0") }
     }
 }
 
-/// Where all locks of an engine are.
+/// The path of all locks of an engine.
 pub(super) struct Root(String);
 
 impl Root {
-    /// `None` if the path is too long to leave room for names.
+    /// Returns `None` if the path is too long to leave room for names.
     pub fn new(path: &str) -> Option<Root> {
         match path.len() {
             0 => Some(Root("/lockkeeper/".into())),
@@ -68,7 +68,7 @@ impl LockKeys {
         }
     }
 
-    /// Where everybody is who wants this kind of lock.
+    /// The keys of all requests for the same type of lock.
     pub fn same_kind(&self, kind: Kind) -> Range {
         match kind {
             Kind::Exclusive | Kind::Shared => Range::below(&format!("{}m/", self.0)),
@@ -76,13 +76,13 @@ impl LockKeys {
         }
     }
 
-    /// Where nobody may be if the name is to be this kind of lock: before and behind [`Self::same_kind`].
+    /// The ranges that must be empty for the name to be this type of lock: before and after [`Self::same_kind`].
     pub fn other_kinds(&self, kind: Kind) -> [Range; 2] {
         let (all, same) = (self.all(), self.same_kind(kind));
         [Range { start: all.start, end: same.start }, Range { start: same.end, end: all.end }]
     }
 
-    /// The line that these keys form. A key that is not ours is refused: guessing what it means would be unsafe.
+    /// The queue that these keys form. A foreign key is an error, as guessing its meaning would be unsafe.
     pub fn line(&self, found: &[KeyValue]) -> Result<Line> {
         let place = |kv: &KeyValue| {
             let id = std::str::from_utf8(&kv.key).ok()?;
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn one_locks_keys_are_not_anothers() {
+    fn keys_of_different_locks_are_disjoint() {
         let root = Root::new("/team").unwrap();
         let of = |name: &str| root.of(&LockName::new(name).unwrap());
         for (name, other) in [("a", "a/m"), ("a", "a0"), ("a", "a/"), ("..", "a")] {

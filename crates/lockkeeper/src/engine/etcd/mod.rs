@@ -1,44 +1,47 @@
-//! `etcd`: locks among machines, kept by an etcd cluster (API version 3; tested with 3.4).
+//! The `etcd` engine: locks between machines, stored in an etcd cluster (API version 3; tested with 3.4).
 //!
 //! # The keys
 //!
 //! ```text
-//! /lockkeeper/NAME/m/x.HOLDER     one that holds or waits for a mutex alone
-//! /lockkeeper/NAME/m/s.HOLDER     … shared
-//! /lockkeeper/NAME/p3/HOLDER      … for one of 3 permits
+//! /lockkeeper/NAME/m/x.HOLDER     an exclusive request for a mutex, granted or waiting
+//! /lockkeeper/NAME/m/s.HOLDER     … a shared request
+//! /lockkeeper/NAME/p3/HOLDER      … a request for one of 3 permits
 //! ```
 //!
-//! `NAME` and `HOLDER` are escaped; a path in the URL replaces `/lockkeeper`. The value is a [`Record`]
-//! as JSON. Every key hangs on a **lease of its own**, so the place in the line goes when
-//! its owner gives it up (the lease is revoked) or stops renewing (it expires). An idle lock has no key at all.
+//! `NAME` and `HOLDER` are escaped; a path in the URL replaces `/lockkeeper`. The value is a [`Record`] as JSON.
+//! Every key is attached to its **own lease**, so the request leaves the queue when its owner gives it up (the lease
+//! is revoked) or stops renewing (the lease expires). An idle lock has no keys.
 //!
 //! # The recipe
 //!
-//! 1. Choose a random lease id and grant the lease. Chosen by us, a grant repeated after a lost reply finds itself.
-//! 2. In one transaction: create the key unless it is there or the name is in use as another kind of lock,
-//!    and read all keys of the name. A repeated one finds its own key.
-//! 3. Order the keys by *create revision*. Whoever has nobody conflicting ahead holds: [`Line`](line::Line).
-//! 4. Otherwise watch only what can let us in, from the revision of the last look on, so that nothing is missed;
-//!    then look again. Putting the time of entry into our own key, on condition that it still exists,
-//!    is the check **at the moment of entry** that etcd 3.4.3's own lock lacked: a waiter whose lease had died was let in.
+//! 1. Choose a random lease id and grant the lease. Because the client chooses the id, a grant that is repeated after
+//!    a lost reply finds the existing lease.
+//! 2. In one transaction: create the key unless it exists or the name is in use as another type of lock, and read all
+//!    keys of the name. A repeated transaction finds its own key.
+//! 3. Order the keys by *create revision*. A request with no conflicting key ahead of it is granted:
+//!    [`Line`](line::Line).
+//! 4. Otherwise watch only the keys that can lead to the grant, from the revision of the last read on, so that no
+//!    event is missed; then read again. The time of the grant is written into the own key on condition that the key
+//!    still exists. This is the check **at the moment of entry** that etcd 3.4.3's own lock lacked: it granted the
+//!    lock to a waiter whose lease had expired.
 //!
-//! `try` makes its key only on condition that it would hold at once, so it never stands in the line.
+//! `try` creates its key only on condition that it is granted at once, so it is never queued.
 //!
 //! The **fence** is the key's create revision. Revisions rise with every change of the store, and conflicting
-//! entries enter in the order of their keys, so fences rise between them. They fall only if the cluster is restored from
-//! a backup.
+//! requests are granted in the order of their keys, so fences rise from one to the next. They fall only if the
+//! cluster is restored from a backup.
 //!
 //! # Losing a hold
 //!
-//! The lease is counted as in [`crate::lease`]. Besides, each claim watches its own key: if an
-//! administrator deletes it or revokes the lease, holder and waiter learn that at once and not at the next renewal.
+//! The lease is counted as in [`crate::lease`]. In addition, each claim watches its own key: if an administrator
+//! deletes it or revokes the lease, the holder or waiter is notified at once and not at the next renewal.
 //!
-//! # What it relies on
+//! # Assumptions
 //!
-//! etcd's clock running at the right speed while a lease runs. Older versions of etcd (3.4 among them, as far as we know) let a leader that has just been
-//! cut off answer renewals for up to an election timeout; the fence, not the lease, covers that. Leases last
-//! whole seconds and at least 1.5 election timeouts (2 s by default): a shorter time to live is
-//! counted as 1 s by the holder and kept for that long by the server.
+//! etcd's clock runs at the right speed during a lease. Older versions of etcd (3.4 among them, as far as we know)
+//! let a leader that has just been cut off confirm renewals for up to an election timeout; the fence, not the lease,
+//! covers that. Leases last whole seconds and at least 1.5 election timeouts (2 s by default): the holder counts a
+//! shorter time to live as 1 s, while the server keeps the lease for that minimum.
 
 mod changes;
 mod claim;
@@ -63,7 +66,7 @@ pub(crate) struct EtcdEngine {
 }
 
 impl EtcdEngine {
-    /// Connects, and checks that etcd answers there and lets us in.
+    /// Connects, and checks that etcd replies and accepts the credentials.
     pub async fn open(url: &EngineUrl) -> Result<EtcdEngine> {
         let servers = Servers::parse(url, 2379)?;
         let root =
@@ -126,7 +129,7 @@ impl Engine for EtcdEngine {
     }
 }
 
-/// A key of somebody else's making under our path is nobody who holds or waits.
+/// Parses a record. A foreign key under our path is ignored: it is neither a holder nor a waiter.
 fn record(create_revision: i64, value: &[u8]) -> Option<(i64, Record)> {
     Some((create_revision, serde_json::from_slice(value).ok()?))
 }

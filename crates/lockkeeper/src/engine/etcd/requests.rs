@@ -6,10 +6,10 @@ use lockkeeper_etcd_api::etcdserverpb::request_op::Request;
 use lockkeeper_etcd_api::etcdserverpb::watch_create_request::FilterType;
 use lockkeeper_etcd_api::etcdserverpb::{Compare, PutRequest, RangeRequest, RequestOp, WatchCreateRequest};
 
-/// Keys with values per reply: at most 16 KiB each, and gRPC rejects messages over 4 MiB.
+/// The number of keys with values per reply: each has at most 16 KiB, and gRPC rejects messages over 4 MiB.
 const PAGE: i64 = 200;
 
-/// What to read of each key.
+/// The part of each key to read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Read {
     Keys,
@@ -27,7 +27,7 @@ pub(super) fn page(range: &Range, read: Read) -> RangeRequest {
     }
 }
 
-/// The condition that a key has this create revision; 0: that it does not exist.
+/// The condition that a key has this create revision; 0 means that it does not exist.
 pub(super) fn created_at(key: &str, revision: i64) -> Compare {
     compare_create(CompareResult::Equal, key.into(), String::new(), revision)
 }

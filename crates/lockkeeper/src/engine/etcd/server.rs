@@ -1,4 +1,4 @@
-//! Requests to etcd: each limited in time, repeated when its reply may have been lost, and refused with a reason.
+//! Requests to etcd. Each has a time limit, is repeated when its reply may have been lost, and fails with a reason.
 
 use super::connection::Connection;
 use super::keys::Range;
@@ -21,9 +21,9 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout_at};
 use tonic::{Code, Status, Streaming};
 
-/// Time for a server to answer, where no lease limits the wait.
+/// The time limit for a request that is not limited by a lease.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
-/// Time for one attempt, before the request is sent again, perhaps to another server.
+/// The time limit for one attempt, before the request is sent again, perhaps to another server.
 const ATTEMPT: Duration = Duration::from_secs(2);
 
 /// The keys of a range, all at one revision of the store.
@@ -32,7 +32,7 @@ pub(super) struct Found {
     pub revision: i64,
 }
 
-/// An etcd cluster.
+/// A client of an etcd cluster.
 pub(super) struct Server {
     connection: Connection,
 }
@@ -51,7 +51,7 @@ impl Server {
         Ok(Server { connection })
     }
 
-    /// Everything in a range, page by page.
+    /// Reads all keys of a range, page by page.
     pub async fn scan(&self, range: Range, read: Read) -> Result<Found> {
         self.scan_within(PATIENCE, range, read).await
     }
@@ -100,7 +100,7 @@ impl Server {
                 let send = |service| async move { LeaseClient::new(service).lease_grant(request).await };
                 match self.connection.call(send).await {
                     Ok(granted) => Ok(Some(granted.into_inner().ttl)),
-                    // Our own grant, whose reply was lost.
+                    // This is our own grant, whose reply was lost.
                     Err(status) if status.message().contains("lease already exists") => {
                         Ok(again.then_some(seconds))
                     }
@@ -117,7 +117,7 @@ impl Server {
         }
     }
 
-    /// One renewal.
+    /// Sends one renewal.
     pub async fn renew(&self, id: i64) -> Result<(), NotRenewed> {
         let send = |service| async move {
             let request = kept_open(LeaseKeepAliveRequest { id });
@@ -126,12 +126,12 @@ impl Server {
         };
         match self.connection.call(send).await {
             Ok(Some(reply)) if reply.ttl > 0 => Ok(()),
-            Ok(Some(_)) => Err(NotRenewed::Gone("etcd says that its lease has ended".into())),
+            Ok(Some(_)) => Err(NotRenewed::Gone("etcd reports that its lease has ended".into())),
             Ok(None) | Err(_) => Err(NotRenewed::TryAgain),
         }
     }
 
-    /// Ends a lease and deletes its keys. True if this call did; false if it had ended before.
+    /// Revokes a lease, which deletes its keys. Returns true if this call ended it, false if it had ended before.
     pub async fn revoke(&self, id: i64) -> Result<bool> {
         let mut sent = false;
         let send = || {
@@ -141,7 +141,7 @@ impl Server {
                 let send = |service| async move { LeaseClient::new(service).lease_revoke(request).await };
                 match self.connection.call(send).await {
                     Ok(_) => Ok(true),
-                    // Repeated: perhaps the first one did it.
+                    // In a repeated request: the first one may have been executed.
                     Err(status) if status.code() == Code::NotFound => Ok(again),
                     Err(status) => Err(status),
                 }
@@ -150,7 +150,7 @@ impl Server {
         persist(PATIENCE, send).await
     }
 
-    /// Starts to watch. The stream has every change from the start revision on.
+    /// Starts a watch. The stream has every change from the start revision on.
     pub async fn watch(
         &self,
         patience: Duration,
@@ -172,7 +172,8 @@ fn kept_open<T: Send + 'static>(message: T) -> impl Stream<Item = T> + Send + 's
     stream::iter([message]).chain(stream::pending())
 }
 
-/// Sends a request until it is answered, refused, or `patience` has passed. The request must tolerate being executed twice.
+/// Sends a request until it succeeds, is rejected, or `patience` has passed. Executing the request twice must be
+/// harmless.
 async fn persist<T, F>(patience: Duration, mut send: impl FnMut() -> F) -> Result<T>
 where
     F: Future<Output = Result<T, Status>>,
@@ -206,7 +207,7 @@ pub(super) fn unavailable(reason: impl Into<String>) -> Error {
     Error::Unavailable { engine: "etcd", reason: reason.into() }
 }
 
-/// Describes an error of etcd or of the transport to a person. It contains nothing that we sent, and so no password.
+/// Describes an error of etcd or of the transport for a user. It contains nothing that we sent, and so no password.
 fn words(status: &Status) -> String {
     let message = status.message();
     match message {
@@ -228,7 +229,7 @@ fn words(status: &Status) -> String {
     }
 }
 
-/// An error with its causes, each said once.
+/// An error with its causes, without repetitions.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

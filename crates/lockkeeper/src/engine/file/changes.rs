@@ -1,4 +1,4 @@
-//! Watching queues from outside: inotify tells of edits, the holders' FIFOs of deaths.
+//! A watch on queues: inotify reports edits, the holders' FIFOs report deaths.
 
 use super::queue::Key;
 use super::store::Store;
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// A watch on one lock, or on all.
+/// A watch on one lock, or on all locks.
 pub(super) struct FileChanges {
     store: Arc<Store>,
     key: Option<Key>,
@@ -29,7 +29,7 @@ impl FileChanges {
         Ok(FileChanges { store: store.clone(), key, inotify })
     }
 
-    /// Resolves on the first edit of a queue that we care for.
+    /// Resolves on the first edit of a watched queue.
     async fn edited(&self) -> std::io::Result<()> {
         loop {
             let mut ready = self.inotify.readable().await?;
@@ -39,7 +39,7 @@ impl FileChanges {
             loop {
                 match reader.next() {
                     Ok(event) => {
-                        // No name: the queue of events overflowed, so anything may have changed.
+                        // An event without a name: the event queue overflowed, so any queue may have changed.
                         let name = event.file_name().map(|name| name.to_bytes());
                         ours |= match (&self.key, name) {
                             (Some(key), Some(name)) => key.0.as_bytes() == name,
@@ -57,7 +57,7 @@ impl FileChanges {
         }
     }
 
-    /// Resolves when a holder that is there now dies.
+    /// Resolves when one of the current holders dies.
     async fn holder_died(&self) -> Result<()> {
         let mut watches = Vec::new();
         let keys = match &self.key {

@@ -1,4 +1,4 @@
-//! One acquisition from asking to release: an entry in a queue and its FIFO.
+//! One acquisition, from the request to the release: an entry in a queue, and its FIFO.
 
 use super::live;
 use super::queue::{Entry, Key, Queue};
@@ -11,24 +11,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::io::Interest;
 
-/// A place in a queue. Dropping it gives the place up: at the latest when its FIFO closes, it is dead to all.
+/// An entry in a queue. Dropping it removes the entry: when its FIFO closes, all other processes consider it dead.
 pub(super) struct Claim {
     store: Arc<Store>,
     key: Key,
     name: String,
     id: String,
-    /// The owner's end; taken on leaving.
+    /// The owner's end of the FIFO; taken when the entry leaves the queue.
     fifo: Option<OwnedFd>,
 }
 
-/// What a look at the queue showed.
+/// The result of reading the queue.
 enum Turn {
     Granted(u64),
     Wait(Vec<super::store::Watch>),
 }
 
 impl Claim {
-    /// Joins the queue; with [`Patience::Try`] only if that grants the lock at once. The fence is there if it did.
+    /// Joins the queue; with [`Patience::Try`] only if the lock is granted at once. The fence is `Some` if it is
+    /// granted.
     pub async fn enter(
         store: &Arc<Store>,
         request: Request,
@@ -56,7 +57,8 @@ impl Claim {
         }
         let published = match (fence, patience) {
             (None, Patience::Try) => Ok(None),
-            // We are the last in the queue: nobody watches us yet, but settling may have granted others.
+            // Our entry is the last in the queue, so it has no watchers yet, but settling may have granted other
+            // entries.
             _ => edit.publish(&claim.key, &queue, &granted).map(|()| Some(())),
         };
         match published {
@@ -68,13 +70,13 @@ impl Claim {
         }
     }
 
-    /// Forgets a claim that never was in a published queue.
+    /// Discards a claim that was never in a published queue.
     fn discard(mut self, edit: &Edit<'_>) {
         self.fifo = None;
         edit.remove_fifo(&self.id);
     }
 
-    /// Waits for the turn, and returns the fence.
+    /// Waits for the grant, and returns the fence.
     pub async fn granted(&self) -> Result<u64> {
         loop {
             let watches = match self.look().await? {
@@ -88,7 +90,7 @@ impl Claim {
     async fn look(&self) -> Result<Turn> {
         let edit = self.store.edit().await?;
         let before = edit.load(&self.key, &self.name)?;
-        // The usual case: whoever left has granted it to us.
+        // The usual case: the previous holder has granted the lock to us on its release.
         if let Some(held) = before.position(&self.id).and_then(|i| before.entries[i].held) {
             return Ok(Turn::Granted(held.fence));
         }
@@ -103,11 +105,11 @@ impl Claim {
         Ok(turn)
     }
 
-    /// Our fence, or what to watch until we get one; drops the dead that we would watch.
+    /// Our fence, or the entries to watch until we get one. Removes dead entries that we would watch.
     fn turn(&self, edit: &Edit<'_>, queue: &mut Queue, wake: &mut Vec<String>) -> Result<Turn> {
         'again: loop {
             let Some(i) = queue.position(&self.id) else {
-                let reason = "somebody removed its place in the queue".into();
+                let reason = "its entry was removed from the queue".into();
                 return Err(Error::SessionLost { engine: "file", name: self.name.clone(), reason });
             };
             if let Some(held) = queue.entries[i].held {
@@ -142,7 +144,7 @@ impl Claim {
         }
     }
 
-    /// Takes the entry out of the queue and lets the next one in.
+    /// Removes the entry from the queue and grants the next one.
     fn leave(&mut self, edit: &Edit<'_>) -> Result<()> {
         let mut queue = edit.load(&self.key, &self.name)?;
         let published = match queue.position(&self.id) {
@@ -169,7 +171,7 @@ impl Claim {
     }
 }
 
-/// Refuses a semaphore's name to a mutex, and so on; the dead have no say.
+/// Rejects a name that is in use as another type of lock. Dead entries do not count.
 fn check_kind(edit: &Edit<'_>, queue: &mut Queue, request: &Request) -> Result<()> {
     while let Some(i) = queue.entries.iter().position(|entry| !entry.kind.same_lock_as(request.kind)) {
         if edit.alive(&queue.entries[i])? {
@@ -184,7 +186,7 @@ fn check_kind(edit: &Edit<'_>, queue: &mut Queue, request: &Request) -> Result<(
     Ok(())
 }
 
-/// A FIFO under a name that nobody has; process ids repeat across namespaces and time.
+/// Creates a FIFO with a unique name; process ids repeat across namespaces and over time.
 fn new_fifo(edit: &Edit<'_>) -> Result<(String, OwnedFd)> {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     loop {
@@ -199,7 +201,7 @@ fn new_fifo(edit: &Edit<'_>) -> Result<(String, OwnedFd)> {
 }
 
 impl Drop for Claim {
-    /// Tidy if the guard is free; if not, closing the FIFO is enough.
+    /// Removes the entry if the guard is free; otherwise closing the FIFO is enough.
     fn drop(&mut self) {
         if self.fifo.is_none() {
             return;
@@ -218,7 +220,7 @@ impl Hold for Claim {
         Box::pin(async move {
             let store = self.store.clone();
             let edit = store.edit().await?;
-            // If the queue could not be written (a full disk), the closed FIFO has released it all the same.
+            // If the queue cannot be written (a full disk), closing the FIFO has released the lock all the same.
             self.leave(&edit).or_else(|e| if matches!(e, Error::Io { .. }) { Ok(()) } else { Err(e) })
         })
     }
@@ -238,7 +240,7 @@ impl Hold for Claim {
             let mut queue = edit.load(&self.key, &self.name)?;
             let Some(i) = queue.position(&self.id) else { return Ok(()) };
             queue.entries[i].child = child;
-            // Who watches us must now watch processes.
+            // Watchers of this entry must now watch the processes instead of the FIFO.
             let wake: Vec<String> = queue.watchers_of(i).map(str::to_owned).collect();
             edit.publish(&self.key, &queue, &wake)
         })

@@ -1,18 +1,19 @@
-//! The fence counter. The argument for its durability is in the parent module.
+//! The fence counter. The parent module explains its durability.
 
 use super::store::Files;
 use crate::{Error, Result};
 
-/// How many fences one durable write covers. Also how far the fence jumps after a power cut.
+/// The number of fences that one durable write covers. The fence skips at most this many numbers after a power
+/// failure.
 pub(super) const BLOCK: u64 = 1000;
 
-/// Fences must fit a signed 64-bit column.
+/// The highest fence: fences must fit a signed 64-bit column.
 const LAST: u64 = i64::MAX as u64;
 
-/// Makes the counter of a new directory. Called under the guard.
+/// Creates the counter of a new directory. Called under the guard.
 pub(super) fn create(files: &Files) -> Result<()> {
     if files.read("ceiling")?.is_none() {
-        // Whoever has a `fence` had a `ceiling`: starting again at zero would repeat fences.
+        // A directory with a `fence` had a `ceiling`: starting again at zero would repeat fences.
         if files.read("fence")?.is_some() {
             return Err(damaged(files, "it is gone although fences were handed out"));
         }
@@ -26,7 +27,7 @@ pub(super) fn next(files: &Files, boot: &str) -> Result<u64> {
     let mut ceiling = read_ceiling(files)?;
     let last = match files.read("fence")?.and_then(|text| parse(&text, boot)) {
         Some(last) => last,
-        // Another boot, or torn: everything up to the ceiling may have been handed out.
+        // The file is from another boot, or torn: every fence up to the ceiling may have been issued.
         None => ceiling,
     };
     if last >= LAST - BLOCK {
@@ -35,6 +36,8 @@ pub(super) fn next(files: &Files, boot: &str) -> Result<u64> {
     let fence = last + 1;
     if fence > ceiling {
         ceiling = last + BLOCK;
+        // Example: the last fence was 1000 and the ceiling is 1000. The ceiling becomes 2000, durably, before fence
+        // 1001 is issued.
         files.replace_durably("ceiling", format!("{ceiling}\n").as_bytes())?;
     }
     files.overwrite("fence", line(fence, boot).as_bytes())?;
@@ -47,7 +50,7 @@ fn read_ceiling(files: &Files) -> Result<u64> {
     number.ok_or_else(|| damaged(files, "it does not hold a number"))
 }
 
-/// Fixed width, so that overwriting in place never leaves a longer line's tail.
+/// The line of a fence. Its width is fixed, so that overwriting in place never leaves the tail of a longer line.
 fn line(fence: u64, boot: &str) -> String {
     let body = format!("{fence:020} {boot}");
     format!("{body} {:032x}\n", super::queue::fnv128(body.as_bytes()))
@@ -89,8 +92,8 @@ mod tests {
     }
 
     #[test]
-    fn after_a_power_cut_counting_goes_on_above_everything_handed_out() {
-        // What the disk may hold after the cut: `fence` from any earlier moment, torn anywhere, or absent.
+    fn after_a_power_failure_fences_continue_above_all_issued_ones() {
+        // The disk after a power failure may have `fence` from any earlier moment, torn anywhere, or none.
         let (dir, files) = fresh();
         let mut versions = vec![Vec::new()];
         for _ in 0..BLOCK + 10 {
@@ -117,7 +120,7 @@ mod tests {
             highest = next(&files, "b").unwrap().max(highest);
             let whole = line(highest + 1, "b");
             let before = line(highest, "b");
-            // The new line's beginning over the old line's end.
+            // A torn write: the beginning of the new line over the end of the old one.
             let mixed = format!("{}{}", &whole[..torn_at], &before[torn_at..]);
             std::fs::write(dir.path().join("fence"), mixed).unwrap();
             let fence = next(&files, "b").unwrap();
@@ -136,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_ceiling_is_refused_not_guessed() {
+    fn a_damaged_ceiling_is_an_error() {
         let (dir, files) = fresh();
         next(&files, "b").unwrap();
         for bad in [&b""[..], b"12", b"x\n", b"\xff\xff\n", b"-5\n"] {

@@ -1,4 +1,4 @@
-//! Finding, making and vetting the state directory.
+//! The state directory: its default path, its creation and its security checks.
 
 use crate::{Error, Result};
 use rustix::fs::{self, AtFlags, FileType, Mode, OFlags, Stat};
@@ -9,13 +9,13 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
-/// Opens a directory, or a symbolic link itself, without reading it.
+/// Flags to open a directory, or a symbolic link itself, without reading it.
 const FLAGS: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// As many symbolic links as Linux follows in one path.
+/// The limit on symbolic links, the same as that of Linux for one path.
 const LINKS_MAX: usize = 40;
 
-/// `$XDG_STATE_HOME/lockkeeper`, or `~/.local/state/lockkeeper`.
+/// The default directory: `$XDG_STATE_HOME/lockkeeper`, or `~/.local/state/lockkeeper`.
 pub(crate) fn default_directory() -> Result<PathBuf> {
     let absolute = |variable| std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
     let state = absolute("XDG_STATE_HOME").or_else(|| Some(absolute("HOME")?.join(".local/state")));
@@ -30,7 +30,7 @@ pub(crate) fn default_directory() -> Result<PathBuf> {
     }
 }
 
-/// Makes the directory if it is missing (for its user alone), vets it, and opens it.
+/// Creates the directory if it is missing (accessible to its user only), checks it, and opens it.
 pub(super) fn open(path: &Path) -> Result<(PathBuf, OwnedFd)> {
     let walked = Walk::to(path)?;
     walked.vet()?;
@@ -44,7 +44,7 @@ pub(super) fn open(path: &Path) -> Result<(PathBuf, OwnedFd)> {
             Ok(()) | Err(Errno::EXIST) => {}
             Err(e) => return Err(Error::io("make the directory", path.join(part), e)),
         }
-        // A symbolic link here could lead our writes elsewhere.
+        // A symbolic link here could redirect our writes.
         let stat = fs::statat(&fd, part, AtFlags::SYMLINK_NOFOLLOW)
             .map_err(|e| Error::io("look at", path.join(part), e))?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
@@ -58,7 +58,7 @@ pub(super) fn open(path: &Path) -> Result<(PathBuf, OwnedFd)> {
     Ok((path.clone(), fd))
 }
 
-/// Refuses what belongs neither to this process's user nor to root.
+/// Rejects a file that belongs neither to this process's user nor to root.
 pub(super) fn refuse_other_owner(path: &Path, owner: u32) -> Result<()> {
     match owner == 0 || owner == rustix::process::geteuid().as_raw() {
         true => Ok(()),
@@ -71,11 +71,11 @@ pub(super) fn refuse_other_owner(path: &Path, owner: u32) -> Result<()> {
     }
 }
 
-/// The directories from the root to one directory, each opened in its parent. No other user can exchange one of them unnoticed: each is
-/// vetted as it was opened, and not by its path, which may come to mean another one.
+/// The directories from the root to one directory, each opened in its parent. No other user can replace one of them
+/// unnoticed: the checks use the opened descriptors, not the paths, which may lead to another directory later.
 struct Walk {
     opened: Vec<Walked>,
-    /// What remains of the path, next component first.
+    /// The remaining components of the path, next one first.
     left: VecDeque<OsString>,
     links: usize,
 }
@@ -87,8 +87,9 @@ struct Walked {
 }
 
 impl Walk {
-    /// Walks along an absolute path, and makes the directories that are missing. Symbolic links are followed if they belong to this
-    /// process's user or to root: where `fs.protected_symlinks` is 0, another user's link in /tmp would lead our writes elsewhere.
+    /// Walks along an absolute path, and creates missing directories. Symbolic links are followed if they belong to
+    /// this process's user or to root: where `fs.protected_symlinks` is 0, another user's link in /tmp could redirect
+    /// our writes.
     fn to(path: &Path) -> Result<Walk> {
         let mut walk = Walk { opened: Vec::new(), left: VecDeque::new(), links: 0 };
         walk.restart(path)?;
@@ -107,7 +108,7 @@ impl Walk {
         self.opened.last().expect("the root is opened first, and never left")
     }
 
-    /// Starts again at the root, if the path is absolute, and puts its components before those that remain.
+    /// Starts again at the root if the path is absolute, and puts its components before the remaining ones.
     fn restart(&mut self, path: &Path) -> Result<()> {
         if path.is_absolute() {
             let fd = fs::open("/", FLAGS, Mode::empty()).map_err(|e| Error::io("open", "/", e))?;
@@ -123,7 +124,7 @@ impl Walk {
         Ok(())
     }
 
-    /// Goes from the last directory to one of its entries.
+    /// Descends from the last directory to one of its entries.
     fn enter(&mut self, name: &OsStr) -> Result<()> {
         let path = self.last().path.join(name);
         let open = || fs::openat(&self.last().fd, name, FLAGS, Mode::empty());
@@ -161,7 +162,7 @@ impl Walk {
         self.restart(Path::new(OsStr::from_bytes(target.as_bytes())))
     }
 
-    /// Refuses a directory in which another user could put, replace or remove files.
+    /// Rejects a directory in which another user could create, replace or remove files.
     fn vet(&self) -> Result<()> {
         let me = rustix::process::geteuid().as_raw();
         let my_group = rustix::process::getegid().as_raw();
@@ -175,7 +176,7 @@ impl Walk {
                     stat.st_uid
                 )));
             }
-            // Under a sticky directory, such as /tmp, nobody else can rename or remove what is ours.
+            // Under a sticky directory, such as /tmp, other users cannot rename or remove our files.
             let sticky_above = depth > 0 && mode & 0o1000 != 0;
             let group_can =
                 mode & 0o020 != 0 && (depth == 0 || (stat.st_gid != my_group && stat.st_gid != 0));
@@ -190,9 +191,9 @@ impl Walk {
     }
 }
 
-/// The FIFOs that say who lives do not reach across machines.
+/// Rejects network file systems: the FIFOs that show which owners are alive do not work across machines.
 fn refuse_network_file_system(path: &Path, fd: &OwnedFd) -> Result<()> {
-    // From linux/magic.h.
+    // The numbers are from linux/magic.h.
     const NETWORK: [(u32, &str); 8] = [
         (0x6969, "NFS"),
         (0x517b, "SMB"),

@@ -1,4 +1,5 @@
-//! The FIFO of an entry: is its owner alive, tell me when not, wake it. See the parent module.
+//! The FIFO of an entry: it shows whether the owner is alive, notifies watchers of its death, and wakes it. See the
+//! parent module.
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -8,14 +9,14 @@ use tokio::io::unix::AsyncFd;
 
 const FLAGS: OFlags = OFlags::CLOEXEC.union(OFlags::NONBLOCK).union(OFlags::NOFOLLOW);
 
-/// Makes a FIFO and becomes its owner. Fails with `EXIST` if the name is taken.
+/// Creates a FIFO and opens it as its owner. Fails with `EXIST` if the name is in use.
 pub(super) fn create(live: BorrowedFd<'_>, id: &str) -> rustix::io::Result<OwnedFd> {
     rustix::fs::mknodat(live, id, rustix::fs::FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
-    // For reading and writing: a reader alone would see a hang-up each time a watcher leaves.
+    // Opened for reading and writing: a reader alone would see a hang-up each time a watcher closes its end.
     rustix::fs::openat(live, id, FLAGS | OFlags::RDWR, Mode::empty())
 }
 
-/// The write end, if the owner lives: it becomes an error when the owner closes or dies.
+/// Opens the write end if the owner is alive. It reports an error when the owner closes its end or dies.
 pub(super) fn watch(live: BorrowedFd<'_>, id: &str) -> rustix::io::Result<Option<OwnedFd>> {
     match rustix::fs::openat(live, id, FLAGS | OFlags::WRONLY, Mode::empty()) {
         Ok(fd) => Ok(Some(fd)),
@@ -24,14 +25,15 @@ pub(super) fn watch(live: BorrowedFd<'_>, id: &str) -> rustix::io::Result<Option
     }
 }
 
-/// Wakes the owner. One that is gone needs no waking, one whose pipe is full will wake anyway.
+/// Wakes the owner. The write may fail: a dead owner need not be woken, and an owner whose pipe is full is already
+/// going to wake.
 pub(super) fn wake(live: BorrowedFd<'_>, id: &str) {
     if let Ok(Some(fd)) = watch(live, id) {
         let _ = rustix::io::write(&fd, b"!");
     }
 }
 
-/// Hands a descriptor to the runtime's reactor.
+/// Registers a descriptor with the runtime's reactor.
 #[expect(
     deprecated,
     reason = "its successor is `unsafe` for the sake of types that lie about their descriptor; \
@@ -55,7 +57,7 @@ pub(super) async fn ended(pidfd: OwnedFd) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Resolves when somebody woke us since the last call.
+/// Resolves when another process has woken this one since the last call.
 pub(super) async fn woken(own: &AsyncFd<OwnedFd>) -> std::io::Result<()> {
     let mut bytes = [0; 64];
     loop {

@@ -1,70 +1,72 @@
-//! `file`: locks among the processes of one machine, without a server.
+//! The `file` engine: locks between the processes of one machine, without a server.
 //!
 //! # The directory
 //!
 //! ```text
-//! DIR/            mode 0700, ours or root's, on a local file system
-//!   guard         empty; whoever changes anything holds flock(2) on it, for some tens of microseconds
-//!   boot          the boot in which this state was written
-//!   fence         the last fence handed out in this boot, with a checksum
-//!   ceiling       no fence above this one was ever handed out; replaced durably every 1000 fences
-//!   locks/KEY     the queue of one lock, holders first, as JSON; absent when nobody wants the lock
-//!   live/ID       a FIFO per queue entry, held open by the entry's owner
+//! DIR/            mode 0700, owned by this user or root, on a local file system
+//!   guard         empty; a process holds flock(2) on it during each change, for some tens of microseconds
+//!   boot          the id of the boot in which this state was written
+//!   fence         the last fence issued in this boot, with a checksum
+//!   ceiling       no fence above this one was ever issued; replaced durably every 1000 fences
+//!   locks/KEY     the queue of one lock, holders first, as JSON; absent when the queue is empty
+//!   live/ID       a FIFO for each queue entry, held open by the entry's owner
 //! ```
 //!
 //! # One primitive: the FIFO of an entry
 //!
-//! The owner of an entry keeps its FIFO open for reading (and writing, so that it never sees end-of-file).
-//! Everybody else can then, with the kernel's word and no thread and no polling,
+//! The owner of an entry keeps its FIFO open for reading (and writing, so that it never sees end-of-file). The kernel
+//! then lets every other process, without a thread and without polling,
 //!
-//! - **ask whether the owner lives**: opening it for writing without blocking fails with `ENXIO` if not;
-//! - **be told when it dies**: the open write end becomes `POLLERR` when the last reader is gone, whether
-//!   the owner released, dropped its guard, or was killed -9;
-//! - **wake exactly this one**: by writing a byte.
+//! - **check whether the owner is alive**: a non-blocking open for writing fails with `ENXIO` if it is not;
+//! - **be notified of its death**: the open write end becomes `POLLERR` when the last reader is gone, whether the
+//!   owner released the lock, dropped its guard, or was killed with `kill -9`;
+//! - **wake exactly this owner**: by writing a byte.
 //!
 //! # The queue
 //!
-//! An entry may hold if no live entry ahead of it conflicts: strictly first come, first served. Every change
-//! happens under the guard and ends with [`queue::Queue::settle`], which drops dead entries at the front
-//! and grants whatever may now hold. A waiter watches the entry right ahead of it, as in Craig's and Landin and Hagersten's queue lock
-//! (CLH); the first waiter for a semaphore watches every holder, since any of them may make room.
+//! An entry may hold the lock if no live entry ahead of it conflicts: strictly first come, first served. Every change
+//! happens under the guard and ends with [`queue::Queue::settle`], which removes dead entries at the front and grants
+//! the entries that may now hold. A waiter watches the entry right ahead of it, as in the queue lock of Craig, Landin
+//! and Hagersten (CLH). The first waiter for a semaphore watches every holder, since any of them may make room.
 //!
-//! *Nobody is forgotten.* An entry ahead goes away in two ways. Its owner dies or closes: the kernel tells
-//! the one that watches it. Somebody edits it out: the editor wakes the one behind it and all that it granted.
-//! The editor writes those bytes BEFORE it publishes the queue (by `rename`) and still holds the guard, so a
-//! woken waiter first waits for the guard and then sees the new queue; if the editor was killed in
-//! between, the waiter sees the old queue and settles it itself.
+//! *No waiter is forgotten.* An entry ahead goes away in one of two ways. If its owner dies or closes the FIFO, the
+//! kernel notifies the watcher. If another process edits the queue and removes the entry, the editor wakes the entry
+//! behind it and all entries that it granted. The editor writes the wake-up bytes BEFORE it publishes the queue (by
+//! `rename`), while it holds the guard. So a woken waiter first waits for the guard and then sees the new queue. If
+//! the editor was killed in between, the waiter sees the old queue and settles it itself.
 //!
-//! *Killed in the middle of an edit*: the kernel drops the guard; the queue is the old or the new one,
-//! since `rename` is atomic; a FIFO that no queue names is swept away later.
+//! *A process killed during an edit*: the kernel releases the guard. The queue is the old or the new one, since
+//! `rename` is atomic. A FIFO that no queue names is removed later.
 //!
 //! *Dropping* a guard or a waiting future only has to close the FIFO: that cannot block or fail.
 //!
 //! # The fence
 //!
-//! One counter for the directory, so an idle lock keeps no state at all. Under the guard, in this order: raise
-//! `ceiling` if needed (write aside, fsync, rename, fsync the directory), write `fence`, publish the grant.
+//! There is one counter for the directory, so an idle lock has no state at all. Under the guard, in this order: raise
+//! `ceiling` if needed (write a temporary file, fsync, rename, fsync the directory), write `fence`, publish the
+//! grant.
 //!
-//! - *Killed in between*: a fence is skipped. A torn `fence` fails its checksum and counting goes on from `ceiling`.
-//! - *Power cut*: the page cache is gone, `fence` may be old, torn or empty. `boot` does not name the new
-//!   boot, so counting goes on from `ceiling`, which was durable before any fence below it was used.
-//!   All entries of the old boot are dead and are swept away, torn or not.
-//! - *Full disk*: the write fails, and the acquire with it; nothing was granted. Release needs no space.
-//! - *`ceiling` unreadable or gone*: an error. A guess could repeat a fence.
+//! - *Killed in between*: a fence is skipped. A torn `fence` fails its checksum, and counting continues from
+//!   `ceiling`.
+//! - *Power failure*: the page cache is lost; `fence` may be old, torn or empty. `boot` does not match the new boot,
+//!   so counting continues from `ceiling`, which was durable before any fence below it was used. All entries of the
+//!   old boot are dead and are removed, torn or not.
+//! - *Full disk*: the write fails, and the acquire with it; nothing was granted. A release needs no space.
+//! - *`ceiling` unreadable or missing*: an error. A guess could repeat a fence.
 //!
-//! # Children
+//! # Child processes
 //!
-//! For a hold with a child ([`crate::Guard::spawn`]) the FIFO is inherited by the child, so there is no
-//! moment in which a killed parent looks dead while its child runs. As soon as the child's process id and
-//! start time are in the queue, these two processes decide instead of the FIFO: the entry lives while the owner or the child
-//! lives, and a daemon that the child left behind, with the FIFO still open, keeps nothing. Ids count only within one pid
+//! For a hold with a child ([`crate::Guard::spawn`]), the child inherits the FIFO, so that a killed parent never
+//! looks dead while its child runs. Once the process id and start time of the child are in the queue, the two
+//! processes decide instead of the FIFO: the entry is alive while the owner or the child runs. A daemon that the
+//! child left behind, with the FIFO still open, does not keep the lock. Process ids are valid only within one pid
 //! namespace; across namespaces the FIFO decides.
 //!
-//! # What it does not do
+//! # Limitations
 //!
-//! Network file systems are refused: a FIFO ends at the machine. A process stopped (`SIGSTOP`) in
-//! the microseconds in which it has the guard stops the whole directory until it goes on. Rolling the disk back
-//! to an old snapshot rolls the fence back.
+//! Network file systems are rejected, as a FIFO works on one machine only. A process that is stopped (`SIGSTOP`) in
+//! the microseconds in which it holds the guard blocks the whole directory until it continues. Restoring an old
+//! snapshot of the disk also restores an old fence.
 
 mod changes;
 mod claim;
@@ -90,7 +92,7 @@ pub(crate) struct FileEngine {
 }
 
 impl FileEngine {
-    /// Opens the directory, and makes it if needed.
+    /// Opens the directory, and creates it if it is missing.
     pub fn open(directory: &Path) -> Result<FileEngine> {
         Ok(FileEngine { store: Arc::new(store::Store::open(directory)?) })
     }

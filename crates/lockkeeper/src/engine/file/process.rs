@@ -1,4 +1,4 @@
-//! Processes by id and start time, so that a reused id is not taken for the old process.
+//! Processes by id and start time, so that a reused process id is not mistaken for the old process.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Process {
     pub pid: u32,
-    /// In clock ticks since boot, as in `/proc/PID/stat`.
+    /// The start time in clock ticks since boot, as in `/proc/PID/stat`.
     pub started: u64,
 }
 
@@ -19,14 +19,15 @@ impl Process {
         Process { pid, started: started(pid).unwrap_or(0) }
     }
 
-    /// A process that exists now: our own child, not yet waited for.
+    /// A process that exists now: a child of this process, not yet waited for.
     pub fn child(pid: u32) -> Process {
         Process { pid, started: started(pid).unwrap_or(0) }
     }
 
-    /// A descriptor that becomes readable when the process ends; `None` if it has ended already.
+    /// A descriptor that becomes readable when the process ends; `None` if it has already ended.
     ///
-    /// The descriptor is opened BEFORE the start time is compared: it cannot come to mean a later process.
+    /// The descriptor is opened BEFORE the start time is compared, so that it cannot refer to a later process with
+    /// the same id.
     pub fn watch(&self) -> std::io::Result<Option<OwnedFd>> {
         let Some(pid) = i32::try_from(self.pid).ok().and_then(Pid::from_raw) else { return Ok(None) };
         let pidfd = match pidfd_open(pid, PidfdFlags::empty()) {
@@ -35,7 +36,8 @@ impl Process {
             Err(e) => return Err(e.into()),
         };
         let reused = match started(self.pid) {
-            // Without a readable /proc nobody can tell: the process that is there counts, to be safe.
+            // Without a readable /proc, reuse cannot be detected: to be safe, the existing process counts as the old
+            // one.
             None => false,
             Some(started) => self.started != 0 && started != self.started,
         };
@@ -43,24 +45,25 @@ impl Process {
     }
 }
 
-/// A zombie has ended; `/proc` alone would also call a process dead whose first thread has ended.
+/// Whether the process has ended, also as a zombie. `/proc` alone would also report a process as dead whose first
+/// thread has ended.
 fn has_ended(pidfd: &OwnedFd) -> std::io::Result<bool> {
     let mut fds = [PollFd::new(pidfd, PollFlags::IN)];
     Ok(poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))? > 0)
 }
 
-/// Field 22 of `/proc/PID/stat`, counted after the command's name, which may contain anything.
+/// The start time: field 22 of `/proc/PID/stat`, counted after the command's name, which may contain any character.
 fn started(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
 }
 
-/// The pid namespace we are in: ids of another one mean nothing to us.
+/// The pid namespace of this process. Process ids of another namespace have no meaning here.
 pub(super) fn pid_namespace() -> String {
     std::fs::read_link("/proc/self/ns/pid").map_or_else(|_| String::new(), |l| l.to_string_lossy().into())
 }
 
-/// Changes with every boot of the machine.
+/// The id of the current boot of the machine.
 pub(super) fn boot_id() -> std::io::Result<String> {
     Ok(std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned())
 }
@@ -70,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_lives_until_it_ends_and_a_reused_id_is_another() {
+    fn a_process_is_alive_until_it_ends_and_a_reused_pid_is_another_process() {
         assert!(Process::me().watch().unwrap().is_some());
         let other = Process { started: Process::me().started + 1, ..Process::me() };
         assert!(other.watch().unwrap().is_none(), "same id, other start");

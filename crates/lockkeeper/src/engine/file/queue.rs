@@ -1,11 +1,11 @@
-//! The queue of one lock as pure data: who may hold, who is next, whom to watch.
+//! The queue of one lock as plain data: grants, the next waiter, and the entries to watch.
 
 use super::process::Process;
 use crate::info::{Kind, LockInfo, Participant, Tag, now_ms};
 use crate::{Fence, LockName, Result};
 use serde::{Deserialize, Serialize};
 
-/// One that holds or waits.
+/// A request in the queue, granted or waiting.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Entry {
     /// The name of its FIFO.
@@ -13,22 +13,22 @@ pub(super) struct Entry {
     pub kind: Kind,
     pub tag: Tag,
     pub owner: Process,
-    /// In which the process ids count.
+    /// The pid namespace of the process ids.
     pub pid_namespace: String,
-    /// Set from the grant on.
+    /// Set when the request is granted.
     pub held: Option<Held>,
     /// A process that works under this hold.
     pub child: Option<Process>,
 }
 
-/// What a grant added to an entry.
+/// The data that a grant adds to an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Held {
     pub fence: u64,
     pub since_ms: u64,
 }
 
-/// The queue of one lock. Holders are always a prefix.
+/// The queue of one lock. The holders are always a prefix.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Queue {
     pub name: String,
@@ -40,7 +40,7 @@ impl Queue {
         self.entries.iter().position(|entry| entry.id == id)
     }
 
-    /// Whether the entry at `i` may hold, given that all entries ahead of it live.
+    /// Whether the entry at `i` may hold the lock, given that all entries ahead of it are alive.
     fn may_hold(&self, i: usize) -> bool {
         match self.entries[i].kind {
             Kind::Exclusive => i == 0,
@@ -49,10 +49,10 @@ impl Queue {
         }
     }
 
-    /// Drops the dead among those that hold or may, and grants what may now hold. Looks no further than the first
-    /// live entry that must wait, so the cost does not grow with the queue.
+    /// Removes dead entries among those that hold or may hold, and grants the ones that may now hold. It stops at the
+    /// first live entry that must wait, so the cost does not grow with the queue.
     ///
-    /// Returns the ids granted now.
+    /// Returns the ids of the entries granted now.
     pub fn settle(
         &mut self,
         mut alive: impl FnMut(&Entry) -> Result<bool>,
@@ -75,8 +75,8 @@ impl Queue {
         Ok(granted)
     }
 
-    /// The positions that the waiter at `i` watches: the one right ahead; for the first waiter of
-    /// a semaphore every holder, since any of them may make room.
+    /// The positions that the waiter at `i` watches: the entry right ahead; for the first waiter of a semaphore,
+    /// every holder, since any of them may make room.
     pub fn watched_by(&self, i: usize) -> std::ops::Range<usize> {
         let first_waiter = i > 0 && self.entries[i - 1].held.is_some();
         match self.entries[i].kind {
@@ -85,13 +85,13 @@ impl Queue {
         }
     }
 
-    /// Whom to wake besides the granted when the entry at `i` changed or goes: those that watch it.
+    /// The ids to wake, besides the granted ones, when the entry at `i` changes or goes: its watchers.
     pub fn watchers_of(&self, i: usize) -> impl Iterator<Item = &str> {
         let behind = i + 1..self.entries.len();
         behind.filter(move |w| self.watched_by(*w).contains(&i)).map(|w| self.entries[w].id.as_str())
     }
 
-    /// The first that waits: after a grant it may have to watch more than before.
+    /// The first waiter. After a grant it may have to watch more entries than before.
     pub fn first_waiter(&self) -> Option<&str> {
         self.entries.iter().find(|entry| entry.held.is_none()).map(|entry| entry.id.as_str())
     }
@@ -110,12 +110,13 @@ impl Queue {
     }
 }
 
-/// The file name of a lock's queue: only letters, digits and `-_%.`, never starting with a dot.
+/// The file name of a lock's queue: only letters, digits and `-_%.`, never beginning with a dot.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key(pub String);
 
 impl Key {
-    /// Long names keep a readable beginning, and a hash that the queue's full name is checked against.
+    /// The key of a name. A long name keeps a readable beginning and gets a hash; the full name in the queue detects
+    /// collisions.
     pub fn of(name: &LockName) -> Key {
         let mut key = String::new();
         for (i, byte) in name.as_str().bytes().enumerate() {
@@ -126,14 +127,14 @@ impl Key {
             }
         }
         if key.len() > 200 {
-            // `%` followed by `~` is no encoded byte: long keys and short ones cannot meet.
+            // `%` followed by `~` is not an encoded byte, so a long key never equals a short one.
             key = format!("{}%~{:032x}", &key[..120], fnv128(name.as_str().as_bytes()));
         }
         Key(key)
     }
 }
 
-/// FNV-1a with 128 bits: against accidents, not against enemies, who cannot write here anyway.
+/// FNV-1a with 128 bits. It detects accidents, not attacks; attackers cannot write here anyway.
 pub(super) fn fnv128(bytes: &[u8]) -> u128 {
     const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
     const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
@@ -152,7 +153,7 @@ mod tests {
         Entry { id: id.into(), kind, tag, owner, pid_namespace: String::new(), held: None, child: None }
     }
 
-    /// `x` exclusive, `s` shared, digits permits; the ids are the positions.
+    /// Builds a queue: `x` is exclusive, `s` shared, a digit a permit; the ids are the positions.
     fn queue(kinds: &str) -> Queue {
         let kind = |c: char| match c {
             'x' => Kind::Exclusive,
@@ -202,9 +203,9 @@ mod tests {
         assert_eq!(settle(&mut queue, ""), "", "no barging: the writer would starve");
     }
 
-    /// Whatever set of entries dies, somebody who lives is told, or nobody could enter anyway.
+    /// For every set of deaths: a live waiter is notified, or no waiter could be granted anyway.
     #[test]
-    fn every_set_of_deaths_wakes_somebody_who_matters() {
+    fn every_set_of_deaths_wakes_a_waiter_that_can_be_granted() {
         for kinds in ["xxxx", "ssxs", "xssx", "sxsx", "2222", "3333", "1111", "22222", "sssxx"] {
             let mut before = queue(kinds);
             settle(&mut before, "");
@@ -216,10 +217,10 @@ mod tests {
         }
     }
 
-    /// Lets the woken act in turn until nobody is woken any more; then nobody may be grantable.
+    /// Lets woken waiters act in turn until none is woken. Then no waiter may be left that could be granted.
     fn check_progress(before: &Queue, dead: &str) {
         let mut queue = before.clone();
-        // Each living waiter watches what it saw at its last look.
+        // Each live waiter watches the entries that it saw when it last read the queue.
         let mut watches: Vec<(String, BTreeSet<String>)> = look(&queue, dead);
         loop {
             let woken = watches.iter().position(|(_, seen)| {
@@ -228,7 +229,7 @@ mod tests {
             let Some(woken) = woken else { break };
             let me = watches[woken].0.clone();
             settle(&mut queue, dead);
-            // As `Claim::turn` does: drop the dead that it would watch, and settle again.
+            // As in `Claim::turn`: remove dead entries that it would watch, and settle again.
             while let Some(i) = queue.position(&me).filter(|i| queue.entries[*i].held.is_none()) {
                 let Some(gone) = queue.watched_by(i).find(|w| dead.contains(&queue.entries[*w].id)) else {
                     break;
@@ -236,11 +237,11 @@ mod tests {
                 queue.entries.remove(gone);
                 settle(&mut queue, dead);
             }
-            // Its edit woke the granted and the first waiter: all look again.
+            // The edit woke the granted entries and the first waiter: all read the queue again.
             watches = look(&queue, dead);
         }
         let stuck = settle(&mut queue.clone(), dead);
-        assert_eq!(stuck, "", "{before:?} with dead {dead:?} left somebody waiting for ever");
+        assert_eq!(stuck, "", "{before:?} with dead {dead:?} left a waiter blocked forever");
     }
 
     fn look(queue: &Queue, dead: &str) -> Vec<(String, BTreeSet<String>)> {

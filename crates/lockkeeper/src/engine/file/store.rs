@@ -1,4 +1,4 @@
-//! Files of the state directory, and changes to them under the guard.
+//! The files of the state directory, and changes to them under the guard.
 
 use super::process::{self, Process};
 use super::queue::{Entry, Key, Queue};
@@ -9,7 +9,7 @@ use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-/// Plain files directly in the directory, by name.
+/// The regular files directly in the directory, by name.
 pub(super) struct Files {
     path: PathBuf,
     fd: OwnedFd,
@@ -25,8 +25,8 @@ impl Files {
         self.path.join(name)
     }
 
-    /// Opens a file that belongs to this process's user or to root. Another user's file may have been put here before the directory was
-    /// closed to others, and its owner can change it.
+    /// Opens a file that belongs to this process's user or to root. A file of another user may have been created
+    /// before the directory was closed to other users, and its owner could change it.
     fn open_at(&self, name: &str, flags: OFlags) -> std::io::Result<OwnedFd> {
         let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
         let fd = fs::openat(&self.fd, name, flags, Mode::RUSR | Mode::WUSR)?;
@@ -55,7 +55,7 @@ impl Files {
         read().map_err(|e| Error::io("read", self.path(name), e))
     }
 
-    /// Writes over the beginning of a file, not durably.
+    /// Overwrites the beginning of a file, without fsync.
     pub fn overwrite(&self, name: &str, bytes: &[u8]) -> Result<()> {
         let write = || -> std::io::Result<()> {
             let fd = self.open_at(name, OFlags::WRONLY | OFlags::CREATE)?;
@@ -64,7 +64,7 @@ impl Files {
         write().map_err(|e| Error::io("write", self.path(name), e))
     }
 
-    /// Writes the one temporary file, which nobody reads before it is renamed. Under the guard.
+    /// Writes the temporary file, which no process reads before it is renamed. Called under the guard.
     fn write_aside(&self, bytes: &[u8]) -> Result<std::fs::File> {
         let write = || -> std::io::Result<std::fs::File> {
             let fd = self.open_at("next", OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC)?;
@@ -79,7 +79,8 @@ impl Files {
         fs::renameat(&self.fd, "next", &self.fd, name).map_err(|e| Error::io("replace", self.path(name), e))
     }
 
-    /// Replaces a file so that after a power cut it is the old or the new one, and the new one once this returned.
+    /// Replaces a file so that after a power failure it is the old or the new one, and the new one once this has
+    /// returned.
     pub fn replace_durably(&self, name: &str, bytes: &[u8]) -> Result<()> {
         let sync_error = |e| Error::io("sync", self.path(name), e);
         self.write_aside(bytes)?.sync_all().map_err(sync_error)?;
@@ -102,7 +103,8 @@ impl Files {
     }
 }
 
-/// The guard is held so briefly that asking again mostly beats going to sleep.
+/// The number of attempts to lock the guard before blocking. The guard is held so briefly that retrying is mostly
+/// faster.
 const SPINS: usize = 32;
 
 /// One open state directory.
@@ -127,7 +129,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Takes the guard; asks again a few times, then leaves the thread to others while it waits.
+    /// Locks the guard: retries a few times, then waits on a blocking thread so that this one stays free.
     pub async fn edit(&self) -> Result<Edit<'_>> {
         let (mut guard, path) = (self.open_guard()?, self.files.path("guard"));
         for _ in 0..SPINS {
@@ -144,7 +146,7 @@ impl Store {
         Ok(Edit { store: self, _guard: guard })
     }
 
-    /// Takes the guard if it is free.
+    /// Locks the guard if it is free.
     pub fn try_edit(&self) -> Result<Option<Edit<'_>>> {
         match lock(self.open_guard()?, FlockOperation::NonBlockingLockExclusive) {
             Ok(guard) => Ok(Some(Edit { store: self, _guard: guard })),
@@ -159,14 +161,15 @@ impl Store {
         Ok(Edit { store: self, _guard: guard })
     }
 
-    /// A new open file description each time: flock(2) then also excludes the tasks of one process.
+    /// Opens the guard file. Each call creates a new open file description, so that flock(2) also excludes the tasks
+    /// of one process.
     fn open_guard(&self) -> Result<OwnedFd> {
         self.files
             .open_at("guard", OFlags::RDWR | OFlags::CREATE)
             .map_err(|e| Error::io("write in", &self.files.path, e))
     }
 
-    /// The queue as last published; only a holder of the guard may act on it.
+    /// The queue as last published. Only the process that holds the guard may act on it.
     pub fn load(&self, key: &Key, name: &str) -> Result<Queue> {
         let file = format!("locks/{}", key.0);
         let Some(bytes) = self.files.read(&file)? else {
@@ -181,13 +184,13 @@ impl Store {
         Ok(queue)
     }
 
-    /// Whether ids of processes decide over an entry, rather than its FIFO.
+    /// The processes that decide whether an entry is alive; `None` if its FIFO decides.
     fn by_process(&self, entry: &Entry) -> Option<[Process; 2]> {
         let child = entry.child?;
         (entry.pid_namespace == self.pid_namespace).then_some([entry.owner, child])
     }
 
-    /// Resolves when an entry's life should be looked at again; `None` if it is over already.
+    /// A watch that resolves when the entry has to be checked again; `None` if it is already dead.
     pub fn watch(&self, entry: &Entry) -> Result<Option<Watch>> {
         let failed = |e: std::io::Error| Error::io("watch", self.files.path("live").join(&entry.id), e);
         let Some(processes) = self.by_process(entry) else {
@@ -212,7 +215,7 @@ fn lock(guard: OwnedFd, how: FlockOperation) -> rustix::io::Result<OwnedFd> {
     }
 }
 
-/// What tells that an entry's owner, or its child, is gone.
+/// A watch on an entry's FIFO, or on its owner or child process.
 pub(super) enum Watch {
     Fifo(OwnedFd),
     Process(OwnedFd),
@@ -227,14 +230,14 @@ impl Watch {
     }
 }
 
-/// The right to change the directory; lasts until dropped.
+/// The permission to change the directory: the guard, held until dropped.
 pub(super) struct Edit<'a> {
     pub store: &'a Store,
     _guard: OwnedFd,
 }
 
 impl Edit<'_> {
-    /// Makes a new directory's files, and sweeps away what an earlier boot left.
+    /// Creates the files of a new directory, and removes the state of an earlier boot.
     fn prepare(&self) -> Result<()> {
         let files = &self.store.files;
         counter::create(files)?;
@@ -246,7 +249,7 @@ impl Edit<'_> {
                 files.remove(&format!("{part}/{name}"))?;
             }
         }
-        // By rename, so that a torn `boot` never makes us sweep in the middle of a boot.
+        // By rename, so that a torn `boot` never causes a removal in the middle of a boot.
         files.write_aside(self.store.boot.as_bytes())?;
         files.rename_aside_to("boot")
     }
@@ -255,7 +258,7 @@ impl Edit<'_> {
         self.store.load(key, name)
     }
 
-    /// Whether an entry lives; the FIFO of one that does not is removed, since its entry will be.
+    /// Whether an entry is alive. The FIFO of a dead entry is removed, as its entry will be.
     pub fn alive(&self, entry: &Entry) -> Result<bool> {
         let alive = self.store.watch(entry)?.is_some();
         if !alive {
@@ -269,7 +272,7 @@ impl Edit<'_> {
         queue.settle(|entry| self.alive(entry), || counter::next(files, &self.store.boot))
     }
 
-    /// Wakes, THEN publishes: see "Nobody is forgotten" in the parent module.
+    /// Wakes, THEN publishes: see "No waiter is forgotten" in the parent module.
     pub fn publish(&self, key: &Key, queue: &Queue, wake: &[String]) -> Result<()> {
         let (files, file) = (&self.store.files, format!("locks/{}", key.0));
         if queue.entries.is_empty() {
@@ -283,7 +286,7 @@ impl Edit<'_> {
         files.rename_aside_to(&file)
     }
 
-    /// Drops every dead entry, publishes if that changed anything, and returns the queue.
+    /// Removes all dead entries, publishes the queue if it changed, and returns it.
     pub fn tidy(&self, key: &Key, name: &str) -> Result<Queue> {
         let before = self.load(key, name)?;
         let mut queue = before.clone();
@@ -295,7 +298,7 @@ impl Edit<'_> {
         queue.entries.retain(|_| alive.next().unwrap_or(true));
         self.settle(&mut queue)?;
         if queue != before {
-            // Who watched a dead entry is told by the kernel anyway; who was granted must be told by us.
+            // The kernel notifies the watchers of a dead entry, but newly granted waiters must be woken here.
             let wake: Vec<String> = queue.entries.iter().map(|entry| entry.id.clone()).collect();
             self.publish(key, &queue, &wake)?;
         }
@@ -306,7 +309,7 @@ impl Edit<'_> {
         Ok(self.store.files.names("locks")?.into_iter().map(Key).collect())
     }
 
-    /// Removes FIFOs without an owner. A FIFO is made, opened and named in a queue under the guard.
+    /// Removes FIFOs without an owner. A FIFO is created, opened and entered in a queue under the guard.
     pub fn sweep_live(&self) -> Result<()> {
         for id in self.store.files.names("live")? {
             if let Ok(None) = live::watch(self.store.live.as_fd(), &id) {
@@ -316,7 +319,7 @@ impl Edit<'_> {
         Ok(())
     }
 
-    /// Best effort: a FIFO left behind costs one directory entry until the next sweep.
+    /// Removes a FIFO, best effort: a FIFO left behind costs one directory entry until the next sweep.
     pub fn remove_fifo(&self, id: &str) {
         let _ = fs::unlinkat(&self.store.live, id, AtFlags::empty());
     }

@@ -1,34 +1,38 @@
-//! `postgres`: locks kept by a PostgreSQL server, first come, first served.
+//! The `postgres` engine: locks stored in a PostgreSQL server, first come, first served.
 //!
 //! # The recipe
 //!
-//! Each lock has a queue, the rows of one name in the table `lockkeeper.queue`; see `schema.sql`. Functions change it, one
-//! call each: enter, look, renew, leave. Each call runs on the server to its end and settles the queue: it drops the dead,
-//! grants to whoever may now hold, and notifies exactly those (`NOTIFY` to the session's own channel).
+//! Each lock has a queue: the rows of one name in the table `lockkeeper.queue`; see `schema.sql`. Functions change
+//! it, with one call for each operation: enter, look, renew, leave. Each call runs to its end on the server and
+//! settles the queue: it removes dead entries, grants the entries that may now hold, and notifies exactly their
+//! sessions (`NOTIFY` to the session's own channel).
 //!
-//! An entry ends in three ways:
+//! An entry ends in one of three ways:
 //!
 //! - **It leaves**: released, dropped, cancelled.
-//! - **Its connection ends.** Each session holds an advisory lock that the server frees with the connection. Whoever finds that
-//!   lock free knows that the session is dead, and its holds and places go at once. The first two waiters of a lock block on it,
-//!   on a connection of their own, so that a killed holder's successor enters at once; all others look once a second.
-//! - **Its lease ends**: a holder that was stopped or cut off does not renew, and is out after its time to live.
+//! - **Its connection ends.** Each session holds an advisory lock that the server releases with the connection. A
+//!   session whose lock is free is dead, and its holds and queued requests are removed at once. The first two waiters
+//!   of a lock block on the advisory lock of the holder, each on a separate connection, so that the successor of a
+//!   killed holder is granted the lock at once. All other waiters check once a second.
+//! - **Its lease ends**: a holder that was stopped or cut off does not renew, and loses the lock after its time to
+//!   live.
 //!
-//! A session is one connection, shared by all holds and waiters of a [`crate::Lockkeeper`]. It cannot be moved to a new connection: when
-//! it ends, [`crate::Guard::lost`] fires for all its holds and its waiters get an error, at once.
+//! A session is one connection, shared by all holds and waiters of a [`crate::Lockkeeper`]. It cannot move to a new
+//! connection: when it ends, [`crate::Guard::lost`] fires for all its holds and its waiters get an error, at once.
 //!
 //! # A connection that is cut
 //!
-//! The holder counts its lease from sending the last answered renewal. The server must not end the session before that, so each session
-//! sets the server's TCP timeouts to twice its longest lease: see [`session::Session::allow_for`].
-//! What remains is a server that restarts, or an administrator who terminates the session, *while* the
-//! network to the holder is cut: then the next one enters before the holder's lease is over, and only the fence tells
-//! them apart. It comes from a sequence, whose values are durable before they are used.
+//! The holder counts its lease from when it sent the last confirmed renewal. The server must not end the session
+//! before that, so each session sets the server's TCP timeouts to twice its longest lease: see
+//! [`session::Session::allow_for`]. One case remains: the server restarts, or an administrator terminates the
+//! session, *while* the network to the holder is cut. Then the lock is granted again before the holder's lease is
+//! over, and only the fence distinguishes the two holders. The fence comes from a sequence, whose values are durable
+//! before they are used.
 //!
-//! # What it needs
+//! # Requirements
 //!
-//! PostgreSQL 14 or later, a primary, and a session of one's own: poolers that share one among clients (PgBouncer in
-//! transaction mode) do not keep advisory locks.
+//! PostgreSQL 14 or later, a primary, and a dedicated session: poolers that share sessions among clients (PgBouncer
+//! in transaction mode) do not preserve advisory locks.
 
 mod session;
 
@@ -43,13 +47,13 @@ use tokio_postgres::Config;
 use tokio_postgres::config::Host;
 use tokio_postgres::types::Type;
 
-/// How often those look who cannot hear that a holder died.
+/// The interval at which waiters that do not watch a holder's session check the queue.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// So many waiters of one lock hear at once that a holder died; each needs a connection for it.
+/// The number of waiters of one lock that watch the holder's session. Each of them needs a connection.
 const LISTENERS: i64 = 2;
 
-/// And at most so many waiters of one [`PostgresEngine`].
+/// The limit on such connections for one [`PostgresEngine`].
 const LISTENERS_HERE: usize = 4;
 
 pub(crate) struct PostgresEngine {
@@ -65,7 +69,7 @@ impl PostgresEngine {
         if config.get_hosts().is_empty() {
             return Err(url.bad("it names no host"));
         }
-        // The parser ends the password at the first `@`, and would look the rest of it up as a host.
+        // The parser ends the password at the first `@`, and would resolve the rest of it as a host name.
         let odd = |host: &Host| matches!(host, Host::Tcp(host) if host.contains('@'));
         if config.get_hosts().iter().any(odd) {
             return Err(
@@ -79,7 +83,7 @@ impl PostgresEngine {
         Ok(engine)
     }
 
-    /// The session, or a new one if it has ended.
+    /// The current session, or a new one if it has ended.
     async fn session(&self) -> Result<Arc<Session>> {
         let mut kept = self.session.lock().await;
         match &*kept {
@@ -92,7 +96,7 @@ impl PostgresEngine {
         }
     }
 
-    /// Waits for the turn of a claim. Returns when the lease was sent for, and the fence.
+    /// Waits for the grant. Returns the time at which the lease was requested, and the fence.
     async fn granted(&self, claim: &Claim, request: &Request) -> Result<(lease::LeaseTime, u64)> {
         let waiter = claim.session.waiter(&claim.holder);
         let mut watched: Option<Watched<'_>> = None;
@@ -100,7 +104,8 @@ impl PostgresEngine {
             let sent = lease::now();
             let (next_end, held_by) = match claim.look().await? {
                 Look::Granted(fence) => return Ok((sent, fence)),
-                // Its turn came, and its lease ended before it heard of that: at the end of the queue again.
+                // The request was granted, and its lease ended before the waiter noticed: join the queue again, at
+                // its end.
                 Look::Gone => {
                     let sent = lease::now();
                     match claim.enter(request, Patience::Wait).await? {
@@ -129,13 +134,13 @@ impl PostgresEngine {
         }
     }
 
-    /// Starts to listen for the death of a session, if there is a connection to spare for it.
+    /// Starts to watch for the death of a session, if a connection is available for it.
     fn watch(&self, session: i64) -> Option<Watched<'_>> {
         let permit = self.listeners.try_acquire().ok()?;
         let death = Box::pin(async move {
             let _permit = permit;
             if session::death_of(&self.config, session).await.is_none() {
-                // No connection to spare: look now and then instead.
+                // No connection is available: check periodically instead.
                 tokio::time::sleep(LOOK).await;
             }
         });
@@ -185,7 +190,7 @@ impl Engine for PostgresEngine {
                     let (fence, ttl) = (Fence::new(fence), Some(request.ttl));
                     return Ok(Some(Acquired { fence, ttl, hold: Box::new(claim.held(&lease)), lease }));
                 }
-                // The grant took longer than its lease: renew, if it is still ours.
+                // The grant took longer than its lease: renew the lease, if the hold still exists.
                 (sent, fence) = self.granted(&claim, &request).await?;
             }
         })
@@ -217,13 +222,13 @@ impl Engine for PostgresEngine {
     }
 }
 
-/// An acquisition, from before it is asked for. Dropping it takes it out of the queue.
+/// An acquisition, created before its request is sent. Dropping it removes the request from the queue.
 struct Claim {
     session: Arc<Session>,
     name: String,
     holder: String,
     ttl: Duration,
-    /// Where the leaving runs: guards may be dropped outside of any runtime.
+    /// The runtime for the removal, as guards may be dropped outside of a runtime.
     runtime: tokio::runtime::Handle,
     left: bool,
 }
@@ -246,7 +251,7 @@ impl Claim {
         }
     }
 
-    /// Joins the queue. The fence if that granted the lock.
+    /// Joins the queue. Returns the fence if the lock was granted at once.
     async fn enter(&self, request: &Request, patience: Patience) -> Result<Option<u64>> {
         let tag =
             serde_json::to_string(&request.tag).map_err(|e| Error::BadOption(format!("metadata: {e}")))?;
@@ -309,7 +314,7 @@ impl Claim {
         Error::SessionLost { engine: "postgres", name: self.name.clone(), reason }
     }
 
-    /// Starts to renew.
+    /// Starts the renewal.
     fn held(self, lease: &Lease) -> Held {
         self.session.bind(&self.holder, lease);
         let (session, holder) = (self.session.clone(), self.holder.clone());
@@ -329,7 +334,7 @@ impl Claim {
     }
 }
 
-/// Takes an entry out of the queue; whether it was there.
+/// Removes an entry from the queue. Returns whether it existed.
 async fn leave(session: &Session, name: &str, holder: &str) -> Result<bool> {
     let sql = "SELECT lockkeeper.leave($1, $2, $3)";
     let args: &Args<'_> = &[(&name, Type::TEXT), (&session.number, Type::INT8), (&holder, Type::TEXT)];
@@ -338,7 +343,8 @@ async fn leave(session: &Session, name: &str, holder: &str) -> Result<bool> {
 }
 
 impl Drop for Claim {
-    /// Follows the entering on the same connection, so it also finds an entry that is still on its way.
+    /// Removes the entry. The request goes over the same connection as `enter`, so it also finds an entry whose
+    /// creation is still in flight.
     fn drop(&mut self) {
         self.session.unbind(&self.holder);
         if !self.left && self.session.is_alive() {
@@ -386,7 +392,7 @@ impl Changes for PostgresChanges {
                 tokio::select! {
                     _ = self.changed.changed() => return Ok(()),
                     reason = self.session.ended() => return Err(unavailable(reason)),
-                    // Leases that end and sessions that die tell nobody; tidying up does.
+                    // Expired leases and dead sessions cause no notification by themselves; tidying sends one.
                     () = tokio::time::sleep(LOOK) => tidy_all(&self.session).await?,
                 }
             }
@@ -399,7 +405,7 @@ async fn tidy(session: &Session, name: &str) -> Result<()> {
     session.call("SELECT lockkeeper.tidy($1, $2)", args).await.map(drop)
 }
 
-/// Tidies the queues in which somebody is dead or out of time.
+/// Tidies the queues that have a dead or expired entry.
 async fn tidy_all(session: &Session) -> Result<()> {
     let sql = "SELECT DISTINCT name FROM lockkeeper.queue
                 WHERE ends <= clock_timestamp() OR NOT lockkeeper.lives(session, $1)";
@@ -409,7 +415,7 @@ async fn tidy_all(session: &Session) -> Result<()> {
     Ok(())
 }
 
-/// The queues of the living, of one name or of all.
+/// The live entries of one lock or of all locks.
 async fn read(session: &Session, name: Option<&str>) -> Result<Vec<LockInfo>> {
     let sql = "SELECT name, kind, permits, tag, fence, extract(epoch FROM coalesce(held_since, asked))::double precision * 1000
                  FROM lockkeeper.queue WHERE ($2::text IS NULL OR name = $2) AND lockkeeper.lives(session, $1)
@@ -427,7 +433,7 @@ async fn read(session: &Session, name: Option<&str>) -> Result<Vec<LockInfo>> {
     Ok(all)
 }
 
-/// The lock, one that holds it or waits for it, and whether it holds.
+/// The lock's name, a participant, and whether it is a holder.
 fn participant(row: &tokio_postgres::Row) -> Option<(String, Participant, bool)> {
     let kind = match row.try_get(1).ok()? {
         "exclusive" => Kind::Exclusive,

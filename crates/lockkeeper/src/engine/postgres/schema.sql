@@ -1,13 +1,13 @@
--- The keeper: a queue per lock, in a schema of its own. Every change of a queue is one function call, so one transaction that
--- the server runs to its end: a client that is paused or cut off never leaves one half done.
+-- A queue for each lock, in a schema of its own. Every change of a queue is one function call, and so one transaction
+-- that the server runs to its end: a client that is paused or cut off never leaves a change half done.
 
 CREATE SCHEMA IF NOT EXISTS lockkeeper;
 
--- Durable and never repeated, also after a crash.
+-- Sequences are durable and never repeat a value, also after a crash.
 CREATE SEQUENCE IF NOT EXISTS lockkeeper.fence;
 CREATE SEQUENCE IF NOT EXISTS lockkeeper.session;
 
--- Unlogged: an entry means nothing without its session, and no session survives a crash.
+-- Unlogged: an entry is void without its session, and no session survives a crash.
 CREATE UNLOGGED TABLE IF NOT EXISTS lockkeeper.queue (
     id         bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     name       text NOT NULL,
@@ -25,20 +25,22 @@ CREATE UNLOGGED TABLE IF NOT EXISTS lockkeeper.queue (
 );
 CREATE INDEX IF NOT EXISTS queue_order ON lockkeeper.queue (name, id);
 
--- The advisory lock that a session holds as long as its connection lives: "LK" and 48 bits of its number.
+-- The key of the advisory lock that a session holds while its connection exists: "LK" and 48 bits of its number.
 CREATE OR REPLACE FUNCTION lockkeeper.life(session bigint) RETURNS bigint LANGUAGE sql IMMUTABLE AS
 $$ SELECT (19275::bigint << 48) | session $$;
 
--- Whether a session lives; `me` asks, and lives. The test lock can only be had of the dead, whose number never comes back.
+-- Whether a session is alive. `me` is the session of the caller, which is. The shared lock is available only if the
+-- session is dead; its number is never used again.
 CREATE OR REPLACE FUNCTION lockkeeper.lives(session bigint, me bigint) RETURNS boolean LANGUAGE sql VOLATILE AS
 $$ SELECT session = me OR NOT pg_try_advisory_xact_lock_shared(lockkeeper.life(session)) $$;
 
--- One at a time may change the queue of a name. Different names may meet in one hash, which costs time only.
+-- Serializes changes of the queue of one name. Different names may have the same hash, which costs only time.
 CREATE OR REPLACE FUNCTION lockkeeper.edit(name text) RETURNS void LANGUAGE sql VOLATILE AS
 $$ SELECT pg_advisory_xact_lock(19276, hashtext(name)) $$;
 
--- Drops holders that are dead or whose lease ended, and grants in order until the first that must wait. Needs `edit`.
--- The session of each new holder is told, except for `entering`, who learns it by the reply.
+-- Removes holders that are dead or whose lease ended, and grants in order up to the first entry that must wait.
+-- Requires `edit`. The session of each new holder is notified, except that of `entering`, which gets the reply of
+-- this call.
 CREATE OR REPLACE FUNCTION lockkeeper.settle(lock_name text, me bigint, entering bigint DEFAULT 0) RETURNS void
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -60,7 +62,7 @@ BEGIN
             CONTINUE;
         END IF;
         IF entry.fence IS NOT NULL AND entry.ends <= clock_timestamp() THEN
-            -- Unless a renewal came first.
+            -- The condition is repeated here because a renewal may have come first.
             DELETE FROM lockkeeper.queue q WHERE q.id = entry.id AND q.ends <= clock_timestamp();
             IF FOUND THEN
                 changed := true;
@@ -83,7 +85,8 @@ BEGIN
     END IF;
 END $$;
 
--- Joins the queue; with `impatient` only if that grants the lock. `used_as` if the name is another kind of lock.
+-- Joins the queue; with `impatient` only if the lock is granted at once. `used_as` is set if the name is another type
+-- of lock.
 CREATE OR REPLACE FUNCTION lockkeeper.enter(
     lock_name text, me bigint, entry_holder text, entry_kind text, entry_permits integer, ttl_ms bigint, entry_tag text,
     impatient boolean, OUT granted bigint, OUT used_as integer) LANGUAGE plpgsql VOLATILE AS $$
@@ -107,8 +110,9 @@ BEGIN
     END IF;
 END $$;
 
--- A waiter looks. Granted: the fence, and the lease starts anew. Otherwise: how many wait ahead, when the first of the leases ends,
--- and a session of another that holds. `place` is NULL if the entry is gone.
+-- Checks a waiter's request. If it is granted: the fence, and its lease starts anew. Otherwise: the number of waiters
+-- ahead, the time until the first lease ends, and another session that holds the lock. `place` is NULL if the entry
+-- is gone.
 CREATE OR REPLACE FUNCTION lockkeeper.look(
     lock_name text, me bigint, entry_holder text,
     OUT granted bigint, OUT place bigint, OUT ends_ms double precision, OUT held_by bigint)
@@ -130,13 +134,13 @@ BEGIN
         INTO ends_ms, held_by FROM lockkeeper.queue q WHERE q.name = lock_name AND q.fence IS NOT NULL;
 END $$;
 
--- The fence, if the entry still holds.
+-- Renews the lease. Returns the fence if the entry still holds the lock.
 CREATE OR REPLACE FUNCTION lockkeeper.renew(entry_holder text) RETURNS bigint LANGUAGE sql VOLATILE AS $$
     UPDATE lockkeeper.queue q SET ends = clock_timestamp() + q.ttl
         WHERE q.holder = entry_holder AND q.fence IS NOT NULL AND q.ends > clock_timestamp() RETURNING q.fence
 $$;
 
--- Takes an entry out, whether it holds or waits. False if it was not there.
+-- Removes an entry, granted or waiting. Returns false if it did not exist.
 CREATE OR REPLACE FUNCTION lockkeeper.leave(lock_name text, me bigint, entry_holder text) RETURNS boolean
 LANGUAGE plpgsql VOLATILE AS $$
 DECLARE
@@ -152,7 +156,7 @@ BEGIN
     RETURN left_holder IS NOT NULL;
 END $$;
 
--- Settles one queue from outside of it.
+-- Settles one queue without joining it.
 CREATE OR REPLACE FUNCTION lockkeeper.tidy(lock_name text, me bigint) RETURNS void LANGUAGE plpgsql VOLATILE AS $$
 BEGIN
     PERFORM lockkeeper.edit(lock_name);

@@ -1,4 +1,4 @@
-//! A session: one connection, proved alive by an advisory lock, with its notifications and its errors in words.
+//! A session: one connection with its advisory lock and its notifications, and the texts of its errors.
 
 use crate::lease::Lease;
 use crate::{Error, Result};
@@ -10,23 +10,23 @@ use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{AsyncMessage, Client, Config, Connection, NoTls, Row};
 
-/// How long to wait for a connection or an answer.
+/// The time limit for a connection or a reply.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
-/// The same for a whole session: others may be making the schema.
+/// The time limit for setting up a session: other clients may be creating the schema.
 const SETUP_PATIENCE: Duration = Duration::from_secs(30);
 
-/// What the schema's comment says if it is the one below.
+/// The comment on the schema that identifies this version.
 const VERSION: &str = "lockkeeper 1";
 const SCHEMA: &str = include_str!("schema.sql");
 
-/// The settings that the keeper's arguments rest on, whatever the defaults of the database or user are: each statement sees
-/// what was committed before it; a fence is durable before it is used; an idle session lives on.
+/// The settings that the locks rely on, independent of the defaults of the database or user: each statement sees what
+/// was committed before it; a fence is durable before it is used; an idle session is not closed.
 const SETTINGS: &str = "SET default_transaction_isolation = 'read committed'; SET default_transaction_read_only = off;
     SET synchronous_commit = on; SET statement_timeout = 0; SET lock_timeout = 0; SET idle_session_timeout = 0;
     SET search_path = pg_catalog; SET client_min_messages = warning;";
 
-/// Arguments of a call, with their types, which spares a question to the server.
+/// The arguments of a call with their types, which saves a round trip to the server.
 pub(super) type Args<'a> = [(&'a (dyn ToSql + Sync), Type)];
 
 pub(super) struct Session {
@@ -39,14 +39,14 @@ pub(super) struct Session {
     connection: tokio::task::AbortHandle,
 }
 
-/// What the connection's task tells the others.
+/// The state that the connection's task shares with the session.
 struct Shared {
-    /// By holder: waiters to wake.
+    /// The waiters to wake, by holder.
     waiting: Mutex<HashMap<String, Arc<Notify>>>,
-    /// By holder: leases that end with the connection.
+    /// The leases that end with the connection, by holder.
     leases: Mutex<HashMap<String, Lease>>,
     changed: watch::Sender<()>,
-    /// Why the connection ended.
+    /// The reason for the end of the connection.
     ended: watch::Sender<Option<String>>,
 }
 
@@ -55,7 +55,7 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Session {
-    /// Connects, makes the schema if needed, and proves to be alive.
+    /// Connects, creates the schema if needed, and takes the session's advisory lock.
     pub async fn open(config: &Config) -> Result<Session> {
         let address = address_of(config);
         let silent =
@@ -92,7 +92,7 @@ impl Session {
         !self.client.is_closed() && self.shared.ended.borrow().is_none()
     }
 
-    /// One call of the keeper. A session that does not answer is given up, and every hold on it.
+    /// Calls one function of the schema. A session that does not reply in time is closed, with all its holds.
     pub async fn call(&self, sql: &str, args: &Args<'_>) -> Result<Vec<Row>> {
         match tokio::time::timeout(PATIENCE, self.client.query_typed(sql, args)).await {
             Ok(answer) => answer.map_err(|e| match e.as_db_error() {
@@ -108,13 +108,14 @@ impl Session {
         }
     }
 
-    /// Makes the server keep this connection for longer than a lease of `ttl`, however silent the client's machine is: the holder may count
-    /// on its lease while it is cut off, so the server must not take it for dead before.
+    /// Makes the server keep this connection for longer than a lease of `ttl`, even if the client's machine is
+    /// unreachable: the holder relies on its lease while it is cut off, so the server must not consider it dead
+    /// before.
     pub async fn allow_for(&self, ttl: Duration) -> Result<()> {
         let mut allowed = self.allowed.lock().await;
         if ttl > *allowed {
             let wanted = (ttl * 2).max(Duration::from_secs(20));
-            // Linux has no keepalive above 32767 s; nine probes a third apart make up for it.
+            // Linux has no keepalive above 32767 s; nine probes at a third of that interval make up for it.
             let seconds = wanted.as_secs().min(32_767);
             let settings = format!(
                 "SET tcp_user_timeout = {}; SET tcp_keepalives_idle = {seconds};
@@ -129,14 +130,14 @@ impl Session {
         Ok(())
     }
 
-    /// Wakes this waiter when it is granted the lock, until dropped.
+    /// Registers a waiter, which is woken when its request is granted, until it is dropped.
     pub fn waiter(self: &Arc<Self>, holder: &str) -> Waiter {
         let woken = Arc::new(Notify::new());
         locked(&self.shared.waiting).insert(holder.into(), woken.clone());
         Waiter { session: self.clone(), holder: holder.into(), woken }
     }
 
-    /// Ends this lease with the connection.
+    /// Ends this lease when the connection ends.
     pub fn bind(&self, holder: &str, lease: &Lease) {
         locked(&self.shared.leases).insert(holder.into(), lease.clone());
         if let Some(reason) = &*self.shared.ended.borrow() {
@@ -157,7 +158,7 @@ impl Session {
         }
     }
 
-    /// Hears of changed locks from now on.
+    /// Subscribes to changes of locks.
     pub fn changes(&self) -> watch::Receiver<()> {
         self.shared.changed.subscribe()
     }
@@ -196,7 +197,7 @@ impl Drop for Waiter {
     }
 }
 
-/// Drives the connection and passes its notifications on.
+/// Runs the connection and forwards its notifications.
 async fn run(
     mut connection: Connection<tokio_postgres::Socket, tokio_postgres::tls::NoTlsStream>,
     shared: Arc<Shared>,
@@ -219,12 +220,12 @@ async fn run(
     shared.end(&reason);
 }
 
-/// Makes the schema if it is not there.
+/// Creates the schema if it does not exist.
 async fn install(client: &Client) -> Result<(), tokio_postgres::Error> {
     if is_installed(client).await? {
         return Ok(());
     }
-    // One at a time, or two would collide in the catalogue.
+    // Serialized, as two concurrent installations would conflict in the catalogue.
     client.batch_execute("BEGIN; SELECT pg_advisory_xact_lock(19277, 0)").await?;
     if !is_installed(client).await? {
         client.batch_execute(SCHEMA).await?;
@@ -238,12 +239,13 @@ async fn is_installed(client: &Client) -> Result<bool, tokio_postgres::Error> {
     Ok(row.try_get::<_, Option<String>>(0)?.as_deref() == Some(VERSION))
 }
 
-/// Resolves when a session has ended: the lock that it lived by is to be had. On a connection of its own, which blocks.
+/// Resolves when a session has ended, that is, when its advisory lock is available. Uses a separate connection, which
+/// blocks.
 pub(super) async fn death_of(config: &Config, session: i64) -> Option<()> {
     let (client, connection) = config.connect(NoTls).await.ok()?;
     let driver = tokio::spawn(connection);
     let _stop = AbortOnDrop(driver.abort_handle());
-    // If we are gone the server must not wait on for us.
+    // If this client is gone, the server must stop waiting.
     client.batch_execute("SET client_connection_check_interval = '1s'; SET lock_timeout = 0").await.ok()?;
     let wait = "SELECT pg_advisory_lock_shared(lockkeeper.life($1))";
     client.query_typed(wait, &[(&session, Type::INT8)]).await.ok()?;
@@ -262,7 +264,7 @@ pub(super) fn unavailable(reason: String) -> Error {
     Error::Unavailable { engine: "postgres", reason }
 }
 
-/// host:port, for people.
+/// The address as host:port, for messages.
 fn address_of(config: &Config) -> String {
     let host = match config.get_hosts().first() {
         Some(tokio_postgres::config::Host::Tcp(host)) => host.clone(),
@@ -272,7 +274,7 @@ fn address_of(config: &Config) -> String {
     format!("{host}:{}", config.get_ports().first().unwrap_or(&5432))
 }
 
-/// The server's own words where there are any.
+/// The server's own message, if there is one.
 fn in_words(e: &tokio_postgres::Error) -> String {
     match e.as_db_error() {
         Some(error) => error.message().to_owned(),

@@ -1,15 +1,15 @@
--- The keeper: every operation on a lock is one run of this script, so each is one step for everybody.
+-- Every operation on a lock is one run of this script, so each is atomic.
 --
 -- KEYS[1]  the prefix of all keys        ARGV[1]  the prefix of all channels
 -- ARGV[2]  the operation                 ARGV[3…] its arguments
 --
---   PREFIX lock:NAME    sorted set   holder → when its lease ends, in milliseconds of the server's time
---   PREFIX about:NAME   hash         holder → "FENCE SINCE TAG"; `kind` → what the lock is used as
---   PREFIX names        sorted set   name → when the first of its leases ends
+--   PREFIX lock:NAME    sorted set   holder → end of its lease, in milliseconds of the server's time
+--   PREFIX about:NAME   hash         holder → "FENCE SINCE TAG"; `kind` → the type of the lock
+--   PREFIX names        sorted set   name → end of the first of its leases
 --   PREFIX fence        string       the last fence
 --
--- Leases are scores, not expiries of keys, so that one recipe serves mutexes and semaphores, and so that no `volatile-*`
--- eviction can drop a lock. Whoever comes by sweeps what has ended: see `tidy`.
+-- Leases are scores, not expiries of keys, so that the same code serves mutexes and semaphores, and so that no
+-- `volatile-*` eviction can drop a lock. Every operation removes expired leases: see `tidy`.
 
 local keys, channels, operation = KEYS[1], ARGV[1], ARGV[2]
 local time = redis.call('TIME')
@@ -24,7 +24,7 @@ local function announce(name)
   redis.call('PUBLISH', channels .. 'changed', name)
 end
 
--- Brings `names` in line with the lock, and forgets a lock that nobody holds.
+-- Updates `names` after a change of the lock, and deletes a lock without holders.
 local function settle(name)
   local first = redis.call('ZRANGE', lock_of(name), 0, 0, 'WITHSCORES')
   if first[2] then
@@ -44,14 +44,14 @@ local function remove(name, holder)
   return 1
 end
 
--- Ends the leases of a lock whose time has come.
+-- Ends the expired leases of a lock.
 local function tidy(name)
   for _, holder in ipairs(redis.call('ZRANGEBYSCORE', lock_of(name), '-inf', now)) do
     remove(name, holder)
   end
 end
 
--- The same for other locks, `limit` at a time, so that what crashed holders left does not pile up.
+-- The same for other locks, `limit` at a time, so that leases of crashed holders do not accumulate.
 local function tidy_others(limit)
   for _, name in ipairs(redis.call('ZRANGEBYSCORE', keys .. 'names', '-inf', now, 'LIMIT', 0, limit)) do
     tidy(name)
@@ -59,8 +59,8 @@ local function tidy_others(limit)
   end
 end
 
--- Above the last one AND at least the time in microseconds: the counter covers a clock set back, the clock covers lost data.
--- Both are exact in a Lua number until the year 2255.
+-- A fence above the last one AND at least the time in microseconds: the counter covers a clock that is set back, the
+-- clock covers lost data. Both are exact in a Lua number until the year 2255.
 local function next_fence()
   local last = tonumber(redis.call('GET', keys .. 'fence') or '0')
   if not last or last >= 9007199254740991 then return nil end
@@ -75,7 +75,8 @@ end
 
 local operations = {}
 
--- {1, fence} granted, or granted before: the reply was lost · {0, ms} busy, look again then · {-1, kind} another kind of lock
+-- {1, fence}: granted, now or by an earlier request whose reply was lost · {0, ms}: busy, try again after that time ·
+-- {-1, kind}: another type of lock
 function operations.acquire(name, kind, permits, holder, ttl_ms, tag)
   tidy_others(2)
   tidy(name)
@@ -99,7 +100,7 @@ function operations.acquire(name, kind, permits, holder, ttl_ms, tag)
   return { 1, fence }
 end
 
--- 1 if still held
+-- Returns 1 if the lease is still held.
 function operations.renew(name, holder, ttl_ms)
   tidy(name)
   if not redis.call('ZSCORE', lock_of(name), holder) then return 0 end
@@ -108,19 +109,19 @@ function operations.renew(name, holder, ttl_ms)
   return 1
 end
 
--- 1 if it was held
+-- Returns 1 if the lease was held.
 function operations.release(name, holder)
   tidy(name)
   return remove(name, holder)
 end
 
--- field, value, … of the lock
+-- Returns field, value, … of the lock.
 function operations.inspect(name)
   tidy(name)
   return redis.call('HGETALL', about_of(name))
 end
 
--- {name, {field, value, …}}, …
+-- Returns {name, {field, value, …}}, …
 function operations.list()
   tidy_others(-1)
   local all = {}
@@ -130,7 +131,7 @@ function operations.list()
   return all
 end
 
--- In how many milliseconds the first lease ends, of all locks or of one; -1 if there is none
+-- Returns the milliseconds until the first lease ends, of all locks or of one; -1 if there is none.
 function operations.first_end(name)
   tidy_others(-1)
   local key = name and lock_of(name) or keys .. 'names'

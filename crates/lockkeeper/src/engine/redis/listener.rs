@@ -1,11 +1,11 @@
-//! One pub/sub connection, shared by all who wait for messages of a server.
+//! One pub/sub connection, shared by all subscribers to a server's messages.
 
 use futures_util::StreamExt;
 use redis::aio::{PubSub, PubSubSink};
 use std::collections::HashMap;
 use tokio::sync::{mpsc, oneshot, watch};
 
-/// A handle on the task that owns the connection. The task ends with the connection or the last handle.
+/// A handle of the task that owns the connection. The task ends with the connection or the last handle.
 #[derive(Clone)]
 pub(super) struct Listener {
     commands: mpsc::UnboundedSender<Command>,
@@ -16,7 +16,7 @@ enum Command {
     Leave { channel: String },
 }
 
-/// Messages of one channel, from the moment of subscribing on.
+/// The messages of one channel, from the subscription on.
 pub(super) struct Subscription {
     listener: Listener,
     channel: String,
@@ -31,7 +31,8 @@ impl Listener {
         Listener { commands }
     }
 
-    /// Returns when the server has confirmed; `None` if the connection is gone or the server refuses.
+    /// Returns when the server has confirmed the subscription; `None` if the connection is gone or the server rejects
+    /// it.
     pub async fn subscribe(&self, channel: &str) -> Option<Subscription> {
         let (joined, receiver) = oneshot::channel();
         self.commands.send(Command::Join { channel: channel.into(), joined }).ok()?;
@@ -52,7 +53,7 @@ impl Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        // First the receiver, then the word: the task counts receivers.
+        // Drop the receiver first, then send the command: the task counts receivers.
         self.messages = None;
         let _ = self.listener.commands.send(Command::Leave { channel: std::mem::take(&mut self.channel) });
     }
@@ -63,7 +64,7 @@ type Channels = HashMap<String, watch::Sender<()>>;
 async fn run(pubsub: PubSub, mut commands: mpsc::UnboundedReceiver<Command>) {
     let (mut sink, mut stream) = pubsub.split();
     let mut channels = Channels::new();
-    // Leaving this loop drops the senders, which tells every subscriber.
+    // Leaving this loop drops the senders, which notifies every subscriber.
     loop {
         let touched = tokio::select! {
             command = commands.recv() => match command {
@@ -109,7 +110,7 @@ async fn join(
             channels.entry(channel.into()).or_default()
         }
     };
-    // Whoever asked may have gone; then nobody receives, and the channel is left again.
+    // The caller may have gone. Then there is no receiver, and the channel is unsubscribed again.
     let _ = joined.send(messages.subscribe());
     Ok(())
 }

@@ -1,25 +1,28 @@
-//! `redis`: locks kept by one Redis server, or by a majority of several independent ones ([Redlock](redlock)).
+//! The `redis` engine: locks on one Redis server, or on a majority of several independent ones ([Redlock](redlock)).
 //!
 //! # The recipe
 //!
-//! A lock is a set of leases, each with its owner's name and its end by the *server's* clock. Every operation is one run of a Lua
-//! script, `keeper.lua`, so it is one step for everybody: acquire (grant a lease if there is room), renew (compare
-//! the owner, then prolong), release (compare the owner, then delete). A mutex is a lock with room for one.
+//! A lock is a set of leases, each with the id of its owner and its end by the *server's* clock. Every operation is
+//! one run of a Lua script, `keeper.lua`, and therefore atomic: acquire (grant a lease if there is room), renew
+//! (compare the owner, then extend), release (compare the owner, then delete). A mutex is a lock with room for one
+//! lease.
 //!
-//! - **Lost replies.** An operation names the acquisition, not the lock: a repeated acquire finds its own lease and answers
-//!   the same fence; a late release deletes nothing of the next holder.
-//! - **Waiting.** Waiters subscribe, try again, and then wait for the message that a release publishes. A holder that crashed
-//!   publishes nothing, so they also look again when the first lease would end: once per lease, no polling. All waiters of a
-//!   lock hear the message and the quickest enters: there is no queue, hence no FIFO and no list of waiters.
-//! - **The fence** is one counter for the database, raised in the script that grants, and never below the
-//!   server's time in microseconds. A clock set back does not lower it, and neither does the loss of the data; only both at once do.
+//! - **Lost replies.** An operation names the acquisition, not only the lock: a repeated acquire finds its own lease
+//!   and returns the same fence; a late release does not delete the lease of the next holder.
+//! - **Waiting.** Waiters subscribe, try again, and then wait for the message that a release publishes. A crashed
+//!   holder publishes nothing, so waiters also try again when the first lease would end: once per lease, without
+//!   polling. All waiters of a lock receive the message, and the fastest one gets the lock: there is no queue, hence
+//!   no FIFO order and no list of waiters.
+//! - **The fence** is one counter for the database, raised in the script that grants, and never below the server's
+//!   time in microseconds. Neither a clock that is set back nor the loss of the data lowers it; only both at once do.
 //!
-//! # What it does not promise
+//! # Limitations
 //!
-//! **No mutual exclusion without fences.** Redis acknowledges before it is durable and replicates after it acknowledged: a
-//! failover, or a restart with the usual `appendfsync everysec`, can forget a lease that its holder still counts
-//! on. Expiry goes by the server's wall clock: set forward, it ends leases early. In all these cases two holders can be inside at
-//! once, and the later one has the higher fence: a resource that checks it stays safe.
+//! **No mutual exclusion without fences.** Redis acknowledges before a write is durable, and replicates after it has
+//! acknowledged: a failover, or a restart with the usual `appendfsync everysec`, can lose a lease that its holder
+//! still relies on. Expiry uses the server's wall clock: if it is set forward, leases end early. In all these cases
+//! two clients can hold the lock at once, and the later one has the higher fence: a resource that checks it stays
+//! safe.
 
 mod listener;
 mod redlock;
@@ -39,7 +42,7 @@ pub(crate) struct RedisEngine {
     server: Arc<Server>,
 }
 
-/// Opens `redis://host` or, with several hosts, Redlock. `?unfenced` is for the latter: see there.
+/// Opens `redis://host` or, with several hosts, Redlock. `?unfenced` applies to Redlock: see there.
 pub(crate) async fn open(url: &EngineUrl) -> Result<Arc<dyn Engine>> {
     let (plain, unfenced) = match url.expose().strip_suffix("?unfenced") {
         Some(plain) => (EngineUrl::from(plain), true),
@@ -56,7 +59,8 @@ pub(crate) async fn open(url: &EngineUrl) -> Result<Arc<dyn Engine>> {
     }
 }
 
-/// `redis://user:password@a:1,b:2/0` names two servers, which share everything but the host.
+/// Splits a URL into one for each server: `redis://user:password@a:1,b:2/0` names two servers, with the same
+/// credentials and database.
 fn servers_of(url: &EngineUrl) -> Result<Vec<EngineUrl>> {
     let Some((scheme, rest)) = url.expose().split_once("://") else {
         return Err(url.bad("write redis://host:port"));
@@ -104,7 +108,7 @@ impl Engine for RedisEngine {
                             let (fence, ttl) = (Fence::new(fence), Some(request.ttl));
                             return Ok(Some(Acquired { fence, lease, ttl, hold: Box::new(held) }));
                         }
-                        // The grant took longer than its lease; asking again starts a new one.
+                        // The grant took longer than its lease; another request starts a new one.
                         Err(late) => {
                             claim = late;
                             continue;
@@ -117,7 +121,7 @@ impl Engine for RedisEngine {
                     return Ok(None);
                 }
                 free = match free {
-                    // Subscribe BEFORE the look that decides to wait, or a release in between goes unheard.
+                    // Subscribe BEFORE the attempt that decides to wait, or a release in between would be missed.
                     None => Some(claim.subscribe().await?),
                     Some(heard) => until_free(heard, look_again).await,
                 };
@@ -142,32 +146,34 @@ impl Engine for RedisEngine {
     }
 }
 
-/// Waits for a message or the end of the first lease. `None` if the subscription is gone.
+/// Waits for a message or the end of the first lease. Returns `None` if the subscription is gone.
 async fn until_free(mut heard: Subscription, look_again: Duration) -> Option<Subscription> {
     tokio::select! {
         message = heard.message() => message.then_some(heard),
-        // One more than told: the server rounds down.
+        // One millisecond more than reported, because the server rounds down.
         () = tokio::time::sleep(look_again + Duration::from_millis(1)) => Some(heard),
     }
 }
 
-/// The tag as the keeper stores it.
+/// The tag as the script stores it.
 fn tag_text(request: &Request) -> Result<String> {
     serde_json::to_string(&request.tag).map_err(|e| Error::BadOption(format!("metadata: {e}")))
 }
 
-/// How long one try of an operation on a lease may take: a stuck one, a fresh connection and another fit into a third of it.
+/// The time limit for one attempt of an operation on a lease: a stuck attempt, a new connection and another attempt
+/// fit into a third of the lease.
 fn patience_of(ttl: Duration) -> Duration {
     (ttl / 10).clamp(Duration::from_millis(10), PATIENCE)
 }
 
-/// An acquisition, from before it is asked for. Dropping it takes back whatever became of it.
+/// An acquisition, created before its request is sent. Dropping it releases the lease that the request may have led
+/// to.
 struct Claim {
     server: Arc<Server>,
     name: String,
     holder: String,
     ttl: Duration,
-    /// Where the taking back runs: guards may be dropped outside of any runtime.
+    /// The runtime for the release, as guards may be dropped outside of a runtime.
     runtime: tokio::runtime::Handle,
     released: bool,
 }
@@ -200,7 +206,7 @@ impl Claim {
         server::Hold { name: &self.name, holder: &self.holder, ttl: self.ttl }
     }
 
-    /// Starts to renew, or hands the claim back if its lease has run out already.
+    /// Starts the renewal, or returns the claim if its lease has already expired.
     fn held(self, sent: lease::LeaseTime) -> Result<(Lease, Held), Claim> {
         let lease = Lease::expiring(sent, self.ttl);
         if !lease.is_valid() {
@@ -224,8 +230,8 @@ impl Claim {
 }
 
 impl Drop for Claim {
-    /// Follows the acquire on the same connection, so it also takes back a grant that is still on its way. If the connection broke
-    /// in between, or the runtime is gone, the lease's end does it.
+    /// Releases the lease. The request goes over the same connection as the acquire, so it also releases a grant that
+    /// is still in flight. If the connection broke in between, or the runtime is gone, the lease expires.
     fn drop(&mut self) {
         if !self.released {
             let server = self.server.clone();
@@ -235,7 +241,7 @@ impl Drop for Claim {
     }
 }
 
-/// A granted claim. The renewal stops BEFORE the claim is taken back.
+/// A granted claim. The renewal stops BEFORE the claim is released.
 struct Held {
     _renewal: Renewal,
     claim: Claim,
@@ -259,7 +265,7 @@ impl Hold for Held {
     }
 }
 
-/// Hears of changes, and of leases that end.
+/// A watch on changes and on the ends of leases.
 struct RedisChanges {
     server: Arc<Server>,
     name: Option<String>,
@@ -269,7 +275,7 @@ struct RedisChanges {
 impl Changes for RedisChanges {
     fn next(&mut self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
-            // Asking also ends the leases whose time has come, which we then hear of.
+            // This request also ends expired leases, which causes a message.
             let name = self.name.as_deref();
             let first_end = self.server.first_end(name).await?.unwrap_or(Duration::MAX);
             let heard = tokio::select! {
@@ -289,7 +295,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hosts_share_everything_else() {
+    fn hosts_of_one_url_share_credentials_and_database() {
         let servers = |url: &str| -> Vec<String> {
             let servers = servers_of(&url.into()).unwrap();
             servers.iter().map(|url| url.expose().to_owned()).collect()

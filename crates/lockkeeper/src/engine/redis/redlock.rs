@@ -1,17 +1,18 @@
-//! Redlock: a lock is held by whoever has it on a majority of independent servers.
+//! Redlock: a client holds a lock if it holds it on a majority of independent servers.
 //!
-//! After the description in Redis's own documentation ("Distributed locks with Redis"): ask all servers for a lease of the same
-//! length under one name; with a majority, the hold is valid for the length of the lease less the time that asking took, less drift.
-//! [`crate::lease`] counts just that: from BEFORE the first request was sent. Without a majority, release on all servers, wait for a random
-//! moment so that rivals do not meet again, and ask again. Each attempt votes under a random value of its own, so that a release of an
-//! earlier attempt that the network delays cannot delete the vote of a later one.
+//! After the description in Redis's own documentation ("Distributed locks with Redis"): request a lease of the same
+//! length from all servers under one name; with a majority, the hold is valid for the length of the lease less the
+//! time that the requests took, less drift. [`crate::lease`] counts exactly that: from BEFORE the first request was
+//! sent. Without a majority, release on all servers, wait for a random time so that competing clients do not collide
+//! again, and repeat. Each attempt votes under its own random value, so that a delayed release of an earlier attempt
+//! cannot delete the vote of a later one.
 //!
-//! # Not safe, and says so
+//! # Not safe without fences
 //!
-//! There is no fence: counters of independent servers do not agree on an order. So nothing protects the resource from a holder that was paused
-//! past its lease, and a server that restarts without its data, or whose clock is set forward, can be the one that two majorities share.
-//! Requests must therefore say `.unfenced()`, or the URL `?unfenced`. What it is good for: doing work once *in most cases*
-//! while a minority of the servers is down.
+//! There is no fence: counters of independent servers do not agree on an order. So nothing protects the resource from
+//! a holder that was paused past its lease. A server that restarts without its data, or whose clock is set forward,
+//! can be counted in two majorities. Requests must therefore opt in with `.unfenced()`, or the URL with `?unfenced`.
+//! Redlock is suitable for doing work once *in most cases* while a minority of the servers is down.
 
 use super::listener::Subscription;
 use super::server::{Answer, PATIENCE, Released, Server};
@@ -28,13 +29,13 @@ use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The engine's name in errors, where `redis` would be another engine's.
+/// The engine's name in errors; `redis` is the engine with one server.
 const NAME: &str = "redlock";
 
-/// More servers only cost time.
+/// The limit on servers; more of them only cost time.
 const SERVERS_MAX: usize = 15;
 
-/// Rivals that split the votes ask again at a random moment within this, doubled with each try.
+/// Clients that split the votes retry after a random time below this, doubled with each attempt.
 const BACK_OFF: Duration = Duration::from_millis(4);
 const BACK_OFF_DOUBLINGS: u64 = 5;
 
@@ -44,7 +45,7 @@ pub(crate) struct Redlock {
 }
 
 impl Redlock {
-    /// Connects to a majority at least.
+    /// Connects to at least a majority of the servers.
     pub async fn open(urls: &[EngineUrl], unfenced: bool) -> Result<Redlock> {
         if urls.len() > SERVERS_MAX {
             return Err(Error::BadOption(format!(
@@ -59,17 +60,17 @@ impl Redlock {
     }
 }
 
-/// Independent servers.
+/// The independent servers.
 struct Servers {
     all: Vec<Server>,
 }
 
-/// What the servers said, as far as it took to decide.
+/// The votes of the servers, as far as they were needed for a decision.
 #[derive(Default)]
 struct Votes {
     yes: usize,
     no: usize,
-    /// Why the others did not vote.
+    /// The errors of the servers that did not vote.
     failed: Vec<Error>,
 }
 
@@ -78,8 +79,9 @@ impl Servers {
         self.all.len() / 2 + 1
     }
 
-    /// Asks all at once, and returns when the votes decide: a majority for yes, or none possible any more. With a majority the
-    /// others get as long again, since every vote counts when a server fails later.
+    /// Sends a request to all servers at once, and returns when the votes decide: a majority for yes, or no majority
+    /// possible. After a majority, the other servers get the same time again, since every vote counts when a server
+    /// fails later.
     async fn votes<'a, F>(&'a self, ask: impl Fn(&'a Server) -> F) -> Votes
     where
         F: Future<Output = Result<bool>> + 'a,
@@ -102,7 +104,7 @@ impl Servers {
         votes
     }
 
-    /// Whether a majority says yes; an error if too few answer for that to be known.
+    /// Whether a majority votes yes; an error if too few servers reply to decide.
     async fn majority<'a, F>(&'a self, ask: impl Fn(&'a Server) -> F) -> Result<bool>
     where
         F: Future<Output = Result<bool>> + 'a,
@@ -132,7 +134,7 @@ impl Servers {
         }
     }
 
-    /// Reads from all, and keeps what a majority of them agrees on.
+    /// Reads from all servers, and returns the holders on which a majority agrees.
     async fn agreed<F>(&self, read: impl Fn(usize) -> F) -> Result<Vec<LockInfo>>
     where
         F: Future<Output = Result<Vec<LockInfo>>>,
@@ -148,7 +150,7 @@ impl Servers {
         for lock in read.into_iter().flatten().flatten() {
             for holder in lock.holders {
                 let key = (lock.name.clone(), holder.tag.holder.clone());
-                // The servers' counters mean nothing here.
+                // The fence counters of the servers are independent: leave them out.
                 let holder = Participant { fence: None, ..holder };
                 seen.entry(key).or_insert((0, holder)).0 += 1;
             }
@@ -198,7 +200,7 @@ impl Engine for Redlock {
                         return Ok(Some(Acquired { fence: None, lease, ttl, hold }));
                     }
                 }
-                // What was granted without a majority only stands in the way of others.
+                // A grant without a majority would only block other clients.
                 claim.release_all().await;
                 if votes.failed.len() > self.servers.all.len() - self.servers.quorum() {
                     return Err(self.servers.no_majority(&votes.failed));
@@ -209,7 +211,8 @@ impl Engine for Redlock {
                 }
                 match &mut heard {
                     None => heard = Some(claim.subscribe().await?),
-                    // Votes for us mean rivals, who step back as we do; again and again they mean a holder without all the servers.
+                    // Some votes for us indicate competing clients, which back off as we do; after several attempts
+                    // they indicate a holder that lacks some servers.
                     Some(subscriptions) if votes.yes == 0 || attempt > BACK_OFF_DOUBLINGS => {
                         let end = claim.first_end().await;
                         if !until_free(subscriptions, end).await {
@@ -247,7 +250,7 @@ impl Engine for Redlock {
 }
 
 impl Servers {
-    /// Subscribes on all that answer, a majority at least.
+    /// Subscribes on all servers that reply, at least a majority.
     async fn subscribe<'a, F>(&'a self, subscribe: impl Fn(&'a Server) -> F) -> Result<Vec<Subscription>>
     where
         F: Future<Output = Result<Subscription>> + 'a,
@@ -262,7 +265,7 @@ impl Servers {
         Ok(heard.into_iter().flatten().collect())
     }
 
-    /// When the first lease ends, of one lock or of all, as far as the servers answer.
+    /// The time until the first lease ends, of one lock or of all, according to the servers that reply.
     async fn first_end(&self, name: Option<&str>) -> Option<Duration> {
         let answers: FuturesUnordered<_> = self.all.iter().map(|server| server.first_end(name)).collect();
         let ends: Vec<Result<Option<Duration>>> = answers.collect().await;
@@ -270,17 +273,18 @@ impl Servers {
     }
 }
 
-/// Waits for a message of any server, or the end of the first lease. False if a subscription is gone.
+/// Waits for a message of any server, or the end of the first lease. Returns false if a subscription is gone.
 async fn until_free(heard: &mut [Subscription], end: Option<Duration>) -> bool {
     let mut messages: FuturesUnordered<_> = heard.iter_mut().map(Subscription::message).collect();
     tokio::select! {
         message = messages.next() => message == Some(true),
-        // If nobody holds it any more, it was released meanwhile.
+        // Without a lease, the lock was released in the meantime.
         () = tokio::time::sleep(end.unwrap_or_default() + Duration::from_millis(1)) => true,
     }
 }
 
-/// A random number: the hasher's keys are random, and owners need to differ from attempt to attempt of one holder, not to be secret.
+/// A random number from the random keys of the hasher. The owners of a holder's attempts have to differ, but need not
+/// be secret.
 fn random() -> u64 {
     std::hash::RandomState::new().hash_one(0)
 }
@@ -289,13 +293,14 @@ fn random_below(limit: Duration) -> Duration {
     limit.mul_f64(random() as f64 / u64::MAX as f64)
 }
 
-/// An acquisition on all servers, from before it is asked for. Dropping it takes back whatever became of it.
+/// An acquisition on all servers, created before its request is sent. Dropping it releases the votes that it may have
+/// got.
 struct Claim {
     servers: Arc<Servers>,
     name: String,
-    /// The holder's name, the same for all attempts.
+    /// The id of the holder, the same for all attempts.
     holder: String,
-    /// What the servers store as the owner of a vote: the holder's name and a random value of this attempt.
+    /// The owner of a vote as the servers store it: the id of the holder and a random value of this attempt.
     owner: String,
     ttl: Duration,
     runtime: tokio::runtime::Handle,
@@ -315,7 +320,7 @@ impl Claim {
         }
     }
 
-    /// Chooses the owner of the votes that follow. The previous attempt must have been released.
+    /// Chooses the owner of the votes of the next attempt. The previous attempt must have been released.
     fn begin_attempt(&mut self) {
         self.owner = format!("{}#{:016x}", self.holder, random());
     }
@@ -324,7 +329,7 @@ impl Claim {
         self.servers.votes(|server| grant(server, PATIENCE, &self.owner, request, tag)).await
     }
 
-    /// Releases on all servers, and waits for those that answer soon.
+    /// Releases on all servers, and waits for those that reply soon.
     async fn release_all(&self) {
         let within = patience_of(self.ttl);
         let all = self.servers.all.iter();
@@ -345,8 +350,8 @@ impl Claim {
         self.servers.first_end(Some(&self.name)).await
     }
 
-    /// Starts to renew, by acquiring again: that also takes the lock on servers that were slow, or have lost their data. As long as
-    /// the lease runs nobody else can have a majority.
+    /// Starts the renewal by repeated acquires: they also acquire the lock on servers that were slow or have lost
+    /// their data. No other client can have a majority during the lease.
     fn held(self, lease: &Lease, request: Request, tag: String) -> Held {
         let (servers, ttl) = (self.servers.clone(), self.ttl);
         let asked = Arc::new((self.owner.clone(), request, tag));
@@ -368,7 +373,7 @@ impl Claim {
 }
 
 impl Drop for Claim {
-    /// See the claim on one server.
+    /// Releases on all servers, like the claim on one server.
     fn drop(&mut self) {
         if self.released {
             return;
@@ -382,7 +387,7 @@ impl Drop for Claim {
     }
 }
 
-/// Whether this server grants the lock to the owner, or has done so before.
+/// Whether this server grants the lock to the owner, or has already granted it.
 async fn grant(server: &Server, within: Duration, owner: &str, request: &Request, tag: &str) -> Result<bool> {
     let hold = server::Hold { name: request.name.as_str(), holder: owner, ttl: request.ttl };
     let answer = server.acquire(within, &hold, request.kind, tag).await?;
@@ -395,7 +400,7 @@ struct Held {
 }
 
 impl Hold for Held {
-    /// Done when a majority has released; the claim, dropped then, reaches for the others.
+    /// Returns when a majority has released; dropping the claim then releases on the other servers.
     fn release(self: Box<Self>) -> BoxFuture<'static, Result<()>> {
         Box::pin(async move {
             let Held { _renewal: renewal, claim } = *self;

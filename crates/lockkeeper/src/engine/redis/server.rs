@@ -1,4 +1,4 @@
-//! One Redis server: its connections, the keeper script's operations, and its errors in words.
+//! One Redis server: its connections, the operations of the script, and the texts of its errors.
 
 use super::listener::{Listener, Subscription};
 use crate::engine::EngineUrl;
@@ -9,46 +9,46 @@ use redis::{AsyncConnectionConfig, ErrorKind, FromRedisValue, RedisError, Script
 use std::sync::LazyLock;
 use std::time::Duration;
 
-/// How long to wait for a connection or an answer where no lease asks for less.
+/// The time limit for a connection or a reply where no lease requires a shorter one.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
-/// How often an operation is sent before its failure is reported.
+/// The number of attempts before a failure is reported.
 const ATTEMPTS: u32 = 3;
 
-/// What all keys begin with.
+/// The prefix of all keys.
 const KEYS: &str = "lockkeeper:";
 
 static KEEPER: LazyLock<Script> = LazyLock::new(|| Script::new(include_str!("keeper.lua")));
 
-/// A Redis server. Connects when needed, and again when a connection broke.
+/// A Redis server. Connects on demand, and again after a connection broke.
 pub(super) struct Server {
     engine: &'static str,
     client: redis::Client,
-    /// host:port, for people.
+    /// The address as host:port, for messages.
     address: String,
-    /// Channels are shared by all databases of a server, so their names tell the database.
+    /// The prefix of the channels. All databases of a server share its channels, so it contains the database.
     channels: String,
     /// The connection with its serial number.
     connection: tokio::sync::Mutex<Option<(u64, MultiplexedConnection)>>,
     listener: tokio::sync::Mutex<Option<Listener>>,
 }
 
-/// The keeper's answer to an acquire.
+/// The reply to an acquire.
 pub(super) enum Answer {
     Granted { fence: u64 },
     Busy { look_again: Duration },
 }
 
-/// The keeper's answer to a release.
+/// The reply to a release.
 pub(super) enum Released {
     Now,
-    /// Not held, but the release was sent twice: the first one may have done it.
+    /// Not held, but the release was sent twice: the first one may have succeeded.
     Perhaps,
-    /// It had ended before.
+    /// The hold had ended before.
     NotHeld,
 }
 
-/// A hold as the keeper knows it.
+/// A hold as the script knows it.
 pub(super) struct Hold<'a> {
     pub name: &'a str,
     pub holder: &'a str,
@@ -56,10 +56,10 @@ pub(super) struct Hold<'a> {
 }
 
 impl Server {
-    /// Checks the URL of one server; connects to nothing yet.
+    /// Checks the URL of one server, without connecting.
     pub fn new(engine: &'static str, url: &EngineUrl) -> Result<Server> {
         let client = redis::Client::open(url.expose()).map_err(|e| {
-            // The client's words may quote the URL with its password.
+            // The client's message may quote the URL with its password.
             let reason = match e.detail() {
                 None => e.to_string(),
                 Some(_) => "write redis://[user:password@]host[:port][/database]".into(),
@@ -78,7 +78,7 @@ impl Server {
         })
     }
 
-    /// Whether it answers, and as Redis does.
+    /// Checks that the server replies, and is a Redis server.
     pub async fn check(&self) -> Result<()> {
         self.call::<i64>(PATIENCE, &["first_end"]).await.map(drop)
     }
@@ -100,7 +100,7 @@ impl Server {
         }
     }
 
-    /// False if the server does not know this hold any more.
+    /// Renews a lease. Returns false if the server no longer knows this hold.
     pub async fn renew(&self, within: Duration, hold: &Hold<'_>) -> Result<bool> {
         let ttl_ms = hold.ttl.as_millis().to_string();
         self.call(within, &["renew", hold.name, hold.holder, &ttl_ms]).await
@@ -128,19 +128,19 @@ impl Server {
         Ok(all)
     }
 
-    /// When the first lease ends, of one lock or of all.
+    /// The time until the first lease ends, of one lock or of all.
     pub async fn first_end(&self, name: Option<&str>) -> Result<Option<Duration>> {
         let args = ["first_end", name.unwrap_or_default()];
         let ms: i64 = self.call(PATIENCE, &args[..1 + usize::from(name.is_some())]).await?;
         Ok(u64::try_from(ms).ok().map(Duration::from_millis))
     }
 
-    /// Hears when the lock may have become free.
+    /// Subscribes to releases of a lock.
     pub async fn when_free(&self, name: &str) -> Result<Subscription> {
         self.subscribe(format!("{}free:{name}", self.channels)).await
     }
 
-    /// Hears of changes of one lock or of all.
+    /// Subscribes to changes of one lock or of all.
     pub async fn when_changed(&self, name: Option<&str>) -> Result<Subscription> {
         self.subscribe(match name {
             Some(name) => format!("{}changed:{name}", self.channels),
@@ -168,12 +168,13 @@ impl Server {
         }
     }
 
-    /// One operation of the keeper; sent again if a kept connection turns out to be broken, as all are idempotent.
+    /// Runs one operation of the script. It is repeated if the connection turns out to be broken, as all operations
+    /// are idempotent.
     async fn call<T: FromRedisValue>(&self, within: Duration, args: &[&str]) -> Result<T> {
         self.call_counted(within, args).await.map(|(value, _)| value)
     }
 
-    /// The same, and whether it was sent twice.
+    /// The same, and whether it was sent more than once.
     async fn call_counted<T: FromRedisValue>(&self, within: Duration, args: &[&str]) -> Result<(T, bool)> {
         let mut broken = None;
         for attempt in 1.. {
@@ -202,7 +203,7 @@ impl Server {
         }
     }
 
-    /// The kept connection, or a fresh one in place of `broken`.
+    /// The current connection, or a new one in place of `broken`.
     async fn connect(&self, within: Duration, broken: Option<u64>) -> Result<(u64, MultiplexedConnection)> {
         let mut kept = self.connection.lock().await;
         let serial = match &*kept {
@@ -212,7 +213,7 @@ impl Server {
             Some((serial, _)) => serial + 1,
             None => 0,
         };
-        // Timeouts are ours: each operation has its own.
+        // No timeouts in the client: each operation has its own.
         let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
         let connecting = self.client.get_multiplexed_async_connection_with_config(&config);
         let connection = self.in_time(within, connecting).await?;
@@ -290,7 +291,7 @@ impl Server {
     }
 }
 
-/// A call that failed; `broken` if a fresh connection may help.
+/// A failed call; `broken` if a new connection may help.
 struct Failure {
     broken: bool,
     error: Error,
@@ -303,7 +304,7 @@ fn permits(kind: Kind) -> u32 {
     }
 }
 
-/// As the keeper stores it.
+/// The mode as the script stores it.
 fn kind_text(kind: Kind) -> String {
     match kind {
         Kind::Exclusive | Kind::Shared => "exclusive".into(),
@@ -318,7 +319,7 @@ fn kind_of(text: &str) -> Option<Kind> {
     }
 }
 
-/// "FENCE SINCE TAG"
+/// Parses "FENCE SINCE TAG".
 fn participant(kind: Kind, about: &str) -> Option<Participant> {
     let mut parts = about.splitn(3, ' ');
     let fence: u64 = parts.next()?.parse().ok()?;

@@ -3,7 +3,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// Only a stuck engine reaches it.
+/// A timeout that only a stuck engine reaches.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn shown(url: &str) -> String {
@@ -32,7 +32,7 @@ fn addresses_and_harmless_options_are_shown() {
     assert_eq!(format!("{:?}", EngineUrl::from("redis://u:secret@h")), "EngineUrl(\"redis://***@h\")");
 }
 
-/// What follows the scheme. `s3c` and `r3t` are the halves of the secret; 127.0.0.1:1 refuses connections.
+/// The parts after the scheme. `s3c` and `r3t` are the halves of the secret; 127.0.0.1:1 refuses connections.
 const MALFORMED: [&str; 40] = [
     "://u:s3cr3t@127.0.0.1:1",
     "://u:s3c/r3t@127.0.0.1:1",
@@ -112,12 +112,13 @@ fn malformed_urls_are_shown_without_their_secret() {
     assert_eq!(redact(usage), usage);
 }
 
-/// Each URL takes an engine, or an operator's command, to an error: in its parser, or when 127.0.0.1:1 refuses the connection.
+/// Each URL leads to an error of an engine or of an operator's command: in its parser, or when 127.0.0.1:1 refuses
+/// the connection.
 #[tokio::test]
 async fn errors_of_all_engines_about_malformed_urls_do_not_show_the_secret() {
     let mut attempts = JoinSet::new();
     let urls = SCHEMES.iter().flat_map(|scheme| MALFORMED.map(|rest| format!("{scheme}{rest}")));
-    // `file:/…` and `file:///…` are paths, whatever they contain, and their directories would be made.
+    // `file:/…` and `file:///…` are valid paths, and opening them would create their directories.
     for url in urls.filter(|url| !url.starts_with("file:/u") && !url.starts_with("file:///")) {
         let opened = url.clone();
         attempts.spawn(async move {

@@ -1,4 +1,4 @@
-//! Watching a node and what is below it, for the eyes of people and observers.
+//! A watch on a node and its children, for observers and displays.
 
 use super::ensemble::{Ensemble, persist};
 use crate::Result;
@@ -9,11 +9,12 @@ use zookeeper_client::{AddWatchMode, Client, PersistentWatcher};
 
 const TTL: Duration = Duration::from_secs(10);
 
-/// Has a session of its own: before 3.9 a persistent watch disturbs the one-time watches of waiters on the same node.
+/// A watch with its own session: before ZooKeeper 3.9 a persistent watch interferes with the one-time watches of
+/// waiters on the same node.
 pub(super) struct ZooKeeperChanges {
     ensemble: Arc<Ensemble>,
     path: String,
-    /// `None` after the session ended.
+    /// `None` after the session has ended.
     watch: Option<(PersistentWatcher, Client)>,
 }
 
@@ -37,10 +38,10 @@ impl Changes for ZooKeeperChanges {
     fn next(&mut self) -> BoxFuture<'_, Result<()>> {
         Box::pin(async move {
             let Some((watcher, _)) = &mut self.watch else {
-                // Whatever happened while nobody watched is a change.
+                // Changes may have happened without a watch, so this counts as a change.
                 return self.start().await;
             };
-            // A broken connection is a change too: what happened in between is not told.
+            // A broken connection counts as a change too: events in between are not delivered.
             if watcher.changed().await.session_state.is_terminated() {
                 self.watch = None;
             }

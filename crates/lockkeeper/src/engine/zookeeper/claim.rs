@@ -1,4 +1,4 @@
-//! One acquisition: its node, and its place in the line.
+//! One acquisition: its node, and its position in the queue.
 
 use super::ensemble::{Ensemble, Session, fresh_children, is_passing, is_session_end, persist, unavailable};
 use super::nodes::{self, LockNode};
@@ -12,26 +12,26 @@ use std::time::Duration;
 use tokio::runtime::Handle;
 use zookeeper_client::{Client, CreateMode, Error as ZkError, EventType};
 
-/// A node, and the duty to remove it. Dropping it does that in the background.
+/// A node, and the obligation to remove it. Dropping the claim removes the node in the background.
 struct Claim {
     ensemble: Arc<Ensemble>,
     session: Arc<Session>,
     lock: LockNode,
     name: LockName,
     kind: Kind,
-    /// Our node's name without its number: no other acquisition has it.
+    /// The name of our node without its number. No other acquisition has it.
     prefix: String,
-    /// Our node's name, once known.
+    /// The full name of our node, once it is known.
     own: Option<String>,
     lease: Lease,
     renewal: Option<Renewal>,
     sentinel: Option<Sentinel>,
-    /// Where `drop` leaves the removal to.
+    /// The runtime on which `drop` spawns the removal.
     runtime: Handle,
     given_up: bool,
 }
 
-/// The whole recipe of the parent module.
+/// Acquires a lock by the recipe in the parent module.
 pub(super) async fn acquire(
     ensemble: &Arc<Ensemble>,
     request: Request,
@@ -39,7 +39,7 @@ pub(super) async fn acquire(
 ) -> Result<Option<Acquired>> {
     let record =
         Record { name: request.name.to_string(), kind: request.kind, tag: request.tag, held_ms: None };
-    // Refuses what is too long BEFORE anything is sent.
+    // Reject a record that is too long BEFORE anything is sent.
     let json = record.to_json()?;
     let session = ensemble.session(request.ttl).await?;
     let mut claim = Claim {
@@ -49,12 +49,12 @@ pub(super) async fn acquire(
         kind: request.kind,
         prefix: nodes::prefix(record.kind, &record.tag.holder),
         own: None,
-        // The session is renewed by the first request that we send in it.
+        // The first request in the session renews it.
         lease: Lease::expiring(lease::now(), session.believed),
         renewal: None,
         sentinel: None,
         runtime: Handle::current(),
-        // Nothing was sent yet.
+        // No request has been sent yet, so there is no node to remove.
         given_up: true,
         session,
     };
@@ -75,7 +75,7 @@ impl Claim {
         &self.session.client
     }
 
-    /// The line as it is now; an error if the name is another kind of lock, in use.
+    /// The current queue; an error if the name is in use as another type of lock.
     async fn look(&self) -> Result<Line> {
         let (lock, line) = self.see().await?;
         match lock.same_lock_as(self.kind) || line.places().is_empty() {
@@ -84,7 +84,7 @@ impl Claim {
         }
     }
 
-    /// What kind of lock this is, and its line.
+    /// The type of the lock, and its queue.
     async fn see(&self) -> Result<(Kind, Line)> {
         let path = self.lock.path();
         let ask = || {
@@ -103,7 +103,7 @@ impl Claim {
         })
     }
 
-    /// Creates our node under a lock's node of the right kind. The answer is its zxid, and the line with it.
+    /// Creates our node under a lock's node of the right type. Returns its zxid, and the queue that contains it.
     async fn stand_in_line(&mut self, json: &[u8]) -> Result<(i64, Line)> {
         loop {
             let zxid = self.create(json).await?;
@@ -111,7 +111,7 @@ impl Claim {
             if lock.same_lock_as(self.kind) {
                 return Ok((zxid, line));
             }
-            // What is left of an idle lock of another kind, or one in use?
+            // The lock's node is of another type. It is either a leftover of an idle lock, or in use.
             self.remove().await?;
             self.given_up = true;
             let alone = line.places().iter().all(|place| Some(&place.id) == self.own.as_ref());
@@ -119,12 +119,12 @@ impl Claim {
             if !alone {
                 return Err(kind_mismatch(&self.name, lock, self.kind));
             }
-            // Fails if somebody came meanwhile, which the next round will see.
+            // This fails if another request was queued in the meantime, which the next round detects.
             let _ = self.leased(|| self.client().delete(self.lock.path(), None)).await?;
         }
     }
 
-    /// Creates our node, exactly once, however often the connection breaks.
+    /// Creates our node exactly once, even if the connection breaks repeatedly.
     async fn create(&mut self, json: &[u8]) -> Result<i64> {
         let path = self.lock.child(&self.prefix);
         let options = self.ensemble.options(CreateMode::EphemeralSequential);
@@ -138,7 +138,7 @@ impl Claim {
                 }
                 Err(ZkError::NoNode) => self.make_lock_node().await?,
                 Err(error) if is_passing(&error) => {
-                    // Perhaps it was created, and only the answer lost.
+                    // The node may have been created, and only the reply lost.
                     if let Some(zxid) = self.find_own().await? {
                         return Ok(zxid);
                     }
@@ -171,7 +171,7 @@ impl Claim {
         }
     }
 
-    /// Renews the session, and watches our node, from now on.
+    /// Starts the renewal of the session and the watch on our node.
     fn stay(&mut self) {
         let (session, own) = (self.session.clone(), self.own_path());
         self.sentinel = Some(Sentinel::post(self));
@@ -182,7 +182,7 @@ impl Claim {
         }));
     }
 
-    /// Waits for our turn, and makes sure that we are still there when it comes.
+    /// Waits for the grant, and makes sure that our node still exists then.
     async fn enter(self, zxid: i64, mut line: Line, mut record: Record) -> Result<Acquired> {
         let mut waited = false;
         loop {
@@ -199,7 +199,7 @@ impl Claim {
         if waited {
             record.held_ms = Some(now_ms());
             let (own, json) = (self.own_path(), record.to_json()?);
-            // A write goes through the leader: the check at the moment of entry.
+            // A write goes through the leader, which makes it the check at the moment of entry.
             match self.leased(|| self.client().set_data(&own, &json, None)).await? {
                 Ok(_) => {}
                 Err(ZkError::NoNode) => return Err(self.session_lost("its node is gone")),
@@ -214,7 +214,7 @@ impl Claim {
         Ok(Acquired { fence, lease, ttl, hold: Box::new(self) })
     }
 
-    /// Resolves when what we watch happened, or perhaps did: look again.
+    /// Resolves when the watched change happened, or may have happened: the caller reads the queue again.
     async fn happens(&self, watched: Watched<'_>) -> Result<()> {
         let (place, entering_counts) = match watched {
             Watched::AnyLeaves(places) => {
@@ -225,7 +225,7 @@ impl Claim {
             Watched::LeavesOrEnters(place) => (place, true),
         };
         let path = self.lock.child(&place.id);
-        // A write into the node since the line was seen would not be told: ask what it holds before waiting.
+        // The watch does not report a write since the queue was read: compare the version before waiting.
         let mut version = 0;
         loop {
             let asked = self.leased(|| self.client().check_and_watch_stat(&path)).await?;
@@ -261,7 +261,7 @@ impl Claim {
         }
     }
 
-    /// Removes our node. True if this call did; false if it was gone before.
+    /// Removes our node. Returns true if this call did, false if it was already gone.
     async fn remove(&self) -> Result<bool> {
         let end = timeout_of(&self.session);
         let removed =
@@ -282,7 +282,7 @@ impl Claim {
         self.lock.child(self.own.as_deref().unwrap_or_default())
     }
 
-    /// Asks something, repeatedly if the connection breaks, that makes no sense any more once the lease is lost.
+    /// Sends a request that is pointless once the lease is lost, and repeats it if the connection breaks.
     async fn leased<T, F>(&self, call: impl FnMut() -> F) -> Result<Result<T, ZkError>>
     where
         F: Future<Output = Result<T, ZkError>>,
@@ -316,7 +316,7 @@ impl Hold for Claim {
             self.renewal = None;
             self.sentinel = None;
             let reason = if !self.lease.is_valid() {
-                // Nothing to wait for: dropping does what is left to do.
+                // No confirmation to wait for: `drop` does the rest.
                 self.lease.lost().await
             } else if self.remove().await? {
                 self.given_up = true;
@@ -331,8 +331,8 @@ impl Hold for Claim {
 }
 
 impl Drop for Claim {
-    /// Removes the node in the background, for as long as the session lives. If nobody is left to do that,
-    /// nobody is left to keep the session either.
+    /// Removes the node in the background while the session lasts. If the runtime is gone, the session is not kept
+    /// alive either, and its end removes the node.
     fn drop(&mut self) {
         if !self.given_up {
             let (session, lock) = (self.session.clone(), self.lock.clone());
@@ -346,7 +346,7 @@ fn timeout_of(session: &Session) -> Duration {
     session.client.session_timeout()
 }
 
-/// The name of the one child that begins with `prefix`.
+/// The name of the child that begins with `prefix`.
 async fn find(client: &Client, lock: &LockNode, prefix: &str) -> Result<Option<String>, ZkError> {
     match fresh_children(client, lock.path()).await {
         Err(ZkError::NoNode) => Ok(None),
@@ -354,14 +354,14 @@ async fn find(client: &Client, lock: &LockNode, prefix: &str) -> Result<Option<S
     }
 }
 
-/// Removes a node, known or not. True if this call did; false if it was not there.
+/// Removes a node, whether its name is known or not. Returns true if this call did, false if it did not exist.
 async fn remove(
     client: &Client,
     lock: &LockNode,
     prefix: &str,
     own: &Option<String>,
 ) -> Result<bool, ZkError> {
-    // Requests of a session are served in order: a creation whose answer nobody waited for comes before this.
+    // Requests of a session are executed in order: a creation without a reply so far is executed before this.
     let name = match own {
         Some(name) => name.clone(),
         None => match persist(|| find(client, lock, prefix)).await? {
@@ -377,7 +377,7 @@ async fn remove(
         async move {
             match deleted.await {
                 Ok(()) => Ok(true),
-                // Repeated: perhaps the first one did it.
+                // In a repeated request: the first one may have been executed.
                 Err(ZkError::NoNode) => Ok(again),
                 Err(error) => Err(error),
             }
@@ -386,7 +386,7 @@ async fn remove(
     persist(delete).await
 }
 
-/// One renewal: see the parent module for why it is more than a ping.
+/// Sends one renewal. The parent module explains why a ping is not enough.
 async fn renew(client: &Client, own: &str) -> Result<(), NotRenewed> {
     let (synced, stat) = (client.sync(own), client.check_stat(own));
     let seen = async {
@@ -401,8 +401,8 @@ async fn renew(client: &Client, own: &str) -> Result<(), NotRenewed> {
     }
 }
 
-/// Watches our own node, so that we learn at once when somebody else deletes it or the session ends; and removes
-/// the node of a hold that is lost and not yet dropped, since the session may well live on.
+/// A task that watches our own node, so that its deletion by another client or the end of the session is noticed at
+/// once. It also removes the node of a hold that is lost and not yet dropped, since the session may continue.
 struct Sentinel(tokio::task::AbortHandle);
 
 impl Sentinel {
@@ -413,7 +413,7 @@ impl Sentinel {
             tokio::select! {
                 reason = until_gone(&session.client, &path) => lease.lose(reason),
                 _ = lease.lost() => {
-                    // The holder was promised this much time to stop.
+                    // The holder was promised this time to stop.
                     tokio::time::sleep(lease.valid_for()).await;
                     let _ = remove(&session.client, &lock, &prefix, &own).await;
                 }
@@ -430,7 +430,7 @@ async fn until_gone(client: &Client, path: &str) -> String {
             Ok((Some(_), watcher)) => {
                 watcher.changed().await;
             }
-            Ok((None, _)) => return "its node was deleted by somebody else".into(),
+            Ok((None, _)) => return "its node was deleted by another client".into(),
             Err(error) => return error.to_string(),
         }
     }

@@ -1,4 +1,4 @@
-//! Talking to ZooKeeper: sessions, repetition after a broken connection, errors in words.
+//! The connection to ZooKeeper: sessions, repetition after a broken connection, texts of errors.
 
 use super::nodes::{LockNode, Root};
 use crate::engine::EngineUrl;
@@ -11,31 +11,31 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout};
 use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error as ZkError};
 
-/// How long a caller waits for servers that do not answer, where no lease says so.
+/// The time limit for servers that do not reply, where no lease limits the wait.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// The session for looking only.
+/// The time to live of the session for queries.
 const TTL: Duration = Duration::from_secs(10);
-/// Below this a session could not even connect in time; ZooKeeper's own limit is usually 4 s.
+/// The shortest session timeout: a shorter one could not even connect in time. ZooKeeper's own limit is usually 4 s.
 const SESSION_MIN: Duration = Duration::from_secs(1);
 
-/// After so long without an answer another server is tried.
+/// After this time without a reply, the client tries another server.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
-/// A session, shared by all holds of one time to live.
+/// A session, shared by all holds with the same time to live.
 pub(super) struct Session {
     pub client: Client,
-    /// How much of the session timeout a hold may count on: see the parent module.
+    /// The part of the session timeout that a hold may rely on: see the parent module.
     pub believed: Duration,
 }
 
-/// The servers and our sessions with them.
+/// The servers, and our sessions with them.
 pub(super) struct Ensemble {
     hosts: String,
     user: Option<(String, String)>,
-    /// For messages.
+    /// The URL, for messages.
     url: EngineUrl,
     pub root: Root,
-    /// By time to live asked for.
+    /// The sessions, by requested time to live.
     sessions: tokio::sync::Mutex<HashMap<Duration, Arc<Session>>>,
 }
 
@@ -53,7 +53,8 @@ impl Ensemble {
         Ok(ensemble)
     }
 
-    /// With a user in the URL the locks belong to that user, and otherwise to everybody.
+    /// The options of new nodes. With a user in the URL the nodes belong to that user; otherwise they are open to
+    /// all.
     pub fn options(&self, mode: CreateMode) -> CreateOptions<'static> {
         mode.with_acls(if self.user.is_some() { Acls::creator_all() } else { Acls::anyone_all() })
     }
@@ -64,7 +65,7 @@ impl Ensemble {
         self.ask(|| session.client.mkdir(self.root.path(), &options)).await?.map_err(|e| self.refused(&e))
     }
 
-    /// A session that has not ended, as far as we know.
+    /// A session that has not ended as far as we know.
     pub async fn session(&self, ttl: Duration) -> Result<Arc<Session>> {
         let mut sessions = self.sessions.lock().await;
         if let Some(session) = sessions.get(&ttl)
@@ -72,7 +73,7 @@ impl Ensemble {
         {
             return Ok(session.clone());
         }
-        // Sessions that nobody uses any more end here.
+        // Unused sessions end here.
         sessions.retain(|ttl, session| *ttl == TTL || Arc::strong_count(session) > 1);
         let client = self.connect(ttl).await?;
         let believed = client.session_timeout() * 3 / 4;
@@ -81,7 +82,7 @@ impl Ensemble {
         Ok(session)
     }
 
-    /// A session of its own.
+    /// Opens a new session.
     pub async fn connect(&self, ttl: Duration) -> Result<Client> {
         let start = Instant::now();
         loop {
@@ -99,7 +100,7 @@ impl Ensemble {
                 Ok(Err(error @ (ZkError::AuthFailed | ZkError::BadArguments(_)))) => {
                     return Err(self.refused(&error));
                 }
-                Ok(Err(ZkError::NoHosts)) => "nobody answers as ZooKeeper does".into(),
+                Ok(Err(ZkError::NoHosts)) => "no server replies as ZooKeeper does".into(),
                 Ok(Err(error)) => error.to_string(),
                 Err(_) => "no answer".into(),
             };
@@ -120,7 +121,7 @@ impl Ensemble {
         Ok(children.iter().map(|child| self.root.child(child)).collect())
     }
 
-    /// Everybody who holds or waits for a lock, by zxid.
+    /// All holders and waiters of a lock, by zxid.
     pub async fn records(&self, lock: &LockNode) -> Result<Vec<(i64, Record)>> {
         let session = self.session(TTL).await?;
         let client = &session.client;
@@ -128,7 +129,7 @@ impl Ensemble {
             Err(ZkError::NoNode) => return Ok(Vec::new()),
             children => children.map_err(|e| self.refused(&e))?,
         };
-        // Requests leave when their futures are made: all at once, and then the answers.
+        // A request is sent when its future is created: send all of them, then wait for the replies.
         let ask_all = || {
             let asked: Vec<_> = children.iter().map(|child| client.get_data(&lock.child(child))).collect();
             async move {
@@ -148,7 +149,7 @@ impl Ensemble {
         Ok(found.into_iter().filter_map(parse).collect())
     }
 
-    /// [`persist`], for as long as a caller has patience.
+    /// Calls [`persist`] with a time limit.
     async fn ask<T, F>(&self, call: impl FnMut() -> F) -> Result<Result<T, ZkError>>
     where
         F: Future<Output = Result<T, ZkError>>,
@@ -157,7 +158,7 @@ impl Ensemble {
         asked.map_err(|_| unavailable(format!("no answer at {}; does it run?", self.url)))
     }
 
-    /// A final answer of the server, for people.
+    /// The error for a final reply of the server.
     pub fn refused(&self, error: &ZkError) -> Error {
         let root = self.root.path();
         unavailable(match (error, &self.user) {
@@ -174,14 +175,14 @@ impl Ensemble {
     }
 }
 
-/// The children of a node as the leader knows them by now.
+/// The children of a node, as the leader currently knows them.
 pub(super) async fn fresh_children(client: &Client, path: &str) -> Result<Vec<String>, ZkError> {
     let (synced, children) = (client.sync(path), client.list_children(path));
     synced.await?;
     children.await
 }
 
-/// Asks again while the connection breaks. Whatever is asked must bear being done twice.
+/// Repeats a request while the connection breaks. Executing the request twice must be harmless.
 pub(super) async fn persist<T, F>(mut call: impl FnMut() -> F) -> Result<T, ZkError>
 where
     F: Future<Output = Result<T, ZkError>>,
@@ -196,14 +197,14 @@ where
     }
 }
 
-/// Whether the request may or may not have been served, and the session may go on: the connection broke. The client
-/// has no single error for that; what the system said about a socket is `Custom`.
+/// Whether the connection broke: the request may have been executed or not, and the session may continue. The client
+/// has no single error for that; errors of the socket are `Custom`.
 pub(super) fn is_passing(error: &ZkError) -> bool {
     use ZkError::{ConnectionLoss, Custom, Throttled, Timeout, UnexpectedError};
     matches!(error, ConnectionLoss | Custom(_) | Throttled | Timeout | UnexpectedError(_))
 }
 
-/// Whether the session is over, whatever was asked.
+/// Whether the error means that the session is over.
 pub(super) fn is_session_end(error: &ZkError) -> bool {
     use ZkError::{AuthFailed, ClientClosed, SessionExpired, SessionMoved};
     matches!(error, SessionExpired | SessionMoved | ClientClosed | AuthFailed)

@@ -1,41 +1,44 @@
-//! `zookeeper`: locks among machines, kept by a ZooKeeper ensemble (3.6 or later; tested with 3.8).
+//! The `zookeeper` engine: locks between machines, stored in a ZooKeeper ensemble (3.6 or later; tested with 3.8).
 //!
 //! # The nodes
 //!
 //! ```text
 //! /lockkeeper                              persistent; a path in the URL replaces it
 //! /lockkeeper/NAME                         container: ZooKeeper removes it some time after its last child;
-//!                                          its data says what kind of lock this is: `m`, or `p3` for 3 permits
-//! /lockkeeper/NAME/x.HOLDER-0000000007     ephemeral, sequential: one that holds or waits alone
-//! /lockkeeper/NAME/s.HOLDER-0000000008     … shared
-//! /lockkeeper/NAME/p.HOLDER-0000000009     … for a permit
+//!                                          its data is the type of lock: `m`, or `p3` for 3 permits
+//! /lockkeeper/NAME/x.HOLDER-0000000007     ephemeral, sequential: an exclusive request, granted or waiting
+//! /lockkeeper/NAME/s.HOLDER-0000000008     … a shared request
+//! /lockkeeper/NAME/p.HOLDER-0000000009     … a request for a permit
 //! ```
 //!
 //! `NAME` and `HOLDER` are escaped. The data of the lowest nodes is a [`Record`](super::line::Record) as JSON.
 //!
 //! # The recipe
 //!
-//! 1. Create the sequential node. If the connection breaks before the answer, look for a node with our unique `HOLDER`
-//!    (after a `sync`, so that no server that lags behind hides it) before creating another.
-//! 2. Order the children by sequence number. Whoever has nobody conflicting ahead holds: [`Line`](super::line::Line).
-//! 3. Otherwise watch only what can let us in, and then look again. Writing the time of entry into our own node
-//!    proves, at the moment of entry, that node and session still exist.
+//! 1. Create the sequential node. If the connection breaks before the reply, look for a node with our unique `HOLDER`
+//!    (after a `sync`, so that a server that lags behind does not hide it) before creating another.
+//! 2. Order the children by sequence number. A request with no conflicting node ahead of it is granted:
+//!    [`Line`](super::line::Line).
+//! 3. Otherwise watch only the nodes that can lead to the grant, and then read again. Writing the time of the grant
+//!    into our own node proves, at the moment of entry, that node and session still exist.
 //!
 //! The **fence** is the zxid that created the node: zxids rise with every change of the ensemble, and conflicting
-//! entries enter in the order of their nodes. It fits a signed column: 32 bits of epoch, 32 of counter.
+//! requests are granted in the order of their nodes. It fits a signed column: 32 bits of epoch, 32 of counter.
 //!
-//! `try` looks first; if somebody comes between the look and the creation, it stands in the line for a moment.
+//! `try` reads the queue first. If another request is created between this read and its own creation, it is queued
+//! for a moment.
 //!
 //! # Sessions and leases
 //!
-//! All holds of one time to live share a session, so an acquire costs one write and a release another. ZooKeeper
-//! bounds session timeouts (2 to 20 ticks, by default 4 to 40 s); what the server answers counts.
+//! All holds with the same time to live share a session, so an acquire costs one write and a release another.
+//! ZooKeeper bounds session timeouts (2 to 20 ticks, by default 4 to 40 s); the timeout in the server's reply
+//! applies.
 //!
-//! A renewal is a `sync`, which reaches the *leader*, and a look at our node: a mere ping is answered by a server
-//! cut off from its ensemble too. The leader learns of it from our server within half a tick, and forgets what that
-//! server had not yet told if it crashes; since a session lasts at least two ticks, **three quarters** of the session
-//! timeout are counted and no more. Besides, each claim watches its own node and learns at once when somebody
-//! else deletes it.
+//! A renewal is a `sync`, which reaches the *leader*, and a read of our node: a server that is cut off from its
+//! ensemble would answer a mere ping, too. Our server reports the session to the leader within half a tick, and a
+//! report that is not yet sent is lost if that server crashes. Since a session lasts at least two ticks, a hold
+//! counts **three quarters** of the session timeout and no more. In addition, each claim watches its own node, and
+//! notices at once when another client deletes it.
 
 mod changes;
 mod claim;
@@ -55,7 +58,7 @@ pub(crate) struct ZooKeeperEngine {
 }
 
 impl ZooKeeperEngine {
-    /// Connects, and checks that ZooKeeper answers there and lets us in.
+    /// Connects, and checks that ZooKeeper replies and accepts the credentials.
     pub async fn open(url: &EngineUrl) -> Result<ZooKeeperEngine> {
         let servers = Servers::parse(url, 2181)?;
         let root = nodes::Root::new(&servers.path).map_err(|reason| url.bad(reason))?;

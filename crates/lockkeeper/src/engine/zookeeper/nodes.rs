@@ -4,11 +4,11 @@ use crate::LockName;
 use crate::engine::line::{Line, Place, escaped};
 use crate::info::Kind;
 
-/// Where all locks of an engine are.
+/// The path of all locks of an engine.
 pub(super) struct Root(String);
 
 impl Root {
-    /// The path of a URL as ZooKeeper would accept it, or what is wrong with it.
+    /// Checks the path of a URL. The error describes why ZooKeeper would reject it.
     pub fn new(path: &str) -> Result<Root, &'static str> {
         let mut parts = path.split('/').skip(1);
         match path {
@@ -49,7 +49,7 @@ impl LockNode {
     }
 }
 
-/// What the node of one acquisition is called, up to the number that ZooKeeper adds.
+/// The name of an acquisition's node, up to the number that ZooKeeper appends.
 pub(super) fn prefix(kind: Kind, holder: &str) -> String {
     let letter = match kind {
         Kind::Exclusive => 'x',
@@ -59,7 +59,7 @@ pub(super) fn prefix(kind: Kind, holder: &str) -> String {
     format!("{letter}.{}-", escaped(holder))
 }
 
-/// What kind of lock a request takes the name for, as data of the lock's node.
+/// The type of lock, as data of the lock's node.
 pub(super) fn lock_data(kind: Kind) -> String {
     match kind {
         Kind::Exclusive | Kind::Shared => "m".into(),
@@ -75,17 +75,17 @@ pub(super) fn lock_kind(data: &[u8]) -> Option<Kind> {
     }
 }
 
-/// The line that children of a lock's node form; `None` if one of them is not ours.
+/// The queue that the children of a lock's node form; `None` if one of them is foreign.
 ///
-/// Numbers start again after 2³¹ children; by then the container has been removed many times, unless somebody
-/// waited all the while.
+/// The numbers wrap around after 2³¹ children; by then the container has been removed many times, unless there was a
+/// waiter all the time.
 pub(super) fn line(lock: Kind, children: &[String]) -> Option<Line> {
     let place = |child: &String| {
         let kind = match (child.split_once('.')?.0, lock) {
             ("x", _) => Kind::Exclusive,
             ("s", _) => Kind::Shared,
             ("p", Kind::Permit { of }) => Kind::Permit { of },
-            // Of another semaphore, about to notice that and to leave.
+            // A request for another semaphore, which is about to detect that and to leave.
             ("p", _) => Kind::Permit { of: 1 },
             _ => return None,
         };
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn children_form_a_line_by_number() {
+    fn children_are_ordered_by_sequence_number() {
         let permit = Kind::Permit { of: 3 };
         let children: Vec<String> = [(Kind::Shared, 12), (Kind::Exclusive, 9), (Kind::Shared, 10)]
             .map(|(kind, number)| format!("{}{number:010}", prefix(kind, "host-1/2/x.0")))
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_must_be_one_that_zookeeper_takes() {
+    fn paths_that_zookeeper_rejects_are_errors() {
         assert_eq!(Root::new("/a/b").unwrap().of(&LockName::new("../x").unwrap()).path(), "/a/b/%2E%2E%2Fx");
         assert_eq!(Root::new("").unwrap().path(), "/lockkeeper");
         for bad in ["/a//b", "/../b", "/a/.", &"/x".repeat(400)] {
