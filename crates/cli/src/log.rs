@@ -1,4 +1,4 @@
-//! How log lines are written: text from outside is escaped, so that it cannot begin a line of its own or drive a terminal.
+//! The format of log lines: text from outside is escaped, so that it cannot forge a line or control a terminal.
 
 use lockkeeper_text::Printable;
 use std::fmt::{Debug, Result};

@@ -1,6 +1,6 @@
-//! `lockkeeper`: one at a time, across machines.
+//! `lockkeeper`: distributed mutual exclusion on the command line.
 //!
-//! This file only picks the command; each command is a module of its own under `commands`.
+//! This file only dispatches to the commands; each command is a module under `commands`.
 
 mod commands;
 mod exit;
@@ -14,11 +14,12 @@ use clap::{CommandFactory, Parser, Subcommand};
 use commands::applies::Applied;
 use std::process::ExitCode;
 
-/// glibc's allocator merges freed blocks in one go: with 10⁶ holds a single step of a member then took 100 ms.
+/// mimalloc, because glibc's allocator merges freed blocks in one go: with 10⁶ holds a single step of a member took
+/// 100 ms.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Distributed mutual exclusion: run things one at a time, and study how that is done.
+/// Distributed mutual exclusion: run commands one at a time, and study the algorithms behind it.
 #[derive(Parser)]
 #[command(name = "lockkeeper", version, max_term_width = 100)]
 struct Cli {

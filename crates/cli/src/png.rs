@@ -1,12 +1,12 @@
-//! SVG to PNG, with a font of our own, so that the picture is the same on a machine without any.
+//! Conversion of SVG to PNG, with an embedded font, so that the picture does not depend on the system's fonts.
 
 use resvg::tiny_skia::{Pixmap, Transform};
 use resvg::usvg::{Options, Tree};
 
-/// How many pixels for each unit of the SVG: sharp on a projector.
+/// The number of pixels per unit of the SVG: sharp on a projector.
 const SCALE: f32 = 2.0;
 
-/// Draws an SVG.
+/// Renders an SVG as PNG.
 pub fn draw(svg: &str) -> Result<Vec<u8>, String> {
     let mut options = Options { font_family: "DejaVu Sans".into(), ..Options::default() };
     let fonts = options.fontdb_mut();

@@ -1,4 +1,4 @@
-//! A progress bar on a terminal, for work that takes a while.
+//! A progress bar on a terminal.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use lockkeeper_lab::Progress;
@@ -10,7 +10,7 @@ pub fn bar<T: Send>(total: u64, work: impl FnOnce(&Progress) -> T + Send) -> T {
     counting("entries", total, work)
 }
 
-/// The same, for whatever is counted.
+/// The same, with another unit.
 pub fn counting<T: Send>(what: &str, total: u64, work: impl FnOnce(&Progress) -> T + Send) -> T {
     let progress = Progress::default();
     let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
@@ -20,7 +20,7 @@ pub fn counting<T: Send>(what: &str, total: u64, work: impl FnOnce(&Progress) ->
     bar.set_style(style.expect("the template is tested by every run"));
     std::thread::scope(|scope| {
         let running = scope.spawn(|| work(&progress));
-        // Quick work ends before a bar would only flicker.
+        // Quick work ends before the bar is drawn, so that it does not flicker.
         let mut beats = 0;
         while !running.is_finished() {
             std::thread::park_timeout(Duration::from_millis(if beats < 20 { 5 } else { 100 }));

@@ -1,9 +1,9 @@
-//! Printing that takes a closed pipe for what it is: nobody reads on.
+//! Printing to standard output that exits when the pipe is closed.
 
 use std::fmt::Arguments;
 use std::io::Write;
 
-/// Prints a line to standard output; ends the process quietly when nobody reads it any more.
+/// Prints a line to standard output; ends the process quietly if the pipe is closed.
 #[macro_export]
 macro_rules! say {
     ($($arg:tt)*) => { $crate::say::line(format_args!($($arg)*)) };

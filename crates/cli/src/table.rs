@@ -1,4 +1,4 @@
-//! A report as a table for people: what was measured beside what the paper says.
+//! A report as a table: measured values beside those of the paper.
 
 use crate::say;
 use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, Table, presets};
@@ -35,7 +35,7 @@ pub fn print(report: &Report, wall: Duration) {
     );
 }
 
-/// A table with these columns, the first for names and the others for figures.
+/// A table with these columns: the first for names, the others for figures.
 pub fn table<T: AsRef<str>>(header: &[T]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
@@ -122,7 +122,7 @@ fn properties(report: &Report) -> String {
     )
 }
 
-/// A number with at most four digits behind the point, and none that say nothing.
+/// A number with at most four decimals, without trailing zeros.
 fn number(value: Option<f64>) -> String {
     match value {
         None => "–".into(),
@@ -138,7 +138,7 @@ mod tests {
     use super::number;
 
     #[test]
-    fn numbers_are_short_and_right() {
+    fn numbers_have_no_trailing_zeros() {
         let told: Vec<String> = [16.0, 0.1, 2.66666, 100.0, 0.0].iter().map(|&n| number(Some(n))).collect();
         assert_eq!(told, ["16", "0.1", "2.6667", "100", "0"]);
         assert_eq!(number(None), "–");

@@ -1,4 +1,4 @@
-//! `lockkeeper algorithms`: the registry.
+//! `lockkeeper algorithms`: lists the registry of algorithms.
 
 use crate::say;
 use clap::Args;
@@ -8,10 +8,10 @@ use lockkeeper_core::registry;
 use lockkeeper_shared_memory as shared_memory;
 use std::process::ExitCode;
 
-/// List the algorithms, with their papers, needs and costs.
+/// List the algorithms with their papers, assumptions and costs.
 #[derive(Args)]
 pub struct Algorithms {
-    /// Prints one JSON array instead of a table.
+    /// Print one JSON array instead of a table.
     #[arg(long)]
     json: bool,
 }
@@ -66,7 +66,7 @@ impl Algorithms {
     }
 }
 
-/// What family elections are.
+/// The family of all elections.
 const ELECTION: &str = "election";
 
 fn card(slug: &str, title: &str, idea: &str) -> Table {

@@ -1,8 +1,8 @@
-//! Which flag of `check`, `sim` and `compare` applies to what.
+//! The tables of flags of `check`, `sim` and `compare`, and the jobs to which each flag applies.
 //!
-//! These commands do several jobs: `check` explores message-passing algorithms, algorithms for shared registers, or whole
-//! clusters. A flag that a job does not use is an error. Otherwise `check bakery --crashes 1` would seem to say something
-//! about crashes.
+//! These commands do several jobs: `check` explores message-passing algorithms, algorithms for shared registers, or
+//! whole clusters. A flag that a job does not use is an error. Otherwise the result of `check bakery --crashes 1`
+//! would seem to cover crashes.
 //!
 //! The tables below are complete: a test compares them with the flags that `--help` shows. [`Applied`] compares them
 //! with the command line.
@@ -146,10 +146,10 @@ pub const COMPARE: &[Row] = &[
 
 /// A command with several jobs.
 pub trait Jobs: Args {
-    /// All its flags.
+    /// All flags of the command.
     const FLAGS: &'static [Row];
 
-    /// The job that this command line asks for.
+    /// The job that this command line selects.
     fn job(&self) -> Job;
 }
 
@@ -160,7 +160,7 @@ pub struct Applied<T> {
 }
 
 impl<T: Jobs> Applied<T> {
-    /// Runs the command, or refuses it with the exit code for wrong usage.
+    /// Runs the command, or rejects it with the exit code for wrong usage.
     pub fn run(self, run: impl FnOnce(T) -> ExitCode) -> ExitCode {
         match self.misplaced {
             Some(what) => crate::exit::complain(crate::exit::USAGE, &what),

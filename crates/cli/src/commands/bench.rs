@@ -1,4 +1,4 @@
-//! `lockkeeper bench`: Lockkeeper and its peers side by side, and the lab's own speed.
+//! `lockkeeper bench`: Lockkeeper and comparable systems side by side, and the speed of the lab.
 
 use super::bench_lab::{Check, Growth, Sim, search_here};
 use super::bench_locks::Locks;
@@ -8,7 +8,7 @@ use lockkeeper_bench::locks::Program;
 use lockkeeper_bench::process::Tether;
 use std::process::ExitCode;
 
-/// Measure Lockkeeper and what people would use instead, side by side on this machine
+/// Measure Lockkeeper and the alternatives to it, side by side on this machine
 #[derive(clap::Args)]
 pub struct Bench {
     #[command(subcommand)]
@@ -24,18 +24,18 @@ enum What {
     /// One search, started by `bench check`
     #[command(hide = true)]
     Search {
-        /// Who searches
+        /// The program that searches
         by: String,
-        /// How far clocks go
+        /// The bound of the model's clocks
         max_clock: u8,
     },
     /// A process of clients, started by `bench locks`
     #[command(hide = true)]
     Client,
-    /// A process that sends back what it gets, started by `bench locks`
+    /// A process that echoes every request, started by `bench locks`
     #[command(hide = true)]
     Floor {
-        /// Where it listens, on loopback
+        /// The port to listen on, on loopback
         port: u16,
     },
 }
@@ -58,7 +58,7 @@ impl Bench {
     }
 }
 
-/// Reads how long to measure.
+/// Parses a duration of measurement.
 pub(super) fn seconds(text: &str) -> Result<f64, String> {
     let seconds: f64 = text.parse().map_err(|_| String::from("this is not a number of seconds"))?;
     if (0.05..=3600.0).contains(&seconds) {
@@ -68,7 +68,7 @@ pub(super) fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-/// This program, and how it starts what must not outlive it.
+/// The path of this program, and the prefix of command lines for processes that must not outlive it.
 pub(super) fn program() -> Result<Program, String> {
     let path = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
     let words = [
@@ -80,7 +80,7 @@ pub(super) fn program() -> Result<Program, String> {
     Ok(Program { path, tether })
 }
 
-/// Says what went wrong, and picks the exit code.
+/// Prints an error, and returns the exit code for it.
 pub(super) fn failed(trouble: &Trouble) -> ExitCode {
     let code = match trouble {
         Trouble::Violated { .. } => exit::VIOLATED,
@@ -89,7 +89,7 @@ pub(super) fn failed(trouble: &Trouble) -> ExitCode {
     exit::complain(code, trouble)
 }
 
-/// Runs work until it is done, or until somebody ends the command: then whatever it has started ends with it.
+/// Runs work to its end, or until a signal ends the command; the processes that it has started then end too.
 pub(super) fn until_interrupted<T>(work: impl Future<Output = Result<T, Trouble>>) -> Result<T, ExitCode> {
     use tokio::signal::unix::{SignalKind, signal};
     let cannot = |error: std::io::Error| exit::complain(exit::CANNOT_RUN, &format!("cannot start: {error}"));

@@ -1,4 +1,4 @@
-//! `lockkeeper bench sim`, `bench check` and `bench growth`: the lab's own speed, and what growth costs.
+//! `lockkeeper bench sim`, `bench check` and `bench growth`: the speed of the lab, and the cost of growth.
 
 use super::bench::until_interrupted;
 use crate::{exit, say};
@@ -18,13 +18,13 @@ Examples:
   lockkeeper bench sim
   lockkeeper bench sim --part 0.1 --json      a tenth of the usual entries")]
 pub struct Sim {
-    /// Which part of the usual number of entries is run, from 0.001 to 10
+    /// The fraction of the usual number of entries to run, from 0.001 to 10
     #[arg(long, value_name = "PART", default_value_t = 1.0, value_parser = part)]
     part: f64,
-    /// Only the runs of this algorithm
+    /// Run only the cases of this algorithm
     #[arg(long, value_name = "NAME")]
     only: Option<String>,
-    /// Prints one JSON object
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
@@ -61,8 +61,9 @@ impl Sim {
 
 /// Measure the checker: states per second and bytes per state, beside stateright
 ///
-/// Both search the same model on one thread: Lamport's algorithm as it is specified in TLA+, three processes. Each search is a process
-/// of its own; the one with the least processor time of several counts, since whatever else the machine does only makes it longer.
+/// Both search the same model on one thread: Lamport's algorithm as it is specified in TLA+, three processes. Each
+/// search runs in a separate process; the one with the least processor time of several counts, since other load on
+/// the machine can only add to it.
 #[derive(clap::Args)]
 #[command(after_help = "\
 stateright takes part in builds with the feature of that name:
@@ -72,13 +73,13 @@ Examples:
   lockkeeper bench check
   lockkeeper bench check --max-clock 4 --repeat 1 --json")]
 pub struct Check {
-    /// How far the model's clocks go; 6 has 724,274 distinct states
+    /// The bound of the model's clocks; 6 gives 724,274 distinct states
     #[arg(long, value_name = "CLOCK", default_value_t = 6, value_parser = clap::value_parser!(u8).range(1..=8))]
     max_clock: u8,
-    /// How often
+    /// The number of repetitions
     #[arg(long, value_name = "TIMES", default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..=100))]
     repeat: u16,
-    /// Prints one JSON object
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
@@ -121,7 +122,7 @@ impl Check {
         ExitCode::SUCCESS
     }
 
-    /// The best of each, in turns.
+    /// The best search of each program; the programs take turns.
     fn search_all(&self, spinner: &ProgressBar) -> Result<Vec<Searched>, String> {
         let program = std::env::current_exe().map_err(|error| error.to_string())?;
         let mut best: Vec<Searched> = Vec::new();
@@ -152,7 +153,7 @@ impl Check {
     }
 }
 
-/// One search, in this process.
+/// Runs one search in this process.
 pub fn search_here(by: &str, max_clock: u8) -> ExitCode {
     let known = [Searcher::Lockkeeper, Searcher::Stateright].into_iter().find(|known| known.name() == by);
     let Some(known) = known else { return exit::complain(exit::USAGE, &"lockkeeper or stateright?") };
@@ -167,37 +168,38 @@ pub fn search_here(by: &str, max_clock: u8) -> ExitCode {
 
 /// Measure how costs grow: with the number of locks, and with the number of members
 ///
-/// The cost of an acquire and release at a member inside this process, while so many other locks are held there; and the messages
-/// between members for one entry, counted in real clusters on loopback, beside the simulator's count and the algorithm's formula.
+/// Measures an acquire and release at a member inside this process while the given number of other locks is held
+/// there; and counts the messages between members per entry in real clusters on loopback, beside the simulator's
+/// count and the algorithm's formula.
 #[derive(clap::Args)]
 #[command(after_help = "\
 How to read it:
-  one after the other   whose turn it is is drawn by lot: the low load of the formulas
-  all at once           every member asks again as soon as it has left: the high load
+  one after the other   the next member to request is drawn at random: the low load of the formulas
+  all at once           every member requests again right after its release: the high load
   the formula is the paper's, for messages of constant delay; `lockkeeper explain NAME` has it
 
 Examples:
   lockkeeper bench growth
   lockkeeper bench growth --locks 1,1000 --members 3,5 --algorithm ricart-agrawala")]
 pub struct Growth {
-    /// How many other locks are held, separated by commas
+    /// The numbers of other locks that are held, separated by commas
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',', default_value = "1,1000,1000000",
           value_parser = clap::value_parser!(u64).range(0..=10_000_000))]
     locks: Vec<u64>,
-    /// How many members the clusters have, separated by commas
+    /// The numbers of members of the clusters, separated by commas
     #[arg(long, value_name = "NUMBERS", value_delimiter = ',', default_value = "3,5,9,15",
           value_parser = clap::value_parser!(u64).range(2..=31))]
     members: Vec<u64>,
     /// The algorithm; `lockkeeper algorithms` lists them
     #[arg(long, value_name = "NAME", default_value = "naimi-trehel")]
     algorithm: String,
-    /// How many entries of each cluster are counted
+    /// The number of entries to count in each cluster
     #[arg(long, value_name = "NUMBER", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(10..=1_000_000))]
     entries: u32,
-    /// How long each cost is measured
+    /// The duration of each measurement
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = super::bench::seconds)]
     seconds: f64,
-    /// Prints one JSON object
+    /// Print one JSON object
     #[arg(long)]
     json: bool,
 }
@@ -261,7 +263,7 @@ impl Growth {
     }
 }
 
-/// A sign of life on a terminal, for work whose length nobody knows.
+/// A spinner on a terminal, for work of unknown length.
 fn spinner() -> ProgressBar {
     let spinner = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
     spinner.enable_steady_tick(Duration::from_millis(200));

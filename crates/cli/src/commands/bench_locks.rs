@@ -16,20 +16,20 @@ use std::process::ExitCode;
 
 /// Measure locks: engines side by side, with the same clients and the same workload
 ///
-/// Servers are started on free ports of loopback with their default durability, and ended, with their data, when the bench ends.
-/// Clients are processes of their own, which connect, warm up, and start at the same moment. While they measure, they watch that nobody is
-/// inside beside somebody else and that fences rise: if not, the bench ends with exit code 2.
+/// Servers are started on free ports of loopback with their default durability, and stopped, with their data, when
+/// the bench ends. Clients run in separate processes, which connect, warm up, and start at the same moment. While
+/// they measure, they check mutual exclusion and that fences rise: a violation ends the bench with exit code 2.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Engines:
   lockkeeper3, lockkeeper1   a cluster of three daemons, or one, with the native client
-  lockkeeper3-ack            the same three; nothing is kept, and every release waits for the daemon's answer
-  lockkeeper3-async          the same; a release is sent and not waited for
+  lockkeeper3-ack            the same three without delegations; every release waits for the daemon's reply
+  lockkeeper3-async          the same, but a release does not wait for the reply
   lockkeeper3-etcd           the same three through etcd's lock API, with the same client code as etcd3
   member3, member1           members inside the clients' processes
   file                       this machine alone, no server
   etcd3, etcd1, zookeeper3, zookeeper1, redis1, redlock5, postgres
-  floor                      no lock: a bare request and reply over loopback, the yardstick
+  floor                      no lock: a bare request and reply over loopback, as the reference
 
 Workloads:
   w1   one client, one lock                 w3   eight clients, a lock each
@@ -37,39 +37,39 @@ Workloads:
 
 How to read it:
   per second       acquires, each with its release
-  × etcd3, redis1  how many times as many as that one in the same run
-  p50 / floor      the median of its acquires, divided by that of a bare request and reply in the same run
-  fair             the most turns of one client divided by the fewest; – if one had none
+  × etcd3, redis1  the ratio to that engine in the same run
+  p50 / floor      the median acquire, divided by that of a bare request and reply in the same run
+  fair             the most acquires of one client divided by the fewest; – if a client had none
   CPU              processor time for one acquire and release, of clients and of servers
-  messages, syncs  between servers, and of their disks, for one acquire; – where it is not known
+  messages, syncs  messages between servers, and syncs of their disks, per acquire; – if unknown
 
 Examples:
   lockkeeper bench locks --engines lockkeeper3,etcd3,redis1,floor
   lockkeeper bench locks --engines lockkeeper3,redis1 --workloads w2 --seconds 10 --repeat 5
   lockkeeper bench locks --json figures.json --report report      all engines whose servers are installed
 
-Exit codes: 0 measured; 2 an engine let two in, or its fences did not rise; 64 wrong usage; 69 a server is missing,
-or some runs failed (the others are told).")]
+Exit codes: 0 measured; 2 mutual exclusion was violated, or fences did not rise; 64 wrong usage; 69 a server is missing,
+or some runs failed (the other results are printed).")]
 pub struct Locks {
-    /// The engines, separated by commas [default: all that this build has and whose servers are installed]
+    /// The engines, separated by commas [default: all in this build whose servers are installed]
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     engines: Vec<String>,
     /// The workloads, separated by commas
     #[arg(long, value_delimiter = ',', value_name = "NAMES", default_value = "w1,w2,w3,w4")]
     workloads: Vec<String>,
-    /// How long each is measured, from 0.05 to 3600
+    /// The duration of each measurement, from 0.05 to 3600
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0, value_parser = seconds)]
     seconds: f64,
-    /// How often, with medians in the tables; engines take turns
+    /// The number of repetitions; the tables show medians, and engines take turns
     #[arg(long, value_name = "TIMES", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=1000))]
     repeat: u16,
-    /// How long waiters of Redis, which has no queue, pause before they ask again; 0 for not at all
+    /// The pause of waiters on Redis, which has no queue, before they try again; 0 for none
     #[arg(long, value_name = "MS", default_value_t = 2, value_parser = clap::value_parser!(u64).range(0..=1000))]
     redis_pause_ms: u64,
-    /// Write every single run into this file
+    /// Write every single run to this file
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Write a page with plots, and the figures, into this folder
+    /// Write a page with plots, and the figures, to this folder
     #[arg(long, value_name = "FOLDER")]
     report: Option<PathBuf>,
 }
@@ -117,7 +117,7 @@ impl Locks {
     }
 }
 
-/// All engines that can be measured here; says which cannot, and why.
+/// All engines that can be measured here. Prints the others with the reason.
 fn available() -> Vec<&'static Engine> {
     let can = |engine: &&Engine| {
         let missing = servers::missing(engine).iter().map(ToString::to_string).collect::<Vec<_>>();
@@ -161,10 +161,10 @@ fn print(report: &Report, plan: &Plan) {
     }
 }
 
-/// Whom the others are compared with.
+/// The engines with which the throughput of the others is compared.
 const PEERS: [&str; 2] = ["etcd3", "redis1"];
 
-/// Whom the medians of acquires are compared with.
+/// The engine with which the median acquires of the others are compared.
 const FLOOR: &str = "floor";
 
 fn table(rows: &[&Run]) -> Table {

@@ -1,4 +1,4 @@
-//! `lockkeeper check`: every reachable state of a small system.
+//! `lockkeeper check`: explores every reachable state of a small system.
 
 use super::applies::{self, Job, Jobs};
 use super::check_cluster::ClusterFlags;
@@ -17,22 +17,22 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// Explore every reachable state of a small system, and show the shortest run to whatever is wrong
+/// Explore every reachable state of a small system, and show the shortest run to a violation
 ///
-/// The same code as in the simulator, every order of messages. Sites ask so many times each, or for ever; then a
-/// run that goes round for ever, fairly, while somebody waits, is starvation.
+/// Runs the same code as the simulator, with every order of messages. Each site requests the given number of times,
+/// or forever; with --forever, a fair cycle of states in which a site waits is starvation.
 #[derive(Args)]
 #[command(after_help = "\
-What must hold:
-  mutual exclusion   nobody enters while that is not allowed
-  no deadlock        it does not happen that nothing can happen and somebody waits
-  no starvation      nobody waits for ever; with --requests, all runs come to an end; with --forever, no fair circle.
+Properties:
+  mutual exclusion   no site enters while its mode conflicts with a site inside
+  no deadlock        no state without a next step in which a site waits
+  no starvation      no site waits forever; with --requests, all runs end; with --forever, there is no fair cycle.
                      A deadlock violates it as well
-  rising fences      what conflicts has rising fences
-  invariants         the algorithm's own: one token, one vote at a time
-  timestamp order    where the paper promises it
-  message bound      no run takes more messages per entry than the paper says
-and what must happen, or the above would say nothing: every site enters, every message is delivered, every rule fires.
+  rising fences      conflicting entries have rising fences
+  invariants         those of the algorithm: one token, one vote at a time
+  timestamp order    entries in timestamp order, where the paper promises it
+  message bound      no run takes more messages per entry than the paper's bound
+The report also lists sites that never enter, messages never delivered and rules that never fire.
 
 Examples:
   lockkeeper check ricart-agrawala --sites 3 --requests 2
@@ -44,84 +44,84 @@ Examples:
   lockkeeper check --cluster --crashes 1              # whole members of a cluster, while their view changes
   lockkeeper check --cluster --sleeps 1 --flaw no-wait
 
-A flag that does not apply to the kind of check is refused: bakery has no messages to lose, and --cluster no --sites.
+A flag that does not apply to the kind of check is an error: bakery has no messages to lose, and --cluster no --sites.
 
-Exit codes: 0 verified; 2 something is wrong; 3 a budget was reached before everything was seen; 64 wrong usage.")]
+Exit codes: 0 verified; 2 a property is violated; 3 a budget was reached first; 64 wrong usage.")]
 pub struct Check {
-    /// The algorithm, or a wrong-on-purpose variant; or one for registers: dijkstra, bakery, black-white-bakery.
+    /// The algorithm, or a mutant of one; or one for registers: dijkstra, bakery, black-white-bakery.
     #[arg(required_unless_present_any = ["all", "mutants", "cluster"], conflicts_with_all = ["all", "mutants"])]
     algorithm: Option<String>,
-    /// Checks every algorithm, on the channels that it assumes.
+    /// Check every algorithm, on the channels that it assumes.
     #[arg(long, conflicts_with = "mutants")]
     all: bool,
-    /// Checks everything that is wrong on purpose; each must be caught.
+    /// Check all mutants; each must be caught.
     #[arg(long)]
     mutants: bool,
-    /// How many sites, or processes that share registers.
+    /// The number of sites, or of processes that share registers.
     #[arg(long, short = 'n', value_name = "N", default_value_t = 3)]
     sites: usize,
-    /// How often each site asks.
+    /// The number of requests of each site.
     #[arg(long, short, value_name = "N", default_value_t = 1, conflicts_with = "forever")]
     requests: u8,
-    /// Sites ask again and again, without end.
+    /// Sites request again and again, without end.
     #[arg(long)]
     forever: bool,
-    /// Messages of one channel may overtake each other. Without it, channels are as the algorithm assumes.
+    /// Messages of one channel may overtake each other. By default, channels are as the algorithm assumes.
     #[arg(long)]
     non_fifo: bool,
     /// Messages of one channel keep their order, even if the algorithm does not need it.
     #[arg(long, conflicts_with = "non_fifo")]
     fifo: bool,
-    /// At most so many sites crash.
+    /// The maximum number of crashes.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=15))]
     crashes: u8,
-    /// At most so many crashed sites start again, from scratch.
+    /// The maximum number of restarts of crashed sites, with no state.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=15))]
     restarts: u8,
-    /// At most so many messages are lost.
+    /// The maximum number of lost messages.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=15))]
     losses: u8,
-    /// At most so many messages arrive twice.
+    /// The maximum number of messages that arrive twice.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=15))]
     duplicates: u8,
-    /// At most so often an idle site's state is thrown away and made anew.
+    /// The maximum number of times that an idle site's state is discarded and created anew.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=15))]
     forgets: u8,
-    /// At most so often a site is suspected that has not crashed.
+    /// The maximum number of wrong suspicions, of a site that has not crashed.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=15))]
     suspicions: u8,
-    /// Who is inside at the start: 1, or 1:shared,2:shared.
+    /// The sites inside at the start: 1, or 1:shared,2:shared.
     #[arg(long, value_name = "SITES")]
     holder: Option<String>,
-    /// Asks about one property only, and goes on where another does not hold: mutual-exclusion, no-deadlock,
-    /// no-starvation, rising-fences, invariants, timestamp-order. For registers the first three.
+    /// Check one property only, and continue past violations of the others: mutual-exclusion, no-deadlock,
+    /// no-starvation, rising-fences, invariants, timestamp-order. For registers, only the first three.
     #[arg(long, value_name = "PROPERTY", value_parser = parse_property)]
     only: Option<Property>,
     /// A setting of the algorithm; may be repeated.
     #[arg(long, value_name = "NAME=VALUE")]
     set: Vec<String>,
-    /// Registers flicker: a read that overlaps a write returns anything.
+    /// Use safe registers, which flicker: a read that overlaps a write may return any value.
     #[arg(long)]
     flickering: bool,
-    /// Prints one JSON object; with --all or --mutants one for each line.
+    /// Print one JSON object; with --all or --mutants, one per line.
     #[arg(long)]
     json: bool,
-    /// Draws the counterexample.
+    /// Draw the counterexample.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Writes the counterexample as a scenario, for 'lockkeeper replay' and 'lockkeeper sim --scenario'.
+    /// Write the counterexample as a scenario, for 'lockkeeper replay' and 'lockkeeper sim --scenario'.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Stops after so many states. [default: 200000000; for registers 10000000]
+    /// Stop after this number of states. [default: 200000000; for registers 10000000]
     #[arg(long, value_name = "N")]
     max_states: Option<u64>,
-    /// Stops after so many seconds.
+    /// Stop after this number of seconds.
     #[arg(long, value_name = "S")]
     max_seconds: Option<u64>,
-    /// How many threads search. What is found does not depend on it.
+    /// The number of threads of the search. The result does not depend on it.
     #[arg(long, value_name = "N", default_value_t = cores(), value_parser = clap::value_parser!(u16).range(1..=64))]
     threads: u16,
-    /// Tries every order of steps, even of those that commute.
+    /// Explore every order of steps, even of steps that commute.
     #[arg(long)]
     full: bool,
     #[command(flatten)]
@@ -132,7 +132,7 @@ fn cores() -> u16 {
     std::thread::available_parallelism().map_or(1, |cores| cores.get().min(64) as u16)
 }
 
-/// The budget of states where none is given.
+/// The default budget of states.
 const MOST_STATES: u64 = 200_000_000;
 
 fn is_for_registers(algorithm: &str) -> bool {
@@ -227,7 +227,7 @@ impl Check {
         Ok(question)
     }
 
-    /// The budget of a search in registers.
+    /// The budget of a search for registers.
     fn limits(&self) -> Result<registers::Limits, String> {
         let mut limits = registers::Limits::default();
         if let Some(most) = self.max_states {
@@ -236,11 +236,11 @@ impl Check {
         Ok(limits)
     }
 
-    /// Writes the counterexample where that was asked for.
+    /// Writes the counterexample to the files that the flags name.
     fn write(&self, answer: &Answer) -> Result<(), Error> {
         let Some(found) = &answer.counterexample else {
             if self.svg.is_some() || self.trace.is_some() {
-                eprintln!("nothing is wrong, so there is nothing to write");
+                eprintln!("no property is violated, so there is no counterexample to write");
             }
             return Ok(());
         };
@@ -259,7 +259,7 @@ fn named(error: std::io::Error, path: &Path) -> Error {
     Error::Trace(std::io::Error::new(error.kind(), format!("{}: {error}", path.display())))
 }
 
-/// How much may be searched.
+/// The limits of a search, and its progress bar.
 pub struct Budget {
     max_states: u64,
     until: Option<Instant>,
@@ -276,12 +276,12 @@ impl Budget {
         Self { max_states, until, bar }
     }
 
-    /// Searches within the budget, telling how far it is on a terminal.
+    /// Searches within the budget, and shows the progress on a terminal.
     pub fn spend(&self, question: &Question) -> Result<Answer, Error> {
         self.watch(&question.algorithm, |go_on| check::check(question, go_on))
     }
 
-    /// Lets a search run within the budget.
+    /// Runs a search within the budget.
     pub fn watch<T>(&self, name: &str, search: impl FnOnce(&mut dyn FnMut(Sofar) -> bool) -> T) -> T {
         let started = Instant::now();
         let found = search(&mut |sofar: Sofar| {
@@ -301,17 +301,17 @@ impl Budget {
     }
 }
 
-/// Measures what a search takes.
+/// Measures the time that a search takes.
 pub struct Stopwatch {
     started: Instant,
     cpu_before: Duration,
 }
 
-/// What it took.
+/// The time that a search took.
 #[derive(Clone, Copy, Default)]
 pub struct Took {
     pub wall: Duration,
-    /// Of processor time, by all threads: what counts while the machine has other work.
+    /// The processor time of all threads, which counts if the machine has other load.
     pub cpu: Duration,
 }
 
@@ -329,7 +329,7 @@ fn cpu_time() -> Duration {
     clock_gettime(ClockId::ProcessCPUTime).try_into().unwrap_or_default()
 }
 
-/// Seconds for JSON: to the millisecond.
+/// Seconds for JSON, rounded to milliseconds.
 pub fn seconds(took: Duration) -> f64 {
     (took.as_secs_f64() * 1000.0).round() / 1000.0
 }
@@ -343,7 +343,7 @@ pub fn json(answer: &Answer, took: Took) -> String {
     value.to_string()
 }
 
-/// The exit code.
+/// The exit code for the result of a check.
 fn verdict(answer: &Answer) -> ExitCode {
     ExitCode::from(match answer {
         answer if answer.is_violated() => exit::VIOLATED,
@@ -431,7 +431,7 @@ fn parse_property(text: &str) -> Result<Property, String> {
         .ok_or_else(|| format!("there is {}", all.iter().map(typed).collect::<Vec<_>>().join(", ")))
 }
 
-/// What people call a property.
+/// The display name of a property.
 pub fn title(property: Property) -> &'static str {
     match property {
         Property::MutualExclusion => "mutual exclusion",
@@ -444,7 +444,7 @@ pub fn title(property: Property) -> &'static str {
     }
 }
 
-/// A number with commas.
+/// A number with commas as thousands separators.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();

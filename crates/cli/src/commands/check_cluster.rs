@@ -1,4 +1,4 @@
-//! `lockkeeper check --cluster`: whole members of a small cluster, in every order of what can happen while views change.
+//! `lockkeeper check --cluster`: whole members of a small cluster, in every order of events during view changes.
 
 use super::check::{Budget, Stopwatch, Took, grouped, seconds};
 use crate::{exit, say};
@@ -8,44 +8,45 @@ use lockkeeper_member::Flaw;
 use serde_json::json;
 use std::process::ExitCode;
 
-/// What only clusters know.
+/// The flags that apply only to clusters.
 #[derive(Args)]
 pub struct ClusterFlags {
-    /// Checks whole members of a cluster with views and leases, in place of a bare algorithm: naimi-trehel or
-    /// ricart-agrawala. Everything has a bound: see --units and those below, --crashes and --restarts.
+    /// Check whole members of a cluster with views and leases, in place of a bare algorithm: naimi-trehel or
+    /// ricart-agrawala. Every search is bounded: see --units and the flags below, --crashes and --restarts.
     #[arg(long, help_heading = "Clusters", conflicts_with_all = ["all", "mutants", "forever", "svg", "trace", "full"])]
     pub cluster: bool,
-    /// How many members there are.
+    /// The number of members.
     #[arg(long, value_name = "N", default_value_t = 3, requires = "cluster", help_heading = "Clusters")]
     members: usize,
-    /// How many units of time pass; a lease has four, a silence two.
+    /// The number of units of time; a lease lasts four, the silence timeout two.
     #[arg(long, value_name = "N", default_value_t = 4, requires = "cluster", help_heading = "Clusters")]
     units: u64,
-    /// How often the voters choose another leader.
+    /// The number of changes of the leader.
     #[arg(long, value_name = "N", default_value_t = 0, requires = "cluster", help_heading = "Clusters")]
     leader_changes: u8,
-    /// How often a member stops for a while.
+    /// The number of times that a member stops for a while.
     #[arg(long, value_name = "N", default_value_t = 0, requires = "cluster", help_heading = "Clusters")]
     sleeps: u8,
-    /// How often a client asks for the lock.
+    /// The number of lock requests of clients.
     #[arg(long, value_name = "N", default_value_t = 1, requires = "cluster", help_heading = "Clusters")]
     wishes: u8,
-    /// The clients of so many members want to share the lock rather than to have it alone.
+    /// The number of members whose clients request the lock in shared mode.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(..=9), requires = "cluster", help_heading = "Clusters")]
     readers: u32,
-    /// How many views are decided, after the first.
+    /// The number of views that are decided after the first.
     #[arg(long, value_name = "N", default_value_t = 1, requires = "cluster", help_heading = "Clusters")]
     views: u8,
-    /// Renewals of leases, their answers and the voters' confirmations take any time, too.
+    /// Renewals of leases, their replies and the voters' confirmations may take any time, too.
     #[arg(long, requires = "cluster", help_heading = "Clusters")]
     late_leases: bool,
-    /// Clocks run a quarter fast or slow, in every mixture.
+    /// Clocks run a quarter fast or slow, in every combination.
     #[arg(long, requires = "cluster", help_heading = "Clusters")]
     drift: bool,
-    /// Whoever waits at the end must be served, once nothing goes wrong any more.
+    /// Check that every waiter at the end is served once no more faults occur.
     #[arg(long, requires = "cluster", help_heading = "Clusters")]
     service: bool,
-    /// A guard left out on purpose, such as no-wait, to see what it is good for; a wrong name lists them.
+    /// Switch one guard of the protocol off, such as no-wait, to show that the check finds the bug; a wrong name
+    /// lists them.
     #[arg(long, value_name = "NAME", requires = "cluster", help_heading = "Clusters")]
     flaw: Option<String>,
 }

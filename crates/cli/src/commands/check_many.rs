@@ -10,7 +10,7 @@ use rayon::prelude::*;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-/// Every algorithm of the registry, one after the other.
+/// Checks every algorithm of the registry, one after the other.
 pub fn check_all(question: &Question, budget: &Budget, as_json: bool) -> ExitCode {
     let mut rows = Vec::new();
     let (mut violated, mut unfinished) = (false, false);
@@ -24,7 +24,7 @@ pub fn check_all(question: &Question, budget: &Budget, as_json: bool) -> ExitCod
         if as_json {
             say!("{}", json(&answer, watch.took()));
         }
-        // What is known to deadlock as published is no surprise.
+        // An algorithm that deadlocks as published does not count as a failure.
         let expected = !entry.about.deadlock_free;
         violated |= answer.is_violated() && !expected;
         unfinished |= !answer.complete;
@@ -66,7 +66,7 @@ fn print_all(rows: &[(Answer, Duration)]) {
     say!("{}", table.trim_fmt());
 }
 
-/// Everything that is wrong on purpose, on all cores.
+/// Checks all mutants, on all cores.
 pub fn check_mutants(as_json: bool) -> ExitCode {
     let started = Instant::now();
     let exhibits: Vec<Exhibit> = gallery::all();

@@ -6,17 +6,17 @@ use lockkeeper_lab::property::Property as MessageProperty;
 use lockkeeper_lab::registers::{self, Finding, Limits, Outcome, Property, Verdict};
 use std::process::ExitCode;
 
-/// What is to be checked.
+/// The parameters of a check of an algorithm for registers.
 pub struct RegistersQuestion<'a> {
     pub algorithm: &'a str,
     pub processes: usize,
     pub flickering: bool,
-    /// The only property that is asked about, as the flag names it.
+    /// The only property to check, as the flag names it.
     pub only: Option<MessageProperty>,
     pub limits: Limits,
 }
 
-/// Checks one of them.
+/// Checks one algorithm for registers.
 pub fn check_registers(question: &RegistersQuestion<'_>, as_json: bool) -> ExitCode {
     let RegistersQuestion { algorithm, processes, flickering, limits, .. } = *question;
     let only = match question.only.map(property).transpose() {
@@ -33,7 +33,7 @@ pub fn check_registers(question: &RegistersQuestion<'_>, as_json: bool) -> ExitC
     } else {
         print(&outcome);
     }
-    // A property that is asked about by name counts even if the algorithm's paper does not promise it.
+    // A property named by `--only` counts even if the algorithm's paper does not promise it.
     let counts = |verdict: &&Verdict| verdict.promised || only.is_some();
     let found =
         |finding: Finding| outcome.verdicts.iter().filter(counts).any(|verdict| verdict.finding == finding);

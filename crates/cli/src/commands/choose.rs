@@ -1,4 +1,4 @@
-//! `lockkeeper choose`: which algorithm for which system, with measured reasons.
+//! `lockkeeper choose`: recommends an algorithm for a system, with measured reasons.
 
 use super::explain::hanging;
 use crate::{exit, progress, say};
@@ -10,12 +10,12 @@ use lockkeeper_lab::compare::number;
 use lockkeeper_lab::spec::LoadSpec;
 use std::process::ExitCode;
 
-/// Choose an algorithm for a system: runs the candidates on a model of it and ranks them
+/// Choose an algorithm for a system: run the candidates on a model of it, and rank them
 ///
-/// For mutual exclusion, one site at a time: locks that several may hold are left out.
+/// Only algorithms for mutual exclusion are candidates; locks with several holders are left out.
 ///
-/// Those that are fair enough are ranked by whether they survive all crashes, most, or few, then by waiting time times
-/// messages, each relative to the best.
+/// The candidates that are fair enough are ranked by whether they survive all crashes, most, or few, then by waiting
+/// time times messages, each relative to the best.
 #[derive(Args)]
 #[command(after_help = "\
 The models:
@@ -23,8 +23,8 @@ The models:
   --topology wan      three regions: T/10 within, T to the next, 2T across
   --topology tree     a binary tree, T for each hop
   --fairness strict   no entry out of timestamp order
-  --fairness fifo     nobody is passed more than twice by each other site during one wait
-  --failures F        for each site, that one and the F−1 after it crash, and a perfect detector tells the others
+  --fairness fifo     no other site enters more than twice during one wait
+  --failures F        for each site, it and the next F−1 sites crash; a perfect detector notifies the others
 
 Examples:
   lockkeeper choose --sites 9 --failures 1 --topology lan --load low --fairness strict
@@ -32,22 +32,22 @@ Examples:
 
 Exit codes: 0 done; 64 wrong usage.")]
 pub struct Choose {
-    /// How many sites.
+    /// The number of sites.
     #[arg(long, short = 'n', value_name = "N")]
     sites: usize,
-    /// How many of them may crash.
+    /// The number of sites that may crash.
     #[arg(long, value_name = "F", default_value_t = 0)]
     failures: usize,
-    /// How they are joined.
+    /// The topology of the network.
     #[arg(long, default_value = "lan")]
     topology: Joined,
-    /// How much they ask.
+    /// The load.
     #[arg(long, default_value = "low")]
     load: Asked,
-    /// How fair it must be.
+    /// The required fairness.
     #[arg(long, default_value = "none")]
     fairness: Fair,
-    /// Prints one JSON object.
+    /// Print one JSON object.
     #[arg(long)]
     json: bool,
 }
@@ -116,12 +116,12 @@ fn print(wish: &Wish, advice: &Advice) {
         say!("");
     }
     match advice.ranked.first() {
-        None => hanging("", "Nobody meets this. Ask for less fairness, or see 'lockkeeper properties'."),
+        None => hanging("", "No algorithm fits. Require less fairness, or see 'lockkeeper properties'."),
         Some(best) => {
             let at = if wish.load == LoadSpec::High { "high" } else { "low" };
             let text = format!(
                 "Take {}: {} T from a request to its entry and {} messages per entry at {at} load, measured on the model. \
-                 'lockkeeper explain {}' tells how it works.",
+                 'lockkeeper explain {}' explains it.",
                 best.algorithm,
                 number(Some(best.waiting), 2),
                 number(Some(best.messages_per_entry), 2),
@@ -176,7 +176,7 @@ fn print_table(advice: &Advice) {
     say!("{}\n", table.trim_fmt());
 }
 
-/// What must be said about failures, whatever was asked for.
+/// The advice about failures, which is always printed.
 fn about_crashes(wish: &Wish, advice: &Advice) -> String {
     let all = |survived: Option<f64>| survived.is_some_and(|share| share >= 1.0);
     let through_all: Vec<&str> =
@@ -186,11 +186,11 @@ fn about_crashes(wish: &Wish, advice: &Advice) -> String {
     match (wish.failures, through_all.as_slice()) {
         (0, _) => format!(
             "No crash was tried; --failures 1 does. In the plain algorithms of the field the crash of a holder, a token or a \
-             coordinator stops the others for ever. {advice_for_crashes}"
+             coordinator stops the others forever. {advice_for_crashes}"
         ),
         (_, []) => format!(
             "None of these survives every crash of this size, even with a perfect detector; the last column counts those \
-             that happened to hit nobody who was needed. A holder that dies inside blocks all of them. {advice_for_crashes}"
+             that hit no site that was needed. A holder that crashes inside blocks all of them. {advice_for_crashes}"
         ),
         (_, some) => format!(
             "{} came through every crash tried here, with a perfect detector, which no real network has: under a wrong one \

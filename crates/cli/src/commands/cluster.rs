@@ -21,25 +21,25 @@ pub struct Cluster {
 
 #[derive(clap::Subcommand)]
 enum What {
-    /// A new cluster: its authority, its join token, and a folder for each member with a ready configuration
+    /// Create a cluster: its authority, its join token, and a folder for each member with a ready configuration
     Init {
-        /// Where members reach each other, as host:port; the next two ports serve clients and HTTP
+        /// The addresses of the members for each other, as host:port; the next two ports serve clients and HTTP
         #[arg(long, value_name = "HOST:PORT", value_delimiter = ',', required = true)]
         members: Vec<String>,
-        /// Where to write
+        /// The folder to write to
         #[arg(long, value_name = "FOLDER", default_value = "lockkeeper-cluster")]
         out: PathBuf,
-        /// The cluster's name: members of another one are refused
+        /// The cluster's name; members of a cluster with another name are rejected
         #[arg(long, default_value = "lockkeeper")]
         name: String,
         /// The algorithm of its locks; `lockkeeper algorithms` lists them
         #[arg(long, default_value = "naimi-trehel")]
         algorithm: String,
-        /// For how many days the members' certificates are valid
+        /// The validity of the members' certificates, in days
         #[arg(long, default_value_t = 365)]
         days: u32,
     },
-    /// A further member of a cluster that `init` has made: its folder, with a configuration that joins
+    /// Add a member to a cluster that `init` has created: its folder, with a configuration that joins
     Add {
         /// The new member, as NUMBER=host:port
         #[arg(value_name = "NUMBER=HOST:PORT")]
@@ -47,31 +47,32 @@ enum What {
         /// The folder that `init` has written
         #[arg(long, value_name = "FOLDER", default_value = "lockkeeper-cluster")]
         out: PathBuf,
-        /// For how many days its certificate is valid
+        /// The validity of its certificate, in days
         #[arg(long, default_value_t = 365)]
         days: u32,
     },
-    /// Change settings of a running cluster, for all members at once; without any, show them
+    /// Change settings of a running cluster, for all members at once; without arguments, show them
     ///
-    /// NAME is lease, longest_lease (no lease may be longer; a new cluster waits for it), renewal, silence, settle (times such as
-    /// 1500ms or 2s), drift (in ppm), times (default, tuned or slow: all of
-    /// the times at once), algorithm, or an option of the algorithm such as tree. The voters decide the change, and every member
-    /// takes it over with the next view; holds survive it. A member's configuration file counts only when the cluster is founded.
+    /// NAME is lease, longest_lease (no lease may be longer; a new cluster waits for it), renewal, silence, settle
+    /// (times such as 1500ms or 2s), drift (in ppm), times (default, tuned or slow: all of the times at once),
+    /// algorithm, or an option of the algorithm such as tree. The voters decide the change, and every member applies
+    /// it with the next view; holds survive it. A member's configuration file counts only when the cluster is
+    /// created.
     Set {
-        /// What to change
+        /// The settings to change
         #[arg(value_name = "NAME=VALUE")]
         changes: Vec<String>,
         #[command(flatten)]
         on: super::engine::OnDaemon,
     },
-    /// New certificates for a member that `init` or `add` has made, before the old ones expire
+    /// Renew the certificates of a member that `init` or `add` has created, before they expire
     Renew {
         /// The member's number
         member: u32,
         /// The folder that `init` has written
         #[arg(long, value_name = "FOLDER", default_value = "lockkeeper-cluster")]
         out: PathBuf,
-        /// For how many days its certificate is valid
+        /// The validity of its certificate, in days
         #[arg(long, default_value_t = 365)]
         days: u32,
     },
@@ -132,7 +133,7 @@ fn init(members: &[String], out: &Path, name: &str, algorithm: &str, days: u32) 
     }
     crate::say!("");
     crate::say!(
-        "For clients: the file {folder}/{}, this token, which is not written down anywhere,",
+        "For clients: the file {folder}/{}, this token, which is not stored anywhere,",
         authority::CERTIFICATE_FILE
     );
     crate::say!("    export LOCKKEEPER_TOKEN={secret}");
@@ -160,7 +161,7 @@ fn add(member: &str, out: &Path, days: u32) -> Result<(), String> {
         .into_iter()
         .flatten()
         .filter_map(|(_, address)| address.as_str())
-        // A member that replaces a dead one at its address must not ask itself to let it join.
+        // A member that replaces a dead one at its address must not use its own address to join.
         .filter(|known| *known != address.to_string())
         .map(quoted)
         .collect();
@@ -178,7 +179,7 @@ fn add(member: &str, out: &Path, days: u32) -> Result<(), String> {
     Ok(())
 }
 
-/// Refuses to replace the authority of a cluster, without which no certificate of its members is valid.
+/// Rejects a folder that has a cluster: overwriting its authority would invalidate the certificates of all members.
 fn refuse_second_cluster(out: &Path) -> Result<(), String> {
     let key = out.join(authority::KEY_FILE);
     match key.try_exists() {
@@ -193,7 +194,7 @@ fn refuse_second_cluster(out: &Path) -> Result<(), String> {
     }
 }
 
-/// Refuses the number of an existing member, and an address that clashes with that of an existing member.
+/// Rejects the number of an existing member, and an address that clashes with that of an existing member.
 fn refuse_known_member(out: &Path, id: MemberId, address: &Address) -> Result<(), String> {
     let known = known_members(out)?;
     if let Some(existing) = known.get(&id.0) {
@@ -204,7 +205,7 @@ fn refuse_known_member(out: &Path, id: MemberId, address: &Address) -> Result<()
         ));
     }
     for (number, existing) in known {
-        // Only a folder keeps its address taken: the operator deletes the folder of a member that was given up.
+        // An address is in use while its member's folder exists: the operator deletes the folder of a removed member.
         let folder = folder_of(out, MemberId(number));
         if folder.exists() {
             refuse_clashes(&[(number, Address::parse(&existing)?), (id.0, address.clone())]).map_err(|clash| {
@@ -218,7 +219,7 @@ fn refuse_known_member(out: &Path, id: MemberId, address: &Address) -> Result<()
     Ok(())
 }
 
-/// The numbers and addresses of the members that `init` and `add` have made.
+/// The numbers and addresses of the members that `init` and `add` have created.
 fn known_members(out: &Path) -> Result<BTreeMap<u32, String>, String> {
     let entries = std::fs::read_dir(out)
         .map_err(|error| format!("cannot read the folder {}: {error}", out.display()))?;
@@ -293,7 +294,7 @@ fn write_member(
     );
     let path = folder.join("lockkeeper.toml");
     write(&path, &text, 0o644)?;
-    // What is written can be read.
+    // Check that the daemon can read the file.
     lockkeeper_daemon::Config::read(&path).map(drop)
 }
 
@@ -315,7 +316,7 @@ fn write(path: &Path, text: &str, mode: u32) -> Result<(), String> {
     written.map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 
-/// As TOML writes a string.
+/// A string in TOML's syntax.
 fn quoted(text: &str) -> String {
     toml::Value::from(text).to_string()
 }

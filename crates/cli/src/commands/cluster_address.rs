@@ -2,10 +2,10 @@
 
 use std::net::IpAddr;
 
-/// Each member uses its own port and the next ones, for these purposes.
+/// The purposes of the ports of a member: its own port and the next ones.
 const PORTS: [&str; 3] = ["members", "clients", "HTTP"];
 
-/// The address of a member: where the other members reach it.
+/// The address of a member, at which the other members reach it.
 #[derive(Clone)]
 pub struct Address {
     pub host: String,
@@ -13,7 +13,7 @@ pub struct Address {
 }
 
 impl Address {
-    /// Reads `host:port`, where the host is a name, an IPv4 address or an IPv6 address in brackets.
+    /// Parses `host:port`, where the host is a name, an IPv4 address or an IPv6 address in brackets.
     pub fn parse(text: &str) -> Result<Self, String> {
         let wrong = || format!("`{text}` is no host:port; write for example a:7420");
         let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
@@ -48,7 +48,7 @@ impl Address {
         self.ip().is_some_and(|ip| ip.is_loopback())
     }
 
-    /// The host in a form in which different spellings of one host are equal.
+    /// The host in a normalized form, in which different spellings of one host are equal.
     fn machine(&self) -> String {
         match self.ip() {
             Some(ip) => ip.to_canonical().to_string(),
@@ -69,7 +69,7 @@ impl std::fmt::Display for Address {
     }
 }
 
-/// Refuses two members that would listen on the same port of the same host.
+/// Rejects two members that would listen on the same port of the same host.
 ///
 /// Example: `a:7420` uses the ports 7420, 7421 and 7422 of `a`, so `a:7422` clashes with it and `a:7423` does not.
 pub fn refuse_clashes(members: &[(u32, Address)]) -> Result<(), String> {

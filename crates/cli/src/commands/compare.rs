@@ -17,22 +17,22 @@ use std::process::ExitCode;
 
 /// Compare algorithms: messages, delays, throughput, fairness, state, measured beside the papers' formulas
 ///
-/// For each load and number of sites, one table; a run that deadlocks says so in its row. Everything is a function of
-/// the flags: the same command prints the same bytes on any number of cores.
+/// Prints one table for each load and number of sites; a run that deadlocks is reported in its row. The result
+/// depends on the flags alone: the same command prints the same bytes on any number of cores.
 #[derive(Args)]
 #[command(after_help = "\
 How to read it:
   messages    per entry, between different sites; = exactly the formula, ≈ within 2 %, ≠ off
-  SD          synchronization delay: from an exit to the next entry when somebody waits
-  client      client delay: from a request to its entry when nobody else wants in
-  1/(SD+E)    what the measured SD allows, beside the entries per T that there were; k/(SD+E) where k may be inside
+  SD          synchronization delay: from an exit to the next entry while a site waits
+  client      client delay: from a request to its entry without contention
+  1/(SD+E)    the throughput that the measured SD allows, beside the measured entries per T; k/(SD+E) for k permits
   inside      the most sites inside at once
-  bypass      the most entries of others during one site's wait
+  bypass      the most entries of other sites during one site's wait
   busiest     messages sent or received per entry by the busiest process
-  state       bytes that a site must remember, at most
+  state       the largest state of a site, in bytes
 
-At low load requesters are drawn at random, so that formulas which are means are met within 2 %; the load 'pairs' takes
-each pair of one requester and the next exactly once, and meets those that depend on no more than that exactly.
+At low load, requesters are drawn at random, so that formulas of means are met within 2 %. The load 'pairs' takes
+each pair of one requester and the next exactly once, and meets exactly the formulas that depend only on this pair.
 
 Examples:
   lockkeeper compare
@@ -48,37 +48,37 @@ pub struct Compare {
     /// The algorithms, separated by commas, or all.
     #[arg(long, short, value_delimiter = ',', default_value = "all")]
     algorithms: Vec<String>,
-    /// Compares elections instead: the cases whose cost the papers give, messages by name, bytes, time to agreement.
+    /// Compare elections instead: the cases whose cost the papers give, messages by name, bytes, time to agreement.
     #[arg(long)]
     elections: bool,
-    /// How many sites, separated by commas.
+    /// The numbers of sites, separated by commas.
     #[arg(long, short = 'n', value_name = "N,…", value_delimiter = ',', default_value = "3,7,13,31,57")]
     sites: Vec<usize>,
     /// The loads, separated by commas: low, pairs, high, poisson:RATE (per site and T) or burst.
     #[arg(long, value_delimiter = ',', default_value = "low,high", value_parser = LoadSpec::parse)]
     load: Vec<LoadSpec>,
-    /// How many runs of each, with seeds from 1.
+    /// The number of runs of each combination, with seeds from 1.
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u64).range(1..=10_000))]
     seeds: u64,
-    /// How long a site stays inside: a time, or a distribution such as exponential:0.1.
+    /// The time that a site stays inside: a time, or a distribution such as exponential:0.1.
     #[arg(long, default_value = "0.1", value_parser = Delay::parse, allow_hyphen_values = true)]
     cs: Delay,
-    /// A setting such as k=3, for the algorithms that take it.
+    /// A setting such as k=3, for the algorithms that support it.
     #[arg(long, value_name = "NAME=VALUE")]
     set: Vec<String>,
-    /// The share of the requests that are to share the lock, for the algorithms that let readers do that.
+    /// The share of shared requests, for the algorithms that support readers.
     #[arg(long, value_name = "SHARE", default_value = "0.5", value_parser = |text: &str| parse_probability("the share of readers", text), allow_hyphen_values = true)]
     readers: f64,
-    /// Prints one JSON object.
+    /// Print one JSON object.
     #[arg(long)]
     json: bool,
-    /// Writes one line for each row to a file for spreadsheets.
+    /// Write one line for each row to a CSV file.
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
-    /// Writes plots as SVG and PNG into a directory.
+    /// Write plots as SVG and PNG to a directory.
     #[arg(long, value_name = "DIR")]
     plots: Option<PathBuf>,
-    /// Writes tables and plots as one page that needs nothing else.
+    /// Write tables and plots as one self-contained page.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
@@ -150,7 +150,7 @@ impl Compare {
     }
 }
 
-/// Each once, in the order given.
+/// The items without repetitions, in the order given.
 fn once<T: PartialEq + Copy>(given: &[T]) -> Vec<T> {
     let mut once = Vec::new();
     for &item in given {
@@ -161,7 +161,7 @@ fn once<T: PartialEq + Copy>(given: &[T]) -> Vec<T> {
     once
 }
 
-/// The algorithms that a list names; `all` stands for all.
+/// The algorithms that a list names; `all` means all of them.
 pub fn algorithms(names: &[String]) -> Result<Vec<String>, String> {
     let mut slugs: Vec<String> = Vec::new();
     for name in names {
@@ -181,7 +181,7 @@ pub fn algorithms(names: &[String]) -> Result<Vec<String>, String> {
     Ok(slugs)
 }
 
-/// Why there is no comparison.
+/// The reason why a comparison ended early.
 enum Stop {
     Usage(String),
     Write(String),

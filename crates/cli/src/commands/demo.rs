@@ -12,13 +12,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::Barrier;
 
-/// See money lost without a lock, and none with it, on a real cluster of three members
+/// Show how money is lost without a lock, and none with it, on a real cluster of three members
 ///
-/// Starts three daemons on loopback, lets two cash machines use one account, kills a member on the way, and tells what happens. It ends
-/// by itself, and leaves nothing behind.
+/// Starts three daemons on loopback, lets two cash machines use one account, kills a member in between, and explains
+/// what happens. The demo ends by itself, and leaves no files behind.
 #[derive(clap::Args)]
 pub struct Demo {
-    /// How many deposits each cash machine makes under the lock
+    /// The number of deposits that each cash machine makes under the lock
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(10..=100_000))]
     deposits: u32,
 }
@@ -26,10 +26,10 @@ pub struct Demo {
 const OPENING: u64 = 1_000;
 const DEPOSIT: u64 = 10_000;
 const LOCK: &str = "account/42";
-/// Only a cluster that is stuck takes so long.
+/// A timeout that only a stuck cluster reaches.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The bank: it keeps a balance, and refuses whoever comes with a fence lower than it has seen.
+/// The bank: it stores a balance, and rejects a write with a fence lower than the highest it has seen.
 struct Bank {
     balance: u64,
     fence: u64,
@@ -51,7 +51,7 @@ impl Bank {
     }
 }
 
-/// A daemon of its own process; killed with the demo, however it ends.
+/// A daemon in a separate process; killed when the demo ends.
 struct Daemon {
     child: Child,
     clients: SocketAddr,
@@ -123,7 +123,7 @@ async fn tell(deposits: u32) -> Result<bool, String> {
     let bank = Arc::new(Bank::new());
     let (kill, watched) = (daemons.remove(1), bank.clone());
     let killer = tokio::spawn(async move {
-        // When a quarter of the money is there.
+        // Kill the member when a quarter of the deposits has been made.
         while watched.lock().map_or(0, |bank| bank.balance) < OPENING + u64::from(deposits / 2) * DEPOSIT {
             tokio::task::yield_now().await;
         }
@@ -145,7 +145,7 @@ async fn tell(deposits: u32) -> Result<bool, String> {
     Ok(good && still_good)
 }
 
-/// Says what is there, and whether it is what should be.
+/// Prints the balance, and returns whether it is the expected one.
 fn balance(bank: &Mutex<Bank>, deposits: u32) -> bool {
     let bank = bank.lock().unwrap_or_else(|e| e.into_inner());
     let expected = OPENING + u64::from(deposits) * DEPOSIT;
@@ -157,7 +157,7 @@ fn balance(bank: &Mutex<Bank>, deposits: u32) -> bool {
     bank.balance == expected
 }
 
-/// Both read before either writes: a schedule that nothing forbids.
+/// Both machines read before either writes: a schedule that is possible without a lock.
 async fn without_lock() {
     let (bank, both_have_read) = (Arc::new(Bank::new()), Arc::new(Barrier::new(2)));
     let machine = |name: &'static str| {
@@ -189,7 +189,7 @@ async fn deposit_both(
             while done < deposits {
                 let guard = acquire(&locks).await?;
                 done += u32::from(deposit(&bank, &guard));
-                // A lock that was lost is given back too: there is nothing more to do.
+                // The release of a lost lock fails, which needs no action here.
                 let _ = guard.release().await;
             }
             Ok::<_, String>(())
@@ -204,7 +204,7 @@ async fn acquire(locks: &Lockkeeper) -> Result<Guard, String> {
     locks.mutex(LOCK).acquire().await.map_err(|error| error.to_string())
 }
 
-/// Reads, adds and writes, as the machines did without a lock; the bank checks the fence.
+/// Reads, adds and writes like the machines without a lock; the bank checks the fence.
 fn deposit(bank: &Mutex<Bank>, guard: &Guard) -> bool {
     let read = bank.lock().map_or(0, |bank| bank.balance);
     if !guard.is_valid() {
@@ -215,7 +215,7 @@ fn deposit(bank: &Mutex<Bank>, guard: &Guard) -> bool {
     written.unwrap_or(false)
 }
 
-/// Three daemons, once all of them serve.
+/// Starts three daemons.
 fn start(folder: &Path) -> Result<Vec<Daemon>, String> {
     let program = std::env::current_exe().map_err(|error| format!("cannot find this program: {error}"))?;
     let ports = lockkeeper_bench::servers::free_ports(9)?;
@@ -252,7 +252,7 @@ async fn open(daemons: &[&Daemon]) -> Result<Lockkeeper, String> {
     let hosts: Vec<String> = daemons.iter().map(|daemon| daemon.clients.to_string()).collect();
     let url = format!("lockkeeper://{}", hosts.join(","));
     loop {
-        // They have just been started: until the first answers, there is nobody there.
+        // The daemons have just been started: retry until the first one replies.
         match Lockkeeper::open(&url).await {
             Ok(locks) => return Ok(locks),
             Err(lockkeeper::Error::Unavailable { .. }) => tokio::time::sleep(Duration::from_millis(20)).await,
@@ -261,7 +261,7 @@ async fn open(daemons: &[&Daemon]) -> Result<Lockkeeper, String> {
     }
 }
 
-/// How many entries and messages between members there have been, by the daemons' own counters.
+/// The number of entries and of messages between members, from the daemons' own counters.
 fn counts(daemons: &[Daemon]) -> Result<(u64, u64), String> {
     let mut sum = (0, 0);
     for daemon in daemons {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// Reads a duration; a bare number is in seconds.
+/// Parses a duration; a bare number is in seconds.
 pub fn parse(text: &str) -> Result<Duration, String> {
     let digits = text.find(|c: char| c.is_ascii_alphabetic()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);

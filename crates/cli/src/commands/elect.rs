@@ -1,4 +1,4 @@
-//! `lockkeeper elect`: a command while elected.
+//! `lockkeeper elect`: runs a command while elected.
 
 use super::engine::{On, block_on};
 use super::{duration, supervise, words};
@@ -12,13 +12,14 @@ use std::time::Duration;
 #[derive(clap::Args)]
 #[command(after_help = "Environment and exit codes are those of `lockkeeper run`.")]
 pub struct Args {
-    /// What observers see of this candidate [default: HOST:PID]
+    /// The value of this candidate that observers see [default: HOST:PID]
     #[arg(long)]
     value: Option<String>,
-    /// Request how long leadership survives without renewal, on engines where holds expire; a cluster's own lease wins
+    /// Request a time to live for leadership without renewal, on engines where holds expire; a cluster's lease
+    /// overrides it
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true)]
     ttl: Option<Duration>,
-    /// Tell when elected
+    /// Print a message when elected
     #[arg(short, long)]
     verbose: bool,
     #[command(flatten)]

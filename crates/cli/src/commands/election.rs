@@ -1,4 +1,4 @@
-//! Elections in words: the report of `lockkeeper sim --election`, the table of `lockkeeper compare --elections`.
+//! Reports of elections: `lockkeeper sim --election` and the table of `lockkeeper compare --elections`.
 
 use crate::table::table;
 use crate::{exit, say};
@@ -10,10 +10,10 @@ use lockkeeper_lab::election::cost::{CostRow, costs};
 use lockkeeper_lab::election::report::Outcome;
 use std::process::ExitCode;
 
-/// How many violations are told.
+/// The maximum number of violations that are printed.
 const MOST: usize = 5;
 
-/// Prints a report and picks the exit code.
+/// Prints a report and returns the exit code.
 pub fn print(report: &Report, json: bool) -> ExitCode {
     if json {
         say!("{}", serde_json::to_string(report).expect("a report is plain data"));
@@ -85,7 +85,7 @@ fn outcome(sites: &[Outcome]) -> Table {
     table
 }
 
-/// Prints the papers' cases at each of these sizes.
+/// Prints the cases of the papers at each of these sizes.
 pub fn compare(sizes: &[usize], json: bool) -> Result<(), Error> {
     let rows = costs(None, sizes)?;
     if json {

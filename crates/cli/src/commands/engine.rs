@@ -1,11 +1,11 @@
-//! Which engine a command uses: `--on`, then `LOCKKEEPER_URL`, then the configuration file, then this machine.
-//! Commands for operators (`members`, `status`, `release`, `leave`) take the same sources, but only URLs of daemons.
+//! The choice of an engine: `--on`, then `LOCKKEEPER_URL`, then the configuration file, then this machine. Commands
+//! for operators (`members`, `status`, `release`, `leave`) use the same sources, but only URLs of daemons.
 
 use lockkeeper::cluster::Operator;
 use lockkeeper::{EngineUrl, Error, Lockkeeper};
 use std::path::PathBuf;
 
-/// Variables that select an engine, and the token for a daemon.
+/// The environment variables for the URL of the engine, and for the token of a daemon.
 pub const URL: &str = "LOCKKEEPER_URL";
 pub const TOKEN: &str = "LOCKKEEPER_TOKEN";
 /// Set for the commands of `lockkeeper run` if [`URL`] was removed from their environment.
@@ -19,10 +19,10 @@ pub struct On {
     url: Option<EngineUrl>,
 }
 
-/// The option shared by all commands for operators, which only a daemon can answer.
+/// The option shared by all commands for operators, which need a daemon.
 #[derive(clap::Args)]
 pub struct OnDaemon {
-    /// Daemon to ask [default: $LOCKKEEPER_URL, then `url` in the configuration file, then lockkeeper:]
+    /// Daemon to use [default: $LOCKKEEPER_URL, then `url` in the configuration file, then lockkeeper:]
     #[arg(long = "on", value_name = "URL")]
     url: Option<EngineUrl>,
 }
@@ -31,7 +31,7 @@ impl OnDaemon {
     /// Connects to the daemon on this machine, unless a URL is configured.
     ///
     /// A configured URL of another engine is an error and not a reason to fall back to the local daemon: an operator
-    /// who means another system must not stop this daemon or take its locks.
+    /// who means another system must not stop this daemon or revoke its locks.
     pub async fn open(self) -> Result<Operator, Error> {
         let configured = On { url: self.url }.configured()?;
         let Some((url, source)) = configured else { return Operator::open("lockkeeper:").await };
@@ -60,7 +60,7 @@ impl On {
         Ok(self.configured()?.map_or_else(|| "file:".into(), |(url, _)| url))
     }
 
-    /// The URL from the command line, the environment or the configuration file, and which of them it is from.
+    /// The URL from the command line, the environment or the configuration file, and its source.
     fn configured(self) -> Result<Option<(EngineUrl, &'static str)>, Error> {
         if let Some(url) = self.url {
             return Ok(Some((url, "--on")));
@@ -78,12 +78,12 @@ impl On {
     }
 }
 
-/// `$XDG_CONFIG_HOME/lockkeeper/config.toml`, or below `~/.config`.
+/// The path of the configuration file: `$XDG_CONFIG_HOME/lockkeeper/config.toml`, or below `~/.config`.
 fn config_path() -> Option<PathBuf> {
     Some(user_directory("XDG_CONFIG_HOME", ".config")?.join("lockkeeper/config.toml"))
 }
 
-/// The user's directory for one purpose: what the variable says, or this one at home.
+/// The user's directory for one purpose: the value of the variable, or a directory at home.
 pub fn user_directory(variable: &str, at_home: &str) -> Option<PathBuf> {
     let absolute = |variable| std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute());
     absolute(variable).or_else(|| Some(absolute("HOME")?.join(at_home)))
@@ -102,7 +102,8 @@ fn from_config() -> Result<Option<String>, Error> {
     }
 }
 
-/// One thread is enough to wait for locks and children, and quick to start.
+/// Runs a future on a current-thread runtime: it starts quickly, and one thread is enough to wait for locks and
+/// children.
 pub fn block_on<T>(future: impl Future<Output = T>) -> std::io::Result<T> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?.block_on(future))
 }

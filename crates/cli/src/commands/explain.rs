@@ -1,4 +1,4 @@
-//! `lockkeeper explain`: one algorithm, from its idea to a run told step by step.
+//! `lockkeeper explain`: one algorithm, from its idea to a run described step by step.
 
 use super::sim::known;
 use crate::{exit, say};
@@ -8,7 +8,7 @@ use lockkeeper_lab::election::explain::{self as election, explain as explain_ele
 use lockkeeper_lab::explain::{Explanation, Header, Tale, explain};
 use std::process::ExitCode;
 
-/// Lines are broken here.
+/// The width at which lines are wrapped.
 const WIDTH: usize = 100;
 
 /// Explain an algorithm: idea, messages, cost, assumptions, pitfalls, rules, and a small run step by step
@@ -17,7 +17,7 @@ const WIDTH: usize = 100;
 Examples:
   lockkeeper explain ricart-agrawala
   lockkeeper explain maekawa-published
-  lockkeeper algorithms                 what there is to explain")]
+  lockkeeper algorithms                 the list of algorithms")]
 pub struct Explain {
     /// The algorithm; 'lockkeeper algorithms' lists them.
     algorithm: String,
@@ -123,12 +123,12 @@ fn tell_tale(tale: &Tale) {
     say!("\nDraw it:     {}", tale.draw);
 }
 
-/// Text broken into lines, the first of which starts with `start`.
+/// Prints wrapped text, whose first line starts with `start`.
 fn paragraph(start: &str, text: &str) {
     wrap(start, "", text);
 }
 
-/// The same, with the later lines as far in as the start is long.
+/// The same, with the later lines indented by the length of `start`.
 pub fn hanging(start: &str, text: &str) {
     wrap(start, &" ".repeat(start.chars().count()), text);
 }

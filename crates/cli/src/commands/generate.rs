@@ -1,4 +1,4 @@
-//! `lockkeeper completions` and `lockkeeper man`: made from the same definitions as `--help`.
+//! `lockkeeper completions` and `lockkeeper man`: generated from the same definitions as `--help`.
 
 use crate::exit;
 use std::io::Write;
@@ -11,7 +11,7 @@ pub struct Completions {
     shell: clap_complete::Shell,
 }
 
-/// Write the man pages into a directory, which is made if needed
+/// Write the man pages to a directory, which is created if needed
 #[derive(clap::Args)]
 pub struct Man {
     directory: PathBuf,
@@ -21,7 +21,7 @@ pub struct Man {
 pub fn completions(args: &Completions, mut cli: clap::Command) -> ExitCode {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut cli, "lockkeeper", &mut script);
-    // A closed pipe is nobody's fault.
+    // A closed pipe is not an error.
     let _ = std::io::stdout().write_all(&script);
     ExitCode::SUCCESS
 }

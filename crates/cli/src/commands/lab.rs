@@ -1,4 +1,4 @@
-//! `lockkeeper lab`: the lab's page.
+//! `lockkeeper lab`: serves the lab's page.
 
 use crate::{exit, say};
 use clap::Args;
@@ -6,9 +6,10 @@ use lockkeeper_page::Page;
 use std::io::ErrorKind;
 use std::process::{Command, ExitCode, Stdio};
 
-/// Serve the lab's page: see algorithms run, step through them, drive them by hand, break them
+/// Serve the lab's page: watch algorithms run, step through them, drive them by hand, inject faults
 ///
-/// The page is served to this machine alone, on loopback, and needs nothing else: no network, no other files.
+/// The page is served on loopback to this machine alone, and is self-contained: it needs no network and no other
+/// files.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -17,10 +18,10 @@ Examples:
 
 In a terminal instead: lockkeeper step ricart-agrawala")]
 pub struct Lab {
-    /// The port on 127.0.0.1; 0 takes any that is free.
+    /// The port on 127.0.0.1; 0 selects any free port.
     #[arg(long, default_value_t = 7480)]
     port: u16,
-    /// Only prints the address.
+    /// Only print the address.
     #[arg(long)]
     no_open: bool,
 }
@@ -31,7 +32,7 @@ impl Lab {
         match runtime.and_then(|runtime| runtime.block_on(self.serve())) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) if error.kind() == ErrorKind::AddrInUse => {
-                let what = format!("port {} is taken: give another with --port, or 0 for any", self.port);
+                let what = format!("port {} is in use: choose another with --port, or 0 for any", self.port);
                 exit::complain(exit::IO, &what)
             }
             Err(error) => exit::complain(exit::IO, &format!("cannot serve the page: {error}")),
@@ -49,7 +50,7 @@ impl Lab {
     }
 }
 
-/// Opens an address in the person's browser.
+/// Opens an address in the user's browser.
 fn open(url: &str) -> bool {
     let program = if cfg!(target_os = "macos") { "open" } else { "xdg-open" };
     let mut browser = Command::new(program);

@@ -1,4 +1,4 @@
-//! `lockkeeper locks`: who holds what, who waits, and why.
+//! `lockkeeper locks`: shows holders, waiters, and the reasons for waiting.
 
 use super::engine::{On, block_on};
 use super::words;
@@ -9,10 +9,10 @@ use lockkeeper_text::Printable;
 use std::io::Write;
 use std::process::ExitCode;
 
-/// Show who holds which lock since when, its fence, and who waits in which order
+/// Show the holders of each lock with their fences and times, and the waiters in order
 #[derive(clap::Args)]
 pub struct Args {
-    /// Print JSON, one document per look
+    /// Print JSON, one document per update
     #[arg(long, global = true)]
     json: bool,
     #[command(flatten)]
@@ -25,7 +25,7 @@ pub struct Args {
 enum What {
     /// Print the locks again whenever they change
     Watch,
-    /// Explain in words why one lock is not to be had
+    /// Explain why one lock is not free
     Why {
         /// The lock's name
         name: String,
@@ -73,7 +73,7 @@ async fn watch(locks: &Lockkeeper, json: bool) -> Result<(), Error> {
     }
 }
 
-/// False if nobody reads any more.
+/// Prints a line. Returns false if standard output is closed.
 fn print(text: &str) -> bool {
     writeln!(std::io::stdout(), "{text}").is_ok()
 }
@@ -103,12 +103,12 @@ fn show(locks: &[LockInfo], json: bool) -> String {
 fn row(name: &str, role: &str, participant: &Participant) -> [String; 8] {
     let tag = &participant.tag;
     let said = ["purpose", "command", "value"].iter().find_map(|key| tag.metadata.get(*key));
-    // Whoever came to a daemon by HTTP or etcd's API has no process that is known.
+    // Clients of a daemon's HTTP or etcd API have no known process.
     let (pid, host) = match tag.pid {
         0 => (String::new(), tag.holder.clone()),
         pid => (pid.to_string(), tag.host.clone()),
     };
-    // Names and tags may come from engines that anyone can write to: a terminal must not obey them.
+    // Names and tags may come from engines that other users can write to: a terminal must not interpret them.
     let shown = |text: &str| Printable(text).to_string();
     [
         shown(name),
@@ -125,7 +125,7 @@ fn row(name: &str, role: &str, participant: &Participant) -> [String; 8] {
 fn why(info: &LockInfo) -> String {
     let name = Printable(&info.name);
     if info.holders.is_empty() {
-        return format!("`{name}` is free: nobody holds it.");
+        return format!("`{name}` is free: it has no holder.");
     }
     let mut lines = vec![format!("`{name}` is held ({}):", info.holders[0].kind)];
     for holder in &info.holders {
@@ -133,7 +133,7 @@ fn why(info: &LockInfo) -> String {
         lines.push(format!("  by {}{fence}", words::who(holder)));
     }
     match info.waiters.len() {
-        0 => lines.push("Nobody waits for it: you would be next.".into()),
+        0 => lines.push("It has no waiters: a new request would be next.".into()),
         n => lines.push(format!("{n} wait{} for it, in this order:", if n == 1 { "s" } else { "" })),
     }
     for (i, waiter) in info.waiters.iter().enumerate() {
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
     use lockkeeper::{Kind, Tag};
 
-    /// A holder that wrote its own record to a store that others can write to.
+    /// A holder with control characters in its record, as in a store that other users can write to.
     fn hostile() -> LockInfo {
         let text = "a\u{1b}[2Jb\nc\u{202e}d";
         let participant = |pid| {

@@ -1,4 +1,4 @@
-//! One module per command.
+//! The commands, with one module for each.
 
 pub mod algorithms;
 pub mod applies;

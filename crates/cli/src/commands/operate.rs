@@ -1,4 +1,4 @@
-//! What those need who run a cluster: `members`, `status`, `release`, `leave`.
+//! Commands for operators of a cluster: `members`, `status`, `release`, `leave`.
 
 use super::engine::{OnDaemon, block_on};
 use crate::exit;
@@ -19,7 +19,7 @@ pub struct Members {
     on: OnDaemon,
 }
 
-/// Show whether a daemon serves, in which view, and what keeps it from that; exit code 1 if it does not
+/// Show whether a daemon serves, its view, and the reason if it does not serve (exit code 1)
 #[derive(clap::Args)]
 pub struct Status {
     /// Print JSON
@@ -29,25 +29,26 @@ pub struct Status {
     on: OnDaemon,
 }
 
-/// Take a lock away from whoever holds it
+/// Revoke a lock from its holders
 ///
-/// The holder is told, and the next one gets a higher fence, so that a resource that checks fences refuses what the old holder still writes.
-/// The lock is free once the holder says that it has stopped, or when nothing promised to it is left.
+/// The holders are notified, and the next holder gets a higher fence, so that a resource that checks fences rejects
+/// later writes of the old ones. The lock is free once the holder confirms that it has stopped, or when its lease has
+/// expired.
 #[derive(clap::Args)]
 pub struct Release {
     /// The lock's name
     name: String,
-    /// Yes, although somebody may be at work under it
+    /// Confirm, although a client may be working under the lock
     #[arg(long)]
     force: bool,
     #[command(flatten)]
     on: OnDaemon,
 }
 
-/// Make a daemon leave its cluster and end; or give a dead member up
+/// Make a daemon leave its cluster and exit; or remove a dead member
 #[derive(clap::Args)]
 pub struct Leave {
-    /// Not the daemon that is asked, but this member, which is dead and will not come back
+    /// Remove this member, which is dead and will not come back, instead of the daemon itself
     #[arg(long, value_name = "NUMBER")]
     dead: Option<u32>,
     #[command(flatten)]
@@ -142,12 +143,13 @@ impl Release {
     /// Runs the command.
     pub fn run(self) -> ExitCode {
         if !self.force {
-            let error = "somebody may be at work under the lock: look with `lockkeeper locks`, and say --force to take it away";
+            let error =
+                "a client may be working under the lock: see `lockkeeper locks`, and confirm with --force";
             return exit::complain(exit::USAGE, &error);
         }
         let name = self.name.clone();
         match ask(self.on, async |operator| operator.release_by_force(name).await) {
-            Ok(0) => exit::complain(exit::CONFLICT, &format!("nobody holds `{}`", self.name)),
+            Ok(0) => exit::complain(exit::CONFLICT, &format!("`{}` has no holder", self.name)),
             Ok(1) => {
                 crate::say!("`{}` was taken away from its holder", self.name);
                 ExitCode::SUCCESS
@@ -161,7 +163,7 @@ impl Release {
     }
 }
 
-/// `lockkeeper cluster set`: changes the cluster's settings, and shows them.
+/// `lockkeeper cluster set`: changes the cluster's settings, and prints them.
 pub fn set(changes: &[String], on: OnDaemon) -> ExitCode {
     let pair = |change: &String| {
         let (name, value) = change
@@ -174,7 +176,8 @@ pub fn set(changes: &[String], on: OnDaemon) -> ExitCode {
         Ok(changes) => changes,
         Err(error) => return exit::complain(exit::USAGE, &error),
     };
-    // A value that no cluster can read is a mistake in the command; the leader refuses what its cluster cannot run.
+    // A value that no cluster can parse is a mistake in the command; the leader rejects a value that its cluster
+    // cannot use.
     if let Err(error) = lockkeeper_cluster::settings::change(&ClusterSettings::default(), &changes) {
         return exit::complain(exit::USAGE, &error);
     }

@@ -1,10 +1,12 @@
-//! The processes that a command has started, also those that left its process group or its session.
+//! The processes that a command has started, including those that left its process group or its session.
 //!
-//! `lockkeeper run` asks the kernel to become the parent of its orphaned descendants (`PR_SET_CHILD_SUBREAPER`). All processes of the command
-//! are then descendants of this process for as long as they live, and /proc lists them. A process group would miss those that called
-//! setsid(2), and would take the command out of the terminal's foreground.
+//! `lockkeeper run` asks the kernel to become the parent of its orphaned descendants (`PR_SET_CHILD_SUBREAPER`). All
+//! processes of the command are then descendants of this process for their whole lifetime, and /proc lists them. A
+//! process group would miss processes that called setsid(2), and would take the command out of the terminal's
+//! foreground.
 //!
-//! What another program starts on request, as a container's daemon or systemd-run does, is no descendant and is not found.
+//! A process that a service starts on request, such as a container's daemon or systemd-run, is not a descendant and
+//! is not found.
 
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, pidfd_open, pidfd_send_signal};
@@ -12,11 +14,11 @@ use std::collections::{HashMap, HashSet};
 
 /// The descendants of this process, except those of children that it had before.
 pub struct ProcessTree {
-    /// Children of a shell that has become `lockkeeper run` by exec(2).
+    /// The earlier children: those of a shell that has become `lockkeeper run` by exec(2).
     earlier: HashSet<Process>,
 }
 
-/// A process: an id alone may come to mean another one.
+/// A process, by id and start time: the id alone may be reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Process {
     pub pid: i32,
@@ -31,9 +33,9 @@ struct Stat {
 }
 
 impl ProcessTree {
-    /// Makes this process the parent of the orphans among its descendants. Call it BEFORE the command starts.
+    /// Makes this process the parent of orphans among its descendants. Call it BEFORE the command starts.
     pub fn new() -> ProcessTree {
-        // Where the kernel refuses, the descendants that still have their parents are found.
+        // If the kernel does not allow it, only descendants that still have their parents are found.
         let _ = rustix::process::set_child_subreaper(Some(rustix::process::getpid()));
         let earlier = own_children().into_iter().filter_map(|pid| Some(stat(pid.as_raw_pid())?.process));
         ProcessTree { earlier: earlier.collect() }
@@ -58,7 +60,8 @@ impl ProcessTree {
         self.living().into_iter().filter(|process| process.signal(signal) == Err(Errno::PERM)).collect()
     }
 
-    /// Collects the exit codes of orphans, which would otherwise remain as zombies. That of the command is left to its owner.
+    /// Collects the exit codes of orphans, which would otherwise remain as zombies. The command's own is left to its
+    /// owner.
     pub fn reap_orphans(&self, command: Option<Pid>) {
         for pid in own_children().into_iter().filter(|pid| Some(*pid) != command) {
             let _ = rustix::process::waitpid(Some(pid), WaitOptions::NOHANG);
@@ -67,7 +70,8 @@ impl ProcessTree {
 }
 
 impl Process {
-    /// The descriptor is opened BEFORE the start time is compared: it cannot come to mean a later process.
+    /// Sends a signal. The pidfd is opened BEFORE the start time is compared, so that it cannot refer to a later
+    /// process.
     fn signal(self, signal: Signal) -> Result<(), Errno> {
         let pid = Pid::from_raw(self.pid).ok_or(Errno::SRCH)?;
         let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
@@ -82,8 +86,8 @@ fn own_pid() -> i32 {
     rustix::process::getpid().as_raw_pid()
 }
 
-/// The children of this process, ended or not. A thread lists those that it has started or adopted: this costs microseconds, where
-/// [`snapshot`] costs milliseconds. Empty on a kernel that does not list them.
+/// The children of this process, ended or not. The kernel lists them by the thread that started or adopted them: this
+/// costs microseconds, where [`snapshot`] costs milliseconds. Empty on a kernel without these lists.
 fn own_children() -> Vec<Pid> {
     let threads = std::fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let lists = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok());
@@ -112,7 +116,8 @@ fn children(all: &HashMap<i32, Vec<Stat>>, parent: i32) -> Vec<Process> {
     children.iter().filter(|child| !child.ended).map(|child| child.process).collect()
 }
 
-/// The fields follow the name of the program, which may contain anything, in parentheses: `7 (sh) S 1 …`.
+/// Parses /proc/PID/stat. The fields follow the name of the program, which may contain any character, in parentheses:
+/// `7 (sh) S 1 …`.
 fn stat(pid: i32) -> Option<Stat> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let fields: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();

@@ -1,4 +1,4 @@
-//! `lockkeeper properties`: what each algorithm keeps, and a witness where it does not.
+//! `lockkeeper properties`: the properties of each algorithm, with a witness for each violation.
 
 use super::compare::algorithms;
 use crate::{exit, progress, say};
@@ -8,31 +8,31 @@ use lockkeeper_lab::Error;
 use lockkeeper_lab::properties::{self, Answer, Finding, Question};
 use std::process::ExitCode;
 
-/// Show which properties each algorithm keeps, as found in runs, with a command that shows it where one fails
+/// Show which properties each algorithm has, as found in runs, with a command that reproduces each violation
 ///
-/// Every algorithm runs under random delays, on the channels it asks for, with 3 and 5 sites that ask all at once, all
-/// the time, and now and then. Runs can only refute: "held" says that nothing was found in so many of them.
+/// Every algorithm runs under random delays, on the channels that it requires, with 3 and 5 sites that request all at
+/// once, all the time, and now and then. Runs can only refute: "held" means that no violation was found in them.
 #[derive(Args)]
 #[command(after_help = "\
 The columns:
   mutual exclusion     at most one site is inside; k of a semaphore; one writer, or readers
-  no deadlock          somebody always gets in
-  no starvation        everybody gets in; this implies no deadlock, and does not follow from it
+  no deadlock          some waiting site always enters
+  no starvation        every waiting site enters; this implies no deadlock, and does not follow from it
   by timestamp         entries in the order of the requests' timestamps: the paper's, else a Lamport clock's
   by happened-before   no entry before a request that happened before its own
   by arrival           entries in the order in which requests reach the coordinator
-  safe without FIFO    mutual exclusion when messages overtake each other, for those that ask for FIFO
+  safe without FIFO    mutual exclusion when messages overtake each other, for algorithms that require FIFO
 
 Examples:
   lockkeeper properties
   lockkeeper properties --algorithms maekawa-published,ricart-agrawala
 
-Exit codes: 0 done, whatever was found; 64 wrong usage.")]
+Exit codes: 0 done, with or without violations; 64 wrong usage.")]
 pub struct Properties {
     /// The algorithms, separated by commas, or all.
     #[arg(long, short, value_delimiter = ',', default_value = "all")]
     algorithms: Vec<String>,
-    /// Prints one JSON array.
+    /// Print one JSON array.
     #[arg(long)]
     json: bool,
 }

@@ -1,4 +1,4 @@
-//! `lockkeeper quorums`: quorums, and which of Maekawa's conditions they meet.
+//! `lockkeeper quorums`: prints quorums, and which of Maekawa's conditions they meet.
 
 use crate::{exit, say};
 use clap::Args;
@@ -8,9 +8,9 @@ use lockkeeper_core::quorum::{Construction, Coterie};
 use serde::Serialize;
 use std::process::ExitCode;
 
-/// More sites than that make lists that nobody reads.
+/// The limit on sites, to keep the lists readable.
 const MOST_SITES: usize = 2_000;
-/// The longest file that is read, in bytes.
+/// The limit on the length of a file, in bytes.
 const LONGEST: u64 = 16 << 20;
 
 /// Print quorums, and which of Maekawa's conditions they meet
@@ -29,18 +29,18 @@ Examples:
 
 Exit codes: 0 any two sets share a site; 2 two sets of the file do not; 64 wrong usage.")]
 pub struct Quorums {
-    /// How many sites; for a file, by default as many as it has sets.
+    /// The number of sites; for a file, by default the number of its sets.
     #[arg(long, short = 'n', value_name = "N")]
     sites: Option<usize>,
-    /// How they are made: plane, grid, majority, tree, best (a plane where there is one, else a grid), or a file.
+    /// The construction: plane, grid, majority, tree, best (a plane where there is one, else a grid), or a file.
     #[arg(long, value_name = "HOW", default_value = "best")]
     construction: String,
-    /// Prints one JSON object.
+    /// Print one JSON object.
     #[arg(long)]
     json: bool,
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Told<'a> {
     construction: &'a str,
@@ -129,7 +129,7 @@ fn within_bounds(sites: usize) -> Result<(), String> {
     }
 }
 
-/// Reads one set a line.
+/// Parses a file with one set per line.
 fn parse(text: &str, sites: Option<usize>) -> Result<Coterie, String> {
     let lines: Vec<(usize, &str)> = text
         .lines()
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_told_with_its_line() {
+    fn parse_errors_name_the_line() {
         let cases = [
             ("1,2\n2,9\n", None, "line 2: there is no site '9'"),
             ("1,2\nx\n", None, "line 2: there is no site 'x'"),

@@ -1,4 +1,4 @@
-//! `lockkeeper replay`: a counterexample or a saved trace, in the simulator, step by step.
+//! `lockkeeper replay`: runs a counterexample or a saved trace in the simulator, step by step.
 
 use super::sim::Sim;
 use crate::{exit, say};
@@ -16,7 +16,7 @@ use std::rc::Rc;
 
 /// Run a counterexample of 'check --trace', a scenario, or a trace of 'sim --trace FILE.jsonl' again, step by step
 ///
-/// A saved trace says in its first line which command made it; that run is made again, told, and compared with the
+/// The first line of a saved trace has the command that made it; that run is repeated, printed, and compared with the
 /// file line by line.
 #[derive(Args)]
 #[command(after_help = "\
@@ -29,7 +29,7 @@ Exit codes: 0 every property held, and a saved trace came out the same; 2 otherw
 pub struct Replay {
     /// A scenario, or a trace in JSON lines.
     file: PathBuf,
-    /// Draws it, too.
+    /// Draw it, too.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 }
@@ -64,10 +64,10 @@ impl Replay {
     }
 }
 
-/// The command in the first line of a saved trace; nothing if the file is none.
+/// The command in the first line of a saved trace; `None` if the file is not a trace.
 fn saved_command(path: &Path) -> Result<Option<String>, Error> {
     let told = |error: io::Error| Error::Usage(format!("cannot read {}: {error}", path.display()));
-    // One of the figures, by its name.
+    // The name may be that of a figure.
     if !path.exists() {
         return Ok(None);
     }
@@ -78,7 +78,7 @@ fn saved_command(path: &Path) -> Result<Option<String>, Error> {
     Ok(header.and_then(|header| Some(header.get("command")?.as_str()?.to_string())))
 }
 
-/// Makes a saved run again and compares.
+/// Repeats a saved run and compares it with the file.
 fn again(path: &Path, command: &str) -> Result<bool, Error> {
     #[derive(Parser)]
     struct Line {
@@ -106,7 +106,7 @@ fn again(path: &Path, command: &str) -> Result<bool, Error> {
     Ok(differs.is_none())
 }
 
-/// Compares what is written with a file.
+/// A writer that compares the written bytes with a file.
 #[derive(Clone)]
 struct Comparison(Rc<RefCell<Compared>>);
 
@@ -122,7 +122,7 @@ impl Comparison {
         Ok(Self(Rc::new(RefCell::new(Compared { file, lines: 1, differs: false }))))
     }
 
-    /// The first line that differs, now that everything has been written.
+    /// The first line that differs. Call it after everything has been written.
     fn end(&self) -> io::Result<Option<usize>> {
         let mut compared = self.0.borrow_mut();
         let more = !compared.file.fill_buf()?.is_empty();
@@ -147,7 +147,7 @@ impl Write for Comparison {
     }
 }
 
-/// Tells a run in numbered sentences.
+/// Prints a run as numbered sentences.
 fn steps(spec: &Spec, seed: u64) -> Result<Report, Error> {
     struct Telling;
     impl Sink for Telling {
@@ -173,7 +173,7 @@ fn diagram(spec: &Spec, seed: u64) -> Result<(), Error> {
     Ok(())
 }
 
-/// Draws a scenario into a file, in the form of its name.
+/// Draws a scenario to a file, in the format of its extension.
 pub fn draw(scenario: &Scenario, path: &Path) -> Result<(), Error> {
     let named =
         |error: io::Error| Error::Trace(io::Error::new(error.kind(), format!("{}: {error}", path.display())));
@@ -189,7 +189,7 @@ fn write(spec: &Spec, seed: u64, title: &str, form: &Path, out: Box<dyn Write>) 
     Ok(())
 }
 
-/// Tells and draws a counterexample.
+/// Prints and draws a counterexample.
 pub fn tell(found: &Counterexample) {
     say!("\n{}: {}. The shortest run:\n", capital(found.breach.property.breach()), found.breach.what);
     for (number, sentence) in found.story.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! `lockkeeper run`: a command under a lock.
+//! `lockkeeper run`: runs a command under a lock.
 
 use super::engine::{On, block_on};
 use super::{duration, supervise, words};
@@ -8,44 +8,45 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
-/// Run a command while holding a lock: two at once take turns
+/// Run a command while holding a lock: concurrent commands take turns
 #[derive(clap::Args)]
 #[command(after_help = "\
-The command sees LOCKKEEPER_NAME, LOCKKEEPER_HOLDER, LOCKKEEPER_TTL_MS (the time to live in force, which can differ from
+The command gets LOCKKEEPER_NAME, LOCKKEEPER_HOLDER, LOCKKEEPER_TTL_MS (the time to live in force, which can differ from
 --ttl; 0: does not expire) and LOCKKEEPER_FENCE (unset with --permits, and on engines without fences).
-It does not see LOCKKEEPER_URL and LOCKKEEPER_TOKEN, unless --keep-credentials is given: a command that runs `lockkeeper`
+LOCKKEEPER_URL and LOCKKEEPER_TOKEN are removed, unless --keep-credentials is given: a command that runs `lockkeeper`
 itself needs --on, or --keep-credentials on the outer `lockkeeper run`.
 
 Observers of the lock see the name of the program and --purpose, but no arguments, which may be secrets.
 
-When the lock is lost, the command and all processes that it has started get SIGTERM, and SIGKILL before another client can
-enter. Processes that a service starts for the command, such as containers, are not found.
+When the lock is lost, the command and all processes that it has started get SIGTERM, and SIGKILL before the lock can go to
+another client. Processes that a service starts for the command, such as containers, are not found.
 
-Exit codes: the command's own; 128+N if signal N ended it; 1 if the lock was not to be had in time (or -E);
+Exit codes: the command's own; 128+N if signal N ended it; 1 if the lock was not granted in time (or -E);
 64 wrong usage; 69 the command or the engine cannot be used; 79 the lock was lost and the command stopped.")]
 pub struct Args {
     /// Fail at once if the lock is not free
     #[arg(short, long, alias = "nb", conflicts_with = "timeout")]
     nonblock: bool,
-    /// Fail if the lock is not to be had in this time; a bare number is in seconds
+    /// Give up after this time; a bare number is in seconds
     #[arg(short = 'w', long, alias = "wait", value_name = "SECS", value_parser = duration::parse, allow_hyphen_values = true)]
     timeout: Option<Duration>,
-    /// Hold together with other shared holders
+    /// Request a shared hold, which other shared holders may have at the same time
     #[arg(short, long, conflicts_with_all = ["exclusive", "permits"])]
     shared: bool,
-    /// Hold alone (the default)
+    /// Request an exclusive hold (the default)
     #[arg(short = 'x', long, short_alias = 'e', conflicts_with = "permits")]
     exclusive: bool,
-    /// At most K at a time
+    /// Request one of K permits
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..))]
     permits: Option<u32>,
-    /// Request how long the hold survives without renewal, on engines where holds expire; a cluster's own lease wins
+    /// Request a time to live of the hold without renewal, on engines where holds expire; a cluster's lease overrides
+    /// it
     #[arg(long, value_name = "DURATION", value_parser = duration::parse, allow_hyphen_values = true)]
     ttl: Option<Duration>,
-    /// Exit code when the lock is not to be had in time
+    /// Exit code when the lock is not granted in time
     #[arg(short = 'E', long, value_name = "N", default_value_t = exit::CONFLICT)]
     conflict_exit_code: u8,
-    /// What observers of the lock see beside the program's name
+    /// A purpose, which observers of the lock see beside the program's name
     #[arg(long, value_name = "TEXT")]
     purpose: Option<String>,
     #[command(flatten)]
@@ -53,10 +54,10 @@ pub struct Args {
     /// Run CMD with `/bin/sh -c`; CMD is then one argument, a command line for the shell
     #[arg(short = 'c', long = "command")]
     shell: bool,
-    /// Tell what happens while waiting
+    /// Print the state of the queue while waiting
     #[arg(short, long, conflicts_with = "quiet")]
     verbose: bool,
-    /// Do not say why the lock was not to be had; the exit code does
+    /// Do not print why the lock was not granted; the exit code is the only result
     #[arg(short, long)]
     quiet: bool,
     #[command(flatten)]
@@ -71,7 +72,7 @@ pub struct Args {
 /// Runs the command.
 pub fn run(args: Args) -> ExitCode {
     if args.shell && args.command.len() > 1 {
-        // `sh -c` would take them as positional parameters: `-c a -- echo one two` would print an empty line.
+        // `sh -c` would use them as positional parameters: `-c a -- echo one two` would print an empty line.
         let error = format!(
             "-c takes one argument, a command line for the shell, and {} were given: quote the command line, as in \
              `lockkeeper run -c NAME -- 'echo one two'`, or leave -c out",
@@ -113,7 +114,8 @@ async fn run_async(mut args: Args) -> Result<ExitCode, Error> {
     }
 }
 
-/// A client waits for a daemon that serves, as long as a crash of a member takes. Who wants no waiting is told at once that none does.
+/// Fails if no daemon grants locks now. A client normally waits for a serving daemon for as long as the recovery from
+/// a member's crash takes; a non-blocking request must fail at once.
 async fn refuse_without_majority(url: &EngineUrl) -> Result<(), Error> {
     match lockkeeper::cluster::probe(url).await? {
         Ok(()) => Ok(()),
@@ -155,7 +157,7 @@ fn request(locks: &Lockkeeper, args: &Args) -> Acquire {
         Some(purpose) => request.metadata("purpose", words::one_line(purpose)),
         None => request,
     };
-    // Where whoever starts this is traced, the daemon's logs say of which trace the wait was.
+    // If the caller is traced, the daemon's logs show the trace to which the wait belongs.
     let request = match std::env::var("TRACEPARENT") {
         Ok(trace) => request.metadata("traceparent", trace),
         Err(_) => request,
@@ -166,7 +168,7 @@ fn request(locks: &Lockkeeper, args: &Args) -> Acquire {
     }
 }
 
-/// `lockkeeper run a -- lockkeeper run a -- …` would wait for ever.
+/// Rejects `lockkeeper run a -- lockkeeper run a -- …`, which would wait forever.
 async fn refuse_to_wait_for_ourselves(locks: &Lockkeeper, args: &Args) -> Result<(), Error> {
     let (Ok(name), Ok(holder)) = (std::env::var("LOCKKEEPER_NAME"), std::env::var("LOCKKEEPER_HOLDER"))
     else {
@@ -182,7 +184,7 @@ async fn refuse_to_wait_for_ourselves(locks: &Lockkeeper, args: &Args) -> Result
     }
 }
 
-/// Says who is ahead whenever that changes; ends only with an error.
+/// Prints the holder and the position in the queue whenever they change; ends only with an error.
 async fn narrate(locks: &Lockkeeper, name: &str) -> Error {
     let result: Result<(), Error> = async {
         let mut changes = locks.watch().await?;

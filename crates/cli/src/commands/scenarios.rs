@@ -1,4 +1,4 @@
-//! `lockkeeper scenarios`: the figures of the textbooks, told step by step.
+//! `lockkeeper scenarios`: the figures of the textbooks, described step by step.
 
 use super::sim::known;
 use crate::{exit, say};
@@ -7,7 +7,7 @@ use lockkeeper_lab::trace::Story;
 use lockkeeper_lab::{Error, Progress, Scenario, figures};
 use std::process::ExitCode;
 
-/// List the figures of the textbooks, or tell one step by step
+/// List the figures of the textbooks, or describe one step by step
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -18,7 +18,7 @@ Examples:
 pub struct Scenarios {
     /// A figure's name, or a scenario file.
     name: Option<String>,
-    /// Prints the scenario's own text instead, as a start for your own.
+    /// Print the scenario's source instead, as a template for new ones.
     #[arg(long, requires = "name")]
     text: bool,
 }

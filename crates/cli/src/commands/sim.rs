@@ -21,9 +21,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 
-/// Simulate an algorithm in virtual time, measure it, and watch what must hold
+/// Simulate an algorithm in virtual time, measure it, and check its properties
 ///
-/// Times are in T, the unit of message delays. The result is a function of the flags and the seed alone.
+/// Times are in T, the unit of message delays. The result depends on the flags and the seed alone.
 #[derive(Args)]
 #[command(after_help = "\
 Examples:
@@ -42,37 +42,36 @@ pub struct Sim {
     /// The algorithm; 'lockkeeper algorithms' lists them.
     #[arg(long, short, required_unless_present_any = ["scenario", "election"])]
     algorithm: Option<String>,
-    /// An election in place of a mutual exclusion algorithm: bully, ring-election or chang-roberts. At first the
-    /// highest site leads.
+    /// An election in place of a mutual exclusion algorithm: bully, ring-election or chang-roberts. At the start, the
+    /// highest site is the leader.
     #[arg(long, conflicts_with_all = ["algorithm", "scenario"])]
     election: Option<String>,
-    /// A site that misses the leader; without a time, at the first crash. Sites also campaign when their detector
-    /// suspects the leader, and when they recover.
+    /// A site that notices the failure of the leader; without a time, at the first crash. Sites also start an
+    /// election when their detector suspects the leader, and when they recover.
     #[arg(long, value_name = "SITE[@TIME]", requires = "election", conflicts_with_all = ["algorithm", "scenario"])]
     initiator: Vec<String>,
-    /// How many sites, from 1 to 1000000.
+    /// The number of sites, from 1 to 1000000.
     #[arg(long, short = 'n', value_name = "N", required_unless_present_any = ["scenario", "cluster"])]
     sites: Option<usize>,
-    /// How much they ask: low, pairs, high, poisson:RATE (per site and T) or burst.
+    /// The load: low, pairs, high, poisson:RATE (per site and T) or burst.
     #[arg(long, default_value = "high", value_parser = LoadSpec::parse)]
     load: LoadSpec,
-    /// How many entries are measured.
+    /// The number of measured entries.
     #[arg(long, default_value_t = 1000)]
     entries: u64,
-    /// How many entries come before those; by default as many as the load needs to settle.
+    /// The number of entries before those; by default as many as the load needs to settle.
     #[arg(long)]
     warmup: Option<u64>,
     /// A setting of the algorithm, such as coordinator=1 or k=3.
     #[arg(long, value_name = "NAME=VALUE")]
     set: Vec<String>,
-    /// How long messages are under way: constant:T, uniform:A..B, exponential:MEAN, lognormal:MEAN,SIGMA,
-    /// matrix:FILE.
+    /// The delay of messages: constant:T, uniform:A..B, exponential:MEAN, lognormal:MEAN,SIGMA, matrix:FILE.
     #[arg(long, default_value = "constant:1", value_parser = Delay::parse, allow_hyphen_values = true)]
     delay: Delay,
-    /// How long a site stays inside, in the same forms.
+    /// The time that a site stays inside, in the same forms.
     #[arg(long, default_value = "0.1", value_parser = Delay::parse, allow_hyphen_values = true)]
     cs: Delay,
-    /// How long a site works on each message it gets.
+    /// The time that a site needs to process a message.
     #[arg(long, default_value = "0", value_parser = Time::parse, allow_hyphen_values = true)]
     service: Time,
     /// The same for one site.
@@ -87,34 +86,35 @@ pub struct Sim {
     /// The probability that a message arrives twice.
     #[arg(long, default_value = "0", value_parser = |text: &str| parse_probability("the duplication", text), allow_hyphen_values = true)]
     duplicate: f64,
-    /// A link that differs, such as '1>2=constant:5' or '1>2=exponential:1,loss:0.1'.
+    /// A link with other parameters, such as '1>2=constant:5' or '1>2=exponential:1,loss:0.1'.
     #[arg(long, value_name = "FROM>TO=DELAY")]
     link: Vec<String>,
-    /// A site crashes and loses what it knew.
+    /// A site crashes and loses its state.
     #[arg(long, value_name = "SITE@TIME")]
     crash: Vec<String>,
-    /// A crashed site starts again from scratch.
+    /// A crashed site restarts with no state.
     #[arg(long, value_name = "SITE@TIME")]
     recover: Vec<String>,
-    /// A site stops for a while and forgets nothing.
+    /// A site stops for a while and keeps its state.
     #[arg(long, value_name = "SITE@FROM..TO")]
     pause: Vec<String>,
-    /// Two groups are cut off from each other; with > in place of |, only from left to right.
+    /// Two groups are disconnected from each other; with > in place of |, only from left to right.
     #[arg(long, value_name = "1,2|3@FROM..TO")]
     partition: Vec<String>,
-    /// What makes sites suspect others: none, perfect, timeout:D or false:RATE.
+    /// The failure detector: none, perfect, timeout:D or false:RATE.
     #[arg(long, default_value = "none", value_parser = DetectorSpec::parse)]
     detector: DetectorSpec,
-    /// Who is inside at the start: a site; several for a semaphore, as in 1,2, or for readers, as in 1:shared,2:shared.
+    /// The sites inside at the start: one site; several for a semaphore, as in 1,2, or for readers, as in
+    /// 1:shared,2:shared.
     #[arg(long, value_name = "SITE,…")]
     holder: Option<String>,
-    /// The share of the requests that are to share the lock with others, where the algorithm lets readers do that.
+    /// The share of shared requests, if the algorithm supports readers.
     #[arg(long, value_name = "SHARE", default_value = "0", value_parser = |text: &str| parse_probability("the share of readers", text), allow_hyphen_values = true)]
     readers: f64,
     /// The seed of all randomness.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How many runs, with successive seeds; more than one gives confidence intervals.
+    /// The number of runs, with successive seeds; more than one gives confidence intervals.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     seeds: u64,
     /// A scenario file, or the name of a figure from 'lockkeeper scenarios'.
@@ -122,10 +122,10 @@ pub struct Sim {
     scenario: Option<String>,
     #[command(flatten)]
     cluster: Flags,
-    /// Prints one JSON object.
+    /// Print one JSON object.
     #[arg(long)]
     json: bool,
-    /// Writes every event to a file: .jsonl, .svg, .shiviz, .perfetto.json or .mmd.
+    /// Write every event to a file: .jsonl, .svg, .shiviz, .perfetto.json or .mmd.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
 }
@@ -222,7 +222,7 @@ impl Sim {
         Ok(spec)
     }
 
-    /// What is run, and its seed.
+    /// The specification of the run, and its seed.
     pub fn spec_and_seed(&self) -> Result<(Spec, u64), Error> {
         Ok((self.spec()?.1, self.seed))
     }
@@ -305,7 +305,7 @@ impl Sim {
             .ok_or_else(|| format!("there is no site '{text}': sites are numbered from 1 to {processes}"))
     }
 
-    /// Says where the paper's assumptions are dropped, and where a flag has no effect.
+    /// Warns if an assumption of the paper is violated, or a flag has no effect.
     fn warn(&self, spec: &Spec) {
         let about = registry::find(&spec.algorithm).map(|entry| entry.about);
         if !spec.network.fifo && about.is_some_and(|about| about.channels == Channels::Fifo) {
@@ -323,7 +323,7 @@ impl Sim {
     }
 }
 
-/// A file for a trace of a form that fits its name.
+/// Creates a file for a trace, in the format of its extension.
 fn open_trace(
     path: &Path,
     title: &str,
@@ -331,7 +331,7 @@ fn open_trace(
     processes: usize,
 ) -> Result<Box<dyn trace::Sink>, Error> {
     let names = Names { sites };
-    // The form is checked before the file is made.
+    // Check the format before the file is created.
     trace::sink_for(path, title, names, processes, Box::new(std::io::sink())).map_err(Error::Usage)?;
     let file = File::create(path).map_err(|error| {
         Error::Trace(std::io::Error::new(error.kind(), format!("{}: {error}", path.display())))
@@ -340,7 +340,7 @@ fn open_trace(
     trace::sink_for(path, title, names, processes, out).map_err(Error::Usage)
 }
 
-/// Reads settings, each as `NAME=VALUE`.
+/// Parses settings, each as `NAME=VALUE`.
 pub fn settings(given: &[String]) -> Result<Vec<(String, String)>, String> {
     let read = |pair: &String| match pair.split_once('=') {
         Some((name, value)) => Ok((name.into(), value.into())),
@@ -349,7 +349,7 @@ pub fn settings(given: &[String]) -> Result<Vec<(String, String)>, String> {
     given.iter().map(read).collect()
 }
 
-/// Refuses an unknown algorithm, with the nearest name.
+/// Rejects an unknown algorithm, and suggests the nearest name.
 pub fn known(algorithm: &str) -> Result<(), String> {
     if registry::find(algorithm).is_some() {
         return Ok(());
@@ -373,7 +373,7 @@ pub fn known(algorithm: &str) -> Result<(), String> {
     Err(format!("there is no algorithm '{algorithm}'{hint} ('lockkeeper algorithms' lists them)"))
 }
 
-/// Says what was violated and how to see it again.
+/// Prints the violations and the commands that reproduce them.
 fn verdict(report: &Report) -> ExitCode {
     const MOST_SEEDS: usize = 5;
     let mut shown = Vec::new();

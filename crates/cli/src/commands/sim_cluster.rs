@@ -1,4 +1,4 @@
-//! `lockkeeper sim --cluster`: simulates whole clusters, with everything that can go wrong.
+//! `lockkeeper sim --cluster`: simulates whole clusters with all kinds of faults.
 
 use super::sim::known;
 use crate::{exit, progress, say};
@@ -11,17 +11,17 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-/// What only clusters know.
+/// The flags that apply only to clusters.
 #[derive(Args)]
 pub struct Flags {
-    /// Simulates a whole cluster, with views, leases and sessions, in place of a bare algorithm.
+    /// Simulate a whole cluster, with views, leases and sessions, in place of a bare algorithm.
     #[arg(long, help_heading = "Clusters")]
     pub cluster: bool,
-    /// How many members the cluster has, from 1 to 9.
+    /// The number of members, from 1 to 9.
     #[arg(long, value_name = "N", default_value_t = 5, requires = "cluster", help_heading = "Clusters")]
     members: usize,
-    /// What goes wrong: all, none, or some of crash, wipe, restart-all, pause, hiccup, cut, loss, duplicate, delay, drift,
-    /// leader, client, leave, revoke, settings, lose-all and isolate, with commas between them.
+    /// The faults: all, none, or some of crash, wipe, restart-all, pause, hiccup, cut, loss, duplicate, delay, drift,
+    /// leader, client, leave, revoke, settings, lose-all and isolate, separated by commas.
     #[arg(
         long,
         value_name = "FAULT,…",
@@ -30,12 +30,13 @@ pub struct Flags {
         help_heading = "Clusters"
     )]
     faults: String,
-    /// A guard left out on purpose, such as no-wedge, to see what it is good for; a wrong name lists them.
+    /// Switch one guard of the protocol off, such as no-wedge, to show that the simulation finds the bug; a wrong
+    /// name lists them.
     #[arg(long, value_name = "NAME", requires = "cluster", help_heading = "Clusters")]
     flaw: Option<String>,
 }
 
-/// What a cluster's run shares with the others.
+/// The flags that a run of a cluster shares with other runs.
 pub struct Common<'a> {
     pub algorithm: &'a str,
     pub seed: u64,
@@ -78,7 +79,7 @@ impl Flags {
     }
 }
 
-/// Writes one JSON object for each event: when (in milliseconds), who, what.
+/// Writes one JSON object for each event: time (in milliseconds), process, event.
 fn traced(spec: &ClusterSpec, seed: u64, path: &Path) -> Result<ClusterReport, Error> {
     let told = |error: std::io::Error| {
         Error::Trace(std::io::Error::new(error.kind(), format!("{}: {error}", path.display())))
@@ -110,7 +111,7 @@ fn print(report: &ClusterReport) {
     );
 }
 
-/// Says what was broken and how to see it again.
+/// Prints the violations and the commands that reproduce them.
 fn verdict(report: &ClusterReport) -> ExitCode {
     const MOST: usize = 5;
     for found in report.found.iter().take(MOST) {

@@ -1,7 +1,7 @@
-//! `lockkeeper step`: drive an algorithm by hand, with keys, for those who have no browser at hand.
+//! `lockkeeper step`: drives an algorithm by hand from the keyboard, without a browser.
 //!
-//! As on the lab's page, a run is a scenario that grows by a line with each choice and is played from its start each time:
-//! undo is to leave the last line out, and what is written is what 'replay' takes.
+//! As on the lab's page, a run is a scenario that grows by one line with each choice and is replayed from its start
+//! each time. Undo removes the last line, and the written file can be run by 'replay'.
 
 use super::sim::{known, settings};
 use crate::{exit, say};
@@ -16,11 +16,11 @@ use std::io::{IsTerminal, Read, Stdin};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Step through an algorithm by hand in the terminal: who asks, which message arrives, who crashes
+/// Step through an algorithm by hand in the terminal: requests, deliveries of messages, crashes
 #[derive(Args)]
 #[command(after_help = "\
-Each choice has a key. Beside those: u takes the last step back, f shows or hides what can go wrong, w writes the run
-as a scenario for 'lockkeeper replay', q ends.
+Each choice has a key. In addition, u undoes the last step, f shows or hides faults, w writes the run
+as a scenario for 'lockkeeper replay', q quits.
 
 Examples:
   lockkeeper step ricart-agrawala
@@ -31,7 +31,7 @@ In a browser instead: lockkeeper lab")]
 pub struct Step {
     /// The algorithm.
     algorithm: String,
-    /// How many sites.
+    /// The number of sites.
     #[arg(long, short = 'n', value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=30))]
     sites: u16,
     /// A setting of the algorithm; may be repeated.
@@ -40,13 +40,13 @@ pub struct Step {
     /// Messages of one channel may overtake each other.
     #[arg(long)]
     non_fifo: bool,
-    /// Where w writes the run.
+    /// The file to which w writes the run.
     #[arg(long, value_name = "FILE", default_value = "run.scenario")]
     save: PathBuf,
 }
 
 const LIMITS: Limits = Limits { processes: 31, steps: 20_000, messages: 60_000 };
-/// Keys for choices: those that are left over from what has a key of its own.
+/// The keys for choices: all that have no other function.
 const KEYS: &str = "123456789abcdeghijklmnoprstvxyzABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
 impl Step {
@@ -103,7 +103,7 @@ struct Drive {
     heads: String,
     acts: Vec<String>,
     fifo: bool,
-    /// Whether readers may share.
+    /// Whether the algorithm supports shared requests.
     shares: bool,
     faults: bool,
 }
@@ -119,7 +119,7 @@ impl Drive {
         recording::record(&scenario.spec, 1, LIMITS, &Progress::default())
     }
 
-    /// What can happen next, as lines of a scenario.
+    /// The possible next steps, as lines of a scenario.
     fn choices(&self, recording: &Recording) -> Vec<String> {
         let name = |site: SiteId| &recording.names[site.index()];
         let mut choices = Vec::new();
@@ -139,7 +139,7 @@ impl Drive {
         choices
     }
 
-    /// What a site can do of its own accord.
+    /// The steps that a site can take on its own.
     fn own_choices(&self, name: &str, state: &SiteState, asks: bool) -> Vec<String> {
         let mut choices = Vec::new();
         if state.up && asks && state.phase == Phase::Idle {
@@ -179,7 +179,7 @@ impl Drive {
     }
 }
 
-/// What can go wrong: crashes, losses, and suspicions, right or wrong.
+/// The possible faults: crashes, losses, and suspicions, right or wrong.
 fn faults(recording: &Recording) -> Vec<String> {
     let name = |site: SiteId| &recording.names[site.index()];
     let mut faults = Vec::new();
@@ -196,13 +196,13 @@ fn faults(recording: &Recording) -> Vec<String> {
     faults
 }
 
-/// Every process as it is at the end.
+/// The last state of every process.
 fn last_states(recording: &Recording) -> impl Iterator<Item = (SiteId, &SiteState)> {
     let all = SiteId::all(recording.states.len()).zip(&recording.states);
     all.filter_map(|(site, states)| Some((site, &states.last()?.1)))
 }
 
-/// Keys as they are pressed, from a terminal without waiting for the end of a line; or from a file, one letter each.
+/// Key presses: from a terminal, without waiting for the end of a line; or from a file, one letter each.
 struct Keys {
     input: Stdin,
     before: Option<Termios>,
@@ -215,13 +215,13 @@ impl Keys {
         if let Some(before) = &before {
             let mut raw = before.clone();
             raw.local_modes -= LocalModes::ICANON | LocalModes::ECHO;
-            // Without it, keys come with their line: still of use.
+            // If this fails, keys arrive line by line, which is still usable.
             let _ = termios::tcsetattr(&input, OptionalActions::Now, &raw);
         }
         Self { input, before }
     }
 
-    /// The next key that is a letter or a digit; nothing at the end.
+    /// The next key that is a letter or a digit; `None` at the end.
     fn next(&mut self) -> Option<char> {
         let mut byte = [0];
         while self.input.lock().read(&mut byte).ok()? == 1 {

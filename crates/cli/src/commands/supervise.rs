@@ -1,4 +1,5 @@
-//! A command under a lock: signals are forwarded to it, and it is stopped, with all that it has started, when the lock is lost.
+//! The supervision of a command under a lock: signals are forwarded to it, and it is stopped, with all processes that
+//! it has started, when the lock is lost.
 
 use super::engine;
 use super::process_tree::ProcessTree;
@@ -12,23 +13,24 @@ use std::time::Duration;
 use tokio::process::{Child, Command};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Of what is left of the hold, the part that is kept for SIGKILL to take effect.
+/// The divisor for the part of the remaining hold that is reserved for SIGKILL to take effect.
 const KILL_RESERVE: u32 = 4;
 
-/// However long the hold may still be safe.
+/// The limit on the time between SIGTERM and SIGKILL, however long the hold is still safe.
 const GRACE_MAX: Duration = Duration::from_secs(60);
 
-/// How often /proc is read while processes end: at first, and at most, since reading it costs milliseconds on a busy machine.
+/// The first and the longest interval at which /proc is read while processes end; reading it costs milliseconds on a
+/// busy machine.
 const LOOK_FIRST: Duration = Duration::from_millis(2);
 const LOOK_MAX: Duration = Duration::from_millis(200);
 
-/// The command line that is run. With a shell, the caller has made sure that `command` is one argument.
+/// The command line to run. With a shell, the caller has checked that `command` is one argument.
 pub fn words(command: &[OsString], shell: bool) -> Vec<OsString> {
     if !shell {
         return command.to_vec();
     }
     let start = ["/bin/sh", "-c"].map(OsString::from);
-    // The argument after the script is `$0`, which a shell puts before its own error messages.
+    // The argument after the script is `$0`, with which a shell prefixes its error messages.
     start.into_iter().chain(command.iter().cloned()).chain([OsString::from("lockkeeper")]).collect()
 }
 
@@ -38,36 +40,37 @@ fn command(words: &[OsString]) -> Command {
     command
 }
 
-/// A command that the kernel kills when we die.
+/// A command that the kernel kills when this process dies.
 ///
-/// Where holds run out, a `run` that is killed -9 renews no more, and after the time to live the next one enters: the
-/// command must be gone by then. So it is started by way of [`die_with_parent`], which lasts across exec(2).
+/// Where holds expire, a `run` killed with `kill -9` stops renewing, and after the time to live the lock is granted
+/// to the next client: the command must have ended by then. So it is started through [`die_with_parent`], whose
+/// setting survives exec(2).
 fn command_that_dies_with_us(words: &[OsString]) -> std::io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg(DIE_WITH_PARENT).arg(std::process::id().to_string()).arg("--").args(words);
     Ok(command)
 }
 
-/// The hidden subcommand that becomes the command.
+/// The hidden subcommand that becomes the command by exec(2).
 pub const DIE_WITH_PARENT: &str = "die-with-parent";
 
 /// Arguments of the hidden subcommand.
 #[derive(clap::Args)]
 pub struct DieWithParent {
-    /// The process to die with
+    /// The parent process; its death kills the command
     parent: i32,
     /// The command and its arguments
     #[arg(last = true, required = true)]
     command: Vec<OsString>,
 }
 
-/// Asks the kernel for SIGKILL on the parent's death, and becomes the command.
+/// Asks the kernel for SIGKILL on the parent's death, and executes the command.
 pub fn die_with_parent(args: DieWithParent) -> ExitCode {
     use std::os::unix::process::CommandExt;
     if let Err(error) = rustix::process::set_parent_process_death_signal(Some(Signal::KILL)) {
         return cannot_run(&format!("cannot tie the command to the lock: {error}"));
     }
-    // It may have died before the kernel was asked.
+    // The parent may have died before this request to the kernel.
     if rustix::process::getppid().map(|parent| parent.as_raw_pid()) != Some(args.parent) {
         return ExitCode::from(exit::LOST);
     }
@@ -75,7 +78,7 @@ pub fn die_with_parent(args: DieWithParent) -> ExitCode {
     cannot_run(&format!("cannot run `{}`: {error}", args.command[0].to_string_lossy()))
 }
 
-/// What the command sees of the environment that selects an engine.
+/// The part of the command's environment that selects an engine.
 #[derive(clap::Args, Clone, Copy)]
 pub struct Credentials {
     /// Pass LOCKKEEPER_URL and LOCKKEEPER_TOKEN on to CMD, for commands that use lockkeeper themselves
@@ -90,14 +93,14 @@ impl Credentials {
             return;
         }
         if std::env::var_os(engine::URL).is_some() {
-            // A `lockkeeper run` inside of the command must not fall back to locks of another engine.
+            // A `lockkeeper run` inside the command must not fall back to the locks of another engine.
             command.env(engine::URL_REMOVED, "1");
         }
         command.env_remove(engine::URL).env_remove(engine::TOKEN);
     }
 }
 
-/// Runs a command under a guard, and gives the lock up afterwards.
+/// Runs a command under a guard, and releases the lock afterwards.
 pub async fn run(guard: Guard, words: &[OsString], credentials: Credentials) -> ExitCode {
     let forwarded = match Forwarded::listen() {
         Ok(forwarded) => forwarded,
@@ -135,16 +138,17 @@ fn cannot_run(why: &str) -> ExitCode {
     ExitCode::from(exit::CANNOT_RUN)
 }
 
-/// How a command ended.
+/// The end of a command.
 #[derive(Debug)]
 enum Ended {
     ByItself(ExitStatus),
-    /// Stopped by us, since the lock was being lost.
+    /// Stopped by this process, because the lock was being lost.
     Lost,
     Unknown(std::io::Error),
 }
 
-/// Waits for the child, or stops it and its descendants when `lost` resolves; `left` is how long no other client can enter yet.
+/// Waits for the child, or stops it and its descendants when `lost` resolves; `left` is the time for which no other
+/// client can be granted the lock.
 async fn supervise(
     mut child: Child,
     tree: &ProcessTree,
@@ -156,7 +160,7 @@ async fn supervise(
     tokio::pin!(lost);
     loop {
         tokio::select! {
-            // A child that ended just before the loss ended well.
+            // A child that ended just before the loss counts as ended by itself.
             biased;
             status = child.wait() => return status.map_or_else(Ended::Unknown, Ended::ByItself),
             reason = &mut lost => {
@@ -172,9 +176,10 @@ async fn supervise(
     }
 }
 
-/// Sends SIGTERM to the command and its descendants, then SIGKILL while no other client can have entered yet.
+/// Sends SIGTERM to the command and its descendants, then SIGKILL, while no other client can have been granted the
+/// lock.
 async fn stop(child: &mut Child, pid: Option<Pid>, tree: &ProcessTree, left: Duration) {
-    // The command itself first and apart: without /proc, it is the only process that is known.
+    // The command itself first and separately: without /proc, it is the only known process.
     send(pid, Signal::TERM);
     tree.signal(Signal::TERM);
     // A stopped process acts on SIGTERM when it is continued.
@@ -191,7 +196,8 @@ async fn stop(child: &mut Child, pid: Option<Pid>, tree: &ProcessTree, left: Dur
     }
 }
 
-/// Kills all descendants, those that started since the last call included; whether none is left that can be killed.
+/// Kills all descendants, including those started since the last call. Returns whether none is left that can be
+/// killed.
 fn kill_all(tree: &ProcessTree) -> bool {
     let refused = tree.signal(Signal::KILL);
     let living = tree.living();
@@ -214,7 +220,7 @@ async fn gone(command: Option<Pid>, tree: &ProcessTree, condition: impl Fn(&Proc
 
 fn send(pid: Option<Pid>, signal: Signal) {
     if let Some(pid) = pid {
-        // The child is not waited for yet, so the id is still its own.
+        // The child has not been waited for, so its process id is still valid.
         let _ = kill_process(pid, signal);
     }
 }
@@ -224,7 +230,7 @@ fn code(status: ExitStatus) -> ExitCode {
     ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX))
 }
 
-/// Signals meant for the command.
+/// The signals that are forwarded to the command.
 struct Forwarded {
     listening: Vec<(Signal, tokio::signal::unix::Signal)>,
 }
@@ -267,8 +273,8 @@ impl Forwarded {
     }
 }
 
-/// Ctrl-C and Ctrl-\ go to every process in the terminal's foreground, the child included; a second
-/// copy would look like a second, impatient Ctrl-C.
+/// Whether the terminal has sent the signal to the child, too. Ctrl-C and Ctrl-\ go to every process in the
+/// terminal's foreground, including the child; a second copy would look like a second Ctrl-C.
 fn terminal_sent_it_to_the_child_too(signal: Signal) -> bool {
     let from_keyboard = signal == Signal::INT || signal == Signal::QUIT;
     from_keyboard

@@ -1,4 +1,4 @@
-//! `lockkeeper threads`: the bank's ATMs as threads, without a lock and with each of them.
+//! `lockkeeper threads`: the bank's ATMs as threads, without a lock and with each kind of lock.
 
 use crate::{exit, progress, say};
 use clap::Args;
@@ -8,22 +8,22 @@ use lockkeeper_shared_memory::bank::{self, BOTH_READ_FIRST, Plan, Run, STD, Step
 use serde::Serialize;
 use std::process::ExitCode;
 
-/// Let threads deposit into one account: lose money without a lock, keep it with one, and see what that costs
+/// Let threads deposit into one account: lose money without a lock, keep it with one, and measure the cost
 ///
-/// First two ATMs whose steps are in a fixed order, then real threads without a lock, then with each lock that was asked
-/// for, and with std::sync::Mutex beside them. Times are those of this machine, at this moment.
+/// First two ATMs whose steps are in a fixed order, then real threads without a lock, then with each selected lock,
+/// and with std::sync::Mutex for comparison. Times depend on this machine and its present load.
 #[derive(Args)]
 #[command(after_help = "\
 How to read it:
   lost          deposits that are not in the account
   Jain          1 if all threads made the same number of deposits, 1/N if one made them all
   fewest, most  deposits made by one thread
-  per second    in the run without a lock, threads now and then let others run between their read and their write
-  longest wait  the most deposits that others made from when a thread asked until it entered. First come, first served
-                keeps it near N-1; a thread that the system stopped on its way to the lock counts as one that waits
+  per second    in the run without a lock, threads sometimes yield between their read and their write
+  longest wait  the most deposits by others between a thread's request and its entry. First come, first served
+                keeps it near N-1; a thread that the system preempted on its way to the lock counts as waiting
 
 Locks here wait by spinning a little and then yielding. With more threads than cores, a lock that serves in order must
-wait until the system runs the one whose turn it is; one that serves whoever comes need not.
+wait until the system runs the next thread in order; a lock without an order need not.
 
 Examples:
   lockkeeper threads
@@ -35,23 +35,23 @@ pub struct Threads {
     /// The locks, separated by commas: dijkstra, bakery, black-white-bakery, test-and-set, semaphore, or all.
     #[arg(long, short, value_delimiter = ',', default_value = "all")]
     algorithm: Vec<String>,
-    /// How many threads, from 1 to 256.
+    /// The number of threads, from 1 to 256.
     #[arg(long, short, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u64).range(1..=256))]
     threads: u64,
-    /// How many deposits of $1 they make in all, up to a thousand million.
+    /// The total number of deposits of $1, up to a thousand million.
     #[arg(long, short, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     deposits: u64,
-    /// Prints one JSON object.
+    /// Print one JSON object.
     #[arg(long)]
     json: bool,
 }
 
-/// What `--json` prints.
+/// The output of `--json`.
 #[derive(Serialize)]
 struct Told {
     threads: usize,
     deposits: u64,
-    /// Two ATMs, step by step.
+    /// The fixed schedule of two ATMs, step by step.
     fixed_schedule: Vec<Step>,
     without_lock: Run,
     locks: Vec<Run>,
@@ -72,8 +72,10 @@ impl Threads {
         match told.locks.iter().find(|run| !run.right()) {
             None => ExitCode::SUCCESS,
             Some(run) => {
-                let what =
-                    format!("{} let two in at once: deposits are lost", run.lock.unwrap_or("the lock"));
+                let what = format!(
+                    "{} violated mutual exclusion: deposits are lost",
+                    run.lock.unwrap_or("the lock")
+                );
                 exit::complain(exit::VIOLATED, &what)
             }
         }
@@ -92,7 +94,7 @@ impl Threads {
     }
 }
 
-/// The locks that a list names, each once, and the standard library's at the end.
+/// The locks that a list names, without repetitions, and the standard library's at the end.
 fn locks(names: &[String]) -> Result<Vec<&'static str>, String> {
     let mut locks: Vec<&'static str> = Vec::new();
     for name in names {

@@ -1,4 +1,4 @@
-//! `lockkeeper token`: a new token, and the line that lets it in.
+//! `lockkeeper token`: creates a token, and its entry in the file of tokens.
 
 use crate::exit;
 use std::fmt::Write;
@@ -7,29 +7,30 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
-/// Make a token, and the line in a daemon's file of tokens that says what it allows
+/// Create a token, and the entry in a daemon's file of tokens that defines its permissions
 ///
-/// The token itself is printed once and kept nowhere: the file has its hash alone. Daemons read a changed file by themselves.
+/// The token itself is printed once and not stored: the file has only its hash. Daemons reload a changed file by
+/// themselves.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Example:
   lockkeeper token ci --acquire ci/ --observe '' --file tokens.toml")]
 pub struct Token {
-    /// What to call it in logs
+    /// The name of the token in logs
     name: String,
-    /// Locks that it may hold, by the beginning of their names; '' is every lock
+    /// Prefixes of the names of locks that it may acquire; '' is every lock
     #[arg(long, value_name = "PREFIX")]
     acquire: Vec<String>,
-    /// Locks that it may look at
+    /// Prefixes of the names of locks that it may inspect
     #[arg(long, value_name = "PREFIX")]
     observe: Vec<String>,
-    /// Locks that it may take away from others; '' also for leaving and removing members
+    /// Prefixes of the names of locks that it may revoke; '' also permits leaving and removing members
     #[arg(long, value_name = "PREFIX")]
     admin: Vec<String>,
-    /// For how many days it is valid [default: for ever]
+    /// The validity in days [default: forever]
     #[arg(long)]
     days: Option<u32>,
-    /// Append the line to this file instead of printing it
+    /// Append the entry to this file instead of printing it
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
 }
@@ -38,7 +39,7 @@ impl Token {
     /// Runs the command.
     pub fn run(self) -> ExitCode {
         if self.acquire.is_empty() && self.observe.is_empty() && self.admin.is_empty() {
-            let error = "a token that allows nothing is of no use: say --acquire, --observe or --admin with a prefix, '' for every lock";
+            let error = "the token would permit nothing: add --acquire, --observe or --admin with a prefix, '' for all";
             return exit::complain(exit::USAGE, &error);
         }
         let (secret, line) = match make(&self.name, &self.acquire, &self.observe, &self.admin, self.days) {
@@ -56,13 +57,13 @@ impl Token {
                 }
             }
         }
-        eprintln!("The token, which is not kept anywhere (LOCKKEEPER_TOKEN, or `Authorization: Bearer`):");
+        eprintln!("The token, which is not stored anywhere (LOCKKEEPER_TOKEN, or `Authorization: Bearer`):");
         crate::say!("{secret}");
         ExitCode::SUCCESS
     }
 }
 
-/// A token, and its line.
+/// Creates a token, and its entry for the file of tokens.
 pub(super) fn make(
     name: &str,
     acquire: &[String],

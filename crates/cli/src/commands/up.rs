@@ -1,4 +1,4 @@
-//! `lockkeeper up`: a daemon in the foreground. `lockkeeper join`: the same, as a further member of a cluster.
+//! `lockkeeper up`: runs a daemon in the foreground. `lockkeeper join`: the same, as a further member of a cluster.
 
 use super::engine::user_directory;
 use crate::exit;
@@ -15,9 +15,9 @@ use tokio::signal::unix::{SignalKind, signal};
 
 /// Run a daemon: a member of a lock cluster that serves clients of every language
 ///
-/// Alone it is one member on loopback, with its data in the user's state directory. It does not listen for other members; with
-/// --listen it does, and makes a join token that `lockkeeper join` needs. It ends on SIGTERM or SIGINT: it lets
-/// nobody in any more, waits for those who hold locks, and leaves; a second signal ends it at once.
+/// By default it is a single member on loopback, with its data in the user's state directory. It does not listen for
+/// other members; with --listen it does, and creates a join token that `lockkeeper join` needs. On SIGTERM or SIGINT
+/// it stops granting locks, waits for the holders, and leaves; a second signal ends it at once.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -28,28 +28,29 @@ Examples:
   lockkeeper cluster init --members a:7420,b:7420,c:7420      write configurations for three machines,
   lockkeeper up --config member-1/lockkeeper.toml             and start each with its own")]
 pub struct Up {
-    /// Everything else from this file; `lockkeeper cluster init` writes one
+    /// Read all settings from this file; `lockkeeper cluster init` writes one
     #[arg(long, value_name = "FILE", conflicts_with_all = ["dev", "data", "algorithm", "clients", "http", "listen", "join_token"])]
     config: Option<PathBuf>,
-    /// So many members on loopback in this process, with data that goes when it ends
+    /// Run this number of members on loopback in this process, with temporary data
     #[arg(long, value_name = "MEMBERS", value_parser = clap::value_parser!(u32).range(1..=9), conflicts_with_all = ["data", "clients", "http", "listen", "join_token"])]
     dev: Option<u32>,
-    /// Listen for other members here, so that they can join; beyond loopback only with --insecure-no-tls
+    /// The address to listen on for other members, so that they can join; beyond loopback only with --insecure-no-tls
     #[arg(long, value_name = "IP:PORT")]
     listen: Option<SocketAddr>,
-    /// Where the other members reach it [default: where it listens]
+    /// The address at which the other members reach it [default: that of --listen]
     #[arg(long, value_name = "HOST:PORT", requires = "listen")]
     advertise: Option<String>,
     #[command(flatten)]
     how: How,
 }
 
-/// Join a cluster that exists, as a further member
+/// Join an existing cluster as a further member
 ///
-/// The daemon runs in the foreground like that of `lockkeeper up`. It needs the cluster's join token: a copy of the file that
-/// `lockkeeper up --listen` has written, which is found by itself for the same user on the same machine; or the token in the
-/// environment variable LOCKKEEPER_JOIN_TOKEN. Where members use TLS, write its configuration with
-/// `lockkeeper cluster add`, and start it with `lockkeeper up --config`. To start it again, give the same command again.
+/// The daemon runs in the foreground like that of `lockkeeper up`. It needs the cluster's join token: a copy of the
+/// file that `lockkeeper up --listen` has written, which is found automatically for the same user on the same
+/// machine; or the token in the environment variable LOCKKEEPER_JOIN_TOKEN. Where members use TLS, write its
+/// configuration with `lockkeeper cluster add`, and start it with `lockkeeper up --config`. To restart the member,
+/// repeat the command.
 #[derive(clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -57,30 +58,30 @@ Examples:
   lockkeeper join 127.0.0.1:7420 --member 2 --listen 127.0.0.1:7430 --clients 127.0.0.1:7431 --http 127.0.0.1:7432
   lockkeeper join a:7420,b:7420 --member 4 --listen 0.0.0.0:7420 --advertise d:7420 --insecure-no-tls --join-token FILE")]
 pub struct Join {
-    /// Members of the cluster, as host:port, one of which must answer
+    /// Members of the cluster, as host:port; one of them must be reachable
     #[arg(value_name = "HOST:PORT", value_delimiter = ',', required = true)]
     members: Vec<String>,
-    /// The number of the new member, which no other has
+    /// The number of the new member, which must be unique
     #[arg(long, value_name = "NUMBER")]
     member: u32,
-    /// Where it listens for the other members; beyond loopback only with --insecure-no-tls
+    /// The address to listen on for the other members; beyond loopback only with --insecure-no-tls
     #[arg(long, value_name = "IP:PORT")]
     listen: SocketAddr,
-    /// Where the other members reach it [default: where it listens]
+    /// The address at which the other members reach it [default: that of --listen]
     #[arg(long, value_name = "HOST:PORT")]
     advertise: Option<String>,
     #[command(flatten)]
     how: How,
 }
 
-/// The file with the join token, by default.
+/// The default name of the file with the join token.
 const JOIN_TOKEN_FILE: &str = "join-token";
-/// The join token itself, for `join`.
+/// The environment variable with the join token, for `join`.
 const JOIN_TOKEN_VARIABLE: &str = "LOCKKEEPER_JOIN_TOKEN";
 
 #[derive(clap::Args)]
 struct How {
-    /// Where the daemon keeps what it must not forget [default: below lockkeeper-daemon in the user's state directory]
+    /// The folder of the daemon's persistent state [default: below lockkeeper-daemon in the user's state directory]
     #[arg(long, value_name = "FOLDER")]
     data: Option<PathBuf>,
     /// File with the cluster's join token, the secret that every member needs [default: join-token below --data, or below
@@ -90,35 +91,37 @@ struct How {
     /// The algorithm of the cluster's locks; `lockkeeper algorithms` lists them
     #[arg(long, value_name = "NAME")]
     algorithm: Option<String>,
-    /// Where clients connect [default: 127.0.0.1:7421]
+    /// The address for clients [default: 127.0.0.1:7421]
     #[arg(long, value_name = "ADDRESS")]
     clients: Option<SocketAddr>,
-    /// Where HTTP and gRPC are served [default: 127.0.0.1:7422]
+    /// The address for HTTP and gRPC [default: 127.0.0.1:7422]
     #[arg(long, value_name = "ADDRESS")]
     http: Option<SocketAddr>,
-    /// File of tokens; without it, whoever can connect may do everything
+    /// The file of tokens; without it, every client that can connect has all permissions
     #[arg(long, value_name = "FILE")]
     tokens: Option<PathBuf>,
-    /// Write down what was granted, released and refused, one JSON object on each line
+    /// Write an audit log of grants, releases and rejections, one JSON object per line
     #[arg(long, value_name = "FILE")]
     audit: Option<PathBuf>,
-    /// After the loss of all disks: the highest epoch of any fence ever seen (fence >> 35), so that fences rise on
+    /// After the loss of all disks: the highest epoch of any fence ever seen (fence >> 35), so that fences continue
+    /// to rise
     #[arg(long, value_name = "EPOCH", default_value_t = 0)]
     epoch_above: u64,
-    /// Serve clients and members beyond loopback without TLS: anybody on the network can take and free every lock
+    /// Serve clients and members beyond loopback without TLS: every host on the network can acquire and release every
+    /// lock
     #[arg(long)]
     insecure_no_tls: bool,
-    /// Serve clients beyond loopback who show neither a token nor a certificate
+    /// Serve clients beyond loopback that present neither a token nor a certificate
     #[arg(long)]
     insecure_no_auth: bool,
-    /// On how many threads to serve [default: half as many as there are cores]: serving costs little but waking threads, and more of them
-    /// wake each other more often
+    /// The number of threads [default: half the number of cores]: serving costs little except waking threads, and
+    /// more threads wake each other more often
     #[arg(long, value_name = "THREADS", value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
-    /// What to log: error, warn, info, debug, trace, or `crate=level,…`
+    /// The log level: error, warn, info, debug, trace, or `crate=level,…`
     #[arg(long, value_name = "LEVEL", default_value = "warn")]
     log: String,
-    /// Log as JSON, one object on each line
+    /// Log as JSON, one object per line
     #[arg(long)]
     log_json: bool,
 }
@@ -145,7 +148,8 @@ impl How {
         }
     }
 
-    /// The file with the join token by default: below the data, or the user's own, which all daemons of this user share.
+    /// The file with the join token. Default: the file below the data, or that of the user, which all daemons of this
+    /// user share.
     fn join_token(&self) -> Result<PathBuf, String> {
         match (&self.join_token, &self.data) {
             (Some(file), _) => Ok(file.clone()),
@@ -154,7 +158,7 @@ impl How {
         }
     }
 
-    /// The token of a cluster that exists.
+    /// The join token of an existing cluster.
     fn existing_join_token(&self) -> Result<JoinToken, String> {
         if let (None, Some(text)) = (&self.join_token, std::env::var_os(JOIN_TOKEN_VARIABLE)) {
             let wrong = |error| format!("{JOIN_TOKEN_VARIABLE}: {error}");
@@ -170,10 +174,11 @@ impl How {
     }
 }
 
-/// `$XDG_STATE_HOME/lockkeeper-daemon`, or below `~/.local/state`.
+/// The directory of daemons: `$XDG_STATE_HOME/lockkeeper-daemon`, or below `~/.local/state`.
 fn state_directory() -> Result<PathBuf, String> {
     let state = user_directory("XDG_STATE_HOME", ".local/state");
-    let state = state.ok_or("there is no home directory: say with --data where the daemon keeps its data")?;
+    let state =
+        state.ok_or("there is no home directory: give the folder for the daemon's data with --data")?;
     Ok(state.join("lockkeeper-daemon"))
 }
 
@@ -198,7 +203,7 @@ impl Up {
 }
 
 impl Up {
-    /// One member, which others can join if it listens.
+    /// The configuration of a single member, which others can join if it listens.
     fn alone(self) -> Result<Config, String> {
         let mut config = Config::alone(self.how.data()?);
         if let Some(listen) = self.listen {
@@ -245,7 +250,7 @@ impl Join {
     }
 }
 
-/// Several members on loopback in this process.
+/// Runs several members on loopback in this process.
 fn dev(members: u32, how: How) -> ExitCode {
     let folder = match tempfile::tempdir() {
         Ok(folder) => folder,
@@ -263,7 +268,7 @@ fn dev(members: u32, how: How) -> ExitCode {
         crate::say!("join token in    {}   (for `lockkeeper join`)", token.display());
     }
     for config in &mut configs {
-        // A member without peers does not listen for any.
+        // A single member does not listen for others.
         config.member.join_token = Some(join_token.clone()).filter(|_| members > 1);
         config.member.algorithm = how.algorithm.clone().unwrap_or_else(|| config.member.algorithm.clone());
         (config.tokens, config.audit) = (how.tokens.clone(), how.audit.clone());
@@ -271,7 +276,7 @@ fn dev(members: u32, how: How) -> ExitCode {
     serve(configs, how.threads)
 }
 
-/// Members on loopback: ports in tens from this one.
+/// The configurations of members on loopback. Member n uses the ports from `first_port` + 10(n−1).
 pub(super) fn dev_configs(members: u32, folder: &Path, first_port: u16) -> Vec<Config> {
     let at = |n: u32, port: u16| SocketAddr::from((Ipv4Addr::LOCALHOST, first_port + 10 * n as u16 + port));
     let all: BTreeMap<MemberId, String> =
@@ -287,7 +292,7 @@ pub(super) fn dev_configs(members: u32, folder: &Path, first_port: u16) -> Vec<C
 
 fn start_log(level: &str, json: bool) {
     use tracing_subscriber::EnvFilter;
-    // What the library of consensus says of every lost message is told once by whoever lost it, unless somebody asks for it.
+    // openraft logs every lost message, and the network layer reports each loss once anyway: off by default.
     let plain = !level.contains([',', '=']);
     let filter = if plain { format!("{level},openraft=off") } else { level.to_owned() };
     let filter = EnvFilter::try_new(filter).unwrap_or_else(|error| {
@@ -297,7 +302,7 @@ fn start_log(level: &str, json: bool) {
     let colours = std::io::stderr().is_terminal();
     let log =
         tracing_subscriber::fmt().with_env_filter(filter).with_ansi(colours).with_writer(std::io::stderr);
-    // Somebody else may have begun: then their log is used.
+    // If a subscriber is already installed, its log is used.
     let _ = if json { log.json().try_init() } else { log.fmt_fields(crate::log::fields()).try_init() };
     lockkeeper_daemon::log_panics();
 }
@@ -354,15 +359,15 @@ async fn serve_all(configs: Vec<Config>) -> Result<(), String> {
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
     }
-    eprintln!("lockkeeper: leaves; again to end at once");
+    eprintln!("lockkeeper: leaving; signal again to end at once");
     let leave = async {
         let all: tokio::task::JoinSet<()> = daemons.into_iter().map(Daemon::leave).collect();
         all.join_all().await;
     };
     tokio::select! {
         () = leave => Ok(()),
-        _ = terminate.recv() => Err(String::from("ended at once: others wait for its lease")),
-        _ = interrupt.recv() => Err(String::from("ended at once: others wait for its lease")),
+        _ = terminate.recv() => Err(String::from("ended at once: the other members wait for its lease to expire")),
+        _ = interrupt.recv() => Err(String::from("ended at once: the other members wait for its lease to expire")),
     }
 }
 

@@ -1,16 +1,16 @@
-//! Holders and waiters in words. What they said of themselves is escaped: it goes to a terminal.
+//! Descriptions of holders and waiters. Text that they supplied is escaped, because it goes to a terminal.
 
 use lockkeeper::{Guard, LockInfo, Participant};
 use lockkeeper_text::Printable;
 use std::time::Duration;
 
-/// What holders and waiters publish about themselves: the program, and what it does.
+/// The metadata that is shown of holders and waiters: the program and the purpose.
 const SAID: [&str; 2] = ["command", "purpose"];
 
-/// `pid 123 on host (pg_dump: nightly backup) for 3 s`.
+/// Describes a participant: `pid 123 on host (pg_dump: nightly backup) for 3 s`.
 pub fn who(participant: &Participant) -> String {
     let tag = &participant.tag;
-    // A client of HTTP or etcd's API has no process that is known.
+    // A client of the HTTP or etcd API has no known process.
     if tag.pid == 0 {
         return format!("{} for {}", Printable(&tag.holder), age(participant.age()));
     }
@@ -19,14 +19,14 @@ pub fn who(participant: &Participant) -> String {
     format!("pid {} on {}{said} for {}", tag.pid, Printable(&tag.host), age(participant.age()))
 }
 
-/// ` with fence 7, time to live 1200 ms`, as far as the hold has these.
+/// The fence and the time to live of a hold, if it has them: ` with fence 7, time to live 1200 ms`.
 pub fn fence_and_ttl(guard: &Guard) -> String {
     let fence = guard.fence().map(|fence| format!(" with fence {fence}")).unwrap_or_default();
     let ttl = guard.ttl().map(|ttl| format!(", time to live {} ms", ttl.as_millis())).unwrap_or_default();
     format!("{fence}{ttl}")
 }
 
-/// Rounded as people do.
+/// A duration, rounded for display.
 pub fn age(age: Duration) -> String {
     match age.as_secs() {
         0 => format!("{} ms", age.as_millis()),
@@ -37,7 +37,7 @@ pub fn age(age: Duration) -> String {
     }
 }
 
-/// Who has the lock, for one line.
+/// The holders of a lock, on one line.
 pub fn held_by(info: &LockInfo) -> String {
     match &info.holders[..] {
         [] => "nobody".into(),
@@ -46,7 +46,7 @@ pub fn held_by(info: &LockInfo) -> String {
     }
 }
 
-/// The name of the program, without its folder. Arguments may be secrets, and so may a command line for the shell.
+/// The name of the program, without its folder. The arguments, or a command line for the shell, may contain secrets.
 pub fn program(command: &[std::ffi::OsString], shell: bool) -> String {
     let program = match command.first() {
         Some(program) if !shell => std::path::Path::new(program),
@@ -55,7 +55,7 @@ pub fn program(command: &[std::ffi::OsString], shell: bool) -> String {
     one_line(&program.file_name().unwrap_or(program.as_os_str()).to_string_lossy())
 }
 
-/// A text on one line, and of bounded length.
+/// The text on one line, of limited length.
 pub fn one_line(text: &str) -> String {
     let line: String = text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
     match line.char_indices().nth(200) {
