@@ -9,7 +9,7 @@ use lockkeeper::Lockkeeper;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// As many processes as the comparison has always had.
+/// The number of processes, the same as in earlier results.
 const PROCESSES: usize = 64;
 const ROUNDS: usize = 10;
 
@@ -68,7 +68,7 @@ fn commands(binary: &str) {
     }
 }
 
-/// One etcd server on loopback, gone with the value.
+/// One etcd server on loopback; stopped when dropped.
 struct Etcd {
     server: std::process::Child,
     url: String,
@@ -120,7 +120,7 @@ fn with(mut command: Command, args: &[&str]) -> Command {
 }
 
 fn report(what: &str, processes: usize, command: &dyn Fn() -> Command) {
-    // One at a time is short: repeat it as often as the others run at once.
+    // Single runs are short: repeat them so that each round has the same number of runs.
     let repeats = PROCESSES / processes;
     let mut rounds: Vec<Duration> = (0..ROUNDS)
         .map(|_| {

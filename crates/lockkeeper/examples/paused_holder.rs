@@ -1,11 +1,12 @@
-//! A holder is paused, another one enters, the first wakes up and writes: rejected by its fence.
+//! Demonstrates a fence: a holder is paused, another client gets the lock, and the first one's late write is
+//! rejected.
 //!
 //! ```sh
 //! cargo run -p lockkeeper --example paused_holder
 //! ```
 //!
-//! On the `file` engine holds never expire, so the pause alone is harmless there. What makes it harmful, on every engine with a
-//! server, is a hold that expires during the pause; here an operator removes the holder's place by hand to the same effect.
+//! On the `file` engine holds never expire, so the pause alone is harmless there. On every engine with a server, the
+//! hold can expire during the pause. Here an operator removes the holder's queue entry by hand, to the same effect.
 
 use lockkeeper::Lockkeeper;
 use lockkeeper::fence::Fenced;
@@ -21,7 +22,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("A enters with fence {fence_of_a} and reads a balance of {}", account.read(|b| *b));
     println!("A is paused: a long collection of garbage, a suspended laptop, a stopped virtual machine");
 
-    // The lease of A ends; the lock's keeper lets the next one in.
+    // The lease of A ends, and the lock is granted to the next client.
     std::fs::remove_file(dir.path().join("locks/account"))?;
 
     let next = locks.mutex("account").metadata("who", "B").acquire().await?;

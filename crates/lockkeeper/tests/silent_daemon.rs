@@ -1,4 +1,4 @@
-//! A client with two daemons, of which the first accepts the connection and answers nothing.
+//! A client with two daemons, of which the first accepts the connection and never replies.
 #![cfg(feature = "cluster")]
 
 use lockkeeper::Lockkeeper;
@@ -11,19 +11,19 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// A bound that only a client that waits for ever reaches.
+/// A timeout that only a client that waits forever reaches.
 const LONGEST: Duration = Duration::from_secs(60);
 const LEASE: Duration = Duration::from_millis(400);
 
-/// How many messages a fake daemon leaves unanswered.
+/// The messages that a fake daemon leaves unanswered.
 #[derive(Clone, Copy)]
 enum Swallows {
     Everything,
-    /// The first request, and no keep-alive.
+    /// The first request, but no keep-alive.
     FirstRequest,
 }
 
-/// A fake daemon, and the number of connections that it has accepted.
+/// Starts a fake daemon; returns its address and the number of connections that it has accepted.
 async fn daemon(swallows: Swallows) -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let (address, accepted) = (listener.local_addr().unwrap(), Arc::new(AtomicUsize::new(0)));

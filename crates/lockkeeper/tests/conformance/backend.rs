@@ -1,39 +1,39 @@
-//! What the suite needs to know of an engine under test, and helpers shared by all tests.
+//! The interface between the suite and an engine under test, and helpers shared by all tests.
 //!
-//! To add an engine: write `tests/conformance/ENGINE.rs` with a `Backend` that starts its server on a free loopback port
-//! (once per test binary, or per test), and `crate::conformance! { EngineBackend::start() }`.
+//! To add an engine: write `tests/conformance/ENGINE.rs` with a `Backend` that starts its server on a free loopback
+//! port (once per test binary, or per test), and `crate::conformance! { EngineBackend::start() }`.
 
 use lockkeeper::{Acquire, Error, Guard, Lockkeeper};
 use std::time::Duration;
 
-/// Long enough for any machine: only a stuck test reaches it.
+/// A timeout long enough for any machine: only a stuck test reaches it.
 pub const PATIENCE: Duration = Duration::from_secs(240);
 
-/// An engine under test, with a place of its own: no other test sees its locks.
+/// An engine under test with its own data: no other test sees its locks.
 pub trait Backend: Sync {
     fn url(&self) -> String;
 
-    /// How long holds last without renewal in tests that wait for expiry.
+    /// The time to live of holds in tests that wait for expiry.
     fn short_ttl(&self) -> Duration {
         Duration::from_secs(2)
     }
 
-    /// The server behind the engine, if it has one of its own that tests may stop.
+    /// The server of the engine, if it has its own one that tests may stop.
     fn server(&self) -> Option<&dyn Server> {
         None
     }
 
-    /// How many times the random killer strikes in an ordinary run.
+    /// The number of kills of the random killer in an ordinary run.
     fn kills(&self) -> usize {
         20
     }
 }
 
-/// A server under test. Both calls return when it is so.
+/// A server under test. Both methods return when they have taken effect.
 pub trait Server: Sync {
-    /// Kills it -9.
+    /// Kills the server with SIGKILL.
     fn stop(&self);
-    /// Starts it again, on the same port and the same data.
+    /// Starts the server again, on the same port and the same data.
     fn start(&self);
 }
 
@@ -41,7 +41,7 @@ pub async fn open(backend: &dyn Backend) -> Lockkeeper {
     open_url(&backend.url()).await
 }
 
-/// Opens a backend that may still be about to serve: on a busy machine that takes longer than a client's patience.
+/// Opens a backend that may not serve yet: on a busy machine its start can take longer than a client's timeout.
 pub async fn open_url(url: &str) -> Lockkeeper {
     loop {
         match Lockkeeper::open(url).await {
@@ -59,12 +59,12 @@ pub async fn until<F: Future<Output = bool>>(mut condition: impl FnMut() -> F) {
     }
 }
 
-/// Waits until so many wait for the lock (only where waiters can be seen).
+/// Waits until the lock has this number of waiters (only on engines that show waiters).
 pub async fn until_waiting(locks: &Lockkeeper, name: &str, count: usize) {
     until(|| async { locks.inspect(name).await.unwrap().waiters.len() == count }).await;
 }
 
-/// Acquires in a task of its own.
+/// Acquires a lock in a separate task.
 pub fn acquire(request: Acquire) -> tokio::task::JoinHandle<Guard> {
     tokio::spawn(async { request.acquire().await.expect("acquire") })
 }

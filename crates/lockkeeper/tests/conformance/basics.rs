@@ -1,4 +1,4 @@
-//! What one process sees: kinds of locks, order, deadlines, fences, introspection, election.
+//! Tests within one process: modes, order, deadlines, fences, introspection, election.
 
 use crate::backend::{Backend, acquire, open, until, until_waiting};
 use lockkeeper::{Error, Lockkeeper};
@@ -19,9 +19,9 @@ pub async fn a_mutex_admits_one(backend: &dyn Backend) {
 async fn enter_often(locks: Lockkeeper, inside: Arc<AtomicUsize>) {
     for _ in 0..25 {
         let guard = locks.mutex("a").acquire().await.unwrap();
-        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "somebody else is inside");
+        assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "mutual exclusion violated on entry");
         tokio::task::yield_now().await;
-        assert_eq!(inside.fetch_sub(1, Ordering::SeqCst), 1, "somebody else came in");
+        assert_eq!(inside.fetch_sub(1, Ordering::SeqCst), 1, "mutual exclusion violated before the exit");
         guard.release().await.unwrap();
     }
 }
@@ -53,7 +53,8 @@ pub async fn a_deadline_passes_and_leaves_no_place_in_the_queue(backend: &dyn Ba
 pub async fn fences_rise_and_are_never_zero(backend: &dyn Backend) {
     let (locks, other) = (open(backend).await, open(backend).await);
     if !locks.capabilities().fence {
-        // The suite's URL accepts that; without it such an engine refuses unless the request does.
+        // The suite's URL accepts holds without fences; otherwise such an engine rejects the request unless it opts
+        // in.
         let url = backend.url();
         let strict = Lockkeeper::open(url.strip_suffix("?unfenced").unwrap_or(&url)).await.unwrap();
         let refused = strict.mutex("a").acquire().await.unwrap_err();
@@ -73,7 +74,8 @@ pub async fn fences_rise_and_are_never_zero(backend: &dyn Backend) {
     assert!(highest.is_some_and(|fence| fence.get() <= i64::MAX as u64), "fits a signed column");
 }
 
-/// Holders of permits are inside together and in no order, so that a fence would protect nothing. Exclusive and shared holders have one.
+/// Permits are held at the same time and in no order, so a fence would protect nothing. Exclusive and shared holds
+/// have one.
 pub async fn a_permit_has_no_fence(backend: &dyn Backend) {
     let locks = open(backend).await;
     if !locks.capabilities().fence || !locks.capabilities().semaphore {
@@ -87,7 +89,7 @@ pub async fn a_permit_has_no_fence(backend: &dyn Backend) {
     if locks.capabilities().shared {
         assert!(locks.shared("r").acquire().await.unwrap().fence().is_some());
     }
-    // The list shows the same, and all of them as holders.
+    // The list shows the same fences, and all of them as holders.
     let listed = locks.list().await.unwrap();
     let of = |name: &str| listed.iter().find(|lock| lock.name == name).expect("it is held");
     assert!(of("s").waiters.is_empty() && of("m").waiters.is_empty());
@@ -96,7 +98,8 @@ pub async fn a_permit_has_no_fence(backend: &dyn Backend) {
     assert_eq!(locks.inspect("s").await.unwrap(), *of("s"));
 }
 
-/// The time to live that a guard reports is the one that its validity is counted from, whatever was requested.
+/// The time to live that a guard reports is the one from which its validity is counted, even if another was
+/// requested.
 pub async fn the_reported_ttl_is_the_one_in_force(backend: &dyn Backend) {
     let locks = open(backend).await;
     for requested in [Duration::from_millis(1500), Duration::from_secs(60)] {
@@ -108,7 +111,7 @@ pub async fn the_reported_ttl_is_the_one_in_force(backend: &dyn Backend) {
         };
         assert!(locks.capabilities().expires);
         assert!(guard.valid_for() <= ttl, "{:?} of {ttl:?}", guard.valid_for());
-        // Soon after a renewal, which may be slow, most of it is left.
+        // Soon after a renewal, which may be slow, most of the time to live is left.
         let renewed = until(|| async { guard.valid_for() > ttl / 2 });
         let within = tokio::time::timeout(Duration::from_secs(60), renewed).await;
         assert!(within.is_ok(), "of {ttl:?} only {:?} are left, although it is renewed", guard.valid_for());
@@ -159,7 +162,7 @@ pub async fn readers_share_and_a_writer_is_alone(backend: &dyn Backend) {
     let writer = writer.await.unwrap();
     assert_eq!(locks.inspect("a").await.unwrap().waiters.len(), 2);
     writer.release().await.unwrap();
-    // Both are in at the same time, or this waits for ever.
+    // Both hold at the same time, or this waits forever.
     let [one, two] = late;
     let (one, two) = (one.await.unwrap(), two.await.unwrap());
     assert_ne!(one.fence(), two.fence());
@@ -178,7 +181,7 @@ pub async fn a_semaphore_admits_as_many_as_it_has_permits(backend: &dyn Backend)
     }
     assert!(locks.semaphore("a", 3).try_acquire().await.unwrap().is_none());
     let waiting: Vec<_> = (0..3).map(|_| acquire(locks.semaphore("a", 3))).collect();
-    // Any holder makes room, not only the oldest: the middle, then the last, then the first.
+    // Every holder can make room, not only the oldest: release the middle one, then the last, then the first.
     for i in [1, 1, 0] {
         held.remove(i).release().await.unwrap();
     }
@@ -290,7 +293,7 @@ pub async fn an_election_has_one_leader_and_observers_follow(backend: &dyn Backe
     }
     first.resign().await.unwrap();
     let second = second.await.unwrap().unwrap();
-    // Between the two there may have been a moment without a leader.
+    // There may have been a moment without a leader between the two.
     while observer.next().await.unwrap().is_none_or(|leader| leader.value != "two") {}
     assert_eq!(election.leader().await.unwrap().unwrap().fence, second.fence());
     drop(second);

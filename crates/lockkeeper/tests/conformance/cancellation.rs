@@ -1,10 +1,10 @@
-//! Dropping futures and guards wherever they are.
+//! Futures and guards that are dropped at any point.
 
 use crate::backend::{Backend, open, until};
 use lockkeeper::{Guard, Lockkeeper};
 use std::task::Poll;
 
-/// Polls a future at most so many times, then drops it. `None` if it was not done.
+/// Polls a future at most this number of times, then drops it. Returns `None` if it was not ready.
 async fn dropped_after<F: Future>(polls: usize, future: F) -> Option<F::Output> {
     let mut future = Box::pin(future);
     let mut left = polls;
@@ -22,7 +22,7 @@ async fn dropped_after<F: Future>(polls: usize, future: F) -> Option<F::Output> 
     .await
 }
 
-/// The lock is free, and nobody waits for it.
+/// Waits until the lock is free and has no waiters.
 async fn becomes_free(locks: &Lockkeeper, name: &str) {
     until(|| async { locks.mutex(name).try_acquire().await.unwrap().is_some() }).await;
     if locks.capabilities().waiters {
@@ -39,7 +39,7 @@ pub async fn an_acquire_can_be_dropped_at_every_await(backend: &dyn Backend) {
                 true => Some(locks.mutex("a").acquire().await.unwrap()),
                 false => None,
             };
-            // The holder leaves while the other waits, so that later polls come too.
+            // The holder releases while the other client waits, so that later polls are reached too.
             let leaves = tokio::spawn(async move {
                 tokio::task::yield_now().await;
                 if let Some(holder) = holder {
@@ -52,7 +52,7 @@ pub async fn an_acquire_can_be_dropped_at_every_await(backend: &dyn Backend) {
             let done = guard.is_some();
             drop(guard);
             becomes_free(&locks, "a").await;
-            // How many polls it takes depends on timing: go some way beyond the first success.
+            // The number of polls depends on timing: continue some way beyond the first success.
             if done && polls > 12 {
                 break;
             }

@@ -1,4 +1,4 @@
-//! The suite on a cluster of lockkeeper's own daemons, and what only that engine promises.
+//! The suite on a cluster of lockkeeper's own daemons, and tests of the guarantees of this engine.
 
 use crate::backend::{Backend, PATIENCE, Server, acquire, open_url, until, until_waiting};
 use crate::local_server::Daemon;
@@ -14,16 +14,16 @@ use std::time::Duration;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::timeout;
 
-/// How much longer all times of these clusters are than by default.
+/// The factor by which all times of these clusters are longer than the defaults.
 const SLOWER: u32 = 4;
 
-/// Daemons of one cluster, each a process of its own.
+/// The daemons of one cluster, each in a separate process.
 pub struct Cluster {
     daemons: Vec<Daemon>,
     _data: Arc<tempfile::TempDir>,
 }
 
-/// This test binary, started again as a daemon. It ends with us, even if we are killed.
+/// The command that runs this test binary as a daemon. It ends with this process, even if that is killed.
 fn daemon(data: &Path, id: u32, clients: u16, members: &[u16]) -> Command {
     let mut command = Command::new("setpriv");
     command.args(["--pdeathsig", "KILL", "--"]).arg(std::env::current_exe().unwrap());
@@ -34,7 +34,7 @@ fn daemon(data: &Path, id: u32, clients: u16, members: &[u16]) -> Command {
     command
 }
 
-/// The body of a daemon's process; does nothing useful unless a [`Cluster`] started it.
+/// The body of a daemon's process; it is of use only if a [`Cluster`] started it.
 #[test]
 #[ignore = "started by other tests as a process of its own"]
 fn daemon_process() {
@@ -46,7 +46,7 @@ fn daemon_process() {
     let id: u32 = words[0].parse().unwrap();
     let mut member = MemberConfig::new(MemberId(id), at(ports[id as usize - 1]), data);
     member.first_members = (1..).map(MemberId).zip(ports.iter().map(|port| at(*port).to_string())).collect();
-    // The same for all processes of all runs.
+    // The join token, the same for all processes of all runs.
     let join_token = lockkeeper_daemon::JoinToken::parse(&format!("lkjoin_{}", "7e".repeat(32)));
     member.join_token = Some(join_token.unwrap());
     member.times = member.times.times(SLOWER);
@@ -63,8 +63,8 @@ fn daemon_process() {
 }
 
 impl Cluster {
-    /// So many members. Their leases are longer than by default: many processes share few cores here, and a hold that should
-    /// live is to be renewed in time.
+    /// Starts a cluster with this number of members. Leases are longer than the defaults: many processes share few
+    /// cores here, and holds have to be renewed in time.
     pub fn of(members: u32) -> Cluster {
         let data = Arc::new(tempfile::tempdir().unwrap());
         let ports: Vec<u16> = (0..members).map(|_| ports::free().unwrap()).collect();
@@ -77,7 +77,8 @@ impl Cluster {
         cluster
     }
 
-    /// Waits until the daemons grant locks. A new cluster waits for one lease first, and clients are not as patient as that.
+    /// Waits until the daemons grant locks. A new cluster waits for one lease first, which is longer than a client's
+    /// timeout.
     fn serves(&self) {
         let url = self.url();
         let asking = std::thread::spawn(move || {
@@ -94,7 +95,7 @@ impl Cluster {
 }
 
 impl Cluster {
-    /// Some of the daemons, the first of them preferred.
+    /// Opens a client with some of the daemons, the first of them preferred.
     async fn open(&self, places: &[usize]) -> Lockkeeper {
         let hosts: Vec<String> =
             places.iter().map(|place| format!("127.0.0.1:{}", self.daemons[*place].port())).collect();
@@ -117,7 +118,7 @@ impl Backend for Cluster {
         Some(self)
     }
 
-    /// Each of them costs a lease.
+    /// Fewer kills, as each of them costs a lease.
     fn kills(&self) -> usize {
         8
     }
@@ -168,7 +169,7 @@ async fn its_daemon_dies() {
     assert!(!mine.is_valid() && !why.is_empty());
     let next = holder.mutex("mine").acquire().await.unwrap();
     assert!(next.fence() > mine.fence());
-    // All of them wait at another daemon by now, and in the same order.
+    // All of them now wait at another daemon, in the same order.
     until_waiting(&holder, "busy", 5).await;
     busy.release().await.unwrap();
     for n in 0..5 {
@@ -189,7 +190,7 @@ async fn its_daemon_leaves() {
     let waiting = acquire(client.mutex("busy"));
     until_waiting(&other, "busy", 1).await;
     cluster.daemons[0].signal("TERM");
-    // Whoever waited waits elsewhere, and gets in, while the other hold lives on.
+    // The waiter has moved to another daemon and is granted the lock, while the other hold continues.
     busy.release().await.unwrap();
     waiting.await.unwrap().release().await.unwrap();
     client.mutex("another").acquire().await.unwrap().release().await.unwrap();
@@ -208,7 +209,7 @@ async fn taken_back_by_force() {
     let cluster = Cluster::of(1);
     let (holder, url) = (cluster.open(&[0]).await, cluster.url());
     let operator = Operator::open(&url).await.unwrap();
-    // The holder has heard of it when it releases.
+    // The holder has been notified before it releases.
     let heard = holder.mutex("heard").acquire().await.unwrap();
     assert_eq!(operator.release_by_force("heard").await.unwrap(), 1);
     heard.lost().await;
@@ -225,7 +226,7 @@ async fn unconfirmed_release() {
     let cluster = Cluster::of(1);
     let holder = cluster.open(&[0]).await;
     let guard = holder.mutex("a").acquire().await.unwrap();
-    // The daemon receives the release, and dies before it answers.
+    // The daemon receives the release, and dies before it replies.
     cluster.daemons[0].signal("STOP");
     assert!(guard.is_valid());
     let releasing = tokio::spawn(guard.release());

@@ -1,4 +1,4 @@
-//! The suite on etcd, and what only that engine promises.
+//! The suite on etcd, and tests of the guarantees of this engine.
 
 use crate::backend::{Backend, Server, acquire, open, until, until_waiting};
 use crate::local_server::{self, Daemon};
@@ -7,26 +7,26 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// An etcd server with data of its own.
+/// An etcd server with its own data.
 pub struct Etcd {
     pub daemon: Daemon,
     _data: Arc<tempfile::TempDir>,
 }
 
 impl Etcd {
-    /// `None` if there is no etcd and we are not root.
+    /// Returns `None` if there is no etcd and the user is not root.
     pub fn start() -> Option<Etcd> {
         let program = local_server::program("etcd", &[], "etcd-server")?;
         local_server::program("etcdctl", &[], "etcd-client")?;
         let data = Arc::new(tempfile::tempdir().unwrap());
         let directory = data.clone();
         let daemon = Daemon::start(move |port| {
-            // Ends with us, even if we are killed.
+            // Ends with this process, even if that is killed.
             let mut command = Command::new("setpriv");
             command.args(["--pdeathsig", "KILL", "--"]).arg(&program).env_clear();
             let clients = format!("http://127.0.0.1:{port}");
             command.args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients]);
-            // Nobody else is in this cluster: any port will do for the other members.
+            // The cluster has no other members: any port will do for them.
             command.args(["--listen-peer-urls", "http://127.0.0.1:0", "--log-level", "error"]);
             command.arg("--data-dir").arg(directory.path());
             command
@@ -66,13 +66,13 @@ impl Backend for Etcd {
         Some(&self.daemon)
     }
 
-    /// Each kill inside costs a lease.
+    /// Fewer kills, as each kill of a holder costs a lease.
     fn kills(&self) -> usize {
         6
     }
 }
 
-/// The server, or the end of the test.
+/// Starts the server, or returns from the test.
 macro_rules! etcd {
     () => {
         match Etcd::start() {
@@ -99,7 +99,8 @@ async fn an_idle_lock_leaves_nothing_behind() {
     until(|| async { etcd.ctl(&["lease", "list"]) == "found 0 leases" }).await;
 }
 
-/// Whoever's key or lease an administrator removes learns it at once, not when the lease would have run out.
+/// A holder or waiter whose key or lease an administrator removes is notified at once, not when the lease would have
+/// expired.
 #[tokio::test]
 async fn a_forced_release_is_noticed_at_once() {
     let etcd = etcd!();
@@ -110,7 +111,7 @@ async fn a_forced_release_is_noticed_at_once() {
     until_waiting(&locks, "a", 1).await;
     let next = acquire(locks.mutex("a").ttl(hour));
     until_waiting(&locks, "a", 2).await;
-    // By number of creation: the second one is the waiter.
+    // By create revision: the second key is the waiter's.
     let in_order = etcd.ctl(&["get", "/lockkeeper/", "--prefix", "--keys-only", "--sort-by=CREATE"]);
     let in_order: Vec<&str> = in_order.lines().filter(|line| !line.is_empty()).collect();
     etcd.ctl(&["del", in_order[1]]);
@@ -171,14 +172,14 @@ async fn a_key_that_is_not_ours_is_named_not_guessed() {
 }
 
 #[tokio::test]
-async fn a_novel_in_the_metadata_is_refused() {
+async fn metadata_that_is_too_long_is_rejected() {
     let etcd = etcd!();
     let locks = open(&etcd).await;
     let error = locks.mutex("a").metadata("novel", "x".repeat(1 << 20)).acquire().await.unwrap_err();
     assert!(error.is_usage() && error.to_string().contains("at most 16384"), "{error}");
 }
 
-/// More than one page of them.
+/// Uses more locks than fit one page.
 #[tokio::test]
 async fn many_locks_are_listed_page_by_page() {
     let etcd = etcd!();
@@ -219,7 +220,7 @@ async fn what_is_wrong_with_the_server_is_said() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_etcd_is_said() {
+async fn a_server_that_is_not_etcd_is_reported() {
     for answer in [&b""[..], b"HTTP/1.1 400 Bad Request\r\n\r\n", b"-ERR unknown command\r\n", b"\0\0\0\0"] {
         let error = refused(&format!("etcd://{}", crate::network::impostor(answer).await)).await;
         assert!(error.contains("is it etcd"), "{error}");
@@ -232,7 +233,7 @@ async fn lost_replies_do_nothing_twice() {
     crate::network::lost_replies_do_nothing_twice("etcd", etcd.address()).await;
 }
 
-/// The connection stays open and nothing comes back: renewals are blocked past the time to live.
+/// The connection stays open without replies: renewals are blocked past the time to live.
 #[tokio::test]
 async fn a_server_that_hangs_is_noticed() {
     let etcd = etcd!();
@@ -257,7 +258,7 @@ async fn a_server_that_is_down_is_passed_over() {
     held.release().await.unwrap();
 }
 
-/// etcd forgets its simple tokens when authentication is disabled, as it does after five minutes without a request.
+/// etcd discards its simple tokens when authentication is disabled, as it does after five minutes without a request.
 #[tokio::test]
 async fn a_token_that_the_server_forgot_is_renewed() {
     let etcd = etcd!();

@@ -1,4 +1,4 @@
-//! The suite on the `file` engine, and what only that engine promises.
+//! The suite on the `file` engine, and tests of the guarantees of this engine.
 
 use crate::backend::{Backend, open};
 use lockkeeper::{Error, Fence, Lockkeeper};
@@ -57,7 +57,7 @@ async fn a_directory_that_others_can_write_is_refused() {
         std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(mode)).unwrap();
         let error = open_error(dir.path()).await;
         assert!(error.to_string().contains("other users can write"), "{mode:o}: {error}");
-        // Nor one below it: they could swap it for another.
+        // A directory below it is rejected too: other users could replace it.
         if mode & 0o1000 == 0 && mode & 0o002 != 0 {
             std::fs::create_dir_all(dir.path().join("mine")).unwrap();
             assert!(matches!(open_error(&dir.path().join("mine")).await, Error::UnsafeDirectory { .. }));
@@ -66,7 +66,7 @@ async fn a_directory_that_others_can_write_is_refused() {
 }
 
 #[tokio::test]
-async fn a_symbolic_link_inside_leads_nowhere() {
+async fn a_symbolic_link_inside_the_directory_is_rejected() {
     let dir = tempfile::tempdir().unwrap();
     let (state, elsewhere) = (dir.path().join("state"), dir.path().join("elsewhere"));
     std::fs::create_dir_all(&state).unwrap();
@@ -129,7 +129,7 @@ async fn a_path_that_is_a_file_is_refused() {
 }
 
 #[tokio::test]
-async fn a_damaged_queue_is_named_not_guessed() {
+async fn a_damaged_queue_is_an_error_that_names_the_file() {
     let backend = FileBackend::new();
     let locks = open(&backend).await;
     let queue = backend.0.path().join("state/locks/a");
@@ -147,7 +147,7 @@ async fn after_a_reboot_old_holders_are_gone_and_fences_go_on_higher() {
     let backend = FileBackend::new();
     let state = backend.0.path().join("state");
     let before = open(&backend).await.mutex("a").acquire().await.unwrap();
-    // As a power cut leaves it: another boot's name, and torn, unsynced queues and counters.
+    // The state after a power failure: the id of another boot, and torn, unsynced queues and counters.
     std::fs::write(state.join("boot"), "another boot").unwrap();
     std::fs::write(state.join("locks/a"), "{\"name").unwrap();
     std::fs::write(state.join("fence"), "").unwrap();

@@ -1,4 +1,4 @@
-//! kill -9 at random, while processes take turns. `LOCKKEEPER_TEST_KILLS=1000` is the long run.
+//! Random kills (SIGKILL) while processes take turns. `LOCKKEEPER_TEST_KILLS=1000` is the long run.
 
 use crate::backend::{Backend, open, until};
 use crate::oracle;
@@ -7,7 +7,7 @@ use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 use std::time::Duration;
 
-/// Few enough for two cores, enough for holders and waiters to be hit.
+/// The number of workers: few enough for two cores, enough for holders and waiters to be hit.
 const WORKERS: usize = 5;
 
 pub async fn random_kills_never_admit_two_and_never_block(backend: &dyn Backend) {
@@ -27,12 +27,12 @@ pub async fn random_kills_never_admit_two_and_never_block(backend: &dyn Backend)
     }
     let mut random = Random(std::process::id() as u64 | 1 << 40);
     for _ in 0..kills {
-        // Some enter between two kills: the lock is never stuck, and the workers have time to queue up.
+        // Some workers enter between two kills: the lock is never stuck, and the workers have time to queue up.
         let enough = size_of(&log) + 100 + random.below(1500);
         while size_of(&log) < enough {
             tokio::time::sleep(Duration::from_micros(100 + random.below(400))).await;
         }
-        // Half of the time whoever was inside last, and probably still is; otherwise anybody.
+        // Half of the time, kill the last holder, which probably still holds the lock; otherwise any worker.
         let inside = last_inside(&log).and_then(|pid| workers.iter().position(|worker| worker.pid() == pid));
         let anybody = random.below(WORKERS as u64) as usize;
         let victim = inside.filter(|_| random.below(2) == 0).unwrap_or(anybody);
@@ -46,7 +46,7 @@ pub async fn random_kills_never_admit_two_and_never_block(backend: &dyn Backend)
     assert!(verdict.entries >= kills, "{verdict:?}");
     let locks = open(backend).await;
     locks.mutex("a").acquire().await.unwrap().release().await.unwrap();
-    // Whoever died while it waited is forgotten in the end, too.
+    // Waiters that died are removed in the end, too.
     until(|| async { locks.list().await.unwrap().is_empty() }).await;
     println!("{kills} kills: {verdict:?}");
 }
@@ -64,7 +64,7 @@ fn last_inside(log: &Path) -> Option<u32> {
     tail.lines().last()?.split(' ').nth(1)?.split('.').next()?.parse().ok()
 }
 
-/// xorshift64: which process dies when need not be good randomness.
+/// xorshift64: the choice of the process to kill does not need good randomness.
 struct Random(u64);
 
 impl Random {

@@ -7,10 +7,10 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-/// Only a server that never starts reaches it.
+/// A timeout that only a server that never starts reaches.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A server process. Killed -9 and waited for when dropped, also when the test panics.
+/// A server process. Killed with SIGKILL and waited for when dropped, also when the test panics.
 pub struct Daemon {
     port: u16,
     command: Box<dyn Fn(u16) -> Command + Send + Sync>,
@@ -24,7 +24,7 @@ impl Daemon {
         let start = Instant::now();
         loop {
             let port = ports::free().unwrap();
-            // Somebody else may take the port first; then the server ends, and the next port is tried.
+            // Another process may take the port first; then the server ends, and the next port is tried.
             if let Some(child) = running(command(port), port) {
                 return Daemon { port, command, child: Mutex::new(Some(child)) };
             }
@@ -89,8 +89,8 @@ fn running(mut command: Command, port: u16) -> Option<Child> {
     }
 }
 
-/// The path of a server's program. Without it: a failure for root, who can install the package, and otherwise a skipped
-/// test that says so.
+/// The path of a server's program. If it is missing, the test fails for root, who can install the package; for other
+/// users it is skipped with a message.
 pub fn program(name: &str, directories: &[&str], package: &str) -> Option<PathBuf> {
     let path = std::env::var("PATH").unwrap_or_default();
     let everywhere = directories.iter().copied().chain(path.split(':')).chain(["/usr/sbin"]);
@@ -102,7 +102,7 @@ pub fn program(name: &str, directories: &[&str], package: &str) -> Option<PathBu
     found
 }
 
-/// The processes that this one started, by the kernel's list.
+/// The children of a process, according to the kernel.
 pub fn children_of(pid: u32) -> Vec<u32> {
     let list = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
     list.split_whitespace().filter_map(|pid| pid.parse().ok()).collect()

@@ -1,4 +1,4 @@
-//! A network that loses replies, or is cut without a word.
+//! Networks that lose replies, or stop delivering silently.
 
 use lockkeeper::Lockkeeper;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 
-/// A proxy that passes everything on until the switch says `true`, and then nothing, though all connections stay open.
+/// A proxy that forwards everything until the switch is `true`, and then nothing, while all connections stay open.
 async fn severable(target: String) -> (String, watch::Sender<bool>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -18,7 +18,7 @@ async fn severable(target: String) -> (String, watch::Sender<bool>) {
             tokio::spawn(async move {
                 tokio::select! {
                     _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
-                    // The connections stay open for as long as the test.
+                    // The connections stay open until the end of the test.
                     () = async { drop(is_cut.wait_for(|cut| *cut).await) } => std::future::pending().await,
                 }
             });
@@ -27,7 +27,7 @@ async fn severable(target: String) -> (String, watch::Sender<bool>) {
     (address, cut)
 }
 
-/// A holder that is cut off knows that it lost the lock before the next one enters.
+/// A holder that is cut off is notified of the loss before the lock is granted to the next client.
 pub async fn a_holder_that_is_cut_off_stops_before_the_next_enters(
     direct: Lockkeeper,
     target: String,
@@ -38,11 +38,15 @@ pub async fn a_holder_that_is_cut_off_stops_before_the_next_enters(
     let guard = locks.mutex("a").ttl(Duration::from_secs(2)).acquire().await.unwrap();
     cut.send(true).unwrap();
     let next = direct.mutex("a").acquire().await.unwrap();
-    assert_eq!(guard.valid_for(), Duration::ZERO, "nobody entered before the promised time was over");
+    assert_eq!(
+        guard.valid_for(),
+        Duration::ZERO,
+        "the lock was granted before the old holder's lease was over"
+    );
     assert!(!guard.is_valid() && next.fence() > guard.fence());
 }
 
-/// A proxy that ends each connection after a few requests: the last one reaches the server, its reply is lost.
+/// A proxy that closes each connection after a few requests: the last one reaches the server, and its reply is lost.
 pub struct LossyProxy {
     pub address: String,
     pub lost: watch::Receiver<usize>,
@@ -77,7 +81,7 @@ async fn forward(mut client: TcpStream, mut server: TcpStream, requests: usize, 
                 to_server.write_all(&request[..length]).await.unwrap();
                 passed += 1;
                 if passed == requests {
-                    // The server has done it when it replies.
+                    // The server has executed the request when it replies.
                     let _ = from_server.read(&mut reply).await;
                     count.send_modify(|lost| *lost += 1);
                     return;

@@ -1,5 +1,6 @@
-//! One suite for all engines. Each engine gives a [`backend::Backend`]; what it promises is tested, what it
-//! denies must be refused clearly. See `backend.rs` for adding an engine.
+//! One suite for all engines. Each engine provides a [`backend::Backend`]. The suite tests the features that the
+//! engine supports, and that requests for other features are rejected with a clear error. See `backend.rs` for adding
+//! an engine.
 
 mod backend;
 mod basics;

@@ -1,4 +1,4 @@
-//! What can be at the other end of a connection, or in between: impostors, and proxies that lose replies.
+//! Faulty peers and networks: servers with another protocol, and proxies that lose replies.
 
 use crate::backend::{Backend, open, until, until_waiting};
 use crate::local_server::Daemon;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Accepts connections, answers each with these bytes and stays silent after that.
+/// Accepts connections, replies to each with these bytes, and stays silent after that.
 pub async fn impostor(answer: &'static [u8]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -23,8 +23,8 @@ pub async fn impostor(answer: &'static [u8]) -> String {
     address
 }
 
-/// A proxy that, while `lossy`, cuts each connection after a few requests: the last one reaches the server, its
-/// answer does not come back.
+/// A proxy that, while `lossy`, closes each connection after a few requests: the last one reaches the server, and its
+/// reply is lost.
 pub struct Proxy {
     pub address: String,
     pub lossy: Arc<AtomicBool>,
@@ -41,7 +41,7 @@ impl Proxy {
             for connection in 0.. {
                 let (client, _) = listener.accept().await.unwrap();
                 let Ok(server) = TcpStream::connect(&target).await else { continue };
-                // Connecting takes some requests, and waiting for a lock a few more: vary around that.
+                // Connecting takes some requests, and waiting for a lock a few more: vary around that number.
                 let requests = 6 + connection * 7 % 23;
                 tokio::spawn(forward(client, server, requests, lossy_too.clone(), cuts_too.clone()));
             }
@@ -66,7 +66,7 @@ async fn forward(
         if lossy.load(Ordering::SeqCst) {
             left = left.saturating_sub(1);
             if left == 0 {
-                // The answer is lost, though the request arrives.
+                // The request arrives, but the reply is lost.
                 answers.abort();
                 let _ = answers.await;
                 let _ = to_server.write_all(&buffer[..length]).await;
@@ -82,7 +82,7 @@ async fn forward(
     answers.abort();
 }
 
-/// Acquires, enters and releases through a network that keeps losing answers: each of them succeeds, once.
+/// Acquires and releases through a network that keeps losing replies: each operation succeeds, exactly once.
 pub async fn lost_replies_do_nothing_twice(scheme: &str, server: String) {
     let proxy = Proxy::start(server.clone()).await;
     let url = format!("{scheme}://{}", proxy.address);
@@ -94,18 +94,26 @@ pub async fn lost_replies_do_nothing_twice(scheme: &str, server: String) {
             let (locks, inside, highest) = (locks.clone(), inside.clone(), highest.clone());
             tokio::spawn(async move {
                 for round in 0..15 {
-                    // So long that no cut costs the lease.
+                    // Long enough that no broken connection costs the lease.
                     let request = locks.mutex("a").ttl(Duration::from_secs(3600));
                     let guard = match (task + round) % 4 {
                         0 => request.try_acquire().await.unwrap(),
                         _ => Some(request.acquire().await.unwrap()),
                     };
                     let Some(guard) = guard else { continue };
-                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "somebody else is inside");
+                    assert_eq!(
+                        inside.fetch_add(1, Ordering::SeqCst),
+                        0,
+                        "mutual exclusion violated on entry"
+                    );
                     let fence = guard.fence().expect("it has fences").get();
                     assert!(highest.swap(fence, Ordering::SeqCst) < fence);
                     tokio::task::yield_now().await;
-                    assert_eq!(inside.fetch_sub(1, Ordering::SeqCst), 1, "somebody else came in");
+                    assert_eq!(
+                        inside.fetch_sub(1, Ordering::SeqCst),
+                        1,
+                        "mutual exclusion violated before the exit"
+                    );
                     guard.release().await.unwrap();
                 }
             })
@@ -120,10 +128,11 @@ pub async fn lost_replies_do_nothing_twice(scheme: &str, server: String) {
     until(|| async { direct.list().await.unwrap().is_empty() }).await;
 }
 
-/// A holder whose server stops answering says so while it is still alone; a waiter does not wait for ever.
+/// A holder whose server stops replying is notified while no other client can hold the lock; a waiter does not wait
+/// forever.
 pub async fn a_server_that_hangs_is_noticed(backend: &dyn Backend, daemon: &Daemon) {
     let (locks, other) = (open(backend).await, open(backend).await);
-    // Long enough for the margin to be seen.
+    // Long enough for the margin to be observed.
     let ttl = 4 * backend.short_ttl();
     let guard = locks.mutex("a").ttl(ttl).acquire().await.unwrap();
     let waiter = tokio::spawn(other.mutex("a").ttl(ttl).acquire());
@@ -134,14 +143,14 @@ pub async fn a_server_that_hangs_is_noticed(backend: &dyn Backend, daemon: &Daem
     let error = waiter.await.unwrap().unwrap_err();
     assert!(matches!(error, Error::SessionLost { .. }), "{error}");
     daemon.signal("CONT");
-    // Though the lost guard is still there.
+    // Even though the lost guard still exists.
     let next = open(backend).await.mutex("a").acquire().await.unwrap();
     assert_eq!(
         guard.valid_for(),
         Duration::ZERO,
-        "nobody entered before the time promised to the old holder was over"
+        "the lock was granted before the old holder's lease was over"
     );
     assert!(next.fence() > guard.fence());
     assert!(matches!(guard.release().await.unwrap_err(), Error::Lost { .. }));
-    assert!(next.is_valid(), "a late release frees nobody else's hold");
+    assert!(next.is_valid(), "a late release must not free the next hold");
 }

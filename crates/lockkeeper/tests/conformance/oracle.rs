@@ -1,4 +1,4 @@
-//! An independent witness of who is inside: a log that every holder appends to, also across processes.
+//! An independent record of the holders: a log to which every holder appends, also across processes.
 
 use lockkeeper::Fence;
 use std::io::Write;
@@ -12,23 +12,23 @@ impl Log {
         Log(std::fs::File::options().create(true).append(true).open(path).unwrap())
     }
 
-    /// Appends a line; its fence is 0 if the engine has none.
+    /// Appends a line; the fence is 0 if the engine has none.
     pub fn write(&mut self, event: &str, who: &str, fence: Option<Fence>) {
         let fence = fence.map_or(0, Fence::get);
         self.0.write_all(format!("{event} {who} {fence}\n").as_bytes()).unwrap();
     }
 }
 
-/// What a log says.
+/// The result of checking a log.
 #[derive(Debug, Default)]
 pub struct Verdict {
     pub entries: usize,
-    /// Left without an exit: killed inside, or lost the lock.
+    /// The number of holders without an exit: killed inside, or lost the lock.
     pub cut_short: usize,
 }
 
-/// Panics if two were inside at once or fences did not rise. A killed holder writes no more lines, so
-/// whoever writes after another has entered was inside together with it.
+/// Checks a log. Panics if two clients held the lock at once or fences did not rise. A killed holder writes no more
+/// lines, so a holder that writes after another has entered was inside at the same time.
 pub fn judge(path: &PathBuf) -> Verdict {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let lines: Vec<Line> = text.lines().map(Line::read).collect();
@@ -54,8 +54,8 @@ pub fn judge(path: &PathBuf) -> Verdict {
     verdict
 }
 
-/// Whether a line may have been written too late: a holder looks at its hold after each line, and was still to do so when
-/// it was killed, or found it gone.
+/// Whether a line may have been written too late: a holder checks its hold after each line, and was killed before
+/// this check, or found the hold lost.
 fn in_doubt(lines: &[Line], at: usize) -> bool {
     let Line { event, who, fence } = lines[at];
     let next = lines[at + 1..].iter().find(|line| line.who == who);
@@ -78,7 +78,7 @@ impl<'a> Line<'a> {
 }
 
 #[test]
-fn two_at_once_are_seen_and_a_hold_that_ended_is_not_blamed() {
+fn two_concurrent_holders_are_detected_and_a_hold_that_ended_is_accepted() {
     let says = |lines: &str| {
         let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(file.path(), lines.replace(", ", "\n")).unwrap();

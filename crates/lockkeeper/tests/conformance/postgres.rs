@@ -1,4 +1,4 @@
-//! The suite on PostgreSQL, what only that engine promises, and the SQL fence checkers on a real database.
+//! The suite on PostgreSQL, tests of the guarantees of this engine, and the SQL fence checkers on a real database.
 
 use crate::backend::{Backend, Server, acquire, open, until, until_waiting};
 use crate::local_server::{self, Daemon};
@@ -10,7 +10,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 use tokio_postgres::NoTls;
 
-/// Where Debian keeps the server's programs.
+/// The directories of the server's programs in Debian.
 const DIRECTORIES: [&str; 4] = [
     "/usr/lib/postgresql/15/bin",
     "/usr/lib/postgresql/16/bin",
@@ -18,7 +18,7 @@ const DIRECTORIES: [&str; 4] = [
     "/usr/lib/postgresql/14/bin",
 ];
 
-/// A fresh database cluster, made once and copied for each test.
+/// A new database cluster, created once and copied for each test.
 static CLUSTER: LazyLock<Option<(PathBuf, tempfile::TempDir)>> = LazyLock::new(|| {
     let initdb = local_server::program("initdb", &DIRECTORIES, "postgresql")?;
     let directory = tempfile::tempdir().unwrap();
@@ -36,14 +36,14 @@ static CLUSTER: LazyLock<Option<(PathBuf, tempfile::TempDir)>> = LazyLock::new(|
         .output()
         .unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    // Passwords are slow on purpose, very slow in a debug build: only those who test them use them.
+    // Passwords are slow on purpose, very slow in a debug build: only the tests of passwords use them.
     let rules = directory.path().join("data/pg_hba.conf");
     let others = std::fs::read_to_string(&rules).unwrap();
     std::fs::write(&rules, format!("host all postgres 127.0.0.1/32 trust\n{others}")).unwrap();
     Some((initdb.with_file_name("postgres"), directory))
 });
 
-/// PostgreSQL refuses to run as root: then it runs as the user `postgres`, whom its package made.
+/// PostgreSQL refuses to run as root: then it runs as the user `postgres`, which its package creates.
 fn as_postgres(program: &Path) -> Command {
     if !local_server::is_root() {
         return Command::new(program);
@@ -69,7 +69,7 @@ pub struct Postgres {
 }
 
 impl Postgres {
-    /// `None` if there is no PostgreSQL and we are not root.
+    /// Returns `None` if there is no PostgreSQL and the user is not root.
     pub fn start() -> Option<Postgres> {
         let (program, cluster) = CLUSTER.as_ref()?;
         let data = Arc::new(tempfile::tempdir().unwrap());
@@ -83,7 +83,7 @@ impl Postgres {
             for setting in ["listen_addresses=127.0.0.1", "max_connections=60", "shared_buffers=8MB"] {
                 command.args(["-c", setting]);
             }
-            // The server is killed, the machine is not: no disk needs to be waited for.
+            // Only the server is killed, not the machine: no fsync is needed.
             command.args(["-c", "fsync=off"]).arg("-c");
             command.arg(format!("unix_socket_directories={}", directory.display()));
             command
@@ -95,7 +95,7 @@ impl Postgres {
         format!("postgres://{login}@127.0.0.1:{}/{database}", self.daemon.port())
     }
 
-    /// A connection beside the engine's.
+    /// Opens a connection beside the engine's.
     async fn client(&self) -> tokio_postgres::Client {
         loop {
             // The port is open some moments before the server serves.
@@ -128,7 +128,8 @@ fn wait_until_ready(isready: &Path, port: u16) {
 
 impl Server for Postgres {
     fn stop(&self) {
-        // As a power cut does: all at once. Left alone, one backend dies after the other, and grants what that one held.
+        // All processes at once, as in a power failure. Otherwise one backend dies after the other, and the remaining
+        // ones grant the locks of the dead.
         let pid = self.daemon.pid();
         self.daemon.signal("STOP");
         let children = local_server::children_of(pid);
@@ -192,7 +193,7 @@ async fn what_is_wrong_with_the_server_is_said() {
         "{poor}"
     );
     postgres.daemon.stop();
-    // Its processes end one after the other, and until the last has, the system may still take a connection.
+    // Its processes end one after the other, and until the last has ended, the system may still accept a connection.
     let mut stopped = sentence("postgres", "postgres").await;
     for _ in 0..600 {
         if stopped.contains("refuses connections") {
@@ -211,7 +212,7 @@ async fn what_is_wrong_with_the_server_is_said() {
 async fn a_server_that_is_not_postgres_is_told_apart() {
     let http = crate::impostor::start(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n").await;
     let error = refused(&format!("postgres://u@{http}/d")).await;
-    // To PostgreSQL's clients this is the beginning of a very long message.
+    // PostgreSQL's clients parse this as the beginning of a very long message.
     assert!(error.contains("did not answer as PostgreSQL does"), "{error}");
     let closing = crate::impostor::start(b"E").await;
     let error = refused(&format!("postgres://u@{closing}/d")).await;
@@ -291,7 +292,7 @@ async fn a_terminated_session_loses_its_holds_and_its_waiters_at_once() {
     locks.mutex("a").acquire().await.unwrap().release().await.unwrap();
 }
 
-/// Whether all threads are: a signal to stop reaches one after the other.
+/// Whether all threads of a process are stopped: a stop signal reaches one after the other.
 fn is_stopped(pid: u32) -> bool {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let stats = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("stat")).ok());
@@ -300,7 +301,7 @@ fn is_stopped(pid: u32) -> bool {
         .all(|stat| stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('T')))
 }
 
-/// Its lease ran out before it could know that it was granted: no error, it waits on.
+/// The waiter's lease expired before it could notice the grant: this is not an error, and it continues to wait.
 #[tokio::test]
 async fn a_waiter_that_missed_its_turn_queues_again() {
     let postgres = postgres!();
@@ -312,7 +313,7 @@ async fn a_waiter_that_missed_its_turn_queues_again() {
     waiter.signal("STOP").await;
     until(|| async { is_stopped(waiter.pid()) }).await;
     guard.release().await.unwrap();
-    // Enters when the lease of the stopped one has ended.
+    // Granted when the lease of the stopped client has expired.
     let next = locks.mutex("a").acquire().await.unwrap();
     waiter.signal("CONT").await;
     until_waiting(&locks, "a", 1).await;
@@ -337,7 +338,7 @@ async fn a_server_that_falls_silent_is_noticed() {
     assert!(signal("CONT"));
 }
 
-/// The server's TCP timeouts are set for each of them: see `Session::allow_for`.
+/// The server's TCP timeouts are set for each lease: see `Session::allow_for`.
 #[tokio::test]
 async fn leases_of_all_lengths_are_accepted() {
     let postgres = postgres!();
@@ -369,7 +370,7 @@ async fn a_release_wakes_one_and_not_the_whole_queue() {
         waiting.push(acquire(other.mutex("a").ttl(Duration::from_secs(3600))));
         until_waiting(&locks, "a", n + 1).await;
     }
-    // An eavesdropper on the channels of all sessions.
+    // A listener on the channels of all sessions.
     let (client, mut connection) = tokio_postgres::connect(&postgres.url(), NoTls).await.unwrap();
     let (heard, mut messages) = tokio::sync::mpsc::unbounded_channel();
     tokio::spawn(async move {

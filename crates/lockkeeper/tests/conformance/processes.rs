@@ -1,4 +1,4 @@
-//! Several processes: turns, kills, stops.
+//! Tests with several processes: turns, kills, stops.
 
 use crate::backend::{Backend, open, until, until_waiting};
 use crate::oracle;
@@ -34,7 +34,7 @@ pub async fn a_killed_holder_lets_the_next_one_in(backend: &dyn Backend) {
     let next = next.await.unwrap();
     assert!(!locks.capabilities().fence || next.fence() > fence);
 
-    // A semaphore's holders too: the first waiter hears of each of them, not only of one.
+    // The same for holders of a semaphore: the first waiter notices the death of each of them, not only of one.
     if locks.capabilities().semaphore {
         let mut holders = Vec::new();
         for _ in 0..3 {
@@ -49,7 +49,7 @@ pub async fn a_killed_holder_lets_the_next_one_in(backend: &dyn Backend) {
             }
             holders.remove(victim).kill().await;
             let worker_like = next.await.unwrap();
-            // Keep the permit taken without a guard of ours in the way of the next round.
+            // Keep the permit in use, without a guard that affects the next round.
             std::mem::forget(worker_like);
         }
     }
@@ -89,8 +89,8 @@ pub async fn killed_waiters_cost_nothing(backend: &dyn Backend) {
     until(|| async { locks.mutex("a").try_acquire().await.unwrap().is_some() }).await;
 }
 
-/// Where holds expire: a holder that could not renew says "lost" as soon as it runs again, and others can enter.
-/// Where they do not: a stopped holder stays alone.
+/// On engines where holds expire: a holder that could not renew is notified as soon as it runs again, and other
+/// clients can get the lock. On others: a stopped holder keeps the lock.
 pub async fn a_stopped_holder_is_alone_or_learns_that_it_lost(backend: &dyn Backend) {
     let locks = open(backend).await;
     let mut holder = Worker::start(&backend.url());
@@ -111,7 +111,7 @@ pub async fn a_stopped_holder_is_alone_or_learns_that_it_lost(backend: &dyn Back
     }
 }
 
-/// Where there is a server: holders and waiters learn that it went away, and locks work again when it is back.
+/// On engines with a server: holders and waiters notice that it went away, and locks work again when it is back.
 pub async fn a_server_that_goes_away_is_noticed(backend: &dyn Backend) {
     let (locks, other) = (open(backend).await, open(backend).await);
     let Some(server) = backend.server() else {
@@ -130,7 +130,7 @@ pub async fn a_server_that_goes_away_is_noticed(backend: &dyn Backend) {
     assert!(!guard.is_valid());
     let error = guard.release().await.unwrap_err();
     assert!(matches!(error, Error::Lost { .. }), "a lost hold is released while the server is away: {error}");
-    assert!(waiter.await.unwrap().is_err(), "its session died: waiting on would be waiting for ever");
+    assert!(waiter.await.unwrap().is_err(), "its session died: it must not wait forever");
     lost_too.lost().await;
     server.start();
     let again = open(backend).await.mutex("a").acquire().await.unwrap();

@@ -1,4 +1,4 @@
-//! The suite on one Redis server, and what only that engine promises.
+//! The suite on one Redis server, and tests of the guarantees of this engine.
 
 use crate::backend::{Backend, Server, acquire, open, until};
 use crate::local_server::{self, Daemon};
@@ -7,14 +7,14 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A redis-server with data of its own.
+/// A redis-server with its own data.
 pub struct Redis {
     pub daemon: Daemon,
     _data: Arc<tempfile::TempDir>,
 }
 
 impl Redis {
-    /// `None` if there is no redis-server and we are not root.
+    /// Returns `None` if there is no redis-server and the user is not root.
     pub fn start(options: &[&str]) -> Option<Redis> {
         let program = local_server::program("redis-server", &[], "redis-server")?;
         let data = Arc::new(tempfile::tempdir().unwrap());
@@ -23,7 +23,7 @@ impl Redis {
             let (program, options, directory) = (program.clone(), options.clone(), data.clone());
             let daemon = Daemon::start(move |port| {
                 let mut command = Command::new(&program);
-                // Every write is on disk before it is answered: what a careful operator chooses for locks.
+                // Every write is on disk before its reply, which is the careful configuration for locks.
                 command.args(["--bind", "127.0.0.1", "--save", ""]);
                 command.args(["--appendonly", "yes", "--appendfsync", "always"]);
                 command.args(["--port", &port.to_string()]).args(&options).arg("--dir").arg(directory.path());
@@ -36,8 +36,8 @@ impl Redis {
         }
     }
 
-    /// Returns when this very process has loaded its data and serves; false if it ended. Another process, of somebody else's tests, may
-    /// have taken the port at the same moment and answered in its place.
+    /// Returns true when this process has loaded its data and serves; false if it ended. The process id is compared,
+    /// because a server of another test may have taken the port at the same moment.
     fn serves(&self) -> bool {
         let pid = self.daemon.pid();
         let me = format!("process_id:{pid}");
@@ -61,7 +61,7 @@ impl Redis {
     /// Runs one command of redis-cli.
     pub fn cli(&self, args: &[&str]) -> String {
         let port = self.daemon.port().to_string();
-        // A server that hangs would be waited for, for ever.
+        // Without a time limit, a server that hangs would block the test forever.
         let mut limited = Command::new("timeout");
         let output = limited.args(["20", "redis-cli", "-p", &port]).args(args).output().unwrap();
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
@@ -93,13 +93,13 @@ impl Backend for Redis {
         Some(self)
     }
 
-    /// Each kill inside costs a lease.
+    /// Fewer kills, as each kill of a holder costs a lease.
     fn kills(&self) -> usize {
         6
     }
 }
 
-/// The server, or the end of the test.
+/// Starts the server, or returns from the test.
 macro_rules! redis {
     ($($option:expr),*) => { match Redis::start(&[$($option),*]) { Some(redis) => redis, None => return } };
 }
@@ -149,7 +149,7 @@ async fn a_read_only_replica_is_refused() {
     let replica = redis!("--replicaof", "127.0.0.1", &primary.daemon.port().to_string());
     let locks = Lockkeeper::open(&replica.url()).await.unwrap();
     let error = locks.mutex("a").try_acquire().await.unwrap_err();
-    // While it still synchronises it may refuse in other words.
+    // While it still synchronises, it may reject requests with other errors.
     assert!(matches!(error, Error::Unavailable { .. }), "{error}");
     assert!(error.to_string().contains("read-only replica; name the primary"), "{error}");
 }
@@ -167,10 +167,10 @@ async fn an_idle_lock_leaves_nothing_but_the_fence() {
 }
 
 #[tokio::test]
-async fn what_crashed_holders_left_is_swept_by_whoever_comes() {
+async fn leases_of_crashed_holders_are_removed_by_later_requests() {
     let redis = redis!();
     let url = redis.url();
-    // Without its runtime nobody renews or releases: as good as dead.
+    // Without its runtime, the lease is neither renewed nor released, as after a crash.
     let crashed = std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
@@ -207,7 +207,7 @@ async fn fences_rise_also_when_the_data_is_lost() {
     let before = locks.mutex("a").acquire().await.unwrap();
     redis.cli(&["FLUSHALL"]);
     let after = locks.mutex("a").acquire().await.unwrap();
-    assert!(after.fence() > before.fence(), "two are inside, and the fence tells them apart");
+    assert!(after.fence() > before.fence(), "two clients hold the lock, and the fence orders them");
     let lost = before.release().await.unwrap_err();
     assert!(matches!(lost, Error::Lost { .. }), "{lost}");
     assert_eq!(locks.inspect("a").await.unwrap().holders[0].tag.holder, after.holder(), "a late release");
@@ -222,7 +222,7 @@ async fn a_hold_that_the_server_forgot_is_lost() {
 }
 
 #[tokio::test]
-async fn a_waiter_hears_of_the_release_and_need_not_wait_for_the_lease() {
+async fn a_waiter_is_notified_of_a_release_before_the_lease_ends() {
     let redis = redis!();
     let locks = open(&redis).await;
     let guard = locks.mutex("a").ttl(Duration::from_secs(24 * 60 * 60)).acquire().await.unwrap();
@@ -234,7 +234,7 @@ async fn a_waiter_hears_of_the_release_and_need_not_wait_for_the_lease() {
     for waiter in waiting {
         waiter.await.unwrap();
     }
-    // The last one leaves the channel.
+    // The last subscriber leaves the channel.
     until(|| async { redis.cli(&["PUBSUB", "NUMSUB", "lockkeeper:0:free:a"]).ends_with('0') }).await;
 }
 

@@ -1,4 +1,4 @@
-//! The suite on three independent Redis servers, and what a majority of them promises.
+//! The suite on three independent Redis servers, and tests of the guarantees of a majority.
 
 use crate::backend::{Backend, PATIENCE, Server, acquire, open, until};
 use crate::redis::Redis;
@@ -30,13 +30,13 @@ impl Backend for Redlock {
         Some(self)
     }
 
-    /// Each kill inside costs a lease.
+    /// Fewer kills, as each kill of a holder costs a lease.
     fn kills(&self) -> usize {
         6
     }
 }
 
-/// All of them at once; a majority would do.
+/// Stops and starts all servers at once, although a majority would be enough.
 impl Server for Redlock {
     fn stop(&self) {
         self.0.iter().for_each(Server::stop);
@@ -83,7 +83,7 @@ async fn a_minority_of_servers_may_be_down() {
 }
 
 #[tokio::test]
-async fn without_a_majority_nobody_holds() {
+async fn without_a_majority_no_lock_is_granted() {
     let redlock = redlock!();
     let locks = open(&redlock).await;
     let guard = locks.mutex("a").ttl(Duration::from_secs(1)).acquire().await.unwrap();
@@ -99,15 +99,15 @@ async fn without_a_majority_nobody_holds() {
 }
 
 #[tokio::test]
-async fn a_hold_on_a_minority_admits_nobody_and_blocks_nobody() {
+async fn a_hold_on_a_minority_neither_grants_nor_blocks_a_lock() {
     let redlock = redlock!();
     let locks = open(&redlock).await;
-    // Another has it on one server: the two others are a majority.
+    // Another client holds the lock on one server: the two others are a majority.
     let single = open(&redlock.0[0]).await.mutex("a").acquire().await.unwrap();
     let guard = locks.mutex("a").acquire().await.unwrap();
     assert_ne!(locks.inspect("a").await.unwrap().holders[0].tag.holder, single.holder());
     guard.release().await.unwrap();
-    // On two: no majority is left.
+    // On two servers: no majority is left.
     let second = open(&redlock.0[1]).await.mutex("a").acquire().await.unwrap();
     assert!(locks.mutex("a").try_acquire().await.unwrap().is_none());
     assert!(open(&redlock.0[2]).await.mutex("a").try_acquire().await.unwrap().is_some(), "taken back");
@@ -124,8 +124,8 @@ async fn without_fences_it_must_be_accepted_as_such() {
     locks.all(["a", "b"]).unfenced().acquire().await.unwrap().release().await.unwrap();
 }
 
-/// A proxy in front of a Redis server that delays the first release: it closes the connection instead of passing the request on, and
-/// gives the request to the test, which can deliver it later.
+/// A proxy in front of a Redis server that delays the first release: it closes the connection instead of forwarding
+/// the request, and passes the request to the test, which can deliver it later.
 async fn delaying_the_first_release(target: String) -> (String, watch::Receiver<Option<Vec<u8>>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -147,7 +147,7 @@ async fn forward(client: TcpStream, server: TcpStream, delayed: watch::Sender<Op
     let mut request = vec![0; 65536];
     while let Ok(length @ 1..) = from_client.read(&mut request).await {
         let bytes = &request[..length];
-        // As an argument: the text of the script, which is loaded once, contains the word too.
+        // Match the argument: the source of the script, which is loaded once, contains the same name.
         if delayed.borrow().is_none() && bytes.windows(13).any(|part| part == b"$7\r\nrelease\r\n") {
             delayed.send_replace(Some(bytes.to_vec()));
             break;
@@ -165,7 +165,7 @@ async fn a_delayed_release_of_an_earlier_attempt_deletes_no_later_vote() {
         let (proxy, mut delayed) = delaying_the_first_release(redlock.0[2].address()).await;
         let url = format!("redis://{},{},{proxy}?unfenced", redlock.0[0].address(), redlock.0[1].address());
         let locks = Lockkeeper::open(&url).await.unwrap();
-        // Another client has the lock on two servers: attempt 1 gets the vote of server 2 alone, and releases it.
+        // Another client has the lock on two servers: attempt 1 gets only the vote of server 2, and releases it.
         let others = [
             open(&redlock.0[0]).await.mutex("a").acquire().await.unwrap(),
             open(&redlock.0[1]).await.mutex("a").acquire().await.unwrap(),

@@ -1,4 +1,4 @@
-//! Other processes: this test binary, started again, obeying lines on its standard input.
+//! Other processes: this test binary, started again, which executes commands from its standard input.
 
 use crate::oracle::Log;
 use lockkeeper::{Error, Fence, Guard, Lockkeeper};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-/// A process that holds and waits for locks. Killed -9 when dropped.
+/// A process that holds and waits for locks. Killed with SIGKILL when dropped.
 pub struct Worker {
     pub child: Child,
     stdin: ChildStdin,
@@ -35,7 +35,7 @@ impl Worker {
         self.stdin.write_all(format!("{command}\n").as_bytes()).await.unwrap();
     }
 
-    /// The next answer; libtest's own lines are skipped.
+    /// The next reply; libtest's own lines are skipped.
     pub async fn answer(&mut self) -> String {
         while let Some(line) = self.stdout.next_line().await.unwrap() {
             if let Some((_, answer)) = line.split_once("@@ ") {
@@ -67,12 +67,12 @@ impl Worker {
 }
 
 fn say(answer: &str) {
-    // libtest may have left its own line unfinished; `@@ ` tells where ours begins.
+    // libtest may have left its own line unfinished; `@@ ` marks the beginning of ours.
     println!("@@ {answer}");
     std::io::stdout().flush().unwrap();
 }
 
-/// The body of the other process; does nothing useful unless a [`Worker`] started it.
+/// The body of the other process; it is of use only if a [`Worker`] started it.
 #[test]
 #[ignore = "started by other tests as a process of its own"]
 fn worker_process() {
@@ -138,7 +138,8 @@ async fn enter_often(
                 for _ in 0..rounds {
                     let guard = locks.mutex(name.as_str()).ttl(ttl).acquire().await.unwrap();
                     if hold(&guard, linger, &mut log, &who).await {
-                        // On a machine too slow to renew the hold in time, it can be lost between its last line and its release.
+                        // On a machine too slow to renew in time, the hold can be lost between its last line and its
+                        // release.
                         match guard.release().await {
                             Ok(()) | Err(Error::Lost { .. }) => {}
                             Err(error) => panic!("{error}"),
@@ -153,8 +154,8 @@ async fn enter_often(
     }
 }
 
-/// Writes lines while it holds the lock, and the last one when it leaves; or, on a machine too slow to renew the hold in
-/// time, that it lost it: then the line before may have been written too late.
+/// Writes lines while it holds the lock, and the last one before the release; or, on a machine too slow to renew in
+/// time, a line about the loss: then the line before may have been written too late.
 async fn hold(guard: &Guard, linger: Duration, log: &mut Log, who: &str) -> bool {
     for event in ["enter", "inside", "inside", "inside", "exit"] {
         if event == "inside" {

@@ -1,4 +1,4 @@
-//! The suite on ZooKeeper, and what only that engine promises.
+//! The suite on ZooKeeper, and tests of the guarantees of this engine.
 
 use crate::backend::{Backend, Server, acquire, open, until, until_waiting};
 use crate::local_server::{self, Daemon};
@@ -9,17 +9,17 @@ use std::sync::Arc;
 use std::time::Duration;
 use zookeeper_client::Client;
 
-/// As Debian lays it out; the jar names what else it needs.
+/// The paths in Debian; the jar lists its dependencies.
 const JAR: &str = "/usr/share/java/zookeeper.jar";
 
-/// A ZooKeeper server with data of its own.
+/// A ZooKeeper server with its own data.
 pub struct ZooKeeper {
     pub daemon: Daemon,
     _data: Arc<tempfile::TempDir>,
 }
 
 impl ZooKeeper {
-    /// `None` if there is no ZooKeeper and we are not root.
+    /// Returns `None` if there is no ZooKeeper and the user is not root.
     pub fn start() -> Option<ZooKeeper> {
         let java = local_server::program("java", &[], "default-jre-headless")?;
         let jar = Path::new(JAR);
@@ -30,14 +30,14 @@ impl ZooKeeper {
         let daemon = Daemon::start(move |port| {
             let config = directory.path().join("zoo.cfg");
             let data = directory.path().join("data");
-            // Sessions of 1 s to 2 h, so that tests can be quick or wait for nothing.
+            // Session timeouts from 1 s to 2 h, for quick tests and for tests without expiry.
             let text = format!(
                 "tickTime=500\nmaxSessionTimeout=7200000\nclientPortAddress=127.0.0.1\nclientPort={port}\n\
                  dataDir={}\nadmin.enableServer=false\nmaxClientCnxns=0\n",
                 data.display()
             );
             std::fs::write(&config, text).unwrap();
-            // Ends with us, even if we are killed.
+            // Ends with this process, even if that is killed.
             let mut command = Command::new("setpriv");
             command.args(["--pdeathsig", "KILL", "--"]).arg(&java);
             command.args(["-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", JAR]);
@@ -51,7 +51,7 @@ impl ZooKeeper {
         format!("127.0.0.1:{}", self.daemon.port())
     }
 
-    /// An administrator's own session.
+    /// Opens a session for an administrator.
     async fn admin(&self) -> Client {
         Client::connect(&self.address()).await.unwrap()
     }
@@ -66,13 +66,13 @@ impl Backend for ZooKeeper {
         Some(&self.daemon)
     }
 
-    /// Each kill costs a session's timeout.
+    /// Fewer kills, as each kill costs a session timeout.
     fn kills(&self) -> usize {
         6
     }
 }
 
-/// The server, or the end of the test.
+/// Starts the server, or returns from the test.
 macro_rules! zookeeper {
     () => {
         match ZooKeeper::start() {
@@ -99,17 +99,18 @@ async fn an_idle_lock_leaves_only_an_empty_container() {
     drop(locks.mutex("a").acquire().await.unwrap());
     until(|| async { line(&admin, "/lockkeeper/a").await.is_empty() }).await;
     assert!(locks.list().await.unwrap().is_empty());
-    // And that can become another kind of lock.
+    // The container can become another type of lock.
     locks.semaphore("a", 3).acquire().await.unwrap().release().await.unwrap();
     let (kind, _) = admin.get_data("/lockkeeper/a").await.unwrap();
     assert_eq!(kind, b"p3");
-    // Whatever removes it, as ZooKeeper does in time, the lock works on.
+    // The lock also works after the container is removed, as ZooKeeper does in time.
     admin.delete("/lockkeeper/a", None).await.unwrap();
     admin.delete("/lockkeeper", None).await.unwrap();
     locks.mutex("a").acquire().await.unwrap().release().await.unwrap();
 }
 
-/// Whoever's node an administrator removes learns it at once, not when the session would have run out.
+/// A holder or waiter whose node an administrator removes is notified at once, not when the session would have
+/// expired.
 #[tokio::test]
 async fn a_forced_release_is_noticed_at_once() {
     let zookeeper = zookeeper!();
@@ -195,7 +196,7 @@ async fn refused(url: &str) -> String {
 async fn what_is_wrong_with_the_server_is_said() {
     let zookeeper = zookeeper!();
     let address = zookeeper.address();
-    // The first to come owns the locks.
+    // The first client owns the locks.
     let owner = Lockkeeper::open(&format!("zookeeper://me:secret@{address}")).await.unwrap();
     owner.mutex("a").acquire().await.unwrap().release().await.unwrap();
     assert!(refused(&zookeeper.url()).await.contains("belong to a user"));
@@ -209,7 +210,7 @@ async fn what_is_wrong_with_the_server_is_said() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_zookeeper_is_said() {
+async fn a_server_that_is_not_zookeeper_is_reported() {
     for answer in [&b""[..], b"HTTP/1.1 400 Bad Request\r\n\r\n", b"-ERR unknown command\r\n", b"\0\0\0\0"] {
         let error = refused(&format!("zookeeper://{}", crate::network::impostor(answer).await)).await;
         assert!(error.contains("is it ZooKeeper"), "{error}");
@@ -222,7 +223,7 @@ async fn lost_replies_do_nothing_twice() {
     crate::network::lost_replies_do_nothing_twice("zookeeper", zookeeper.address()).await;
 }
 
-/// The connection stays open and nothing comes back: renewals are blocked past the time to live.
+/// The connection stays open without replies: renewals are blocked past the time to live.
 #[tokio::test]
 async fn a_server_that_hangs_is_noticed() {
     let zookeeper = zookeeper!();
