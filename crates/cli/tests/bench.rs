@@ -1,4 +1,4 @@
-//! `bench` as a person at a terminal meets it: that figures are there and that exclusivity was watched, never how fast anything is.
+//! End-to-end tests of `bench`: all figures are present and mutual exclusion was checked. They never assert a speed.
 
 use serde_json::Value;
 use std::process::{Command, Output, Stdio};
@@ -24,7 +24,7 @@ fn refused(output: &Output, code: i32, part: &str) {
     assert!(output.status.code() == Some(code) && told.contains(part), "{:?}: {told}", output.status.code());
 }
 
-/// The engines that can be measured here: Redis's server may be missing, unless root could have installed it.
+/// The engines that can be measured here: redis-server may be missing, unless root could have installed it.
 fn engines() -> &'static str {
     let there = Command::new("redis-server").arg("--version").stdout(Stdio::null()).status().is_ok();
     if !cfg!(feature = "redis") || !there && !rustix::process::geteuid().is_root() {
@@ -35,7 +35,7 @@ fn engines() -> &'static str {
 }
 
 #[test]
-fn all_figures_are_there_and_exclusivity_was_watched() {
+fn all_figures_are_present_and_mutual_exclusion_is_checked() {
     let place = tempfile::tempdir().unwrap();
     let (json, report) = (place.path().join("figures.json"), place.path().join("report"));
     let told = done(&[
@@ -68,7 +68,7 @@ fn all_figures_are_there_and_exclusivity_was_watched() {
         let checked = run["checked"].as_u64().unwrap();
         assert!(if engine == "floor" { checked == 0 } else { checked >= turns }, "{run}");
         if engine == "lockkeeper1" {
-            assert_eq!(run["messages"], 0.0, "one daemon has nobody to send to: {run}");
+            assert_eq!(run["messages"], 0.0, "a single daemon has no peers: {run}");
         }
     }
     for engine in figures["engines"].as_array().unwrap() {
@@ -87,7 +87,7 @@ fn a_missing_server_is_named_with_its_package() {
 }
 
 #[test]
-fn mistakes_are_told() {
+fn wrong_usage_is_rejected_with_a_message() {
     let refuse = |words: &[&str], part: &str| refused(&bench(words).output().unwrap(), 64, part);
     refuse(&["locks", "--engines", "consul"], "there is no engine `consul`");
     refuse(&["locks", "--workloads", "w9"], "there are w1, w2, w3 and w4");
@@ -98,7 +98,7 @@ fn mistakes_are_told() {
 
 #[test]
 #[cfg(not(feature = "etcd"))]
-fn a_build_without_etcd_says_how_to_get_it() {
+fn a_build_without_etcd_reports_how_to_build_with_it() {
     let run = bench(&["locks", "--engines", "etcd3"]).output().unwrap();
     refused(&run, 69, "cargo build --release -p lockkeeper-cli --features etcd");
 }
@@ -116,7 +116,7 @@ fn the_labs_speed_and_growth_are_measured() {
         ["growth", "--locks", "1,100", "--members", "3", "--entries", "300", "--seconds", "0.1", "--json"];
     let grown: Value = serde_json::from_str(&done(&words)).unwrap();
     assert_eq!(grown["locks"].as_array().unwrap().len(), 2);
-    // One after the other, whoever has its turn: the messages do not depend on the machine, only on the lots.
+    // With one request at a time, the messages do not depend on the machine, only on the random order of the members.
     let low = &grown["members"][0];
     assert!((1.3..1.7).contains(&low["messages"].as_f64().unwrap()), "{low}");
     assert_eq!(low["formula"], 1.5);

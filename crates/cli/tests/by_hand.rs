@@ -1,4 +1,4 @@
-//! `lockkeeper step` and `lockkeeper lab`, as a person at a terminal meets them.
+//! End-to-end tests of `lockkeeper step` and `lockkeeper lab`.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
@@ -8,7 +8,7 @@ fn lockkeeper() -> Command {
     Command::new(env!("CARGO_BIN_EXE_lockkeeper"))
 }
 
-/// Presses keys, one after the other.
+/// Runs `step` with these keys as input.
 fn step(args: &[&str], keys: &str) -> Output {
     let mut command = lockkeeper();
     command.arg("step").args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -23,7 +23,7 @@ fn maekawas_triangle_is_driven_into_its_deadlock_with_keys() {
     std::fs::create_dir_all(&folder).unwrap();
     let file = folder.join("deadlock.scenario");
     let file = file.to_str().unwrap();
-    // The first choice three times: S1, then S2 and S3 behind the messages under way; then the three messages.
+    // The first choice three times: S1, then S2 and S3 after the messages in flight; then the three messages.
     let output = step(&["maekawa-published", "--save", file], "1 2 3 111 u1 w q");
     let told = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{told}");
@@ -36,7 +36,7 @@ fn maekawas_triangle_is_driven_into_its_deadlock_with_keys() {
 }
 
 #[test]
-fn a_wrong_algorithm_is_told_with_the_nearest_name() {
+fn an_unknown_algorithm_is_rejected_with_the_nearest_name() {
     let output = step(&["maekava"], "q");
     assert_eq!(output.status.code(), Some(64));
     assert!(String::from_utf8_lossy(&output.stderr).contains("did you mean 'maekawa'"));

@@ -1,4 +1,4 @@
-//! `check` and `replay`, as a person at a terminal meets them.
+//! End-to-end tests of `check` and `replay`.
 
 use serde_json::Value;
 use std::path::Path;
@@ -53,7 +53,7 @@ fn a_verified_algorithm_has_the_promised_form() {
 }
 
 #[test]
-fn what_is_wrong_is_told_drawn_and_written_so_that_replay_and_sim_take_it() {
+fn a_counterexample_is_printed_drawn_and_written_for_replay_and_sim() {
     let folder = tempfile::tempdir().unwrap();
     let place = |name: &str| folder.path().join(name).to_string_lossy().into_owned();
     let (svg, scenario) = (place("broken.svg"), place("broken.scenario"));
@@ -81,7 +81,7 @@ fn a_variant_can_be_checked_and_replayed_by_its_name() {
 }
 
 #[test]
-fn a_saved_trace_comes_out_the_same_or_says_where_not() {
+fn a_saved_trace_is_reproduced_or_the_first_difference_is_reported() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.jsonl");
     let run = "sim --algorithm raymond --sites 5 --entries 10 --delay exponential:1 --seed 7";
@@ -100,7 +100,7 @@ fn changed(path: &Path) {
 }
 
 #[test]
-fn budgets_and_mistakes_have_codes_of_their_own() {
+fn budgets_and_wrong_usage_have_their_own_exit_codes() {
     let text = told("check lamport --sites 3 --max-states 5000", 3);
     assert!(text.contains("The budget was reached"), "{text}");
     assert!(told("check lamprot", 64).contains("did you mean 'lamport'"));
@@ -112,7 +112,7 @@ fn budgets_and_mistakes_have_codes_of_their_own() {
 }
 
 #[test]
-fn a_cluster_is_checked_and_a_guard_left_out_is_found() {
+fn a_cluster_is_checked_and_a_bug_switch_is_caught() {
     let text = told("check --cluster --crashes 1", 0);
     assert!(text.contains("Everything that was promised holds"), "{text}");
     let text = told("check --cluster --sleeps 1 --flaw no-wait", 2);

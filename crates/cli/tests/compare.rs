@@ -1,4 +1,4 @@
-//! `compare`, `properties`, `explain`, `choose` and `quorums`, as a person at a terminal meets them.
+//! End-to-end tests of `compare`, `properties`, `explain`, `choose` and `quorums`.
 
 use serde_json::Value;
 use std::process::{Command, Output, Stdio};
@@ -38,7 +38,7 @@ fn quorums_have_the_promised_form() {
 }
 
 #[test]
-fn sets_of_ones_own_are_judged() {
+fn quorums_from_a_file_are_checked() {
     let directory = tempfile::tempdir().unwrap();
     let file = |name: &str, text: &str| {
         let path = directory.path().join(name);
@@ -85,7 +85,7 @@ fn a_comparison_has_the_promised_form() {
     let stuck = all["rows"].as_array().unwrap().iter().find(|row| row["verdict"] == "deadlocks").unwrap();
     assert_eq!((&stuck["algorithm"], &stuck["load"]), (&"maekawa-published".into(), &"high".into()));
 
-    // The command of a row that deadlocks shows the deadlock.
+    // The command of a row that deadlocks reproduces the deadlock.
     let command = stuck["trouble"]["reproduce"].as_str().unwrap();
     let output = lockkeeper(&words(command)[1..]);
     assert_eq!(output.status.code(), Some(2), "{command}");
@@ -93,7 +93,7 @@ fn a_comparison_has_the_promised_form() {
 }
 
 #[test]
-fn a_comparison_is_told_to_people() {
+fn a_comparison_is_printed_as_a_table() {
     let table = told("compare --algorithms lamport,ricart-agrawala --sites 3 --load high --seeds 1");
     for part in [
         "messages per entry, high load",
@@ -155,7 +155,7 @@ fn plots_page_and_rows_are_written() {
 }
 
 #[test]
-fn properties_come_with_witnesses_that_show_them() {
+fn witnesses_of_properties_reproduce_the_violation() {
     let table = told("properties --algorithms maekawa-published,ricart-agrawala");
     assert!(table.contains("by happened-before") && table.contains("held"), "{table}");
     let found = json("properties --algorithms maekawa-published,ricart-agrawala --json");
@@ -177,7 +177,7 @@ fn properties_come_with_witnesses_that_show_them() {
 #[test]
 fn every_algorithm_is_explained() {
     let list = json("algorithms --json");
-    // Those for threads have no messages and no small run; their files and docs/shared-memory.md explain them.
+    // Algorithms for threads have no messages and no small run; their files and docs/shared-memory.md explain them.
     for about in list.as_array().unwrap().iter().filter(|about| about["family"] != "shared memory") {
         let slug = about["slug"].as_str().unwrap();
         let told = told(&format!("explain {slug}"));
@@ -186,7 +186,7 @@ fn every_algorithm_is_explained() {
         {
             assert!(told.contains(part), "{slug}: {part}");
         }
-        // Text is broken into lines; a command is one line, to be copied.
+        // Text is wrapped; a command is one line, to be copied.
         let prose = told.lines().filter(|line| !line.contains("lockkeeper "));
         assert!(prose.into_iter().all(|line| line.chars().count() <= 100), "{slug}:\n{told}");
     }
@@ -194,7 +194,7 @@ fn every_algorithm_is_explained() {
 }
 
 #[test]
-fn a_choice_comes_with_its_reasons() {
+fn a_recommendation_is_printed_with_reasons() {
     let advice = told("choose --sites 5 --failures 1 --topology lan --load low --fairness strict");
     assert!(
         advice.contains("left out: token-ring: ") && advice.contains("out of timestamp order"),
@@ -209,7 +209,7 @@ fn a_choice_comes_with_its_reasons() {
 }
 
 #[test]
-fn bad_input_is_answered_with_a_sentence_and_64() {
+fn wrong_usage_is_rejected_with_a_message_and_exit_code_64() {
     let cases = [
         ("compare --algorithms lamprt --sites 3", "did you mean 'lamport'?"),
         ("compare --sites 0", "between 1 and 1000000 sites"),
@@ -242,7 +242,7 @@ fn bad_input_is_answered_with_a_sentence_and_64() {
 }
 
 #[test]
-fn nobody_reading_on_is_no_error_worth_a_word() {
+fn a_closed_pipe_is_not_reported_as_an_error() {
     for line in
         ["explain lamport", "quorums --sites 133 --construction plane", "compare -a lamport -n 2 --seeds 1"]
     {

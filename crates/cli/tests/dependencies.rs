@@ -1,11 +1,11 @@
-//! What the project is built from: every package from a registry with a checksum, under a licence we can ship, and none that needs a
-//! protoc.
+//! Checks of the dependencies: every package comes from a registry with a checksum, under a licence that permits
+//! distribution, and none needs protoc.
 
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::process::Command;
 
-/// Any one of these is enough; an expression with OR needs only one.
+/// The accepted licences; an expression with OR needs only one of them.
 const LICENCES: [&str; 13] = [
     "MIT",
     "Apache-2.0",
@@ -22,7 +22,8 @@ const LICENCES: [&str; 13] = [
     "Unlicense",
 ];
 
-/// What only tests use is not shipped: which package, under which licence, and by way of which dependency of ours.
+/// Exceptions for packages that only tests use, which are not shipped: package, licence, and our dependency that
+/// needs it.
 const OF_TESTS: [(&str, &str, &str); 1] = [("webdriver", "MPL-2.0", "fantoccini")];
 
 /// Generators of code from .proto files. In a build script they run protoc, unless protox has parsed the files.
@@ -50,13 +51,13 @@ fn metadata() -> Value {
     serde_json::from_slice(&output.stdout).expect("cargo writes JSON")
 }
 
-/// Whether a licence expression can be met: each part joined by AND needs one allowed alternative.
+/// Whether a licence expression can be satisfied: each part joined by AND needs one accepted alternative.
 fn allowed(expression: &str) -> bool {
     let plain = expression.replace(['(', ')'], "").replace('/', " OR ");
     plain.split(" AND ").all(|part| part.split(" OR ").any(|licence| LICENCES.contains(&licence.trim())))
 }
 
-/// Whether our packages need another one for their tests, and for nothing else: by themselves, or by way of one that is for tests.
+/// Whether our packages need a package only for tests: directly, or through a package that is only for tests.
 fn is_of_tests(packages: &[Value], name: &str) -> bool {
     let ours = packages.iter().filter(|package| package["source"].is_null());
     let mut needs = ours
@@ -91,7 +92,8 @@ fn every_dependency_comes_from_a_registry_under_a_known_licence() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Every package of the workspace, with all features, for building and for tests: `cargo build` works where no protoc is installed.
+/// Checks every package of the workspace, with all features, for building and for tests: `cargo build` must work
+/// without protoc.
 #[test]
 fn no_build_script_needs_protoc() {
     let metadata = metadata();

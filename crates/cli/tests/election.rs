@@ -1,4 +1,4 @@
-//! `lockkeeper sim --election` and `compare --elections`, as a person at a terminal meets them.
+//! End-to-end tests of `lockkeeper sim --election` and `compare --elections`.
 
 use serde_json::Value;
 use std::process::{Command, Output};
@@ -27,7 +27,7 @@ fn the_json_of_an_election_has_the_promised_form() {
     let (code, run) = json("sim --election bully --sites 7 --crash 7@10 --initiator 1 --recover 7@50 --json");
     assert_eq!(code, 0);
     assert_eq!((&run["election"], &run["sites"], &run["seed"]), (&"bully".into(), &7.into(), &1.into()));
-    // N²−N−1 after the crash, N−1 when the highest comes back.
+    // N²−N−1 messages after the crash, N−1 when the highest site comes back.
     assert_eq!(run["messages"], 41 + 6);
     assert_eq!(run["by_message"]["OK"], 15);
     assert!(run["bytes"].is_number());
@@ -39,7 +39,7 @@ fn the_json_of_an_election_has_the_promised_form() {
 }
 
 #[test]
-fn a_partition_gives_two_leaders_and_says_how_to_see_it_again() {
+fn a_partition_gives_two_leaders_and_a_command_that_reproduces_it() {
     let output =
         lockkeeper("sim --election bully --sites 7 --initiator 1@31 --partition 1,2,3|4,5,6,7@30..60");
     assert_eq!(output.status.code(), Some(2));
@@ -52,7 +52,7 @@ fn a_partition_gives_two_leaders_and_says_how_to_see_it_again() {
 }
 
 #[test]
-fn elections_are_drawn_and_told() {
+fn elections_are_traced_in_every_format() {
     let directory = std::env::temp_dir().join(format!("lockkeeper-election-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let forms = [
@@ -93,7 +93,7 @@ fn algorithms_lists_elections_as_a_family() {
 }
 
 #[test]
-fn wrong_usage_is_told_in_words() {
+fn wrong_usage_is_rejected_with_a_message() {
     for (line, expected) in [
         ("sim --election bull --sites 3", "there is no election 'bull'"),
         ("sim --election bully --sites 3 --initiator 9", "no site '9'"),

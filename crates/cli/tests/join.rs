@@ -8,17 +8,17 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// Far longer than anything takes, so that only what never happens is a failure.
+/// A timeout far longer than any step takes, so that only a stuck test fails.
 const LONG: Duration = Duration::from_secs(120);
 
-/// `lockkeeper` in an almost empty environment, in a home directory of its own.
+/// `lockkeeper` in an almost empty environment, with its own home directory.
 fn lockkeeper(home: &Path, line: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
     command.args(line.split_whitespace()).env_clear().env("HOME", home).current_dir(home);
     command
 }
 
-/// A daemon that is killed when this goes.
+/// A daemon that is killed when dropped.
 struct Daemon(Child);
 
 impl Drop for Daemon {
@@ -28,7 +28,7 @@ impl Drop for Daemon {
     }
 }
 
-/// Starts a daemon, and returns what it prints until it serves.
+/// Starts a daemon, and returns its output until it serves.
 fn serves(mut command: Command) -> (Daemon, String) {
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     let lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -46,7 +46,7 @@ fn serves(mut command: Command) -> (Daemon, String) {
     (daemon, printed.recv_timeout(LONG).expect("the daemon serves"))
 }
 
-/// The options for a daemon with ports of its own.
+/// The options for a daemon with its own ports.
 fn at(member: u16) -> String {
     let [clients, http] = [(); 2].map(|()| ports::free().unwrap());
     let options = format!("--clients 127.0.0.1:{clients} --http 127.0.0.1:{http}");
@@ -78,7 +78,7 @@ fn a_member_joins_with_the_join_token_and_not_without_it() {
     assert_eq!(refused.status.code(), Some(64), "{error}");
     assert!(error.contains("--join-token") && error.contains("LOCKKEEPER_JOIN_TOKEN"), "{error}");
 
-    // The same user needs no more than the command; others a copy of the token.
+    // The same user needs only the command; other users need a copy of the token.
     let (_second, _) = serves(lockkeeper(home.path(), &join(2)));
     let mut with_variable = lockkeeper(other.path(), &join(3));
     with_variable.env("LOCKKEEPER_JOIN_TOKEN", std::fs::read_to_string(&token).unwrap());

@@ -1,4 +1,4 @@
-//! What the commands say while a cluster has no majority.
+//! Errors of the commands while a cluster has no majority.
 
 use lockkeeper_cluster::{Config as MemberConfig, JoinToken, MemberId};
 use lockkeeper_daemon::{Config, Daemon};
@@ -15,7 +15,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("text")
 }
 
-/// The first of three members, of which the others never start.
+/// The first of three members; the others never start.
 async fn one_of_three(directory: &std::path::Path) -> Daemon {
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let sockets = [(); 3].map(|()| TcpListener::bind(any).expect("a free port"));
@@ -30,11 +30,11 @@ async fn one_of_three(directory: &std::path::Path) -> Daemon {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn commands_say_why_no_lock_is_granted() {
+async fn commands_report_why_no_lock_is_granted() {
     let directory = tempfile::tempdir().expect("a folder");
     let daemon = one_of_three(directory.path()).await;
     let address = daemon.addresses().clients.expect("it serves clients");
-    // A second daemon that is not there.
+    // The address of a second daemon that does not run.
     let nobody =
         TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port").local_addr().expect("bound");
     let url = format!("lockkeeper://{address},{nobody}");
@@ -46,7 +46,7 @@ async fn commands_say_why_no_lock_is_granted() {
     let run = run.await.expect("no panic");
     let said = text(&run.stderr);
     assert_eq!(run.status.code(), Some(69), "{said}");
-    // All daemons were asked once, and nobody was waited for.
+    // All daemons were queried once, without waiting for a majority.
     assert!(said.contains("no daemon grants locks now"), "{said}");
     assert!(said.contains("member 1 has had no lease for"), "{said}");
     assert!(said.contains(&nobody.to_string()), "{said}");

@@ -1,4 +1,4 @@
-//! `lockkeeper run` on a Redis server, which can lose a lock.
+//! `lockkeeper run` on a Redis server, where a lock can be lost.
 #![cfg(feature = "redis")]
 
 use std::net::{Ipv4Addr, TcpStream};
@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Only a stuck test reaches it.
+/// A timeout that only a stuck test reaches.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A redis-server and a directory, gone with the test.
+/// A redis-server and a directory, removed with the test.
 struct Redis {
     child: Child,
     port: u16,
@@ -17,7 +17,7 @@ struct Redis {
 }
 
 impl Redis {
-    /// `None` if there is no redis-server; a failure for root, who can install it.
+    /// Returns `None` if there is no redis-server; fails for root, who can install it.
     fn start() -> Option<Redis> {
         if Command::new("redis-server").arg("--version").stdout(Stdio::null()).status().is_err() {
             let root = rustix::process::geteuid().is_root();
@@ -36,7 +36,7 @@ impl Redis {
                 .unwrap();
             let up = || TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok();
             until(|| up() || child.try_wait().unwrap().is_some());
-            // Somebody else may have taken the port first.
+            // Another process may have taken the port first.
             if child.try_wait().unwrap().is_none() {
                 return Some(Redis { child, port, place });
             }
@@ -98,18 +98,19 @@ fn a_command_runs_under_a_lock_of_the_server() {
 }
 
 #[test]
-fn two_take_turns() {
+fn two_runs_take_turns() {
     let Some(redis) = Redis::start() else { return };
     let mark = redis.path("inside");
     let script = format!("set -C; : > '{0}' && rm '{0}'", mark.display());
     let runs: Vec<Child> =
         (0..6).map(|_| redis.lockkeeper(&["run", "-c", "a", "--", &script]).spawn().unwrap()).collect();
     for mut run in runs {
-        assert!(run.wait().unwrap().success(), "somebody else was inside");
+        assert!(run.wait().unwrap().success(), "mutual exclusion was violated");
     }
 }
 
-/// The server dies, or falls silent: the command is stopped before another could enter, and the exit code says why.
+/// The server dies, or stops replying: the command is stopped before the lock can be granted again, and the exit code
+/// is 79.
 #[test]
 fn a_lost_lock_stops_the_command_with_exit_code_79() {
     for signal in ["KILL", "STOP"] {
@@ -129,13 +130,14 @@ fn a_lost_lock_stops_the_command_with_exit_code_79() {
     }
 }
 
-/// Whether a process runs: a zombie that nobody has waited for yet does not.
+/// Whether a process runs; a zombie that has not been waited for does not.
 fn runs(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
     stat.is_ok_and(|stat| !stat.rsplit_once(')').is_some_and(|(_, rest)| rest.starts_with(" Z")))
 }
 
-/// One in the background, one in a session of its own, one whose parent has ended, and one that ignores SIGTERM.
+/// Covers a process in the background, one in its own session, one whose parent has ended, and one that ignores
+/// SIGTERM.
 #[test]
 fn a_lost_lock_stops_all_processes_that_the_command_has_started() {
     let Some(redis) = Redis::start() else { return };
@@ -152,7 +154,7 @@ fn a_lost_lock_stops_all_processes_that_the_command_has_started() {
         file("stubborn"),
         file("command")
     );
-    // Not of the command: `run` is started by exec(2) in a shell that has a child already.
+    // Not a process of the command: `run` is started by exec(2) in a shell that already has a child.
     let outer = format!("sleep 1000 & echo $! > {}; exec \"$@\"", file("earlier"));
     let inner = redis.lockkeeper(&["run", "--ttl", "2s", "-c", "a", "--", &script]);
     let mut shell = Command::new("sh");
@@ -172,20 +174,20 @@ fn a_lost_lock_stops_all_processes_that_the_command_has_started() {
     for (_, pid) in &survivors {
         kill(*pid, "KILL");
     }
-    assert!(survivors.is_empty(), "{survivors:?} run on although the lock is lost");
+    assert!(survivors.is_empty(), "{survivors:?} still run although the lock is lost");
     assert!(runs(earlier), "a process that is not the command's was stopped");
     kill(earlier, "KILL");
 }
 
 #[test]
-fn a_lost_lock_gives_the_command_a_chance_to_tidy_up() {
+fn a_lost_lock_sends_sigterm_before_sigkill() {
     let Some(redis) = Redis::start() else { return };
     let ready = redis.path("ready");
     let script = format!(
         "trap 'echo tidy; exit 0' TERM; echo $$ > '{}'; while :; do sleep 0.01; done",
         ready.display()
     );
-    // SIGKILL comes when three quarters of the margin of 5 s have passed.
+    // SIGKILL is sent when three quarters of the margin of 5 s have passed.
     let run = redis.lockkeeper(&["run", "--ttl", "30s", "-c", "a", "--", &script]).spawn().unwrap();
     pid_in(&ready);
     redis.signal("KILL");
@@ -211,7 +213,7 @@ fn orphans_of_the_command_are_reaped_while_it_runs() {
     assert!(run.wait().unwrap().success());
 }
 
-/// Nobody renews for a `run` that was killed -9, so its command must be gone long before the next one can enter.
+/// A `run` killed with `kill -9` no longer renews, so its command must end long before the lock can be granted again.
 #[test]
 fn a_command_dies_with_its_run() {
     let Some(redis) = Redis::start() else { return };
@@ -223,15 +225,19 @@ fn a_command_dies_with_its_run() {
     run.wait().unwrap();
     until(|| {
         let stat = std::fs::read_to_string(format!("/proc/{command}/stat"));
-        // A zombie that nobody has waited for yet runs no more.
+        // A zombie that has not been waited for no longer runs.
         stat.map_or(true, |stat| stat.rsplit_once(')').is_some_and(|(_, rest)| rest.starts_with(" Z")))
     });
     let held = redis.lockkeeper(&["run", "-n", "a", "--", "true"]).output().unwrap();
-    assert_eq!(held.status.code(), Some(1), "the lease runs on, and nobody enters before its end: {held:?}");
+    assert_eq!(
+        held.status.code(),
+        Some(1),
+        "the lease continues, and the lock is not granted before its end: {held:?}"
+    );
 }
 
 #[test]
-fn a_command_that_cannot_be_run_is_said_on_a_server_too() {
+fn a_command_that_cannot_be_run_is_reported_on_a_server_too() {
     let Some(redis) = Redis::start() else { return };
     let output = redis.lockkeeper(&["run", "a", "--", "/no/such/command"]).output().unwrap();
     assert_eq!(output.status.code(), Some(69), "{output:?}");

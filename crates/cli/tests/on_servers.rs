@@ -1,4 +1,4 @@
-//! `lockkeeper run --on URL` where holds can be lost: the command is stopped and the exit code says so.
+//! `lockkeeper run --on URL` on engines where holds can be lost: the command is stopped, and the exit code is 79.
 
 #![cfg(any(feature = "etcd", feature = "zookeeper"))]
 
@@ -15,7 +15,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-/// Only a stuck test reaches it.
+/// A timeout that only a stuck test reaches.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 fn until(mut condition: impl FnMut() -> bool) {
@@ -34,7 +34,7 @@ fn lockkeeper(url: &str, args: &[&str]) -> Command {
     command
 }
 
-/// Runs a shell script under the lock `job`, and returns once it has made the file `started`.
+/// Runs a shell script under the lock `job`, and returns once it has created the file `started`.
 fn holder(url: &str, script: &str, started: &Path) -> Child {
     let child = lockkeeper(url, &["run", "--ttl", "2", "-c", "job", "--", script]).spawn().unwrap();
     until(|| started.exists());

@@ -1,11 +1,11 @@
-//! Commands for operators, as a person at a terminal meets them: the daemon they ask, and `cluster init` and `add`.
+//! End-to-end tests of commands for operators: their daemon, and `cluster init` and `add`.
 
 use std::io::ErrorKind;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Command, Output};
 
-/// `lockkeeper` in an almost empty environment, in a home directory of its own.
+/// `lockkeeper` in an almost empty environment, with its own home directory.
 fn lockkeeper(home: &Path, line: &str) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
     command.args(line.split_whitespace()).env_clear().env("HOME", home).current_dir(home);
@@ -16,7 +16,7 @@ fn error(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).expect("errors are UTF-8")
 }
 
-/// All commands that only a daemon can answer.
+/// All commands that need a daemon.
 const OPERATOR_COMMANDS: [&str; 6] =
     ["members", "status", "release --force nightly", "leave", "leave --dead 3", "cluster set lease=2s"];
 
@@ -35,7 +35,7 @@ fn cluster_set_refuses_values_that_no_cluster_can_read() {
 #[test]
 fn operator_commands_refuse_urls_of_other_engines_and_ask_no_daemon() {
     let home = tempfile::tempdir().unwrap();
-    // In place of a daemon that must not be asked.
+    // A listener in place of a daemon that must not be contacted.
     let daemon = TcpListener::bind("127.0.0.1:0").unwrap();
     daemon.set_nonblocking(true).unwrap();
     let address = daemon.local_addr().unwrap();
@@ -71,12 +71,12 @@ fn operator_commands_refuse_a_configured_engine_that_is_no_daemon() {
     let told = error(&output);
     assert_eq!(output.status.code(), Some(64), "{told}");
     assert!(told.contains("the configuration file") && !told.contains("secret"), "{told}");
-    // A URL of a daemon goes before the file's; no daemon is there.
+    // The URL of a daemon in the environment takes precedence over the file; there is no daemon at it.
     let output = lockkeeper(home.path(), "status --on lockkeeper:///nowhere").output().unwrap();
     assert_eq!(output.status.code(), Some(69), "{}", error(&output));
 }
 
-/// A folder with all its files and their contents.
+/// All files of a folder with their contents.
 fn contents(folder: &Path) -> Vec<(String, Vec<u8>)> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];
@@ -99,7 +99,7 @@ fn refused(home: &Path, line: &str, expected: &str) {
     let told = error(&output);
     assert_eq!(output.status.code(), Some(64), "{line}: {told}");
     assert!(told.contains(expected), "{line}: {told}");
-    assert!(contents(home) == before, "{line} has written something");
+    assert!(contents(home) == before, "{line} has written to the folder");
 }
 
 fn done(home: &Path, line: &str) {
@@ -134,7 +134,7 @@ fn cluster_add_refuses_the_number_or_address_of_an_existing_member() {
     done(home.path(), "cluster add 3=d:7420 --out c");
     refused(home.path(), "cluster add 3=e:7420 --out c", "member 3 exists already, at d:7420");
     refused(home.path(), "cluster add 4=d:7421 --out c", "delete c/member-3 first");
-    // Without its folder, a member that was given up does not keep its address; its number stays taken.
+    // Without its folder, a removed member does not keep its address; its number stays in use.
     std::fs::remove_dir_all(home.path().join("c/member-2")).unwrap();
     refused(home.path(), "cluster add 2=b:7420 --out c", "member 2 exists already");
     done(home.path(), "cluster add 4=b:7420 --out c");

@@ -1,4 +1,4 @@
-//! `elect`, `locks`, `completions`, `man`, and where the engine's URL comes from.
+//! End-to-end tests of `elect`, `locks`, `completions`, `man`, and the sources of the engine's URL.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
@@ -123,7 +123,7 @@ fn the_url_comes_from_option_environment_file_or_default() {
 }
 
 #[test]
-fn without_a_home_there_is_a_clear_sentence() {
+fn without_a_home_directory_the_error_names_the_variables() {
     let home = tempfile::tempdir().unwrap();
     let output = lockkeeper(&home, &["run", "a", "--", "true"]).env_remove("HOME").output().unwrap();
     assert_eq!(output.status.code(), Some(64));
@@ -139,7 +139,7 @@ fn completions_and_man_pages_are_generated() {
     stdout(&home, &["man", &home.path().display().to_string()]);
     let page = std::fs::read_to_string(home.path().join("lockkeeper-run.1")).unwrap();
     assert!(page.contains("nonblock") && page.contains("Exit codes"));
-    // A directory is made where there is none; where there is a file, that is said.
+    // A missing directory is created; a path through a file is an error.
     let below = home.path().join("made/for/it").display().to_string();
     assert_eq!(output(&home, &["man", &below]).status.code(), Some(0));
     let inside_a_file = home.path().join("lockkeeper-run.1/x").display().to_string();

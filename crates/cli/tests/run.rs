@@ -1,4 +1,4 @@
-//! `lockkeeper run` as its users see it: exit codes, environment, signals, standard input, kill -9.
+//! End-to-end tests of `lockkeeper run`: exit codes, environment, signals, standard input, kill -9.
 
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// Only a stuck test reaches it.
+/// A timeout that only a stuck test reaches.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A state directory of its own, and nothing else of the caller's environment.
+/// A separate state directory, without the caller's environment.
 struct Place(tempfile::TempDir);
 
 impl Place {
@@ -21,7 +21,7 @@ impl Place {
         self.0.path().join(name)
     }
 
-    /// As under cron: no terminal, hardly any environment.
+    /// Runs `lockkeeper` as under cron: without a terminal and with hardly any environment.
     fn lockkeeper(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_lockkeeper"));
         command.args(args).env_clear().env("PATH", "/usr/bin:/bin").env("HOME", self.0.path());
@@ -85,7 +85,7 @@ fn the_exit_code_is_the_commands_own() {
 }
 
 #[test]
-fn what_cannot_run_says_so_on_one_line() {
+fn errors_are_reported_on_one_line() {
     let place = Place::new();
     let cases: &[(&[&str], i32, &str)] = &[
         (&["run", "a", "--", "/no/such/command"], 69, "cannot run `/no/such/command`"),
@@ -123,7 +123,7 @@ fn what_cannot_run_says_so_on_one_line() {
 }
 
 #[test]
-fn a_megabyte_of_name_is_refused_in_words() {
+fn a_name_that_is_too_long_is_rejected() {
     let place = Place::new();
     // The kernel allows 128 KiB per argument.
     let output = place.output(&["run", &"x".repeat(100_000), "--", "true"]);
@@ -169,7 +169,7 @@ fn the_command_gets_its_input_its_arguments_and_the_lock_in_its_environment() {
     assert!(shell.starts_with("from stdin||a b|2|0|"), "{shell}");
 }
 
-/// All observers of a lock see what is published about its holders and waiters.
+/// All observers of a lock see the published metadata of its holders and waiters.
 #[test]
 fn arguments_of_the_command_are_not_published() {
     let place = Place::new();
@@ -209,7 +209,7 @@ fn the_command_does_not_get_the_url_and_the_token() {
     assert_eq!(text(&run(&[], script).stdout), "none none\n");
     assert_eq!(text(&run(&["--keep-credentials"], script).stdout), format!("{url} s3cr3t\n"));
 
-    // Inside, `lockkeeper` must not fall back to an engine with other locks.
+    // A nested `lockkeeper` must not fall back to an engine with other locks.
     let binary = env!("CARGO_BIN_EXE_lockkeeper");
     let nested = format!("{binary} run b -- true");
     let output = run(&[], &nested);
@@ -229,7 +229,7 @@ fn urls_in_error_messages_are_shown_without_their_secrets() {
         &["locks", "--on", "lockkeeper://127.0.0.1:1?token=s3cr3t"],
         &["locks", "--on", "postgres://127.0.0.1:1?password=s3cr3t"],
         &["status", "--on", "redis://u:s3cr3t@127.0.0.1:1"],
-        // In a place where clap does not expect it, and quotes it.
+        // In a position where clap does not expect it, and quotes it.
         &["locks", "redis://u:s3cr3t@127.0.0.1:1"],
         &["run", "a", "redis://u:s3cr3t@127.0.0.1:1", "--", "true"],
         &["status", "lockkeeper://127.0.0.1:1?s3cr3t"],
@@ -249,7 +249,7 @@ fn urls_in_error_messages_are_shown_without_their_secrets() {
     }
 }
 
-/// flock(1) refuses them, too. `sh -c echo one two` prints an empty line.
+/// flock(1) rejects them, too. `sh -c echo one two` prints an empty line.
 #[test]
 fn a_shell_command_line_is_one_argument_and_more_are_refused() {
     let place = Place::new();
@@ -290,7 +290,7 @@ fn two_at_once_take_turns() {
 fn permits_and_shared_holders_run_together() {
     let place = Place::new();
     for option in [&["--permits", "2"][..], &["-s"]] {
-        // Each ends only when the other has begun.
+        // Each command ends only when the other has begun.
         let script = |mine: &str, other: &str| {
             format!(
                 "touch '{}'; until [ -e '{}' ]; do sleep 0.01; done",
@@ -339,23 +339,23 @@ fn a_waiting_run_ends_at_once_on_sigterm_and_leaves_the_queue() {
     assert!(holder.wait().unwrap().success());
 }
 
-/// Starts `run` around a script that writes its process id, and kills `run` -9.
+/// Starts `run` around a script that writes its process id, and kills `run` with SIGKILL.
 fn kill_run_but_not_its_child(place: &Place, script: &str) -> u32 {
     let pid_file = place.path("pid");
     let script = format!("echo $$ >'{}'; {script}", pid_file.display());
     let mut run = place.lockkeeper(&["run", "a", "--", "sh", "-c", &script]).spawn().unwrap();
     let child = read_pid(&pid_file);
-    // The lock must protect the child at any time, whether it is recorded yet or not: kill at once.
+    // The lock must protect the child at any time, whether it is already recorded or not: kill at once.
     run.kill().unwrap();
     run.wait().unwrap();
     child
 }
 
 #[test]
-fn kill_9_of_run_lets_nobody_in_while_its_child_lives() {
+fn after_kill_9_of_run_the_lock_is_held_while_its_child_runs() {
     for closes_descriptors in [false, true] {
         let place = Place::new();
-        // Some programs close whatever they inherited.
+        // Some programs close all descriptors that they inherited.
         let close =
             if closes_descriptors { "for fd in 3 4 5 6 7 8 9; do eval \"exec $fd>&-\"; done; " } else { "" };
         let go = place.path("go");
@@ -365,7 +365,7 @@ fn kill_9_of_run_lets_nobody_in_while_its_child_lives() {
         let mut run = place.lockkeeper(&["run", "a", "--", "sh", "-c", &script]).spawn().unwrap();
         let child = read_pid(&pid_file);
         if closes_descriptors {
-            // Until it is recorded, only the descriptor protects it.
+            // Until the child is recorded, only the descriptor protects it.
             until(|| {
                 std::fs::read_to_string(place.path(".local/state/lockkeeper/locks/a"))
                     .is_ok_and(|q| q.contains(&format!("\"child\":{{\"pid\":{child}")))
@@ -390,7 +390,7 @@ fn kill_9_of_run_lets_nobody_in_while_its_child_lives() {
 }
 
 #[test]
-fn kill_9_right_after_the_start_of_the_child_is_no_gap() {
+fn kill_9_right_after_the_start_of_the_child_does_not_free_the_lock() {
     for _ in 0..30 {
         let place = Place::new();
         let go = place.path("go");
@@ -411,7 +411,7 @@ fn leave_a_daemon(place: &Place) -> String {
 }
 
 #[test]
-fn a_daemon_left_behind_keeps_nothing() {
+fn a_background_process_does_not_keep_the_lock() {
     let place = Place::new();
     assert!(place.output(&["run", "-c", "a", "--", &leave_a_daemon(&place)]).status.success());
     let daemon = read_pid(&place.path("daemon"));
@@ -421,7 +421,7 @@ fn a_daemon_left_behind_keeps_nothing() {
 }
 
 #[test]
-fn a_daemon_left_behind_keeps_nothing_even_after_kill_9_of_run() {
+fn a_background_process_does_not_keep_the_lock_even_after_kill_9_of_run() {
     let place = Place::new();
     let (go, pid_file) = (place.path("go"), place.path("pid"));
     let script = format!(
@@ -447,7 +447,7 @@ fn a_daemon_left_behind_keeps_nothing_even_after_kill_9_of_run() {
 }
 
 #[test]
-fn a_run_inside_itself_is_refused_instead_of_waiting_for_ever() {
+fn a_nested_run_of_the_same_lock_is_rejected() {
     let place = Place::new();
     let output =
         place.output(&["run", "a", "--", env!("CARGO_BIN_EXE_lockkeeper"), "run", "a", "--", "true"]);
@@ -456,7 +456,7 @@ fn a_run_inside_itself_is_refused_instead_of_waiting_for_ever() {
 }
 
 #[test]
-fn verbose_tells_who_is_ahead() {
+fn verbose_prints_the_holder_and_the_position_in_the_queue() {
     let place = Place::new();
     let mut holder = place.holder("a");
     let mut waiter = place.lockkeeper(&["run", "-v", "a", "--", "true"]).spawn().unwrap();
@@ -469,7 +469,7 @@ fn verbose_tells_who_is_ahead() {
     assert!(waiter.wait().unwrap().success());
 }
 
-/// A limit on the size of files stands in for a full disk: every write to a file fails.
+/// A limit on the size of files simulates a full disk: every write to a file fails.
 #[test]
 fn on_a_full_disk_nothing_is_granted_and_release_still_works() {
     let place = Place::new();
@@ -490,7 +490,7 @@ fn on_a_full_disk_nothing_is_granted_and_release_still_works() {
     assert!(text(&output.stderr).contains("cannot write"), "{output:?}");
     assert!(!ran.exists(), "nothing was granted");
 
-    // The disk fills up while the lock is held and somebody waits.
+    // The disk fills up while the lock has a holder and a waiter.
     let mark = place.path("in");
     let mut holder =
         full(&format!("exec {binary} run -c a -- \"touch '{}'; cat\"", mark.display())).spawn().unwrap();
@@ -517,10 +517,11 @@ fn directories_that_cannot_be_used_are_named() {
     let url = format!("file://{}", read_only.display());
     let mut command = place.lockkeeper(&["run", "--on", &url, "a", "--", "true"]);
     if rustix::process::geteuid().is_root() {
-        // Nothing is read-only for root; be somebody else, who must reach the directory and the binary.
+        // Root can write everywhere: run as another user, who must be able to reach the directory and the binary.
         std::fs::set_permissions(place.0.path(), PermissionsExt::from_mode(0o755)).unwrap();
         let binary = place.path("lockkeeper");
-        // Not by ourselves: a child of another test could inherit the open copy, and nobody may run it then.
+        // Copied by a separate process: a child of another test could inherit the open file, which could then not be
+        // executed.
         let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_lockkeeper")).arg(&binary).status().unwrap();
         assert!(copied.success());
         command = Command::new(binary);

@@ -1,4 +1,4 @@
-//! `lockkeeper algorithms`, `sim` and `scenarios`, as a person at a terminal meets them.
+//! End-to-end tests of `lockkeeper algorithms`, `sim` and `scenarios`.
 
 use serde_json::Value;
 use std::process::{Command, Output};
@@ -74,7 +74,7 @@ fn the_same_command_prints_the_same_bytes() {
 }
 
 #[test]
-fn a_violation_exits_with_2_and_its_command_shows_it_again() {
+fn a_violation_exits_with_2_and_its_command_reproduces_it() {
     let args = [
         "sim",
         "-a",
@@ -125,7 +125,7 @@ fn every_flag_of_a_fault_comes_back_in_the_command_that_reproduces_it() {
 }
 
 #[test]
-fn bad_input_is_answered_with_a_sentence_and_64() {
+fn wrong_usage_is_rejected_with_a_message_and_exit_code_64() {
     let cases = [
         ("sim -a ricart-agrawalla -n 3", "did you mean 'ricart-agrawala'?"),
         ("sim -a zzz -n 3", "there is no algorithm 'zzz'"),
@@ -199,7 +199,7 @@ fn a_scenario_that_names_a_missing_site_is_refused() {
 }
 
 #[test]
-fn nobody_reading_on_is_no_error_worth_a_word() {
+fn a_closed_pipe_is_not_reported_as_an_error() {
     use std::process::Stdio;
     let mut child = Command::new(env!("CARGO_BIN_EXE_lockkeeper"))
         .arg("algorithms")
@@ -258,7 +258,7 @@ fn the_registry_is_listed_for_people_and_for_programs() {
 }
 
 #[test]
-fn every_figure_is_listed_and_told() {
+fn every_figure_is_listed_and_described() {
     let list = text(&lockkeeper(&["scenarios"]).stdout);
     let names: Vec<&str> =
         list.lines().take_while(|line| !line.is_empty()).filter_map(|line| line.split(' ').next()).collect();
@@ -287,7 +287,7 @@ fn traces_are_written_in_every_form() {
 }
 
 #[test]
-fn a_lock_that_several_may_hold_says_how_many_did() {
+fn the_largest_number_of_concurrent_holders_is_reported() {
     let line = "sim -a k-mutual-exclusion -n 9 --set k=3 --holder 1,2,3 --entries 90 --json";
     let (code, run) = json(&line.split(' ').collect::<Vec<_>>());
     assert_eq!((code, &run["max_inside"], &run["sharing"]["semaphore"]), (0, &3.into(), &3.into()));
@@ -304,7 +304,7 @@ fn a_lock_that_several_may_hold_says_how_many_did() {
 }
 
 #[test]
-fn a_shared_entry_is_told_and_drawn_as_such() {
+fn a_shared_entry_is_described_and_drawn_as_shared() {
     let told = text(&lockkeeper(&["scenarios", "readers-writers"]).stdout);
     for sentence in
         ["S1 wants to enter and to share", "S2 is inside and shares, with fence", "S3 wants to enter:"]
@@ -326,7 +326,7 @@ fn a_shared_entry_is_told_and_drawn_as_such() {
 }
 
 #[test]
-fn a_cluster_keeps_its_promises_and_a_flaw_is_shown_with_its_command() {
+fn a_cluster_keeps_its_promises_and_a_bug_switch_is_caught_with_its_command() {
     let (code, report) = json(&[
         "sim",
         "--cluster",
@@ -357,7 +357,7 @@ fn a_cluster_keeps_its_promises_and_a_flaw_is_shown_with_its_command() {
 }
 
 #[test]
-fn a_cluster_that_makes_no_sense_is_refused_with_a_sentence() {
+fn wrong_parameters_of_a_cluster_are_rejected_with_a_message() {
     for (args, sentence) in [
         (&["--members", "99"][..], "between 1 and 9 members"),
         (&["--faults", "rain"], "there is no fault 'rain'"),

@@ -1,4 +1,4 @@
-//! `threads`, and the shared-memory family among the algorithms, as a person at a terminal meets them.
+//! End-to-end tests of `threads`, and of the shared-memory family among the algorithms.
 
 use serde_json::Value;
 use std::process::{Command, Output};
@@ -65,7 +65,7 @@ fn json_has_the_promised_form() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn wrong_usage_is_rejected_with_a_message() {
     let what = refused("threads --algorithm bakeri");
     assert!(what.contains("there is no lock 'bakeri' for threads: there are dijkstra, bakery,"), "{what}");
     for (line, part) in [
@@ -77,7 +77,7 @@ fn what_makes_no_sense_is_refused() {
         let what = refused(line);
         assert!(what.contains(part), "{line}: {what}");
     }
-    // A name of the family in the wrong command is told where it belongs.
+    // An algorithm of this family in another command is rejected with a hint to the right command.
     let what = refused("sim --algorithm bakery --sites 3");
     assert!(what.contains("lockkeeper threads --algorithm bakery"), "{what}");
 }
@@ -94,7 +94,7 @@ fn the_shared_memory_family_is_listed() {
 }
 
 #[test]
-fn what_the_lab_checks_is_what_threads_use() {
+fn the_lab_checks_the_algorithms_that_threads_use() {
     let shared: Vec<&str> = lockkeeper_shared_memory::ALL.iter().map(|about| about.slug).collect();
     let checked = lockkeeper_lab::registers::ALL.iter().map(|about| about.slug);
     let right: Vec<&str> = checked.filter(|slug| !slug.contains("without")).collect();

@@ -1,5 +1,5 @@
-//! The unit tests of the command's modules. They run from here, so that the whole command is not compiled a second time for
-//! them: what it is linked with makes that long.
+//! The unit tests of the command's modules. They run from here, so that the whole command, which takes long to link,
+//! is not built a second time for them.
 
 #![allow(dead_code, missing_docs, reason = "only the tests of these modules are used here")]
 
@@ -20,7 +20,8 @@ mod say;
 #[path = "../src/table.rs"]
 mod table;
 
-/// The long names of the flags in a help text: `  -n, --sites <N>` and `      --json`. Texts are indented further.
+/// The long names of the flags in a help text: `  -n, --sites <N>` and `      --json`. Descriptions are indented
+/// further.
 fn flags(help: &str) -> Vec<&str> {
     let flag = |line: &'_ str| -> Option<usize> {
         let indent = line.len() - line.trim_start().len();

@@ -1,4 +1,5 @@
-//! What a real cluster sends over its sockets is what the simulator says: the same algorithm, the same turns, the same messages of each kind.
+//! The messages of a real cluster are those of the simulator: the same algorithm and the same order of requests lead
+//! to the same number of messages of each kind.
 
 use lockkeeper_cluster::{Config, JoinToken, Member, MemberId, Times};
 use prometheus_client::registry::Registry;
@@ -8,9 +9,9 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-/// Whose turn it is, one after the other.
+/// The member of each request, one after the other.
 const TURNS: [usize; 12] = [1, 2, 3, 1, 1, 2, 1, 3, 3, 2, 3, 1];
-/// Far longer than anything takes, so that only what never happens is a failure.
+/// A timeout far longer than any step takes, so that only a stuck test fails.
 const LONG: Duration = Duration::from_secs(120);
 
 type Counts = BTreeMap<String, u64>;
@@ -32,7 +33,7 @@ fn simulated(algorithm: &str, directory: &Path) -> Counts {
     serde_json::from_value(report["by_message"].clone()).expect("counts by kind")
 }
 
-/// A name whose lock begins at the first member, where the simulator's token begins: by FNV-1a, as the member does it.
+/// A name whose lock starts at the first member, where the simulator's token starts: by FNV-1a, as in the member.
 fn name_at_first() -> String {
     let hash = |name: &str| {
         name.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {

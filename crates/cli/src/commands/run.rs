@@ -18,8 +18,8 @@ itself needs --on, or --keep-credentials on the outer `lockkeeper run`.
 
 Observers of the lock see the name of the program and --purpose, but no arguments, which may be secrets.
 
-When the lock is lost, the command and all processes that it has started get SIGTERM, and SIGKILL before the lock can go to
-another client. Processes that a service starts for the command, such as containers, are not found.
+When the lock is lost, the command and all processes that it has started get SIGTERM, and SIGKILL before the lock
+can be granted again. Processes that a service starts for the command, such as containers, are not found.
 
 Exit codes: the command's own; 128+N if signal N ended it; 1 if the lock was not granted in time (or -E);
 64 wrong usage; 69 the command or the engine cannot be used; 79 the lock was lost and the command stopped.")]
