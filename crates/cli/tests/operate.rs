@@ -71,7 +71,7 @@ fn operator_commands_refuse_a_configured_engine_that_is_no_daemon() {
     let told = error(&output);
     assert_eq!(output.status.code(), Some(64), "{told}");
     assert!(told.contains("the configuration file") && !told.contains("secret"), "{told}");
-    // The URL of a daemon in the environment takes precedence over the file; there is no daemon at it.
+    // The URL on the command line takes precedence over that of the file; there is no daemon at it.
     let output = lockkeeper(home.path(), "status --on lockkeeper:///nowhere").output().unwrap();
     assert_eq!(output.status.code(), Some(69), "{}", error(&output));
 }

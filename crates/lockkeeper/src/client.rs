@@ -190,7 +190,7 @@ impl Acquire {
         match self.run(Patience::Wait).await? {
             Some(guard) => Ok(guard),
             // Engines return `None` only for `Patience::Try`.
-            None => Err(Error::BadOption("the engine gave up waiting by itself".into())),
+            None => Err(Error::BadOption("the engine returned without granting the lock".into())),
         }
     }
 

@@ -32,7 +32,7 @@ pub enum Error {
         feature: String,
     },
     /// The name is in use for another type of lock (a mutex, or a semaphore with another number of permits).
-    #[error("`{name}` is in use as {used_as}, and was asked for as {asked_as}; use one kind per name")]
+    #[error("`{name}` is in use as {used_as}, and was requested as {asked_as}; use one type per name")]
     KindMismatch {
         /// The lock's name.
         name: String,

@@ -59,7 +59,9 @@ impl Term {
     /// The state at `now`: a term whose warning time has come is lost.
     fn at(&self, now: LeaseTime) -> Term {
         match self {
-            Term::Until { warn, .. } if now >= *warn => Term::Lost("its lease ran out unrenewed".into()),
+            Term::Until { warn, .. } if now >= *warn => {
+                Term::Lost("its lease expired without a renewal".into())
+            }
             other => other.clone(),
         }
     }
@@ -226,7 +228,7 @@ mod tests {
         let lease = Lease::expiring(long_ago, SECOND);
         assert!(!lease.is_valid());
         assert!(!lease.renewed(now(), SECOND * 100));
-        assert_eq!(lease.lost().await, "its lease ran out unrenewed");
+        assert_eq!(lease.lost().await, "its lease expired without a renewal");
     }
 
     #[tokio::test]
@@ -245,7 +247,7 @@ mod tests {
         let ttl = Duration::from_millis(50);
         let lease = Lease::expiring(now(), ttl);
         let _renewal = keep_renewed(lease.clone(), ttl, std::future::pending);
-        assert_eq!(lease.lost().await, "its lease ran out unrenewed");
+        assert_eq!(lease.lost().await, "its lease expired without a renewal");
     }
 
     #[tokio::test]
@@ -261,7 +263,7 @@ mod tests {
         // renew in time the lease is lost, which is correct too.
         tokio::select! {
             result = counted.wait_for(|n| *n >= 9) => assert!(result.is_ok()),
-            reason = lease.lost() => assert_eq!(reason, "its lease ran out unrenewed"),
+            reason = lease.lost() => assert_eq!(reason, "its lease expired without a renewal"),
         }
     }
 }

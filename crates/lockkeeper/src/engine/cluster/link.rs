@@ -408,7 +408,7 @@ impl Link {
 pub(super) fn reason(end: LinkEnd) -> &'static str {
     match end {
         LinkEnd::Closed => "it was closed",
-        LinkEnd::Expired => "its lease ran out unrenewed",
+        LinkEnd::Expired => "its lease expired without a renewal",
         LinkEnd::Unknown => "the daemon does not know the session any more",
         LinkEnd::Silent => "the daemon answered no keep-alive",
         LinkEnd::Disconnected => "the connection to the daemon broke",

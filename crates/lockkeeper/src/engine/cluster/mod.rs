@@ -244,15 +244,15 @@ fn unavailable(reason: impl Into<String>) -> Error {
 }
 
 fn unexpected(answer: &Answer) -> Error {
-    unavailable(format!("the daemon answers something else than was asked: {answer:?}"))
+    unavailable(format!("the reply of the daemon does not match the query: {answer:?}"))
 }
 
 fn refused(name: &LockName, how: Ended) -> Error {
     let reason = match how {
-        Ended::Refused => String::from("it cannot be asked for in this way"),
+        Ended::Refused => String::from("it cannot be requested in this mode"),
         Ended::Leaving => String::from("the daemon is leaving its cluster, and there is no other"),
         Ended::Full { limit } => format!(
-            "the clients of the daemon use {limit} different locks, as many as it serves at a time; release some, or ask another one"
+            "the clients of the daemon use {limit} different locks, as many as it serves at a time; release some, or use another daemon"
         ),
         _ => String::from("the wait for it ended"),
     };

@@ -177,7 +177,7 @@ impl Store {
         };
         let damaged = |reason: String| Error::Damaged { path: self.files.path(&file), reason };
         let queue: Queue = serde_json::from_slice(&bytes)
-            .map_err(|e| damaged(format!("{e}; remove it when nobody holds this lock")))?;
+            .map_err(|e| damaged(format!("{e}; remove it when the lock has no holder")))?;
         if !name.is_empty() && queue.name != name {
             return Err(damaged(format!("it belongs to the lock `{}`", queue.name)));
         }

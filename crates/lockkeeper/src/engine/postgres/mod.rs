@@ -448,5 +448,5 @@ fn participant(row: &tokio_postgres::Row) -> Option<(String, Participant, bool)>
 }
 
 fn odd() -> Error {
-    unavailable("the schema `lockkeeper` answers in another form; is it of another version?".into())
+    unavailable("the schema `lockkeeper` returns rows of another form; is it of another version?".into())
 }
