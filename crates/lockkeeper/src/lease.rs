@@ -31,7 +31,7 @@ pub(crate) fn now() -> LeaseTime {
     LeaseTime(Duration::new(t.tv_sec.unsigned_abs(), t.tv_nsec.unsigned_abs() as u32))
 }
 
-/// How long before the holder's end `lost()` fires: a fifth of the lease, at most five seconds.
+/// The margin, the time between `lost()` and the holder's end: a fifth of the lease, at most five seconds.
 pub(crate) fn margin(ttl: Duration) -> Duration {
     (ttl / 5).min(Duration::from_secs(5))
 }

@@ -87,7 +87,7 @@ pub(crate) struct Request {
     pub tag: Tag,
 }
 
-/// What an engine does if the lock is not free.
+/// The behaviour of an engine if the lock is not free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Patience {
     /// Return `None` at once, without queuing the request.

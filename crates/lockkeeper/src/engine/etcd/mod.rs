@@ -21,7 +21,7 @@
 //! 3. Order the keys by *create revision*. A request with no conflicting key ahead of it is granted:
 //!    [`Line`](line::Line).
 //! 4. Otherwise watch only the keys that can lead to the grant, from the revision of the last read on, so that no
-//!    event is missed; then read again. The time of the grant is written into the own key on condition that the key
+//!    event is missed; then read again. The time of the grant is written into its own key on condition that the key
 //!    still exists. This is the check **at the moment of entry** that etcd 3.4.3's own lock lacked: it granted the
 //!    lock to a waiter whose lease had expired.
 //!
