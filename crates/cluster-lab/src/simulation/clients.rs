@@ -1,7 +1,7 @@
-//! Clients: each wants one lock after another, holds it for a while, and uses it only while its lease runs.
+//! Clients. Each requests one lock after another, holds it for a while, and uses it only while its lease is valid.
 //!
-//! A client runs [`ClientLink`], the state machine that the library runs. This file decides what the application does; when
-//! messages are repeated, when a daemon is given up and which one is tried next are decisions of the link.
+//! A client runs [`ClientLink`], the state machine of the library. This file decides what the application does. The
+//! link decides when messages are repeated, when a daemon is abandoned, and which one is tried next.
 
 use super::spec::{ClusterSpec, MS};
 use lockkeeper_lab::rng::Rng;
@@ -10,64 +10,64 @@ use lockkeeper_member::{
     Wish,
 };
 
-/// What a client does with its wish.
+/// A request of a client, from the moment it is made until the lock is released.
 #[derive(Clone, Debug)]
 pub struct Errand {
-    /// What it wants.
+    /// The lock, and how it is requested.
     pub wish: Wish,
-    /// Since when, whatever sessions it took.
+    /// When the client first made the request; the time does not change when the request moves to another session.
     pub since_ns: u64,
     /// The session of the acquisition.
     pub session: SessionId,
     /// The number of the acquisition in that session.
     pub number: u64,
-    /// Since when it holds, and until when it means to.
+    /// When the hold began, and when the client plans to release it.
     pub inside: Option<(u64, u64)>,
-    /// When it gives up, if it does.
+    /// When the client gives up waiting; `None` if it never does.
     pub gives_up_ns: Option<u64>,
-    /// When it asks again, after its member had no room for the lock.
+    /// When the client repeats the request after its member had no room for the lock.
     pub asks_again_ns: Option<u64>,
     /// The second acquisition of the same lock, while the first is held.
     pub nested: Nested,
 }
 
-/// A re-entrant acquisition: the session acquires the lock again that it holds.
+/// A re-entrant acquisition: the session acquires a lock that it already holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nested {
-    /// There is none, or it is over.
+    /// There is none, or it has ended.
     None,
-    /// It is requested at this time.
+    /// It will be requested at this time.
     Planned(u64),
-    /// It is requested, under this number.
+    /// It has been requested, under this number.
     Waiting(u64),
-    /// It is held, under this number.
+    /// It has been granted, under this number.
     Held(u64),
 }
 
-/// A link of a client, and what the simulated network knows of its connection.
+/// A link of a client, and the state of its simulated connection.
 #[derive(Clone, Debug)]
 pub struct Wire {
     /// The state machine.
     pub link: ClientLink,
-    /// An attempt to connect is under way.
+    /// Whether a connection attempt is in progress.
     pub dialing: bool,
-    /// Number of the start of the daemon's machine to which the connection was opened.
+    /// The number of the start of the daemon's machine to which the connection was opened.
     pub boot: u64,
 }
 
 impl Wire {
-    /// The other end of its connection.
+    /// The remote end of its connection.
     pub fn peer(&self) -> Peer {
         Peer { daemon: self.link.daemon(), boot: self.boot, session: self.link.session().id() }
     }
 }
 
-/// The other end of a connection.
+/// The remote end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
     /// The daemon.
     pub daemon: usize,
-    /// Number of the start of its machine.
+    /// The number of the start of its machine.
     pub boot: u64,
     /// The session that the connection carries.
     pub session: SessionId,
@@ -76,57 +76,58 @@ pub struct Peer {
 /// A client.
 #[derive(Clone, Debug)]
 pub struct Client {
-    /// Its links: the last one is for new requests, the ones before go on for what is held through them.
+    /// Its links. The last one takes new requests; the earlier ones remain while locks are held through them.
     pub wires: Vec<Wire>,
-    /// What it is about.
+    /// The current request, if there is one.
     pub errand: Option<Errand>,
-    /// The last messages of links that have ended, with the daemon and the connection that they go to.
+    /// The last messages of links that have ended, each with its destination.
     pub last_messages: Vec<(Peer, ToMember)>,
-    /// When it wants something next.
+    /// When it makes the next request.
     pub next_wish_ns: u64,
-    /// Whether its next wake is planned, and when.
+    /// When its next wake-up is scheduled; `u64::MAX` if none is.
     pub wake_ns: u64,
     number: u64,
     sessions: u64,
     settings: ClientSettings,
-    /// What it wanted last: often it wants the same again.
+    /// The last request. Clients often repeat it.
     last: Option<Wish>,
     rng: Rng,
 }
 
-/// For how long clients keep what they do not use: as long as they take between two wishes, so that they often enter again.
+/// How long clients keep an unused delegation. This is about the time between two requests, so that they often use
+/// it again.
 const KEPT_NS: u64 = 300 * MS;
 
-/// What a client's look at its own affairs came to.
+/// The result of one step of a client.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Nothing new.
+    /// Nothing happened.
     Waits,
-    /// It has requested something, or given up.
+    /// It has made a request, or given one up.
     Speaks,
-    /// It is inside, from now on.
+    /// It starts to use the lock.
     Enters,
-    /// It is inside once more.
+    /// It starts to use its re-entrant acquisition.
     EntersNested,
-    /// It has left one of two acquisitions of the same lock, the one of this number.
+    /// It has released one of two acquisitions of the same lock: the one with this number.
     LeavesOne(u64),
-    /// It has left by itself.
+    /// It has released the lock, or has stopped waiting for it.
     Leaves,
     /// One of its links has ended.
     LosesLink {
-        /// Its session.
+        /// The session of the link.
         session: SessionId,
         /// The daemon.
         daemon: usize,
-        /// Why.
+        /// The reason.
         why: LinkEnd,
-        /// Whether something was held.
+        /// Whether a lock was held through the link.
         held: bool,
     },
 }
 
 impl Client {
-    /// A client that connects to some member.
+    /// Creates a client that connects to a random member.
     pub fn new(number: u64, spec: &ClusterSpec, mut rng: Rng, flaw: Option<Flaw>) -> Self {
         let member = rng.below(spec.members);
         let next_wish_ns = 500 * MS + rng.below(1_500 * MS as usize) as u64;
@@ -147,7 +148,7 @@ impl Client {
         client
     }
 
-    /// Its process begins again, and knows nothing.
+    /// Restarts the process of the client, without any memory of its sessions.
     pub fn restart(&mut self, clock: u64) {
         self.errand = None;
         self.wires.clear();
@@ -167,7 +168,7 @@ impl Client {
         self.wires.iter_mut().find(|wire| wire.link.session().id() == session)
     }
 
-    /// Whether the client may use an acquisition when its clock shows this.
+    /// Whether the client may use an acquisition at this reading of its clock.
     pub fn may_use(&self, clock: u64, session: SessionId, number: u64) -> bool {
         let wire = self.wires.iter().find(|wire| wire.link.session().id() == session);
         wire.is_some_and(|wire| wire.link.ended().is_none() && wire.link.session().may_use(clock, number))
@@ -178,7 +179,7 @@ impl Client {
         wire.link.session().progress(number)
     }
 
-    /// The fence of what is held.
+    /// The fence of an acquisition that is held.
     pub fn fence(&self, session: SessionId, number: u64) -> Option<Fence> {
         match self.progress(session, number) {
             Some(Progress::Held(fence)) => *fence,
@@ -186,7 +187,8 @@ impl Client {
         }
     }
 
-    /// Looks after its links: replaces retired ones, makes the requests again that moved, and drops those that have ended.
+    /// Polls the links, replaces a retired one, repeats the requests that have moved, and drops links that have
+    /// ended.
     fn look_after_links(&mut self, clock: u64) -> Option<Step> {
         for wire in &mut self.wires {
             wire.link.poll(clock);
@@ -218,14 +220,14 @@ impl Client {
         Some(Step::LosesLink { session, daemon, why: link.ended().unwrap_or(LinkEnd::Closed), held })
     }
 
-    /// A waiting request moved away from a link.
+    /// Handles a waiting request that a link has given up: it is repeated over the newest link.
     fn moved(&mut self, clock: u64, session: SessionId, number: u64, wish: Wish) {
         match self.errand.take() {
             Some(errand) if (errand.session, errand.number) == (session, number) => {
                 self.request_again(clock, Errand { wish, ..errand });
             }
             Some(mut errand) if errand.nested == Nested::Waiting(number) && errand.session == session => {
-                // The other link has another session, which does not hold the lock.
+                // The newest link has another session, which does not hold the lock.
                 errand.nested = Nested::None;
                 self.errand = Some(errand);
             }
@@ -242,7 +244,7 @@ impl Client {
         }
     }
 
-    /// Looks after its own affairs, at this true time and this reading of its clock.
+    /// Advances the client at this true time and this reading of its clock.
     pub fn step(&mut self, now: u64, clock: u64, spec: &ClusterSpec) -> Step {
         if let Some(step) = self.look_after_links(clock) {
             return step;
@@ -264,7 +266,7 @@ impl Client {
             }
             (Some(Progress::Over(Ended::Full { .. })), _) => self.request_later(now, clock),
             (Some(Progress::Leaving | Progress::Over(_)) | None, _) => {
-                // What was revoked is lost as a whole.
+                // A revocation ends the re-entrant acquisition as well.
                 if let Nested::Waiting(nested) | Nested::Held(nested) = errand.nested {
                     self.release(clock, session, nested);
                 }
@@ -275,7 +277,7 @@ impl Client {
         }
     }
 
-    /// Its member had no room for the lock: requests it again after a while.
+    /// Repeats a request for which the member had no room, after a pause.
     fn request_later(&mut self, now: u64, clock: u64) -> Step {
         let Some(errand) = &mut self.errand else { return Step::Waits };
         let at = *errand.asks_again_ns.get_or_insert(now + 100 * MS);
@@ -289,7 +291,8 @@ impl Client {
     }
 
     fn enter(&mut self, now: u64, spec: &ClusterSpec) -> Step {
-        // Most stay for a moment, some for longer than a lease; after the faults nobody keeps the others waiting for long.
+        // Most holds are short, and some are longer than a lease. After the faults have ended there are no long
+        // holds, so that waiters can be served in time.
         let long = self.rng.chance(0.15) && now < spec.chaos_ns;
         let mean = if long { 1_500.0 } else { 80.0 };
         let stay = (self.rng.exponential(mean * MS as f64) as u64).min(4_000 * MS);
@@ -303,7 +306,7 @@ impl Client {
         Step::Enters
     }
 
-    /// Acquires the lock once more while it is held, if this was planned.
+    /// Makes the planned re-entrant acquisition, and follows its progress.
     fn nest(&mut self, now: u64, clock: u64) -> Step {
         let Some(errand) = &mut self.errand else { return Step::Waits };
         let (session, wish) = (errand.session, errand.wish.clone());
@@ -336,7 +339,7 @@ impl Client {
         }
     }
 
-    /// Leaves: of two acquisitions of the same lock, either one first.
+    /// Releases the lock. Of two acquisitions of the same lock, either may be released first.
     fn leave(&mut self, now: u64, clock: u64) -> Step {
         let Some(mut errand) = self.errand.take() else { return Step::Waits };
         let session = errand.session;
@@ -370,7 +373,7 @@ impl Client {
 
     fn done(&mut self, now: u64) {
         self.errand = None;
-        // Some want more at once, which is when they may enter again while others wait.
+        // Some clients request a lock again at once: they may then use a delegation while others wait.
         let at_once = self.rng.chance(0.2);
         self.next_wish_ns = if at_once { now } else { now + self.rng.exponential(150.0 * MS as f64) as u64 };
     }
@@ -405,7 +408,7 @@ impl Client {
             return Wish::of(LockName::new(format!("job-{}", rng.below(spec.jobs))));
         }
         let place = rng.below(spec.mutexes + 2);
-        // One name is one lock: each of them is wanted in every way, mostly in one.
+        // A lock can be requested in every mode, but each name is mostly requested in one.
         let (name, mostly) = match place.checked_sub(spec.mutexes) {
             None => (format!("mutex-{place}"), Claim::Alone),
             Some(0) => ("book".into(), Claim::Shared),
@@ -432,7 +435,7 @@ impl Client {
         wish
     }
 
-    /// When to look again; `when` gives the true time at which the client's clock shows a reading.
+    /// The true time of the next step. `when` converts a reading of the client's clock to true time.
     pub fn next_look(&self, now: u64, when: impl Fn(u64) -> u64) -> u64 {
         let wake = self.wires.iter().map(|wire| wire.link.wake_ns()).min().unwrap_or(u64::MAX);
         let wake = if wake == u64::MAX { u64::MAX } else { when(wake) };

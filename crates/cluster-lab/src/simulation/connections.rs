@@ -1,9 +1,10 @@
-//! Drives the links of the clients in virtual time: it opens and breaks connections, carries messages, and polls.
+//! Drives the links of the clients in virtual time: opens and breaks connections, delivers messages, and polls.
 //!
-//! A connection belongs to one start of the daemon's machine. A machine that has started again resets connections of its earlier
-//! starts when something arrives on them; a machine that is down resets them too (its process died) or stays silent (it
-//! lost power). A member that begins a new incarnation in the same process keeps its connections. The daemon's check before it
-//! accepts a client, whether its member serves, is left out: it may be out of date when the first keep-alive arrives.
+//! A connection belongs to one start of the daemon's machine. A machine that has restarted resets the connections
+//! of its earlier starts when a message arrives on them. A machine that is down either resets them too (its process
+//! has died) or stays silent (it has lost power). A member that begins a new incarnation in the same process keeps
+//! its connections. The daemon's check before it accepts a client, whether its member grants locks, is left out:
+//! its result may be outdated when the first keep-alive arrives.
 
 use super::clients::{Peer, Step};
 use super::faults::Fault;
@@ -13,14 +14,14 @@ use super::watch::{Inside, Promise};
 use lockkeeper_core::MutualExclusion;
 use lockkeeper_member::{Connection, LockName, SessionId, ToClient};
 
-/// What a client learns of a connection.
+/// An event of a connection, as the client sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Connects {
-    /// It is open.
+    /// It was opened.
     Opened,
     /// It could not be opened.
     NotOpened,
-    /// It is broken.
+    /// It was reset.
     Closed,
 }
 
@@ -28,10 +29,13 @@ pub enum Connects {
 const CONNECT_NS: u64 = 2_000 * MS;
 
 impl<P: MutualExclusion> Sim<'_, P> {
-    /// Whether a message that arrives now reaches the daemon's process over its connection. If not, the client may learn of it.
+    /// Whether a message that arrives now reaches the daemon's process over its connection. If not, the client may
+    /// receive a reset.
     pub(super) fn is_connected(&mut self, client: usize, peer: Peer) -> bool {
         let machine = self.machines[peer.daemon];
         let connected = machine.up && machine.boots == peer.boot;
+        // Of the machines that are down, those with an even number of starts send resets (only the process has
+        // died); the others stay silent (no power).
         if !connected && (machine.up || machine.boots.is_multiple_of(2)) {
             let copies = self.net.send(self.now, peer.daemon, self.spec.members + client);
             if let Some(delay) = copies[0] {
@@ -41,8 +45,9 @@ impl<P: MutualExclusion> Sim<'_, P> {
         connected
     }
 
-    /// When a message of a session arrives, in nanoseconds from now. A connection keeps messages in order; where the network loses,
-    /// duplicates or delays, messages of a session arrive in any order, as from several connections.
+    /// The delay after which a message of a session arrives, in nanoseconds. A connection delivers messages in
+    /// order. If the network loses, duplicates or delays messages, those of a session arrive in any order, as if
+    /// they came over several connections.
     pub(super) fn in_order(&mut self, session: SessionId, to_member: bool, delay: u64) -> u64 {
         const DISORDER: [Fault; 3] = [Fault::Loss, Fault::Duplicate, Fault::Delay];
         if DISORDER.iter().any(|fault| self.spec.faults.contains(fault)) {
@@ -53,7 +58,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
         *last - self.now
     }
 
-    /// Tries to connect a client to a daemon.
+    /// Starts a connection attempt of a client to a daemon.
     fn connect(&mut self, client: usize, peer: Peer) {
         let (own, machine) = (self.spec.members + client, self.machines[peer.daemon]);
         let linked = self.net.is_open(own, peer.daemon) && self.net.is_open(peer.daemon, own);
@@ -61,7 +66,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
         let (delay, how) = if linked && machine.is_awake(self.now) {
             let there = self.net.send(self.now, own, peer.daemon)[0];
             let back = self.net.send(self.now, peer.daemon, own)[0];
-            // A lost segment is sent again by the transport.
+            // The transport retransmits a lost segment.
             let delay = there.unwrap_or(200 * MS) + back.unwrap_or(200 * MS);
             (delay, Connects::Opened)
         } else if linked && !machine.up && machine.boots.is_multiple_of(2) {
@@ -162,7 +167,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
         }
     }
 
-    /// Sends what the client's links give, and connects where they want to be connected.
+    /// Sends the messages of the client's links, and starts the connection attempts that they need.
     fn client_sends(&mut self, index: usize) {
         let client = &mut self.clients[index];
         let mut messages = std::mem::take(&mut client.last_messages);
@@ -208,7 +213,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
         }
     }
 
-    /// The acquisitions of a lock that clients may use at this moment.
+    /// The acquisitions of a lock that clients may use now.
     pub(super) fn relied_on(&self, lock: &LockName) -> Vec<(SessionId, u64)> {
         let inside = self.watch.inside.get(lock).map_or(&[][..], Vec::as_slice);
         let valid = |other: &&Inside| {

@@ -1,37 +1,39 @@
-//! A model of consensus, as the member's port describes it: safe by construction, and as unhelpful as real ones may be. It lags,
-//! loses its leader, lets old leaders believe in themselves, forgets proposals, and tells members late.
+//! A model of consensus behind the member's port. It is safe by construction and behaves as badly as a real
+//! implementation may: it lags, loses its leader, lets an old leader believe that it still leads, drops proposals,
+//! and notifies members late.
 
 use super::spec::MS;
 use lockkeeper_lab::rng::Rng;
 use lockkeeper_member::{PortEvent, PortRequest, View};
 
-/// Who lacks more views than this is told of the newest only. Real ones keep more, so this is the unhelpful number.
+/// A member that lacks more views than this receives only the newest one, as from a snapshot. Real implementations
+/// keep more, so a small number is the harder case.
 const FAR_BEHIND: usize = 2;
 
-/// What the model knows of the machines: which voters can work together.
+/// The state of machines and links, from which the model derives which voters can form a majority.
 pub trait Reach {
     /// Whether this machine runs.
     fn awake(&self, machine: usize) -> bool;
-    /// Whether the two hear each other.
+    /// Whether the two can exchange messages.
     fn linked(&self, one: usize, other: usize) -> bool;
 }
 
-/// What is to happen later, by the model's wish.
+/// An event that the model has scheduled.
 #[derive(Clone, Debug)]
 pub enum Later {
-    /// Looks at the leader's health.
+    /// Checks whether the leader still has a majority.
     Look,
-    /// A machine is told whatever it does not know.
+    /// Notifies a machine of everything that it does not know yet.
     Tell(usize),
-    /// The pending proposal is decided, or not.
+    /// The pending proposal is decided, if the leader still has a majority.
     Commit(u64),
     /// A machine learns that it leads in this term.
     Lead(usize, u64),
-    /// The voters are asked whether this machine leads.
+    /// The question whether this machine leads reaches the voters.
     Ask { machine: usize, term: u64, question: u64 },
-    /// The answer arrives.
+    /// Their answer reaches the machine.
     Answer { machine: usize, question: u64 },
-    /// A voter that had lost its disk votes again.
+    /// A voter that has lost its disk gets its vote back.
     Readmit(usize),
 }
 
@@ -41,33 +43,33 @@ pub struct Consensus {
     rng: Rng,
     /// The voters: the first machines, at most seven.
     voters: usize,
-    /// Which voters have their disk.
+    /// For each machine, whether it has a vote: a voter that has lost its disk has none for a while.
     votes: Vec<bool>,
-    /// Who leaves, and leads only if nobody else can.
+    /// For each machine, whether it is leaving. It then leads only if no other voter can.
     unwilling: Vec<bool>,
     term: u64,
     leader: Option<usize>,
     unwell_since_ns: Option<u64>,
     decided: Vec<View>,
     pending: Option<View>,
-    /// For each machine, how many views it knows, the leader it believes in, and the term in which it believes to lead.
+    /// For each machine: how many views it knows, which leader it knows, and the term in which it believes to lead.
     known: Vec<usize>,
     hint: Vec<Option<usize>>,
     believes: Vec<Option<u64>>,
-    /// Whether some are told very late.
+    /// Whether some notifications are delayed by seconds.
     pub late: bool,
-    /// Wrong on purpose: decisions are not durable.
+    /// Bug switch: decisions are not durable.
     pub forgets: bool,
-    /// The number of the cluster: one more each time it is founded. Messages of an earlier one are dropped.
+    /// The number of the cluster, incremented each time it is founded. Messages of an earlier cluster are dropped.
     pub cluster: u64,
-    /// No voter knows of a cluster: one begins when all machines are there.
+    /// Whether no voter knows of a cluster. A cluster is founded once all machines run.
     founding: bool,
     /// The first epoch of the cluster is above this.
     epoch_floor: u64,
 }
 
 impl Consensus {
-    /// Voters that have decided nothing yet.
+    /// Creates voters that have decided nothing.
     pub fn new(machines: usize, rng: Rng) -> Self {
         let voters = machines.min(7);
         Self {
@@ -91,12 +93,12 @@ impl Consensus {
         }
     }
 
-    /// Every view decided so far.
+    /// All views decided so far.
     pub fn decided(&self) -> &[View] {
         &self.decided
     }
 
-    /// Whether this voter and a majority can work together.
+    /// Whether this voter belongs to a majority that can communicate.
     fn has_majority(&self, machine: usize, reach: &dyn Reach) -> bool {
         let votes = |voter: usize| self.votes[voter] && reach.awake(voter);
         let with = |&voter: &usize| votes(voter) && (voter == machine || reach.linked(machine, voter));
@@ -108,7 +110,8 @@ impl Consensus {
         MS / 2 + (self.rng.exponential(long * MS as f64) as u64).min(400 * MS)
     }
 
-    /// A new leader, if somebody can lead. What the old one had proposed may live on in the new one's log, or not.
+    /// Elects a new leader, if a voter has a majority. A pending proposal of the old leader is decided in half of
+    /// the cases, as if it were in the log of the new one.
     pub fn elect(&mut self, reach: &dyn Reach, later: &mut Vec<(u64, Later)>) {
         let mut able: Vec<usize> =
             (0..self.voters).filter(|&voter| self.has_majority(voter, reach)).collect();
@@ -145,7 +148,7 @@ impl Consensus {
         }
     }
 
-    /// All disks are lost: nothing is known of any decision. The machines found another cluster, whose epochs begin above the
+    /// Loses all disks and therefore all decisions. The machines found a new cluster, whose epochs begin above the
     /// floor.
     pub fn lose_all(&mut self, epoch_floor: u64) {
         self.cluster += 1;
@@ -170,7 +173,8 @@ impl Consensus {
         self.tell_all(later);
     }
 
-    /// A member begins another life: it must be told everything again.
+    /// Forgets what a machine knows: its member has begun a new incarnation, which must be notified of everything
+    /// again.
     pub fn new_life(&mut self, machine: usize, later: &mut Vec<(u64, Later)>) {
         self.known[machine] = 0;
         self.unwilling[machine] = false;
@@ -180,14 +184,14 @@ impl Consensus {
         later.push((delay, Later::Tell(machine)));
     }
 
-    /// A machine starts again: without its disk it has no vote for a while.
+    /// Handles the restart of a machine. Without its disk it has no vote for a while.
     pub fn restarted(&mut self, machine: usize, wiped: bool, later: &mut Vec<(u64, Later)>) {
         self.new_life(machine, later);
         if wiped && machine < self.voters {
             self.votes[machine] = false;
             later.push((1_500 * MS, Later::Readmit(machine)));
         }
-        // A leader that restarts is a leader no more.
+        // A leader that restarts has to be elected again.
         if self.leader == Some(machine) {
             self.leader = None;
         }
@@ -197,7 +201,7 @@ impl Consensus {
         }
     }
 
-    /// A machine asks for something.
+    /// Handles a request of a machine.
     pub fn request(
         &mut self,
         machine: usize,
@@ -219,7 +223,7 @@ impl Consensus {
             PortRequest::Confirm { question, term } => {
                 later.push((delay, Later::Ask { machine, term, question }))
             }
-            // The leader stops leading, and the others notice after a while.
+            // The leader stops leading, and the other voters notice after a while.
             PortRequest::StepDown { term } => {
                 if self.leader == Some(machine) && self.term == term {
                     self.leader = None;
@@ -229,7 +233,7 @@ impl Consensus {
         }
     }
 
-    /// Something that was to happen later. What a machine is told goes into `told`.
+    /// Handles a scheduled event. Notifications to machines are appended to `told`.
     pub fn happens(
         &mut self,
         now: u64,
@@ -272,7 +276,7 @@ impl Consensus {
     fn commit(&mut self, epoch: u64, reach: &dyn Reach, later: &mut Vec<(u64, Later)>) {
         let Some(view) = self.pending.take_if(|view| view.epoch == epoch) else { return };
         let able = self.leader.is_some_and(|leader| self.has_majority(leader, reach));
-        // A leader without a majority goes on trying.
+        // A leader without a majority keeps trying.
         if able && view.term == self.term {
             self.decide(view, later);
         } else if view.term == self.term {
@@ -282,7 +286,7 @@ impl Consensus {
         }
     }
 
-    /// Tells a machine what it does not know, if it hears from anybody who does.
+    /// Notifies a machine of what it does not know, if the leader can reach it.
     fn tell(
         &mut self,
         machine: usize,
@@ -309,7 +313,8 @@ impl Consensus {
     }
 
     fn catch_up(&mut self, machine: usize, told: &mut Vec<(usize, PortEvent)>) {
-        // Whoever starts, or is far behind, gets a snapshot: the newest view is enough.
+        // A machine that has just started, or lacks many views, receives a snapshot, which consists of the newest
+        // view.
         let behind = self.decided.len() - self.known[machine];
         let snapshot = self.known[machine] == 0 || behind > FAR_BEHIND;
         let from = if snapshot { self.decided.len().saturating_sub(1) } else { self.known[machine] };

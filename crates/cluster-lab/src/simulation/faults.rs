@@ -1,4 +1,4 @@
-//! What goes wrong, and when.
+//! Faults, and the schedule in which they happen.
 
 use super::spec::{ClusterSpec, MS};
 use lockkeeper_lab::rng::Rng;
@@ -8,45 +8,45 @@ use std::fmt;
 /// A kind of fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fault {
-    /// A member crashes and starts again, its disk intact.
+    /// A member crashes and restarts with its disk intact.
     Crash,
-    /// A member crashes and starts again with an empty disk.
+    /// A member crashes and restarts with an empty disk.
     Wipe,
-    /// Everybody restarts at once.
+    /// All members restart at once.
     RestartAll,
-    /// A member stops for longer than a lease, and forgets nothing.
+    /// A member pauses for longer than a lease and keeps its memory.
     Pause,
-    /// A member stops for less than it takes to be noticed.
+    /// A member pauses for too short a time to be suspected.
     Hiccup,
-    /// Links are cut: one way or both, overlapping.
+    /// Links are cut in one or both directions; cuts may overlap.
     Cut,
     /// Frames are lost.
     Loss,
-    /// Frames arrive twice.
+    /// Frames are delivered twice.
     Duplicate,
-    /// Some frames take very long.
+    /// Some frames are delayed by up to 0.9 s.
     Delay,
-    /// Clocks run fast and slow, up to the bound.
+    /// Clocks run fast or slow, within the bound.
     Drift,
-    /// The voters change their leader, without need.
+    /// The voters elect another leader without need.
     Leader,
-    /// Clients crash, pause and are cut off.
+    /// Clients crash, pause, or lose their links.
     Client,
-    /// A member leaves in order, and comes back.
+    /// A member leaves as planned and comes back.
     Leave,
-    /// An operator takes a lock away from whoever holds it.
+    /// An operator revokes a hold.
     Revoke,
-    /// Members are configured with different algorithms and times, each of their lives anew, and an operator changes the
-    /// cluster's settings.
+    /// Each incarnation of a member is configured with a different algorithm and different times, and an operator
+    /// changes the cluster's settings.
     Settings,
     /// All members crash and lose their disks; the same machines found a new cluster.
     LoseAll,
-    /// One member loses its links to all other members for good. Its clients still reach it.
+    /// One member permanently loses its links to all other members. Its clients still reach it.
     Isolate,
 }
 
 impl Fault {
-    /// Every kind.
+    /// All kinds of faults.
     pub const ALL: &[Self] = &[
         Self::Crash,
         Self::Wipe,
@@ -67,7 +67,7 @@ impl Fault {
         Self::Isolate,
     ];
 
-    /// Its name.
+    /// Its name, as `--faults` accepts it.
     pub fn name(self) -> &'static str {
         match self {
             Self::Crash => "crash",
@@ -90,7 +90,7 @@ impl Fault {
         }
     }
 
-    /// Reads `all`, `none`, or names with commas between them.
+    /// Parses `all`, `none`, or a list of names separated by commas.
     pub fn parse(text: &str) -> Result<Vec<Self>, String> {
         match text {
             "all" => return Ok(Self::ALL.to_vec()),
@@ -106,7 +106,7 @@ impl Fault {
         text.split(',').map(read).collect()
     }
 
-    /// Whether clients of members that are not hit must keep what they hold.
+    /// Whether clients of unaffected members must keep their holds under this fault.
     pub(crate) fn spares_survivors(self) -> bool {
         matches!(
             self,
@@ -121,24 +121,24 @@ impl fmt::Display for Fault {
     }
 }
 
-/// One thing that goes wrong. Machines are numbered members first.
+/// One occurrence of a fault. Machines are numbered with the members first.
 #[derive(Clone, Debug)]
 pub enum Trouble {
-    /// Crashes; comes back later, with its disk or without.
+    /// A machine crashes and restarts later, with or without its disk.
     Crash { machine: usize, wipe: bool, back_ns: u64 },
-    /// Stops for a while.
+    /// A machine pauses.
     Pause { machine: usize, until_ns: u64 },
-    /// These directions are cut, for a while.
+    /// These directions of links are cut until then.
     Cut { ways: Vec<(usize, usize)>, until_ns: u64 },
-    /// The voters choose another leader.
+    /// The voters elect another leader.
     Leader,
-    /// Leaves in order; its clients may keep what they hold for so long.
+    /// A member leaves as planned; its clients may keep their holds for this long.
     Leave { machine: usize, patience_ns: u64 },
-    /// Takes a lock from one of its holders, the one at this place of all.
+    /// An operator revokes one hold, selected by its index among all of them.
     Revoke { place: usize },
     /// An operator changes the cluster's settings.
     Change(ClusterSettings),
-    /// All members crash and lose their disks; each comes back at its time.
+    /// All members crash and lose their disks; each restarts at its own time.
     LoseAll { back_ns: Vec<u64> },
 }
 
@@ -149,7 +149,7 @@ impl Trouble {
     }
 }
 
-/// Draws the troubles of a run, in the order of time.
+/// Draws the faults of a run, sorted by time.
 pub fn draw(spec: &ClusterSpec, rng: &mut Rng) -> Vec<(u64, Trouble)> {
     let kinds: Vec<Fault> = {
         let drawn =
@@ -165,7 +165,7 @@ pub fn draw(spec: &ClusterSpec, rng: &mut Rng) -> Vec<(u64, Trouble)> {
         let until = at + 50 * MS + rng.exponential(1_500.0 * MS as f64) as u64;
         let until = until.min(spec.chaos_ns);
         trouble(spec, *rng.pick(&kinds), at, until, rng, &mut troubles);
-        // One at a time where survivors must be spared; otherwise they overlap.
+        // Faults come one at a time if survivors must keep their holds; otherwise they overlap.
         at += if spec.spares_survivors() { 5_000 * MS } else { rng.exponential(900.0 * MS as f64) as u64 };
     }
     troubles.sort_by_key(|&(at, _)| at);
@@ -212,7 +212,7 @@ fn trouble(
             let back_ns = (0..spec.members).map(|_| at + (20 + rng.below(400) as u64) * MS).collect();
             add(Trouble::LoseAll { back_ns });
         }
-        // The others keep a majority.
+        // The other members still have a majority.
         Fault::Isolate if !isolated && spec.members >= 3 => {
             let others = (0..spec.members).filter(|other| *other != member);
             let ways = others.flat_map(|other| [(member, other), (other, member)]).collect();
@@ -234,7 +234,8 @@ fn trouble(
     }
 }
 
-/// What a cut cuts: one link, one member, or two groups; both ways or one.
+/// The directions that a cut affects: one link, all links of one member, or the links between two groups; both
+/// directions or one.
 fn ways(spec: &ClusterSpec, member: usize, rng: &mut Rng) -> Vec<(usize, usize)> {
     let left: Vec<bool> = match rng.below(3) {
         0 => (0..spec.members).map(|m| m == member).collect(),

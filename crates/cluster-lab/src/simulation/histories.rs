@@ -1,4 +1,4 @@
-//! The model of consensus against the judge of its histories: what the model does, the judge accepts.
+//! Tests that the checker of consensus histories accepts all histories of the model.
 
 use super::consensus::{Consensus, Later, Reach};
 use lockkeeper_lab::rng::{Purpose, Rng};
@@ -19,7 +19,7 @@ fn told(member: u32, event: PortEvent) -> Line {
     line(member, Happened::Told(event))
 }
 
-/// Five machines, some of which are cut off for a while.
+/// Five machines, some of which are cut off from the others.
 struct Cut(BTreeSet<usize>);
 
 impl Reach for Cut {
@@ -32,7 +32,7 @@ impl Reach for Cut {
     }
 }
 
-/// The model alone, with machines that propose and ask whenever they believe to lead.
+/// Records a run of the model alone. Each machine proposes views and confirms its term while it believes to lead.
 fn record(seed: u64) -> Vec<Line> {
     let mut rng = Rng::new(seed, Purpose::Faults);
     let mut model = Consensus::new(5, Rng::new(seed, Purpose::Consensus));

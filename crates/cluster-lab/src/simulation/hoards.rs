@@ -1,5 +1,5 @@
-//! Clients that hold hundreds of locks for as long as they can. Their messages are written by hand: what matters is the work that so
-//! many holds are for their members.
+//! Clients that hold hundreds of locks for as long as they can. Their messages are built by hand, without a
+//! `ClientLink`: they exist only to give the members much work.
 
 use super::sim::{Sim, What};
 use super::spec::{ClusterSpec, MS};
@@ -8,7 +8,7 @@ use lockkeeper_core::MutualExclusion;
 use lockkeeper_member::{Birth, Ended, LockName, SessionId, ToClient, ToMember, Wish};
 use std::collections::BTreeSet;
 
-/// How many locks it asks for at a time.
+/// The number of locks that it requests at a time.
 const AT_ONCE: usize = 20;
 
 /// A client that holds many locks.
@@ -19,14 +19,14 @@ pub struct Hoard {
     member: usize,
     since_ns: u64,
     birth: Option<Birth>,
-    /// Until then, on its clock, it may use what it holds; and until then it waits for an answer at all.
+    /// The end of its lease on its own clock. `u64::MAX` before the first reply.
     lease_until_ns: u64,
     wants: BTreeSet<u64>,
     holds: BTreeSet<u64>,
 }
 
 impl Hoard {
-    /// One that holds nothing yet.
+    /// Creates a client that holds nothing yet.
     pub fn new(number: usize, spec: &ClusterSpec) -> Self {
         Self {
             number,
@@ -40,7 +40,7 @@ impl Hoard {
         }
     }
 
-    /// What is wrong, if it should have everything by now and does not.
+    /// Describes the missing locks, if the client has waited for them since `latest_ns` or longer.
     pub fn lacks(&self, latest_ns: u64) -> Option<String> {
         let lacks = self.since_ns <= latest_ns && !self.wants.is_empty();
         lacks.then(|| {
@@ -65,7 +65,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
         self.machines[machine].clock.read(self.now)
     }
 
-    /// It keeps its session, and asks for what it lacks.
+    /// Sends a keep-alive, and requests some of the locks that it lacks.
     pub(super) fn look_at_hoard(&mut self, index: usize) {
         self.after(150 * MS, What::Hoard(index));
         let clock = self.hoard_clock(index);
@@ -129,7 +129,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
             {
                 hoard.holds.insert(*number);
             }
-            // An operator took it away.
+            // An operator has revoked the hold.
             ToClient::Ended { number, how: Ended::Revoked } => {
                 hoard.wants.remove(number);
                 hoard.holds.remove(number);

@@ -1,8 +1,9 @@
-//! The daemons' half of the leases of tenants: a local session for each, kept alive by the daemon until the lease ends.
+//! The daemons' half of the leases of tenants. Each lease has a local session, which the daemon keeps alive until
+//! the lease ends.
 //!
-//! A local session loses nothing between itself and the member. Two things differ from a client in the daemon's own process, since a
-//! tenant far away relies on what it was told: a hold that is revoked, and a session that the member ends, are not given back
-//! before what was promised has expired.
+//! No message is lost between a local session and its member. Two things differ from a client in the daemon's own
+//! process, because the tenant relies on the daemon's last reply: a revoked hold, and the holds of a session that
+//! the member has ended, are released only after the validity that the daemon has reported has expired.
 
 use super::sim::{Sim, What};
 use super::spec::{ClusterSpec, MS};
@@ -11,15 +12,15 @@ use super::watch::Inside;
 use lockkeeper_core::MutualExclusion;
 use lockkeeper_member::{Claim, Ended, Flaw, SessionId, ToClient, ToMember, certainly_left};
 
-/// Sessions of daemons have client numbers from here on.
+/// The lowest client number of the daemons' local sessions.
 pub(super) const LOCAL: u64 = 1 << 32;
-/// How long a lease lives without a renewal.
+/// The time to live of a lease, counted from its last renewal.
 const TTL_NS: u64 = 900 * MS;
-/// How often a daemon keeps its local sessions alive.
+/// The interval at which a daemon sends keep-alives for its local sessions.
 const BEAT_NS: u64 = 100 * MS;
 
 impl<P: MutualExclusion> Sim<'_, P> {
-    // ---- The tenant.
+    // ---- The tenant's side.
 
     pub(super) fn wake_tenant(&mut self, tenant: usize) {
         self.tenant_wake_ns[tenant] = self.now;
@@ -90,16 +91,16 @@ impl<P: MutualExclusion> Sim<'_, P> {
         }
     }
 
-    /// A tenant that has waited for too long.
+    /// Describes a tenant that has waited since `latest` or longer.
     pub(super) fn waiting_tenant(&self, latest: u64) -> Option<String> {
         let waits = |doing| matches!(doing, Doing::Waits(since) if since <= latest);
         let tenant = self.tenants.iter().position(|tenant| waits(tenant.doing))?;
         Some(format!("tenant {tenant} at M{} still waits", self.tenants[tenant].daemon + 1))
     }
 
-    // ---- Its daemon.
+    // ---- The daemon's side.
 
-    /// A renewal arrives at a daemon.
+    /// Handles a renewal that arrives at a daemon.
     pub(super) fn renewed(&mut self, tenant: usize, (daemon, boot): (usize, u64), renew: Renew) {
         let state = self.machines[daemon];
         if !state.up || state.boots != boot {
@@ -143,14 +144,14 @@ impl<P: MutualExclusion> Sim<'_, P> {
         }
     }
 
-    /// The member says something to a daemon's local session.
+    /// Handles a message of the member to a local session of the daemon.
     pub(super) fn lease_hears(&mut self, machine: usize, session: SessionId, said: ToClient) {
         let clock = self.machines[machine].clock.read(self.now);
         let mut own = self.leases.range_mut((machine, 0)..=(machine, usize::MAX));
         let Some((_, lease)) = own.find(|(_, lease)| lease.session.id() == session) else { return };
         match said {
             ToClient::Ended { how: Ended::Revoked, .. } => lease.revoked = true,
-            // The session is replaced when its lease has expired.
+            // The session is replaced once its lease has expired.
             ToClient::NoSession => {}
             ToClient::Alive { birth, sent_ns, duration_ns, revoked } => {
                 lease.revoked |= !revoked.is_empty();
@@ -161,11 +162,11 @@ impl<P: MutualExclusion> Sim<'_, P> {
         }
     }
 
-    /// Keeps local sessions alive, replaces those that have expired, and ends leases that nobody renewed.
+    /// Keeps the local sessions alive, replaces those that have expired, and ends leases that were not renewed.
     pub(super) fn look_after_leases(&mut self, machine: usize, boot: u64, renewed: bool) {
         let state = self.machines[machine];
         if !state.up || state.boots != boot {
-            // Another start of the machine knows nothing of them.
+            // A restarted daemon does not know the leases of its earlier process.
             self.leases.retain(|(daemon, _), _| *daemon != machine || (state.up && state.boots != boot));
             return;
         }

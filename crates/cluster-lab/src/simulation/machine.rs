@@ -1,22 +1,22 @@
-//! Machines: clocks that drift, and stops.
+//! Machines: drifting clocks, crashes and pauses.
 
 use lockkeeper_lab::rng::Rng;
 
-/// A machine's clock: it runs fast or slow, and never goes back. It counts sleep.
+/// A machine's clock. It runs fast or slow, never goes back, and continues while the machine is suspended.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
     offset_ns: u64,
-    /// Nanoseconds for each true millisecond.
+    /// Nanoseconds that it counts in a true millisecond.
     rate: u64,
 }
 
 impl Clock {
-    /// A clock that is right.
+    /// A clock without drift.
     pub fn right() -> Self {
         Self { offset_ns: 0, rate: 1_000_000 }
     }
 
-    /// A clock somewhere within the bound; at either end more often than not.
+    /// Draws a clock within the bound. Two of three clocks are at one of its ends, where errors are most likely.
     pub fn draw(drift_ppm: u64, rng: &mut Rng) -> Self {
         let rate = match rng.below(3) {
             0 => 1_000_000 - drift_ppm,
@@ -26,40 +26,41 @@ impl Clock {
         Self { offset_ns: rng.below(1 << 40) as u64, rate }
     }
 
-    /// What it reads.
+    /// The reading of the clock at this true time.
     pub fn read(self, true_ns: u64) -> u64 {
         self.offset_ns + (u128::from(true_ns) * u128::from(self.rate) / 1_000_000) as u64
     }
 
-    /// The first true time at which it reads at least so much.
+    /// The first true time at which the clock reads at least `reading_ns`.
     pub fn when(self, reading_ns: u64) -> u64 {
         let since = u128::from(reading_ns.saturating_sub(self.offset_ns)) * 1_000_000;
         u64::try_from(since.div_ceil(u128::from(self.rate))).unwrap_or(u64::MAX)
     }
 }
 
-/// What a machine is doing.
+/// The state of a machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Machine {
     /// Its clock.
     pub clock: Clock,
-    /// Whether it runs at all.
+    /// Whether it runs, perhaps paused.
     pub up: bool,
-    /// Stopped until then: nothing reaches it, and its clock goes on.
+    /// Paused until this time: no event reaches it, and its clock continues.
     pub paused_until_ns: u64,
-    /// The member's step takes until then, and other events wait for it. Consensus has tasks of its own, which go on.
+    /// The end of the member's current step, for which other events wait. Consensus runs in tasks of its own and
+    /// does not wait.
     pub busy_until_ns: u64,
-    /// Number of times that it was started again. A connection does not survive a start.
+    /// The number of restarts. A connection does not survive a restart.
     pub boots: u64,
 }
 
 impl Machine {
-    /// A machine that runs.
+    /// Creates a machine that runs.
     pub fn new(clock: Clock) -> Self {
         Self { clock, up: true, paused_until_ns: 0, busy_until_ns: 0, boots: 0 }
     }
 
-    /// Whether it does anything at this time.
+    /// Whether it handles events at this time.
     pub fn is_awake(&self, now: u64) -> bool {
         self.up && now >= self.paused_until_ns
     }
@@ -71,7 +72,7 @@ mod tests {
     use lockkeeper_lab::rng::Purpose;
 
     #[test]
-    fn a_clock_reads_what_was_asked_for_when_it_says_so() {
+    fn when_is_the_first_time_at_which_a_drifting_clock_shows_a_reading() {
         let mut rng = Rng::new(1, Purpose::Faults);
         for _ in 0..1000 {
             let clock = Clock::draw(100_000, &mut rng);

@@ -1,23 +1,26 @@
-//! Whole clusters in virtual time: the very [`Member`](lockkeeper_member::Member)s that real drivers run, on machines that crash,
-//! pause and drift, over a network that cuts, loses, repeats and delays, beside a model of consensus that lags.
+//! Random runs of whole clusters in virtual time.
 //!
-//! A run has two halves. In the first, faults happen as the seed wants. Then everything heals, and whoever still waits must be
-//! served within [`ClusterSpec::PATIENCE_NS`].
+//! The members are the same [`Member`](lockkeeper_member::Member)s that real drivers run. Their machines crash, pause
+//! and have drifting clocks; the network cuts links and loses, duplicates and delays frames; consensus is a model that
+//! lags behind.
 //!
-//! | module | what it holds |
+//! A run has two phases. In the first, faults happen as the seed determines. Then all faults end, and every waiter must
+//! be served within [`ClusterSpec::PATIENCE_NS`].
+//!
+//! | module | content |
 //! |---|---|
-//! | [`spec`] | [`ClusterSpec`]: everything a run is a function of, beside the seed |
+//! | [`spec`] | [`ClusterSpec`]: the input of a run, except for the seed |
 //! | `sim` | the event loop |
-//! | `machine` | clocks that drift; machines that stop |
-//! | `net` | cuts, losses, repetitions, delays |
-//! | `consensus` | the model of the port |
-//! | `faults` | the schedule of what goes wrong |
-//! | `troubles` | how it happens, and passes |
-//! | `clients` | clients: what they want, how long they hold it |
+//! | `machine` | machines that stop, and clocks that drift |
+//! | `net` | cut links; lost, duplicated and delayed messages |
+//! | `consensus` | the model of the consensus port |
+//! | `faults` | draws the schedule of the faults |
+//! | `troubles` | applies the faults and repairs them |
+//! | `clients` | clients: which locks they request, and how long they hold them |
 //! | `hoards` | clients that hold hundreds of locks |
 //! | `connections` | drives the clients' links: connections to daemons, messages, timers |
 //! | `tenants`, `leases` | clients without a session of their own, and the daemons' half of their leases |
-//! | [`watch`] | what must hold |
+//! | [`watch`] | the properties that every run must satisfy |
 
 mod clients;
 mod connections;

@@ -1,4 +1,4 @@
-//! Runs clusters by the name of their algorithm, over many seeds, on all cores.
+//! Runs clusters with an algorithm given by name, for many seeds, on all cores.
 
 use super::sim::{Sim, Trace};
 use super::spec::ClusterSpec;
@@ -10,53 +10,53 @@ use rayon::prelude::*;
 use serde::Serialize;
 use std::sync::atomic::Ordering;
 
-/// A broken promise, and how to see it again.
+/// A violated property, with the command that reproduces it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Found {
     /// The seed.
     pub seed: u64,
-    /// The promise.
+    /// The property.
     pub promise: Promise,
-    /// When, in milliseconds.
+    /// The time of the violation, in milliseconds.
     pub at_ms: u64,
-    /// How.
+    /// A description of the violation.
     pub how: String,
-    /// The command that shows it.
+    /// The command that reproduces the run.
     pub reproduce: String,
 }
 
-/// What came of many runs.
+/// The combined results of several runs.
 #[derive(Clone, Debug, Serialize)]
 pub struct ClusterReport {
-    /// The algorithm of the mutexes.
+    /// The algorithm of the locks.
     pub algorithm: String,
-    /// How many members.
+    /// The number of members.
     pub members: usize,
-    /// What could go wrong.
+    /// The names of the faults that could happen.
     pub faults: Vec<&'static str>,
     /// The first seed.
     pub seed: u64,
-    /// How many runs.
+    /// The number of runs.
     pub runs: u64,
-    /// How often a client entered.
+    /// The number of entries.
     pub entries: u64,
-    /// How often a client acquired once more what it held.
+    /// The number of re-entrant acquisitions.
     pub nested: u64,
-    /// How often a client without a session of its own entered.
+    /// The number of entries of clients without a session of their own.
     pub leased: u64,
-    /// How many views started.
+    /// The number of views that started.
     pub views: u64,
-    /// How many sessions were lost with something held.
+    /// The number of sessions that were lost while they held a lock.
     pub lost: u64,
-    /// How many members left in order.
+    /// The number of planned leaves.
     pub leaves: u64,
-    /// Frames between members.
+    /// The number of frames between members.
     pub frames: u64,
-    /// What was broken.
+    /// The violations.
     pub found: Vec<Found>,
 }
 
-/// Runs a cluster with successive seeds, on all cores. The report does not depend on how many.
+/// Runs a cluster with successive seeds on all cores. The report does not depend on the number of cores.
 pub fn run(spec: &ClusterSpec, seed: u64, seeds: u64, progress: &Progress) -> Result<ClusterReport, Error> {
     check(spec)?;
     let outcomes = (0..seeds).into_par_iter().map(|offset| {
@@ -78,7 +78,7 @@ pub fn run(spec: &ClusterSpec, seed: u64, seeds: u64, progress: &Progress) -> Re
     }
 }
 
-/// Runs a cluster once, and tells every event.
+/// Runs a cluster once and passes every event to `trace`.
 pub fn run_traced(spec: &ClusterSpec, seed: u64, trace: Trace<'_>) -> Result<ClusterReport, Error> {
     check(spec)?;
     let drawn = spec.drawn(seed);
@@ -98,7 +98,7 @@ fn check(spec: &ClusterSpec) -> Result<(), Error> {
     Ok(())
 }
 
-/// The algorithms that a cluster can run its mutexes with.
+/// The algorithms that a cluster can run.
 pub fn algorithms() -> impl Iterator<Item = &'static str> {
     any::ALL.iter().map(|about| about.slug)
 }

@@ -1,4 +1,4 @@
-//! The event loop of a cluster.
+//! The event loop of a simulated cluster.
 
 use super::clients::{Client, Peer};
 use super::connections::Connects;
@@ -22,7 +22,7 @@ use std::collections::BTreeMap;
 
 pub(super) type Message<P> = <P as Protocol>::Message;
 
-/// What happens next.
+/// A scheduled event.
 #[derive(Clone, Debug)]
 pub(super) enum What<M> {
     /// A frame of the cluster with this number.
@@ -62,7 +62,7 @@ pub(super) enum What<M> {
         boot: u64,
     },
     Hoard(usize),
-    /// What the voters of the cluster with this number do.
+    /// An event of the voters of the cluster with this number.
     Consensus(u64, Later),
     Trouble(usize),
     Back {
@@ -72,13 +72,13 @@ pub(super) enum What<M> {
     Mend(Vec<(usize, usize)>),
 }
 
-/// One line of a trace: when, who, what.
+/// One line of a trace: the time, the participant, and the event.
 pub type Line<'a> = (u64, String, &'a dyn std::fmt::Debug);
 
-/// Takes the lines of a trace.
+/// Receives the lines of a trace.
 pub type Trace<'a> = &'a mut dyn FnMut(Line<'_>);
 
-/// A cluster, its clients, and everything that can happen to them.
+/// A cluster, its clients, and the events that are scheduled.
 pub struct Sim<'a, P: MutualExclusion> {
     pub(super) spec: &'a ClusterSpec,
     pub(super) now: u64,
@@ -86,28 +86,28 @@ pub struct Sim<'a, P: MutualExclusion> {
     pub(super) machines: Vec<Machine>,
     pub(super) members: Vec<Option<Member<P>>>,
     lives: u64,
-    /// When each member's next tick is planned.
+    /// When each member's next tick is scheduled.
     tick_ns: Vec<u64>,
     pub(super) clients: Vec<Client>,
     pub(super) hoards: Vec<Hoard>,
     pub(super) tenants: Vec<Tenant>,
-    /// When each tenant looks after its affairs next.
+    /// When each tenant takes its next step.
     pub(super) tenant_wake_ns: Vec<u64>,
-    /// The leases of tenants, by the daemon at which they live and the tenant.
+    /// The leases of tenants, by daemon and tenant.
     pub(super) leases: BTreeMap<(usize, usize), Lease>,
     pub(super) lease_sessions: u64,
-    /// When each daemon looks after its leases next.
+    /// When each daemon checks its leases next.
     pub(super) lease_wake_ns: BTreeMap<usize, u64>,
     pub(super) net: Net,
     pub(super) consensus: Consensus,
     troubles: Vec<(u64, Trouble)>,
-    /// Machines to which something has happened lately: until then nothing is promised to their clients.
+    /// For each machine, the time until which its clients may lose their holds because of a recent fault.
     pub(super) hit_until_ns: Vec<u64>,
     pub(super) watch: Watch,
-    /// When the last message of each session arrives, at the member (`true`) and at the client.
+    /// The arrival time of the last message of each session: at the member (`true`) and at the client (`false`).
     pub(super) arrivals: BTreeMap<(SessionId, bool), u64>,
     out: Out<Message<P>>,
-    /// Draws the settings that each life of a member is configured with.
+    /// Draws the settings of each incarnation of a member.
     configuring: Rng,
     trace: Option<Trace<'a>>,
 }
@@ -125,7 +125,7 @@ impl Reach for Machines<'_> {
 }
 
 impl<'a, P: MutualExclusion> Sim<'a, P> {
-    /// The start of a run; refuses what makes no sense, in a sentence.
+    /// Creates a run at its start. Returns an error if the specification is invalid.
     pub fn new(spec: &'a ClusterSpec, seed: u64, trace: Option<Trace<'a>>) -> Result<Self, String> {
         let mut rng = Rng::new(seed, Purpose::Faults);
         let machines = spec.members + spec.clients + spec.tenants + spec.hoards;
@@ -204,7 +204,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         }
     }
 
-    /// A new life of a member: it knows nothing but its settings.
+    /// Begins a new incarnation of a member, which knows only its configuration.
     pub(super) fn begin_life(&mut self, machine: usize) -> Result<(), String> {
         self.lives += 1;
         let node = Node { id: MemberId(machine as u32 + 1), incarnation: self.lives };
@@ -272,7 +272,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
             }
             What::Leases { machine, boot } => self.look_after_leases(machine, boot, false),
             What::Hoard(hoard) => self.look_at_hoard(hoard),
-            // What voters that have lost their disks were about to do is lost with them.
+            // Events of voters that have since lost their disks are dropped.
             What::Consensus(cluster, Later::Look) if cluster != self.consensus.cluster => {
                 self.after(0, What::Consensus(self.consensus.cluster, Later::Look));
             }
@@ -290,7 +290,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         self.members[machine].as_ref().map(|member| member.node().incarnation)
     }
 
-    /// An event at a member's machine: now, later if it is paused, never if it is down.
+    /// Handles an event at a member's machine: now, later if the machine is paused or busy, or never if it is down.
     pub(super) fn at<T>(
         &mut self,
         machine: usize,
@@ -336,7 +336,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         self.out = out;
     }
 
-    /// Does all that a member wants done.
+    /// Carries out the actions that a member's step has returned.
     fn take(&mut self, machine: usize, node: Node, out: &mut Out<Message<P>>) {
         for note in out.notes.drain(..) {
             self.tell(|| node.to_string(), &note);
@@ -395,9 +395,10 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         }
     }
 
-    /// When the newest view starts, no member outside of it may have a lease.
+    /// Checks that no member outside of the newest view has a lease when that view starts.
     fn check_leases(&mut self, view: &View) {
-        // A coordinator that slept may start a view that others have long followed: nobody joins it, and nobody in it has a lease.
+        // A coordinator that was paused may start a view that newer views have replaced. That is harmless: no
+        // member installs it, and none of its members has a lease in it.
         if self.consensus.decided().last().is_none_or(|newest| newest.epoch != view.epoch) {
             return;
         }
@@ -415,7 +416,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         }
     }
 
-    /// Everybody who has waited for too long since the faults stopped is a broken promise.
+    /// Reports a violation of [`Promise::Service`] if a client has waited for too long since the faults ended.
     fn check_service(&mut self) {
         if self.watch.outcome.broken.is_some() {
             return;

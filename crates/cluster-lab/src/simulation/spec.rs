@@ -1,4 +1,4 @@
-//! What a run of a cluster is a function of, beside its seed.
+//! The specification of a run. Together with the seed it determines everything that happens.
 
 use super::faults::Fault;
 use lockkeeper_core::any::{self, ALGORITHM};
@@ -6,61 +6,63 @@ use lockkeeper_lab::rng::{Purpose, Rng};
 use lockkeeper_member::{ClusterSettings, Config, Flaw, MemberId};
 use std::collections::BTreeSet;
 
-/// A thousandth of a second, in nanoseconds.
+/// A millisecond, in nanoseconds.
 pub(crate) const MS: u64 = 1_000_000;
 
-/// What a run is a function of, beside its seed.
+/// The input of a run, except for the seed.
 #[derive(Clone, Debug)]
 pub struct ClusterSpec {
     /// The algorithm of the locks.
     pub algorithm: String,
-    /// How many machines may be members.
+    /// The number of machines that may be members.
     pub members: usize,
-    /// How many clients.
+    /// The number of clients.
     pub clients: usize,
-    /// How many clients without a session of their own, as those of HTTP and of etcd's API.
+    /// The number of clients without a session of their own, such as those of HTTP and of etcd's API.
     pub tenants: usize,
-    /// How many locks they mostly want alone. Beside them there is one that they mostly share, and one that they mostly want permits of.
+    /// The number of locks that are mostly requested in exclusive mode. In addition, there is one that is mostly
+    /// shared and one that is mostly used as a semaphore.
     pub mutexes: usize,
-    /// How many further names there are that clients use once in a while, as names of jobs: 0 for none.
+    /// The number of further lock names that clients use now and then, like names of jobs; 0 for none.
     pub jobs: usize,
-    /// How many different locks the clients of one member may use at a time, if not as many as a real member serves.
+    /// The number of different locks that the clients of one member may use at a time. Default: the limit of a real
+    /// member.
     pub most_own_locks: Option<usize>,
-    /// How many further clients hold many locks each for as long as they can, and how many locks.
+    /// The number of further clients that hold many locks for as long as they can.
     pub hoards: usize,
-    /// See `hoards`.
+    /// The number of locks that each client of `hoards` requests.
     pub hoard: usize,
-    /// How long a member's step takes for each lock, hold, session or message that it touches. Members with such costs do their work
-    /// in slices of [`Self::SLICE`].
+    /// The duration of a member's step per lock, hold, session or message that the step touches. If it is not 0,
+    /// members work in slices of [`Self::SLICE`].
     pub item_ns: u64,
-    /// What may go wrong.
+    /// The kinds of faults that may happen.
     pub faults: BTreeSet<Fault>,
-    /// How long it may go wrong.
+    /// The duration of the phase with faults.
     pub chaos_ns: u64,
-    /// Wrong on purpose.
+    /// A bug switch of the members.
     pub flaw: Option<Flaw>,
-    /// Wrong on purpose: consensus forgets its last decisions when everybody restarts.
+    /// Bug switch: consensus forgets its last decision when a machine restarts.
     pub forgets_epochs: bool,
-    /// Wrong on purpose: a cluster that is founded again counts its epochs from one.
+    /// Bug switch: the epochs of a cluster that is founded again begin at 1.
     pub epochs_begin_at_one: bool,
 }
 
 impl ClusterSpec {
-    /// After the faults have stopped, whoever waits is served within this time.
+    /// The time within which every waiter must be served after the faults have ended.
     pub const PATIENCE_NS: u64 = 15_000 * MS;
-    /// By how much clocks drift: far more than real ones, so that it shows.
+    /// The bound of the clock drift: far larger than that of real clocks, so that errors show.
     pub const DRIFT_PPM: u64 = 100_000;
-    /// How many times as long as configured a lease may become by a change of the settings.
+    /// The factor by which a change of the settings may lengthen a lease.
     pub const LONGEST: u64 = 3;
-    /// More members than this are not simulated.
+    /// The largest number of members in a simulation.
     pub const MOST_MEMBERS: usize = 9;
 
-    /// How many items a step touches, where steps take time.
+    /// The number of items that a step touches if steps take time.
     pub const SLICE: usize = 16;
-    /// No step of a member takes longer.
+    /// The longest permitted step of a member.
     pub const LONGEST_STEP_NS: u64 = 200 * MS;
 
-    /// A cluster to which everything may happen.
+    /// A cluster with all faults enabled.
     pub fn new(algorithm: &str, members: usize) -> Self {
         Self {
             algorithm: algorithm.into(),
@@ -81,9 +83,9 @@ impl ClusterSpec {
         }
     }
 
-    /// What the run with this seed draws in addition, where anything can go wrong at all. Every fourth run has hundreds of names and
-    /// small tables, which members must empty again and again. In every tenth of the others there are hundreds of holds,
-    /// and steps take time.
+    /// The specification after the random choices of this seed, which are made only if faults are enabled. Every
+    /// fourth run has hundreds of lock names and small tables, which members must empty repeatedly. Every tenth of
+    /// the other runs has hundreds of holds and steps that take time.
     #[must_use]
     pub fn drawn(&self, seed: u64) -> Self {
         let mut spec = self.clone();
@@ -92,7 +94,7 @@ impl ClusterSpec {
             spec.jobs = 300 + rng.below(700);
             spec.most_own_locks = Some(spec.clients + 4 + rng.below(8));
         }
-        // With more members, algorithms that send to everybody would be too slow at this cost.
+        // With more members, algorithms that broadcast would be too slow at this cost.
         let few = (1..=5).contains(&spec.members);
         if !spec.faults.is_empty() && spec.jobs == 0 && spec.hoards == 0 && few && rng.chance(0.1) {
             spec.hoards = spec.members.min(3);
@@ -102,17 +104,18 @@ impl ClusterSpec {
         spec
     }
 
-    /// How long a run takes in all.
+    /// The duration of a run.
     pub fn end_ns(&self) -> u64 {
         self.chaos_ns + Self::PATIENCE_NS + 3_000 * MS
     }
 
-    /// Whether a survivor's hold must never be lost: where faults come one at a time and touch no link.
+    /// Whether clients of unaffected members must never lose a hold: true if faults come one at a time and affect
+    /// no link.
     pub fn spares_survivors(&self) -> bool {
         self.faults.iter().all(|fault| fault.spares_survivors())
     }
 
-    /// Settings of a cluster, as the rng wants them: up to three times as long, and perhaps with another algorithm.
+    /// Draws settings of a cluster: times up to [`Self::LONGEST`] times as long, and perhaps another algorithm.
     pub(super) fn settings(&self, rng: &mut Rng) -> ClusterSettings {
         let usual = self.config().cluster;
         let factor = 1 + rng.below(Self::LONGEST as usize) as u64;
@@ -128,7 +131,7 @@ impl ClusterSpec {
         }
     }
 
-    /// The settings of a member that is configured as all others.
+    /// The configuration that all members share.
     pub fn config(&self) -> Config {
         let mut config = Config::new((1..=self.members as u32).map(MemberId));
         config.cluster.algorithm = vec![(ALGORITHM.into(), self.algorithm.clone())];
@@ -137,7 +140,7 @@ impl ClusterSpec {
             config.cluster.longest_lease_ns = Self::LONGEST * config.cluster.lease_ns;
         }
         config.rounds = 2;
-        // Every list has several parts, so that parts are lost and reordered too.
+        // Small chunks: every list has several, so that chunks are lost and reordered too.
         config.part_bytes = 40;
         if let Some(own) = self.most_own_locks {
             config.most_locks = 2 * self.members * own;

@@ -1,61 +1,63 @@
-//! Clients of HTTP and of etcd's API: they keep no session themselves. A lease lives at one daemon, which holds locks for it with a
-//! local session.
+//! Clients of HTTP and of etcd's API. They have no session of their own: a lease at one daemon holds their locks by
+//! means of a local session.
 //!
-//! A tenant renews its lease with one message that also names what it wants, so every message may be lost, repeated and reordered.
-//! The daemon counts the time to live from the arrival of the renewal, and replies for how long the hold can be relied on. The
-//! tenant counts that time from when it *sent* the renewal, on its own clock. Both clocks drift: the daemon reports less than it
-//! has, so that the slowest clock ends before the fastest.
+//! A tenant renews its lease with one message that also contains its current request, so every message may be lost,
+//! duplicated and reordered. The daemon counts the time to live from the arrival of the renewal, and replies for
+//! how long the hold is valid. The tenant counts that time from when it *sent* the renewal, on its own clock.
+//! Because both clocks drift, the daemon reports less than the remaining time: even on the slowest tenant's clock
+//! the hold ends before the lease ends on the fastest daemon's clock.
 
 use super::spec::{ClusterSpec, MS};
 use lockkeeper_lab::rng::Rng;
 use lockkeeper_member::{ClientSession, Fence, LockName, Progress, SessionId, Wish};
 
-/// What a tenant sends to its daemon.
+/// The renewal that a tenant sends to its daemon.
 #[derive(Clone, Debug)]
 pub struct Renew {
-    /// When it was sent, on the tenant's clock; comes back in the reply.
+    /// When it was sent, on the tenant's clock. The reply repeats this value.
     pub sent_ns: u64,
-    /// Number of the tenant's request; a later one replaces an earlier one.
+    /// The number of the tenant's request. A higher one replaces a lower one.
     pub request: u64,
-    /// The lock that it wants to hold; `None` if it holds nothing and wants nothing.
+    /// The request; `None` if the tenant neither holds nor requests a lock.
     pub wish: Option<Wish>,
 }
 
-/// What a daemon replies.
+/// The daemon's reply to a renewal.
 #[derive(Clone, Debug)]
 pub struct Life {
-    /// What the renewal said.
+    /// The value of the renewal.
     pub sent_ns: u64,
-    /// The request that the reply is about.
+    /// The request to which the reply refers.
     pub request: u64,
-    /// Whether the daemon's member can grant anything.
+    /// Whether the daemon's member can grant locks.
     pub serves: bool,
-    /// The hold of this request was lost or revoked, or the member refused the request: its table was full.
+    /// Whether the hold of this request was lost or revoked, or the member rejected the request because its table
+    /// was full.
     pub lost: bool,
-    /// For how long the hold can be relied on, and which hold that is.
+    /// The hold, the time for which it is valid, and its fence.
     pub held: Option<(HoldId, u64, Option<Fence>)>,
 }
 
-/// A hold of one session of a daemon: never the same again.
+/// The identity of a hold: the daemon's session and the number of the acquisition. It is never reused.
 pub type HoldId = (SessionId, u64);
 
-/// A lease that lives at a daemon.
+/// A lease at a daemon.
 #[derive(Clone, Debug)]
 pub struct Lease {
-    /// The daemon's local session for it.
+    /// The daemon's local session for the lease.
     pub session: ClientSession,
-    /// When it ends, on the daemon's clock.
+    /// The end of the lease on the daemon's clock.
     pub deadline_ns: u64,
-    /// The hold was revoked. It is given back once the tenant cannot rely on it any more.
+    /// Whether the hold was revoked. It is released once the tenant no longer relies on it.
     pub revoked: bool,
-    /// Until when the tenant may rely on its hold, on the daemon's clock.
+    /// The time until which the tenant may rely on its hold, on the daemon's clock.
     relied_until_ns: u64,
     request: u64,
     number: Option<u64>,
 }
 
 impl Lease {
-    /// A lease with a new session.
+    /// Creates a lease with a new session.
     pub fn new(session: SessionId) -> Self {
         Self {
             session: ClientSession::new(session),
@@ -67,7 +69,7 @@ impl Lease {
         }
     }
 
-    /// A renewal arrives: it puts off the end, and says what the tenant wants by now.
+    /// Handles a renewal: extends the lease and adopts the tenant's request if it is newer.
     pub fn renew(&mut self, clock: u64, ttl_ns: u64, renew: &Renew) {
         self.deadline_ns = self.deadline_ns.max(clock + ttl_ns);
         if renew.request > self.request {
@@ -80,7 +82,8 @@ impl Lease {
         }
     }
 
-    /// The reply to a renewal, at this reading of the daemon's clock. `allows` takes the drift of both clocks off a time.
+    /// The reply to a renewal at this reading of the daemon's clock. `allows` shortens a duration by the drift of
+    /// both clocks.
     pub fn life(&mut self, clock: u64, renew: &Renew, allows: impl Fn(u64) -> u64) -> Life {
         let current = renew.request == self.request && !self.revoked;
         let usable = |number: &u64| current && self.session.may_use(clock, *number);
@@ -98,7 +101,7 @@ impl Lease {
         Life { sent_ns: renew.sent_ns, request: renew.request, serves, lost, held }
     }
 
-    /// Gives back a revoked hold that the tenant cannot rely on any more.
+    /// Releases a revoked hold once the tenant no longer relies on it.
     pub fn give_back_revoked(&mut self, clock: u64) {
         if self.revoked && clock >= self.relied_until_ns {
             self.revoked = false;
@@ -108,7 +111,7 @@ impl Lease {
         }
     }
 
-    /// The local session is lost, and another one follows: what waited waits on.
+    /// Replaces a lost local session. A waiting request continues in the new one.
     pub fn begin_again(&mut self, session: SessionId) {
         self.session = self.session.again(session);
         self.revoked = false;
@@ -117,66 +120,67 @@ impl Lease {
     }
 }
 
-/// What a tenant is doing.
+/// The state of a tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Doing {
-    /// Nothing, until then.
+    /// It is idle until then.
     Rests(u64),
-    /// It waits since then.
+    /// It has been waiting since then.
     Waits(u64),
-    /// It is inside until then, if it can rely on its hold for so long.
+    /// It uses the lock until then, if its hold is valid for that long.
     Inside(u64),
 }
 
 /// A client without a session of its own.
 #[derive(Clone, Debug)]
 pub struct Tenant {
-    /// The daemon at which its lease lives.
+    /// The daemon that has its lease.
     pub daemon: usize,
-    /// What it is doing.
+    /// Its state.
     pub doing: Doing,
-    /// What it wants.
+    /// Its current request.
     pub wish: Option<Wish>,
-    /// The hold that it has, until when it can rely on it, on its own clock, and the fence.
+    /// The hold, the time until which it is valid on the tenant's clock, and its fence.
     pub hold: Option<(HoldId, u64, Option<Fence>)>,
     request: u64,
     next_renewal_ns: u64,
-    /// When its daemon last replied that it serves.
+    /// When a daemon last replied that its member can grant locks.
     served_ns: u64,
     rng: Rng,
 }
 
-/// What became of a tenant's look at its own affairs.
+/// The result of one step of a tenant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// Nothing new.
+    /// Nothing happened.
     Waits,
-    /// It is inside from now on.
+    /// It starts to use the lock.
     Enters,
-    /// It is not inside any more.
+    /// It stops using the lock.
     Leaves,
 }
 
 impl Tenant {
-    /// A tenant that rests.
+    /// Creates an idle tenant.
     pub fn new(spec: &ClusterSpec, mut rng: Rng) -> Self {
         let daemon = rng.below(spec.members);
         let doing = Doing::Rests(500 * MS + rng.below(1_500 * MS as usize) as u64);
         Self { daemon, doing, wish: None, hold: None, request: 0, next_renewal_ns: 0, served_ns: 0, rng }
     }
 
-    /// Its process begins again. Its number of requests goes on, as a new lease would.
+    /// Restarts the tenant's process. The request numbers continue, so that requests of the old process are
+    /// replaced.
     pub fn restart(&mut self, now: u64) {
         (self.wish, self.hold, self.doing) = (None, None, Doing::Rests(now));
         self.request += 1;
     }
 
-    /// Whether it relies on this hold at this reading of its clock.
+    /// Whether this hold is valid at this reading of the tenant's clock.
     pub fn may_use(&self, clock: u64, session: SessionId, number: u64) -> bool {
         self.hold.is_some_and(|(id, until, _)| id == (session, number) && clock < until)
     }
 
-    /// A reply arrives. It extends the hold that the tenant has, and no other.
+    /// Handles a reply. It can extend only the hold that the tenant has.
     pub fn hears(&mut self, now: u64, life: &Life) {
         if life.serves {
             self.served_ns = now;
@@ -184,17 +188,20 @@ impl Tenant {
         if life.request != self.request {
             return;
         }
+        // Example: the tenant sends a renewal at 1,000 ms on its clock; the reply arrives at 1,080 ms with 700 ms.
+        // The hold is valid until 1,700 ms, not until 1,780 ms.
         let granted = life.held.map(|(id, left, fence)| (id, life.sent_ns.saturating_add(left), fence));
         match (&mut self.hold, granted) {
             (Some(hold), Some(granted)) if hold.0 == granted.0 => hold.1 = hold.1.max(granted.1),
             (None, Some(granted)) if matches!(self.doing, Doing::Waits(_)) => self.hold = Some(granted),
-            // It was refused, or granted and lost before the tenant learned of it: the tenant requests the lock again.
+            // The request was rejected, or the hold was lost before the tenant received the grant. The tenant
+            // requests the lock again.
             (None, None) if life.lost && matches!(self.doing, Doing::Waits(_)) => self.again(),
             _ => {}
         }
     }
 
-    /// Looks after its own affairs.
+    /// Advances the tenant at this true time and this reading of its clock.
     pub fn step(&mut self, now: u64, clock: u64, spec: &ClusterSpec) -> Turn {
         let relies = self.hold.is_some_and(|(_, until, _)| clock < until);
         match self.doing {
@@ -214,11 +221,11 @@ impl Tenant {
                 Turn::Enters
             }
             Doing::Waits(_) if self.hold.is_some() => {
-                // The reply came too late: the hold is worth nothing.
+                // The hold had expired when the reply arrived.
                 self.again();
                 Turn::Waits
             }
-            // The daemon is silent, or it serves nobody: another one may.
+            // The daemon does not reply, or its member cannot grant locks: the tenant tries the next one.
             Doing::Waits(_) if now > self.served_ns + 1_500 * MS => {
                 self.daemon = (self.daemon + 1) % spec.members;
                 self.served_ns = now;
@@ -247,14 +254,15 @@ impl Tenant {
         if now < self.next_renewal_ns {
             return None;
         }
-        // Some fall silent for longer than their lease lives; after the faults, none that waits.
+        // Some tenants are silent for longer than their lease. After the faults have ended, waiting tenants are
+        // not.
         let waits = matches!(self.doing, Doing::Waits(_)) && now >= spec.chaos_ns;
         let pause = if self.rng.chance(0.03) && !waits { 1_500 * MS } else { 120 * MS };
         self.next_renewal_ns = now + pause;
         Some(Renew { sent_ns: clock, request: self.request, wish: self.wish.clone() })
     }
 
-    /// When to look again.
+    /// The true time of the next step. `when` converts a reading of the tenant's clock to true time.
     pub fn next_look(&self, now: u64, when: impl Fn(u64) -> u64) -> u64 {
         let own = match self.doing {
             Doing::Rests(until) | Doing::Inside(until) => until,

@@ -1,4 +1,4 @@
-//! Troubles happen to a cluster, and pass.
+//! Applies faults to the cluster, and repairs them.
 
 use super::faults::{Fault, Trouble};
 use super::sim::{Message, Sim, What};
@@ -9,7 +9,8 @@ use lockkeeper_member::{Event, MemberId};
 impl<P: MutualExclusion> Sim<'_, P> {
     pub(super) fn trouble(&mut self, trouble: Trouble) {
         self.tell(|| "trouble".into(), &trouble);
-        // What a machine went through, its clients may feel for the time of a lease and a rejoining.
+        // The clients of an affected machine may lose their holds during the fault and for the time of a lease and
+        // a rejoin.
         let slowest = if self.spec.faults.contains(&Fault::Settings) { ClusterSpec::LONGEST } else { 1 };
         let recovery = slowest * 6_000 * MS;
         match trouble {
@@ -51,18 +52,19 @@ impl<P: MutualExclusion> Sim<'_, P> {
         }
     }
 
-    /// All members crash and lose their disks.
+    /// Crashes all members and loses their disks.
     fn lose_all(&mut self, back_ns: &[u64]) {
         for (machine, &back_ns) in back_ns.iter().enumerate() {
             let down = Trouble::Crash { machine, wipe: false, back_ns };
             self.trouble(down);
         }
-        // The floor is the wall clock of the founder, in units in which no cluster changes its view more than once.
+        // The floor is the founder's wall clock. Its unit is so small that no cluster changes its view more than
+        // once in one.
         let floor = if self.spec.epochs_begin_at_one { 0 } else { self.now / (MS / 100) };
         self.consensus.lose_all(floor);
     }
 
-    /// An event at a member whose machine does something just now.
+    /// Handles an event at a member if its machine runs, at once even if the member is busy.
     fn event(&mut self, machine: usize, event: Event<Message<P>>) {
         if self.machines[machine].is_awake(self.now) {
             self.machines[machine].busy_until_ns = 0;
@@ -70,7 +72,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
         }
     }
 
-    /// A member has left in order: its machine stops, and comes back after a while.
+    /// Stops the machine of a member that has left as planned, and restarts it after a while.
     pub(super) fn left(&mut self, machine: usize) {
         self.members[machine] = None;
         self.machines[machine].up = false;
@@ -78,7 +80,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
         self.after(300 * MS, What::Back { machine, wipe: false });
     }
 
-    /// Takes a lock from whoever is at this place among all that hold one.
+    /// Revokes the hold with this index among the holds of all members.
     fn revoke(&mut self, place: usize) {
         let tables =
             self.members.iter().map(|member| member.as_ref().map_or_else(Vec::new, |it| it.table(0)));
@@ -95,7 +97,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
         }
     }
 
-    /// One direction of a link is mended: its sender notices once the whole link is.
+    /// Removes a cut of one direction. The members reconnect once both directions are open.
     pub(super) fn mend(&mut self, from: usize, to: usize) {
         self.net.cut(from, to, false);
         let members = from.max(to) < self.spec.members;

@@ -1,4 +1,4 @@
-//! What must hold, watched from outside: nothing here changes a run.
+//! Checks the properties of a cluster from outside. It does not influence the run.
 
 use lockkeeper_member::{
     Birth, Claim, Fence, Held, Items, LockName, Node, Note, Report, SessionId, ToClient, ToMember,
@@ -7,27 +7,28 @@ use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-/// What a cluster promises.
+/// A property that a cluster guarantees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Promise {
-    /// At no true instant do two clients with running leases hold what conflicts.
+    /// At no instant of true time do two clients with valid leases have conflicting holds.
     Exclusion,
     /// Fences rise strictly between conflicting entries.
     Fences,
-    /// No epoch starts in two ways.
+    /// No epoch starts twice.
     OneStart,
-    /// Whoever has reported grants nothing of an older view, nor does anybody once a newer one has started.
+    /// A member that has reported for a view grants nothing with a fence of an older view. No member does once a
+    /// newer view has started.
     Wedge,
-    /// Whoever grants has a lease at that moment.
+    /// A member grants only while it has a lease.
     Lease,
     /// A report does not change until the next start.
     Report,
     /// When the newest view starts, no member outside of it has a lease.
     LeasesOver,
-    /// After the faults have stopped, whoever waits is served.
+    /// After the faults have ended, every waiter is served.
     Service,
-    /// Clients of members that nothing happened to keep what they hold.
+    /// Clients of unaffected members keep their holds.
     Survivors,
     /// No step of a member takes longer than [`ClusterSpec::LONGEST_STEP_NS`](super::ClusterSpec::LONGEST_STEP_NS).
     Steps,
@@ -50,72 +51,72 @@ impl fmt::Display for Promise {
     }
 }
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Outcome {
     /// The seed.
     pub seed: u64,
-    /// How often a client entered.
+    /// The number of entries.
     pub entries: u64,
-    /// How often a client acquired once more what it held.
+    /// The number of re-entrant acquisitions.
     pub nested: u64,
-    /// How often a client without a session of its own entered.
+    /// The number of entries of clients without a session of their own.
     pub leased: u64,
-    /// How many views started.
+    /// The number of views that started.
     pub views: u64,
-    /// How many sessions were lost with something held.
+    /// The number of sessions that were lost while they held a lock.
     pub lost: u64,
-    /// How many members left in order.
+    /// The number of planned leaves.
     pub leaves: u64,
-    /// Frames between members.
+    /// The number of frames between members.
     pub frames: u64,
-    /// The first broken promise: when, which, and how.
+    /// The first violation: its time, the property, and a description.
     pub broken: Option<(u64, Promise, String)>,
 }
 
-/// Somebody inside.
+/// A client that uses a lock.
 #[derive(Clone, Debug)]
 pub struct Inside {
-    /// Which client.
+    /// The number of the client.
     pub client: usize,
-    /// By which acquisition of its session.
+    /// The session of the acquisition.
     pub session: SessionId,
-    /// Its number.
+    /// The number of the acquisition in that session.
     pub number: u64,
-    /// How.
+    /// The mode.
     pub claim: Claim,
-    /// Whether its session may acquire the lock again while it holds it.
+    /// Whether the acquisition is re-entrant.
     pub reentrant: bool,
 }
 
-/// The watcher.
+/// The observer of a run.
 #[derive(Clone, Debug, Default)]
 pub struct Watch {
-    /// What came of the run so far.
+    /// The result of the run so far.
     pub outcome: Outcome,
-    /// Who is inside, as far as it has not left: it may have lost its lease.
+    /// The clients that use each lock and have not released it. Their leases may have expired.
     pub inside: BTreeMap<LockName, Vec<Inside>>,
-    /// The highest fence of each lock, for each claim.
+    /// The highest fence of each lock, for each mode.
     highest: BTreeMap<LockName, BTreeMap<Claim, Fence>>,
     starts: BTreeMap<u64, Items<Held>>,
     reports: BTreeMap<Node, (u64, Report)>,
     granted: BTreeSet<(SessionId, Birth, u64)>,
-    /// The lock of each acquisition that a member was asked for, and whether it is re-entrant.
+    /// The lock of each acquisition requested from a member, and whether the request is re-entrant.
     requested: BTreeMap<(SessionId, u64), (LockName, bool)>,
-    /// The acquisitions of a session that were granted and have not ended, for each lock.
+    /// The acquisitions of each lock and session that were granted and have not ended.
     held: BTreeMap<(SessionId, Birth, LockName), BTreeSet<u64>>,
-    /// The last entry of each lock.
+    /// The session and fence of the last entry of each lock.
     last: BTreeMap<LockName, (SessionId, Fence)>,
     installed: BTreeMap<Node, u64>,
 }
 
 impl Watch {
-    /// Notes the first broken promise.
+    /// Records a violation. Only the first one counts.
     pub fn broken(&mut self, now: u64, promise: Promise, how: String) {
         self.outcome.broken.get_or_insert((now, promise, how));
     }
 
-    /// A client enters: `valid` tells whether another one that is inside may still use what it has.
+    /// Records that a client starts to use a lock. `valid` decides whether another client may still use its hold.
     pub fn enters(
         &mut self,
         now: u64,
@@ -127,7 +128,8 @@ impl Watch {
         self.outcome.entries += 1;
         self.exclusion(now, lock, who.clone(), valid);
         if let Some(fence) = fence {
-            // A re-entrant request may overtake the release before it: then the session never ceased to hold the lock.
+            // A re-entrant request may overtake the release before it. Then the session has held the lock without
+            // interruption, and the fence is the same.
             let before = self.last.insert(lock.clone(), (who.session, fence));
             if !who.reentrant || before != Some((who.session, fence)) {
                 self.fence(now, lock, who.claim, fence);
@@ -135,7 +137,7 @@ impl Watch {
         }
     }
 
-    /// A session acquires once more what it holds; the fences are those of the first acquisition and of this one.
+    /// Records a re-entrant acquisition. The fences are those of the first acquisition and of this one.
     pub fn enters_nested(
         &mut self,
         now: u64,
@@ -146,7 +148,7 @@ impl Watch {
     ) {
         self.outcome.nested += 1;
         self.exclusion(now, lock, who.clone(), valid);
-        // The same hold has the same fence.
+        // Acquisitions of one hold have the same fence.
         if let Some(fence) = fence.filter(|_| fence != outer) {
             self.fence(now, lock, who.claim, fence);
         }
@@ -156,7 +158,7 @@ impl Watch {
         let inside = self.inside.entry(lock.clone()).or_default();
         let mut others: Vec<&Inside> =
             inside.iter().filter(|other| other.session != who.session && valid(other)).collect();
-        // A session that holds a lock twice holds it once.
+        // A session with two acquisitions of a lock counts once.
         others.sort_by_key(|other| other.session);
         others.dedup_by_key(|other| other.session);
         let named: Vec<String> = others.iter().map(|other| other.session.to_string()).collect();
@@ -184,21 +186,21 @@ impl Watch {
         }
     }
 
-    /// A client leaves, or has lost what it had.
+    /// Records that a client has released or lost its holds.
     pub fn leaves(&mut self, client: usize) {
         for inside in self.inside.values_mut() {
             inside.retain(|who| who.client != client);
         }
     }
 
-    /// A client leaves one of several acquisitions of the same lock.
+    /// Records that a client has released one of several acquisitions of a lock.
     pub fn leaves_one(&mut self, client: usize, number: u64) {
         for inside in self.inside.values_mut() {
             inside.retain(|who| (who.client, who.number) != (client, number));
         }
     }
 
-    /// A member notes something.
+    /// Records a note of a member.
     pub fn note(&mut self, now: u64, node: Node, note: &Note) {
         match note {
             Note::Installed { epoch } => {
@@ -233,14 +235,14 @@ impl Watch {
         self.reports.insert(node, (reported, report.clone()));
     }
 
-    /// A request arrives at a member.
+    /// Records a request that arrives at a member.
     pub fn requested(&mut self, session: SessionId, said: &ToMember) {
         if let ToMember::Acquire { number, wish, .. } = said {
             self.requested.insert((session, *number), (wish.lock.clone(), wish.reentrant));
         }
     }
 
-    /// A member says something to a client; it has a lease for so much longer.
+    /// Records a message of a member to a client. `lease_left_ns` is the remaining time of the member's lease.
     pub fn says(&mut self, now: u64, node: Node, session: SessionId, said: &ToClient, lease_left_ns: u64) {
         if let ToClient::Ended { number, .. } = said {
             let first = (session, Birth::default(), LockName::new(""));
@@ -258,8 +260,8 @@ impl Watch {
         let held = self.held.entry((session, *birth, lock)).or_default();
         let nested = reentrant && !held.is_empty();
         held.insert(*number);
-        // A re-entrant acquisition is part of a hold that was granted before, perhaps in an earlier view; it can be used for no
-        // longer than that.
+        // A re-entrant acquisition belongs to a hold that was granted before, perhaps in an earlier view. It is
+        // valid only as long as that hold.
         if nested {
             return;
         }
