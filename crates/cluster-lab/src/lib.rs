@@ -1,8 +1,8 @@
-//! Whole clusters in the lab: the members and clients that production runs, without sockets, disks and real clocks.
+//! Whole clusters in the lab: the same members and clients as in production, without sockets, disks and real clocks.
 //!
 //! | module | job |
 //! |---|---|
-//! | [`simulation`] | random runs in virtual time, with every fault that a cluster must survive |
+//! | [`simulation`] | random runs in virtual time, with all faults that a cluster must survive |
 //! | [`views`] | every reachable state of a small cluster while its view changes |
 
 pub mod simulation;

@@ -1,5 +1,6 @@
-//! Whole clusters with everything that can go wrong. `LOCKKEEPER_RUNS=1000` makes that many runs of each kind,
-//! `LOCKKEEPER_SEED=5000` begins with other seeds, `LOCKKEEPER_ONLY=Table` leaves out bug switches without that in their name.
+//! Simulated clusters with all faults. `LOCKKEEPER_RUNS=1000` makes that many runs of each kind,
+//! `LOCKKEEPER_SEED=5000` starts with another seed, and `LOCKKEEPER_ONLY=Table` selects the bug switches whose
+//! names contain that text.
 
 use lockkeeper_cluster_lab::{ClusterReport, ClusterSpec, Fault, Promise, algorithms, run, run_traced};
 use lockkeeper_lab::Progress;
@@ -20,7 +21,7 @@ fn cluster(algorithm: &str, members: usize, faults: &str) -> ClusterSpec {
 }
 
 fn report(spec: &ClusterSpec, seed: u64, seeds: u64) -> ClusterReport {
-    run(spec, seed, seeds, &Progress::default()).expect("a cluster that makes sense")
+    run(spec, seed, seeds, &Progress::default()).expect("a valid specification")
 }
 
 fn holds(spec: &ClusterSpec, seed: u64, seeds: u64) {
@@ -30,7 +31,7 @@ fn holds(spec: &ClusterSpec, seed: u64, seeds: u64) {
 }
 
 #[test]
-fn every_algorithm_keeps_every_promise_whatever_goes_wrong() {
+fn every_algorithm_keeps_every_promise_under_all_faults() {
     let (first, seeds) = (number("LOCKKEEPER_SEED", 0), runs(6));
     for (place, algorithm) in algorithms().enumerate() {
         for members in [3, 5, 9] {
@@ -40,19 +41,19 @@ fn every_algorithm_keeps_every_promise_whatever_goes_wrong() {
 }
 
 #[test]
-fn a_cluster_that_nothing_happens_to_has_one_view_and_loses_nothing() {
+fn a_cluster_without_faults_has_one_view_and_loses_no_session() {
     let report = report(&cluster("naimi-trehel", 5, "none"), 1, 5);
     assert_eq!((report.views, report.lost, report.found.len()), (5, 0, 0));
 }
 
 #[test]
-fn sessions_acquire_again_what_they_hold() {
+fn sessions_acquire_reentrant_locks_that_they_hold() {
     let report = report(&cluster("naimi-trehel", 5, "all"), 1, 5);
     assert!(report.nested > 50 && report.found.is_empty(), "{report:?}");
 }
 
 #[test]
-fn clients_whose_lease_lives_at_a_daemon_exclude_others_and_are_served() {
+fn clients_with_a_lease_at_a_daemon_are_served_and_exclude_each_other() {
     for faults in ["drift", "revoke,leave,drift", "crash,pause,cut,leader,drift,client"] {
         holds(&cluster("naimi-trehel", 5, faults), 1, runs(40));
     }
@@ -61,43 +62,43 @@ fn clients_whose_lease_lives_at_a_daemon_exclude_others_and_are_served() {
 }
 
 #[test]
-fn clients_leave_a_member_that_is_isolated_for_good() {
+fn clients_leave_a_member_that_is_isolated_permanently() {
     holds(&cluster("naimi-trehel", 5, "isolate"), 1, runs(60));
 }
 
 #[test]
-fn clients_of_members_that_survive_lose_nothing() {
+fn clients_of_surviving_members_lose_no_hold() {
     holds(&cluster("naimi-trehel", 5, "crash,hiccup,drift,duplicate"), 1, runs(40));
 }
 
 #[test]
-fn members_leave_and_come_back_and_others_lose_nothing() {
+fn planned_leaves_cost_other_clients_no_hold() {
     let spec = cluster("naimi-trehel", 5, "leave,drift,duplicate");
     holds(&spec, 1, runs(40));
     let report = report(&spec, 1, 10);
-    // Every member that was to leave has left.
+    // Every planned leave was completed.
     assert!(report.leaves >= 3 * report.runs, "{report:?}");
 }
 
 #[test]
-fn settings_change_and_survivors_lose_nothing() {
+fn changes_of_settings_cost_survivors_no_hold() {
     holds(&cluster("naimi-trehel", 5, "settings,crash,drift,duplicate"), 1, runs(40));
 }
 
 #[test]
-fn a_cluster_that_lost_all_its_disks_keeps_every_promise() {
+fn a_cluster_founded_after_the_loss_of_all_disks_keeps_every_promise() {
     holds(&cluster("naimi-trehel", 3, "lose-all,drift,client"), 1, runs(40));
 }
 
 #[test]
-fn one_member_and_two_work_too() {
+fn clusters_of_one_and_two_members_work() {
     for members in [1, 2] {
         holds(&cluster("naimi-trehel", members, "crash,pause,drift,client,leave,revoke"), 1, runs(20));
     }
 }
 
 #[test]
-fn what_cannot_serve_a_cluster_is_refused_with_a_reason() {
+fn algorithms_that_cannot_serve_a_cluster_are_rejected_with_a_reason() {
     let refused = |algorithm: &str| {
         let spec = cluster(algorithm, 3, "none");
         run(&spec, 1, 1, &Progress::default()).expect_err("refused").to_string()
@@ -107,7 +108,7 @@ fn what_cannot_serve_a_cluster_is_refused_with_a_reason() {
 }
 
 #[test]
-fn a_seed_means_one_run_traced_or_not() {
+fn a_seed_gives_the_same_run_with_and_without_a_trace() {
     let spec = cluster("ricart-agrawala", 5, "all");
     let mut lines = 0;
     let traced = run_traced(&spec, 7, &mut |_| lines += 1).expect("a run");
@@ -119,7 +120,8 @@ fn a_seed_means_one_run_traced_or_not() {
     assert!(lines > 1000);
 }
 
-/// A flaw, what brings it out, and the promises of which one breaks. The search begins where it is known to end soon.
+/// A bug switch, the algorithm and faults under which it shows, and the properties of which it violates at least
+/// one. The search begins at a seed that is close to the first violation.
 struct Case {
     flaw: Option<Flaw>,
     algorithm: &'static str,
@@ -179,7 +181,7 @@ const CASES: &[Case] = &[
 ];
 
 #[test]
-fn every_guard_that_is_left_out_is_missed() {
+fn every_bug_switch_is_caught() {
     const MOST: u64 = 3000;
     const AT_ONCE: u64 = 10;
     let only = std::env::var("LOCKKEEPER_ONLY").unwrap_or_default();
@@ -194,19 +196,20 @@ fn every_guard_that_is_left_out_is_missed() {
         };
         let caught = (case.from..case.from + MOST).step_by(AT_ONCE as usize).find(breaks);
         let Some(seed) = caught else { panic!("{:?} was not caught in {MOST} runs", case.flaw) };
-        // The unchanged twin passes where the wrong one does not.
+        // The unchanged cluster passes the same seeds.
         holds(&right, seed, AT_ONCE);
     }
 }
 
 #[test]
-fn every_flaw_has_a_case() {
+fn every_bug_switch_has_a_case() {
     for (name, flaw) in Flaw::ALL {
         assert!(CASES.iter().any(|case| case.flaw == Some(*flaw)), "{name}");
     }
 }
 
-/// Hundreds of names for tables of a few dozen locks: every request is served, and the view changes that make room cost no hold.
+/// Hundreds of names for tables of a few dozen locks: all requests are served, and the view changes that make room
+/// lose no hold.
 #[test]
 fn a_small_table_serves_hundreds_of_names() {
     for faults in ["none", "crash,hiccup,drift,duplicate", "leave,drift,duplicate", "all"] {
@@ -222,9 +225,10 @@ fn a_small_table_serves_hundreds_of_names() {
     }
 }
 
-/// Hundreds of holds, and steps that take a millisecond for each of them: whoever does all at once is excluded for its silence.
+/// Hundreds of holds, and steps that take a millisecond for each of them. A member that handled all of them in one
+/// step would be excluded for its silence.
 #[test]
-fn hundreds_of_holds_make_no_long_step_and_cost_no_survivor_its_locks() {
+fn hundreds_of_holds_cause_no_long_step_and_no_lost_hold() {
     for (place, algorithm) in algorithms().enumerate() {
         for faults in ["crash,hiccup,drift,duplicate", "leave,drift", "all"] {
             let mut spec = cluster(algorithm, 3, faults);

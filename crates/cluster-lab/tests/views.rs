@@ -1,11 +1,11 @@
-//! The view change and the leases of whole members, in every order of what can happen within small bounds. Members with one
-//! guard left out are caught, in a pinned number of steps; the unchanged member passes the same systems.
+//! The view change and the leases of whole members, in every order of events within small bounds. Members with one
+//! guard disabled violate a property after a pinned number of steps; the unchanged member passes the same systems.
 
 use lockkeeper_cluster_lab::Promise::{self, Exclusion, Fences, Lease, LeasesOver, OneStart, Service, Wedge};
 use lockkeeper_cluster_lab::views::{Bounds, check, gallery};
 use lockkeeper_member::Flaw;
 
-/// The flaw, what it breaks, and the steps of the shortest run.
+/// The bug switch, the violated property, and the length of the shortest run.
 const PINNED: &[(&str, Promise, usize)] = &[
     ("no-wait", LeasesOver, 6),
     ("proposer-waits", LeasesOver, 7),
@@ -26,7 +26,7 @@ const PINNED: &[(&str, Promise, usize)] = &[
 ];
 
 #[test]
-fn every_guard_left_out_is_caught() {
+fn every_disabled_guard_is_caught() {
     let found: Vec<(&str, Promise, usize)> = gallery::all()
         .iter()
         .map(|exhibit| {
@@ -37,7 +37,7 @@ fn every_guard_left_out_is_caught() {
         })
         .collect();
     let rows: Vec<String> = found.iter().map(|row| format!("    {row:?},")).collect();
-    assert_eq!(found, PINNED, "if this was meant, pin these:\n{}", rows.join("\n"));
+    assert_eq!(found, PINNED, "if the change is intended, pin these:\n{}", rows.join("\n"));
 }
 
 fn holds(algorithm: &str, bounds: Bounds) -> u64 {
@@ -62,9 +62,9 @@ fn the_unchanged_member_passes_the_same_systems() {
     }
 }
 
-/// Two members' clients share the lock, the third's wants it alone.
+/// The clients of two members request shared mode, that of the third exclusive mode.
 #[test]
-fn whoever_shares_is_kept_apart_from_whoever_does_not() {
+fn shared_and_exclusive_holds_exclude_each_other() {
     let bounds = Bounds { crashes: 1, wishes: 2, readers: 0b011, service: true, ..Bounds::default() };
     assert!(holds("naimi-trehel", bounds) > 10_000);
     for (flaw, promises) in
@@ -76,7 +76,8 @@ fn whoever_shares_is_kept_apart_from_whoever_does_not() {
     }
 }
 
-/// More of everything, for minutes to hours: `LOCKKEEPER_LONG=1 cargo test --release -p lockkeeper-lab --test checker -- larger`.
+/// Larger bounds, for minutes to hours: `LOCKKEEPER_LONG=1 cargo test --release -p lockkeeper-cluster-lab --test
+/// views -- larger`.
 #[test]
 fn larger_systems_hold() {
     if std::env::var_os("LOCKKEEPER_LONG").is_none() {
@@ -108,7 +109,7 @@ fn larger_systems_hold() {
 }
 
 #[test]
-fn what_cannot_be_checked_is_refused() {
+fn unsupported_algorithms_and_bounds_are_rejected() {
     let refused = |algorithm, bounds| check(algorithm, bounds, None, |_| true).unwrap_err();
     assert!(refused("raymond", Bounds::default()).contains("naimi-trehel"));
     assert!(refused("naimi-trehel", Bounds { members: 9, ..Bounds::default() }).contains("2 to 5"));

@@ -100,7 +100,7 @@ impl Fault {
         let read = |name: &str| {
             Self::ALL.iter().copied().find(|fault| fault.name() == name.trim()).ok_or_else(|| {
                 let known: Vec<&str> = Self::ALL.iter().map(|fault| fault.name()).collect();
-                format!("there is no fault '{name}': there is all, none, {}", known.join(", "))
+                format!("there is no fault '{name}'; the faults are all, none, {}", known.join(", "))
             })
         };
         text.split(',').map(read).collect()

@@ -436,7 +436,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         let waiting = waiting.or_else(|| self.hoards.iter().find_map(|hoard| hoard.lacks(latest)));
         let served = self.watch.outcome.entries > 0;
         let waiting = waiting.or_else(|| self.waiting_tenant(latest));
-        if let Some(how) = waiting.or_else(|| (!served).then(|| "nobody was ever served".into())) {
+        if let Some(how) = waiting.or_else(|| (!served).then(|| "no client was ever served".into())) {
             self.watch.broken(self.now, Promise::Service, how);
         }
     }

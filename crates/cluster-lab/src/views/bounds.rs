@@ -1,48 +1,50 @@
-//! How much may happen in a cluster that is searched.
+//! Bounds of the search: which events may happen in a cluster, and how often.
 
 use lockkeeper_member::{ClusterSettings, Config, Flaw, MemberId};
 
-/// The most members: with more, even the smallest bounds leave too much to search.
+/// The largest number of members. With more, even the smallest bounds give too many states.
 const MOST_MEMBERS: usize = 5;
 
-/// How much may happen after a cluster has come together. Everything beyond is left out.
+/// How often each kind of event may happen after all members run in one view. The search leaves out all other
+/// events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Bounds {
-    /// How many members there are.
+    /// The number of members.
     pub members: usize,
-    /// How many units of time pass.
+    /// The number of time units that pass.
     pub units: u64,
-    /// How often a member crashes.
+    /// The number of crashes.
     pub crashes: u8,
-    /// How often one begins another life.
+    /// The number of restarts, each with a new incarnation.
     pub restarts: u8,
-    /// How often one stops for a while.
+    /// The number of times that a member pauses.
     pub sleeps: u8,
-    /// How often the voters choose another leader.
+    /// The number of times that the voters elect another leader.
     pub elections: u8,
-    /// How often a client asks for the lock.
+    /// The number of lock requests of all clients together.
     pub wishes: u8,
-    /// Whose clients want to share the lock rather than to have it alone: one bit each.
+    /// The members whose clients request the lock in shared mode, one bit each. The other clients request it
+    /// exclusively.
     pub readers: u32,
-    /// How many views are decided, after the first.
+    /// The number of views decided after the first.
     pub views: u8,
-    /// At which clock of a fence a lock needs a new view, if not at a very large one.
+    /// The fence clock at which a lock needs a new view. Default: a very large one.
     pub largest_clock: Option<u64>,
-    /// Whether renewals, their answers and the voters' confirmations take time, too.
+    /// Whether renewals, their replies and the voters' confirmations may be delayed, too.
     pub late_leases: bool,
-    /// Whether clocks drift by a quarter: who has a fast one, one bit each; all others have slow ones.
+    /// If set, clocks drift by a quarter: fast for the members in this bit set, slow for all others.
     pub fast: Option<u32>,
-    /// Whether it is also checked that whoever waits at the end is served, once nothing goes wrong any more.
+    /// Whether it is also checked that every waiter is served once faults have ended.
     pub service: bool,
 }
 
-/// Whether the client of a member wants to share.
+/// Whether the client of this member requests the lock in shared mode.
 pub(super) fn is_reader(readers: u32, who: usize) -> bool {
     readers >> who & 1 == 1
 }
 
 impl Default for Bounds {
-    /// Three members of which one crashes.
+    /// Three members, one crash and one request.
     fn default() -> Self {
         Self {
             members: 3,
@@ -63,7 +65,7 @@ impl Default for Bounds {
 }
 
 impl Bounds {
-    /// Refuses what cannot be searched, in a sentence for a person.
+    /// Returns an error if the search does not support these bounds.
     pub(super) fn check(&self) -> Result<(), String> {
         match self.members {
             2..=MOST_MEMBERS => Ok(()),
@@ -71,7 +73,7 @@ impl Bounds {
         }
     }
 
-    /// What a member's clock reads at a time.
+    /// The reading of a member's clock at this time.
     pub(super) fn clock(&self, who: usize, now: u64) -> u64 {
         now * match self.fast {
             None => UNIT_NS,
@@ -80,9 +82,9 @@ impl Bounds {
         }
     }
 
-    /// The members' settings.
+    /// The configuration of the members.
     pub(super) fn config(&self, flaw: Option<Flaw>) -> Config {
-        // Even a slow clock ticks in every unit.
+        // A slow clock must reach the tick in every unit, too.
         let tick_ns = if self.fast.is_some() { UNIT_NS - DRIFT_NS } else { UNIT_NS };
         let standard = Config::new((1..=self.members as u32).map(MemberId));
         Config {
@@ -98,10 +100,10 @@ impl Bounds {
             election_ns: 0,
             round_trip_ns: 0,
             resend_ns: tick_ns,
-            // One frame less to be late.
+            // No delayed acknowledgements: that is one frame less to be delivered late.
             acknowledge_ns: 0,
             margin_ns: 0,
-            // Clients do not fall silent here.
+            // Sessions do not expire here.
             session_ns: Some(1 << 20),
             largest_clock: self.largest_clock.unwrap_or(standard.largest_clock),
             flaw,
@@ -109,7 +111,7 @@ impl Bounds {
         }
     }
 
-    /// The same with every mixture of fast and slow clocks, if clocks drift.
+    /// These bounds with every combination of fast and slow clocks, if clocks drift.
     pub(super) fn mixtures(self) -> Vec<Self> {
         match self.fast {
             None => vec![self],
@@ -118,6 +120,7 @@ impl Bounds {
     }
 }
 
-/// A unit of time on a clock that does not drift, and by how much others differ from it.
+/// The length of a time unit on a clock without drift, and the difference of a drifting clock per unit. A fast
+/// clock counts 5 ns in a unit, a slow one 3 ns.
 const UNIT_NS: u64 = 4;
 const DRIFT_NS: u64 = 1;

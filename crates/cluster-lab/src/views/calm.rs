@@ -1,4 +1,5 @@
-//! What happens to a cluster by itself: how it comes together before the search, and how it serves everybody after it.
+//! Steps without any choice: how the first view is formed before the search, and how all waiters are served after
+//! it.
 
 use super::bounds::Bounds;
 use super::tables::Tables;
@@ -7,13 +8,13 @@ use super::watcher::Watcher;
 use super::world::{Action, DOWN, Rest, World};
 use lockkeeper_core::MutualExclusion;
 
-/// So many steps at most happen by themselves before a unit of time passes: far more than there are.
+/// The largest number of steps between two time units; far more than ever happen.
 const MOST_AT_ONCE: usize = 1000;
-/// In so many units any cluster comes together.
+/// The number of time units within which the members of any cluster run in one view.
 const LONG: u64 = 100;
 
 impl World {
-    /// Does everything that happens by itself without time passing.
+    /// Performs all deliveries and notifications that are possible without time passing.
     fn calm_down<P: MutualExclusion>(&mut self, tables: &mut Tables<P>) {
         let by_itself = |action: &Action| {
             use Action::{Answer, Confirm, Deliver, Tell, TellLeader};
@@ -25,7 +26,7 @@ impl World {
         }
     }
 
-    /// From now on nothing goes wrong: whoever sleeps wakes up.
+    /// Ends all faults: paused members continue, and no further fault may happen.
     pub fn heal(&mut self) {
         let Rest { asleep, left, .. } = &mut self.rest;
         *asleep = 0;
@@ -33,10 +34,10 @@ impl World {
         *left = Bounds { units: u64::MAX, views: u8::MAX, ..nothing };
     }
 
-    /// Lets everything happen that happens by itself, and a unit of time pass. Whoever holds the lock gives it back.
+    /// Performs all deliveries and notifications, and lets one unit of time pass. Holders release the lock.
     pub fn live_on<P: MutualExclusion>(&mut self, tables: &mut Tables<P>) {
         for who in 0..self.members.len() {
-            // Whoever was excluded begins another life; whoever crashed does not.
+            // A member that was excluded begins a new incarnation; one that has crashed does not.
             if !self.is_up(who) && self.rest.crashed >> who & 1 == 0 {
                 self.begin_life(who, tables).expect("the settings were good before");
             }
@@ -55,12 +56,13 @@ impl World {
         self.act(Action::Time, tables);
     }
 
-    /// Who waits, if there is a majority to serve it.
+    /// A member whose client waits, if a majority is awake that can serve it.
     pub fn waits(&self) -> Option<usize> {
         self.awake().find(|&who| self.has_majority() && self.rest.asked[who].1 && !self.holds(who))
     }
 
-    /// Delivers, tells and lets time pass until every member runs in one view: where the search begins.
+    /// Creates the start state of the search: delivers, notifies, and lets time pass until all members run in one
+    /// view.
     pub fn warm_up<P: MutualExclusion>(bounds: Bounds, tables: &mut Tables<P>) -> Result<Self, String> {
         let members = bounds.members;
         let rest = Rest {
@@ -84,7 +86,7 @@ impl World {
             world.act(Action::Time, tables);
             world.calm_down(tables);
             if world.rest.now > LONG {
-                return Err("the members do not come together".into());
+                return Err("the members do not form a view".into());
             }
         }
         world.rest.left = bounds;

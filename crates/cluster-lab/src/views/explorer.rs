@@ -1,4 +1,4 @@
-//! Every order of what can happen to a small cluster.
+//! Explores all interleavings of events in a small cluster.
 
 use super::bounds::Bounds;
 use super::tables::Tables;
@@ -13,36 +13,36 @@ use lockkeeper_lab::check::search::{Ended, Model, Next, Search, Sofar, Worker};
 use lockkeeper_member::Flaw;
 use std::sync::Mutex;
 
-/// So many units after nothing goes wrong any more, everybody must have been served.
+/// The number of time units within which all waiters must be served once faults have ended.
 const SERVED_WITHIN: usize = 40;
 
-/// What came of a search.
+/// The result of a search.
 #[derive(Clone, Debug)]
 pub struct Answer {
-    /// Different states.
+    /// The number of distinct states.
     pub distinct: u64,
-    /// Steps tried.
+    /// The number of steps.
     pub generated: u64,
-    /// How many steps the longest of the shortest runs has.
+    /// The depth: the largest distance of a state from the start, in steps.
     pub depth: u64,
-    /// Whether everything within the bounds was seen, or enough to find what is wrong.
+    /// Whether the search has seen all states within the bounds, or has found a violation.
     pub complete: bool,
-    /// What is wrong.
+    /// The violation, if one was found.
     pub wrong: Option<Wrong>,
 }
 
-/// What is wrong, and how it comes about.
+/// A violation, with the run that leads to it.
 #[derive(Clone, Debug)]
 pub struct Wrong {
-    /// What does not hold.
+    /// The violated property.
     pub promise: Promise,
-    /// What happened, in a sentence.
+    /// A description of the violation.
     pub what: String,
-    /// A shortest run to it, a sentence for each step.
+    /// A shortest run that leads to it, one sentence per step.
     pub run: Vec<String>,
 }
 
-/// Searches every state that a cluster can reach within these bounds.
+/// Searches all states that a cluster can reach within these bounds.
 pub(super) fn search<P: MutualExclusion>(
     bounds: Bounds,
     flaw: Option<Flaw>,
@@ -69,10 +69,10 @@ pub(super) fn search<P: MutualExclusion>(
     Ok(Answer { distinct, generated, depth, complete, wrong })
 }
 
-/// A cluster as a model.
+/// A cluster as a model of the search engine.
 struct Cluster<P: MutualExclusion> {
     members: usize,
-    /// For the one thread that searches.
+    /// The state of the one thread that searches.
     explorer: Mutex<Option<Explorer<P>>>,
 }
 
@@ -84,19 +84,20 @@ impl<P: MutualExclusion> Model for Cluster<P> {
     }
 
     fn worker(&self) -> Explorer<P> {
-        let mut explorer = self.explorer.lock().expect("nobody panics");
+        let mut explorer = self.explorer.lock().expect("the search does not panic while it holds the lock");
         explorer.take().expect("one thread searches")
     }
 }
 
-/// Expands states: each member by its number, the frames under way by the number of their set, the rest by its own.
+/// Expands states. A state consists of one number per member, one for the set of frames in transit, and one for the
+/// rest.
 struct Explorer<P: MutualExclusion> {
     tables: Tables<P>,
     starts: Vec<World>,
     frames: Interner<Vec<u32>>,
     rests: Interner<Rest>,
     service: bool,
-    /// States from which everybody is served.
+    /// States from which all waiters are known to be served.
     served: HashSet<Vec<u32>, FixedState>,
 }
 
@@ -118,7 +119,7 @@ impl<P: MutualExclusion> Explorer<P> {
         World::new(members.to_vec(), self.frames.get(others[0]).clone(), self.rests.get(others[1]).clone())
     }
 
-    /// A run in sentences.
+    /// Describes a run, one sentence per step.
     fn tell(&mut self, run: &[Action]) -> Vec<String> {
         let mut told = Vec::new();
         for mut world in self.starts.clone() {
@@ -134,7 +135,7 @@ impl<P: MutualExclusion> Explorer<P> {
         told
     }
 
-    /// Who is not served from here on, though nothing goes wrong any more.
+    /// Checks that all waiters are served from this state on if no further fault happens.
     fn unserved(&mut self, world: &World) -> Option<Breach> {
         let mut world = world.clone();
         world.heal();
@@ -146,13 +147,13 @@ impl<P: MutualExclusion> Explorer<P> {
             }
             if way.len() == SERVED_WITHIN {
                 let what =
-                    format!("a client of M{} waits for ever, though nothing goes wrong any more", who + 1);
+                    format!("a client of M{} waits for ever, although no fault happens any more", who + 1);
                 return Some((Promise::Service, what));
             }
             way.push(state);
             world.live_on(&mut self.tables);
             if let Some((promise, what)) = world.wrong {
-                return Some((promise, format!("while everything heals afterwards, {what}")));
+                return Some((promise, format!("after the faults have ended, {what}")));
             }
         }
         self.served.extend(way);

@@ -1,21 +1,21 @@
-//! Members with one guard left out, each with a small system in which the search finds it.
+//! Members with one guard disabled by a bug switch, each with a small system in which the search finds a violation.
 
 use super::bounds::Bounds;
 use lockkeeper_member::Flaw;
 
-/// A flaw, and where it is found.
+/// A bug switch, and a system in which the search finds its violation.
 #[derive(Clone, Copy, Debug)]
 pub struct Exhibit {
-    /// The flaw's name.
+    /// The name of the bug switch.
     pub name: &'static str,
     /// The cluster's algorithm.
     pub algorithm: &'static str,
-    /// The system.
+    /// The bounds of the system.
     pub bounds: Bounds,
 }
 
 impl Exhibit {
-    /// The flaw itself.
+    /// The bug switch, found by its name.
     pub fn flaw(&self) -> Option<Flaw> {
         Flaw::ALL.iter().find(|(name, _)| *name == self.name).map(|(_, flaw)| *flaw)
     }
@@ -24,8 +24,8 @@ impl Exhibit {
 const NAIMI_TREHEL: &str = "naimi-trehel";
 const RICART_AGRAWALA: &str = "ricart-agrawala";
 
-/// All that this search can find. The others are about clients whose leases differ from their member's, or are about
-/// leases lost without need (`wedge-stops-renewals`): the simulator finds them.
+/// All bug switches that this search finds. The simulator finds the others: they concern clients whose leases
+/// differ from those of their members, or leases that are lost without need (`wedge-stops-renewals`).
 pub fn all() -> Vec<Exhibit> {
     let none = Bounds { crashes: 0, ..Bounds::default() };
     let sleep = Bounds { sleeps: 1, ..none };
@@ -57,7 +57,7 @@ pub fn all() -> Vec<Exhibit> {
     ]
 }
 
-/// Searches for the exhibit of this name, and returns the run that the search finds, one sentence in each line.
+/// Searches with the exhibit of this name, and returns the run that violates a property, one sentence per line.
 pub fn search(name: &str) -> Result<String, String> {
     let exhibit = all().into_iter().find(|exhibit| exhibit.name == name);
     let exhibit = exhibit.ok_or_else(|| format!("there is no exhibit '{name}'"))?;

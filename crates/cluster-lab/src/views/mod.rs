@@ -1,14 +1,19 @@
-//! The view change in every order: whole members of a cluster, crashes, restarts, sleep, and another leader.
+//! The view change in every order of events: whole members of a cluster, with crashes, restarts, pauses and changes of
+//! the leader.
 //!
-//! The members are the code that real drivers run, unchanged. What is left out, so that all of it can be searched:
-//! - one lock, one client at each member, which is told of a grant at once, and may use the lock while its member's lease runs;
-//! - time goes in units, for all at once: clocks do not drift here. A renewal is one unit, a silence two, a lease four. When a
-//!   unit passes, whoever is awake ticks. There is a last unit;
-//! - a renewal, its answer, a wish to join and a mere acknowledgement arrive at once, or never: if whoever should hear it
-//!   sleeps or has crashed;
-//! - all other frames arrive in any order, at any time, once or never; sent again, the same frame is one frame;
-//! - the voters decide at once, if the leader has a majority that is awake, and tell each member whenever they like;
-//! - crashes, restarts, sleeps, elections, wishes and views have budgets: see [`Bounds`].
+//! The members are the code that real drivers run, unchanged. The model of their environment is simplified, so that all
+//! states can be searched:
+//! - There is one lock. Each member has one client, which receives a grant at once and may use the lock while its
+//!   member's lease is valid.
+//! - Time passes in units, for all members at once. A renewal is due after one unit, a member is suspected after
+//!   two, and a lease lasts four. All members that are awake tick in each unit. The number of units is bounded.
+//!   Clocks do not drift unless [`Bounds::fast`] is set.
+//! - A renewal, its reply, a request to join and a plain acknowledgement are delivered at once. They are lost if the
+//!   receiver is paused or has crashed.
+//! - All other frames are delivered in any order, at any time, at most once. A retransmission of a frame in transit does
+//!   not add a second copy.
+//! - The voters decide at once if a majority with the leader is awake, and notify each member at any later time.
+//! - Crashes, restarts, pauses, elections, requests and views have budgets: see [`Bounds`].
 
 mod bounds;
 mod calm;
@@ -27,9 +32,11 @@ use lockkeeper_core::algorithms::{naimi_trehel::NaimiTrehel, ricart_agrawala::Ri
 use lockkeeper_lab::check::Sofar;
 use lockkeeper_member::Flaw;
 
-/// Searches every state that a cluster can reach within these bounds. `go_on` is told how far it is, and may end the search.
+/// Searches all states that a cluster can reach within these bounds. `go_on` receives the progress and may end the
+/// search.
 ///
-/// One algorithm with a token and one with permissions are enough: members treat all others in one of these two ways.
+/// One token-based and one permission-based algorithm are enough: members treat every other algorithm like one of
+/// these two.
 pub fn check(
     algorithm: &str,
     bounds: Bounds,

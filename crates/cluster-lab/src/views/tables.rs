@@ -1,4 +1,4 @@
-//! Members, frames and views by small numbers, and each step of a member taken once.
+//! Numbers members, frames and views, and caches the steps of members, so that each step is computed once.
 
 use super::bounds::is_reader;
 use foldhash::fast::{FixedState, FoldHasher};
@@ -15,50 +15,50 @@ use std::hash::{BuildHasher, Hasher};
 /// A message of the algorithm.
 pub type Message<P> = <P as lockkeeper_core::Protocol>::Message;
 
-/// What happens to a member, by numbers.
+/// An event at a member, in terms of numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Cause {
-    /// Time has passed.
+    /// A unit of time has passed.
     Tick,
-    /// The frame of that number arrives.
+    /// The frame with this number arrives.
     Frame(u32),
-    /// The view of that number is decided.
+    /// The view with this number is decided.
     Decided(u32),
-    /// It leads in this term.
+    /// The member leads in this term.
     Leading(u64),
-    /// It leads no more.
+    /// The member no longer leads.
     Deposed,
-    /// Its leadership is confirmed.
+    /// The voters confirm that the member leads, in reply to this query.
     Confirmed(u64),
-    /// Where the leader is.
+    /// The member learns which member leads.
     Leader(usize),
-    /// Its client begins a session.
+    /// Its client opens a session.
     Opens,
-    /// Its client asks, for the so manyth time.
+    /// Its client requests the lock, under this number.
     Asks(u64),
-    /// Its client gives back what it asked for then.
+    /// Its client releases the acquisition with this number.
     Releases(u64),
 }
 
-/// What a step of a member led to.
+/// The result of a member's step.
 #[derive(Clone, Debug)]
 pub struct Stepped {
-    /// The member afterwards.
+    /// The number of the member's state after the step.
     pub member: u32,
-    /// What it sent.
+    /// The frames that it sent.
     pub frames: Vec<u32>,
-    /// What it asked of the voters.
+    /// Its requests to the voters.
     pub port: Vec<PortRequest>,
-    /// The fences with which it let its client in: the epoch, and the whole.
+    /// The fences of its grants: the epoch, and the whole number.
     pub fences: Vec<(u64, u64)>,
-    /// What it noted.
+    /// Its notes.
     pub notes: Vec<Note>,
 }
 
-/// Everything that was met so far.
+/// All member states, frames, views and steps that the search has met.
 pub struct Tables<P: MutualExclusion> {
     config: Config,
-    /// Whose clients want to share, one bit each.
+    /// The members whose clients request shared mode, one bit each.
     readers: u32,
     members: Vec<Member<P>>,
     by_text: HashMap<u128, u32, FixedState>,
@@ -72,7 +72,7 @@ pub struct Tables<P: MutualExclusion> {
 }
 
 impl<P: MutualExclusion> Tables<P> {
-    /// Nothing yet.
+    /// Creates empty tables.
     pub fn new(config: Config, readers: u32) -> Self {
         Self {
             config,
@@ -89,24 +89,24 @@ impl<P: MutualExclusion> Tables<P> {
         }
     }
 
-    /// A new life of a member.
+    /// Begins an incarnation of a member.
     pub fn begin(&mut self, who: usize, life: u64, now: u64) -> Result<u32, String> {
         let node = Node { id: MemberId(who as u32 + 1), incarnation: life };
         let member = Member::new(node, self.config.clone(), now)?;
         Ok(self.number(member))
     }
 
-    /// The member of that number.
+    /// The member state with this number.
     pub fn member(&self, number: u32) -> &Member<P> {
         &self.members[number as usize]
     }
 
-    /// The frame of that number.
+    /// The frame with this number.
     pub fn frame(&self, number: u32) -> &Frame<Message<P>> {
         &self.frames[number as usize]
     }
 
-    /// The view of that number.
+    /// The view with this number.
     pub fn view(&self, number: u32) -> &View {
         self.views.get(number)
     }
@@ -125,8 +125,9 @@ impl<P: MutualExclusion> Tables<P> {
         }) as u32
     }
 
-    /// Two members are the same if everything in them is, clocks included. What is compared is a hash of 128 bits of what they say of
-    /// themselves: members cannot be compared otherwise, and need not be for anything but this.
+    /// The number of a member state. Two states are equal if all of their content is, clocks included. They are
+    /// compared by a 128-bit hash of their `Debug` output, since `Member` has no `Eq`, and needs none for any other
+    /// purpose.
     fn number(&mut self, member: Member<P>) -> u32 {
         let mut text = Fingerprint::default();
         write!(text, "{member:?}").expect("a hash takes everything");
@@ -148,7 +149,7 @@ impl<P: MutualExclusion> Tables<P> {
         number
     }
 
-    /// What happens to a member at this time leads to.
+    /// The result of an event at a member state at this time.
     pub fn step(&mut self, member: u32, now: u64, cause: Cause) -> &Stepped {
         let known = self.steps.get(&(member, now, cause)).copied();
         let number = known.unwrap_or_else(|| {
@@ -204,7 +205,7 @@ impl<P: MutualExclusion> Tables<P> {
     }
 }
 
-/// A hash of a text, as it is written.
+/// A 128-bit hash of a text, computed while the text is written.
 struct Fingerprint(FoldHasher<'static>, FoldHasher<'static>);
 
 impl Default for Fingerprint {

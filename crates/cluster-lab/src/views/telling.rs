@@ -1,4 +1,4 @@
-//! What happens in a cluster, for people.
+//! Describes the steps of a cluster in sentences.
 
 use super::tables::Tables;
 use super::world::{Action, World};
@@ -6,7 +6,7 @@ use lockkeeper_core::MutualExclusion;
 use lockkeeper_member::{Body, Words};
 
 impl World {
-    /// What happens by an action, for people.
+    /// The sentence that describes an action in this state.
     pub fn sentence<P: MutualExclusion>(&self, action: Action, tables: &Tables<P>) -> String {
         let name = |who: usize| format!("M{}", who + 1);
         match action {

@@ -1,24 +1,25 @@
-//! Consensus, as small as the member's port lets it be: it decides at once, and tells each member whenever it likes.
+//! The smallest model of consensus that the member's port permits: it decides at once and notifies each member at
+//! any later time.
 
-/// What the voters have decided, and what each member has heard of it.
+/// The decisions of the voters, and how many of them each member knows.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Voters {
-    /// The term of the present leader.
+    /// The term of the current leader.
     pub term: u64,
-    /// Who leads.
+    /// The leader.
     pub leader: usize,
-    /// Every view, in order, by its number.
+    /// The decided views, in order, by number.
     pub decided: Vec<u32>,
-    /// For each member: how many views it has heard of.
+    /// For each member, the number of views that it knows.
     pub heard: Vec<usize>,
-    /// Where it believes the leader to be.
+    /// For each member, the leader that it knows.
     pub hint: Vec<Option<usize>>,
-    /// In which term it believes to lead.
+    /// For each member, the term in which it believes to lead.
     pub leads: Vec<Option<u64>>,
 }
 
 impl Voters {
-    /// Voters that have decided nothing, with a leader that has not been told.
+    /// Creates voters that have decided nothing, and a leader that does not know yet that it leads.
     pub fn new(members: usize, leader: usize) -> Self {
         Self {
             term: 1,
@@ -30,32 +31,32 @@ impl Voters {
         }
     }
 
-    /// Another leader, in a new term.
+    /// Elects a leader in a new term.
     pub fn elect(&mut self, leader: usize) {
         self.term += 1;
         self.leader = leader;
     }
 
-    /// A member that knows nothing yet.
+    /// Resets what a member knows, for a new incarnation.
     pub fn forget(&mut self, who: usize) {
         self.heard[who] = 0;
         self.hint[who] = None;
         self.leads[who] = None;
     }
 
-    /// Whether there is something that a member has not heard.
+    /// Whether there is a notification for this member.
     pub fn has_news_for(&self, who: usize) -> bool {
         let deposed = self.leads[who].is_some_and(|term| term < self.term);
         let led_by_another = self.leader != who && self.hint[who] != Some(self.leader);
         self.heard[who] < self.decided.len() || led_by_another || deposed
     }
 
-    /// Whether it leads and has not been told.
+    /// Whether this member leads and has not been notified of it.
     pub fn has_not_heard_that_it_leads(&self, who: usize) -> bool {
         self.leader == who && self.leads[who] != Some(self.term)
     }
 
-    /// The views that a member has not heard of. Whoever starts begins with the newest one.
+    /// The views that a member does not know. A new incarnation receives only the newest one.
     pub fn news_for(&mut self, who: usize) -> Vec<u32> {
         let from = if self.heard[who] == 0 { self.decided.len().saturating_sub(1) } else { self.heard[who] };
         self.heard[who] = self.decided.len();

@@ -1,43 +1,46 @@
-//! What must hold while views change. It sees every member at once, and changes nothing.
+//! Checks the properties of a cluster while its view changes. It sees all members and does not influence them.
 
 use super::bounds::is_reader;
 use crate::Promise;
 
-/// A lock that a client may be using.
+/// A hold that a client may still use.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Hold {
-    /// At which member.
+    /// The client's member.
     pub who: usize,
-    /// In which of its lives.
+    /// The incarnation of that member.
     pub life: u64,
-    /// If that life is over: until when its lease runs, on its own clock.
+    /// If that incarnation has ended: the end of its lease on its own clock.
     pub until: Option<u64>,
 }
 
-/// What was seen so far, as far as it matters.
+/// The part of the history on which the properties depend.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Watcher {
-    /// What clients may be using.
+    /// The holds that clients may still use.
     pub holds: Vec<Hold>,
-    /// Whose clients share, one bit each.
+    /// The members whose clients request shared mode, one bit each.
     readers: u32,
     highest_fence: u64,
     highest_alone: u64,
     started: Vec<u64>,
-    /// Of each member in its present life: the newest epoch that it reported for, and its report since it last started in a view.
+    /// For each member's current incarnation: the newest epoch for which it has reported, and its report since it
+    /// last installed a view.
     reports: Vec<(u64, Option<u32>)>,
 }
 
-/// What is wrong, in a sentence.
+/// A violated property and a description.
 pub type Breach = (Promise, String);
 
 impl Watcher {
-    /// Of so many members, of which these have clients that share, one bit each.
+    /// Creates a watcher of this many members. `readers` are the members whose clients request shared mode, one bit
+    /// each.
     pub fn new(members: usize, readers: u32) -> Self {
         Self { reports: vec![(0, None); members], readers, ..Self::default() }
     }
 
-    /// A member lets a client in. `others` are those that may still use the lock, `lease` is what the member has left.
+    /// Records a grant. `others` are the members whose clients may still use the lock, `lease` is the remaining
+    /// lease of this member.
     pub fn enters(
         &mut self,
         who: usize,
@@ -62,7 +65,7 @@ impl Watcher {
             return Some((Promise::Exclusion, what));
         }
         if lease == 0 {
-            return Some((Promise::Lease, format!("M{name} lets a client in without a lease")));
+            return Some((Promise::Lease, format!("M{name} grants the lock without a lease")));
         }
         if number <= highest {
             return Some((
@@ -71,20 +74,22 @@ impl Watcher {
             ));
         }
         if epoch < newest {
-            let what = format!("M{name} lets a client in in epoch {epoch}, and epoch {newest} has begun");
+            let what = format!("M{name} grants the lock in epoch {epoch}, and epoch {newest} has begun");
             return Some((Promise::Wedge, what));
         }
         None
     }
 
-    /// A coordinator starts an epoch. `leases` are members outside of it whose leases run.
+    /// Records that a coordinator starts an epoch. `leases` are the members outside of the view that have a valid
+    /// lease.
     pub fn starts(&mut self, epoch: u64, newest: bool, leases: &[usize]) -> Option<Breach> {
         if self.started.contains(&epoch) {
             return Some((Promise::OneStart, format!("epoch {epoch} starts twice")));
         }
         self.started.push(epoch);
         self.started.sort_unstable();
-        // A coordinator that slept may start a view that others have long followed: nobody in it has a lease.
+        // A coordinator that was paused may start a view that newer views have replaced. None of its members has a
+        // lease in it.
         let outside = leases.first().filter(|_| newest)?;
         Some((
             Promise::LeasesOver,
@@ -92,20 +97,20 @@ impl Watcher {
         ))
     }
 
-    /// A member reports.
+    /// Records a report of a member.
     pub fn reports(&mut self, who: usize, epoch: u64, report: u32) -> Option<Breach> {
         let (newest, before) = &mut self.reports[who];
         *newest = epoch.max(*newest);
         let changed = before.replace(report).is_some_and(|before| before != report);
-        changed.then(|| (Promise::Report, format!("M{} reports something else than before", who + 1)))
+        changed.then(|| (Promise::Report, format!("the report of M{} differs from the one before", who + 1)))
     }
 
-    /// A view starts at a member: from now on it may report something else.
+    /// Records that a member installs a view. Its next report may differ.
     pub fn installs(&mut self, who: usize) {
         self.reports[who].1 = None;
     }
 
-    /// A life of a member is over; its lease runs until then.
+    /// Records the end of a member's incarnation, whose lease remains valid until `lease_until`.
     pub fn ends(&mut self, who: usize, lease_until: u64) {
         self.reports[who] = (0, None);
         for hold in self.holds.iter_mut().filter(|hold| hold.who == who) {
@@ -113,7 +118,7 @@ impl Watcher {
         }
     }
 
-    /// Time has passed: what nobody can use any more is forgotten.
+    /// Drops the holds whose leases have expired.
     pub fn forget_what_is_over(&mut self, clock: impl Fn(usize) -> u64) {
         self.holds.retain(|hold| hold.until.is_none_or(|until| until > clock(hold.who)));
     }

@@ -1,4 +1,4 @@
-//! A cluster between two steps, and what a step does to it.
+//! The state of a cluster between two steps, and its transitions.
 
 use super::bounds::Bounds;
 use super::tables::{Cause, Tables};
@@ -8,38 +8,38 @@ use lockkeeper_core::MutualExclusion;
 use lockkeeper_member::{Body, Note, PortRequest};
 use std::collections::VecDeque;
 
-/// What can happen next.
+/// A possible next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// A unit of time passes, and whoever is awake ticks.
+    /// A unit of time passes, and all members that are awake tick.
     Time,
-    /// The frame of that number arrives.
+    /// The frame with this number arrives.
     Deliver(u32),
-    /// The voters tell a member what it has not heard.
+    /// The voters notify a member of what it does not know.
     Tell(usize),
-    /// They tell their leader that it leads.
+    /// The voters notify their leader that it leads.
     TellLeader(usize),
-    /// A member's client asks for the lock.
+    /// A member's client requests the lock.
     Ask(usize),
-    /// It gives it back.
+    /// A member's client releases the lock.
     Release(usize),
-    /// A member stops for good.
+    /// A member crashes.
     Crash(usize),
-    /// It begins another life.
+    /// A member restarts with a new incarnation.
     Restart(usize),
-    /// A member stops for a while.
+    /// A member pauses.
     Sleep(usize),
-    /// It goes on.
+    /// A paused member continues.
     Wake(usize),
-    /// Another leads.
+    /// The voters elect this member as their leader.
     Elect(usize),
     /// A majority confirms that a member leads.
     Confirm(usize),
-    /// It hears of that.
+    /// The confirmation reaches the member.
     Answer(usize),
 }
 
-/// A member's question whether it leads.
+/// A member's query to the voters whether it leads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Question {
     who: usize,
@@ -48,49 +48,49 @@ pub struct Question {
     confirmed: bool,
 }
 
-/// A member's number where there is none: it has crashed, or its life is over.
+/// The number of a member that has crashed or whose incarnation has ended.
 pub const DOWN: u32 = 0;
 
-/// Everything but the members and the frames.
+/// The state of the cluster except for its members and frames.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Rest {
     /// The time, in units.
     pub now: u64,
     /// The voters.
     pub voters: Voters,
-    /// What was seen so far.
+    /// The history that the properties depend on.
     pub watch: Watcher,
-    /// Who sleeps, one bit each.
+    /// The paused members, one bit each.
     pub asleep: u32,
-    /// Who has crashed, one bit each; others that are down have been excluded.
+    /// The crashed members, one bit each. Other members that are down were excluded.
     pub crashed: u32,
-    /// What the voters were asked, where that takes time: the newest question of each.
+    /// The newest query of each member to the voters, if queries take time.
     pub questions: Vec<Question>,
-    /// For each member, how many lives it has begun.
+    /// For each member, the number of incarnations that it has begun.
     pub lives: Vec<u64>,
-    /// For each member, how often its client has asked, and whether it waits or holds.
+    /// For each member, the number of requests of its client, and whether the last one waits or holds.
     pub asked: Vec<(u64, bool)>,
-    /// What may still happen.
+    /// The remaining budgets.
     pub left: Bounds,
 }
 
-/// A cluster.
+/// The state of a cluster.
 #[derive(Clone, Debug)]
 pub struct World {
-    /// Each member, one more than its number; see [`DOWN`].
+    /// For each member, one plus the number of its state; see [`DOWN`].
     pub members: Vec<u32>,
-    /// The frames under way, sorted.
+    /// The frames in transit, sorted.
     pub frames: Vec<u32>,
-    /// The rest.
+    /// The rest of the state.
     pub rest: Rest,
-    /// What happens at once.
+    /// Events that are handled before the step ends.
     at_once: VecDeque<(usize, Cause)>,
-    /// The first thing that went wrong.
+    /// The first violation.
     pub wrong: Option<Breach>,
 }
 
 impl World {
-    /// A cluster between two steps.
+    /// Creates a cluster between two steps.
     pub fn new(members: Vec<u32>, frames: Vec<u32>, rest: Rest) -> Self {
         Self { members, frames, rest, at_once: VecDeque::new(), wrong: None }
     }
@@ -99,7 +99,7 @@ impl World {
         self.members[who] != DOWN
     }
 
-    /// Whether a member does anything.
+    /// Whether a member runs and is not paused.
     pub fn is_awake(&self, who: usize) -> bool {
         self.is_up(who) && self.rest.asleep >> who & 1 == 0
     }
@@ -108,7 +108,7 @@ impl World {
         (0..self.members.len()).filter(|&who| self.is_awake(who))
     }
 
-    /// What a member's clock reads.
+    /// The reading of a member's clock.
     pub(super) fn clock(&self, who: usize) -> u64 {
         self.rest.left.clock(who, self.rest.now)
     }
@@ -117,7 +117,7 @@ impl World {
         2 * self.awake().count() > self.members.len()
     }
 
-    /// Everything that can happen next.
+    /// All possible next steps.
     pub fn actions<P: MutualExclusion>(&self, tables: &Tables<P>) -> Vec<Action> {
         let Rest { left, voters, .. } = &self.rest;
         let mut actions = Vec::new();
@@ -152,7 +152,7 @@ impl World {
         actions
     }
 
-    /// Does it.
+    /// Performs a step.
     pub fn act<P: MutualExclusion>(&mut self, action: Action, tables: &mut Tables<P>) {
         match action {
             Action::Time => self.pass_time(tables),
@@ -215,7 +215,7 @@ impl World {
         self.settle(tables);
     }
 
-    /// Begins a life of a member, with a session of its client.
+    /// Begins an incarnation of a member, and a session of its client.
     pub fn begin_life<P: MutualExclusion>(
         &mut self,
         who: usize,
@@ -237,7 +237,7 @@ impl World {
         self.rest.watch.ends(who, until);
         self.forget_what_is_over();
         self.rest.questions.retain(|question| question.who != who);
-        // What was under way to this life reaches no other.
+        // Frames in transit to this incarnation do not reach the next one.
         self.frames.retain(|&frame| tables.frame(frame).to.0 as usize - 1 != who);
     }
 
@@ -279,14 +279,14 @@ impl World {
         }
     }
 
-    /// Does what happens at once, until there is no more of it.
+    /// Handles the events that are due within this step, until none is left.
     fn settle<P: MutualExclusion>(&mut self, tables: &mut Tables<P>) {
         while let Some((who, cause)) = self.at_once.pop_front() {
             self.happens(who, cause, tables);
         }
     }
 
-    /// Something happens to a member, if it is awake.
+    /// Handles an event at a member, if it is awake.
     fn happens<P: MutualExclusion>(&mut self, who: usize, cause: Cause, tables: &mut Tables<P>) {
         if !self.is_awake(who) {
             return;
@@ -330,7 +330,7 @@ impl World {
             return;
         }
         if lease {
-            // A newer renewal, or a newer answer, takes the place of one that is under way.
+            // A newer renewal or reply replaces the one in transit.
             self.frames.retain(|&other| {
                 let other = tables.frame(other);
                 let same = std::mem::discriminant(&other.body) == std::mem::discriminant(&frame.body);
@@ -342,7 +342,7 @@ impl World {
         }
     }
 
-    /// Whether a member leads in this term, and has a majority.
+    /// Whether a member leads in this term with a majority that is awake.
     fn leads(&self, who: usize, term: u64) -> bool {
         self.rest.voters.leader == who && self.rest.voters.term == term && self.has_majority()
     }
@@ -414,7 +414,7 @@ impl World {
         self.rest.watch.enters(who, self.rest.lives[who], fence, &others, lease)
     }
 
-    /// Whether a member's client holds the lock, as far as it has heard.
+    /// Whether a member's client has received a grant and has not released the lock.
     pub(super) fn holds(&self, who: usize) -> bool {
         self.rest.watch.holds.iter().any(|hold| hold.who == who && hold.until.is_none())
     }
