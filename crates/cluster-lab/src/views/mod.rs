@@ -10,8 +10,8 @@
 //!   Clocks do not drift unless [`Bounds::fast`] is set.
 //! - A renewal, its reply, a request to join and a plain acknowledgement are delivered at once. They are lost if the
 //!   receiver is paused or has crashed.
-//! - All other frames are delivered in any order, at any time, at most once. A retransmission of a frame in transit does
-//!   not add a second copy.
+//! - All other frames are delivered in any order, at any time, at most once. A retransmission of a frame in transit
+//!   does not add a second copy.
 //! - The voters decide at once if a majority with the leader is awake, and notify each member at any later time.
 //! - Crashes, restarts, pauses, elections, requests and views have budgets: see [`Bounds`].
 
