@@ -246,6 +246,8 @@ fn ways(spec: &ClusterSpec, member: usize, rng: &mut Rng) -> Vec<(usize, usize)>
     let mut ways = Vec::new();
     for from in 0..spec.members {
         for to in 0..spec.members {
+            // Example: `left` is [true, false, false]: the cut affects 0>1 and 0>2, and 1>0 and 2>0 unless it is
+            // one way.
             let across = match single {
                 Some(other) => (from, to) == (member, other) || (to, from) == (member, other),
                 None => left[from] != left[to],

@@ -28,6 +28,7 @@ impl Clock {
 
     /// The reading of the clock at this true time.
     pub fn read(self, true_ns: u64) -> u64 {
+        // Example: at 100,000 ppm fast, the rate is 1,100,000: the clock counts 1.1 ms in a true millisecond.
         self.offset_ns + (u128::from(true_ns) * u128::from(self.rate) / 1_000_000) as u64
     }
 
