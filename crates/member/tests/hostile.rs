@@ -247,7 +247,7 @@ impl<P: MutualExclusion> Hostile<P> {
         if self.random.below(8) > 0 {
             // Most frames must pass the first checks to do any harm.
             frame.to = me.id;
-            frame.life = Some(me.incarnation).filter(|_| self.random.below(2) == 0);
+            frame.life = (self.random.below(2) == 0).then_some(me.incarnation);
             frame.from = self.members[other].node();
             let running = self.members[victim].running().map_or(0, |view| view.epoch);
             if let Body::Link { epoch, .. } | Body::Start { epoch, .. } | Body::Report { epoch, .. } =

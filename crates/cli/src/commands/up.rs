@@ -269,7 +269,7 @@ fn dev(members: u32, how: How) -> ExitCode {
     }
     for config in &mut configs {
         // A single member does not listen for others.
-        config.member.join_token = Some(join_token.clone()).filter(|_| members > 1);
+        config.member.join_token = (members > 1).then(|| join_token.clone());
         config.member.algorithm = how.algorithm.clone().unwrap_or_else(|| config.member.algorithm.clone());
         (config.tokens, config.audit) = (how.tokens.clone(), how.audit.clone());
     }

@@ -261,7 +261,7 @@ async fn converse(
     address: SocketAddr,
 ) {
     let (limits, counters) = (&shared.caller.limits, &shared.counters);
-    let link = Some(from).filter(|_| hello.purpose == Purpose::Link);
+    let link = (hello.purpose == Purpose::Link).then_some(from);
     let gate = link.map_or_else(Arc::default, |member| shared.inbound.enter(member));
     if let Some(member) = link {
         info!(peer = %member, %address, "it has connected");

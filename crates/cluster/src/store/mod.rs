@@ -1,9 +1,8 @@
 //! The storage of consensus on disk: the identity of the store, its vote, its log and its newest snapshot, in one file.
 //!
 //! - **A store has a name of its own**, 64 random bits that are on disk before any message contains them. A vote
-//! belongs
-//!   to that name and not to the member: a member that comes back without its disk is another voter, and cannot vote
-//!   twice in one term.
+//!   belongs to that name and not to the member: a member that comes back without its disk is another
+//!   voter, and cannot vote twice in one term.
 //! - **Every record has a checksum** over its key and its bytes, which is verified at every read.
 //! - **Every change is committed twice**, the second time with only a new seal. A database with two commit slots falls
 //!   back to the older slot when the newer one is damaged, and a single flipped bit in its header is enough for that.

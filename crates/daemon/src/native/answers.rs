@@ -184,7 +184,7 @@ async fn answer(front: &Front, client: &Client, ask: Ask) -> Result<Answer, Stri
         Ask::Locks(Some(name)) if who.sees(&name) => {
             is_name(&name)?;
             let lock = listing::one(&shared.member, &name).await.map_err(failed)?;
-            Answer::Locks(Some(lock.line()).filter(|_| !lock.is_empty()).into_iter().collect())
+            Answer::Locks((!lock.is_empty()).then(|| lock.line()).into_iter().collect())
         }
         Ask::Locks(_) => Answer::Locks(Vec::new()),
         // Handled in `begin`.
