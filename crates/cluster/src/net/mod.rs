@@ -204,6 +204,8 @@ struct Shared {
 struct Kept {
     peer: Arc<Peer>,
     task: Option<AbortHandle>,
+    /// Whether the address comes from the membership, and not from a query before this member knew the membership.
+    listed: bool,
 }
 
 impl Shared {
@@ -291,7 +293,7 @@ impl Net {
     /// Connections to members that are no longer listed are closed.
     pub fn set_addresses(&self, addresses: BTreeMap<MemberId, String>) {
         let mut peers = self.shared.peers.write().unwrap_or_else(PoisonError::into_inner);
-        peers.retain(|id, Kept { peer, task }| {
+        peers.retain(|id, Kept { peer, task, .. }| {
             let stays = addresses.contains_key(id);
             if !stays {
                 if let Some(task) = task {
@@ -305,19 +307,22 @@ impl Net {
             if id == self.shared.me {
                 continue;
             }
-            match peers.get(&id) {
-                Some(kept) => kept.peer.set_address(address),
+            match peers.get_mut(&id) {
+                Some(kept) => {
+                    kept.listed = true;
+                    kept.peer.set_address(address);
+                }
                 None => {
-                    peers.insert(id, self.new_peer(id, address));
+                    peers.insert(id, self.new_peer(id, address, true));
                 }
             }
         }
     }
 
-    fn new_peer(&self, id: MemberId, address: String) -> Kept {
+    fn new_peer(&self, id: MemberId, address: String, listed: bool) -> Kept {
         let peer = Arc::new(Peer::new(id, address, &self.shared));
         let task = self.shared.tasks.spawn(peer::keep_connected(self.shared.clone(), peer.clone()));
-        Kept { peer, task }
+        Kept { peer, task, listed }
     }
 
     /// Appends a frame to the buffer of a member; `write` appends the frame's bytes. It never blocks: if the buffer is
@@ -341,7 +346,7 @@ impl Net {
         peers.values().for_each(|kept| kept.peer.flush(&self.shared.counters));
     }
 
-    /// Sends a query to a member over the connection to it. If the member is not known yet, `address` is used.
+    /// Sends a query to a member over the connection to it. `address` is used unless the membership lists another one.
     pub async fn ask(
         &self,
         to: MemberId,
@@ -354,12 +359,29 @@ impl Net {
         if to == self.shared.me {
             return Err(Unreachable(format!("{to} is this member itself")));
         }
-        let known = self.shared.peer(to);
-        let peer = known.unwrap_or_else(|| {
-            let mut peers = self.shared.peers.write().unwrap_or_else(PoisonError::into_inner);
-            peers.entry(to).or_insert_with(|| self.new_peer(to, address.to_owned())).peer.clone()
-        });
+        let peer = self.peer_at(to, address);
         peer.ask(&question, self.shared.caller.limits.frame_bytes, within).await
+    }
+
+    /// The peer for a query. A peer that the membership does not list moves to the newest address: the member that
+    /// named the address of an earlier query may itself have had an old one.
+    fn peer_at(&self, to: MemberId, address: &str) -> Arc<Peer> {
+        let known = {
+            let peers = self.shared.peers.read().unwrap_or_else(PoisonError::into_inner);
+            peers.get(&to).map(|kept| (kept.peer.clone(), kept.listed))
+        };
+        match known {
+            Some((peer, true)) => peer,
+            Some((peer, false)) => {
+                peer.set_address(address.to_owned());
+                peer
+            }
+            None => {
+                let mut peers = self.shared.peers.write().unwrap_or_else(PoisonError::into_inner);
+                let new = || self.new_peer(to, address.to_owned(), false);
+                peers.entry(to).or_insert_with(new).peer.clone()
+            }
+        }
     }
 
     /// Sends a query to the member that listens at an address, for a first contact.

@@ -81,6 +81,29 @@ async fn a_member_without_an_address_is_asked_at_the_one_given() {
     assert_eq!(answer.unwrap(), b"M1 asks who");
 }
 
+/// A joining member asks the leader at the address that another member named. If that one was old, the next query
+/// names another.
+#[tokio::test]
+async fn query_to_a_member_that_is_not_listed_goes_to_the_newest_address() {
+    let (a, b) = (start(settings(A)).await, start(settings(B)).await);
+    a.net.ask(B, "127.0.0.1:1", b"who".to_vec(), PATIENCE).await.unwrap_err();
+    let answered = async {
+        loop {
+            // The first attempts may still report the failure at the old address.
+            match a.net.ask(B, &b.address(), b"who".to_vec(), PATIENCE).await {
+                Ok(answer) => return answer,
+                Err(_) => tokio::time::sleep(Duration::from_millis(1)).await,
+            }
+        }
+    };
+    let answer =
+        tokio::time::timeout(PATIENCE, answered).await.expect("the query arrives at the new address");
+    assert_eq!(answer, b"M1 asks who");
+    // The membership takes precedence over the address of a query.
+    a.net.set_addresses(BTreeMap::from([(B, b.address())]));
+    assert_eq!(a.net.ask(B, "127.0.0.1:1", b"two".to_vec(), PATIENCE).await.unwrap(), b"M1 asks two");
+}
+
 #[tokio::test]
 async fn query_of_a_member_to_itself_is_rejected() {
     let a = start(settings(A)).await;
