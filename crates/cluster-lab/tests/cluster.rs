@@ -40,6 +40,14 @@ fn every_algorithm_keeps_every_promise_under_all_faults() {
     }
 }
 
+/// Runs that violated a property in an earlier version.
+#[test]
+fn runs_that_once_violated_a_property_satisfy_all_of_them() {
+    for (algorithm, members, seed) in [("token-ring-recovering", 3, 70_051_027)] {
+        holds(&cluster(algorithm, members, "all"), seed, 1);
+    }
+}
+
 #[test]
 fn a_cluster_without_faults_has_one_view_and_loses_no_session() {
     let report = report(&cluster("naimi-trehel", 5, "none"), 1, 5);

@@ -150,12 +150,16 @@ impl<P: MutualExclusion> Sim<'_, P> {
         let mut own = self.leases.range_mut((machine, 0)..=(machine, usize::MAX));
         let Some((_, lease)) = own.find(|(_, lease)| lease.session.id() == session) else { return };
         match said {
-            ToClient::Ended { how: Ended::Revoked, .. } => lease.revoked = true,
+            ToClient::Ended { number, how: Ended::Revoked } if lease.is_current(number) => {
+                lease.revoked = true
+            }
             // The session is replaced once its lease has expired.
             ToClient::NoSession => {}
             ToClient::Alive { birth, sent_ns, duration_ns, revoked } => {
-                lease.revoked |= !revoked.is_empty();
-                let revoked = Vec::new();
+                // The current hold is released later; an earlier one has been released already.
+                let (current, revoked): (Vec<u64>, Vec<u64>) =
+                    revoked.into_iter().partition(|&number| lease.is_current(number));
+                lease.revoked |= !current.is_empty();
                 lease.session.hear(clock, ToClient::Alive { birth, sent_ns, duration_ns, revoked });
             }
             said => drop(lease.session.hear(clock, said)),

@@ -101,6 +101,11 @@ impl Lease {
         Life { sent_ns: renew.sent_ns, request: renew.request, serves, lost, held }
     }
 
+    /// Whether this is the acquisition of the tenant's current request.
+    pub fn is_current(&self, number: u64) -> bool {
+        self.number == Some(number)
+    }
+
     /// Releases a revoked hold once the tenant no longer relies on it.
     pub fn give_back_revoked(&mut self, clock: u64) {
         if self.revoked && clock >= self.relied_until_ns {
