@@ -43,7 +43,7 @@ fn every_algorithm_keeps_every_promise_under_all_faults() {
 /// Runs that violated a property in an earlier version.
 #[test]
 fn runs_that_once_violated_a_property_satisfy_all_of_them() {
-    for (algorithm, members, seed) in [("token-ring-recovering", 3, 70_051_027)] {
+    for (algorithm, members, seed) in [("token-ring-recovering", 3, 70_051_027), ("maekawa", 5, 70_082_041)] {
         holds(&cluster(algorithm, members, "all"), seed, 1);
     }
 }

@@ -262,6 +262,11 @@ impl<P: MutualExclusion> Member<P> {
         out: &mut Out<Message<P>>,
     ) {
         let running = self.running().is_some();
+        if running {
+            // A new view may not have resumed this lock yet. Its algorithm starts with the hold, as the other members'
+            // instances do, and then exits.
+            self.ensure_instance(id, true);
+        }
         let Some(active) = &mut self.locks.get_mut(id).active else { return };
         let Some(place) = active.holds.iter().position(|hold| hold.is_of(acquisition)) else { return };
         let hold = &mut active.holds[place];
