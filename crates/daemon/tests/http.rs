@@ -72,8 +72,7 @@ async fn session_without_keep_alive_expires() {
     post(at, &format!("/v1/sessions/{id}/keep-alive"), json!({})).await.is(404);
     // A hold without a session expires in the same way.
     post(at, "/v1/locks/a/acquire", json!({ "wait_ms": 100_000 })).await.is(200);
-    let expired =
-        |line: &Value| line["why"].as_str().is_some_and(|why| why.contains("without a sign of life"));
+    let expired = |line: &Value| line["why"].as_str().is_some_and(|why| why.contains("without a keep-alive"));
     until("the log", || async { daemons.audit().iter().filter(|line| expired(line)).count() == 2 }).await;
 }
 

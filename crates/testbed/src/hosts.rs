@@ -50,8 +50,8 @@ impl Hosts {
         hosts.on(HUB, &format!("ip address add {}/24 dev br0", address(HUB)));
         for host in 1..=count {
             hosts.add(host);
-            let (name, hub) = (hosts.name(host), hosts.name(HUB));
-            run(&format!("ip -n {hub} link add to{host} type veth peer name eth0 netns {name}"));
+            let name = hosts.name(host);
+            hosts.on(HUB, &format!("ip link add to{host} type veth peer name eth0 netns {name}"));
             hosts.on(HUB, &format!("ip link set to{host} master br0"));
             hosts.on(HUB, &format!("ip link set to{host} up"));
             hosts.on(host, &format!("ip address add {}/24 dev eth0", address(host)));
@@ -78,7 +78,7 @@ impl Hosts {
     }
 
     fn on(&self, host: u32, command: &str) {
-        // Not `ip netns exec`, which remounts file systems and fails where the root is no mount point.
+        // Neither `ip netns exec` nor `ip -n`: they remount file systems, which fails where the root is no mount point.
         run(&format!("nsenter --net={} {command}", self.place(host)));
     }
 
