@@ -13,6 +13,9 @@ pub const PORT: u16 = 7420;
 /// The number of the host in the centre, which runs the proxy.
 pub const HUB: u32 = 250;
 
+/// The directory of the namespaces that `ip netns` knows by name.
+const NAMESPACES: &str = "/run/netns";
+
 /// Checks that this process can create hosts. The error names what is missing.
 pub fn can_make_hosts() -> Result<(), String> {
     if !rustix::process::geteuid().is_root() {
@@ -74,7 +77,7 @@ impl Hosts {
 
     /// The file of a namespace that `ip netns add` creates.
     fn place(&self, host: u32) -> String {
-        format!("/run/netns/{}", self.name(host))
+        format!("{NAMESPACES}/{}", self.name(host))
     }
 
     fn on(&self, host: u32, command: &str) {
@@ -158,6 +161,10 @@ impl Drop for Hosts {
         }
         for &host in &self.names {
             let _ = Command::new("ip").args(["netns", "delete", &self.name(host)]).status();
+        }
+        // `ip netns add` has mounted this directory. Without namespaces in it, nothing needs the mount any more.
+        if std::fs::read_dir(NAMESPACES).is_ok_and(|mut names| names.next().is_none()) {
+            let _ = Command::new("umount").arg(NAMESPACES).stderr(Stdio::null()).status();
         }
     }
 }
