@@ -17,6 +17,8 @@ mod answers;
 mod disks;
 mod elections;
 mod founding;
+#[cfg(test)]
+mod golden;
 mod keeper;
 mod log;
 mod machine;

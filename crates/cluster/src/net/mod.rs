@@ -20,6 +20,8 @@ pub mod authority;
 mod connection;
 pub mod counters;
 pub mod dial;
+#[cfg(test)]
+mod golden;
 pub mod hello;
 pub mod outbox;
 mod peer;

@@ -40,9 +40,9 @@ impl Side {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Transcript {
     /// The dialler's message with its nonce.
-    hello: Vec<u8>,
+    pub(super) hello: Vec<u8>,
     /// The listener's message with its nonce, without its proof.
-    welcome: Vec<u8>,
+    pub(super) welcome: Vec<u8>,
 }
 
 impl Transcript {

@@ -10,6 +10,8 @@
 //!
 //! All functions here block; [`Store::run`] moves them off the async threads.
 
+#[cfg(test)]
+mod golden;
 mod record;
 #[cfg(test)]
 pub(crate) mod testing;
