@@ -9,5 +9,5 @@ pub mod simulation;
 pub mod views;
 
 pub use simulation::{
-    ClusterReport, ClusterSpec, Fault, Found, Line, Outcome, Promise, Trace, algorithms, run, run_traced,
+    ClusterReport, ClusterSpec, Fault, Found, Line, Outcome, Property, Trace, algorithms, run, run_traced,
 };

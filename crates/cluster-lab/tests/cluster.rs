@@ -2,7 +2,7 @@
 //! `LOCKKEEPER_SEED=5000` starts with another seed, and `LOCKKEEPER_ONLY=Table` selects the bug switches whose
 //! names contain that text.
 
-use lockkeeper_cluster_lab::{ClusterReport, ClusterSpec, Fault, Promise, algorithms, run, run_traced};
+use lockkeeper_cluster_lab::{ClusterReport, ClusterSpec, Fault, Property, algorithms, run, run_traced};
 use lockkeeper_lab::Progress;
 use lockkeeper_member::Flaw;
 
@@ -126,24 +126,24 @@ struct Case {
     flaw: Option<Flaw>,
     algorithm: &'static str,
     faults: &'static str,
-    breaks: &'static [Promise],
+    breaks: &'static [Property],
     from: u64,
 }
 
-const fn case(flaw: Flaw, faults: &'static str, breaks: &'static [Promise], from: u64) -> Case {
+const fn case(flaw: Flaw, faults: &'static str, breaks: &'static [Property], from: u64) -> Case {
     Case { flaw: Some(flaw), algorithm: "naimi-trehel", faults, breaks, from }
 }
 
-const SAFETY: &[Promise] = &[Promise::Exclusion, Promise::Fences, Promise::LeasesOver, Promise::Wedge];
+const SAFETY: &[Property] = &[Property::Exclusion, Property::Fences, Property::LeasesOver, Property::Frozen];
 
 const CASES: &[Case] = &[
-    case(Flaw::HigherEpochsDropped, "all", &[Promise::Service], 1),
+    case(Flaw::HigherEpochsDropped, "all", &[Property::Service], 1),
     Case { algorithm: "ricart-agrawala", ..case(Flaw::LowerEpochsAccepted, "all", SAFETY, 1) },
-    case(Flaw::ReportChanges, "all", &[Promise::Service], 1),
-    case(Flaw::WedgeStopsRenewals, "crash,hiccup,drift", &[Promise::Survivors], 1),
-    case(Flaw::NoWedge, "all", &[Promise::Wedge], 1),
-    case(Flaw::TwoCoordinators, "all", &[Promise::OneStart, Promise::Exclusion], 1),
-    case(Flaw::UnstartedViewLeft, "crash,leader", &[Promise::Service], 1),
+    case(Flaw::ReportChanges, "all", &[Property::Service], 1),
+    case(Flaw::WedgeStopsRenewals, "crash,hiccup,drift", &[Property::Survivors], 1),
+    case(Flaw::NoWedge, "all", &[Property::Frozen], 1),
+    case(Flaw::TwoCoordinators, "all", &[Property::OneStart, Property::Exclusion], 1),
+    case(Flaw::UnstartedViewLeft, "crash,leader", &[Property::Service], 1),
     case(Flaw::StartsWithoutEveryReport, "all", SAFETY, 1),
     case(Flaw::NoWait, "all", SAFETY, 1),
     case(Flaw::WaitsForKnownHoldersOnly, "all", SAFETY, 1),
@@ -153,30 +153,35 @@ const CASES: &[Case] = &[
     case(Flaw::LeaseFromArrival, "delay,cut,pause", SAFETY, 1),
     case(Flaw::ClientLeaseFromArrival, "client,delay,drift", SAFETY, 151),
     case(Flaw::ClientOutlivesMember, "cut,pause", SAFETY, 1),
-    case(Flaw::GrantsWithoutLease, "all", &[Promise::Lease], 1),
+    case(Flaw::GrantsWithoutLease, "all", &[Property::Lease], 1),
     case(Flaw::SilentClientForgotten, "client,drift", SAFETY, 1),
     case(Flaw::RevokedAtOnce, "revoke", SAFETY, 1),
     case(Flaw::IdleInstanceDropped, "none", SAFETY, 1),
     case(Flaw::NoDrift, "all", SAFETY, 1),
     case(Flaw::LeavesInUse, "leave", SAFETY, 1),
-    case(Flaw::NothingSetAside, "none", &[Promise::Fences], 1),
-    case(Flaw::KeptForEver, "none", &[Promise::Service], 1),
+    case(Flaw::NothingSetAside, "none", &[Property::Fences], 1),
+    case(Flaw::KeptForEver, "none", &[Property::Service], 1),
     case(Flaw::OwnLeaseWaitedFor, "settings,crash,pause", SAFETY, 1),
     case(Flaw::OwnAlgorithm, "settings", SAFETY, 1),
     case(Flaw::FounderDoesNotWait, "lose-all,client,delay", SAFETY, 1),
     case(Flaw::FounderWaitsForOwnLease, "lose-all,settings,client", SAFETY, 1),
-    case(Flaw::OneBigStep, "crash,hiccup,drift", &[Promise::Steps, Promise::Survivors], 1),
-    case(Flaw::TableNeverReclaimed, "drift", &[Promise::Service], 1),
-    case(Flaw::RequestsSaidOnce, "isolate,pause,cut,leader", &[Promise::Service], 21),
-    case(Flaw::SilentLinkKept, "isolate", &[Promise::Service], 1),
+    case(Flaw::OneBigStep, "crash,hiccup,drift", &[Property::Steps, Property::Survivors], 1),
+    case(Flaw::TableNeverReclaimed, "drift", &[Property::Service], 1),
+    case(Flaw::RequestsSaidOnce, "isolate,pause,cut,leader", &[Property::Service], 21),
+    case(Flaw::SilentLinkKept, "isolate", &[Property::Service], 1),
     case(Flaw::LeaseWithoutDrift, "drift", SAFETY, 1),
     Case {
         flaw: None,
-        ..case(Flaw::NoWait, "restart-all,crash", &[Promise::OneStart, Promise::Fences, Promise::Wedge], 1)
+        ..case(
+            Flaw::NoWait,
+            "restart-all,crash",
+            &[Property::OneStart, Property::Fences, Property::Frozen],
+            1,
+        )
     },
     Case {
         flaw: None,
-        ..case(Flaw::NoWait, "lose-all", &[Promise::OneStart, Promise::Fences, Promise::Wedge], 1)
+        ..case(Flaw::NoWait, "lose-all", &[Property::OneStart, Property::Fences, Property::Frozen], 1)
     },
 ];
 
@@ -192,7 +197,7 @@ fn every_bug_switch_is_caught() {
         wrong.forgets_epochs = case.flaw.is_none() && case.faults.contains("restart-all");
         wrong.epochs_begin_at_one = case.flaw.is_none() && case.faults.contains("lose-all");
         let breaks = |seed: &u64| {
-            report(&wrong, *seed, AT_ONCE).found.iter().any(|found| case.breaks.contains(&found.promise))
+            report(&wrong, *seed, AT_ONCE).found.iter().any(|found| case.breaks.contains(&found.property))
         };
         let caught = (case.from..case.from + MOST).step_by(AT_ONCE as usize).find(breaks);
         let Some(seed) = caught else { panic!("{:?} was not caught in {MOST} runs", case.flaw) };

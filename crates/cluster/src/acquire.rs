@@ -2,9 +2,9 @@
 
 use crate::engine::{Asked, LEAVING};
 use crate::error::{Error, Result};
-use crate::guard::{Guard, Session};
+use crate::hold_guard::{HoldGuard, Session};
 use crate::local::Outcome;
-use crate::trouble::{Reason, Trouble};
+use crate::not_serving::{NotServing, NotServingReason};
 use lockkeeper_member::{Claim, Ended, LockName, Wish, check_name};
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,7 +58,7 @@ impl Acquire {
     }
 
     /// Waits for the lock without a timeout.
-    pub async fn acquire(self) -> Result<Guard> {
+    pub async fn acquire(self) -> Result<HoldGuard> {
         match self.ask(None).await? {
             Ok(guard) => Ok(guard),
             Err(how) => Err(Error::Unavailable(format!("the wait for the lock ended: {how:?}"))),
@@ -67,7 +67,7 @@ impl Acquire {
 
     /// Acquires the lock only if it is free. If a client of this member holds it or waits for it, the result is known
     /// at once; otherwise it takes one round trip to the other members.
-    pub async fn try_acquire(self) -> Result<Option<Guard>> {
+    pub async fn try_acquire(self) -> Result<Option<HoldGuard>> {
         match self.clone().ask(Some(Duration::ZERO)).await? {
             Ok(guard) => return Ok(Some(guard)),
             Err(Ended::Busy) => return Ok(None),
@@ -79,19 +79,19 @@ impl Acquire {
     }
 
     /// Waits for the lock until a deadline. Returns `None` if the deadline passes.
-    pub async fn acquire_by(self, deadline: Instant) -> Result<Option<Guard>> {
+    pub async fn acquire_by(self, deadline: Instant) -> Result<Option<HoldGuard>> {
         self.acquire_within(deadline.saturating_duration_since(Instant::now())).await
     }
 
     /// Waits for the lock for at most this time. Returns `None` on a timeout.
-    pub async fn acquire_within(self, patience: Duration) -> Result<Option<Guard>> {
+    pub async fn acquire_within(self, patience: Duration) -> Result<Option<HoldGuard>> {
         if patience.is_zero() {
             return self.try_acquire().await;
         }
         Ok(self.ask(Some(patience)).await?.ok())
     }
 
-    async fn ask(mut self, patience: Option<Duration>) -> Result<Result<Guard, Ended>> {
+    async fn ask(mut self, patience: Option<Duration>) -> Result<Result<HoldGuard, Ended>> {
         check(&self.wish)?;
         // A task that acquires in a loop without ever waiting must still yield to the other tasks of the runtime.
         tokio::task::coop::consume_budget().await;
@@ -122,7 +122,7 @@ impl Acquire {
         let (session, moment) = (self.session.clone(), self.moment);
         let (number, hears) = match session.engine.acquire(session.client, self.wish.clone(), span)? {
             Asked::Granted(number, fence) => {
-                return Ok(Asking::Done(Ok(Guard::new(session, number, fence, name))));
+                return Ok(Asking::Done(Ok(HoldGuard::new(session, number, fence, name))));
             }
             Asked::Ended(how) => return refuse(how, &name),
             Asked::Later(number, hears) => (number, hears),
@@ -137,7 +137,7 @@ impl Acquire {
                 .unwrap_or(Ok(Outcome::Ended(Ended::TimedOut))),
         };
         match outcome? {
-            Outcome::Granted(fence) => Ok(Asking::Done(Ok(Guard::new(session, number, fence, name)))),
+            Outcome::Granted(fence) => Ok(Asking::Done(Ok(HoldGuard::new(session, number, fence, name)))),
             Outcome::Ended(how) => refuse(how, &name),
             Outcome::AskAgain => Ok(Asking::Again),
             Outcome::Stopped(why) => Err(Error::Stopped(why)),
@@ -145,10 +145,10 @@ impl Acquire {
     }
 
     /// Returns an error if the member grants no locks and `counts` accepts the reason.
-    fn check_lease(&self, counts: impl FnOnce(&Trouble) -> bool) -> Result<()> {
-        match self.session.engine.trouble() {
+    fn check_lease(&self, counts: impl FnOnce(&NotServing) -> bool) -> Result<()> {
+        match self.session.engine.not_serving() {
             Some(trouble) if counts(&trouble) => Err(match &trouble.reason {
-                Reason::Stopped(why) => Error::Stopped(why.clone()),
+                NotServingReason::Stopped(why) => Error::Stopped(why.clone()),
                 _ => Error::NoLease(trouble.to_string()),
             }),
             _ => Ok(()),
@@ -158,7 +158,7 @@ impl Acquire {
 
 /// The result of one request to the member.
 enum Asking {
-    Done(Result<Guard, Ended>),
+    Done(Result<HoldGuard, Ended>),
     /// The session ended before the answer. The request must be repeated.
     Again,
 }

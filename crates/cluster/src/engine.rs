@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::local::{Look, Outcome};
 use crate::metrics::Metrics;
 use crate::net::Net;
-use crate::trouble::Trouble;
+use crate::not_serving::NotServing;
 use lockkeeper_member::{
     Acquisition, Claim, ClusterSettings, Ended, Fence, LockName, LockStatus, MemberId, NoFence, Node,
     PortEvent, Query, Reply, SessionId, Table, ToClient, ToMember, View, Wish,
@@ -29,13 +29,13 @@ pub(crate) enum Asked {
 }
 
 /// The transport of a client outside of this process, which receives the member's messages for it.
-pub trait Hears: Send + Sync {
+pub trait ClientTransport: Send + Sync {
     /// Delivers a message of the member to a session. It is called while the member's state is locked, so it must
     /// neither block nor call the member.
-    fn hear(&self, session: SessionId, said: ToClient);
+    fn deliver(&self, session: SessionId, said: ToClient);
 
     /// The span of the client's wait for this lock, if it waits for it. The same restrictions apply.
-    fn traced(&self, _lock: &LockName) -> Option<Span> {
+    fn wait_span(&self, _lock: &LockName) -> Option<Span> {
         None
     }
 }
@@ -61,9 +61,9 @@ pub(crate) trait Engine: Send + Sync {
     fn changes(&self, client: u64) -> watch::Receiver<()>;
     /// Notifies when the member's lease is about to end.
     fn expiring(&self) -> watch::Receiver<u64>;
-    fn trouble(&self) -> Option<Trouble>;
+    fn not_serving(&self) -> Option<NotServing>;
     /// Attaches a client outside of this process and returns its number.
-    fn attach(&self, hears: Arc<dyn Hears>) -> Result<u64>;
+    fn attach(&self, hears: Arc<dyn ClientTransport>) -> Result<u64>;
     fn detach(&self, client: u64);
     /// Handles a message of a client. Messages to other members that result from it leave with `flush`.
     fn say(&self, session: SessionId, said: ToMember);
@@ -82,9 +82,9 @@ pub(crate) trait Engine: Send + Sync {
     fn settings(&self) -> ClusterSettings;
     /// Proposes a view with these settings if this member leads. The error contains the reason for a rejection.
     fn change(&self, settings: ClusterSettings) -> std::result::Result<(), String>;
-    fn standing(&self) -> Standing;
+    fn status(&self) -> MemberStatus;
     /// Notifies when the standing may have changed.
-    fn standings(&self) -> watch::Receiver<u64>;
+    fn status_changes(&self) -> watch::Receiver<u64>;
     /// Sets the members known to the cluster.
     fn peers(&self, peers: Vec<MemberId>);
     /// Handles a frame of another member. Frames sent in response leave with `flush`.
@@ -104,7 +104,7 @@ pub(crate) trait Engine: Send + Sync {
 
 /// The state of a member, for display and for callers that wait for it.
 #[derive(Clone, Debug)]
-pub struct Standing {
+pub struct MemberStatus {
     /// The member's id and incarnation.
     pub node: Node,
     /// The view that it is in and serves. `None` if it is in no view.
@@ -119,7 +119,7 @@ pub struct Standing {
     pub left: bool,
 }
 
-impl Standing {
+impl MemberStatus {
     /// Whether it grants locks at this moment.
     pub fn serves(&self) -> bool {
         self.view.is_some() && !self.lease.is_zero() && self.stopped.is_none() && !self.left

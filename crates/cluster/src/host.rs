@@ -29,17 +29,21 @@ impl Question {
     }
 }
 
-/// Answers queries of the application that embeds another member of the cluster.
-pub trait Answers: Send + Sync {
-    /// Answers a query from that member's application.
-    fn answer(&self, from: MemberId, question: Vec<u8>) -> Pin<Box<dyn Future<Output = Vec<u8>> + Send>>;
+/// QueryHandler queries of the application that embeds another member of the cluster.
+pub trait QueryHandler: Send + Sync {
+    /// QueryHandler a query from that member's application.
+    fn handle_query(
+        &self,
+        from: MemberId,
+        question: Vec<u8>,
+    ) -> Pin<Box<dyn Future<Output = Vec<u8>> + Send>>;
 }
 
 /// The receiver of everything that arrives over the network.
 pub(crate) struct Host {
     pub engine: Weak<dyn Engine>,
     pub consensus: OnceLock<Consensus>,
-    pub user: OnceLock<Weak<dyn Answers>>,
+    pub user: OnceLock<Weak<dyn QueryHandler>>,
 }
 
 impl net::Handler for Host {
@@ -77,7 +81,7 @@ impl net::Handler for Host {
                     None => b"this member has stopped; try again".to_vec(),
                 },
                 Ok(Question::User(question)) => match user {
-                    Some(user) => user.answer(from, question).await,
+                    Some(user) => user.handle_query(from, question).await,
                     None => Vec::new(),
                 },
                 Err(error) => {

@@ -36,24 +36,24 @@ mod consensus;
 mod driver;
 mod engine;
 mod error;
-mod guard;
+mod hold_guard;
 mod host;
 mod join_token;
 mod local;
 mod member;
 mod metrics;
 mod net;
+mod not_serving;
 pub mod settings;
 mod store;
-mod trouble;
 
 pub use acquire::{Acquire, MOST_PERMITS};
 pub use clock::now_ns;
 pub use config::{Config, Times};
-pub use engine::{Hears, Standing};
+pub use engine::{ClientTransport, MemberStatus};
 pub use error::{Error, Result};
-pub use guard::Guard;
-pub use host::Answers;
+pub use hold_guard::HoldGuard;
+pub use host::QueryHandler;
 pub use join_token::JoinToken;
 pub use lockkeeper_member::{
     Acquisition, Because, Claim, ClusterSettings, LONGEST_NAME, LockName, LockStatus, MemberId, Node, Query,
@@ -62,4 +62,4 @@ pub use lockkeeper_member::{
 pub use member::{Member, Voters};
 pub use net::authority::{self, Authority};
 pub use net::tls::{Pem, Tls};
-pub use trouble::{Reason, Trouble};
+pub use not_serving::{NotServing, NotServingReason};

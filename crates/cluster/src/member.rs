@@ -4,14 +4,14 @@ use crate::acquire::Acquire;
 use crate::config::Config;
 use crate::consensus::Consensus;
 use crate::driver::Driver;
-use crate::engine::{Engine, Hears, Standing};
+use crate::engine::{ClientTransport, Engine, MemberStatus};
 use crate::error::{Error, Result};
-use crate::guard::Session;
-use crate::host::{Answers, Host, Question, Voice};
+use crate::hold_guard::Session;
+use crate::host::{Host, QueryHandler, Question, Voice};
 use crate::metrics;
 use crate::net::Net;
+use crate::not_serving::NotServing;
 use crate::settings;
-use crate::trouble::Trouble;
 use lockkeeper_core::any::AnySite;
 use lockkeeper_member::{
     Acquisition, Claim, ClusterSettings, LockName, LockStatus, MemberId, Node, Query, Reply, SessionId,
@@ -80,7 +80,7 @@ pub struct Voters {
     /// All members known to the cluster, voters or not.
     pub members: BTreeSet<MemberId>,
     /// The reason why this member does not take part in consensus, if it does not.
-    pub trouble: Option<String>,
+    pub obstacle: Option<String>,
 }
 
 impl Member {
@@ -180,10 +180,10 @@ impl Member {
 
     /// Resolves when the member serves: it is in a view and has a lease.
     pub async fn ready(&self) -> Result<()> {
-        let mut changes = self.inner.engine.standings();
+        let mut changes = self.inner.engine.status_changes();
         loop {
             changes.mark_unchanged();
-            let standing = self.standing();
+            let standing = self.status();
             if let Some(why) = standing.stopped {
                 return Err(Error::Stopped(why));
             }
@@ -197,18 +197,18 @@ impl Member {
     }
 
     /// The state of the member.
-    pub fn standing(&self) -> Standing {
-        self.inner.engine.standing()
+    pub fn status(&self) -> MemberStatus {
+        self.inner.engine.status()
     }
 
     /// The reason why the member grants no locks at the moment. `None` if it does.
-    pub fn trouble(&self) -> Option<Trouble> {
-        self.inner.engine.trouble()
+    pub fn not_serving(&self) -> Option<NotServing> {
+        self.inner.engine.not_serving()
     }
 
-    /// Notifies when the [standing](Self::standing) may have changed.
-    pub fn standings(&self) -> watch::Receiver<u64> {
-        self.inner.engine.standings()
+    /// Notifies when the [standing](Self::status) may have changed.
+    pub fn status_changes(&self) -> watch::Receiver<u64> {
+        self.inner.engine.status_changes()
     }
 
     /// The state of the voters.
@@ -219,7 +219,7 @@ impl Member {
             term: status.term,
             voters: status.voters,
             members: status.members,
-            trouble: status.failure.or(status.trouble),
+            obstacle: status.failure.or(status.trouble),
         }
     }
 
@@ -227,7 +227,7 @@ impl Member {
     /// [`Reply::left_out`].
     pub async fn query(&self, query: Query) -> Result<Vec<Reply>> {
         self.inner.engine.survey(query).await.map_err(|_| {
-            let why = self.standing().stopped;
+            let why = self.status().stopped;
             Error::Stopped(why.unwrap_or_else(|| String::from("it stopped during the query")))
         })
     }
@@ -301,19 +301,24 @@ impl Member {
         answer.map_err(|error| Error::Unavailable(format!("{to} cannot be reached: {error}")))
     }
 
-    /// Sends a query to the application that embeds another member; see [`answer_with`](Self::answer_with).
-    pub async fn ask(&self, to: MemberId, question: Vec<u8>, within: Duration) -> Result<Vec<u8>> {
+    /// Sends a query to the application that embeds another member; see [`set_query_handler`](Self::set_query_handler).
+    pub async fn query_application(
+        &self,
+        to: MemberId,
+        question: Vec<u8>,
+        within: Duration,
+    ) -> Result<Vec<u8>> {
         self.question(to, Question::User(question), within).await
     }
 
     /// Sets the handler for queries of applications that embed other members. Only the first call has an effect.
-    pub fn answer_with(&self, answers: Weak<dyn Answers>) {
+    pub fn set_query_handler(&self, answers: Weak<dyn QueryHandler>) {
         let _ = self.inner.host.user.set(answers);
     }
 
     /// Attaches a client outside of this process. Chooses its number, which is random and unique, and delivers messages
     /// for its sessions to `hears`.
-    pub fn attach(&self, hears: Arc<dyn Hears>) -> Result<u64> {
+    pub fn attach(&self, hears: Arc<dyn ClientTransport>) -> Result<u64> {
         self.inner.engine.attach(hears)
     }
 
@@ -324,7 +329,7 @@ impl Member {
 
     /// Handles a message of an [attached](Self::attach) client. Messages to other members that result from it leave
     /// with [`flush`](Self::flush).
-    pub fn say(&self, session: SessionId, said: ToMember) {
+    pub fn handle_client_message(&self, session: SessionId, said: ToMember) {
         self.inner.engine.say(session, said);
     }
 
@@ -334,19 +339,19 @@ impl Member {
     }
 
     /// Counts a grant to a client outside of this process, after a wait of this length.
-    pub fn entered(&self, waited: Duration) {
+    pub fn count_grant(&self, waited: Duration) {
         let metrics = self.inner.engine.metrics();
         metrics.entries.inc();
         metrics.wait.observe(waited.as_secs_f64());
     }
 
     /// Counts the end of a hold of a client outside of this process, after this time.
-    pub fn left(&self, held: Duration) {
+    pub fn count_hold_end(&self, held: Duration) {
         self.inner.engine.metrics().hold.observe(held.as_secs_f64());
     }
 
     /// The mode in which this lock is held or requested through this member, if it is.
-    pub fn claimed(&self, name: &Arc<str>) -> Option<Claim> {
+    pub fn mode_in_use(&self, name: &Arc<str>) -> Option<Claim> {
         self.inner.engine.claimed(&LockName::new(name.clone()))
     }
 
@@ -374,7 +379,7 @@ impl Member {
     }
 
     /// Watches the number of the next change of this member's table.
-    pub fn tables(&self) -> watch::Receiver<u64> {
+    pub fn watch_table(&self) -> watch::Receiver<u64> {
         self.inner.engine.tables()
     }
 
@@ -479,9 +484,9 @@ impl Member {
     /// Leaves the cluster and stops. The member grants nothing any more, holders have `patience` to release, and the
     /// other members do not have to wait for this member's lease. It can be started again later.
     pub async fn leave(self, patience: Duration) {
-        let mut changes = self.inner.engine.standings();
+        let mut changes = self.inner.engine.status_changes();
         self.inner.engine.leave_cluster(u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX));
-        while self.standing().stopped.is_none() && changes.changed().await.is_ok() {}
+        while self.status().stopped.is_none() && changes.changed().await.is_ok() {}
         self.stop().await;
     }
 
@@ -527,11 +532,11 @@ fn end_with_engine(
     ended: &Arc<tokio::sync::Mutex<bool>>,
 ) -> impl Future<Output = ()> + Send + use<> {
     let (consensus, ended) = (consensus.clone(), ended.clone());
-    let changes = engine.upgrade().map(|engine| engine.standings());
+    let changes = engine.upgrade().map(|engine| engine.status_changes());
     async move {
         let Some(mut changes) = changes else { return };
         loop {
-            let Some(standing) = engine.upgrade().map(|engine| engine.standing()) else { return };
+            let Some(standing) = engine.upgrade().map(|engine| engine.status()) else { return };
             if standing.failed {
                 break;
             }

@@ -136,9 +136,9 @@ impl Daemon {
 
     /// Resolves when an operator has requested the departure of the daemon, or when its member has stopped.
     pub async fn ends(&self) -> Ending {
-        let mut standings = self.shared.member.standings();
+        let mut standings = self.shared.member.status_changes();
         loop {
-            if let Some(why) = self.shared.member.standing().stopped {
+            if let Some(why) = self.shared.member.status().stopped {
                 return Ending::Stopped(why);
             }
             tokio::select! {

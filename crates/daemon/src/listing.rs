@@ -126,7 +126,7 @@ pub(crate) async fn one_of(member: &Member, name: &str) -> Result<(LockView, Vec
 
 /// The members of the view that did not reply to a query in time.
 pub(crate) fn silent(member: &Member, replies: &[Reply]) -> Vec<MemberId> {
-    let view = member.standing().view.map(|view| view.members).unwrap_or_default();
+    let view = member.status().view.map(|view| view.members).unwrap_or_default();
     let is_silent = |node: &Node| replies.iter().all(|reply| reply.node.id != node.id);
     view.into_iter().filter(is_silent).map(|node| node.id).collect()
 }
@@ -146,7 +146,7 @@ fn line(party: &Party) -> Line {
 
 /// The state of the cluster, as this member sees it.
 pub fn cluster(member: &Member) -> ClusterLine {
-    let (standing, voters) = (member.standing(), member.voters());
+    let (standing, voters) = (member.status(), member.voters());
     let in_view: BTreeSet<u32> =
         standing.view.iter().flat_map(|view| view.members.iter().map(|node| node.id.0)).collect();
     let line = |(id, address): (MemberId, String)| MemberLine {
@@ -162,7 +162,7 @@ pub fn cluster(member: &Member) -> ClusterLine {
         algorithm: member.settings().algorithm_text(),
         member: member.id().0,
         serves: standing.serves(),
-        trouble: member.trouble().map(|trouble| trouble.to_string()).or(voters.trouble.clone()),
+        trouble: member.not_serving().map(|trouble| trouble.to_string()).or(voters.obstacle.clone()),
         epoch: standing.view.as_ref().map_or(0, |view| view.epoch),
         lease_ms: u64::try_from(standing.lease.as_millis()).unwrap_or(u64::MAX),
         leader: voters.leader.map(|id| id.0),

@@ -429,7 +429,7 @@ async fn hundreds_of_lists_in_one_write_cost_no_client_its_session() {
         panic!("its session is over")
     };
     assert_eq!(revoked, [0; 0]);
-    assert!(guards.iter().all(lockkeeper_cluster::Guard::is_valid));
+    assert!(guards.iter().all(lockkeeper_cluster::HoldGuard::is_valid));
     daemon.stop().await;
 }
 

@@ -3,7 +3,7 @@
 use super::bench_lab::{Check, Growth, Sim, search_here};
 use super::bench_locks::Locks;
 use crate::exit;
-use lockkeeper_bench::Trouble;
+use lockkeeper_bench::BenchError;
 use lockkeeper_bench::locks::Program;
 use lockkeeper_bench::process::Tether;
 use std::process::ExitCode;
@@ -81,16 +81,16 @@ pub(super) fn program() -> Result<Program, String> {
 }
 
 /// Prints an error, and returns the exit code for it.
-pub(super) fn failed(trouble: &Trouble) -> ExitCode {
+pub(super) fn failed(trouble: &BenchError) -> ExitCode {
     let code = match trouble {
-        Trouble::Violated { .. } => exit::VIOLATED,
-        Trouble::Missing(_) | Trouble::Failed(_) => exit::CANNOT_RUN,
+        BenchError::Violated { .. } => exit::VIOLATED,
+        BenchError::Missing(_) | BenchError::Failed(_) => exit::CANNOT_RUN,
     };
     exit::complain(code, trouble)
 }
 
 /// Runs work to its end, or until a signal ends the command; the processes that it has started then end too.
-pub(super) fn until_interrupted<T>(work: impl Future<Output = Result<T, Trouble>>) -> Result<T, ExitCode> {
+pub(super) fn until_interrupted<T>(work: impl Future<Output = Result<T, BenchError>>) -> Result<T, ExitCode> {
     use tokio::signal::unix::{SignalKind, signal};
     let cannot = |error: std::io::Error| exit::complain(exit::CANNOT_RUN, &format!("cannot start: {error}"));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(cannot)?;

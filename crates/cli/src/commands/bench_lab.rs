@@ -4,7 +4,7 @@ use super::bench::until_interrupted;
 use crate::{exit, say};
 use indicatif::{ProgressBar, ProgressDrawTarget};
 use lockkeeper_bench::checker::{Searched, Searcher, search};
-use lockkeeper_bench::{Trouble, growth, simulator};
+use lockkeeper_bench::{BenchError, growth, simulator};
 use lockkeeper_core::registry;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
@@ -251,7 +251,7 @@ impl Growth {
     async fn measure(
         &self,
         spinner: &ProgressBar,
-    ) -> Result<(Vec<growth::Beside>, Vec<growth::Among>), Trouble> {
+    ) -> Result<(Vec<growth::Beside>, Vec<growth::Among>), BenchError> {
         let beside =
             growth::beside(&self.locks, self.seconds, &|what| spinner.set_message(what.to_owned())).await?;
         let mut among = Vec::new();

@@ -3,7 +3,7 @@
 use super::check::{Budget, Stopwatch, Took, grouped, seconds};
 use crate::{exit, say};
 use clap::Args;
-use lockkeeper_cluster_lab::views::{self, Answer, Bounds};
+use lockkeeper_cluster_lab::views::{self, Bounds, SearchResult};
 use lockkeeper_member::Flaw;
 use serde_json::json;
 use std::process::ExitCode;
@@ -70,8 +70,8 @@ impl ClusterFlags {
             print(algorithm, &bounds, &answer, watch.took());
         }
         match answer {
-            Answer { wrong: Some(_), .. } => ExitCode::from(exit::VIOLATED),
-            Answer { complete: false, .. } => ExitCode::from(exit::UNFINISHED),
+            SearchResult { wrong: Some(_), .. } => ExitCode::from(exit::VIOLATED),
+            SearchResult { complete: false, .. } => ExitCode::from(exit::UNFINISHED),
             _ => ExitCode::SUCCESS,
         }
     }
@@ -103,9 +103,9 @@ fn flaw_of(name: &str) -> Result<Flaw, String> {
     })
 }
 
-fn in_json(algorithm: &str, answer: &Answer, took: Took) -> String {
+fn in_json(algorithm: &str, answer: &SearchResult, took: Took) -> String {
     let counterexample = answer.wrong.as_ref().map(|wrong| &wrong.run);
-    let wrong = answer.wrong.as_ref().map(|wrong| (wrong.promise.to_string(), &wrong.what));
+    let wrong = answer.wrong.as_ref().map(|wrong| (wrong.property.to_string(), &wrong.what));
     json!({
         "algorithm": algorithm, "distinct": answer.distinct, "generated": answer.generated, "depth": answer.depth,
         "complete": answer.complete, "seconds": seconds(took.wall), "cpu_seconds": seconds(took.cpu),
@@ -114,7 +114,7 @@ fn in_json(algorithm: &str, answer: &Answer, took: Took) -> String {
     .to_string()
 }
 
-fn print(algorithm: &str, bounds: &Bounds, answer: &Answer, took: Took) {
+fn print(algorithm: &str, bounds: &Bounds, answer: &SearchResult, took: Took) {
     say!(
         "{algorithm}, {} members, {} units of time, at most {} crashes, {} restarts, {} sleeps, {} changes of the leader, \
          {} wishes, {} new views",
@@ -136,7 +136,7 @@ fn print(algorithm: &str, bounds: &Bounds, answer: &Answer, took: Took) {
     );
     match &answer.wrong {
         Some(wrong) => {
-            say!("VIOLATED: {}. After {} steps, {}:\n", wrong.promise, wrong.run.len(), wrong.what);
+            say!("VIOLATED: {}. After {} steps, {}:\n", wrong.property, wrong.run.len(), wrong.what);
             for (number, sentence) in (1..).zip(&wrong.run) {
                 say!("{number:>4}. {sentence}");
             }

@@ -116,7 +116,7 @@ fn verdict(report: &ClusterReport) -> ExitCode {
     const MOST: usize = 5;
     for found in report.found.iter().take(MOST) {
         eprintln!("seed {}; see it again with: {}", found.seed, found.reproduce);
-        eprintln!("  after {} ms, {}: {}", found.at_ms, found.promise, found.how);
+        eprintln!("  after {} ms, {}: {}", found.at_ms, found.property, found.how);
     }
     if report.found.len() > MOST {
         eprintln!("… and {} more seeds", report.found.len() - MOST);

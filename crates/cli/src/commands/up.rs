@@ -336,7 +336,7 @@ async fn serve_all(configs: Vec<Config>) -> Result<(), String> {
     let ready = async {
         for daemon in &daemons {
             if tokio::time::timeout(Duration::from_millis(600), daemon.member().ready()).await.is_err() {
-                if let Some(trouble) = daemon.member().trouble() {
+                if let Some(trouble) = daemon.member().not_serving() {
                     eprintln!(
                         "lockkeeper: {trouble}. After a crash it waits until all that it may have promised before has run out"
                     );

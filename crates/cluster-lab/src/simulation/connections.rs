@@ -10,7 +10,7 @@ use super::clients::{Peer, Step};
 use super::faults::Fault;
 use super::sim::{Sim, What};
 use super::spec::MS;
-use super::watch::{Inside, Promise};
+use super::watch::{Inside, Property};
 use lockkeeper_core::MutualExclusion;
 use lockkeeper_member::{Connection, LockName, SessionId, ToClient};
 
@@ -238,7 +238,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
         let spared = self.now >= self.hit_until_ns[daemon] && self.now >= self.hit_until_ns[machine];
         if self.spec.spares_survivors() && spared {
             let how = format!("{session} loses what it holds at M{}, to which nothing happened", daemon + 1);
-            self.watch.broken(self.now, Promise::Survivors, how);
+            self.watch.broken(self.now, Property::Survivors, how);
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use super::sim::{Sim, What};
 use super::spec::{ClusterSpec, MS};
-use super::watch::Promise;
+use super::watch::Property;
 use lockkeeper_core::MutualExclusion;
 use lockkeeper_member::{Birth, Ended, LockName, SessionId, ToClient, ToMember, Wish};
 use std::collections::BTreeSet;
@@ -104,7 +104,7 @@ impl<P: MutualExclusion> Sim<'_, P> {
                     "{session} loses {held} locks at M{}, to which nothing happened: {why}",
                     member + 1
                 );
-                self.watch.broken(self.now, Promise::Survivors, how);
+                self.watch.broken(self.now, Property::Survivors, how);
             }
         }
         self.hoards[index].begin_again(self.now, self.spec);

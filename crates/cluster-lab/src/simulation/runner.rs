@@ -2,7 +2,7 @@
 
 use super::sim::{Sim, Trace};
 use super::spec::ClusterSpec;
-use super::watch::{Outcome, Promise};
+use super::watch::{Outcome, Property};
 use lockkeeper_core::any::{self, AnySite};
 use lockkeeper_lab::{Error, Progress};
 use lockkeeper_member::Flaw;
@@ -16,7 +16,8 @@ pub struct Found {
     /// The seed.
     pub seed: u64,
     /// The property.
-    pub promise: Promise,
+    #[serde(rename = "promise")]
+    pub property: Property,
     /// The time of the violation, in milliseconds.
     pub at_ms: u64,
     /// A description of the violation.
@@ -106,9 +107,9 @@ pub fn algorithms() -> impl Iterator<Item = &'static str> {
 fn report(spec: &ClusterSpec, seed: u64, outcomes: &[Outcome]) -> ClusterReport {
     let sum = |of: fn(&Outcome) -> u64| outcomes.iter().map(of).sum();
     let found = outcomes.iter().filter_map(|outcome| {
-        let (at, promise, how) = outcome.broken.clone()?;
+        let (at, property, how) = outcome.broken.clone()?;
         let reproduce = reproduce(spec, outcome.seed);
-        Some(Found { seed: outcome.seed, promise, at_ms: at / 1_000_000, how, reproduce })
+        Some(Found { seed: outcome.seed, property, at_ms: at / 1_000_000, how, reproduce })
     });
     ClusterReport {
         algorithm: spec.algorithm.clone(),

@@ -10,7 +10,7 @@ use super::machine::{Clock, Machine};
 use super::net::Net;
 use super::spec::{ClusterSpec, MS};
 use super::tenants::{Lease, Life, Renew, Tenant};
-use super::watch::{Outcome, Promise, Watch};
+use super::watch::{Outcome, Property, Watch};
 use lockkeeper_core::{MutualExclusion, Protocol};
 use lockkeeper_lab::queue::Queue;
 use lockkeeper_lab::rng::{Purpose, Rng};
@@ -330,7 +330,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         }
         if cost > ClusterSpec::LONGEST_STEP_NS {
             let how = format!("a step of {node} touches {} items and takes {} ms", out.work, cost / MS);
-            self.watch.broken(self.now, Promise::Steps, how);
+            self.watch.broken(self.now, Property::Steps, how);
         }
         self.take(machine, node, &mut out);
         self.out = out;
@@ -411,12 +411,12 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
                     view.epoch,
                     member.node()
                 );
-                return self.watch.broken(self.now, Promise::LeasesOver, how);
+                return self.watch.broken(self.now, Property::LeasesOver, how);
             }
         }
     }
 
-    /// Reports a violation of [`Promise::Service`] if a client has waited for too long since the faults ended.
+    /// Reports a violation of [`Property::Service`] if a client has waited for too long since the faults ended.
     fn check_service(&mut self) {
         if self.watch.outcome.broken.is_some() {
             return;
@@ -437,7 +437,7 @@ impl<'a, P: MutualExclusion> Sim<'a, P> {
         let served = self.watch.outcome.entries > 0;
         let waiting = waiting.or_else(|| self.waiting_tenant(latest));
         if let Some(how) = waiting.or_else(|| (!served).then(|| "no client was ever served".into())) {
-            self.watch.broken(self.now, Promise::Service, how);
+            self.watch.broken(self.now, Property::Service, how);
         }
     }
 }

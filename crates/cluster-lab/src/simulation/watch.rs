@@ -10,7 +10,7 @@ use std::fmt;
 /// A property that a cluster guarantees.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Promise {
+pub enum Property {
     /// At no instant of true time do two clients with valid leases have conflicting holds.
     Exclusion,
     /// Fences rise strictly between conflicting entries.
@@ -19,7 +19,8 @@ pub enum Promise {
     OneStart,
     /// A member that has reported for a view grants nothing with a fence of an older view. No member does once a
     /// newer view has started.
-    Wedge,
+    #[serde(rename = "wedge")]
+    Frozen,
     /// A member grants only while it has a lease.
     Lease,
     /// A report does not change until the next start.
@@ -34,13 +35,13 @@ pub enum Promise {
     Steps,
 }
 
-impl fmt::Display for Promise {
+impl fmt::Display for Property {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Exclusion => "one holder at a time",
             Self::Fences => "rising fences",
             Self::OneStart => "one start per epoch",
-            Self::Wedge => "no grant of an old view",
+            Self::Frozen => "no grant of an old view",
             Self::Lease => "no grant without a lease",
             Self::Report => "reports that stay",
             Self::LeasesOver => "no lease outside of a view that starts",
@@ -71,7 +72,7 @@ pub struct Outcome {
     /// The number of frames between members.
     pub frames: u64,
     /// The first violation: its time, the property, and a description.
-    pub broken: Option<(u64, Promise, String)>,
+    pub broken: Option<(u64, Property, String)>,
 }
 
 /// A client that uses a lock.
@@ -112,8 +113,8 @@ pub struct Watch {
 
 impl Watch {
     /// Records a violation. Only the first one counts.
-    pub fn broken(&mut self, now: u64, promise: Promise, how: String) {
-        self.outcome.broken.get_or_insert((now, promise, how));
+    pub fn broken(&mut self, now: u64, property: Property, how: String) {
+        self.outcome.broken.get_or_insert((now, property, how));
     }
 
     /// Records that a client starts to use a lock. `valid` decides whether another client may still use its hold.
@@ -167,7 +168,7 @@ impl Watch {
         inside.push(who);
         if !admitted {
             let how = format!("{session} enters {lock} ({claim}) while {} may use it", named.join(", "));
-            self.broken(now, Promise::Exclusion, how);
+            self.broken(now, Property::Exclusion, how);
         }
     }
 
@@ -180,7 +181,7 @@ impl Watch {
         if bound.is_some_and(|bound| fence <= bound) {
             self.broken(
                 now,
-                Promise::Fences,
+                Property::Fences,
                 format!("an entry of {lock} has the fence {fence}, not above {bound:?}"),
             );
         }
@@ -217,7 +218,7 @@ impl Watch {
         if let Some(before) = self.starts.insert(epoch, holds.clone()) {
             self.broken(
                 now,
-                Promise::OneStart,
+                Property::OneStart,
                 format!("epoch {epoch} starts twice: with {before:?} and with {holds:?}"),
             );
         }
@@ -229,7 +230,7 @@ impl Watch {
             && before.installed == installed
             && before != report
         {
-            self.broken(now, Promise::Report, format!("{node} reports {report:?} after {before:?}"));
+            self.broken(now, Property::Report, format!("{node} reports {report:?} after {before:?}"));
         }
         let reported = self.reports.get(&node).map_or(0, |&(epoch, _)| epoch).max(epoch);
         self.reports.insert(node, (reported, report.clone()));
@@ -266,14 +267,14 @@ impl Watch {
             return;
         }
         if lease_left_ns == 0 {
-            self.broken(now, Promise::Lease, format!("{node} grants to {session}, and its lease is over"));
+            self.broken(now, Property::Lease, format!("{node} grants to {session}, and its lease is over"));
         }
         let reported = self.reports.get(&node).map_or(0, |&(epoch, _)| epoch);
         let newest = self.starts.last_key_value().map_or(0, |(&epoch, _)| epoch).max(reported);
         if let Some(fence) = fence.filter(|fence| fence.epoch() < newest) {
             let how =
                 format!("{node} grants to {session} with the fence {fence}, and epoch {newest} has begun");
-            self.broken(now, Promise::Wedge, how);
+            self.broken(now, Property::Frozen, how);
         }
     }
 }

@@ -4,7 +4,7 @@ use super::bounds::Bounds;
 use super::tables::Tables;
 use super::watcher::Breach;
 use super::world::{Action, Rest, World};
-use crate::Promise;
+use crate::Property;
 use foldhash::fast::FixedState;
 use hashbrown::HashSet;
 use lockkeeper_core::MutualExclusion;
@@ -18,7 +18,7 @@ const SERVED_WITHIN: usize = 40;
 
 /// The result of a search.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct SearchResult {
     /// The number of distinct states.
     pub distinct: u64,
     /// The number of steps.
@@ -35,7 +35,7 @@ pub struct Answer {
 #[derive(Clone, Debug)]
 pub struct Wrong {
     /// The violated property.
-    pub promise: Promise,
+    pub property: Property,
     /// A description of the violation.
     pub what: String,
     /// A shortest run that leads to it, one sentence per step.
@@ -47,7 +47,7 @@ pub(super) fn search<P: MutualExclusion>(
     bounds: Bounds,
     flaw: Option<Flaw>,
     go_on: impl FnMut(Sofar) -> bool,
-) -> Result<Answer, String> {
+) -> Result<SearchResult, String> {
     bounds.check()?;
     let mut tables = Tables::<P>::new(bounds.config(flaw), bounds.readers);
     let starts: Result<Vec<World>, String> =
@@ -60,13 +60,13 @@ pub(super) fn search<P: MutualExclusion>(
     let complete = !matches!(ended, Ended::Stopped);
     let wrong = match ended {
         Ended::Wrong(witness) => {
-            let (promise, what) = witness.breach;
+            let (property, what) = witness.breach;
             let run = witness.run.unwrap_or_default();
-            Some(Wrong { promise, what, run: search.workers()[0].tell(&run) })
+            Some(Wrong { property, what, run: search.workers()[0].tell(&run) })
         }
         _ => None,
     };
-    Ok(Answer { distinct, generated, depth, complete, wrong })
+    Ok(SearchResult { distinct, generated, depth, complete, wrong })
 }
 
 /// A cluster as a model of the search engine.
@@ -148,12 +148,12 @@ impl<P: MutualExclusion> Explorer<P> {
             if way.len() == SERVED_WITHIN {
                 let what =
                     format!("a client of M{} waits for ever, although no fault happens any more", who + 1);
-                return Some((Promise::Service, what));
+                return Some((Property::Service, what));
             }
             way.push(state);
             world.live_on(&mut self.tables);
-            if let Some((promise, what)) = world.wrong {
-                return Some((promise, format!("after the faults have ended, {what}")));
+            if let Some((property, what)) = world.wrong {
+                return Some((property, format!("after the faults have ended, {what}")));
             }
         }
         self.served.extend(way);

@@ -16,9 +16,9 @@
 //! - Crashes, restarts, pauses, elections, requests and views have budgets: see [`Bounds`].
 
 mod bounds;
+pub mod bug_switches;
 mod calm;
 mod explorer;
-pub mod gallery;
 mod tables;
 mod telling;
 mod voters;
@@ -26,7 +26,7 @@ mod watcher;
 mod world;
 
 pub use bounds::Bounds;
-pub use explorer::{Answer, Wrong};
+pub use explorer::{SearchResult, Wrong};
 
 use lockkeeper_core::algorithms::{naimi_trehel::NaimiTrehel, ricart_agrawala::RicartAgrawala};
 use lockkeeper_lab::check::Sofar;
@@ -42,7 +42,7 @@ pub fn check(
     bounds: Bounds,
     flaw: Option<Flaw>,
     go_on: impl FnMut(Sofar) -> bool,
-) -> Result<Answer, String> {
+) -> Result<SearchResult, String> {
     match algorithm {
         "naimi-trehel" => explorer::search::<NaimiTrehel>(bounds, flaw, go_on),
         "ricart-agrawala" => explorer::search::<RicartAgrawala>(bounds, flaw, go_on),

@@ -3,12 +3,12 @@
 use super::{Driver, Message, random};
 use crate::clock::now_ns;
 use crate::consensus::Consensus;
-use crate::engine::{Asked, Engine, Hears, LEAVING, Standing};
+use crate::engine::{Asked, ClientTransport, Engine, LEAVING, MemberStatus};
 use crate::error::{Error, Result};
 use crate::local::{Local, Look};
 use crate::metrics::{Metrics, name_of, seconds};
 use crate::net::Net;
-use crate::trouble::Trouble;
+use crate::not_serving::NotServing;
 use lockkeeper_core::MutualExclusion;
 use lockkeeper_member::{
     Acquisition, Body, Claim, ClusterSettings, Event, Fence, Frame, LockName, LockStatus, MemberId, NoFence,
@@ -133,7 +133,7 @@ impl<P: MutualExclusion> Engine for Driver<P> {
         self.expiring.subscribe()
     }
 
-    fn trouble(&self) -> Option<Trouble> {
+    fn not_serving(&self) -> Option<NotServing> {
         self.find_trouble()
     }
 
@@ -142,7 +142,7 @@ impl<P: MutualExclusion> Engine for Driver<P> {
         state.locals.get(&client).map_or_else(|| watch::Sender::new(()).subscribe(), Local::changes)
     }
 
-    fn attach(&self, hears: Arc<dyn Hears>) -> Result<u64> {
+    fn attach(&self, hears: Arc<dyn ClientTransport>) -> Result<u64> {
         let state = &mut *self.lock();
         loop {
             let client = random()? & !SessionId::RESIDENT;
@@ -246,11 +246,11 @@ impl<P: MutualExclusion> Engine for Driver<P> {
         Ok(())
     }
 
-    fn standing(&self) -> Standing {
+    fn status(&self) -> MemberStatus {
         let state = self.lock();
         let runs = state.stopped.is_none();
         let lease_ns = if runs { state.member.lease_left_ns(now_ns()) } else { 0 };
-        Standing {
+        MemberStatus {
             node: state.member.node(),
             view: state.member.running().filter(|_| runs).cloned(),
             lease: Duration::from_nanos(lease_ns),
@@ -260,7 +260,7 @@ impl<P: MutualExclusion> Engine for Driver<P> {
         }
     }
 
-    fn standings(&self) -> watch::Receiver<u64> {
+    fn status_changes(&self) -> watch::Receiver<u64> {
         self.standings.subscribe()
     }
 

@@ -2,7 +2,7 @@
 
 use super::{Driver, State};
 use crate::clock::now_ns;
-use crate::trouble::{Reason, Trouble};
+use crate::not_serving::{NotServing, NotServingReason};
 use lockkeeper_core::MutualExclusion;
 use lockkeeper_member::MemberId;
 use std::any::Any;
@@ -68,7 +68,7 @@ impl<P: MutualExclusion> Driver<P> {
     }
 
     /// The reason why the member grants no locks. `None` if it does.
-    pub(super) fn find_trouble(&self) -> Option<Trouble> {
+    pub(super) fn find_trouble(&self) -> Option<NotServing> {
         let (now, state) = (now_ns(), self.lock());
         let has_lease = state.member.lease_left_ns(now) > 0;
         let (in_view, excluded) = (state.member.running().is_some(), state.excluded);
@@ -79,17 +79,17 @@ impl<P: MutualExclusion> Driver<P> {
         // queried.
         drop(state);
         let trouble = |reason, lasts, unreachable| {
-            Some(Trouble { member: self.me, reason, has_lease, lasts, unreachable })
+            Some(NotServing { member: self.me, reason, has_lease, lasts, unreachable })
         };
         match stopped {
-            _ if left => return trouble(Reason::Left, None, Vec::new()),
-            Some(why) => return trouble(Reason::Stopped(why), None, Vec::new()),
+            _ if left => return trouble(NotServingReason::Left, None, Vec::new()),
+            Some(why) => return trouble(NotServingReason::Stopped(why), None, Vec::new()),
             None if has_lease && in_view => return None,
             None => {}
         }
         let lasts = (!has_lease).then_some(lasts);
         let Some((net, consensus)) = self.around.get() else {
-            return trouble(Reason::Starts, lasts, Vec::new());
+            return trouble(NotServingReason::Starts, lasts, Vec::new());
         };
         let status = consensus.status();
         let others = |of: &BTreeSet<MemberId>| -> Vec<MemberId> {
@@ -97,19 +97,19 @@ impl<P: MutualExclusion> Driver<P> {
         };
         let unreachable = others(&status.members);
         let reason = if let Some(why) = status.failure.or(status.trouble) {
-            Reason::Waits(why)
+            NotServingReason::Waits(why)
         } else if founds {
-            Reason::Founds
+            NotServingReason::Founds
         } else if has_lease {
-            Reason::ViewChanges
+            NotServingReason::ViewChanges
         } else {
             let (voters, missing) = (status.voters.len(), others(&status.voters).len());
             match status.leader {
-                None => Reason::NoLeader { voters, missing },
-                Some(leader) if leader == self.me => Reason::NoQuorum { leader, voters, missing },
-                Some(leader) if unreachable.contains(&leader) => Reason::LeaderUnreachable(leader),
-                Some(leader) if excluded || !in_view => Reason::Joins { leader, excluded },
-                Some(leader) => Reason::NoQuorum { leader, voters, missing },
+                None => NotServingReason::NoLeader { voters, missing },
+                Some(leader) if leader == self.me => NotServingReason::NoQuorum { leader, voters, missing },
+                Some(leader) if unreachable.contains(&leader) => NotServingReason::LeaderUnreachable(leader),
+                Some(leader) if excluded || !in_view => NotServingReason::Joins { leader, excluded },
+                Some(leader) => NotServingReason::NoQuorum { leader, voters, missing },
             }
         };
         trouble(reason, lasts, unreachable)

@@ -12,7 +12,7 @@ mod health;
 
 use crate::clock::now_ns;
 use crate::consensus::Consensus;
-use crate::engine::Hears;
+use crate::engine::ClientTransport;
 use crate::error::{Error, Result};
 use crate::local::{Local, Tally};
 use crate::metrics::{self, Metrics, name_of, seconds, word};
@@ -37,7 +37,7 @@ struct State<P: MutualExclusion> {
     peers: Vec<MemberId>,
     locals: BTreeMap<u64, Local>,
     /// The transports of clients outside of this process.
-    remotes: HashMap<u64, Arc<dyn Hears>>,
+    remotes: HashMap<u64, Arc<dyn ClientTransport>>,
     /// The callers that wait for the replies to their queries, by query.
     surveyors: HashMap<u64, oneshot::Sender<Vec<Reply>>>,
     next_survey: u64,
@@ -219,7 +219,7 @@ impl<P: MutualExclusion> Driver<P> {
         let lease = self.lease(state, now);
         for (session, said) in out.clients.drain(..) {
             if let Some(remote) = state.remotes.get(&session.client) {
-                remote.hear(session, said);
+                remote.deliver(session, said);
             } else if let Some(local) = state.locals.get_mut(&session.client)
                 && local.session.id() == session
             {
@@ -324,7 +324,7 @@ impl<P: MutualExclusion> Driver<P> {
         }
         let here = state.locals.values().find_map(|local| local.waiting_for(lock).next());
         let here = here.map(|waiting| waiting.span.clone());
-        let span = here.or_else(|| state.remotes.values().find_map(|remote| remote.traced(lock)));
+        let span = here.or_else(|| state.remotes.values().find_map(|remote| remote.wait_span(lock)));
         match span {
             Some(span) => tracing::debug!(parent: &span, %lock, kind, %peer, "{verb}"),
             None => tracing::debug!(%lock, kind, %peer, "{verb}"),

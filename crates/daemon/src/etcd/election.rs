@@ -2,7 +2,7 @@
 //!
 //! # Revisions
 //! A client may use any revision in a reply as a fencing token, so all of them are fences of the lock. The create
-//! revision is the fence of the grant. Each proclamation draws a further fence (`Guard::draw_fence`), which becomes
+//! revision is the fence of the grant. Each proclamation draws a further fence (`HoldGuard::draw_fence`), which becomes
 //! the modification revision and the revision of the header. A drawn fence is above all fences drawn before and below
 //! the fence of the next holder. Over all leaders of an election, each new leader and each proclamation thus has a
 //! higher revision than everything before it:

@@ -79,7 +79,7 @@ pub(crate) struct Whoami {
 
 /// The reason why this member grants no locks, if it does not.
 fn trouble(front: &Front) -> Option<String> {
-    front.shared.member.trouble().map(|trouble| trouble.to_string())
+    front.shared.member.not_serving().map(|trouble| trouble.to_string())
 }
 
 /// Lists all known members.
@@ -91,7 +91,7 @@ pub(super) async fn members(
 ) -> Result<Json<Vec<Member>>, Problem> {
     caller.may(Action::Cluster, "")?;
     let member = &front.shared.member;
-    let (view, voters) = (member.standing().view, member.voters());
+    let (view, voters) = (member.status().view, member.voters());
     let show = |(id, address)| Member {
         id: lockkeeper_cluster::MemberId::clone(&id).0,
         address,
@@ -109,7 +109,7 @@ pub(super) async fn members(
 pub(super) async fn status(State(front): State<Arc<Front>>, caller: Caller) -> Result<Json<Status>, Problem> {
     caller.may(Action::Cluster, "")?;
     let member = &front.shared.member;
-    let (standing, voters) = (member.standing(), member.voters());
+    let (standing, voters) = (member.status(), member.voters());
     Ok(Json(Status {
         member: member.id().0,
         cluster: member.config().cluster.clone(),
@@ -145,7 +145,7 @@ pub(super) async fn whoami(caller: Caller) -> Result<Json<Whoami>, Problem> {
     responses((status = 200, body = String, content_type = "text/plain"),
         (status = 503, body = Problem, description = "The member has stopped, with the reason; restart the daemon")))]
 pub(super) async fn healthz(State(front): State<Arc<Front>>) -> Result<&'static str, Problem> {
-    match front.shared.member.standing().stopped {
+    match front.shared.member.status().stopped {
         None => Ok("ok\n"),
         Some(why) => {
             let message = format!("member {} has stopped: {why}", front.shared.member.id().0);

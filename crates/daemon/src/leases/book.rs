@@ -9,7 +9,7 @@ use crate::metrics::Metrics;
 use crate::quotas::{Quotas, Resource};
 use crate::rights::Action;
 use crate::shared::Shared;
-use lockkeeper_cluster::{Guard, now_ns};
+use lockkeeper_cluster::{HoldGuard, now_ns};
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -263,7 +263,12 @@ impl Book {
     }
 
     /// Handles the outcome of a wait.
-    fn settle(&self, lease: &Arc<Lease>, number: u64, outcome: lockkeeper_cluster::Result<Option<Guard>>) {
+    fn settle(
+        &self,
+        lease: &Arc<Lease>,
+        number: u64,
+        outcome: lockkeeper_cluster::Result<Option<HoldGuard>>,
+    ) {
         let mut state = lease.state();
         let Some(entry) = state.entries.get_mut(&number) else { return };
         let fault = match outcome {
@@ -302,7 +307,7 @@ impl Book {
         let entry = {
             let mut state = lease.state();
             let number = state.number_of(which)?;
-            let fence = state.entries.get(&number).and_then(Entry::guard).map(Guard::fence);
+            let fence = state.entries.get(&number).and_then(Entry::guard).map(HoldGuard::fence);
             if only.is_some_and(|only| fence != Some(only)) {
                 return None;
             }
@@ -481,7 +486,7 @@ impl Book {
         self.changes.send_modify(|changes| *changes += 1);
     }
 
-    fn log(&self, what: &'static str, lease: &Lease, entry: &Entry, guard: &Guard, why: &str) {
+    fn log(&self, what: &'static str, lease: &Lease, entry: &Entry, guard: &HoldGuard, why: &str) {
         let audit = &self.shared.audit;
         if !audit.is_kept() {
             return;
@@ -555,7 +560,7 @@ async fn watch_over(book: Weak<Book>, lease: Arc<Lease>, number: u64, losing: im
 /// Keeps the lock until the time promised to the client has passed. The client relies on the last reply and learns of
 /// the loss later than this daemon, so no other client may be granted the lock before. The deadline is on the lease
 /// clock: the clock of the timer may be slewed and then fires early, hence the loop.
-async fn keep_promises(guard: Guard) {
+async fn keep_promises(guard: HoldGuard) {
     let promised_ns = u64::try_from(guard.promised_for().as_nanos()).unwrap_or(u64::MAX);
     let until_ns = now_ns().saturating_add(promised_ns);
     while let left @ 1.. = until_ns.saturating_sub(now_ns()) {

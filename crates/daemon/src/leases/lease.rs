@@ -6,7 +6,7 @@ use crate::drift;
 use crate::metrics::Counted;
 use crate::quotas::{Charge, LockCharge};
 use crate::rights::owns_session;
-use lockkeeper_cluster::{Acquire, Claim, Guard, Member, now_ns};
+use lockkeeper_cluster::{Acquire, Claim, HoldGuard, Member, now_ns};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -72,7 +72,7 @@ pub(super) struct Entry {
 
 pub(super) enum Phase {
     Waiting(AbortHandle),
-    Held(Guard),
+    Held(HoldGuard),
 }
 
 impl Lease {
@@ -135,7 +135,7 @@ impl Lease {
         let guards = state.entries.values().filter_map(Entry::guard);
         // All holds of a session are valid as long as the session is, except those that were taken away. All of them
         // end with the lease.
-        let valid_for = guards.map(Guard::valid_for).find(|valid_for| !valid_for.is_zero());
+        let valid_for = guards.map(HoldGuard::valid_for).find(|valid_for| !valid_for.is_zero());
         life.valid_for = valid_for.map(|valid_for| drift::told(valid_for).min(life.left));
         if let Op::TimeToLive = op {
             life.holds = self.holds(state);
@@ -244,7 +244,7 @@ impl State {
 }
 
 impl Entry {
-    pub fn guard(&self) -> Option<&Guard> {
+    pub fn guard(&self) -> Option<&HoldGuard> {
         match &self.phase {
             Phase::Held(guard) => Some(guard),
             Phase::Waiting(_) => None,

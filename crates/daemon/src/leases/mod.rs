@@ -39,7 +39,7 @@ use crate::shared::Shared;
 use crate::worker::Worker;
 use book::Book;
 use guests::Guests;
-use lockkeeper_cluster::{Answers, MemberId};
+use lockkeeper_cluster::{MemberId, QueryHandler};
 use peers::Peers;
 use std::collections::HashMap;
 use std::pin::Pin;
@@ -93,8 +93,8 @@ impl Leases {
             runtime: tokio::runtime::Handle::current(),
             me: me.clone(),
         });
-        let answers: Weak<dyn Answers> = leases.me.clone();
-        member.answer_with(answers);
+        let answers: Weak<dyn QueryHandler> = leases.me.clone();
+        member.set_query_handler(answers);
         leases
     }
 
@@ -290,8 +290,12 @@ impl Leases {
     }
 }
 
-impl Answers for Leases {
-    fn answer(&self, from: MemberId, question: Vec<u8>) -> Pin<Box<dyn Future<Output = Vec<u8>> + Send>> {
+impl QueryHandler for Leases {
+    fn handle_query(
+        &self,
+        from: MemberId,
+        question: Vec<u8>,
+    ) -> Pin<Box<dyn Future<Output = Vec<u8>> + Send>> {
         let me = self.me.upgrade();
         let runtime = self.runtime.clone();
         Box::pin(async move {

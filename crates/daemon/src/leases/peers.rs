@@ -63,7 +63,7 @@ impl Peers {
     /// Whether a member is known not to be in the current view. Then the leases that lived there have ended.
     pub fn is_gone(&self, id: MemberId) -> bool {
         let out = |view: lockkeeper_cluster::View| view.members.iter().all(|node| node.id != id);
-        self.member.standing().view.is_some_and(out)
+        self.member.status().view.is_some_and(out)
     }
 
     fn room(&self, to: MemberId) -> Arc<Semaphore> {
@@ -101,7 +101,7 @@ impl Peers {
     ) -> Result<Answer, Fault> {
         let room = self.room(to);
         let Ok(_place) = room.acquire().await else { return Err(makes_no_sense(to)) };
-        let answer = self.member.ask(to, encode(question), within).await?;
+        let answer = self.member.query_application(to, encode(question), within).await?;
         decode(&answer).ok_or_else(|| makes_no_sense(to))
     }
 

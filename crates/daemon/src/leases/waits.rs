@@ -148,7 +148,7 @@ impl Waits {
         let tries = wanted.wait.is_some_and(|wait| wait.is_zero());
         if tries
             && !self.peers.member.is_connected(to)
-            && let Some(trouble) = self.peers.member.trouble()
+            && let Some(trouble) = self.peers.member.not_serving()
         {
             return Err(Failed::There(Fault::NoLease(trouble.to_string())));
         }

@@ -244,7 +244,7 @@ impl Watching {
 
     /// A page of this member's table, or its changes, which it waits for. `None` if the worker thread has failed.
     pub async fn look(&self, from: LookFrom, prefixes: Vec<String>) -> Option<Seen> {
-        let mut tables = self.tables.get_or_init(|| self.peers.member.tables()).clone();
+        let mut tables = self.tables.get_or_init(|| self.peers.member.watch_table()).clone();
         let mut changes = self.book.changes.subscribe();
         let numbers = |tables: &mut watch::Receiver<u64>, changes: &mut watch::Receiver<u64>| {
             (*tables.borrow_and_update(), *changes.borrow_and_update())
@@ -275,7 +275,7 @@ impl Watching {
         prefixes: Vec<String>,
     ) -> Option<Seen> {
         let member = self.peers.member.clone();
-        let node = member.standing().node;
+        let node = member.status().node;
         let page = move || {
             let (mut table, left_out) = member.table_page(after.map(LockName::new), PAGE_BYTES);
             let last = table.last().filter(|_| left_out > 0).map(|row| row.lock.name.to_string());
@@ -288,7 +288,7 @@ impl Watching {
 
     fn look_at_changes(&self, seen: Numbers, prefixes: &[String]) -> Seen {
         let member = &self.peers.member;
-        let node = member.standing().node;
+        let node = member.status().node;
         let (Some((mut table, next)), Some((names, next_hold))) =
             (member.table_changes(seen.0), self.book.changed_since(seen.1))
         else {

@@ -14,7 +14,7 @@ use crate::rights::Action;
 use crate::shared::Shared;
 use crate::trace::Trace;
 use crate::turns::Turn;
-use lockkeeper_cluster::{Hears, SessionId, ToClient, ToMember};
+use lockkeeper_cluster::{ClientTransport, SessionId, ToClient, ToMember};
 use lockkeeper_member::{Acquisition, Ended, LockName, Wish, check_name};
 use lockkeeper_wire::{FromDaemon, How, Refusal, Secret};
 use std::collections::hash_map::Entry;
@@ -129,7 +129,7 @@ impl Client {
         drop(state);
         let member = &self.front.shared.member;
         for ((session, number), _) in waiting {
-            member.say(self.session(session), ToMember::Release { number });
+            member.handle_client_message(self.session(session), ToMember::Release { number });
         }
         for ((session, number), lock) in held {
             member.revoke_here(&lock, Acquisition { session: self.session(session), number });
@@ -188,7 +188,7 @@ impl Client {
         }
         let session = self.session(session);
         match self.admit(session, &said) {
-            Ok(()) => self.front.shared.member.say(session, said),
+            Ok(()) => self.front.shared.member.handle_client_message(session, said),
             Err(why) => {
                 self.front.metrics.refuse("request");
                 // Acquisitions are numbered from 1; 0 stands for the session itself.
@@ -214,7 +214,7 @@ impl Client {
             }
             ToMember::Acquire { number, wish, .. } => {
                 self.admit_wish(session, *number, wish).map_err(Refusal::Because)?;
-                match self.front.shared.member.claimed(&wish.lock.name).map(How::from) {
+                match self.front.shared.member.mode_in_use(&wish.lock.name).map(How::from) {
                     Some(how) if !how.goes_with(wish.claim.into()) => Err(Refusal::InUseAs(how)),
                     _ => Ok(()),
                 }
@@ -317,7 +317,7 @@ impl Client {
                     let name = open.name.clone();
                     let fence = fence.map(|fence| fence.number());
                     open.span.in_scope(|| tracing::debug!(fence, "granted"));
-                    self.front.shared.member.entered(asked.elapsed());
+                    self.front.shared.member.count_grant(asked.elapsed());
                     self.front.metrics.waited(&name, asked.elapsed());
                     let more = (*more > 0).then_some(*more);
                     self.log(session, *number, Line { lock: &name, fence, more, ..self.line("grant") });
@@ -327,7 +327,7 @@ impl Client {
                 let Some(open) = state.open.remove(&(session.number, *number)) else { return };
                 open.span.in_scope(|| tracing::debug!(?how, "over"));
                 if open.held {
-                    self.front.shared.member.left(open.since.elapsed());
+                    self.front.shared.member.count_hold_end(open.since.elapsed());
                     self.front.metrics.held(&open.name, open.since.elapsed());
                 }
                 match how {
@@ -346,14 +346,14 @@ impl Client {
     }
 }
 
-impl Hears for Client {
-    fn hear(&self, session: SessionId, said: ToClient) {
+impl ClientTransport for Client {
+    fn deliver(&self, session: SessionId, said: ToClient) {
         let mut state = self.lock();
         self.note(&mut state, session, &said);
         self.push(&mut state, Unread::Message(FromDaemon::Hear(session.number, said)));
     }
 
-    fn traced(&self, lock: &LockName) -> Option<Span> {
+    fn wait_span(&self, lock: &LockName) -> Option<Span> {
         let state = self.lock();
         let mut waits = state.open.values().filter(|open| !open.held && open.name == lock.name);
         waits.next().map(|open| open.span.clone())
@@ -433,7 +433,7 @@ impl Clients {
         let idle = if state.open.is_empty() { std::mem::take(&mut state.sessions) } else { BTreeMap::new() };
         drop(state);
         for session in idle.into_keys() {
-            self.front.shared.member.say(client.session(session), ToMember::Close);
+            self.front.shared.member.handle_client_message(client.session(session), ToMember::Close);
         }
         self.front.shared.member.flush();
     }

@@ -27,7 +27,7 @@ pub(crate) async fn serve(
     // A view change is short, so wait for its end. If it takes longer, the client tries other daemons meanwhile.
     let moment = shared.member.config().times.round_trip * 2;
     if hello.for_locks && !matches!(timeout(moment, shared.member.ready()).await, Ok(Ok(()))) {
-        let trouble = shared.member.trouble().map(|trouble| trouble.to_string());
+        let trouble = shared.member.not_serving().map(|trouble| trouble.to_string());
         let why =
             trouble.unwrap_or_else(|| format!("member {} did not serve a moment ago", shared.member.id().0));
         let mut bytes = Vec::new();

@@ -109,9 +109,9 @@ impl Daemons {
             all.push(daemon.expect("it starts"));
         }
         for daemon in &all {
-            let mut changes = daemon.member().standings();
+            let mut changes = daemon.member().status_changes();
             let joined = async {
-                while daemon.member().standing().view.is_none_or(|view| view.members.len() != all.len()) {
+                while daemon.member().status().view.is_none_or(|view| view.members.len() != all.len()) {
                     changes.changed().await.expect("it lives");
                 }
                 daemon.member().ready().await.expect("it serves");

@@ -7,8 +7,8 @@
 
 use crate::algorithm::Algorithm;
 use crate::mutex::{Inside, Slot};
-use crate::patience::{GaveUp, Patience};
 use crate::sync::UnsafeCell;
+use crate::wait_strategy::{WaitEnded, WaitStrategy};
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
@@ -18,7 +18,7 @@ type Pointer<T> = loom::cell::MutPtr<T>;
 #[cfg(not(loom))]
 type Pointer<T> = *mut T;
 
-/// Data that can be accessed only through a [`Guard`].
+/// Data that can be accessed only through a [`MutexGuard`].
 #[derive(Debug)]
 pub(crate) struct Protected<T>(UnsafeCell<T>);
 
@@ -50,7 +50,7 @@ impl<T> Protected<T> {
 /// std::thread::scope(|scope| { scope.spawn(|| guard.set(1)); });
 /// ```
 #[must_use = "a guard that is dropped at once releases the lock at once"]
-pub struct Guard<'a, A: Algorithm, T> {
+pub struct MutexGuard<'a, A: Algorithm, T> {
     // Fields are dropped in order, and no access to the data may follow the exit.
     pointer: Pointer<T>,
     _inside: Inside<'a, A>,
@@ -60,20 +60,23 @@ pub struct Guard<'a, A: Algorithm, T> {
 
 // SAFETY: a guard is a `&mut T` and the duty to exit, and every algorithm permits the exit on any thread. Only the raw
 // pointer prevents the automatic implementation.
-unsafe impl<A: Algorithm, T: Send> Send for Guard<'_, A, T> {}
+unsafe impl<A: Algorithm, T: Send> Send for MutexGuard<'_, A, T> {}
 // SAFETY: a shared guard gives only `&T`.
-unsafe impl<A: Algorithm, T: Sync> Sync for Guard<'_, A, T> {}
+unsafe impl<A: Algorithm, T: Sync> Sync for MutexGuard<'_, A, T> {}
 
-impl<'a, A: Algorithm, T> Guard<'a, A, T> {
+impl<'a, A: Algorithm, T> MutexGuard<'a, A, T> {
     /// Enters through a slot.
-    pub(crate) fn enter(slot: &'a mut Slot<'_, A, T>, patience: &mut impl Patience) -> Result<Self, GaveUp> {
+    pub(crate) fn enter(
+        slot: &'a mut Slot<'_, A, T>,
+        patience: &mut impl WaitStrategy,
+    ) -> Result<Self, WaitEnded> {
         let value = slot.value();
         let inside = slot.go_inside(patience)?;
         Ok(Self { pointer: value.0.get_mut(), _inside: inside, _data: PhantomData })
     }
 }
 
-impl<A: Algorithm, T> Deref for Guard<'_, A, T> {
+impl<A: Algorithm, T> Deref for MutexGuard<'_, A, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -88,7 +91,7 @@ impl<A: Algorithm, T> Deref for Guard<'_, A, T> {
     }
 }
 
-impl<A: Algorithm, T> DerefMut for Guard<'_, A, T> {
+impl<A: Algorithm, T> DerefMut for MutexGuard<'_, A, T> {
     fn deref_mut(&mut self) -> &mut T {
         // SAFETY: as in `deref`; the guard is borrowed exclusively for as long as the reference lives.
         #[cfg(not(loom))]
@@ -99,7 +102,7 @@ impl<A: Algorithm, T> DerefMut for Guard<'_, A, T> {
     }
 }
 
-impl<A: Algorithm, T: fmt::Debug> fmt::Debug for Guard<'_, A, T> {
+impl<A: Algorithm, T: fmt::Debug> fmt::Debug for MutexGuard<'_, A, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (**self).fmt(f)
     }

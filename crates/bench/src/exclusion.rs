@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// The oracle of one process, shared by its clients.
-pub struct Oracle {
+pub struct ExclusionChecker {
     /// The directory of the files. `None` if all clients are in this process.
     folder: Option<PathBuf>,
     locks: Vec<Watched>,
@@ -29,11 +29,11 @@ struct Watched {
     file: OnceLock<File>,
 }
 
-impl Oracle {
+impl ExclusionChecker {
     /// An oracle for a number of locks; with a directory, for all processes that use the same one.
-    pub fn new(folder: Option<&Path>, locks: usize) -> Oracle {
+    pub fn new(folder: Option<&Path>, locks: usize) -> ExclusionChecker {
         let locks = (0..locks).map(|_| Watched::default()).collect();
-        Oracle { folder: folder.map(Path::to_owned), locks, checked: AtomicU64::new(0) }
+        ExclusionChecker { folder: folder.map(Path::to_owned), locks, checked: AtomicU64::new(0) }
     }
 
     /// A client has acquired this lock, with this fence if the engine has fences. The error describes the
@@ -120,8 +120,8 @@ mod tests {
 
     /// Two oracles with one directory stand for two processes: each opens the files itself, as flock(2)
     /// requires.
-    fn two(folder: &Path) -> [Oracle; 2] {
-        [Oracle::new(Some(folder), 2), Oracle::new(Some(folder), 2)]
+    fn two(folder: &Path) -> [ExclusionChecker; 2] {
+        [ExclusionChecker::new(Some(folder), 2), ExclusionChecker::new(Some(folder), 2)]
     }
 
     #[test]
@@ -133,7 +133,7 @@ mod tests {
         other.enter(1, Some(1)).unwrap();
         // The same for two clients of one process, which share a file.
         assert!(one.enter(0, Some(3)).unwrap_err().0.contains("two clients"));
-        let alone = Oracle::new(None, 1);
+        let alone = ExclusionChecker::new(None, 1);
         alone.enter(0, None).unwrap();
         assert!(alone.enter(0, None).unwrap_err().0.contains("two clients"));
     }
@@ -158,7 +158,7 @@ mod tests {
         one.enter(0, Some(7)).unwrap();
         one.exit(0).unwrap();
         assert!(other.enter(0, Some(7)).unwrap_err().0.contains("7 came after 7"));
-        let alone = Oracle::new(None, 1);
+        let alone = ExclusionChecker::new(None, 1);
         alone.enter(0, Some(7)).unwrap();
         alone.exit(0).unwrap();
         assert!(alone.enter(0, Some(6)).unwrap_err().0.contains("6 came after 7"));

@@ -5,7 +5,7 @@ use lockkeeper_member::Flaw;
 
 /// A bug switch, and a system in which the search finds its violation.
 #[derive(Clone, Copy, Debug)]
-pub struct Exhibit {
+pub struct BugSwitchCase {
     /// The name of the bug switch.
     pub name: &'static str,
     /// The cluster's algorithm.
@@ -14,7 +14,7 @@ pub struct Exhibit {
     pub bounds: Bounds,
 }
 
-impl Exhibit {
+impl BugSwitchCase {
     /// The bug switch, found by its name.
     pub fn flaw(&self) -> Option<Flaw> {
         Flaw::ALL.iter().find(|(name, _)| *name == self.name).map(|(_, flaw)| *flaw)
@@ -26,7 +26,7 @@ const RICART_AGRAWALA: &str = "ricart-agrawala";
 
 /// All bug switches that this search finds. The simulator finds the others: they concern clients whose leases
 /// differ from those of their members, or leases that are lost without need (`wedge-stops-renewals`).
-pub fn all() -> Vec<Exhibit> {
+pub fn all() -> Vec<BugSwitchCase> {
     let none = Bounds { crashes: 0, ..Bounds::default() };
     let sleep = Bounds { sleeps: 1, ..none };
     let crash = Bounds { crashes: 1, service: true, ..none };
@@ -36,7 +36,7 @@ pub fn all() -> Vec<Exhibit> {
     let four = Bounds { members: 4, crashes: 1, ..none };
     let late = Bounds { members: 2, units: 5, wishes: 0, late_leases: true, ..none };
     let drifting = Bounds { units: 6, fast: Some(0), ..late };
-    let find = |name, algorithm, bounds| Exhibit { name, algorithm, bounds };
+    let find = |name, algorithm, bounds| BugSwitchCase { name, algorithm, bounds };
     vec![
         find("no-wait", NAIMI_TREHEL, sleep),
         find("proposer-waits", NAIMI_TREHEL, sleep),

@@ -6,13 +6,13 @@ use std::path::Path;
 
 /// The position in such a file.
 #[derive(Debug, Default)]
-pub struct Tail {
+pub struct LineFollower {
     read: u64,
     /// The last line, if it is not complete yet.
     rest: Vec<u8>,
 }
 
-impl Tail {
+impl LineFollower {
     /// The complete lines that are new since the last call; none if the file does not exist yet.
     pub fn new_lines(&mut self, path: &Path) -> Vec<Vec<u8>> {
         let Ok(mut file) = File::open(path) else { return Vec::new() };

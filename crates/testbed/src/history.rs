@@ -1,6 +1,6 @@
 //! The records of clients, and the check for mutual exclusion.
 
-use crate::tail::Tail;
+use crate::follow::LineFollower;
 use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 /// One record, which a client's process writes when the event happens. Times are nanoseconds of the machine's clock.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Line {
+pub struct HoldRecord {
     /// The name of the client.
     pub who: String,
     /// The number of the hold, unique within its process.
@@ -18,18 +18,18 @@ pub struct Line {
     /// The name of the lock.
     pub lock: String,
     /// The mode of the hold.
-    pub how: How,
+    pub how: HoldMode,
     /// The fence of the hold; 0 if it has none.
     pub fence: u64,
     /// The time of the record.
     pub at_ns: u64,
     /// The event.
-    pub what: What,
+    pub what: HoldEvent,
 }
 
 /// The mode of a hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum How {
+pub enum HoldMode {
     /// Exclusive.
     Alone,
     /// Together with other shared holders.
@@ -40,7 +40,7 @@ pub enum How {
 
 /// The event that a client records for its hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum What {
+pub enum HoldEvent {
     /// The client is in the critical section, and its hold is valid until the given time.
     Inside {
         /// The end of the validity.
@@ -53,16 +53,16 @@ pub enum What {
 }
 
 /// The file to which a process appends its records.
-pub struct Writer(File);
+pub struct HistoryWriter(File);
 
-impl Writer {
+impl HistoryWriter {
     /// Creates the file.
     pub fn create(path: &Path) -> Self {
         Self(File::create(path).expect("the directory of the records can be written"))
     }
 
     /// Appends a record.
-    pub fn write(&mut self, line: &Line) {
+    pub fn write(&mut self, line: &HoldRecord) {
         let mut text = serde_json::to_string(line).expect("a record can be encoded");
         text.push('\n');
         // One write, so that a process that is killed leaves complete lines.
@@ -84,7 +84,7 @@ pub struct Hold {
     /// The name of the lock.
     pub lock: String,
     /// The mode of the hold.
-    pub how: How,
+    pub how: HoldMode,
     /// The fence of the hold.
     pub fence: u64,
     /// The time of the entry.
@@ -99,7 +99,7 @@ pub struct Hold {
 
 /// The history of all records in a directory.
 #[derive(Debug)]
-pub struct Story {
+pub struct History {
     directory: PathBuf,
     files: BTreeMap<PathBuf, Follower>,
     /// All holds.
@@ -113,15 +113,15 @@ pub struct Story {
 /// The file of one process, and how far it is read.
 #[derive(Debug, Default)]
 struct Follower {
-    tail: Tail,
+    tail: LineFollower,
     /// Records that are read, but newer than the last cut-off time.
-    later: Vec<Line>,
-    /// The index in [`Story::holds`] by the process's own number of the hold.
+    later: Vec<HoldRecord>,
+    /// The index in [`History::holds`] by the process's own number of the hold.
     holds: BTreeMap<u64, usize>,
 }
 
 impl Follower {
-    fn new_lines(&mut self, path: &Path) -> Vec<Line> {
+    fn new_lines(&mut self, path: &Path) -> Vec<HoldRecord> {
         let mut lines = std::mem::take(&mut self.later);
         let parse = |line: Vec<u8>| serde_json::from_slice(&line).expect("a process writes complete lines");
         lines.extend(self.tail.new_lines(path).into_iter().map(parse));
@@ -129,7 +129,7 @@ impl Follower {
     }
 }
 
-impl Story {
+impl History {
     /// The history of the records in this directory. Nothing is read yet.
     pub fn of(directory: &Path) -> Self {
         Self {
@@ -160,14 +160,14 @@ impl Story {
         }
     }
 
-    fn apply(&mut self, holds: &mut BTreeMap<u64, usize>, line: Line) {
-        let Line { who, hold, lock, how, fence, at_ns, what } = line;
+    fn apply(&mut self, holds: &mut BTreeMap<u64, usize>, line: HoldRecord) {
+        let HoldRecord { who, hold, lock, how, fence, at_ns, what } = line;
         let known = holds.get(&hold).map(|&at| &mut self.holds[at]);
         match (what, known) {
-            (What::Inside { until_ns }, Some(hold)) => {
+            (HoldEvent::Inside { until_ns }, Some(hold)) => {
                 (hold.claimed_ns, hold.until_ns) = (at_ns, hold.until_ns.max(until_ns));
             }
-            (What::Inside { until_ns }, None) => {
+            (HoldEvent::Inside { until_ns }, None) => {
                 *self.entries.entry(who.clone()).or_default() += 1;
                 holds.insert(hold, self.holds.len());
                 self.holds.push(Hold {
@@ -181,14 +181,14 @@ impl Story {
                     lost_ns: None,
                 });
             }
-            (What::Leaves, Some(hold)) => hold.until_ns = hold.until_ns.min(at_ns),
-            (What::Lost, known) => {
+            (HoldEvent::Leaves, Some(hold)) => hold.until_ns = hold.until_ns.min(at_ns),
+            (HoldEvent::Lost, known) => {
                 *self.losses.entry(who).or_default() += 1;
                 if let Some(hold) = known {
                     (hold.until_ns, hold.lost_ns) = (hold.until_ns.min(at_ns), Some(at_ns));
                 }
             }
-            (What::Leaves, None) => {}
+            (HoldEvent::Leaves, None) => {}
         }
     }
 
@@ -228,16 +228,16 @@ fn check(holds: &[&Hold], faults: &mut Vec<String>) {
         }
         inside.push(second);
         let below = match second.how {
-            How::Alone => highest,
-            How::Shared => highest_alone,
+            HoldMode::Alone => highest,
+            HoldMode::Shared => highest_alone,
             // Permits have no fences.
-            How::Permit(_) => continue,
+            HoldMode::Permit(_) => continue,
         };
         if second.fence <= below {
             faults.push(format!("`{}`: fence {below} was followed by {}", second.lock, second.fence));
         }
         highest = highest.max(second.fence);
-        if second.how == How::Alone {
+        if second.how == HoldMode::Alone {
             highest_alone = highest_alone.max(second.fence);
         }
     }
@@ -247,37 +247,38 @@ impl Hold {
     /// Whether both holds may be valid at once, with this many valid already.
     fn may_overlap(&self, other: &Hold, inside: usize) -> bool {
         match self.how {
-            How::Alone => false,
-            How::Shared => other.how == How::Shared,
-            How::Permit(permits) => self.how == other.how && inside < permits as usize,
+            HoldMode::Alone => false,
+            HoldMode::Shared => other.how == HoldMode::Shared,
+            HoldMode::Permit(permits) => self.how == other.how && inside < permits as usize,
         }
     }
 }
 
 /// Checks the checker: it must find each violation that is forged here, and none in correct histories. Writes into an
 /// empty directory.
-pub fn the_judge_sees_forgeries(directory: &Path) {
+pub fn assert_forgeries_are_found(directory: &Path) {
     let line = |hold, how, fence, at_ns, what| {
         let (who, lock) = (String::from("a client"), String::from("l"));
-        Line { who, hold, lock, how, fence, at_ns, what }
+        HoldRecord { who, hold, lock, how, fence, at_ns, what }
     };
-    let inside = |hold, how, fence, from, until_ns| line(hold, how, fence, from, What::Inside { until_ns });
+    let inside =
+        |hold, how, fence, from, until_ns| line(hold, how, fence, from, HoldEvent::Inside { until_ns });
     let mut runs = 0;
-    let mut judged = |lines: &[Line]| {
+    let mut judged = |lines: &[HoldRecord]| {
         runs += 1;
         let directory = directory.join(runs.to_string());
         std::fs::create_dir(&directory).expect("the directory is empty");
         let (first, rest) = lines.split_first().expect("at least one record");
-        let mut writer = Writer::create(&directory.join("a"));
+        let mut writer = HistoryWriter::create(&directory.join("a"));
         writer.write(first);
-        let mut story = Story::of(&directory);
+        let mut story = History::of(&directory);
         story.read();
         rest.iter().for_each(|line| writer.write(line));
         story.read();
         story.faults().len()
     };
-    let (alone, shared, permit) = (How::Alone, How::Shared, How::Permit(2));
-    let (first, left) = (inside(1, alone, 5, 10, 100), line(1, alone, 5, 20, What::Leaves));
+    let (alone, shared, permit) = (HoldMode::Alone, HoldMode::Shared, HoldMode::Permit(2));
+    let (first, left) = (inside(1, alone, 5, 10, 100), line(1, alone, 5, 20, HoldEvent::Leaves));
     assert_eq!(judged(&[first.clone(), left.clone(), inside(2, alone, 6, 30, 90)]), 0);
     assert_eq!(judged(&[first.clone(), inside(2, alone, 6, 30, 90)]), 1, "two at once");
     assert_eq!(
@@ -299,7 +300,7 @@ pub fn the_judge_sees_forgeries(directory: &Path) {
     assert_eq!(judged(&permits[..2]), 0, "two permits of two");
     assert!(judged(&permits) > 0, "three permits of two");
     assert!(
-        judged(&[permits[0].clone(), inside(2, How::Permit(3), 0, 20, 90)]) > 0,
+        judged(&[permits[0].clone(), inside(2, HoldMode::Permit(3), 0, 20, 90)]) > 0,
         "permits of different numbers"
     );
 }
@@ -308,6 +309,6 @@ pub fn the_judge_sees_forgeries(directory: &Path) {
 mod tests {
     #[test]
     fn checker_finds_every_forged_violation() {
-        super::the_judge_sees_forgeries(tempfile::tempdir().unwrap().path());
+        super::assert_forgeries_are_found(tempfile::tempdir().unwrap().path());
     }
 }

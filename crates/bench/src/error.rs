@@ -4,7 +4,7 @@ use std::fmt;
 
 /// The reason why a bench ended early.
 #[derive(Debug)]
-pub enum Trouble {
+pub enum BenchError {
     /// Mutual exclusion was violated.
     Violated {
         /// The engine.
@@ -37,23 +37,23 @@ impl fmt::Display for Missing {
     }
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for BenchError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Trouble::Violated { engine, workload, what } => {
+            BenchError::Violated { engine, workload, what } => {
                 write!(f, "{engine} violated mutual exclusion in {workload}: {what}; its figures are void")
             }
-            Trouble::Missing(missing) => {
+            BenchError::Missing(missing) => {
                 let each: Vec<String> = missing.iter().map(ToString::to_string).collect();
                 f.write_str(&each.join("; "))
             }
-            Trouble::Failed(why) => f.write_str(why),
+            BenchError::Failed(why) => f.write_str(why),
         }
     }
 }
 
-impl From<String> for Trouble {
+impl From<String> for BenchError {
     fn from(why: String) -> Self {
-        Trouble::Failed(why)
+        BenchError::Failed(why)
     }
 }

@@ -7,14 +7,14 @@
 use crate::sync::yield_now;
 
 /// The waiting strategy of a thread, and the condition under which it gives up.
-pub trait Patience {
+pub trait WaitStrategy {
     /// Called before each further poll.
-    fn pause(&mut self) -> Result<(), GaveUp>;
+    fn pause(&mut self) -> Result<(), WaitEnded>;
 }
 
 /// The error of a thread that gave up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct GaveUp;
+pub struct WaitEnded;
 
 /// Spins twice as long each time, then yields; never gives up.
 #[derive(Debug, Default)]
@@ -28,8 +28,8 @@ impl Backoff {
     const SPINS: u32 = 6;
 }
 
-impl Patience for Backoff {
-    fn pause(&mut self) -> Result<(), GaveUp> {
+impl WaitStrategy for Backoff {
+    fn pause(&mut self) -> Result<(), WaitEnded> {
         // Under a model checker a waiting thread must yield, or the checker would explore its loop without end.
         if self.pauses < Self::SPINS && !cfg!(any(loom, miri)) {
             (0..1 << self.pauses).for_each(|_| std::hint::spin_loop());
@@ -54,8 +54,8 @@ impl<F: FnMut() -> bool> While<F> {
     }
 }
 
-impl<F: FnMut() -> bool> Patience for While<F> {
-    fn pause(&mut self) -> Result<(), GaveUp> {
-        if (self.go_on)() { self.backoff.pause() } else { Err(GaveUp) }
+impl<F: FnMut() -> bool> WaitStrategy for While<F> {
+    fn pause(&mut self) -> Result<(), WaitEnded> {
+        if (self.go_on)() { self.backoff.pause() } else { Err(WaitEnded) }
     }
 }

@@ -1,4 +1,4 @@
-//! [`Guard`]: a hold on a lock.
+//! [`HoldGuard`]: a hold on a lock.
 
 use crate::clock::now_ns;
 use crate::engine::Engine;
@@ -30,7 +30,7 @@ impl Drop for Session {
 ///
 /// Dropping it releases the lock, and is safe at any point, also when a task is cancelled.
 #[must_use = "dropping a guard gives the lock up"]
-pub struct Guard {
+pub struct HoldGuard {
     session: Arc<Session>,
     number: u64,
     fence: Option<Fence>,
@@ -38,7 +38,7 @@ pub struct Guard {
     released: bool,
 }
 
-impl Guard {
+impl HoldGuard {
     pub(crate) fn new(session: Arc<Session>, number: u64, fence: Option<Fence>, name: Arc<str>) -> Self {
         Self { session, number, fence, name, released: false }
     }
@@ -162,7 +162,7 @@ impl Guard {
     }
 }
 
-impl Drop for Guard {
+impl Drop for HoldGuard {
     fn drop(&mut self) {
         if !self.released {
             self.leave();
@@ -170,8 +170,8 @@ impl Drop for Guard {
     }
 }
 
-impl fmt::Debug for Guard {
+impl fmt::Debug for HoldGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Guard").field("name", &self.name).field("fence", &self.fence).finish()
+        f.debug_struct("HoldGuard").field("name", &self.name).field("fence", &self.fence).finish()
     }
 }

@@ -1,4 +1,4 @@
-//! [`Trouble`]: the reason why a member grants no locks at the moment.
+//! [`NotServing`]: the reason why a member grants no locks at the moment.
 
 use lockkeeper_member::MemberId;
 use std::fmt;
@@ -7,11 +7,11 @@ use std::time::Duration;
 /// A report of why a member grants no locks, for how long, and which members it cannot reach. Its `Display` form is a
 /// sentence for operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Trouble {
+pub struct NotServing {
     /// The member that grants no locks.
     pub member: MemberId,
     /// The reason.
-    pub reason: Reason,
+    pub reason: NotServingReason,
     /// Whether it has a lease nevertheless. Then it only waits for the end of a view change, which is short.
     pub has_lease: bool,
     /// Time without a lease. `None` if it has a lease, has left or has stopped.
@@ -23,7 +23,7 @@ pub struct Trouble {
 /// A reason why a member grants no locks, as far as the member knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Reason {
+pub enum NotServingReason {
     /// The member has just started.
     Starts,
     /// The founding of the cluster, a join, or consensus is waiting. The text names what for.
@@ -64,20 +64,20 @@ pub enum Reason {
     Stopped(String),
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for NotServing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { member, reason, lasts, unreachable, .. } = self;
         match reason {
-            Reason::Left => return write!(f, "member {} has left its cluster", member.0),
-            Reason::Stopped(why) => return write!(f, "member {} has stopped: {why}", member.0),
-            Reason::Founds => {
+            NotServingReason::Left => return write!(f, "member {} has left its cluster", member.0),
+            NotServingReason::Stopped(why) => return write!(f, "member {} has stopped: {why}", member.0),
+            NotServingReason::Founds => {
                 return write!(
                     f,
                     "member {} grants no lock yet: the cluster is new, and its first view waits for one lease",
                     member.0
                 );
             }
-            Reason::ViewChanges => {
+            NotServingReason::ViewChanges => {
                 return write!(f, "member {} grants no lock while its view changes: try again", member.0);
             }
             _ => {}
@@ -90,16 +90,16 @@ impl fmt::Display for Trouble {
         }
         let majority = |voters: usize| voters / 2 + 1;
         match reason {
-            Reason::Starts => write!(f, ": it has just started")?,
-            Reason::Waits(why) => write!(f, ": {}", why.trim_end_matches('.'))?,
-            Reason::NoLeader { voters, .. } => {
+            NotServingReason::Starts => write!(f, ": it has just started")?,
+            NotServingReason::Waits(why) => write!(f, ": {}", why.trim_end_matches('.'))?,
+            NotServingReason::NoLeader { voters, .. } => {
                 let needed = majority(*voters);
                 write!(f, ": no leader is known; {needed} of {voters} voters must reach each other")?;
             }
-            Reason::LeaderUnreachable(leader) => {
+            NotServingReason::LeaderUnreachable(leader) => {
                 write!(f, ": the leader, member {}, cannot be reached", leader.0)?;
             }
-            Reason::NoQuorum { leader, voters, .. } => {
+            NotServingReason::NoQuorum { leader, voters, .. } => {
                 let needed = majority(*voters);
                 let who = if leader == member {
                     String::from("it leads")
@@ -108,12 +108,15 @@ impl fmt::Display for Trouble {
                 };
                 write!(f, ": {who}, and does not reach a majority ({needed} of {voters} voters)")?;
             }
-            Reason::Joins { leader, excluded } => {
+            NotServingReason::Joins { leader, excluded } => {
                 let was =
                     if *excluded { "it was excluded from the view, and" } else { "it is in no view, and" };
                 write!(f, ": {was} waits for the leader, member {}, to let it in", leader.0)?;
             }
-            Reason::Founds | Reason::ViewChanges | Reason::Left | Reason::Stopped(_) => {}
+            NotServingReason::Founds
+            | NotServingReason::ViewChanges
+            | NotServingReason::Left
+            | NotServingReason::Stopped(_) => {}
         }
         match &unreachable[..] {
             [] => Ok(()),
@@ -132,26 +135,26 @@ mod tests {
 
     #[test]
     fn trouble_names_the_reason_the_time_and_the_members_that_cannot_be_reached() {
-        let trouble = |reason, unreachable: &[u32]| Trouble {
+        let trouble = |reason, unreachable: &[u32]| NotServing {
             member: MemberId(1),
             reason,
             has_lease: false,
             lasts: Some(Duration::from_millis(3210)),
             unreachable: unreachable.iter().copied().map(MemberId).collect(),
         };
-        let no_leader = trouble(Reason::NoLeader { voters: 3, missing: 2 }, &[2, 3]);
+        let no_leader = trouble(NotServingReason::NoLeader { voters: 3, missing: 2 }, &[2, 3]);
         assert_eq!(
             no_leader.to_string(),
             "member 1 has had no lease for 3.2 s: no leader is known; 2 of 3 voters must reach each other; it has no connection to \
              members 2 and 3"
         );
-        let leads = trouble(Reason::NoQuorum { leader: MemberId(1), voters: 5, missing: 3 }, &[4]);
+        let leads = trouble(NotServingReason::NoQuorum { leader: MemberId(1), voters: 5, missing: 3 }, &[4]);
         assert_eq!(
             leads.to_string(),
             "member 1 has had no lease for 3.2 s: it leads, and does not reach a majority (3 of 5 voters); it has no connection to \
              member 4"
         );
-        let waits = trouble(Reason::Waits(String::from("waits for member 2.")), &[]);
+        let waits = trouble(NotServingReason::Waits(String::from("waits for member 2.")), &[]);
         assert_eq!(waits.to_string(), "member 1 has had no lease for 3.2 s: waits for member 2");
     }
 }
