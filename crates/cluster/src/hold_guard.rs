@@ -1,9 +1,9 @@
 //! [`HoldGuard`]: a hold on a lock.
 
 use crate::clock::now_ns;
-use crate::engine::Engine;
+use crate::engine::LocalSessions;
 use crate::error::{Error, Result};
-use crate::local::Look;
+use crate::local::HoldState;
 use lockkeeper_member::{Acquisition, Fence, NoFence};
 use std::any::Any;
 use std::fmt;
@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// A session of a client with the member in its own process. It is closed when its last handle is dropped.
-pub(crate) struct Session {
-    pub engine: Arc<dyn Engine>,
+pub(crate) struct LocalSession {
+    pub engine: Arc<dyn LocalSessions>,
     /// Keeps the member running for as long as a session exists.
     pub _member: Arc<dyn Any + Send + Sync>,
     pub client: u64,
@@ -20,7 +20,7 @@ pub(crate) struct Session {
     pub margin_ns: u64,
 }
 
-impl Drop for Session {
+impl Drop for LocalSession {
     fn drop(&mut self) {
         self.engine.close(self.client);
     }
@@ -31,7 +31,7 @@ impl Drop for Session {
 /// Dropping it releases the lock, and is safe at any point, also when a task is cancelled.
 #[must_use = "dropping a guard gives the lock up"]
 pub struct HoldGuard {
-    session: Arc<Session>,
+    session: Arc<LocalSession>,
     number: u64,
     fence: Option<Fence>,
     name: Arc<str>,
@@ -39,7 +39,7 @@ pub struct HoldGuard {
 }
 
 impl HoldGuard {
-    pub(crate) fn new(session: Arc<Session>, number: u64, fence: Option<Fence>, name: Arc<str>) -> Self {
+    pub(crate) fn new(session: Arc<LocalSession>, number: u64, fence: Option<Fence>, name: Arc<str>) -> Self {
         Self { session, number, fence, name, released: false }
     }
 
@@ -57,17 +57,17 @@ impl HoldGuard {
 
     /// Time for which no conflicting request can be granted, even if the lease is not renewed.
     pub fn valid_for(&self) -> Duration {
-        match self.look() {
-            Look::Until(until_ns) => Duration::from_nanos(until_ns.saturating_sub(now_ns())),
-            Look::Lost(_) => Duration::ZERO,
+        match self.hold_state() {
+            HoldState::Until(until_ns) => Duration::from_nanos(until_ns.saturating_sub(now_ns())),
+            HoldState::Lost(_) => Duration::ZERO,
         }
     }
 
     /// The reason why the hold is lost. `None` while it is valid.
     pub fn loss(&self) -> Option<&'static str> {
-        match self.look() {
-            Look::Until(_) => None,
-            Look::Lost(why) => Some(why),
+        match self.hold_state() {
+            HoldState::Until(_) => None,
+            HoldState::Lost(why) => Some(why),
         }
     }
 
@@ -113,14 +113,14 @@ impl HoldGuard {
         async move {
             // Woken by a change of the session, and once for all holds when the member's lease is about to end. No
             // timer per hold is needed.
-            let mut changes = session.engine.changes(session.client);
+            let mut changes = session.engine.losses(session.client);
             let mut expiring = session.engine.expiring();
             loop {
                 changes.mark_unchanged();
                 expiring.mark_unchanged();
-                let left_ns = match session.engine.look(session.client, number) {
-                    Look::Lost(why) => return String::from(why),
-                    Look::Until(until_ns) => {
+                let left_ns = match session.engine.hold_state(session.client, number) {
+                    HoldState::Lost(why) => return String::from(why),
+                    HoldState::Until(until_ns) => {
                         until_ns.saturating_sub(now_ns()).saturating_sub(session.margin_ns)
                     }
                 };
@@ -144,28 +144,28 @@ impl HoldGuard {
 
     /// Releases the lock. Returns an error if it was lost before.
     pub async fn release(mut self) -> Result<()> {
-        match self.leave() {
-            Some(Look::Lost(why)) => {
+        match self.release_hold() {
+            Some(HoldState::Lost(why)) => {
                 Err(Error::Lost { name: self.name.to_string(), reason: String::from(why) })
             }
-            Some(Look::Until(_)) | None => Ok(()),
+            Some(HoldState::Until(_)) | None => Ok(()),
         }
     }
 
-    fn look(&self) -> Look {
-        self.session.engine.look(self.session.client, self.number)
+    fn hold_state(&self) -> HoldState {
+        self.session.engine.hold_state(self.session.client, self.number)
     }
 
-    fn leave(&mut self) -> Option<Look> {
+    fn release_hold(&mut self) -> Option<HoldState> {
         self.released = true;
-        self.session.engine.leave(self.session.client, self.number)
+        self.session.engine.release(self.session.client, self.number)
     }
 }
 
 impl Drop for HoldGuard {
     fn drop(&mut self) {
         if !self.released {
-            self.leave();
+            self.release_hold();
         }
     }
 }

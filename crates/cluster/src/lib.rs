@@ -18,11 +18,11 @@
 //! |---|---|
 //! | `member` | [`Member`]: start, request locks, query the cluster, stop |
 //! | [`settings`] | parsing and printing of the settings that all members share |
-//! | `acquire`, `guard` | a request for a lock, and a hold on one |
+//! | `acquire`, `hold_guard` | a request for a lock, and a hold on one |
 //! | `driver` | runs the state machine: feeds it one event at a time and carries out the actions |
 //! | `engine` | the interface between the API and a member, independent of the algorithm |
 //! | `local` | clients in the member's own process |
-//! | `host` | dispatches incoming messages to the member or to consensus |
+//! | `dispatch` | dispatches incoming messages to the member or to consensus |
 //! | `join_token` | the secret that all members of one cluster share |
 //! | `net` | connections between members: frames, TLS, limits |
 //! | `consensus`, `store` | Raft, which decides the views, and its storage on disk |
@@ -33,11 +33,11 @@ mod acquire;
 mod clock;
 mod config;
 mod consensus;
+mod dispatch;
 mod driver;
 mod engine;
 mod error;
 mod hold_guard;
-mod host;
 mod join_token;
 mod local;
 mod member;
@@ -50,10 +50,10 @@ mod store;
 pub use acquire::{Acquire, MOST_PERMITS};
 pub use clock::now_ns;
 pub use config::{Config, Times};
+pub use dispatch::QueryHandler;
 pub use engine::{ClientTransport, MemberStatus};
 pub use error::{Error, Result};
 pub use hold_guard::HoldGuard;
-pub use host::QueryHandler;
 pub use join_token::JoinToken;
 pub use lockkeeper_member::{
     Acquisition, Because, Claim, ClusterSettings, LONGEST_NAME, LockName, LockStatus, MemberId, Node, Query,

@@ -6,8 +6,8 @@ use lockkeeper_core::algorithms::{
     raymond::Raymond, suzuki_kasami::SuzukiKasami, token_ring_parked::TokenRingParked,
 };
 use lockkeeper_fuzz::cluster::Cluster;
-use lockkeeper_fuzz::hello::{self, Purpose, Reply};
-use lockkeeper_fuzz::records::{self, Kind};
+use lockkeeper_fuzz::hello::{self, Purpose, HelloReply};
+use lockkeeper_fuzz::records::{self, RecordHeader};
 use lockkeeper_member::{LockName, MemberId, ToClient, ToMember, Wish};
 use lockkeeper_wire::{Answer, Ask, FromDaemon, Greeting, Hello, Secret, ToDaemon, Welcome};
 use std::fs;
@@ -46,12 +46,12 @@ fn connection() -> Vec<Vec<u8>> {
         to: None,
         purpose: Purpose::Link,
     };
-    let reply = Reply::Welcome { version: 1, member: MemberId(2) };
+    let reply = HelloReply::Welcome { version: 1, member: MemberId(2) };
     let mut talk = Vec::new();
-    for kind in [Kind::Ping, Kind::Declined(1)] {
+    for kind in [RecordHeader::Ping, RecordHeader::Declined(1)] {
         records::append(&mut talk, kind, 0, |_| ());
     }
-    for kind in [Kind::Frame, Kind::Question(1), Kind::Answer(1)] {
+    for kind in [RecordHeader::Frame, RecordHeader::Query(1), RecordHeader::Reply(1)] {
         records::append(&mut talk, kind, 100, |out| out.extend(b"words"));
     }
     let cut = |bytes: Vec<u8>| [vec![7], bytes].concat();

@@ -10,55 +10,55 @@ use tokio::sync::oneshot;
 ///
 /// When there are too many, the oldest connection of the address with the most connections is closed. So silent
 /// connections make room for those that send a greeting, and one address cannot occupy the slots of the others.
-pub(super) struct Strangers {
+pub(super) struct PendingConnections {
     limit: usize,
-    waiting: Mutex<Waiting>,
+    state: Mutex<PendingState>,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct PendingState {
     arrived: u64,
     /// In the order of arrival. A connection must close when its sender is dropped.
     connections: BTreeMap<u64, (IpAddr, oneshot::Sender<()>)>,
 }
 
 /// One such connection. Dropping it frees the slot: the connection has been authenticated or has ended.
-pub(super) struct Stranger {
-    all: Arc<Strangers>,
+pub(super) struct PendingConnection {
+    all: Arc<PendingConnections>,
     number: u64,
 }
 
-impl Strangers {
+impl PendingConnections {
     pub fn new(limit: usize) -> Arc<Self> {
-        Arc::new(Self { limit: limit.max(1), waiting: Mutex::default() })
+        Arc::new(Self { limit: limit.max(1), state: Mutex::default() })
     }
 
-    fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, PendingState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Registers a new connection, and closes an older one if there are too many. The returned receiver resolves when
     /// the new one has to close itself.
-    pub fn enter(self: &Arc<Self>, from: IpAddr) -> (Stranger, oneshot::Receiver<()>) {
-        let (stays, goes) = oneshot::channel();
-        let mut waiting = self.waiting();
-        while waiting.connections.len() >= self.limit {
-            let Some(oldest) = waiting.most_crowded() else { break };
-            waiting.connections.remove(&oldest);
+    pub fn register(self: &Arc<Self>, from: IpAddr) -> (PendingConnection, oneshot::Receiver<()>) {
+        let (eviction, evicted) = oneshot::channel();
+        let mut state = self.state();
+        while state.connections.len() >= self.limit {
+            let Some(oldest) = state.most_crowded() else { break };
+            state.connections.remove(&oldest);
         }
-        waiting.arrived += 1;
-        let number = waiting.arrived;
-        waiting.connections.insert(number, (from, stays));
-        (Stranger { all: self.clone(), number }, goes)
+        state.arrived += 1;
+        let number = state.arrived;
+        state.connections.insert(number, (from, eviction));
+        (PendingConnection { all: self.clone(), number }, evicted)
     }
 
     #[cfg(test)]
     pub fn count(&self) -> usize {
-        self.waiting().connections.len()
+        self.state().connections.len()
     }
 }
 
-impl Waiting {
+impl PendingState {
     /// The oldest connection of the address with the most connections. Among addresses with equally many, the one with
     /// the oldest connection.
     fn most_crowded(&self) -> Option<u64> {
@@ -72,9 +72,9 @@ impl Waiting {
     }
 }
 
-impl Drop for Stranger {
+impl Drop for PendingConnection {
     fn drop(&mut self) {
-        self.all.waiting().connections.remove(&self.number);
+        self.all.state().connections.remove(&self.number);
     }
 }
 
@@ -84,22 +84,23 @@ mod tests {
 
     #[test]
     fn the_oldest_connection_of_the_most_crowded_address_goes_first() {
-        let strangers = Strangers::new(4);
+        let connections = PendingConnections::new(4);
         let address = |last: u8| IpAddr::from([10, 0, 0, last]);
-        let (_member, mut member_goes) = strangers.enter(address(1));
-        let mut crowd: Vec<_> = (0..3).map(|_| strangers.enter(address(2))).collect();
-        let gone =
-            |goes: &mut oneshot::Receiver<()>| goes.try_recv() == Err(oneshot::error::TryRecvError::Closed);
+        let (_member, mut member_goes) = connections.register(address(1));
+        let mut crowd: Vec<_> = (0..3).map(|_| connections.register(address(2))).collect();
+        let gone = |evicted: &mut oneshot::Receiver<()>| {
+            evicted.try_recv() == Err(oneshot::error::TryRecvError::Closed)
+        };
         for round in 0..10 {
-            crowd.push(strangers.enter(address(2)));
-            assert_eq!(strangers.count(), 4);
+            crowd.push(connections.register(address(2)));
+            assert_eq!(connections.count(), 4);
             assert!(gone(&mut crowd[round].1), "{round}: the oldest of the crowd");
             assert!(!gone(&mut crowd[round + 1].1), "{round}: and no other");
         }
         assert!(!gone(&mut member_goes), "another address keeps its place");
         drop(crowd);
-        assert_eq!(strangers.count(), 1);
-        let _others: Vec<_> = (3..=6).map(|last| strangers.enter(address(last))).collect();
+        assert_eq!(connections.count(), 1);
+        let _others: Vec<_> = (3..=6).map(|last| connections.register(address(last))).collect();
         assert!(gone(&mut member_goes), "among equals the oldest goes");
     }
 }

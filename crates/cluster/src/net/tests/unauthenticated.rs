@@ -3,7 +3,7 @@
 use super::*;
 use crate::net::counters::Refusal;
 use crate::net::hello::Purpose;
-use crate::net::records::{self, Kind};
+use crate::net::records::{self, RecordHeader};
 use rcgen::CertificateParams;
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpListener, TcpStream};
@@ -17,8 +17,8 @@ fn hello_from(from: Option<MemberId>, purpose: Purpose) -> Hello {
 async fn intrude(
     mut stream: impl AsyncRead + AsyncWrite + Unpin,
     hello: &Hello,
-    kind: Kind,
-) -> Option<Reply> {
+    kind: RecordHeader,
+) -> Option<HelloReply> {
     stream.write_all(&hello::encode(hello)).await.unwrap();
     stream.flush().await.unwrap();
     let reply = hello::read(&mut stream).await.ok();
@@ -36,12 +36,13 @@ async fn intrude(
 #[tokio::test]
 async fn a_peer_without_the_join_token_is_refused_on_loopback_without_tls() {
     let a = start(settings(A)).await;
-    for (purpose, kind) in [(Purpose::Link, Kind::Frame), (Purpose::Questions, Kind::Question(1))] {
+    for (purpose, kind) in [(Purpose::Link, RecordHeader::Frame), (Purpose::Queries, RecordHeader::Query(1))]
+    {
         let stream = TcpStream::connect(a.listens()).await.unwrap();
         intrude(stream, &hello_from(Some(B), purpose), kind).await;
     }
     assert_eq!(a.seen.texts(), [""; 0]);
-    assert_eq!(a.seen.questions.load(SeqCst), 0);
+    assert_eq!(a.seen.queries.load(SeqCst), 0);
 }
 
 /// Both members are correct, but one has the token file of another cluster.
@@ -53,7 +54,7 @@ async fn members_with_different_join_tokens_refuse_each_other_with_the_reason() 
     b.send(A, "a secret");
     until("refused by the listener", || a.net.counters().refused(Refusal::Token) > 0).await;
     until("refused by the dialler", || b.net.counters().refused(Refusal::Token) > 0).await;
-    let error = b.net.ask(A, "", b"who".to_vec(), PATIENCE).await.unwrap_err();
+    let error = b.net.query(A, "", b"who".to_vec(), PATIENCE).await.unwrap_err();
     assert!(error.0.contains("different join tokens"), "{error}");
     assert!(a.seen.frames().is_empty());
 }
@@ -67,7 +68,7 @@ async fn a_listener_without_the_join_token_gets_no_frames_and_no_proof() {
     a.send(B, "a secret");
     let (mut stream, _) = listener.accept().await.unwrap();
     let last = welcome_by_hand(&mut stream, B, &JoinToken::random().unwrap()).await;
-    assert_eq!(last, Some(Confirm::Refused(hello::Why::Token)));
+    assert_eq!(last, Some(Confirm::Refused(hello::HelloRejection::Token)));
     let mut rest = Vec::new();
     let _ = stream.read_to_end(&mut rest).await;
     assert!(rest.is_empty(), "{rest:?}");
@@ -111,7 +112,7 @@ async fn a_member_that_does_not_listen_reaches_others_and_cannot_be_reached() {
 
 /// The certificate is valid and from the cluster's authority, like that of a client.
 #[tokio::test]
-async fn a_certificate_that_names_no_member_may_not_ask_consensus_questions() {
+async fn queries_of_a_certificate_that_names_no_member_are_rejected() {
     let authority = Authority::create(10).unwrap();
     let a = start(Settings { tls: Some(issued(&authority, A)), ..settings(A) }).await;
     let params = CertificateParams::new([String::from("client.example")]).unwrap();
@@ -122,10 +123,10 @@ async fn a_certificate_that_names_no_member_may_not_ask_consensus_questions() {
         let stream = TcpStream::connect(a.listens()).await.unwrap();
         let name = rustls::pki_types::ServerName::try_from("member.lockkeeper").unwrap();
         let stream = connector.connect(name, stream).await.unwrap();
-        let reply = intrude(stream, &hello_from(from, Purpose::Questions), Kind::Question(1)).await;
-        assert!(matches!(reply, Some(Reply::Refused(_))), "{from:?}: {reply:?}");
+        let reply = intrude(stream, &hello_from(from, Purpose::Queries), RecordHeader::Query(1)).await;
+        assert!(matches!(reply, Some(HelloReply::Refused(_))), "{from:?}: {reply:?}");
     }
-    assert_eq!(a.seen.questions.load(SeqCst), 0);
+    assert_eq!(a.seen.queries.load(SeqCst), 0);
 }
 
 #[tokio::test]
@@ -135,7 +136,7 @@ async fn silent_connections_do_not_keep_a_member_out() {
     patient.limits.hello_within = PATIENCE * 10;
     let a = start(patient).await;
     let mut silent = Vec::new();
-    for _ in 0..2 * a.net.shared.caller.limits.strangers + 6 {
+    for _ in 0..2 * a.net.shared.dialler.limits.unauthenticated + 6 {
         silent.push(TcpStream::connect(a.listens()).await.unwrap());
     }
     let b = start(settings(B)).await;

@@ -14,7 +14,7 @@
 
 use super::locked;
 use super::types::StoreName;
-use super::wire::Disk;
+use super::wire::StoreStamp;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
@@ -23,35 +23,35 @@ const MOST_STORES: usize = 4096;
 const MOST_STARTS: usize = 64;
 
 #[derive(Debug, Default)]
-struct Seen {
+struct StampHistory {
     commits: u64,
     starts: BTreeSet<u64>,
 }
 
 /// The counts that this member has seen of all stores.
 #[derive(Debug, Default)]
-pub(crate) struct Disks(Mutex<BTreeMap<StoreName, Seen>>);
+pub(crate) struct StoreStamps(Mutex<BTreeMap<StoreName, StampHistory>>);
 
-impl Disks {
+impl StoreStamps {
     /// Remembers the count of a store. Returns `false` if the store was opened at an older state than it has shown
     /// before.
-    pub fn accept(&self, disk: &Disk) -> bool {
+    pub fn accept(&self, stamp: &StoreStamp) -> bool {
         let mut stores = locked(&self.0);
-        if stores.len() >= MOST_STORES && !stores.contains_key(&disk.store) {
+        if stores.len() >= MOST_STORES && !stores.contains_key(&stamp.store) {
             return true;
         }
-        let seen = stores.entry(disk.store).or_default();
+        let history = stores.entry(stamp.store).or_default();
         // A late message of a known process may have a low count.
-        if !seen.starts.contains(&disk.start) {
-            if disk.opened < seen.commits {
+        if !history.starts.contains(&stamp.start) {
+            if stamp.opened < history.commits {
                 return false;
             }
-            if seen.starts.len() >= MOST_STARTS {
-                seen.starts.pop_first();
+            if history.starts.len() >= MOST_STARTS {
+                history.starts.pop_first();
             }
-            seen.starts.insert(disk.start);
+            history.starts.insert(stamp.start);
         }
-        seen.commits = seen.commits.max(disk.commits);
+        history.commits = history.commits.max(stamp.commits);
         true
     }
 }
@@ -60,26 +60,26 @@ impl Disks {
 mod tests {
     use super::*;
 
-    fn disk(start: u64, opened: u64, commits: u64) -> Disk {
-        Disk { store: 5, start, opened, commits }
+    fn stamp(start: u64, opened: u64, commits: u64) -> StoreStamp {
+        StoreStamp { store: 5, start, opened, commits }
     }
 
     #[test]
     fn a_store_that_is_opened_at_an_older_state_is_refused() {
-        let disks = Disks::default();
-        assert!(disks.accept(&disk(1, 30, 31)));
-        assert!(disks.accept(&disk(1, 30, 40)));
-        assert!(!disks.accept(&disk(2, 32, 32)), "a backup from commit 31");
-        assert!(!disks.accept(&disk(2, 32, 45)), "it stays refused, however much it writes");
-        assert!(disks.accept(&Disk { store: 6, ..disk(2, 1, 1) }), "another store");
+        let stamps = StoreStamps::default();
+        assert!(stamps.accept(&stamp(1, 30, 31)));
+        assert!(stamps.accept(&stamp(1, 30, 40)));
+        assert!(!stamps.accept(&stamp(2, 32, 32)), "a backup from commit 31");
+        assert!(!stamps.accept(&stamp(2, 32, 45)), "it stays refused, however much it writes");
+        assert!(stamps.accept(&StoreStamp { store: 6, ..stamp(2, 1, 1) }), "another store");
     }
 
     #[test]
     fn a_restart_and_a_late_message_are_accepted() {
-        let disks = Disks::default();
-        assert!(disks.accept(&disk(1, 30, 40)));
-        assert!(disks.accept(&disk(2, 41, 41)), "the same disk, opened again");
-        assert!(disks.accept(&disk(1, 30, 35)), "a message of the process before, late");
-        assert!(!disks.accept(&disk(3, 36, 36)));
+        let stamps = StoreStamps::default();
+        assert!(stamps.accept(&stamp(1, 30, 40)));
+        assert!(stamps.accept(&stamp(2, 41, 41)), "the same disk, opened again");
+        assert!(stamps.accept(&stamp(1, 30, 35)), "a message of the process before, late");
+        assert!(!stamps.accept(&stamp(3, 36, 36)));
     }
 }

@@ -1,6 +1,6 @@
 //! Dispatches incoming messages to the member or to consensus, and gives consensus access to its peers.
 
-use crate::consensus::{Answering, Ask, Consensus, Unreachable};
+use crate::consensus::{Consensus, PendingReply, QueryFailed, QueryTransport};
 use crate::engine::Engine;
 use crate::net::{self, BoxFuture, Net, Refused};
 use lockkeeper_member::{Acquisition, ClusterSettings, LockName, MemberId};
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 /// A query between members, besides the frames of the algorithms.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Question {
+pub(crate) enum MemberQuery {
     /// A message between the consensus instances of two members.
     Consensus(Vec<u8>),
     /// Revokes this acquisition's hold on this lock, on behalf of an operator. The receiver is the member of the
@@ -23,7 +23,7 @@ pub(crate) enum Question {
     Change(ClusterSettings),
 }
 
-impl Question {
+impl MemberQuery {
     pub fn encode(&self) -> Vec<u8> {
         postcard::to_stdvec(self).expect("a query can be encoded into memory")
     }
@@ -32,24 +32,20 @@ impl Question {
 /// QueryHandler queries of the application that embeds another member of the cluster.
 pub trait QueryHandler: Send + Sync {
     /// QueryHandler a query from that member's application.
-    fn handle_query(
-        &self,
-        from: MemberId,
-        question: Vec<u8>,
-    ) -> Pin<Box<dyn Future<Output = Vec<u8>> + Send>>;
+    fn handle_query(&self, from: MemberId, query: Vec<u8>) -> Pin<Box<dyn Future<Output = Vec<u8>> + Send>>;
 }
 
 /// The receiver of everything that arrives over the network.
-pub(crate) struct Host {
+pub(crate) struct Dispatcher {
     pub engine: Weak<dyn Engine>,
     pub consensus: OnceLock<Consensus>,
     pub user: OnceLock<Weak<dyn QueryHandler>>,
 }
 
-impl net::Handler for Host {
+impl net::Handler for Dispatcher {
     fn frame(&self, from: MemberId, bytes: &[u8]) -> Result<(), Refused> {
         match self.engine.upgrade() {
-            Some(engine) => engine.frame(from, bytes).map_err(Refused),
+            Some(engine) => engine.receive_frame(from, bytes).map_err(Refused),
             None => Ok(()),
         }
     }
@@ -60,28 +56,28 @@ impl net::Handler for Host {
         }
     }
 
-    fn question(&self, from: MemberId, bytes: Vec<u8>) -> BoxFuture<Vec<u8>> {
+    fn handle_query(&self, from: MemberId, bytes: Vec<u8>) -> BoxFuture<Vec<u8>> {
         let consensus = self.consensus.get().cloned();
         let engine = self.engine.upgrade();
         let user = self.user.get().and_then(Weak::upgrade);
         Box::pin(async move {
             match postcard::from_bytes(&bytes) {
-                Ok(Question::Consensus(question)) => match consensus {
-                    Some(consensus) => consensus.answer(from, &question).await,
+                Ok(MemberQuery::Consensus(query)) => match consensus {
+                    Some(consensus) => consensus.handle_query(from, &query).await,
                     None => Vec::new(),
                 },
-                Ok(Question::Revoke(lock, acquisition)) => {
+                Ok(MemberQuery::Revoke(lock, acquisition)) => {
                     if let Some(engine) = engine {
                         engine.revoke(lock, acquisition);
                     }
                     Vec::new()
                 }
-                Ok(Question::Change(settings)) => match engine {
-                    Some(engine) => engine.change(settings).err().unwrap_or_default().into_bytes(),
+                Ok(MemberQuery::Change(settings)) => match engine {
+                    Some(engine) => engine.propose_settings(settings).err().unwrap_or_default().into_bytes(),
                     None => b"this member has stopped; try again".to_vec(),
                 },
-                Ok(Question::User(question)) => match user {
-                    Some(user) => user.handle_query(from, question).await,
+                Ok(MemberQuery::User(query)) => match user {
+                    Some(user) => user.handle_query(from, query).await,
                     None => Vec::new(),
                 },
                 Err(error) => {
@@ -94,35 +90,35 @@ impl net::Handler for Host {
 
     fn connected(&self, peer: MemberId) {
         if let Some(engine) = self.engine.upgrade() {
-            engine.connected(peer);
+            engine.peer_connected(peer);
         }
     }
 }
 
 /// Sends the queries of consensus over the network. The network dispatches incoming queries to consensus, so this
 /// reference is weak: neither keeps the other alive.
-pub(crate) struct Voice(pub Weak<Net>);
+pub(crate) struct ConsensusTransport(pub Weak<Net>);
 
-fn stopped() -> Unreachable {
-    Unreachable(String::from("the network has stopped"))
+fn stopped() -> QueryFailed {
+    QueryFailed(String::from("the network has stopped"))
 }
 
-impl Ask for Voice {
-    fn ask(&self, to: MemberId, address: &str, question: Vec<u8>, within: Duration) -> Answering {
+impl QueryTransport for ConsensusTransport {
+    fn send_query(&self, to: MemberId, address: &str, query: Vec<u8>, within: Duration) -> PendingReply {
         let (net, address) = (self.0.upgrade(), String::from(address));
-        let question = Question::Consensus(question).encode();
+        let query = MemberQuery::Consensus(query).encode();
         Box::pin(async move {
             let net = net.ok_or_else(stopped)?;
-            net.ask(to, &address, question, within).await.map_err(|error| Unreachable(error.0))
+            net.query(to, &address, query, within).await.map_err(|error| QueryFailed(error.0))
         })
     }
 
-    fn ask_address(&self, address: &str, question: Vec<u8>, within: Duration) -> Answering {
+    fn send_query_to_address(&self, address: &str, query: Vec<u8>, within: Duration) -> PendingReply {
         let (net, address) = (self.0.upgrade(), String::from(address));
-        let question = Question::Consensus(question).encode();
+        let query = MemberQuery::Consensus(query).encode();
         Box::pin(async move {
             let net = net.ok_or_else(stopped)?;
-            net.ask_address(&address, question, within).await.map_err(|error| Unreachable(error.0))
+            net.query_address(&address, query, within).await.map_err(|error| QueryFailed(error.0))
         })
     }
 }

@@ -1,7 +1,7 @@
 //! Background tasks: joining a cluster, adjusting its voters, and reporting the leader to the member.
 
 use super::types::{Metrics, StoreName};
-use super::voters::{Picture, Step};
+use super::voters::{LeaderMembership, MembershipChange};
 use super::{Inner, locked};
 use openraft::error::Fatal;
 use openraft::{ChangeMembers, ServerState};
@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
 /// Maximum number of missing log entries of a store that counts as caught up.
-const NEARLY: u64 = 8;
+const CATCH_UP_LAG: u64 = 8;
 
 /// The term in which this store leads, if an entry of that term is applied: only then does it know all earlier
 /// decisions.
@@ -24,7 +24,7 @@ pub(super) fn leading(metrics: &Metrics) -> Option<u64> {
 
 impl Inner {
     /// Joins the cluster and, as the leader, maintains its membership, until consensus stops.
-    pub(super) async fn keep(&self, mut stopping: watch::Receiver<bool>) {
+    pub(super) async fn maintain(&self, mut stopping: watch::Receiver<bool>) {
         let pause = self.settings.election.0;
         while !*stopping.borrow() && self.raft.metrics().borrow().running_state.is_ok() {
             if self.network.restored.load(Ordering::SeqCst) {
@@ -35,8 +35,8 @@ impl Inner {
                 let _ = self.raft.shutdown().await;
                 return;
             }
-            let trouble = if self.is_in() { None } else { self.arrive().await.err() };
-            self.say_trouble(trouble);
+            let obstacle = if self.is_in() { None } else { self.join_or_found().await.err() };
+            self.log_obstacle(obstacle);
             self.change_members().await;
             tokio::select! {
                 () = self.wake.notified() => {}
@@ -53,41 +53,43 @@ impl Inner {
     fn is_in(&self) -> bool {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow();
-        let heard = *locked(&self.leader_heard);
-        let led =
-            metrics.state == ServerState::Leader || heard.is_some_and(|at| at.elapsed() <= self.lately());
-        let place = metrics.membership_config.membership().get_node(&self.store.name());
-        led && place.is_some_and(|place| place.address == self.settings.address)
+        let last_message = *locked(&self.last_leader_message);
+        let led = metrics.state == ServerState::Leader
+            || last_message.is_some_and(|at| at.elapsed() <= self.silence_limit());
+        let node = metrics.membership_config.membership().get_node(&self.store.name());
+        led && node.is_some_and(|node| node.address == self.settings.address)
     }
 
-    fn say_trouble(&self, trouble: Option<String>) {
-        let mut said = locked(&self.trouble);
-        if *said != trouble {
-            if let Some(trouble) = &trouble {
-                tracing::info!(member = %self.settings.me, "not part of a cluster yet: {trouble}");
+    fn log_obstacle(&self, obstacle: Option<String>) {
+        let mut last = locked(&self.obstacle);
+        if *last != obstacle {
+            if let Some(obstacle) = &obstacle {
+                tracing::info!(member = %self.settings.me, "not part of a cluster yet: {obstacle}");
             }
-            *said = trouble;
+            *last = obstacle;
         }
     }
 
     /// As the leader: makes the next change of the membership, if one is needed.
     async fn change_members(&self) {
-        let Some(picture) = self.picture() else {
+        let Some(membership) = self.membership() else {
             locked(&self.joiners).clear();
             return;
         };
-        let next = picture.next();
-        self.forget_joiners(&picture);
-        let Some(step) = next else { return };
-        tracing::info!(member = %self.settings.me, ?step, "changes the membership");
-        let change = match step {
-            Step::Voters(voters) => ChangeMembers::ReplaceAllVoters(voters),
-            Step::Place(store, place) => ChangeMembers::SetNodes(BTreeMap::from([(store, place)])),
-            Step::Remove(stores) => ChangeMembers::RemoveNodes(stores),
+        let next = membership.next();
+        self.forget_joiners(&membership);
+        let Some(change) = next else { return };
+        tracing::info!(member = %self.settings.me, ?change, "changes the membership");
+        let change = match change {
+            MembershipChange::Voters(voters) => ChangeMembers::ReplaceAllVoters(voters),
+            MembershipChange::StoreNode(store, node) => {
+                ChangeMembers::SetNodes(BTreeMap::from([(store, node)]))
+            }
+            MembershipChange::Remove(stores) => ChangeMembers::RemoveNodes(stores),
         };
         // After a timeout the change may still happen; the next check will show it.
-        let patience = 8 * self.settings.election.1;
-        match timeout(patience, self.raft.change_membership(change, true)).await {
+        let limit = 8 * self.settings.election.1;
+        match timeout(limit, self.raft.change_membership(change, true)).await {
             Ok(Ok(_)) => self.wake.notify_one(),
             Ok(Err(error)) => tracing::debug!("the membership stays as it is: {error}"),
             Err(_) => tracing::debug!("the membership did not change in time"),
@@ -95,63 +97,65 @@ impl Inner {
     }
 
     /// Forgets stores that have been admitted. If they are removed later, they must ask again.
-    fn forget_joiners(&self, picture: &Picture) {
+    fn forget_joiners(&self, membership: &LeaderMembership) {
         let mut joiners = locked(&self.joiners);
-        joiners.retain(|&store, place| picture.is_news(store, place));
+        joiners.retain(|&store, node| membership.is_new(store, node));
     }
 
     /// The membership as the leader sees it. `None` if this store does not lead.
-    pub(super) fn picture(&self) -> Option<Picture> {
+    pub(super) fn membership(&self) -> Option<LeaderMembership> {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow();
         let term = leading(&metrics)?;
         let membership = metrics.membership_config.membership();
-        self.begin_listening(term, membership.voter_ids());
+        self.reset_reply_times(term, membership.voter_ids());
         let end = metrics.last_log_index.unwrap_or(0);
         let replication = metrics.replication.as_ref()?;
-        let near = |at: &Option<super::types::LogId>| at.is_some_and(|at| at.index + NEARLY >= end);
+        let near = |at: &Option<super::types::LogId>| at.is_some_and(|at| at.index + CATCH_UP_LAG >= end);
         let voters = membership.get_joint_config().clone();
-        let heard = |lately: Duration| self.network.heard_within(lately).into_iter().collect::<BTreeSet<_>>();
-        let mut live = heard(self.lately());
+        let replied = |silence_limit: Duration| {
+            self.network.replied_within(silence_limit).into_iter().collect::<BTreeSet<_>>()
+        };
+        let mut live = replied(self.silence_limit());
         live.insert(self.store.name());
-        let lively = heard(10 * self.lately());
-        let silent = membership.voter_ids().filter(|store| !lively.contains(store)).collect();
-        Some(Picture {
+        let replied_at_all = replied(10 * self.silence_limit());
+        let silent = membership.voter_ids().filter(|store| !replied_at_all.contains(store)).collect();
+        Some(LeaderMembership {
             me: self.store.name(),
             voters,
-            places: membership.nodes().map(|(&store, place)| (store, place.clone())).collect(),
+            nodes: membership.nodes().map(|(&store, node)| (store, node.clone())).collect(),
             live,
             silent,
             caught_up: replication.iter().filter(|(_, at)| near(at)).map(|(&store, _)| store).collect(),
             joiners: locked(&self.joiners).clone(),
-            given_up: locked(&self.given_up).clone(),
+            removed: locked(&self.removed).clone(),
             most_voters: self.settings.most_voters,
-            hands_vote_on: self.steps_down.load(Ordering::Relaxed) && membership.voter_ids().count() == 1,
+            transfers_vote: self.steps_down.load(Ordering::Relaxed) && membership.voter_ids().count() == 1,
         })
     }
 
     /// Time without an answer after which a store may be gone.
-    pub(super) fn lately(&self) -> Duration {
+    pub(super) fn silence_limit(&self) -> Duration {
         2 * self.settings.election.1
     }
 
     /// Starts counting the voters' silence at the beginning of a term: they did not answer this leader before it.
-    fn begin_listening(&self, term: u64, voters: impl Iterator<Item = StoreName>) {
-        let mut since = locked(&self.listening_since);
+    fn reset_reply_times(&self, term: u64, voters: impl Iterator<Item = StoreName>) {
+        let mut since = locked(&self.replies_reset_in);
         if *since == Some(term) {
             return;
         }
         *since = Some(term);
-        let mut heard = locked(&self.network.heard);
-        heard.clear();
-        heard.extend(voters.map(|store| (store, Instant::now())));
+        let mut last_replies = locked(&self.network.last_replies);
+        last_replies.clear();
+        last_replies.extend(voters.map(|store| (store, Instant::now())));
     }
 
     /// Reports changes of the leader to the member, until consensus stops.
-    pub(super) async fn watch(&self, mut stopping: watch::Receiver<bool>) {
+    pub(super) async fn watch_leader(&self, mut stopping: watch::Receiver<bool>) {
         let mut metrics = self.raft.metrics();
         loop {
-            let failure = self.look(&metrics.borrow_and_update().clone());
+            let failure = self.report_metrics(&metrics.borrow_and_update().clone());
             if let Some(failure) = failure {
                 tracing::error!(member = %self.settings.me, "consensus has stopped: {failure}");
                 self.failure.send_replace(Some(failure));
@@ -159,23 +163,23 @@ impl Inner {
             }
             tokio::select! {
                 changed = metrics.changed() => if changed.is_err() {
-                    self.teller.leadership(None, None);
+                    self.events.leadership(None, None);
                     return;
                 },
                 _ = stopping.changed() => {
-                    self.teller.leadership(None, None);
+                    self.events.leadership(None, None);
                     return;
                 }
             }
         }
     }
 
-    fn look(&self, metrics: &Metrics) -> Option<String> {
+    fn report_metrics(&self, metrics: &Metrics) -> Option<String> {
         let failure = match &metrics.running_state {
             Ok(()) => {
                 let membership = metrics.membership_config.membership();
                 let leader = metrics.current_leader.and_then(|store| membership.get_node(&store));
-                self.teller.leadership(leader.map(|place| place.member), leading(metrics));
+                self.events.leadership(leader.map(|node| node.member), leading(metrics));
                 None
             }
             Err(Fatal::Stopped) => None,
@@ -183,13 +187,13 @@ impl Inner {
             Err(error) => Some(error.to_string()),
         };
         if failure.is_some() {
-            self.teller.leadership(None, None);
+            self.events.leadership(None, None);
         }
         let mut newest = BTreeMap::new();
-        for (_, place) in metrics.membership_config.nodes() {
-            let known = newest.entry(place.member).or_insert((place.since, place.address.clone()));
-            if known.0 < place.since {
-                *known = (place.since, place.address.clone());
+        for (_, node) in metrics.membership_config.nodes() {
+            let known = newest.entry(node.member).or_insert((node.since, node.address.clone()));
+            if known.0 < node.since {
+                *known = (node.since, node.address.clone());
             }
         }
         let addresses: BTreeMap<_, _> = newest.into_iter().map(|(id, (_, address))| (id, address)).collect();
