@@ -1,7 +1,7 @@
 //! [`Lockkeeper`] and the builder of lock requests.
 
 use crate::election::Election;
-use crate::engine::{self, Acquired, Capabilities, Changes, Engine, EngineUrl, Patience, Request};
+use crate::engine::{self, Acquired, Capabilities, Changes, Engine, EngineUrl, Request, WhenBusy};
 use crate::guard::{Guard, Inner};
 use crate::info::{Kind, LockInfo, Tag, now_ms};
 use crate::several::AcquireAll;
@@ -187,16 +187,16 @@ impl Acquire {
 
     /// Waits for the lock.
     pub async fn acquire(self) -> Result<Guard> {
-        match self.run(Patience::Wait).await? {
+        match self.run(WhenBusy::Wait).await? {
             Some(guard) => Ok(guard),
-            // Engines return `None` only for `Patience::Try`.
+            // Engines return `None` only for `WhenBusy::Try`.
             None => Err(Error::BadOption("the engine returned without granting the lock".into())),
         }
     }
 
     /// Acquires the lock if it is free now; `None` if it is not.
     pub async fn try_acquire(self) -> Result<Option<Guard>> {
-        self.run(Patience::Try).await
+        self.run(WhenBusy::Try).await
     }
 
     /// Waits for the lock until a deadline; `None` if the deadline passes first.
@@ -211,15 +211,15 @@ impl Acquire {
         }
     }
 
-    /// Waits for the lock for at most `patience`; `None` after this timeout.
-    pub async fn acquire_within(self, patience: Duration) -> Result<Option<Guard>> {
-        match Instant::now().checked_add(patience) {
+    /// Waits for the lock for at most `timeout`; `None` after this timeout.
+    pub async fn acquire_within(self, timeout: Duration) -> Result<Option<Guard>> {
+        match Instant::now().checked_add(timeout) {
             Some(deadline) => self.acquire_by(deadline).await,
             None => self.acquire().await.map(Some),
         }
     }
 
-    async fn run(self, patience: Patience) -> Result<Option<Guard>> {
+    async fn run(self, when_busy: WhenBusy) -> Result<Option<Guard>> {
         let name = LockName::new(self.name.as_str())?;
         self.check()?;
         let held_already =
@@ -233,7 +233,8 @@ impl Acquire {
         let tag = tag(self.metadata);
         let holder = tag.holder.clone();
         let request = Request { name: name.clone(), kind: self.kind, ttl: self.ttl, tag };
-        let Some(Acquired { fence, lease, ttl, hold }) = self.locks.engine.acquire(request, patience).await?
+        let Some(Acquired { fence, lease, ttl, hold }) =
+            self.locks.engine.acquire(request, when_busy).await?
         else {
             return Ok(None);
         };

@@ -152,7 +152,7 @@ impl Options {
         let mut options = Options::default();
         for option in query.split('&').filter(|option| !option.is_empty()) {
             let (name, value) = option.split_once('=').unwrap_or((option, ""));
-            let place = match name {
+            let location = match name {
                 "ca" => &mut options.ca,
                 "cert" => &mut options.cert,
                 "key" => &mut options.key,
@@ -181,7 +181,7 @@ impl Options {
             };
             let value = decoded(value)
                 .ok_or_else(|| url.bad(format!("`{name}` is not valid percent-encoded UTF-8")))?;
-            *place = Some(value.into());
+            *location = Some(value.into());
         }
         if options.cert.is_some() != options.key.is_some() || options.cert.is_some() && options.ca.is_none() {
             return Err(

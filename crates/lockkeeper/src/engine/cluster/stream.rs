@@ -27,14 +27,14 @@ pub(super) enum NotConnected {
 
 /// The identity of the client, and the purpose of the connection.
 #[derive(Clone, Copy)]
-pub(super) struct Who {
+pub(super) struct ClientIdentity {
     /// The client's secret, the same over all its connections.
     pub secret: Secret,
     /// Whether the connection is for lock requests; otherwise only for queries.
     pub for_locks: bool,
 }
 
-impl Who {
+impl ClientIdentity {
     fn hello(self, daemons: &Daemons) -> Hello {
         Hello { secret: self.secret, token: daemons.token.clone(), for_locks: self.for_locks }
     }
@@ -44,13 +44,13 @@ impl Who {
 pub(super) async fn connect(
     daemons: &Daemons,
     address: &Address,
-    who: Who,
+    identity: ClientIdentity,
     within: Duration,
 ) -> Result<Connected, NotConnected> {
     let unreachable = NotConnected::Unreachable;
     let mut stream = address.connect(within).await.map_err(unreachable)?;
     let mut frames = Frames::new(LONGEST_GREETING);
-    let greeting = greet(&mut stream, &mut frames, who.hello(daemons));
+    let greeting = greet(&mut stream, &mut frames, identity.hello(daemons));
     let greeting = match timeout(within, greeting).await {
         Err(_) => {
             return Err(unreachable(format!(

@@ -1,7 +1,7 @@
 //! The names of keys: see the parent module.
 
 use super::server::unavailable;
-use crate::engine::line::{Line, Place, escaped};
+use crate::engine::request_queue::{QueuedRequest, RequestQueue, escaped};
 use crate::info::Kind;
 use crate::{LockName, Result};
 use lockkeeper_etcd_api::mvccpb::KeyValue;
@@ -83,11 +83,11 @@ impl LockKeys {
     }
 
     /// The queue that these keys form. A foreign key is an error, as guessing its meaning would be unsafe.
-    pub fn line(&self, found: &[KeyValue]) -> Result<Line> {
-        let place = |kv: &KeyValue| {
+    pub fn queue(&self, found: &[KeyValue]) -> Result<RequestQueue> {
+        let request = |kv: &KeyValue| {
             let id = std::str::from_utf8(&kv.key).ok()?;
             let kind = kind_of(id.strip_prefix(&self.0)?)?;
-            Some(Place { id: id.into(), number: kv.create_revision, kind })
+            Some(QueuedRequest { id: id.into(), number: kv.create_revision, kind })
         };
         let foreign = |kv: &KeyValue| {
             let key = String::from_utf8_lossy(&kv.key);
@@ -95,14 +95,14 @@ impl LockKeys {
                 "the key {key:?} is not Lockkeeper's; delete it or name another path in the URL"
             ))
         };
-        let places = found.iter().map(|kv| place(kv).ok_or_else(|| foreign(kv)));
-        Ok(Line::new(places.collect::<Result<_>>()?))
+        let requests = found.iter().map(|kv| request(kv).ok_or_else(|| foreign(kv)));
+        Ok(RequestQueue::new(requests.collect::<Result<_>>()?))
     }
 }
 
 fn kind_of(below: &str) -> Option<Kind> {
-    let (lock, place) = below.split_once('/')?;
-    match (lock, place.split_at_checked(2)) {
+    let (lock, request) = below.split_once('/')?;
+    match (lock, request.split_at_checked(2)) {
         ("m", Some(("x.", _))) => Some(Kind::Exclusive),
         ("m", Some(("s.", _))) => Some(Kind::Shared),
         _ => Some(Kind::Permit { of: lock.strip_prefix('p')?.parse().ok()? }),

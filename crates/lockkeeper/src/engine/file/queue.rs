@@ -1,6 +1,7 @@
 //! The queue of one lock as plain data: grants, the next waiter, and the entries to watch.
 
 use super::process::Process;
+use crate::engine::fifo;
 use crate::info::{Kind, LockInfo, Participant, Tag, now_ms};
 use crate::{Fence, LockName, Result};
 use serde::{Deserialize, Serialize};
@@ -16,14 +17,14 @@ pub(super) struct Entry {
     /// The pid namespace of the process ids.
     pub pid_namespace: String,
     /// Set when the request is granted.
-    pub held: Option<Held>,
+    pub held: Option<Grant>,
     /// A process that works under this hold.
     pub child: Option<Process>,
 }
 
 /// The data that a grant adds to an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Held {
+pub(super) struct Grant {
     pub fence: u64,
     pub since_ms: u64,
 }
@@ -42,11 +43,7 @@ impl Queue {
 
     /// Whether the entry at `i` may hold the lock, given that all entries ahead of it are alive.
     fn may_hold(&self, i: usize) -> bool {
-        match self.entries[i].kind {
-            Kind::Exclusive => i == 0,
-            Kind::Shared => self.entries[..i].iter().all(|ahead| ahead.kind == Kind::Shared),
-            Kind::Permit { of } => i < of as usize,
-        }
+        fifo::may_hold(self.entries[i].kind, self.entries[..i].iter().map(|ahead| ahead.kind))
     }
 
     /// Removes dead entries among those that hold or may hold, and grants the ones that may now hold. It stops at the
@@ -67,7 +64,7 @@ impl Queue {
             }
             let entry = &mut self.entries[i];
             if entry.held.is_none() {
-                entry.held = Some(Held { fence: next_fence()?, since_ms: now_ms() });
+                entry.held = Some(Grant { fence: next_fence()?, since_ms: now_ms() });
                 granted.push(entry.id.clone());
             }
             i += 1;
@@ -229,7 +226,7 @@ mod tests {
             let Some(woken) = woken else { break };
             let me = watches[woken].0.clone();
             settle(&mut queue, dead);
-            // As in `Claim::turn`: remove dead entries that it would watch, and settle again.
+            // As in `QueuedRequest::position_of`: remove dead entries that it would watch, and settle again.
             while let Some(i) = queue.position(&me).filter(|i| queue.entries[*i].held.is_none()) {
                 let Some(gone) = queue.watched_by(i).find(|w| dead.contains(&queue.entries[*w].id)) else {
                     break;

@@ -1,7 +1,7 @@
 //! The names of nodes: see the parent module.
 
 use crate::LockName;
-use crate::engine::line::{Line, Place, escaped};
+use crate::engine::request_queue::{QueuedRequest, RequestQueue, escaped};
 use crate::info::Kind;
 
 /// The path of all locks of an engine.
@@ -79,8 +79,8 @@ pub(super) fn lock_kind(data: &[u8]) -> Option<Kind> {
 ///
 /// The numbers wrap around after 2³¹ children; by then the container has been removed many times, unless there was a
 /// waiter all the time.
-pub(super) fn line(lock: Kind, children: &[String]) -> Option<Line> {
-    let place = |child: &String| {
+pub(super) fn queue(lock: Kind, children: &[String]) -> Option<RequestQueue> {
+    let request = |child: &String| {
         let kind = match (child.split_once('.')?.0, lock) {
             ("x", _) => Kind::Exclusive,
             ("s", _) => Kind::Shared,
@@ -90,9 +90,9 @@ pub(super) fn line(lock: Kind, children: &[String]) -> Option<Line> {
             _ => return None,
         };
         let number = child.rsplit_once('-')?.1.parse().ok()?;
-        Some(Place { id: child.clone(), number, kind })
+        Some(QueuedRequest { id: child.clone(), number, kind })
     };
-    Some(Line::new(children.iter().map(place).collect::<Option<_>>()?))
+    Some(RequestQueue::new(children.iter().map(request).collect::<Option<_>>()?))
 }
 
 #[cfg(test)]
@@ -105,14 +105,14 @@ mod tests {
         let children: Vec<String> = [(Kind::Shared, 12), (Kind::Exclusive, 9), (Kind::Shared, 10)]
             .map(|(kind, number)| format!("{}{number:010}", prefix(kind, "host-1/2/x.0")))
             .to_vec();
-        let line = line(Kind::Exclusive, &children).unwrap();
-        let kinds: Vec<Kind> = line.places().iter().map(|place| place.kind).collect();
+        let queue = queue(Kind::Exclusive, &children).unwrap();
+        let kinds: Vec<Kind> = queue.requests().iter().map(|request| request.kind).collect();
         assert_eq!(kinds, [Kind::Exclusive, Kind::Shared, Kind::Shared]);
-        assert_eq!(line.places()[0].id, children[1]);
+        assert_eq!(queue.requests()[0].id, children[1]);
         let permits = [format!("{}0000000001", prefix(permit, "h"))];
-        assert_eq!(super::line(permit, &permits).unwrap().places()[0].kind, permit);
+        assert_eq!(super::queue(permit, &permits).unwrap().requests()[0].kind, permit);
         for strange in ["", "x", "x.", "x.h-", "q.h-1", "x.h-y"] {
-            assert_eq!(super::line(permit, &[strange.to_owned()]), None, "{strange:?}");
+            assert_eq!(super::queue(permit, &[strange.to_owned()]), None, "{strange:?}");
         }
     }
 

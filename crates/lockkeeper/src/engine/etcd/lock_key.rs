@@ -2,9 +2,9 @@
 
 use super::keys::{LockKeys, Range};
 use super::requests::{self, Read};
-use super::server::{PATIENCE, Server};
-use crate::engine::line::{Line, Record, Watched, kind_mismatch};
-use crate::engine::{Acquired, BoxFuture, Hold, Patience, Request};
+use super::server::{CALL_TIMEOUT, Server};
+use crate::engine::request_queue::{RequestQueue, RequestRecord, WatchedChange, kind_mismatch};
+use crate::engine::{Acquired, BoxFuture, Hold, Request, WhenBusy};
 use crate::info::{Kind, now_ms};
 use crate::lease::{self, Lease, Renewal};
 use crate::{Error, Fence, LockName, Result};
@@ -21,13 +21,13 @@ const WHILE_LEASED: Duration = Duration::MAX;
 const RETRY: Duration = Duration::from_millis(50);
 
 /// The queue of a lock at one revision of the store.
-struct View {
-    line: Line,
+struct QueueSnapshot {
+    queue: RequestQueue,
     revision: i64,
 }
 
 /// A lease and the key attached to it. Dropping the claim gives both up.
-struct Claim {
+struct LockKey {
     server: Arc<Server>,
     keys: LockKeys,
     name: LockName,
@@ -38,7 +38,7 @@ struct Claim {
     ttl: Duration,
     lease: Lease,
     renewal: Option<Renewal>,
-    sentinel: Option<Sentinel>,
+    deletion_watch: Option<DeletionWatch>,
     /// The runtime on which `drop` spawns the revocation.
     runtime: Handle,
     given_up: bool,
@@ -49,59 +49,59 @@ pub(super) async fn acquire(
     server: Arc<Server>,
     keys: LockKeys,
     request: Request,
-    patience: Patience,
+    when_busy: WhenBusy,
 ) -> Result<Option<Acquired>> {
     let Request { name, kind, tag, ttl } = request;
-    let record = Record { name: name.to_string(), kind, tag, held_ms: None };
+    let record = RequestRecord { name: name.to_string(), kind, tag, held_ms: None };
     // Reject a record that is too long BEFORE anything is sent.
     record.to_json()?;
-    if patience == Patience::Wait {
-        let claim = Claim::grant(server, keys, name, &record, ttl).await?;
-        let view = claim.create(&record, None).await?;
-        return claim.enter(view, record).await.map(Some);
+    if when_busy == WhenBusy::Wait {
+        let key = LockKey::grant(server, keys, name, &record, ttl).await?;
+        let snapshot = key.create(&record, None).await?;
+        return key.enter(snapshot, record).await.map(Some);
     }
     // Read the queue first: a lock that is held costs one read and no lease.
-    let mut view = look(&server, &keys, PATIENCE).await?;
-    check_kind(&view.line, &name, kind)?;
-    if !view.line.has_room_for(kind) {
+    let mut snapshot = look(&server, &keys, CALL_TIMEOUT).await?;
+    check_kind(&snapshot.queue, &name, kind)?;
+    if !snapshot.queue.has_room_for(kind) {
         return Ok(None);
     }
-    let claim = Claim::grant(server, keys, name, &record, ttl).await?;
-    while view.line.has_room_for(kind) {
-        view = claim.create(&record, Some(view.revision)).await?;
-        if view.line.position(&claim.own).is_some() {
-            return claim.enter(view, record).await.map(Some);
+    let key = LockKey::grant(server, keys, name, &record, ttl).await?;
+    while snapshot.queue.has_room_for(kind) {
+        snapshot = key.create(&record, Some(snapshot.revision)).await?;
+        if snapshot.queue.position(&key.own).is_some() {
+            return key.enter(snapshot, record).await.map(Some);
         }
     }
     Ok(None)
 }
 
-async fn look(server: &Server, keys: &LockKeys, patience: Duration) -> Result<View> {
+async fn look(server: &Server, keys: &LockKeys, patience: Duration) -> Result<QueueSnapshot> {
     let found = server.scan_within(patience, keys.all(), Read::Keys).await?;
-    Ok(View { line: keys.line(&found.entries)?, revision: found.revision })
+    Ok(QueueSnapshot { queue: keys.queue(&found.entries)?, revision: found.revision })
 }
 
-fn check_kind(line: &Line, name: &LockName, kind: Kind) -> Result<()> {
-    match line.places().iter().find(|place| !place.kind.same_lock_as(kind)) {
+fn check_kind(queue: &RequestQueue, name: &LockName, kind: Kind) -> Result<()> {
+    match queue.requests().iter().find(|request| !request.kind.same_lock_as(kind)) {
         None => Ok(()),
         Some(other) => Err(kind_mismatch(name, other.kind, kind)),
     }
 }
 
-impl Claim {
+impl LockKey {
     /// Creates a lease and starts its renewal.
     async fn grant(
         server: Arc<Server>,
         keys: LockKeys,
         name: LockName,
-        record: &Record,
+        record: &RequestRecord,
         ttl: Duration,
-    ) -> Result<Claim> {
+    ) -> Result<LockKey> {
         // etcd counts whole seconds; round up, and use the same value on both sides.
         let seconds = ttl.as_secs() + u64::from(ttl.subsec_nanos() > 0);
         let ttl = Duration::from_secs(seconds);
         let own = keys.own(record.kind, &record.tag.holder);
-        let mut claim = Claim {
+        let mut key = LockKey {
             server,
             keys,
             name,
@@ -111,24 +111,24 @@ impl Claim {
             ttl,
             lease: Lease::expiring(lease::now(), ttl),
             renewal: None,
-            sentinel: None,
+            deletion_watch: None,
             runtime: Handle::current(),
             given_up: false,
         };
-        while !claim.server.grant(claim.lease_id, seconds as i64).await? {
-            claim.lease_id = random_id();
+        while !key.server.grant(key.lease_id, seconds as i64).await? {
+            key.lease_id = random_id();
         }
-        let (server, id) = (claim.server.clone(), claim.lease_id);
-        claim.renewal = Some(lease::keep_renewed(claim.lease.clone(), ttl, move || {
+        let (server, id) = (key.server.clone(), key.lease_id);
+        key.renewal = Some(lease::keep_renewed(key.lease.clone(), ttl, move || {
             let server = server.clone();
             async move { server.renew(id).await }
         }));
-        Ok(claim)
+        Ok(key)
     }
 
     /// Creates the key, unless it exists already or the name is another type of lock; with `seen`, only if no request
     /// has been queued since that revision. Returns the queue after that, with or without our key.
-    async fn create(&self, record: &Record, seen: Option<i64>) -> Result<View> {
+    async fn create(&self, record: &RequestRecord, seen: Option<i64>) -> Result<QueueSnapshot> {
         let mut compare = vec![requests::created_at(&self.own, 0)];
         compare.extend(self.keys.other_kinds(self.kind).map(requests::absent));
         if let Some(revision) = seen {
@@ -138,35 +138,35 @@ impl Claim {
         let read = requests::read(requests::page(&self.keys.all(), Read::Keys));
         let txn = TxnRequest { compare, success: vec![put, read.clone()], failure: vec![read] };
         let mut answer = self.leased(self.server.transact(WHILE_LEASED, txn)).await?;
-        let view = match answer.responses.pop().and_then(|last| last.response) {
+        let snapshot = match answer.responses.pop().and_then(|last| last.response) {
             Some(Response::ResponseRange(found)) if !found.more => {
                 let revision = answer.header.as_ref().map_or(0, |header| header.revision);
-                View { line: self.keys.line(&found.kvs)?, revision }
+                QueueSnapshot { queue: self.keys.queue(&found.kvs)?, revision }
             }
             _ => self.leased(look(&self.server, &self.keys, WHILE_LEASED)).await?,
         };
-        if !answer.succeeded && view.line.position(&self.own).is_none() {
-            check_kind(&view.line, &self.name, self.kind)?;
+        if !answer.succeeded && snapshot.queue.position(&self.own).is_none() {
+            check_kind(&snapshot.queue, &self.name, self.kind)?;
         }
-        Ok(view)
+        Ok(snapshot)
     }
 
     /// Waits for the grant, and makes sure that our key still exists then.
-    async fn enter(mut self, mut view: View, mut record: Record) -> Result<Acquired> {
-        self.sentinel = Some(Sentinel::post(&self, view.revision));
+    async fn enter(mut self, mut snapshot: QueueSnapshot, mut record: RequestRecord) -> Result<Acquired> {
+        self.deletion_watch = Some(DeletionWatch::start(&self, snapshot.revision));
         let mut waited = false;
         let number = loop {
-            let Some(i) = view.line.position(&self.own) else {
+            let Some(i) = snapshot.queue.position(&self.own) else {
                 return Err(self.session_lost("its key is gone"));
             };
-            match view.line.watched_by(i) {
-                Some(watched) if !view.line.may_hold(i) => {
+            match snapshot.queue.watched_by(i) {
+                Some(watched) if !snapshot.queue.may_hold(i) => {
                     waited = true;
-                    self.leased(self.happens(watched, view.revision)).await?;
+                    self.leased(self.until_change(watched, snapshot.revision)).await?;
                 }
-                _ => break view.line.places()[i].number,
+                _ => break snapshot.queue.requests()[i].number,
             }
-            view = self.leased(look(&self.server, &self.keys, WHILE_LEASED)).await?;
+            snapshot = self.leased(look(&self.server, &self.keys, WHILE_LEASED)).await?;
         };
         if waited {
             record.held_ms = Some(now_ms());
@@ -181,22 +181,22 @@ impl Claim {
     }
 
     /// Resolves when the watched change happened, or may have happened: the caller reads the queue again.
-    async fn happens(&self, watched: Watched<'_>, seen: i64) -> Result<()> {
-        let (watch, places) = match watched {
-            Watched::Leaves(place) => {
-                (requests::deletions(&place.id.as_str().into(), seen + 1), std::slice::from_ref(place))
+    async fn until_change(&self, watched: WatchedChange<'_>, seen: i64) -> Result<()> {
+        let (watch, requests) = match watched {
+            WatchedChange::Leaves(request) => {
+                (requests::deletions(&request.id.as_str().into(), seen + 1), std::slice::from_ref(request))
             }
-            Watched::LeavesOrEnters(place) => {
-                (requests::changes(&place.id.as_str().into(), seen + 1), std::slice::from_ref(place))
+            WatchedChange::LeavesOrEnters(request) => {
+                (requests::changes(&request.id.as_str().into(), seen + 1), std::slice::from_ref(request))
             }
-            Watched::AnyLeaves(places) => {
-                (requests::deletions(&self.keys.same_kind(self.kind), seen + 1), places)
+            WatchedChange::AnyLeaves(requests) => {
+                (requests::deletions(&self.keys.same_kind(self.kind), seen + 1), requests)
             }
         };
         let mut stream = self.server.watch(WHILE_LEASED, watch).await?;
         while let Ok(Some(message)) = stream.message().await {
             let mut keys = message.events.iter().filter_map(|event| event.kv.as_ref()).map(|kv| &kv.key);
-            if keys.any(|key| places.iter().any(|place| place.id.as_bytes() == key)) {
+            if keys.any(|key| requests.iter().any(|request| request.id.as_bytes() == key)) {
                 return Ok(());
             }
             if message.canceled {
@@ -208,7 +208,7 @@ impl Claim {
     }
 
     /// Writes the time of the grant into our key if the key still exists. This is the check at the moment of entry.
-    async fn mark_entry(&self, record: &Record, number: i64) -> Result<()> {
+    async fn mark_entry(&self, record: &RequestRecord, number: i64) -> Result<()> {
         let still_there = requests::created_at(&self.own, number);
         let put = requests::put_again(&self.own, record.to_json()?);
         let txn = TxnRequest { compare: vec![still_there], success: vec![put], failure: Vec::new() };
@@ -237,11 +237,11 @@ impl Claim {
     }
 }
 
-impl Hold for Claim {
+impl Hold for LockKey {
     fn release(mut self: Box<Self>) -> BoxFuture<'static, Result<()>> {
         Box::pin(async move {
             self.renewal = None;
-            self.sentinel = None;
+            self.deletion_watch = None;
             let reason = if !self.lease.is_valid() {
                 // No confirmation to wait for: `drop` does the rest.
                 self.lease.lost().await
@@ -257,7 +257,7 @@ impl Hold for Claim {
     }
 }
 
-impl Drop for Claim {
+impl Drop for LockKey {
     /// Revokes the lease in the background. If the runtime is gone, the renewal has stopped too, and the lease
     /// expires.
     fn drop(&mut self) {
@@ -269,20 +269,20 @@ impl Drop for Claim {
 }
 
 /// A task that watches our own key, so that its deletion by an operator is noticed at once.
-struct Sentinel(tokio::task::AbortHandle);
+struct DeletionWatch(tokio::task::AbortHandle);
 
-impl Sentinel {
-    fn post(claim: &Claim, seen: i64) -> Sentinel {
-        let (server, lease, own) = (claim.server.clone(), claim.lease.clone(), claim.own.clone());
+impl DeletionWatch {
+    fn start(key: &LockKey, seen: i64) -> DeletionWatch {
+        let (server, lease, own) = (key.server.clone(), key.lease.clone(), key.own.clone());
         let task = tokio::spawn(async move {
             until_deleted(&server, &own, seen).await;
             lease.lose("its key was deleted, or its lease revoked, by another client");
         });
-        Sentinel(task.abort_handle())
+        DeletionWatch(task.abort_handle())
     }
 }
 
-impl Drop for Sentinel {
+impl Drop for DeletionWatch {
     fn drop(&mut self) {
         self.0.abort();
     }

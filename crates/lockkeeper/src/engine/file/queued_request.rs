@@ -3,7 +3,7 @@
 use super::live;
 use super::queue::{Entry, Key, Queue};
 use super::store::{Edit, Store};
-use crate::engine::{BoxFuture, Hold, Patience, Request};
+use crate::engine::{BoxFuture, Hold, Request, WhenBusy};
 use crate::{Error, Result};
 use rustix::io::FdFlags;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::io::Interest;
 
 /// An entry in a queue. Dropping it removes the entry: when its FIFO closes, all other processes consider it dead.
-pub(super) struct Claim {
+pub(super) struct QueuedRequest {
     store: Arc<Store>,
     key: Key,
     name: String,
@@ -22,27 +22,27 @@ pub(super) struct Claim {
 }
 
 /// The result of reading the queue.
-enum Turn {
+enum QueuePosition {
     Granted(u64),
     Wait(Vec<super::store::Watch>),
 }
 
-impl Claim {
-    /// Joins the queue; with [`Patience::Try`] only if the lock is granted at once. The fence is `Some` if it is
+impl QueuedRequest {
+    /// Joins the queue; with [`WhenBusy::Try`] only if the lock is granted at once. The fence is `Some` if it is
     /// granted.
     pub async fn enter(
         store: &Arc<Store>,
         request: Request,
-        patience: Patience,
-    ) -> Result<Option<(Claim, Option<u64>)>> {
+        when_busy: WhenBusy,
+    ) -> Result<Option<(QueuedRequest, Option<u64>)>> {
         let edit = store.edit().await?;
         let (key, name) = (Key::of(&request.name), request.name.to_string());
         let mut queue = edit.load(&key, &name)?;
         check_kind(&edit, &mut queue, &request)?;
         let (id, fifo) = new_fifo(&edit)?;
-        let claim = Claim { store: store.clone(), key, name, id, fifo: Some(fifo) };
+        let request_entry = QueuedRequest { store: store.clone(), key, name, id, fifo: Some(fifo) };
         queue.entries.push(Entry {
-            id: claim.id.clone(),
+            id: request_entry.id.clone(),
             kind: request.kind,
             tag: request.tag,
             owner: store.me,
@@ -55,16 +55,16 @@ impl Claim {
         if !granted.is_empty() {
             granted.extend(queue.first_waiter().map(str::to_owned));
         }
-        let published = match (fence, patience) {
-            (None, Patience::Try) => Ok(None),
+        let published = match (fence, when_busy) {
+            (None, WhenBusy::Try) => Ok(None),
             // Our entry is the last in the queue, so it has no watchers yet, but settling may have granted other
             // entries.
-            _ => edit.publish(&claim.key, &queue, &granted).map(|()| Some(())),
+            _ => edit.publish(&request_entry.key, &queue, &granted).map(|()| Some(())),
         };
         match published {
-            Ok(Some(())) => Ok(Some((claim, fence))),
+            Ok(Some(())) => Ok(Some((request_entry, fence))),
             not_in_queue => {
-                claim.discard(&edit);
+                request_entry.discard(&edit);
                 not_in_queue.map(|_| None)
             }
         }
@@ -80,40 +80,45 @@ impl Claim {
     pub async fn granted(&self) -> Result<u64> {
         loop {
             let watches = match self.look().await? {
-                Turn::Granted(fence) => return Ok(fence),
-                Turn::Wait(watches) => watches,
+                QueuePosition::Granted(fence) => return Ok(fence),
+                QueuePosition::Wait(watches) => watches,
             };
-            self.until_something_happens(watches).await.map_err(|e| self.io("wait for", e))?;
+            self.until_changed(watches).await.map_err(|e| self.io("wait for", e))?;
         }
     }
 
-    async fn look(&self) -> Result<Turn> {
+    async fn look(&self) -> Result<QueuePosition> {
         let edit = self.store.edit().await?;
         let before = edit.load(&self.key, &self.name)?;
         // The usual case: the previous holder has granted the lock to us on its release.
         if let Some(held) = before.position(&self.id).and_then(|i| before.entries[i].held) {
-            return Ok(Turn::Granted(held.fence));
+            return Ok(QueuePosition::Granted(held.fence));
         }
         let mut queue = before.clone();
         let mut wake = edit.settle(&mut queue)?;
-        let turn = self.turn(&edit, &mut queue, &mut wake)?;
+        let position_of = self.position_of(&edit, &mut queue, &mut wake)?;
         if queue != before {
             wake.extend(queue.first_waiter().map(str::to_owned));
             wake.retain(|id| *id != self.id);
             edit.publish(&self.key, &queue, &wake)?;
         }
-        Ok(turn)
+        Ok(position_of)
     }
 
     /// Our fence, or the entries to watch until we get one. Removes dead entries that we would watch.
-    fn turn(&self, edit: &Edit<'_>, queue: &mut Queue, wake: &mut Vec<String>) -> Result<Turn> {
+    fn position_of(
+        &self,
+        edit: &Edit<'_>,
+        queue: &mut Queue,
+        wake: &mut Vec<String>,
+    ) -> Result<QueuePosition> {
         'again: loop {
             let Some(i) = queue.position(&self.id) else {
                 let reason = "its entry was removed from the queue".into();
                 return Err(Error::SessionLost { engine: "file", name: self.name.clone(), reason });
             };
             if let Some(held) = queue.entries[i].held {
-                return Ok(Turn::Granted(held.fence));
+                return Ok(QueuePosition::Granted(held.fence));
             }
             let mut watches = Vec::new();
             for w in queue.watched_by(i) {
@@ -126,11 +131,11 @@ impl Claim {
                     }
                 }
             }
-            return Ok(Turn::Wait(watches));
+            return Ok(QueuePosition::Wait(watches));
         }
     }
 
-    async fn until_something_happens(&self, watches: Vec<super::store::Watch>) -> std::io::Result<()> {
+    async fn until_changed(&self, watches: Vec<super::store::Watch>) -> std::io::Result<()> {
         let Some(own) = &self.fifo else { return Ok(()) };
         let own = live::register(own.try_clone()?, Interest::READABLE)?;
         let mut fired: Vec<_> = watches.into_iter().map(|watch| Box::pin(watch.fired())).collect();
@@ -200,7 +205,7 @@ fn new_fifo(edit: &Edit<'_>) -> Result<(String, OwnedFd)> {
     }
 }
 
-impl Drop for Claim {
+impl Drop for QueuedRequest {
     /// Removes the entry if the guard is free; otherwise closing the FIFO is enough.
     fn drop(&mut self) {
         if self.fifo.is_none() {
@@ -215,7 +220,7 @@ impl Drop for Claim {
     }
 }
 
-impl Hold for Claim {
+impl Hold for QueuedRequest {
     fn release(mut self: Box<Self>) -> BoxFuture<'static, Result<()>> {
         Box::pin(async move {
             let store = self.store.clone();
@@ -247,7 +252,7 @@ impl Hold for Claim {
     }
 }
 
-impl Claim {
+impl QueuedRequest {
     fn set_inherited(&self, inherited: bool) -> Result<()> {
         let Some(fifo) = &self.fifo else { return Ok(()) };
         let flags = if inherited { FdFlags::empty() } else { FdFlags::CLOEXEC };

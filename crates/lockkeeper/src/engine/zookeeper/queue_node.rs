@@ -1,9 +1,9 @@
 //! One acquisition: its node, and its position in the queue.
 
-use super::ensemble::{Ensemble, Session, fresh_children, is_passing, is_session_end, persist, unavailable};
+use super::ensemble::{Ensemble, Session, fresh_children, is_passing, is_session_end, retry, unavailable};
 use super::nodes::{self, LockNode};
-use crate::engine::line::{Line, Record, Watched, kind_mismatch};
-use crate::engine::{Acquired, BoxFuture, Hold, Patience, Request};
+use crate::engine::request_queue::{RequestQueue, RequestRecord, WatchedChange, kind_mismatch};
+use crate::engine::{Acquired, BoxFuture, Hold, Request, WhenBusy};
 use crate::info::{Kind, now_ms};
 use crate::lease::{self, Lease, NotRenewed, Renewal};
 use crate::{Error, Fence, LockName, Result};
@@ -13,7 +13,7 @@ use tokio::runtime::Handle;
 use zookeeper_client::{Client, CreateMode, Error as ZkError, EventType};
 
 /// A node, and the obligation to remove it. Dropping the claim removes the node in the background.
-struct Claim {
+struct QueueNode {
     ensemble: Arc<Ensemble>,
     session: Arc<Session>,
     lock: LockNode,
@@ -25,7 +25,7 @@ struct Claim {
     own: Option<String>,
     lease: Lease,
     renewal: Option<Renewal>,
-    sentinel: Option<Sentinel>,
+    deletion_watch: Option<DeletionWatch>,
     /// The runtime on which `drop` spawns the removal.
     runtime: Handle,
     given_up: bool,
@@ -35,14 +35,14 @@ struct Claim {
 pub(super) async fn acquire(
     ensemble: &Arc<Ensemble>,
     request: Request,
-    patience: Patience,
+    when_busy: WhenBusy,
 ) -> Result<Option<Acquired>> {
     let record =
-        Record { name: request.name.to_string(), kind: request.kind, tag: request.tag, held_ms: None };
+        RequestRecord { name: request.name.to_string(), kind: request.kind, tag: request.tag, held_ms: None };
     // Reject a record that is too long BEFORE anything is sent.
     let json = record.to_json()?;
     let session = ensemble.session(request.ttl).await?;
-    let mut claim = Claim {
+    let mut node = QueueNode {
         ensemble: ensemble.clone(),
         lock: ensemble.root.of(&request.name),
         name: request.name,
@@ -52,50 +52,50 @@ pub(super) async fn acquire(
         // The first request in the session renews it.
         lease: Lease::expiring(lease::now(), session.believed),
         renewal: None,
-        sentinel: None,
+        deletion_watch: None,
         runtime: Handle::current(),
         // No request has been sent yet, so there is no node to remove.
         given_up: true,
         session,
     };
-    if patience == Patience::Try && !claim.look().await?.has_room_for(claim.kind) {
+    if when_busy == WhenBusy::Try && !node.current_queue().await?.has_room_for(node.kind) {
         return Ok(None);
     }
-    let (zxid, line) = claim.stand_in_line(&json).await?;
-    claim.stay();
-    if patience == Patience::Try && !claim.position(&line).is_some_and(|i| line.may_hold(i)) {
-        Box::new(claim).release().await?;
+    let (zxid, queue) = node.join_queue(&json).await?;
+    node.keep_session();
+    if when_busy == WhenBusy::Try && !node.position(&queue).is_some_and(|i| queue.may_hold(i)) {
+        Box::new(node).release().await?;
         return Ok(None);
     }
-    claim.enter(zxid, line, record).await.map(Some)
+    node.enter(zxid, queue, record).await.map(Some)
 }
 
-impl Claim {
+impl QueueNode {
     fn client(&self) -> &Client {
         &self.session.client
     }
 
     /// The current queue; an error if the name is in use as another type of lock.
-    async fn look(&self) -> Result<Line> {
-        let (lock, line) = self.see().await?;
-        match lock.same_lock_as(self.kind) || line.places().is_empty() {
-            true => Ok(line),
+    async fn current_queue(&self) -> Result<RequestQueue> {
+        let (lock, queue) = self.read_queue().await?;
+        match lock.same_lock_as(self.kind) || queue.requests().is_empty() {
+            true => Ok(queue),
             false => Err(kind_mismatch(&self.name, lock, self.kind)),
         }
     }
 
     /// The type of the lock, and its queue.
-    async fn see(&self) -> Result<(Kind, Line)> {
+    async fn read_queue(&self) -> Result<(Kind, RequestQueue)> {
         let path = self.lock.path();
         let ask = || {
             let (data, children) = (self.client().get_data(path), self.client().list_children(path));
             async { Ok((data.await?.0, children.await?)) }
         };
         let (data, children) = match self.leased(ask).await? {
-            Err(ZkError::NoNode) => return Ok((self.kind, Line::default())),
+            Err(ZkError::NoNode) => return Ok((self.kind, RequestQueue::default())),
             answer => answer.map_err(|e| self.ensemble.refused(&e))?,
         };
-        let seen = nodes::lock_kind(&data).and_then(|lock| Some((lock, nodes::line(lock, &children)?)));
+        let seen = nodes::lock_kind(&data).and_then(|lock| Some((lock, nodes::queue(lock, &children)?)));
         seen.ok_or_else(|| {
             unavailable(format!(
                 "the node {path} or one below it is not Lockkeeper's; delete it or use another path"
@@ -104,17 +104,17 @@ impl Claim {
     }
 
     /// Creates our node under a lock's node of the right type. Returns its zxid, and the queue that contains it.
-    async fn stand_in_line(&mut self, json: &[u8]) -> Result<(i64, Line)> {
+    async fn join_queue(&mut self, json: &[u8]) -> Result<(i64, RequestQueue)> {
         loop {
             let zxid = self.create(json).await?;
-            let (lock, line) = self.see().await?;
+            let (lock, queue) = self.read_queue().await?;
             if lock.same_lock_as(self.kind) {
-                return Ok((zxid, line));
+                return Ok((zxid, queue));
             }
             // The lock's node is of another type. It is either a leftover of an idle lock, or in use.
             self.remove().await?;
             self.given_up = true;
-            let alone = line.places().iter().all(|place| Some(&place.id) == self.own.as_ref());
+            let alone = queue.requests().iter().all(|request| Some(&request.id) == self.own.as_ref());
             self.own = None;
             if !alone {
                 return Err(kind_mismatch(&self.name, lock, self.kind));
@@ -172,9 +172,9 @@ impl Claim {
     }
 
     /// Starts the renewal of the session and the watch on our node.
-    fn stay(&mut self) {
+    fn keep_session(&mut self) {
         let (session, own) = (self.session.clone(), self.own_path());
-        self.sentinel = Some(Sentinel::post(self));
+        self.deletion_watch = Some(DeletionWatch::start(self));
         let believed = session.believed;
         self.renewal = Some(lease::keep_renewed(self.lease.clone(), believed, move || {
             let (session, own) = (session.clone(), own.clone());
@@ -183,18 +183,18 @@ impl Claim {
     }
 
     /// Waits for the grant, and makes sure that our node still exists then.
-    async fn enter(self, zxid: i64, mut line: Line, mut record: Record) -> Result<Acquired> {
+    async fn enter(self, zxid: i64, mut queue: RequestQueue, mut record: RequestRecord) -> Result<Acquired> {
         let mut waited = false;
         loop {
-            let Some(i) = self.position(&line) else { return Err(self.session_lost("its node is gone")) };
-            match line.watched_by(i) {
-                Some(watched) if !line.may_hold(i) => {
+            let Some(i) = self.position(&queue) else { return Err(self.session_lost("its node is gone")) };
+            match queue.watched_by(i) {
+                Some(watched) if !queue.may_hold(i) => {
                     waited = true;
-                    self.happens(watched).await?;
+                    self.until_change(watched).await?;
                 }
                 _ => break,
             }
-            line = self.see().await?.1;
+            queue = self.read_queue().await?.1;
         }
         if waited {
             record.held_ms = Some(now_ms());
@@ -215,16 +215,17 @@ impl Claim {
     }
 
     /// Resolves when the watched change happened, or may have happened: the caller reads the queue again.
-    async fn happens(&self, watched: Watched<'_>) -> Result<()> {
-        let (place, entering_counts) = match watched {
-            Watched::AnyLeaves(places) => {
-                let gone = |children: &[String]| places.iter().any(|place| !children.contains(&place.id));
+    async fn until_change(&self, watched: WatchedChange<'_>) -> Result<()> {
+        let (request, entering_counts) = match watched {
+            WatchedChange::AnyLeaves(requests) => {
+                let gone =
+                    |children: &[String]| requests.iter().any(|request| !children.contains(&request.id));
                 return self.children_change(gone).await;
             }
-            Watched::Leaves(place) => (place, false),
-            Watched::LeavesOrEnters(place) => (place, true),
+            WatchedChange::Leaves(request) => (request, false),
+            WatchedChange::LeavesOrEnters(request) => (request, true),
         };
-        let path = self.lock.child(&place.id);
+        let path = self.lock.child(&request.id);
         // The watch does not report a write since the queue was read: compare the version before waiting.
         let mut version = 0;
         loop {
@@ -274,8 +275,8 @@ impl Claim {
         }
     }
 
-    fn position(&self, line: &Line) -> Option<usize> {
-        line.position(self.own.as_deref()?)
+    fn position(&self, queue: &RequestQueue) -> Option<usize> {
+        queue.position(self.own.as_deref()?)
     }
 
     fn own_path(&self) -> String {
@@ -287,7 +288,7 @@ impl Claim {
     where
         F: Future<Output = Result<T, ZkError>>,
     {
-        self.while_leased(async { Ok(persist(call).await) }).await
+        self.while_leased(async { Ok(retry(call).await) }).await
     }
 
     async fn while_leased<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
@@ -310,11 +311,11 @@ impl Claim {
     }
 }
 
-impl Hold for Claim {
+impl Hold for QueueNode {
     fn release(mut self: Box<Self>) -> BoxFuture<'static, Result<()>> {
         Box::pin(async move {
             self.renewal = None;
-            self.sentinel = None;
+            self.deletion_watch = None;
             let reason = if !self.lease.is_valid() {
                 // No confirmation to wait for: `drop` does the rest.
                 self.lease.lost().await
@@ -330,7 +331,7 @@ impl Hold for Claim {
     }
 }
 
-impl Drop for Claim {
+impl Drop for QueueNode {
     /// Removes the node in the background while the session lasts. If the runtime is gone, the session is not kept
     /// alive either, and its end removes the node.
     fn drop(&mut self) {
@@ -364,7 +365,7 @@ async fn remove(
     // Requests of a session are executed in order: a creation without a reply so far is executed before this.
     let name = match own {
         Some(name) => name.clone(),
-        None => match persist(|| find(client, lock, prefix)).await? {
+        None => match retry(|| find(client, lock, prefix)).await? {
             Some(name) => name,
             None => return Ok(false),
         },
@@ -383,7 +384,7 @@ async fn remove(
             }
         }
     };
-    persist(delete).await
+    retry(delete).await
 }
 
 /// Sends one renewal. The parent module explains why a ping is not enough.
@@ -403,12 +404,12 @@ async fn renew(client: &Client, own: &str) -> Result<(), NotRenewed> {
 
 /// A task that watches our own node, so that its deletion by another client or the end of the session is noticed at
 /// once. It also removes the node of a hold that is lost and not yet dropped, since the session may continue.
-struct Sentinel(tokio::task::AbortHandle);
+struct DeletionWatch(tokio::task::AbortHandle);
 
-impl Sentinel {
-    fn post(claim: &Claim) -> Sentinel {
-        let (session, lock, lease) = (claim.session.clone(), claim.lock.clone(), claim.lease.clone());
-        let (prefix, own, path) = (claim.prefix.clone(), claim.own.clone(), claim.own_path());
+impl DeletionWatch {
+    fn start(node: &QueueNode) -> DeletionWatch {
+        let (session, lock, lease) = (node.session.clone(), node.lock.clone(), node.lease.clone());
+        let (prefix, own, path) = (node.prefix.clone(), node.own.clone(), node.own_path());
         let task = tokio::spawn(async move {
             tokio::select! {
                 reason = until_gone(&session.client, &path) => lease.lose(reason),
@@ -419,14 +420,14 @@ impl Sentinel {
                 }
             }
         });
-        Sentinel(task.abort_handle())
+        DeletionWatch(task.abort_handle())
     }
 }
 
 /// Resolves with the reason when the node is gone.
 async fn until_gone(client: &Client, path: &str) -> String {
     loop {
-        match persist(|| client.check_and_watch_stat(path)).await {
+        match retry(|| client.check_and_watch_stat(path)).await {
             Ok((Some(_), watcher)) => {
                 watcher.changed().await;
             }
@@ -436,7 +437,7 @@ async fn until_gone(client: &Client, path: &str) -> String {
     }
 }
 
-impl Drop for Sentinel {
+impl Drop for DeletionWatch {
     fn drop(&mut self) {
         self.0.abort();
     }

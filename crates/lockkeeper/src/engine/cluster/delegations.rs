@@ -14,18 +14,18 @@ const REMEMBERED: usize = 64;
 
 /// The locks that this client released recently.
 #[derive(Default)]
-pub(super) struct Habits(BTreeMap<LockName, Habit>);
+pub(super) struct DelegationPredictor(BTreeMap<LockName, RecentRelease>);
 
-struct Habit {
+struct RecentRelease {
     left_ns: u64,
     more: u32,
 }
 
-impl Habits {
+impl DelegationPredictor {
     /// The number of further entries to request for a lock; 0 if it was not released recently.
     pub fn more(&self, now: u64, lock: &LockName) -> u32 {
-        let lately = |habit: &&Habit| now < habit.left_ns.saturating_add(KEPT_NS);
-        self.0.get(lock).filter(lately).map_or(0, |habit| habit.more)
+        let lately = |recent: &&RecentRelease| now < recent.left_ns.saturating_add(KEPT_NS);
+        self.0.get(lock).filter(lately).map_or(0, |recent| recent.more)
     }
 
     /// Records a release. `allowed` further entries were granted, and `made` of them have been used.
@@ -37,15 +37,15 @@ impl Habits {
             _ if made == allowed => allowed.saturating_mul(2).min(MOST),
             _ => (made * 2).clamp(FIRST, MOST),
         };
-        if let Some(habit) = self.0.get_mut(lock) {
-            *habit = Habit { left_ns: now, more };
+        if let Some(recent) = self.0.get_mut(lock) {
+            *recent = RecentRelease { left_ns: now, more };
             return;
         }
         if self.0.len() >= REMEMBERED {
-            self.0.retain(|_, habit| now < habit.left_ns.saturating_add(KEPT_NS));
+            self.0.retain(|_, recent| now < recent.left_ns.saturating_add(KEPT_NS));
         }
         if self.0.len() < REMEMBERED {
-            self.0.insert(lock.clone(), Habit { left_ns: now, more });
+            self.0.insert(lock.clone(), RecentRelease { left_ns: now, more });
         }
     }
 }
@@ -56,27 +56,27 @@ mod tests {
 
     #[test]
     fn repeated_requests_ask_for_longer_delegations() {
-        let (mut habits, lock) = (Habits::default(), LockName::new("m"));
-        assert_eq!(habits.more(0, &lock), 0);
-        habits.left(0, &lock, 0, 0);
-        assert_eq!(habits.more(KEPT_NS - 1, &lock), FIRST);
-        assert_eq!(habits.more(KEPT_NS, &lock), 0);
-        habits.left(0, &lock, 64, 64);
-        assert_eq!(habits.more(1, &lock), 128);
-        habits.left(0, &lock, MOST, MOST);
-        assert_eq!(habits.more(1, &lock), MOST);
-        habits.left(0, &lock, MOST, 3);
-        assert_eq!(habits.more(1, &lock), FIRST);
+        let (mut delegations, lock) = (DelegationPredictor::default(), LockName::new("m"));
+        assert_eq!(delegations.more(0, &lock), 0);
+        delegations.left(0, &lock, 0, 0);
+        assert_eq!(delegations.more(KEPT_NS - 1, &lock), FIRST);
+        assert_eq!(delegations.more(KEPT_NS, &lock), 0);
+        delegations.left(0, &lock, 64, 64);
+        assert_eq!(delegations.more(1, &lock), 128);
+        delegations.left(0, &lock, MOST, MOST);
+        assert_eq!(delegations.more(1, &lock), MOST);
+        delegations.left(0, &lock, MOST, 3);
+        assert_eq!(delegations.more(1, &lock), FIRST);
     }
 
     #[test]
     fn the_number_of_remembered_locks_is_limited() {
-        let mut habits = Habits::default();
+        let mut delegations = DelegationPredictor::default();
         for n in 0..1000 {
-            habits.left(n, &LockName::new(format!("{n}")), 0, 0);
+            delegations.left(n, &LockName::new(format!("{n}")), 0, 0);
         }
-        assert!(habits.0.len() <= REMEMBERED);
-        habits.left(1 << 40, &LockName::new("late"), 0, 0);
-        assert_eq!(habits.0.len(), 1);
+        assert!(delegations.0.len() <= REMEMBERED);
+        delegations.left(1 << 40, &LockName::new("late"), 0, 0);
+        assert_eq!(delegations.0.len(), 1);
     }
 }

@@ -4,6 +4,7 @@
 //! the lock or dies. No request is ever inserted ahead of another, so **a request that is granted stays granted until
 //! it leaves**, and acting on a slightly outdated copy of the queue can only delay a grant.
 
+use crate::engine::fifo;
 use crate::info::{Kind, LockInfo, Participant, Tag};
 use crate::{Error, Fence, LockName, Result};
 use serde::{Deserialize, Serialize};
@@ -14,7 +15,7 @@ const RECORD_BYTES_MAX: usize = 16 * 1024;
 
 /// The description of a request's owner, stored as JSON in the server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Record {
+pub(crate) struct RequestRecord {
     pub name: String,
     pub kind: Kind,
     pub tag: Tag,
@@ -22,7 +23,7 @@ pub(crate) struct Record {
     pub held_ms: Option<u64>,
 }
 
-impl Record {
+impl RequestRecord {
     /// The record as stored. Fails if the metadata is too long.
     pub fn to_json(&self) -> Result<Vec<u8>> {
         let json = serde_json::to_vec(self).map_err(|e| Error::BadOption(format!("the metadata: {e}")))?;
@@ -37,7 +38,7 @@ impl Record {
 
 /// A request in the queue, granted or waiting.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct QueuedRequest {
     /// The server's key.
     pub id: String,
     /// The server's number, which rises with every request.
@@ -47,65 +48,59 @@ pub(crate) struct Place {
 
 /// The change that a waiter waits for.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Watched<'a> {
+pub(crate) enum WatchedChange<'a> {
     /// This request leaves.
-    Leaves(&'a Place),
+    Leaves(&'a QueuedRequest),
     /// This request leaves, or is granted, which makes the waiter the first one.
-    LeavesOrEnters(&'a Place),
+    LeavesOrEnters(&'a QueuedRequest),
     /// Any of these requests leaves.
-    AnyLeaves(&'a [Place]),
+    AnyLeaves(&'a [QueuedRequest]),
 }
 
 /// All requests for one lock, ordered by number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Line(Vec<Place>);
+pub(crate) struct RequestQueue(Vec<QueuedRequest>);
 
-impl Line {
-    pub fn new(mut places: Vec<Place>) -> Line {
-        places.sort_by_key(|place| place.number);
-        Line(places)
+impl RequestQueue {
+    pub fn new(mut requests: Vec<QueuedRequest>) -> RequestQueue {
+        requests.sort_by_key(|request| request.number);
+        RequestQueue(requests)
     }
 
-    pub fn places(&self) -> &[Place] {
+    pub fn requests(&self) -> &[QueuedRequest] {
         &self.0
     }
 
     pub fn position(&self, id: &str) -> Option<usize> {
-        self.0.iter().position(|place| place.id == id)
+        self.0.iter().position(|request| request.id == id)
     }
 
     /// Whether the request at `i` is granted, strictly first come, first served.
     pub fn may_hold(&self, i: usize) -> bool {
-        match self.0[i].kind {
-            Kind::Exclusive => i == 0,
-            Kind::Shared => self.0[..i].iter().all(|ahead| ahead.kind == Kind::Shared),
-            Kind::Permit { of } => i < of as usize,
-        }
+        fifo::may_hold(self.0[i].kind, self.0[..i].iter().map(|ahead| ahead.kind))
     }
 
     /// Whether one more request of this mode would be granted at once.
     pub fn has_room_for(&self, kind: Kind) -> bool {
-        match kind {
-            Kind::Exclusive => self.0.is_empty(),
-            Kind::Shared => self.0.iter().all(|place| place.kind == Kind::Shared),
-            Kind::Permit { of } => self.0.len() < of as usize,
-        }
+        fifo::may_hold(kind, self.0.iter().map(|queued| queued.kind))
     }
 
     /// The change that the waiter at `i` watches: only one that can lead to its grant, so that each change wakes few
     /// waiters.
     ///
     /// `None` if no request ahead blocks it.
-    pub fn watched_by(&self, i: usize) -> Option<Watched<'_>> {
+    pub fn watched_by(&self, i: usize) -> Option<WatchedChange<'_>> {
         let ahead = &self.0[..i];
         match self.0[i].kind {
-            Kind::Exclusive => ahead.last().map(Watched::Leaves),
-            Kind::Shared => ahead.iter().rfind(|place| place.kind != Kind::Shared).map(Watched::Leaves),
+            Kind::Exclusive => ahead.last().map(WatchedChange::Leaves),
+            Kind::Shared => {
+                ahead.iter().rfind(|request| request.kind != Kind::Shared).map(WatchedChange::Leaves)
+            }
             Kind::Permit { of } if i < of as usize => None,
             // Example with 2 permits, queue `a b c d`: `c` is the first waiter and watches both holders, `a` and `b`;
             // `d` watches `c`, and becomes the first waiter when `c` leaves or is granted.
-            Kind::Permit { of } if i == of as usize => Some(Watched::AnyLeaves(ahead)),
-            Kind::Permit { .. } => ahead.last().map(Watched::LeavesOrEnters),
+            Kind::Permit { of } if i == of as usize => Some(WatchedChange::AnyLeaves(ahead)),
+            Kind::Permit { .. } => ahead.last().map(WatchedChange::LeavesOrEnters),
         }
     }
 }
@@ -120,16 +115,16 @@ pub(crate) fn kind_mismatch(name: &LockName, used_as: Kind, asked_as: Kind) -> E
 }
 
 /// Splits the records of one lock into holders and waiters, by their numbers.
-pub(crate) fn info(name: &str, mut all: Vec<(i64, Record)>) -> LockInfo {
+pub(crate) fn info(name: &str, mut all: Vec<(i64, RequestRecord)>) -> LockInfo {
     all.sort_by_key(|(number, _)| *number);
-    let place = |(number, record): &(i64, Record)| Place {
+    let request = |(number, record): &(i64, RequestRecord)| QueuedRequest {
         id: record.tag.holder.clone(),
         number: *number,
         kind: record.kind,
     };
-    let line = Line(all.iter().map(place).collect());
+    let queue = RequestQueue(all.iter().map(request).collect());
     let participants = all.into_iter().enumerate().map(|(i, (number, record))| {
-        let holds = line.may_hold(i);
+        let holds = queue.may_hold(i);
         Participant {
             // A request that was granted at once holds since it was made.
             since_ms: record.held_ms.filter(|_| holds).unwrap_or(record.tag.since_ms),
@@ -159,18 +154,18 @@ mod tests {
     use super::*;
 
     /// Builds a queue: `x` is exclusive, `s` shared, a digit a permit; the ids are the positions.
-    fn line(kinds: &str) -> Line {
+    fn queue(kinds: &str) -> RequestQueue {
         let kind = |c: char| match c {
             'x' => Kind::Exclusive,
             's' => Kind::Shared,
             digit => Kind::Permit { of: digit.to_digit(10).unwrap() },
         };
-        let place = |(i, c)| Place { id: format!("{i}"), number: i as i64, kind: kind(c) };
-        Line::new(kinds.chars().enumerate().map(place).collect())
+        let request = |(i, c)| QueuedRequest { id: format!("{i}"), number: i as i64, kind: kind(c) };
+        RequestQueue::new(kinds.chars().enumerate().map(request).collect())
     }
 
-    fn holders(line: &Line) -> String {
-        (0..line.0.len()).filter(|i| line.may_hold(*i)).map(|i| line.0[i].id.as_str()).collect()
+    fn holders(queue: &RequestQueue) -> String {
+        (0..queue.0.len()).filter(|i| queue.may_hold(*i)).map(|i| queue.0[i].id.as_str()).collect()
     }
 
     #[test]
@@ -178,7 +173,7 @@ mod tests {
         for (kinds, holding) in
             [("xxx", "0"), ("ssxs", "01"), ("xsss", "0"), ("sss", "012"), ("2222", "01"), ("", "")]
         {
-            assert_eq!(holders(&line(kinds)), holding, "{kinds}");
+            assert_eq!(holders(&queue(kinds)), holding, "{kinds}");
         }
     }
 
@@ -187,7 +182,7 @@ mod tests {
     #[test]
     fn a_waiter_that_can_be_granted_is_woken() {
         for kinds in ["xxxx", "ssxs", "xssx", "sxsx", "2222", "3333", "1111", "22222", "sssxx", "sxxs"] {
-            let before = line(kinds);
+            let before = queue(kinds);
             for mask in 0..1u32 << kinds.len() {
                 check_progress(&before, mask);
             }
@@ -195,12 +190,13 @@ mod tests {
     }
 
     /// Lets woken waiters look again until none is woken. Then no waiter may be left that could hold the lock.
-    fn check_progress(before: &Line, left: u32) {
+    fn check_progress(before: &RequestQueue, left: u32) {
         let left_ids: Vec<&str> =
             (0..before.0.len()).filter(|i| left >> i & 1 == 1).map(|i| before.0[i].id.as_str()).collect();
-        let after = Line(before.0.iter().filter(|p| !left_ids.contains(&p.id.as_str())).cloned().collect());
+        let after =
+            RequestQueue(before.0.iter().filter(|p| !left_ids.contains(&p.id.as_str())).cloned().collect());
         // The queue that each remaining request saw last: at first the one before the departures.
-        let mut looked: Vec<&Line> = after.0.iter().map(|_| before).collect();
+        let mut looked: Vec<&RequestQueue> = after.0.iter().map(|_| before).collect();
         let mut entered: Vec<&str> = after
             .0
             .iter()
@@ -208,44 +204,44 @@ mod tests {
             .map(|p| p.id.as_str())
             .collect();
         loop {
-            let woken = after.0.iter().enumerate().find(|(i, place)| {
+            let woken = after.0.iter().enumerate().find(|(i, request)| {
                 let seen = looked[*i];
-                let at = seen.position(&place.id).unwrap();
-                let gone = |p: &Place| after.position(&p.id).is_none();
-                !entered.contains(&place.id.as_str())
+                let at = seen.position(&request.id).unwrap();
+                let gone = |p: &QueuedRequest| after.position(&p.id).is_none();
+                !entered.contains(&request.id.as_str())
                     && match seen.watched_by(at) {
                         None => true,
-                        Some(Watched::Leaves(p)) => gone(p),
-                        Some(Watched::LeavesOrEnters(p)) => {
+                        Some(WatchedChange::Leaves(p)) => gone(p),
+                        Some(WatchedChange::LeavesOrEnters(p)) => {
                             let waited = !seen.may_hold(seen.position(&p.id).unwrap());
                             gone(p) || (waited && entered.contains(&p.id.as_str()))
                         }
-                        Some(Watched::AnyLeaves(all)) => all.iter().any(gone),
+                        Some(WatchedChange::AnyLeaves(all)) => all.iter().any(gone),
                     }
             });
-            let Some((i, place)) = woken else { break };
+            let Some((i, request)) = woken else { break };
             looked[i] = &after;
             if after.may_hold(i) {
-                entered.push(&place.id);
+                entered.push(&request.id);
             }
             assert!(entered.len() <= after.0.len());
         }
-        for (i, place) in after.0.iter().enumerate() {
-            let inside = entered.contains(&place.id.as_str());
-            assert_eq!(inside, after.may_hold(i), "{before:?} without {left_ids:?}: {place:?}");
+        for (i, request) in after.0.iter().enumerate() {
+            let inside = entered.contains(&request.id.as_str());
+            assert_eq!(inside, after.may_hold(i), "{before:?} without {left_ids:?}: {request:?}");
         }
     }
 
     #[test]
     fn a_release_wakes_one_and_not_the_whole_line() {
         for (kinds, leaves, woken) in [("xxxxx", 0, 1), ("22222", 0, 1), ("xssss", 0, 4), ("ssxxx", 0, 0)] {
-            let line = line(kinds);
-            let watches = |i: &usize| match line.watched_by(*i) {
-                Some(Watched::Leaves(p) | Watched::LeavesOrEnters(p)) => p.number == leaves,
-                Some(Watched::AnyLeaves(all)) => all.iter().any(|p| p.number == leaves),
+            let queue = queue(kinds);
+            let watches = |i: &usize| match queue.watched_by(*i) {
+                Some(WatchedChange::Leaves(p) | WatchedChange::LeavesOrEnters(p)) => p.number == leaves,
+                Some(WatchedChange::AnyLeaves(all)) => all.iter().any(|p| p.number == leaves),
                 None => false,
             };
-            let waiters = (0..kinds.len()).filter(|i| !line.may_hold(*i));
+            let waiters = (0..kinds.len()).filter(|i| !queue.may_hold(*i));
             assert_eq!(waiters.filter(watches).count(), woken, "{kinds}");
         }
     }
