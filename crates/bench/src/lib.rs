@@ -31,12 +31,4 @@ mod metrics;
 mod page;
 mod worker;
 
-// The model of the lab's own tests, for the same searches.
-#[allow(dead_code, reason = "some of it is only used by the tests")]
-#[path = "../../lab/tests/checker/lamport_mutex.rs"]
-mod lamport_mutex;
-#[cfg(feature = "stateright")]
-#[path = "../../lab/tests/checker/stateright_model.rs"]
-mod stateright_model;
-
 pub use error::{BenchError, Missing};

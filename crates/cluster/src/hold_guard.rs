@@ -1,10 +1,10 @@
 //! [`HoldGuard`]: a hold on a lock.
 
-use crate::clock::now_ns;
 use crate::engine::LocalSessions;
 use crate::error::{Error, Result};
 use crate::local::HoldState;
 use lockkeeper_member::{Acquisition, Fence, NoFence};
+use lockkeeper_system::lease_clock::now_ns;
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;

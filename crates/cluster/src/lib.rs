@@ -26,11 +26,9 @@
 //! | `join_token` | the secret that all members of one cluster share |
 //! | `net` | connections between members: frames, TLS, limits |
 //! | `consensus`, `store` | Raft, which decides the views, and its storage on disk |
-//! | `clock` | the lease clock |
 //! | `metrics` | counters and histograms for Prometheus |
 
 mod acquire;
-mod clock;
 mod config;
 mod consensus;
 mod dispatch;
@@ -48,7 +46,6 @@ pub mod settings;
 mod store;
 
 pub use acquire::{Acquire, MOST_PERMITS};
-pub use clock::now_ns;
 pub use config::{Config, Times};
 pub use dispatch::QueryHandler;
 pub use engine::{ClientTransport, MemberStatus};
@@ -59,6 +56,7 @@ pub use lockkeeper_member::{
     Acquisition, Because, Claim, ClusterSettings, LONGEST_NAME, LockName, LockStatus, MemberId, Node, Query,
     Reply, SessionId, Table, ToClient, ToMember, View, WaitGraph, Who, Why,
 };
+pub use lockkeeper_system::lease_clock::now_ns;
 pub use member::{Member, Voters};
 pub use net::authority::{self, Authority};
 pub use net::tls::{Pem, Tls};

@@ -7,7 +7,7 @@
 //! | [`hosts`] | network namespaces on one bridge, cuts between them, a proxy that delays, disks that can be filled |
 //! | [`history`] | the records of clients, and the check for mutual exclusion |
 //! | [`follow`] | reading a file of lines while another process appends to it |
-//! | [`ports`] | ports that no other process gets |
+//! | [`ports`] | ports that no other process gets; a re-export |
 //! | [`options`] | the command line: every fault once, or random faults for a number of minutes |
 //!
 //! Programs that use it are tests without a harness. The same program, started with other arguments, runs the processes
@@ -18,4 +18,5 @@ pub mod golden;
 pub mod history;
 pub mod hosts;
 pub mod options;
-pub mod ports;
+
+pub use lockkeeper_system::ports;

@@ -1,7 +1,6 @@
 //! The calls into a running member: from the API, the network and consensus.
 
 use super::{Driver, Message, random};
-use crate::clock::now_ns;
 use crate::consensus::Consensus;
 use crate::engine::{
     ClientTransport, Environment, Immediate, LEAVING, LocalSessions, LockTable, MemberStatus, Operations,
@@ -17,6 +16,7 @@ use lockkeeper_member::{
     Acquisition, Body, Claim, ClusterSettings, Event, Fence, Frame, LockName, LockStatus, MemberId, NoFence,
     PortEvent, Progress, Query, Reply, SessionId, Table, TableScan, ToMember, Wish,
 };
+use lockkeeper_system::lease_clock::now_ns;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,12 +1,12 @@
 //! The clients in this process: the lease that all of them share, and the loss of their holds when it ends.
 
 use super::{Driver, State};
-use crate::clock::now_ns;
 use crate::engine::LEAVING;
 use crate::error::{Error, Result};
 use crate::local::{Counts, LocalLease, warning_margin_ns};
 use lockkeeper_core::MutualExclusion;
 use lockkeeper_member::{Event, NotOpened, ToMember};
+use lockkeeper_system::lease_clock::now_ns;
 
 /// Maximum number of clients, and of holds of each, that are examined before the lock is released to other threads.
 /// Each one takes some microseconds.

@@ -1,10 +1,10 @@
 //! The health of the member: whether it can serve, the reason if it cannot, and the log messages about it.
 
 use super::{Driver, State};
-use crate::clock::now_ns;
 use crate::not_serving::{NotServing, NotServingReason};
 use lockkeeper_core::MutualExclusion;
 use lockkeeper_member::MemberId;
+use lockkeeper_system::lease_clock::now_ns;
 use std::any::Any;
 use std::collections::BTreeSet;
 use std::time::Duration;

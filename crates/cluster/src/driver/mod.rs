@@ -10,7 +10,6 @@ mod calls;
 mod clients;
 mod health;
 
-use crate::clock::now_ns;
 use crate::consensus::Consensus;
 use crate::engine::ClientTransport;
 use crate::error::{Error, Result};
@@ -21,6 +20,7 @@ use lockkeeper_core::MutualExclusion;
 use lockkeeper_member::{
     Body, Config, Event, Frame, LockName, Member, MemberId, Node, Note, Out, PortRequest, Reply, ToClient,
 };
+use lockkeeper_system::lease_clock::now_ns;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::{Deref, DerefMut};
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -4,13 +4,13 @@
 //! to repeat a message, when to give a daemon up, and which requests move to another daemon. A [`Link`] adds the
 //! callers that wait or hold.
 
-use super::clock::now_ns;
 use super::delegations::DelegationPredictor;
 use crate::lease::{self, Lease};
 use lockkeeper_member::{
     ClientLink, ClientSettings, Connection, Ended, Fence, LinkEnd, LockName, Progress, SessionId, ToClient,
     Wish,
 };
+use lockkeeper_system::lease_clock::now_ns;
 use lockkeeper_wire::{Answer, Ask, FromDaemon, Refusal, ToDaemon, Welcome};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};

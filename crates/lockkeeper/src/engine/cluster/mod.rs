@@ -13,7 +13,6 @@
 
 mod address;
 mod client;
-mod clock;
 mod delegations;
 mod link;
 mod probe;

@@ -1,16 +1,12 @@
 //! Speed of the simulator (delivered messages per second on one core), and the memory of a run as it gets
 //! longer.
 //!
-//! `cargo bench -p lockkeeper-lab --bench simulator`; `lockkeeper bench sim` measures the same speeds.
+//! `cargo bench -p lockkeeper-bench --bench simulator`; `lockkeeper bench sim` measures the same speeds.
 //!
 //! This is a program without a harness: it measures messages per second over runs of several seconds, with
 //! and without a trace.
 
-#![expect(clippy::disallowed_methods, reason = "a benchmark measures real time")]
-
-#[path = "../../bench/src/simulator.rs"]
-mod simulator;
-
+use lockkeeper_bench::simulator;
 use lockkeeper_lab::{Progress, simulate};
 
 fn main() {

@@ -1,4 +1,4 @@
-//! The same specification for stateright, with ordinary Rust types as its state.
+//! The specification for stateright, with ordinary Rust types as its state.
 
 use crate::lamport_mutex::{LamportMutex, Message, Process};
 use stateright::{Model, Property};
@@ -13,11 +13,16 @@ pub struct State {
     network: Vec<Vec<Vec<Message>>>,
 }
 
+/// A step of one process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
+    /// This process requests the critical section.
     Request(usize),
+    /// This process enters it.
     Enter(usize),
+    /// This process leaves it.
     Exit(usize),
+    /// The first process's next message arrives at the second.
     Receive(usize, usize),
 }
 

@@ -18,7 +18,7 @@ pub fn now_ns() -> u64 {
 }
 
 /// The Unix time at which the lease clock showed 0, in nanoseconds.
-pub(crate) fn unix_ns_at_zero() -> u64 {
+pub fn unix_ns_at_zero() -> u64 {
     let unix = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(unix.as_nanos()).unwrap_or(u64::MAX).saturating_sub(now_ns())
 }

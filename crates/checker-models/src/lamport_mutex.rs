@@ -10,27 +10,36 @@ use smallvec::SmallVec;
 /// The specification for `processes` processes, explored while no clock exceeds `max_clock`.
 #[derive(Clone, Copy, Debug)]
 pub struct LamportMutex {
+    /// The number of processes.
     pub processes: usize,
+    /// The largest clock that is explored.
     pub max_clock: u8,
 }
 
 /// The maximum number of processes.
 pub const MOST: usize = 3;
 
+/// The state of one process.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Process {
+    /// Its logical clock.
     pub clock: u8,
     /// The time of each process's request as known to this one; 0 for none.
     pub requests: [u8; MOST],
     /// The processes that have acknowledged, one bit each.
     pub acks: u8,
+    /// Whether it is in the critical section.
     pub critical: bool,
 }
 
+/// A message between two processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Message {
+    /// A request with its time.
     Request(u8),
+    /// The acknowledgement of a request.
     Ack,
+    /// The sender has left the critical section.
     Release,
 }
 
@@ -39,6 +48,7 @@ const ENTER: u32 = 1;
 const EXIT: u32 = 2;
 
 impl LamportMutex {
+    /// The initial state of a process.
     pub fn first(&self) -> Process {
         Process { clock: 1, requests: [0; MOST], acks: 0, critical: false }
     }
@@ -48,10 +58,12 @@ impl LamportMutex {
         theirs == 0 || (mine, me) < (theirs, other)
     }
 
+    /// Whether this process may request the critical section.
     pub fn can_request(&self, me: usize, process: &Process) -> bool {
         process.requests[me] == 0
     }
 
+    /// Whether this process may enter the critical section.
     pub fn can_enter(&self, me: usize, process: &Process) -> bool {
         let all = (1 << self.processes) - 1;
         process.acks == all
