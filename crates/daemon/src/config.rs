@@ -36,7 +36,7 @@ pub struct Config {
     /// The limits of the daemon.
     pub limits: Limits,
     /// Timeout for holders to release their locks when the daemon leaves.
-    pub leave_patience: Duration,
+    pub leave_timeout: Duration,
     /// Serves clients beyond loopback without TLS.
     pub insecure_no_tls: bool,
     /// Serves clients beyond loopback without a token or client certificate.
@@ -74,7 +74,7 @@ impl Config {
             tokens: None,
             audit: None,
             limits: Limits::default(),
-            leave_patience: Duration::from_secs(10),
+            leave_timeout: Duration::from_secs(10),
             insecure_no_tls: false,
             insecure_no_auth: false,
         }
@@ -140,7 +140,8 @@ struct File {
     epoch_above: u64,
     times: Option<Spanned<String>>,
     longest_lease: Option<Spanned<String>>,
-    leave_patience_s: Option<u64>,
+    #[serde(alias = "leave_patience_s")]
+    leave_timeout_s: Option<u64>,
     #[serde(default)]
     listen: Listen,
     tls: Option<MemberTlsFile>,
@@ -334,7 +335,7 @@ impl File {
             tokens: self.tokens.map(here),
             audit: self.audit.map(here),
             limits: self.limits,
-            leave_patience: Duration::from_secs(self.leave_patience_s.unwrap_or(10)),
+            leave_timeout: Duration::from_secs(self.leave_timeout_s.unwrap_or(10)),
             insecure_no_tls: self.insecure_no_tls,
             insecure_no_auth: self.insecure_no_auth,
         })

@@ -23,7 +23,7 @@ pub struct Daemon {
     tasks: JoinSet<()>,
     http: Option<Http>,
     addresses: Addresses,
-    leave_patience: Duration,
+    leave_timeout: Duration,
     _threads: MemberThreads,
 }
 
@@ -55,7 +55,7 @@ impl Drop for MemberThreads {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ending {
     /// An operator requested that the daemon leave its cluster.
-    ToldToLeave,
+    LeaveRequested,
     /// The member has stopped, with the reason.
     Stopped(String),
 }
@@ -119,8 +119,8 @@ impl Daemon {
                 }
             };
             tasks.spawn(look_around(shared.clone(), clients, tls));
-            let leave_patience = config.leave_patience;
-            Ok(Self { shared, tasks, http, addresses, leave_patience, _threads: threads })
+            let leave_timeout = config.leave_timeout;
+            Ok(Self { shared, tasks, http, addresses, leave_timeout, _threads: threads })
         })
     }
 
@@ -142,7 +142,7 @@ impl Daemon {
                 return Ending::Stopped(why);
             }
             tokio::select! {
-                () = self.shared.leave.notified() => return Ending::ToldToLeave,
+                () = self.shared.leave.notified() => return Ending::LeaveRequested,
                 changed = standings.changed() => {
                     if changed.is_err() {
                         return Ending::Stopped(String::from("its member has stopped"));
@@ -156,8 +156,8 @@ impl Daemon {
     /// the configured time and leaves, so that the other members do not have to wait for its lease to expire.
     pub async fn leave(mut self) {
         // Leaving needs a majority. There may be none, for example when all other members have left already.
-        let longest = self.leave_patience + self.shared.member.lease() * 4;
-        let left = self.shared.member.clone().leave(self.leave_patience);
+        let longest = self.leave_timeout + self.shared.member.lease() * 4;
+        let left = self.shared.member.clone().leave(self.leave_timeout);
         if tokio::time::timeout(longest, left).await.is_err() {
             tracing::warn!(
                 "stops without having left: there is no majority; the other members wait until its lease expires"

@@ -348,7 +348,7 @@ async fn requests_above_the_rate_limit_are_refused() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn idle_and_slow_connections_are_closed() {
-    let limits = Limits { patience_ms: 300, connections: 4, ..Limits::default() };
+    let limits = Limits { request_timeout_ms: 300, connections: 4, ..Limits::default() };
     let daemons = Daemons::start_with(1, Plan { limits, ..Plan::default() }).await;
     let at = daemons.address(0);
     for beginning in [

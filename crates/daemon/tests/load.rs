@@ -73,7 +73,7 @@ async fn event(body: &mut Incoming, unread: &mut String) -> Value {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fifty_watches_of_20_000_locks_cost_no_hold_and_little_memory() {
     // The timeout for clients that do not read is longer than the test.
-    let limits = Limits { patience_ms: 100_000, ..Limits::default() };
+    let limits = Limits { request_timeout_ms: 100_000, ..Limits::default() };
     let daemons = Daemons::start_with(1, Plan { limits, times: Some(2), ..Plan::default() }).await;
     let at = daemons.address(0);
     let guards = hold(&daemons, 0, "many/", 20_000, "a purpose that is not short").await;
@@ -113,7 +113,7 @@ async fn fifty_watches_of_20_000_locks_cost_no_hold_and_little_memory() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_hundred_lists_at_once_share_a_few_readings_of_the_table() {
-    let limits = Limits { patience_ms: 100_000, ..Limits::default() };
+    let limits = Limits { request_timeout_ms: 100_000, ..Limits::default() };
     let daemons = Daemons::start_with(1, Plan { limits, times: Some(2), ..Plan::default() }).await;
     let at = daemons.address(0);
     let guards = hold(&daemons, 0, "many/", 2_000, "").await;

@@ -18,7 +18,7 @@ fn config(data: &Path) -> Config {
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let mut config = Config { clients: Some(any), http: None, ..Config::alone(data) };
     config.member.listen = any;
-    config.limits = Limits { patience_ms: 300, ..Limits::default() };
+    config.limits = Limits { request_timeout_ms: 300, ..Limits::default() };
     config
 }
 
@@ -243,7 +243,7 @@ async fn tokens_permit_only_their_prefixes_and_changed_files_are_reloaded() {
 async fn refusal_names_the_limit() {
     let data = tempfile::tempdir().unwrap();
     let mut config = config(data.path());
-    config.limits = Limits { sessions: 2, locks_per_session: 2, patience_ms: 300, ..Limits::default() };
+    config.limits = Limits { sessions: 2, locks_per_session: 2, request_timeout_ms: 300, ..Limits::default() };
     let (daemon, address) = start(config).await;
     let mut first = Client::greet(address, 1, None).await.unwrap();
     let mut second = Client::greet(address, 2, None).await.unwrap();
@@ -393,7 +393,7 @@ async fn corrupt_frames_do_not_affect_other_clients() {
 async fn hundreds_of_lists_in_one_write_cost_no_client_its_session() {
     let data = tempfile::tempdir().unwrap();
     let mut config = config(data.path());
-    config.limits = Limits { patience_ms: 60_000, ..Limits::default() };
+    config.limits = Limits { request_timeout_ms: 60_000, ..Limits::default() };
     let (daemon, address) = start(config).await;
     let mut guards = Vec::new();
     for number in 0..2_000 {

@@ -285,7 +285,7 @@ pub(super) fn dev_configs(members: u32, folder: &Path, first_port: u16) -> Vec<C
         let data = folder.join(format!("member-{}", n + 1));
         let mut member = MemberConfig::new(MemberId(n + 1), at(n, 0), data);
         member.first_members.clone_from(&all);
-        Config { leave_patience: Duration::from_secs(2), ..Config::of(member, at(n, 1), at(n, 2)) }
+        Config { leave_timeout: Duration::from_secs(2), ..Config::of(member, at(n, 1), at(n, 2)) }
     };
     (0..members).map(config).collect()
 }

@@ -79,7 +79,7 @@ pub(crate) async fn admit(front: &Front, request: Request) -> Result<Request, St
     let body = to_bytes(body, limits.request_bytes + FRAME_BYTES);
     let Ok(body) = tokio::time::timeout(limits.patience(), body).await else {
         front.metrics.refuse("slow");
-        let message = format!("the request did not arrive within {} ms", limits.patience_ms);
+        let message = format!("the request did not arrive within {} ms", limits.request_timeout_ms);
         return Err(Status::deadline_exceeded(message));
     };
     let body = body.map_err(|_| {

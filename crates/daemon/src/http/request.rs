@@ -91,7 +91,7 @@ impl<T: DeserializeOwned> FromRequest<Arc<Front>> for Body<T> {
         let body = to_bytes(request.into_body(), limits.request_bytes);
         let Ok(body) = tokio::time::timeout(limits.patience(), body).await else {
             front.metrics.refuse("slow");
-            let message = format!("the request did not arrive within {} ms", limits.patience_ms);
+            let message = format!("the request did not arrive within {} ms", limits.request_timeout_ms);
             return Err(Problem::new(StatusCode::REQUEST_TIMEOUT, "slow", message));
         };
         let body = body.map_err(|_| {

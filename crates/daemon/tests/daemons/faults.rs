@@ -2,7 +2,7 @@
 
 use crate::audit::{self, Audit};
 use crate::clients::is_for_turns;
-use crate::cluster::{Cluster, LEAVE_PATIENCE_S};
+use crate::cluster::{Cluster, LEAVE_TIMEOUT_S};
 use crate::daemon::times;
 use lockkeeper_cluster::Times;
 use lockkeeper_daemon::{CLIENTS_PORT, HTTP_PORT, MEMBERS_PORT};
@@ -161,7 +161,7 @@ impl Run {
         assert!(status.success(), "a daemon that was told to leave ended with {status}");
         println!("   it has left after {} ms", began.elapsed().as_millis());
         self.everybody_enters("while one has left");
-        let kept_until_ns = began_ns + LEAVE_PATIENCE_S * 1_000_000_000;
+        let kept_until_ns = began_ns + LEAVE_TIMEOUT_S * 1_000_000_000;
         for hold in &self.story.holds {
             let lost = hold.lost_ns.filter(|lost_ns| (began_ns..kept_until_ns).contains(lost_ns));
             // A client that got no CPU time loses its hold by itself, which takes longer.

@@ -98,7 +98,7 @@ impl Daemons {
             config.tokens = plan.tokens.map(|_| file("tokens"));
             config.audit = Some(file("audit"));
             config.limits = plan.limits.clone();
-            config.leave_patience = Duration::ZERO;
+            config.leave_timeout = Duration::ZERO;
             let start = Daemon::start(config);
             let daemon = match &plan.elsewhere {
                 Some((place, runtime)) if *place == all.len() => {
