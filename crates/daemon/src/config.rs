@@ -90,7 +90,8 @@ impl Config {
 
     /// Parses the text of a configuration file.
     pub fn parse(text: &str, folder: &Path) -> Result<Self, String> {
-        let file: File = toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
+        let file: ConfigFile =
+            toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
         let config = file.config(text, folder)?;
         config.check()?;
         Ok(config)
@@ -122,7 +123,7 @@ impl Config {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct File {
+struct ConfigFile {
     cluster: Option<String>,
     join_token: Option<PathBuf>,
     member: Spanned<u32>,
@@ -182,17 +183,17 @@ struct ClientTlsFile {
 }
 
 /// The text of a configuration file, for errors that name the line, and the folder of relative paths.
-struct Source<'a> {
+struct ConfigSource<'a> {
     text: &'a str,
     folder: &'a Path,
 }
 
-impl Source<'_> {
+impl ConfigSource<'_> {
     fn line<T>(&self, value: &Spanned<T>) -> usize {
         self.text[..value.span().start].lines().count().max(1)
     }
 
-    fn here(&self, path: PathBuf) -> PathBuf {
+    fn resolve(&self, path: PathBuf) -> PathBuf {
         self.folder.join(path)
     }
 
@@ -247,9 +248,9 @@ impl Source<'_> {
     }
 }
 
-impl File {
+impl ConfigFile {
     /// The initial members of the cluster.
-    fn first_members(&self, source: &Source<'_>) -> Result<BTreeMap<MemberId, String>, String> {
+    fn first_members(&self, source: &ConfigSource<'_>) -> Result<BTreeMap<MemberId, String>, String> {
         let members = self.members.iter().map(|(number, address)| source.member(number, address));
         let members: BTreeMap<_, _> = members.collect::<Result<_, _>>()?;
         let me = MemberId(*self.member.get_ref());
@@ -270,7 +271,11 @@ impl File {
 
     /// The address on which the member listens for other members, and the join token; `None` for a single member
     /// without an address.
-    fn peers(&mut self, source: &Source<'_>, alone: bool) -> Result<Option<(SocketAddr, JoinToken)>, String> {
+    fn peers(
+        &mut self,
+        source: &ConfigSource<'_>,
+        alone: bool,
+    ) -> Result<Option<(SocketAddr, JoinToken)>, String> {
         let none = self.listen.members.as_ref().map_or(alone, |listen| listen.get_ref() == "none");
         if none && alone {
             return Ok(None);
@@ -283,17 +288,17 @@ impl File {
                  cluster init` makes for every member; for a single daemon write members = \"none\" under [listen]",
             ));
         };
-        Ok(Some((listen, JoinToken::read(&source.here(file))?)))
+        Ok(Some((listen, JoinToken::read(&source.resolve(file))?)))
     }
 
     /// Takes the settings of the member out of the file; the others remain.
-    fn member(&mut self, source: &Source<'_>) -> Result<MemberConfig, String> {
+    fn member(&mut self, source: &ConfigSource<'_>) -> Result<MemberConfig, String> {
         let id = MemberId(*self.member.get_ref());
         let first_members = self.first_members(source)?;
         let alone = self.join.is_empty() && first_members.len() == 1;
         let (listen, join_token) = self.peers(source, alone)?.unzip();
         let listen = listen.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, MEMBERS_PORT)));
-        let mut member = MemberConfig::new(id, listen, source.here(std::mem::take(&mut self.data)));
+        let mut member = MemberConfig::new(id, listen, source.resolve(std::mem::take(&mut self.data)));
         (member.first_members, member.join_token) = (first_members, join_token);
         member.join = std::mem::take(&mut self.join);
         member.times = source.times(self.times.as_ref())?;
@@ -305,7 +310,7 @@ impl File {
         if let Some(algorithm) = &self.algorithm {
             member.algorithm = source.algorithm(algorithm)?;
         }
-        let pem = |path| Pem::File(source.here(path));
+        let pem = |path| Pem::File(source.resolve(path));
         member.tls = self.tls.take().map(|tls| Tls {
             authority: pem(tls.authority),
             certificate: pem(tls.certificate),
@@ -320,20 +325,20 @@ impl File {
     }
 
     fn config(mut self, text: &str, folder: &Path) -> Result<Config, String> {
-        let source = Source { text, folder };
-        let here = |path| source.here(path);
+        let source = ConfigSource { text, folder };
+        let resolve = |path| source.resolve(path);
         Ok(Config {
             member: self.member(&source)?,
             clients: source.listen(self.listen.clients, lockkeeper_wire::PORT)?,
             http: source.listen(self.listen.http, HTTP_PORT)?,
-            socket: self.listen.socket.map(here),
+            socket: self.listen.socket.map(resolve),
             client_tls: self.client_tls.map(|tls| ClientTls {
-                certificate: here(tls.certificate),
-                key: here(tls.key),
-                client_authority: tls.client_authority.map(here),
+                certificate: resolve(tls.certificate),
+                key: resolve(tls.key),
+                client_authority: tls.client_authority.map(resolve),
             }),
-            tokens: self.tokens.map(here),
-            audit: self.audit.map(here),
+            tokens: self.tokens.map(resolve),
+            audit: self.audit.map(resolve),
             limits: self.limits,
             leave_timeout: Duration::from_secs(self.leave_timeout_s.unwrap_or(10)),
             insecure_no_tls: self.insecure_no_tls,
@@ -403,6 +408,22 @@ key = "member-2.key"
         let config =
             Config::parse(&format!("join_token = \"join-token\"\n{listens}"), folder.path()).unwrap();
         assert!(config.member.join_token.is_some());
+    }
+
+    #[test]
+    fn former_names_of_keys_are_accepted() {
+        let folder = folder();
+        let limits = |names: [&str; 3]| {
+            let [leave, request, idle] = names;
+            let text = format!(
+                "member = 1\ndata = \"data\"\n{leave} = 7\n[members]\n1 = \"127.0.0.1:7420\"\n[limits]\n{request} = 8\n{idle} = 9\n"
+            );
+            let config = Config::parse(&text, folder.path()).unwrap();
+            let limits = config.limits;
+            (config.leave_timeout.as_secs(), limits.request_timeout_ms, limits.idle_timeout_ms)
+        };
+        assert_eq!(limits(["leave_timeout_s", "request_timeout_ms", "idle_timeout_ms"]), (7, 8, 9));
+        assert_eq!(limits(["leave_patience_s", "patience_ms", "idle_ms"]), (7, 8, 9));
     }
 
     #[test]

@@ -105,12 +105,12 @@ impl Limits {
 
     /// Timeout for a connection to authenticate, for a request to arrive, and for a client to read the next
     /// part of a reply.
-    pub fn patience(&self) -> Duration {
+    pub fn request_timeout(&self) -> Duration {
         Duration::from_millis(self.request_timeout_ms)
     }
 
     /// Timeout of an HTTP connection without a request.
-    pub fn idle(&self) -> Duration {
+    pub fn idle_timeout(&self) -> Duration {
         Duration::from_millis(self.idle_timeout_ms)
     }
 }

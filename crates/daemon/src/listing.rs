@@ -19,14 +19,14 @@ const MOST_EXPLAINED: usize = 16;
 pub(crate) struct Party {
     pub node: Node,
     /// The time at which the member's reply arrived.
-    told: Instant,
+    received_at: Instant,
     pub who: Who,
 }
 
 impl Party {
     /// The time for which it has held or waited by now. The replies of different members arrive at different times.
-    pub fn lasts(&self) -> Duration {
-        Duration::from_nanos(self.who.for_ns) + self.told.elapsed()
+    pub fn age(&self) -> Duration {
+        Duration::from_nanos(self.who.for_ns) + self.received_at.elapsed()
     }
 
     /// Whether both show the same, apart from the time that has passed.
@@ -55,14 +55,14 @@ impl LockView {
     /// Merges the rows of several members.
     pub fn of(name: Arc<str>, rows: impl IntoIterator<Item = (Node, Instant, LockStatus)>) -> Self {
         let mut view = Self::new(name);
-        rows.into_iter().for_each(|(node, told, row)| view.add(node, told, row));
-        view.settle();
+        rows.into_iter().for_each(|(node, received_at, row)| view.add(node, received_at, row));
+        view.sort();
         view
     }
 
     /// Adds the row of one member. The caller must call [`settle`](Self::settle) after the last row.
-    pub fn add(&mut self, node: Node, told: Instant, row: LockStatus) {
-        let party = |who| Party { node, told, who };
+    pub fn add(&mut self, node: Node, received_at: Instant, row: LockStatus) {
+        let party = |who| Party { node, received_at, who };
         self.holders.extend(row.holders.into_iter().map(party));
         self.waiters.extend(row.waiters.into_iter().map(party));
         self.left_out += u64::from(row.left_out);
@@ -71,14 +71,14 @@ impl LockView {
     /// Removes stale holders and sorts the waiters. Members reply at different times, so one may still report a hold
     /// that has passed to a client of another member. An exclusive hold with fence F excludes every hold with a lower
     /// fence.
-    pub fn settle(&mut self) {
+    pub fn sort(&mut self) {
         // Example: member 1 replied "held with fence 7"; the lock then passed to a client of member 2, which replied
         // "held with fence 8". Fence 8 is exclusive, so the hold with fence 7 is over.
         let alone = self.holders.iter().filter(|party| party.who.claim == Claim::Alone);
         if let Some(newest) = alone.filter_map(|party| party.who.fence).max() {
             self.holders.retain(|party| party.who.fence.is_none_or(|fence| fence >= newest));
         }
-        self.waiters.sort_by_key(|party| std::cmp::Reverse(party.lasts()));
+        self.waiters.sort_by_key(|party| std::cmp::Reverse(party.age()));
     }
 
     /// Whether both show the same, apart from the time that has passed.
@@ -111,21 +111,21 @@ impl LockView {
 }
 
 /// The holders and waiters of one lock, over all members that reply. Members look up only this lock.
-pub(crate) async fn one(member: &Member, name: &str) -> Result<LockView> {
-    Ok(one_of(member, name).await?.0)
+pub(crate) async fn read_lock(member: &Member, name: &str) -> Result<LockView> {
+    Ok(read_lock_with_missing(member, name).await?.0)
 }
 
 /// The same, with the members that did not reply.
-pub(crate) async fn one_of(member: &Member, name: &str) -> Result<(LockView, Vec<MemberId>)> {
+pub(crate) async fn read_lock_with_missing(member: &Member, name: &str) -> Result<(LockView, Vec<MemberId>)> {
     let name: Arc<str> = Arc::from(name);
     let replies = member.query(Query::One(LockName::new(name.clone()))).await?;
-    let (told, silent) = (Instant::now(), silent(member, &replies));
-    let rows = |reply: Reply| reply.table.into_iter().map(move |row| (reply.node, told, row));
+    let (received_at, silent) = (Instant::now(), missing_members(member, &replies));
+    let rows = |reply: Reply| reply.table.into_iter().map(move |row| (reply.node, received_at, row));
     Ok((LockView::of(name, replies.into_iter().flat_map(rows)), silent))
 }
 
 /// The members of the view that did not reply to a query in time.
-pub(crate) fn silent(member: &Member, replies: &[Reply]) -> Vec<MemberId> {
+pub(crate) fn missing_members(member: &Member, replies: &[Reply]) -> Vec<MemberId> {
     let view = member.standing().view.map(|view| view.members).unwrap_or_default();
     let is_silent = |node: &Node| replies.iter().all(|reply| reply.node.id != node.id);
     view.into_iter().filter(is_silent).map(|node| node.id).collect()
@@ -177,7 +177,7 @@ pub(crate) async fn why(
     snapshots: &Snapshots,
     name: &str,
     who: &Principal,
-) -> std::result::Result<Vec<String>, crate::leases::Fault> {
+) -> std::result::Result<Vec<String>, crate::leases::LeaseError> {
     let (name, who) = (String::from(name), who.clone());
     snapshots.read(move |snapshot| explain(snapshot, &name, |lock| who.sees(lock))).await
 }
@@ -197,12 +197,12 @@ fn explain(snapshot: &Snapshot, name: &str, sees: impl Fn(&str) -> bool) -> Vec<
             *text = format!("{} ({owner})", party.who.acquisition);
         }
     }
-    let mut told = BTreeSet::new();
-    let sentences = chains.iter().flat_map(|why| sentences_of(why, &owners, &sees));
-    sentences.filter(|sentence| told.insert(sentence.clone())).collect()
+    let mut received_at = BTreeSet::new();
+    let sentences = chains.iter().flat_map(|why| describe_chain(why, &owners, &sees));
+    sentences.filter(|sentence| received_at.insert(sentence.clone())).collect()
 }
 
-fn sentences_of(
+fn describe_chain(
     why: &Why,
     owners: &BTreeMap<lockkeeper_cluster::Acquisition, String>,
     sees: &impl Fn(&str) -> bool,
@@ -235,7 +235,7 @@ mod tests {
 
     #[test]
     fn waiters_are_sorted_by_wait_time_across_replies_of_different_ages() {
-        let told = |member: u32, ago_s: u64, waits_s: u64| {
+        let received_at = |member: u32, ago_s: u64, waits_s: u64| {
             let session = SessionId { client: member.into(), number: 1 };
             let waiter = Who {
                 acquisition: Acquisition { session, number: 1 },
@@ -251,9 +251,9 @@ mod tests {
             (node, Instant::now() - Duration::from_secs(ago_s), row)
         };
         // The second row is 100 s old, so its waiter has waited for longer by now.
-        let view = LockView::of(Arc::from("a"), [told(1, 0, 50), told(2, 100, 1)]);
+        let view = LockView::of(Arc::from("a"), [received_at(1, 0, 50), received_at(2, 100, 1)]);
         let members: Vec<u32> = view.waiters.iter().map(|party| party.node.id.0).collect();
         assert_eq!(members, [2, 1]);
-        assert!(view.waiters[0].lasts() >= Duration::from_secs(101));
+        assert!(view.waiters[0].age() >= Duration::from_secs(101));
     }
 }

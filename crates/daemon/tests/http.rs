@@ -271,7 +271,7 @@ async fn members_status_health_and_metrics() {
         "lockkeeper_entries_total 1",
         "lockkeeper_daemon_sessions 1",
         "lockkeeper_daemon_wait_seconds_count{prefix=\"team\"} 1",
-        "lockkeeper_daemon_requests_total{way=\"http\",result=\"ok\"}",
+        "lockkeeper_daemon_requests_total{protocol=\"http\",result=\"ok\"}",
         "lockkeeper_daemon_connections ",
     ] {
         assert!(metrics.text.contains(line), "{line} is not in {}", metrics.text);

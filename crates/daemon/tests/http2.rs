@@ -64,7 +64,8 @@ fn number(variable: &str, default: usize) -> usize {
 async fn replies_that_clients_do_not_read_take_little_memory_and_end_the_connection() {
     let (locks, streams) = (number("LOCKS", 4_000), number("STREAMS", 100));
     let data = tempfile::tempdir().expect("a folder");
-    let (daemon, address) = daemon(data.path(), Limits { request_timeout_ms: 3_000, ..Limits::default() }).await;
+    let (daemon, address) =
+        daemon(data.path(), Limits { request_timeout_ms: 3_000, ..Limits::default() }).await;
     let mut guards = Vec::new();
     for number in 0..locks {
         let asked = daemon.member().mutex(format!("held/by/somebody/{number}")).acquire();
@@ -134,7 +135,8 @@ async fn idle_connections_are_closed() {
 async fn connection_with_a_watch_stream_is_not_idle() {
     let data = tempfile::tempdir().expect("a folder");
     let (daemon, address) =
-        daemon(data.path(), Limits { idle_timeout_ms: 50, request_timeout_ms: 2_000, ..Limits::default() }).await;
+        daemon(data.path(), Limits { idle_timeout_ms: 50, request_timeout_ms: 2_000, ..Limits::default() })
+            .await;
     let mut connection = Connection::open(address, None).await;
     let mut request = request("GET", "/v1/watch", None);
     *request.uri_mut() = "http://localhost/v1/watch".parse().expect("an address");

@@ -243,7 +243,8 @@ async fn tokens_permit_only_their_prefixes_and_changed_files_are_reloaded() {
 async fn refusal_names_the_limit() {
     let data = tempfile::tempdir().unwrap();
     let mut config = config(data.path());
-    config.limits = Limits { sessions: 2, locks_per_session: 2, request_timeout_ms: 300, ..Limits::default() };
+    config.limits =
+        Limits { sessions: 2, locks_per_session: 2, request_timeout_ms: 300, ..Limits::default() };
     let (daemon, address) = start(config).await;
     let mut first = Client::greet(address, 1, None).await.unwrap();
     let mut second = Client::greet(address, 2, None).await.unwrap();

@@ -63,7 +63,7 @@ impl Party {
             owner: who.tag.owner.clone(),
             purpose: who.tag.purpose.clone(),
             fence: who.fence.map(|fence| fence.number()),
-            for_ms: milliseconds(party.lasts()),
+            for_ms: milliseconds(party.age()),
         }
     }
 }

@@ -1,21 +1,21 @@
-//! Operations on leases, their results, and the messages that daemons exchange about leases.
+//! Operations on leases, and their results.
 
 use super::id::LeaseId;
 use crate::quotas::Exceeded;
-use lockkeeper_cluster::{Claim, LockStatus, Node, SessionId};
+use lockkeeper_cluster::{Claim, SessionId};
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 
 /// The protocol of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Way {
+pub enum Protocol {
     /// JSON over HTTP.
     Http,
     /// etcd's gRPC.
     Etcd,
 }
 
-impl Way {
+impl Protocol {
     /// Its name in the audit log and the metrics.
     pub fn name(self) -> &'static str {
         match self {
@@ -27,11 +27,11 @@ impl Way {
 
 /// The caller of an operation, as authenticated by the daemon that received the request.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Asker {
+pub struct CallerIdentity {
     /// The protocol of the request.
-    pub by: Way,
+    pub protocol: Protocol,
     /// The name of its token.
-    pub who: String,
+    pub token_name: String,
     /// Whether it may use leases of other principals.
     pub admin: bool,
     /// The name under which quotas count its usage: its token, or its address where no tokens are needed.
@@ -40,7 +40,7 @@ pub struct Asker {
 
 /// The properties of a new lease.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Terms {
+pub struct LeaseTerms {
     /// Time to live: the lease ends this long after the last keep-alive.
     pub ttl: Duration,
     /// The owner, as shown to other clients.
@@ -62,15 +62,15 @@ pub enum Slot {
 
 /// A request for a lock.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Wanted {
+pub struct HoldRequest {
     /// The lock's name.
     pub lock: String,
     /// The slot of the hold within the lease.
     pub slot: Slot,
     /// The mode.
-    pub claim: Claim,
+    pub mode: Claim,
     /// The timeout; `None`: no timeout.
-    pub wait: Option<Duration>,
+    pub timeout: Option<Duration>,
     /// The purpose, as shown to other clients.
     pub purpose: String,
     /// The value that the holder publishes, as the leader of an election.
@@ -81,7 +81,7 @@ pub struct Wanted {
 
 /// Identifies a hold of a lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Which {
+pub enum HoldRef {
     /// By its number within the lease.
     Number(u64),
     /// The only hold on this lock.
@@ -90,7 +90,7 @@ pub enum Which {
 
 /// An operation on a lease, performed at the daemon where it lives.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Op {
+pub enum LeaseOperation {
     /// Extends the deadline.
     KeepAlive,
     /// Ends the lease.
@@ -98,11 +98,11 @@ pub enum Op {
     /// Reads the state of the lease.
     TimeToLive,
     /// Releases a hold or withdraws a wait; with a fence, only if the hold has that fence.
-    Release(Which, Option<u64>),
+    Release(HoldRef, Option<u64>),
     /// Changes the value of a hold, if it still has that fence.
     SetValue {
         /// The hold.
-        which: Which,
+        which: HoldRef,
         /// Its fence.
         fence: u64,
         /// The new value.
@@ -149,7 +149,7 @@ pub fn key(lock: &str, lease: LeaseId) -> Vec<u8> {
 
 /// A hold that was lost.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Lost {
+pub struct HoldLoss {
     /// Its number within the lease.
     pub number: u64,
     /// The lock's name.
@@ -160,7 +160,7 @@ pub struct Lost {
 
 /// The state of a lease.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Life {
+pub struct LeaseState {
     /// The lease.
     pub lease: LeaseId,
     /// The remaining time.
@@ -175,16 +175,16 @@ pub struct Life {
     /// The locks that it holds or waits for. Omitted in replies to a keep-alive.
     pub locks: Vec<String>,
     /// Holds that it has lost, the newest last.
-    pub lost: Vec<Lost>,
+    pub lost: Vec<HoldLoss>,
     /// Its session with the member.
     pub session: Option<SessionId>,
 }
 
 /// The result of an operation.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Reply {
+pub enum OperationReply {
     /// The state of the lease.
-    Life(Life),
+    Status(LeaseState),
     /// The lease has ended.
     Revoked,
     /// The last fence drawn for the hold, if it was valid until now.
@@ -195,18 +195,18 @@ pub enum Reply {
 
 /// A lease in a list.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Listed {
+pub struct LeaseSummary {
     /// The lease.
     pub lease: LeaseId,
     /// The name of the token that created it.
-    pub who: String,
+    pub token_name: String,
     /// The locks that it holds or waits for.
     pub locks: Vec<String>,
 }
 
 /// The reason why an operation on a lease failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
-pub enum Fault {
+pub enum LeaseError {
     /// The lease has ended or never existed.
     #[error("there is no lease {0}: it ended, or the daemon where it lived is gone")]
     NoSuchLease(LeaseId),
@@ -215,19 +215,19 @@ pub enum Fault {
     LeaseExists(LeaseId),
     /// The lease ended during a wait.
     #[error("the lease {0} ended during the wait: {1}")]
-    LeaseOver(LeaseId, String),
+    LeaseEnded(LeaseId, String),
     /// Another client holds the lock.
     #[error("`{0}` was not free in time")]
     Busy(String),
     /// The wait was withdrawn, by a release or another request of the same session.
     #[error("the wait for `{0}` was given up")]
-    GivenUp(String),
+    Withdrawn(String),
     /// The lock is not held, or not with this fence.
     #[error("`{0}` is not held with this fence by this lease")]
     NotHeld(String),
     /// A limit was exceeded.
     #[error("{what}: at most {limit} are allowed")]
-    TooMany {
+    LimitExceeded {
         /// The description of the limit.
         what: String,
         /// Its value.
@@ -235,7 +235,7 @@ pub enum Fault {
     },
     /// The time to live is too long.
     #[error("a time to live of {asked_s} s is too long: at most {limit_s} s are allowed")]
-    TooLong {
+    TtlTooLong {
         /// The requested time to live, in seconds.
         asked_s: u64,
         /// The maximum, in seconds.
@@ -243,10 +243,10 @@ pub enum Fault {
     },
     /// The request is malformed.
     #[error("{0}")]
-    Bad(String),
+    Invalid(String),
     /// The lease belongs to another principal.
     #[error("the lease {0} belongs to another token")]
-    NotYours(LeaseId),
+    WrongOwner(LeaseId),
     /// The operation cannot be performed at present.
     #[error("{0}")]
     Unavailable(String),
@@ -255,127 +255,23 @@ pub enum Fault {
     Stopped(String),
     /// The member at which the lease lives has no lease in the cluster itself, with the reason.
     #[error("{0}")]
-    NoLease(String),
+    MemberHasNoLease(String),
 }
 
-impl From<Exceeded> for Fault {
+impl From<Exceeded> for LeaseError {
     fn from(exceeded: Exceeded) -> Self {
-        Self::TooMany { what: exceeded.what(), limit: exceeded.limit as u64 }
+        Self::LimitExceeded { what: exceeded.what(), limit: exceeded.limit as u64 }
     }
 }
 
-impl From<lockkeeper_cluster::Error> for Fault {
+impl From<lockkeeper_cluster::Error> for LeaseError {
     fn from(error: lockkeeper_cluster::Error) -> Self {
         use lockkeeper_cluster::Error;
         match error {
-            Error::BadName(_) | Error::BadOption(_) => Self::Bad(error.to_string()),
+            Error::BadName(_) | Error::BadOption(_) => Self::Invalid(error.to_string()),
             Error::Stopped(_) => Self::Stopped(error.to_string()),
-            Error::NoLease(why) => Self::NoLease(why),
+            Error::NoLease(why) => Self::MemberHasNoLease(why),
             error => Self::Unavailable(error.to_string()),
         }
     }
-}
-
-/// The version of the messages between daemons: their first byte.
-pub(super) const VERSION: u8 = 3;
-
-/// A request to another daemon.
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Question {
-    /// Performs an operation on one of its leases.
-    Do(Asker, LeaseId, Op),
-    /// Asks whether a lease lives there.
-    Has(LeaseId),
-    /// Lists its leases.
-    List,
-    /// Lists the holds of a lock by its leases.
-    Holders(String),
-    /// Requests a lock for a client of the sender, by a lease that lives at the receiver. The reply contains the hold
-    /// if it is granted at once; otherwise it comes with the outcomes.
-    Acquire { asking: Asking, asker: Asker, lease: LeaseId, wanted: Wanted },
-    /// Reports the fates of tickets of the sender's clients.
-    Settle { life: u64, fates: Vec<(u64, Fate)> },
-    /// Polls for the outcomes of the waits of the sender's clients, above the number that it has received.
-    Outcomes { life: u64, heard: u64 },
-    /// Reads the holders and waiters at the receiver's member, for locks with these prefixes.
-    Look { from: LookFrom, prefixes: Vec<String> },
-}
-
-/// The fate of a ticket, decided by the daemon whose client waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Fate {
-    /// The hold was delivered to the client.
-    Delivered,
-    /// The client does not wait any more, and no hold was delivered.
-    Unwanted,
-}
-
-/// Identifies a wait of another daemon's client.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub(super) struct Asking {
-    /// The incarnation of that daemon.
-    pub life: u64,
-    /// The number of the wait within the incarnation.
-    pub ticket: u64,
-}
-
-/// The outcome of a wait.
-pub(super) type Outcome = Result<Hold, Fault>;
-
-/// A reply to a [`Question`].
-#[derive(Debug, Serialize, Deserialize)]
-pub(super) enum Answer {
-    Done(Result<Reply, Fault>),
-    Has(Presence),
-    List(Vec<Listed>),
-    Holders(Vec<Hold>),
-    /// `None`: the request waits.
-    Acquire(Result<Option<Hold>, Fault>),
-    /// Number, ticket and outcome of each wait; `None` if the sender is unknown.
-    Outcomes(Option<Vec<(u64, u64, Outcome)>>),
-    Settled,
-    Look(Option<Seen>),
-}
-
-/// Whether a lease lives at a daemon.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Presence {
-    Absent,
-    /// It is about to be created.
-    Reserved,
-    Present,
-}
-
-/// The numbers of the next change of a member's table and of the next change of the holds of its daemon's leases.
-pub(super) type Numbers = (u64, u64);
-
-/// The requested part of a member's table.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum LookFrom {
-    /// A page of the whole table: the locks that follow this name.
-    Page(Option<String>),
-    /// The locks that have changed since these numbers, once there are any; an empty reply after a while.
-    Change(Numbers),
-}
-
-/// A part of the table of one member.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Seen {
-    /// The numbers of the changes that follow this part.
-    pub next: Numbers,
-    pub node: Node,
-    /// Each lock with its holds by leases, for their values. A lock no longer in use has neither holders nor waiters.
-    pub rows: Vec<(LockStatus, Vec<Hold>)>,
-    pub part: Part,
-}
-
-/// The kind of a part.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) enum Part {
-    /// A page; more locks follow this name, if any.
-    Page(Option<String>),
-    /// The changes.
-    Changes,
-    /// Nothing: the requested changes have been dropped, and the whole table must be read again.
-    Unknown,
 }

@@ -2,9 +2,9 @@
 //! files.
 
 use crate::config::ClientTls;
+use crate::context::DaemonContext;
 use crate::listen::Tls;
 use crate::native::Clients;
-use crate::shared::Shared;
 use lockkeeper_cluster::Pem;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -12,9 +12,9 @@ use std::sync::{Arc, RwLock};
 use std::time::{Duration, SystemTime};
 
 /// Period of the work. A removed token must be useless within a second.
-const ROUND: Duration = Duration::from_millis(500);
+const PERIOD: Duration = Duration::from_millis(500);
 /// Period over which refusals of one kind are combined into one line.
-const TOGETHER: Duration = Duration::from_secs(1);
+const REFUSAL_PERIOD: Duration = Duration::from_secs(1);
 
 /// The TLS acceptors of the client ports.
 pub(crate) struct Certificates {
@@ -45,16 +45,16 @@ impl Certificates {
     }
 }
 
-/// Inode, length and modification time of a file, if they can be read. A change of the file changes its mark.
-type Mark = Option<(u64, u64, SystemTime)>;
+/// Inode, length and modification time of a file, if they can be read. A change of the file changes its version.
+type FileVersion = Option<(u64, u64, SystemTime)>;
 
 /// Files that are reloaded when they change.
-struct Watched {
+struct WatchedFiles {
     paths: Vec<PathBuf>,
-    seen: Vec<Mark>,
+    seen: Vec<FileVersion>,
 }
 
-impl Watched {
+impl WatchedFiles {
     fn new(paths: Vec<PathBuf>) -> Self {
         let mut watched = Self { paths, seen: Vec::new() };
         watched.have_changed();
@@ -63,43 +63,47 @@ impl Watched {
 
     /// Whether a file has changed since the previous call.
     fn have_changed(&mut self) -> bool {
-        let mark = |path| {
+        let version = |path| {
             let file = std::fs::metadata(path).ok()?;
             Some((file.ino(), file.len(), file.modified().ok()?))
         };
-        let now: Vec<Mark> = self.paths.iter().map(mark).collect();
+        let now: Vec<FileVersion> = self.paths.iter().map(version).collect();
         now != std::mem::replace(&mut self.seen, now.clone())
     }
 }
 
 /// Runs for as long as the daemon does.
-pub(crate) async fn look_around(shared: Arc<Shared>, clients: Arc<Clients>, tls: Option<Certificates>) {
-    let config = shared.member.config();
-    let mut tokens = Watched::new(shared.access.file().map(PathBuf::from).into_iter().collect());
-    let mut for_clients = Watched::new(tls.as_ref().map(Certificates::paths).unwrap_or_default());
+pub(crate) async fn run_maintenance(
+    context: Arc<DaemonContext>,
+    clients: Arc<Clients>,
+    tls: Option<Certificates>,
+) {
+    let config = context.member.config();
+    let mut tokens = WatchedFiles::new(context.access.file().map(PathBuf::from).into_iter().collect());
+    let mut for_clients = WatchedFiles::new(tls.as_ref().map(Certificates::paths).unwrap_or_default());
     let pem = |pem: &Pem| if let Pem::File(path) = pem { Some(path.clone()) } else { None };
     let of_member = config.tls.iter().flat_map(|tls| [&tls.authority, &tls.certificate, &tls.key]);
-    let mut for_members = Watched::new(of_member.filter_map(pem).collect());
-    let (mut rights, mut looked) = (shared.access.changes(), SystemTime::now());
+    let mut for_members = WatchedFiles::new(of_member.filter_map(pem).collect());
+    let (mut rights, mut checked_at) = (context.access.changes(), SystemTime::now());
     loop {
-        tokio::time::sleep(ROUND).await;
-        clients.forget(shared.member.lease() * 3);
-        shared.audit.tell_refusals(TOGETHER);
-        clients.front().tidy();
+        tokio::time::sleep(PERIOD).await;
+        clients.forget(context.member.lease() * 3);
+        context.audit.write_counted_refusals(REFUSAL_PERIOD);
+        clients.service().forget_idle_principals();
         if tokens.have_changed() {
-            report("tokens", shared.access.reload());
+            report("tokens", context.access.reload());
         }
         let now = SystemTime::now();
-        shared.access.tell_expired(std::mem::replace(&mut looked, now), now);
+        context.access.notify_expired(std::mem::replace(&mut checked_at, now), now);
         if rights.has_changed().is_ok_and(|changed| changed) {
             rights.mark_unchanged();
-            clients.front().leases.follow_rights();
+            clients.service().leases.follow_rights();
         }
         if for_clients.have_changed() {
             report("certificates for clients", tls.as_ref().map_or(Ok(()), Certificates::reload));
         }
         if for_members.have_changed() {
-            let reloaded = shared.member.reload_certificates();
+            let reloaded = context.member.reload_certificates();
             report("certificates of members", reloaded.map_err(|error| error.to_string()));
         }
     }

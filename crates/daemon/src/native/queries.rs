@@ -3,8 +3,8 @@
 use super::NATIVE;
 use super::clients::Client;
 use crate::access::Principal;
-use crate::front::Front;
-use crate::leases::{Fault, Watch};
+use crate::client_service::ClientService;
+use crate::leases::{LeaseError, Watch};
 use crate::listing;
 use crate::quotas::Charge;
 use crate::rights::Action;
@@ -17,53 +17,53 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 /// Maximum number of queries of one connection in progress.
-const MOST_AT_ONCE: usize = 64;
+const MOST_IN_PROGRESS: usize = 64;
 
 /// Approximate maximum size of a page of a list, in bytes.
 const PAGE_BYTES: usize = 1 << 20;
 
 /// The queries of one connection. Dropping this aborts them.
-pub(super) struct Answers {
+pub(super) struct Queries {
     tasks: JoinSet<()>,
     watches: bool,
 }
 
-impl Answers {
+impl Queries {
     pub fn new() -> Self {
         Self { tasks: JoinSet::new(), watches: false }
     }
 
     /// Starts notifying the client of changes.
-    fn watch(&mut self, front: Arc<Front>, client: Arc<Client>) -> Result<(), Fault> {
-        let (watch, charge) = front.watch(client.account(), client.principal().scope(""))?;
+    fn watch(&mut self, service: Arc<ClientService>, client: Arc<Client>) -> Result<(), LeaseError> {
+        let (watch, charge) = service.watch(client.account(), client.principal().scope(""))?;
         self.watches = true;
-        self.tasks.spawn(tell_changes(client, watch, charge));
+        self.tasks.spawn(notify_changes(client, watch, charge));
         Ok(())
     }
 
     /// Starts answering a query. The reply follows asynchronously.
-    pub fn begin(&mut self, front: Arc<Front>, client: Arc<Client>, number: u64, ask: Ask) {
+    pub fn begin(&mut self, service: Arc<ClientService>, client: Arc<Client>, number: u64, ask: Ask) {
         while self.tasks.try_join_next().is_some() {}
-        if self.tasks.len() >= MOST_AT_ONCE {
-            let why = format!("at most {MOST_AT_ONCE} queries of one connection are answered at a time");
-            return client.tell(FromDaemon::Answer(number, Answer::Refused(why)));
+        if self.tasks.len() >= MOST_IN_PROGRESS {
+            let why = format!("at most {MOST_IN_PROGRESS} queries of one connection are answered at a time");
+            return client.send(FromDaemon::Answer(number, Answer::Refused(why)));
         }
         match ask {
             Ask::Watch => {
-                let began = if self.watches { Ok(()) } else { self.watch(front, client.clone()) };
-                let answer = began.map_or_else(|fault| Answer::Refused(fault.to_string()), |()| Answer::Done);
-                client.tell(FromDaemon::Answer(number, answer));
+                let began = if self.watches { Ok(()) } else { self.watch(service, client.clone()) };
+                let answer = began.map_or_else(|error| Answer::Refused(error.to_string()), |()| Answer::Done);
+                client.send(FromDaemon::Answer(number, answer));
             }
             Ask::Locks(None) => {
-                self.tasks.spawn(list(front, client, number, Wanted::All));
+                self.tasks.spawn(list(service, client, number, ListQuery::All));
             }
             Ask::LocksPage { prefix, after, limit } => {
-                self.tasks.spawn(list(front, client, number, Wanted::Page { prefix, after, limit }));
+                self.tasks.spawn(list(service, client, number, ListQuery::Page { prefix, after, limit }));
             }
             ask => {
                 self.tasks.spawn(async move {
-                    let answer = answer(&front, &client, ask).await.unwrap_or_else(Answer::Refused);
-                    client.tell(FromDaemon::Answer(number, answer));
+                    let answer = reply_to(&service, &client, ask).await.unwrap_or_else(Answer::Refused);
+                    client.send(FromDaemon::Answer(number, answer));
                 });
             }
         }
@@ -71,18 +71,18 @@ impl Answers {
 }
 
 /// Notifies the client of changes, at any member, of locks that it may see.
-async fn tell_changes(client: Arc<Client>, mut watch: Watch, _charge: Charge) {
-    while watch.some(1).await.is_some() {
-        client.tell(FromDaemon::Changed);
+async fn notify_changes(client: Arc<Client>, mut watch: Watch, _charge: Charge) {
+    while watch.next_batch(1).await.is_some() {
+        client.send(FromDaemon::Changed);
         // Changes in quick succession cause a single notification.
         watch.skip();
     }
     // The watch was too far behind and has missed changes.
-    client.tell(FromDaemon::Changed);
+    client.send(FromDaemon::Changed);
 }
 
 /// A requested list.
-enum Wanted {
+enum ListQuery {
     /// All locks in one reply.
     All,
     Page {
@@ -93,23 +93,23 @@ enum Wanted {
 }
 
 /// Replies with a list, which the worker thread builds. The client's next list waits until this one has been sent.
-async fn list(front: Arc<Front>, client: Arc<Client>, number: u64, wanted: Wanted) {
-    let refuse = |why: String| client.tell(FromDaemon::Answer(number, Answer::Refused(why)));
-    let after = if let Wanted::Page { after, .. } = &wanted { after.clone() } else { None };
+async fn list(service: Arc<ClientService>, client: Arc<Client>, number: u64, query: ListQuery) {
+    let refuse = |why: String| client.send(FromDaemon::Answer(number, Answer::Refused(why)));
+    let after = if let ListQuery::Page { after, .. } = &query { after.clone() } else { None };
     let asked = Instant::now();
-    let turn = match front.turn(client.account()).await {
-        Ok(turn) => turn,
-        Err(fault) => return refuse(fault.to_string()),
+    let list_permit = match service.list_permit(client.account()).await {
+        Ok(list_permit) => list_permit,
+        Err(error) => return refuse(error.to_string()),
     };
-    let snapshot = match front.snapshots.page(after.as_deref(), asked).await {
+    let snapshot = match service.snapshots.page(after.as_deref(), asked).await {
         Ok(snapshot) => snapshot,
-        Err(fault) => return refuse(fault.to_string()),
+        Err(error) => return refuse(error.to_string()),
     };
     let who = client.principal();
     let make = move || {
-        let answer = match wanted {
-            Wanted::All => all(&snapshot, &who),
-            Wanted::Page { prefix, after, limit } => {
+        let answer = match query {
+            ListQuery::All => all(&snapshot, &who),
+            ListQuery::Page { prefix, after, limit } => {
                 page(&snapshot, &who.scope(&prefix), after.as_deref(), limit)
             }
         };
@@ -117,10 +117,10 @@ async fn list(front: Arc<Front>, client: Arc<Client>, number: u64, wanted: Wante
         lockkeeper_wire::encode(&FromDaemon::Answer(number, answer), &mut frame);
         frame
     };
-    match front.snapshots.worker().run(make).await {
+    match service.snapshots.worker().run(make).await {
         Some(frame) => {
-            front.metrics().listed(frame.len());
-            client.tell_frame(frame, turn);
+            service.metrics().listed(frame.len());
+            client.send_frame(frame, list_permit);
         }
         None => refuse(String::from("the list of locks could not be made; try again")),
     }
@@ -174,16 +174,16 @@ fn page(snapshot: &Snapshot, scope: &[String], after: Option<&str>, limit: u32) 
     Answer::LocksPage { locks, next, left_out: left + snapshot.left_out }
 }
 
-async fn answer(front: &Front, client: &Client, ask: Ask) -> Result<Answer, String> {
-    let (shared, who) = (&front.shared, &client.principal());
+async fn reply_to(service: &ClientService, client: &Client, ask: Ask) -> Result<Answer, String> {
+    let (context, who) = (&service.context, &client.principal());
     let may =
-        |action, name: &str| shared.check(NATIVE, who, action, name).map_err(|denied| denied.to_string());
+        |action, name: &str| context.check(NATIVE, who, action, name).map_err(|denied| denied.to_string());
     let is_name = |name: &str| check_name(name).map_err(|why| format!("bad lock name: {why}"));
     let failed = |error: lockkeeper_cluster::Error| error.to_string();
     Ok(match ask {
         Ask::Locks(Some(name)) if who.sees(&name) => {
             is_name(&name)?;
-            let lock = listing::one(&shared.member, &name).await.map_err(failed)?;
+            let lock = listing::read_lock(&context.member, &name).await.map_err(failed)?;
             Answer::Locks((!lock.is_empty()).then(|| lock.line()).into_iter().collect())
         }
         Ask::Locks(_) => Answer::Locks(Vec::new()),
@@ -191,29 +191,29 @@ async fn answer(front: &Front, client: &Client, ask: Ask) -> Result<Answer, Stri
         Ask::Watch | Ask::LocksPage { .. } => Answer::Done,
         Ask::Cluster => {
             may(Action::Cluster, "")?;
-            Answer::Cluster(listing::cluster(&shared.member))
+            Answer::Cluster(listing::cluster(&context.member))
         }
         Ask::ForceRelease(name) => {
             is_name(&name)?;
             may(Action::ForceRelease, &name)?;
-            let released = shared.release_by_force(NATIVE, who, &name, None).await.map_err(failed)?;
+            let released = context.release_by_force(NATIVE, who, &name, None).await.map_err(failed)?;
             Answer::Released(released.len() as u32)
         }
         Ask::Why(name) => {
             is_name(&name)?;
             may(Action::See, &name)?;
-            let failed = |fault: Fault| fault.to_string();
-            let _turn = front.turn(client.account()).await.map_err(failed)?;
-            Answer::Why(listing::why(&front.snapshots, &name, who).await.map_err(failed)?)
+            let failed = |error: LeaseError| error.to_string();
+            let _permit = service.list_permit(client.account()).await.map_err(failed)?;
+            Answer::Why(listing::why(&service.snapshots, &name, who).await.map_err(failed)?)
         }
         Ask::Remove(id) => {
             may(Action::RemoveMember, "")?;
-            shared.member.remove(MemberId(id)).await.map_err(failed)?;
+            context.member.remove(MemberId(id)).await.map_err(failed)?;
             Answer::Done
         }
         Ask::Set(changes) => {
             may(Action::ChangeSettings, "")?;
-            shared.member.change_settings(&changes).await.map_err(|error| match error {
+            context.member.change_settings(&changes).await.map_err(|error| match error {
                 lockkeeper_cluster::Error::BadOption(why) => why,
                 other => other.to_string(),
             })?;
@@ -221,7 +221,7 @@ async fn answer(front: &Front, client: &Client, ask: Ask) -> Result<Answer, Stri
         }
         Ask::Leave => {
             may(Action::Leave, "")?;
-            shared.leave.notify_one();
+            context.leave.notify_one();
             Answer::Done
         }
     })

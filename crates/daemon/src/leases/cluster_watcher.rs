@@ -5,11 +5,12 @@
 //! table. Each lock in it has a version, and a watcher only stores the version up to which it has seen the table. The
 //! cost of a change for each watcher is thus independent of the number of locks.
 
-use super::book::Book;
+use super::local_leases::LocalLeases;
+use super::messages::{ChangeNumbers, ChunkKind, DaemonReply, DaemonRequest, TableChunk, TableRange};
+use super::operations::Hold;
+use super::outgoing_waits::{POLL_INTERVAL, POLL_TIMEOUT};
 use super::peers::Peers;
-use super::view::Table;
-use super::waits::{POLL, SILENCE};
-use super::words::{Answer, Hold, LookFrom, Numbers, Part, Question, Seen};
+use super::watch_table::WatchTable;
 use crate::access::covers;
 use crate::worker::Worker;
 use lockkeeper_cluster::{LockName, LockStatus, MemberId};
@@ -20,10 +21,10 @@ use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-pub(crate) use super::view::Shown;
+pub(crate) use super::watch_table::WatchedLock;
 
 /// Delay after a change, so that changes in quick succession are sent together.
-const TOGETHER: Duration = Duration::from_millis(20);
+const BATCH_DELAY: Duration = Duration::from_millis(20);
 /// Pause before a request is repeated, and period at which the list of members is checked.
 const PAUSE: Duration = Duration::from_millis(200);
 /// Maximum number of prefixes in a request. If more are watched, all locks are requested.
@@ -44,11 +45,11 @@ struct Interest {
 }
 
 /// Follows all members while there are watches.
-pub(super) struct Watching {
-    book: Arc<Book>,
+pub(super) struct ClusterWatcher {
+    local: Arc<LocalLeases>,
     peers: Arc<Peers>,
     worker: Arc<Worker>,
-    table: Mutex<Table>,
+    table: Mutex<WatchTable>,
     /// The newest version in the table.
     news: watch::Sender<u64>,
     /// Incremented when holds by leases may have changed.
@@ -61,10 +62,10 @@ pub(super) struct Watching {
     me: Weak<Self>,
 }
 
-impl Watching {
-    pub fn new(book: Arc<Book>, peers: Arc<Peers>, worker: Arc<Worker>) -> Arc<Self> {
+impl ClusterWatcher {
+    pub fn new(local: Arc<LocalLeases>, peers: Arc<Peers>, worker: Arc<Worker>) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
-            book,
+            local,
             peers,
             worker,
             table: Mutex::default(),
@@ -77,7 +78,7 @@ impl Watching {
         })
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, WatchTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -102,7 +103,7 @@ impl Watching {
         drop(interest);
         let (news, holds) = (self.news.subscribe(), self.holds.subscribe());
         let began = self.table().newest();
-        Watch { watching: self.me.clone(), prefixes, began, seen: 0, news, holds }
+        Watch { watcher: self.me.clone(), prefixes, began, seen: 0, news, holds }
     }
 
     /// Follows every member until no watch is left.
@@ -136,78 +137,78 @@ impl Watching {
     /// Follows one member: reads its whole table, then its changes.
     async fn follow(self: Arc<Self>, member: MemberId) {
         let mut followed = self.followed.subscribe();
-        let mut from = LookFrom::Page(None);
-        let mut first: Option<Numbers> = None;
+        let mut range = TableRange::Page(None);
+        let mut first: Option<ChangeNumbers> = None;
         let mut sync = 0;
-        let (mut heard_at, mut began) = (Instant::now(), Instant::now());
+        let (mut received_at, mut began) = (Instant::now(), Instant::now());
         loop {
             let prefixes = followed.borrow_and_update().clone();
-            let looked = tokio::select! {
-                looked = self.ask(member, from.clone(), prefixes) => looked,
+            let read = tokio::select! {
+                read = self.read(member, range.clone(), prefixes) => read,
                 // A new watch needs other prefixes: read the whole table again.
                 _ = followed.changed() => {
-                    (from, first) = (LookFrom::Page(None), None);
+                    (range, first) = (TableRange::Page(None), None);
                     continue;
                 }
             };
-            let Some(seen) = looked else {
-                if heard_at.elapsed() > SILENCE || self.peers.is_gone(member) {
-                    (from, first) = (LookFrom::Page(None), None);
+            let Some(chunk) = read else {
+                if received_at.elapsed() > POLL_TIMEOUT || self.peers.is_gone(member) {
+                    (range, first) = (TableRange::Page(None), None);
                     self.forget(member).await;
                 }
                 tokio::time::sleep(PAUSE).await;
                 continue;
             };
-            heard_at = Instant::now();
+            received_at = Instant::now();
             if first.is_none() {
-                (sync, began) = (self.table().next_sync(), heard_at);
+                (sync, began) = (self.table().next_sync(), received_at);
             }
-            let (next, part) = (seen.next, seen.part.clone());
-            self.take(member, sync, seen, heard_at).await;
-            from = match part {
-                Part::Page(Some(after)) => {
+            let (next, kind) = (chunk.next, chunk.kind.clone());
+            self.take(member, sync, chunk, received_at).await;
+            range = match kind {
+                ChunkKind::Page(Some(after)) => {
                     first.get_or_insert(next);
-                    LookFrom::Page(Some(after))
+                    TableRange::Page(Some(after))
                 }
-                Part::Page(None) => {
+                ChunkKind::Page(None) => {
                     let changes = *first.get_or_insert(next);
                     self.sweep(member, sync).await;
                     // Limits the cost of repeated full readings, which clients can provoke, to half of this daemon's
                     // time.
-                    tokio::time::sleep(began.elapsed().min(SILENCE)).await;
-                    LookFrom::Change(changes)
+                    tokio::time::sleep(began.elapsed().min(POLL_TIMEOUT)).await;
+                    TableRange::Changes(changes)
                 }
-                Part::Changes => LookFrom::Change(next),
-                Part::Unknown => {
+                ChunkKind::Changes => TableRange::Changes(next),
+                ChunkKind::Unknown => {
                     first = None;
-                    LookFrom::Page(None)
+                    TableRange::Page(None)
                 }
             };
         }
     }
 
-    async fn ask(&self, member: MemberId, from: LookFrom, prefixes: Vec<String>) -> Option<Seen> {
+    async fn read(&self, member: MemberId, range: TableRange, prefixes: Vec<String>) -> Option<TableChunk> {
         if member == self.peers.me() {
-            return self.look(from, prefixes).await;
+            return self.read_own_table(range, prefixes).await;
         }
-        let question = Question::Look { from, prefixes };
-        match self.peers.ask_once(member, &question, POLL * 3).await {
-            Ok(Answer::Look(seen)) => seen,
+        let request = DaemonRequest::ReadTable { range, prefixes };
+        match self.peers.send_once(member, &request, POLL_INTERVAL * 3).await {
+            Ok(DaemonReply::Table(seen)) => seen,
             _ => None,
         }
     }
 
     /// Stores the rows of a member in the table, [`SLICE`] rows at a time.
-    async fn take(&self, member: MemberId, sync: u64, seen: Seen, told: Instant) {
-        let (node, mut holds) = (seen.node, false);
-        let mut rows = seen.rows.into_iter().peekable();
+    async fn take(&self, member: MemberId, sync: u64, chunk: TableChunk, received_at: Instant) {
+        let (node, mut holds) = (chunk.node, false);
+        let mut rows = chunk.rows.into_iter().peekable();
         while rows.peek().is_some() {
             {
                 let mut table = self.table();
                 for (row, of_leases) in rows.by_ref().take(SLICE) {
-                    holds |= table.put(member, sync, (node, told, row, of_leases));
+                    holds |= table.put(member, sync, (node, received_at, row, of_leases));
                 }
-                self.tell(&table);
+                self.notify(&table);
             }
             tokio::task::yield_now().await;
         }
@@ -223,7 +224,7 @@ impl Watching {
             {
                 let mut table = self.table();
                 after = table.sweep(member, sync, after, SLICE);
-                self.tell(&table);
+                self.notify(&table);
             }
             if after.is_none() {
                 return self.holds.send_modify(|changes| *changes += 1);
@@ -237,43 +238,43 @@ impl Watching {
         self.sweep(member, sync).await;
     }
 
-    fn tell(&self, table: &Table) {
+    fn notify(&self, table: &WatchTable) {
         let newest = table.newest();
         self.news.send_if_modified(|before| std::mem::replace(before, newest) != newest);
     }
 
     /// A page of this member's table, or its changes, which it waits for. `None` if the worker thread has failed.
-    pub async fn look(&self, from: LookFrom, prefixes: Vec<String>) -> Option<Seen> {
+    pub async fn read_own_table(&self, range: TableRange, prefixes: Vec<String>) -> Option<TableChunk> {
         let mut tables = self.tables.get_or_init(|| self.peers.member.tables()).clone();
-        let mut changes = self.book.changes.subscribe();
+        let mut changes = self.local.changes.subscribe();
         let numbers = |tables: &mut watch::Receiver<u64>, changes: &mut watch::Receiver<u64>| {
             (*tables.borrow_and_update(), *changes.borrow_and_update())
         };
         let now = numbers(&mut tables, &mut changes);
-        match from {
-            LookFrom::Page(after) => self.look_at_page(now, after, prefixes).await,
-            LookFrom::Change(seen) => {
+        match range {
+            TableRange::Page(after) => self.read_page(now, after, prefixes).await,
+            TableRange::Changes(seen) => {
                 if now == seen {
                     let changed = async {
                         tokio::select! {
                             _ = tables.changed() => {}
                             _ = changes.changed() => {}
                         }
-                        tokio::time::sleep(TOGETHER).await;
+                        tokio::time::sleep(BATCH_DELAY).await;
                     };
-                    let _ = tokio::time::timeout(POLL, changed).await;
+                    let _ = tokio::time::timeout(POLL_INTERVAL, changed).await;
                 }
-                Some(self.look_at_changes(seen, &prefixes))
+                Some(self.read_changes(seen, &prefixes))
             }
         }
     }
 
-    async fn look_at_page(
+    async fn read_page(
         &self,
-        next: Numbers,
+        next: ChangeNumbers,
         after: Option<String>,
         prefixes: Vec<String>,
-    ) -> Option<Seen> {
+    ) -> Option<TableChunk> {
         let member = self.peers.member.clone();
         let node = member.standing().node;
         let page = move || {
@@ -283,16 +284,16 @@ impl Watching {
             (table, last)
         };
         let (table, last) = self.worker.run(page).await?;
-        Some(Seen { next, node, rows: self.with_holds(table), part: Part::Page(last) })
+        Some(TableChunk { next, node, rows: self.with_holds(table), kind: ChunkKind::Page(last) })
     }
 
-    fn look_at_changes(&self, seen: Numbers, prefixes: &[String]) -> Seen {
+    fn read_changes(&self, seen: ChangeNumbers, prefixes: &[String]) -> TableChunk {
         let member = &self.peers.member;
         let node = member.standing().node;
         let (Some((mut table, next)), Some((names, next_hold))) =
-            (member.table_changes(seen.0), self.book.changed_since(seen.1))
+            (member.table_changes(seen.0), self.local.changed_since(seen.1))
         else {
-            return Seen { next: seen, node, rows: Vec::new(), part: Part::Unknown };
+            return TableChunk { next: seen, node, rows: Vec::new(), kind: ChunkKind::Unknown };
         };
         table.retain(|row| covers(prefixes, &row.lock.name));
         let known: BTreeSet<&str> = table.iter().map(|row| &*row.lock.name).collect();
@@ -302,14 +303,14 @@ impl Watching {
             .map(|name| member.table_row(name, ROW_BYTES))
             .collect();
         table.extend(more);
-        Seen { next: (next, next_hold), node, rows: self.with_holds(table), part: Part::Changes }
+        TableChunk { next: (next, next_hold), node, rows: self.with_holds(table), kind: ChunkKind::Changes }
     }
 
     fn with_holds(&self, table: Vec<LockStatus>) -> Vec<(LockStatus, Vec<Hold>)> {
         table
             .into_iter()
             .map(|row| {
-                let holds = self.book.holds_on(&row.lock.name);
+                let holds = self.local.holds_on(&row.lock.name);
                 (row, holds)
             })
             .collect()
@@ -318,13 +319,13 @@ impl Watching {
 
 /// All watched prefixes, or the empty prefix if there are too many.
 fn all_of(prefixes: &BTreeMap<String, usize>) -> Vec<String> {
-    let all = crate::access::least(prefixes.keys().cloned());
+    let all = crate::access::without_covered(prefixes.keys().cloned());
     if all.len() > MOST_PREFIXES { vec![String::new()] } else { all }
 }
 
 /// A watch of the locks under some prefixes.
 pub(crate) struct Watch {
-    watching: Weak<Watching>,
+    watcher: Weak<ClusterWatcher>,
     prefixes: Vec<String>,
     /// The newest version when the watch began. Locks no longer in use by then are not shown.
     began: u64,
@@ -337,13 +338,13 @@ impl Watch {
     /// The next locks to show, at least one and at most `most`: first all locks in use, then those that have changed.
     /// `None` if the daemon stops, or if the watcher is so far behind that it has missed the end of a lock's use; it
     /// must begin anew. Cancel safe.
-    pub async fn some(&mut self, most: usize) -> Option<Vec<Arc<Shown>>> {
+    pub async fn next_batch(&mut self, most: usize) -> Option<Vec<Arc<WatchedLock>>> {
         loop {
-            let watching = self.watching.upgrade()?;
+            let watcher = self.watcher.upgrade()?;
             self.news.borrow_and_update();
             let (mut looked, mut found) = (0, Vec::new());
             {
-                let table = watching.table();
+                let table = watcher.table();
                 if table.has_forgotten_since(self.seen, self.began) {
                     return None;
                 }
@@ -361,7 +362,7 @@ impl Watch {
             if !found.is_empty() {
                 return Some(found);
             }
-            drop(watching);
+            drop(watcher);
             if looked == SLICE {
                 tokio::task::yield_now().await;
             } else {
@@ -372,7 +373,7 @@ impl Watch {
 
     /// Skips all changes so far.
     pub fn skip(&mut self) {
-        self.seen = self.watching.upgrade().map_or(self.seen, |watching| watching.table().newest());
+        self.seen = self.watcher.upgrade().map_or(self.seen, |watcher| watcher.table().newest());
     }
 
     /// Resolves when the holds of leases may have changed; `false` if the daemon stops.
@@ -383,14 +384,14 @@ impl Watch {
     /// The newest hold of a lock by a lease.
     pub fn leader(&mut self, lock: &str) -> Option<Hold> {
         self.holds.borrow_and_update();
-        self.watching.upgrade()?.table().leader(lock)
+        self.watcher.upgrade()?.table().leader(lock)
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        let Some(watching) = self.watching.upgrade() else { return };
-        let mut interest = watching.interest();
+        let Some(watcher) = self.watcher.upgrade() else { return };
+        let mut interest = watcher.interest();
         for prefix in &self.prefixes {
             if let Some(count) = interest.prefixes.get_mut(prefix) {
                 *count -= 1;

@@ -11,9 +11,9 @@ use tokio::time::Instant;
 const RESERVED_FILES: u64 = 256;
 /// Minimum number of connections. A daemon that could serve fewer does not start.
 const FEWEST_CONNECTIONS: u64 = 16;
-/// Number of idle connections that are closed at once when no place is left, so that not every new connection has to
+/// Number of idle connections that are closed at once when no permit is left, so that not every new connection has to
 /// close one.
-const CLOSED_TOGETHER: usize = 8;
+const IDLE_CLOSED_AT_ONCE: usize = 8;
 
 /// Raises the soft limit of open files to the hard limit and returns the result; `None` if there is no limit.
 fn open_files() -> Option<u64> {
@@ -26,8 +26,8 @@ fn open_files() -> Option<u64> {
 }
 
 /// The number of connections that can be served: `wanted`, or as many as the limit of open files permits.
-pub(crate) fn connections(wanted: usize) -> Result<usize, String> {
-    let most = fitting(wanted, open_files())?;
+pub(crate) fn usable_connections(wanted: usize) -> Result<usize, String> {
+    let most = usable_with(wanted, open_files())?;
     if most < wanted {
         let needed = wanted as u64 + RESERVED_FILES;
         let message = format!(
@@ -44,7 +44,7 @@ pub(crate) fn connections(wanted: usize) -> Result<usize, String> {
     Ok(most)
 }
 
-fn fitting(wanted: usize, files: Option<u64>) -> Result<usize, String> {
+fn usable_with(wanted: usize, files: Option<u64>) -> Result<usize, String> {
     let Some(files) = files else { return Ok(wanted) };
     let left = files.saturating_sub(RESERVED_FILES);
     if left < FEWEST_CONNECTIONS {
@@ -65,23 +65,23 @@ pub(crate) trait Idle: Send + Sync {
     fn close(&self);
 }
 
-/// Places for connections of one kind of client. Where both kinds are served, each can take three quarters of all
-/// places, so that a quarter is always left for the other.
-pub struct Room {
+/// Permits for connections of one kind of client. Where both kinds are served, each can take three quarters of all
+/// permits, so that a quarter is always left for the other.
+pub struct ConnectionLimit {
     all: Arc<Semaphore>,
     kind: Arc<Semaphore>,
-    /// Connections that may be closed while idle if no place is left.
+    /// Connections that may be closed while idle if no permit is left.
     idle: Mutex<Vec<Weak<dyn Idle>>>,
 }
 
-/// The place of one connection, freed when dropped.
-pub struct Place {
+/// The permit of one connection, freed when dropped.
+pub struct ConnectionPermit {
     _permits: [OwnedSemaphorePermit; 2],
 }
 
-impl Room {
-    /// Rooms for the two kinds of clients, with `connections` places in total.
-    pub fn two(connections: usize, both_served: bool) -> [Arc<Self>; 2] {
+impl ConnectionLimit {
+    /// Limits for the two kinds of clients, with `connections` permits in total.
+    pub fn for_two_protocols(connections: usize, both_served: bool) -> [Arc<Self>; 2] {
         let connections = connections.clamp(1, Semaphore::MAX_PERMITS);
         let all = Arc::new(Semaphore::new(connections));
         // Example: 8 connections; each kind has at most 6, so at least 2 are left for the other.
@@ -92,17 +92,17 @@ impl Room {
         })
     }
 
-    /// Waits for a place. If none is free, the connections that have been idle for longest are closed.
-    pub async fn place(&self) -> Place {
-        let take = async |places: &Arc<Semaphore>| {
-            if let Ok(permit) = places.clone().try_acquire_owned() {
+    /// Waits for a permit. If none is free, the connections that have been idle for longest are closed.
+    pub async fn acquire(&self) -> ConnectionPermit {
+        let take = async |permits: &Arc<Semaphore>| {
+            if let Ok(permit) = permits.clone().try_acquire_owned() {
                 return permit;
             }
             self.close_idle();
-            places.clone().acquire_owned().await.expect("the semaphore is never closed")
+            permits.clone().acquire_owned().await.expect("the semaphore is never closed")
         };
         let kind = take(&self.kind).await;
-        Place { _permits: [kind, take(&self.all).await] }
+        ConnectionPermit { _permits: [kind, take(&self.all).await] }
     }
 
     /// Registers a connection that may be closed while it is idle.
@@ -124,7 +124,7 @@ impl Room {
             .filter_map(|connection| Some((connection.idle_since()?, connection)))
             .collect();
         idle.sort_by_key(|(since, _)| *since);
-        idle.iter().take(CLOSED_TOGETHER).for_each(|(_, connection)| connection.close());
+        idle.iter().take(IDLE_CLOSED_AT_ONCE).for_each(|(_, connection)| connection.close());
     }
 }
 
@@ -134,27 +134,27 @@ mod tests {
 
     #[test]
     fn the_limit_of_open_files_leaves_places_for_members() {
-        assert_eq!(fitting(20_000, None), Ok(20_000));
-        assert_eq!(fitting(20_000, Some(1024)), Ok(768));
-        assert_eq!(fitting(500, Some(1024)), Ok(500));
-        let error = fitting(500, Some(260)).unwrap_err();
+        assert_eq!(usable_with(20_000, None), Ok(20_000));
+        assert_eq!(usable_with(20_000, Some(1024)), Ok(768));
+        assert_eq!(usable_with(500, Some(1024)), Ok(500));
+        let error = usable_with(500, Some(260)).unwrap_err();
         assert!(error.contains("only 260 files") && error.contains("at least 272"), "{error}");
-        assert!(fitting(1, Some(3)).is_err());
+        assert!(usable_with(1, Some(3)).is_err());
     }
 
     #[tokio::test]
     async fn one_kind_of_client_leaves_places_for_the_other() {
-        let [http, native] = Room::two(8, true);
-        let mut places = Vec::new();
+        let [http, native] = ConnectionLimit::for_two_protocols(8, true);
+        let mut permits = Vec::new();
         for _ in 0..6 {
-            places.push(http.place().await);
+            permits.push(http.acquire().await);
         }
         assert_eq!(http.kind.available_permits(), 0);
         for _ in 0..2 {
-            places.push(native.place().await);
+            permits.push(native.acquire().await);
         }
         assert_eq!(native.all.available_permits(), 0);
-        places.clear();
+        permits.clear();
         assert_eq!((http.kind.available_permits(), native.all.available_permits()), (6, 8));
     }
 }

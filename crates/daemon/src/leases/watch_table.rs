@@ -1,6 +1,6 @@
 //! The table of all watched locks, with a version for each lock.
 
-use super::words::Hold;
+use super::operations::Hold;
 use crate::listing::LockView;
 use lockkeeper_cluster::{LockStatus, MemberId, Node};
 use std::collections::{BTreeMap, VecDeque};
@@ -9,16 +9,16 @@ use std::sync::{Arc, OnceLock};
 use tokio::time::Instant;
 
 /// Number of locks no longer in use that are remembered for watchers that have not seen the end of their use.
-const MOST_OVER: usize = 1 << 16;
+const MOST_UNUSED: usize = 1 << 16;
 
 /// A lock, as shown to watchers.
-pub(crate) struct Shown {
+pub(crate) struct WatchedLock {
     pub view: LockView,
     /// The event for watchers, encoded once for all of them.
     pub encoded: OnceLock<String>,
 }
 
-impl Shown {
+impl WatchedLock {
     fn new(view: LockView) -> Arc<Self> {
         Arc::new(Self { view, encoded: OnceLock::new() })
     }
@@ -29,31 +29,31 @@ struct Row {
     /// The number of the full reading of the member's table in which the row was read, or which preceded the change.
     sync: u64,
     node: Node,
-    told: Instant,
+    received_at: Instant,
     status: LockStatus,
     holds: Vec<Hold>,
 }
 
 struct Entry {
     rows: BTreeMap<MemberId, Row>,
-    shown: Arc<Shown>,
+    shown: Arc<WatchedLock>,
     version: u64,
 }
 
 /// All watched locks.
 #[derive(Default)]
-pub(super) struct Table {
+pub(super) struct WatchTable {
     locks: BTreeMap<Arc<str>, Entry>,
     versions: BTreeMap<u64, Arc<str>>,
     newest: u64,
     /// Locks no longer in use, the oldest version first.
-    over: VecDeque<(u64, Arc<str>)>,
+    unused: VecDeque<(u64, Arc<str>)>,
     /// The newest version of a lock that was dropped from `over`.
     forgotten: u64,
     syncs: u64,
 }
 
-impl Table {
+impl WatchTable {
     /// The newest version.
     pub fn newest(&self) -> u64 {
         self.newest
@@ -72,7 +72,7 @@ impl Table {
     }
 
     /// The locks with a version above `seen`, in the order of their versions.
-    pub fn since(&self, seen: u64) -> impl Iterator<Item = (u64, &Arc<Shown>)> {
+    pub fn since(&self, seen: u64) -> impl Iterator<Item = (u64, &Arc<WatchedLock>)> {
         let versions = self.versions.range((Bound::Excluded(seen), Bound::Unbounded));
         versions.filter_map(|(version, name)| Some((*version, &self.locks.get(name)?.shown)))
     }
@@ -94,7 +94,7 @@ impl Table {
         &mut self,
         member: MemberId,
         sync: u64,
-        (node, told, status, holds): (Node, Instant, LockStatus, Vec<Hold>),
+        (node, received_at, status, holds): (Node, Instant, LockStatus, Vec<Hold>),
     ) -> bool {
         let name = status.lock.name.clone();
         let is_used = !status.holders.is_empty() || !status.waiters.is_empty() || !holds.is_empty();
@@ -103,13 +103,13 @@ impl Table {
         }
         let entry = self.locks.entry(name.clone()).or_insert_with(|| Entry {
             rows: BTreeMap::new(),
-            shown: Shown::new(LockView::new(name.clone())),
+            shown: WatchedLock::new(LockView::new(name.clone())),
             version: 0,
         });
         let had_holds = entry.rows.get(&member).is_some_and(|row| !row.holds.is_empty());
         let has_holds = !holds.is_empty();
         if is_used {
-            entry.rows.insert(member, Row { sync, node, told, status, holds });
+            entry.rows.insert(member, Row { sync, node, received_at, status, holds });
         } else {
             entry.rows.remove(&member);
         }
@@ -147,25 +147,25 @@ impl Table {
     /// Merges the rows of all members for a lock. It gets a new version if the result differs.
     fn show(&mut self, name: &Arc<str>) {
         let Some(entry) = self.locks.get_mut(name) else { return };
-        let rows = entry.rows.values().map(|row| (row.node, row.told, row.status.clone()));
+        let rows = entry.rows.values().map(|row| (row.node, row.received_at, row.status.clone()));
         let view = LockView::of(name.clone(), rows);
         if entry.version > 0 && view.is_same(&entry.shown.view) {
             return;
         }
-        let over = view.is_empty();
+        let unused = view.is_empty();
         self.newest += 1;
         self.versions.remove(&entry.version);
         self.versions.insert(self.newest, name.clone());
-        (entry.shown, entry.version) = (Shown::new(view), self.newest);
-        if over {
-            self.over.push_back((self.newest, name.clone()));
+        (entry.shown, entry.version) = (WatchedLock::new(view), self.newest);
+        if unused {
+            self.unused.push_back((self.newest, name.clone()));
             self.forget_some();
         }
     }
 
     fn forget_some(&mut self) {
-        while self.over.len() > MOST_OVER
-            && let Some((version, name)) = self.over.pop_front()
+        while self.unused.len() > MOST_UNUSED
+            && let Some((version, name)) = self.unused.pop_front()
         {
             // The lock may be in use again.
             if self.locks.get(&name).is_some_and(|entry| entry.version == version && entry.rows.is_empty()) {
@@ -197,13 +197,13 @@ mod tests {
         (Node { id: MemberId(1), incarnation: 1 }, Instant::now(), status, Vec::new())
     }
 
-    fn changes(table: &Table, seen: u64) -> Vec<(&str, usize)> {
+    fn changes(table: &WatchTable, seen: u64) -> Vec<(&str, usize)> {
         table.since(seen).map(|(_, shown)| (&*shown.view.name, shown.view.holders.len())).collect()
     }
 
     #[test]
     fn watcher_sees_each_change_once_and_nothing_that_did_not_change() {
-        let mut table = Table::default();
+        let mut table = WatchTable::default();
         let member = MemberId(1);
         let sync = table.next_sync();
         for name in ["a", "b", "c"] {
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn locks_missing_in_the_next_reading_of_a_member_are_removed() {
-        let mut table = Table::default();
+        let mut table = WatchTable::default();
         let (one, two) = (MemberId(1), MemberId(2));
         let sync = table.next_sync();
         for number in 0..10 {
@@ -241,17 +241,17 @@ mod tests {
 
     #[test]
     fn watcher_that_is_too_far_behind_is_detected() {
-        let mut table = Table::default();
+        let mut table = WatchTable::default();
         let member = MemberId(1);
         table.put(member, 1, row("kept", &[1]));
         let began = table.newest();
-        for number in 0..=MOST_OVER {
+        for number in 0..=MOST_UNUSED {
             table.put(member, 1, row(&number.to_string(), &[1]));
             table.put(member, 1, row(&number.to_string(), &[]));
         }
         assert!(table.has_forgotten_since(began, began));
         assert!(!table.has_forgotten_since(table.newest(), began), "it has seen all of it");
         assert!(!table.has_forgotten_since(0, table.newest()), "it begins now");
-        assert_eq!(table.locks.len(), MOST_OVER + 1);
+        assert_eq!(table.locks.len(), MOST_UNUSED + 1);
     }
 }

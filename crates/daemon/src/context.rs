@@ -1,7 +1,7 @@
 //! State that all protocols use: the member, access control, the audit log and the limits.
 
 use crate::access::{Access, Denied, Principal};
-use crate::audit::{Audit, Entry, Refused};
+use crate::audit::{Audit, AuditEntry, RefusalReason};
 use crate::limits::Limits;
 use crate::listing;
 use crate::rights::Action;
@@ -9,7 +9,7 @@ use lockkeeper_cluster::{Acquisition, Error, Member, Result};
 use tokio::sync::Notify;
 
 /// State that all protocols use.
-pub struct Shared {
+pub struct DaemonContext {
     /// The member of the cluster.
     pub member: Member,
     /// The tokens and their permissions.
@@ -22,7 +22,7 @@ pub struct Shared {
     pub leave: Notify,
 }
 
-impl Shared {
+impl DaemonContext {
     /// Shared state of a daemon with this member.
     pub fn new(member: Member, access: Access, audit: Audit, limits: Limits) -> Self {
         Self { member, access, audit, limits, leave: Notify::new() }
@@ -39,18 +39,22 @@ impl Shared {
         let checked = action.check(who, lock);
         if let Err(denied) = &checked {
             let why = denied.to_string();
-            let entry = Entry { lock, why: &why, ..Entry::new("refuse", by, who.name()) };
-            self.audit.refuse(Refused::Permission(action.permission()), &entry);
+            let entry = AuditEntry { lock, why: &why, ..AuditEntry::new("refuse", by, who.name()) };
+            self.audit.refuse(RefusalReason::Permission(action.permission()), &entry);
         }
         checked
     }
 
     /// The principal of a token. A refusal is written to the audit log.
-    pub fn who(&self, by: &'static str, token: Option<&str>) -> std::result::Result<Principal, Denied> {
-        let who = self.access.who(token);
+    pub fn authenticate(
+        &self,
+        by: &'static str,
+        token: Option<&str>,
+    ) -> std::result::Result<Principal, Denied> {
+        let who = self.access.authenticate(token);
         if who.is_err() {
             let why = if token.is_some() { "the token is unknown or has expired" } else { "no token" };
-            self.audit.refuse(Refused::Token, &Entry { why, ..Entry::new("refuse", by, "") });
+            self.audit.refuse(RefusalReason::Token, &AuditEntry { why, ..AuditEntry::new("refuse", by, "") });
         }
         who
     }
@@ -63,7 +67,7 @@ impl Shared {
         lock: &str,
         only: Option<Acquisition>,
     ) -> Result<Vec<Acquisition>> {
-        let (view, silent) = listing::one_of(&self.member, lock).await?;
+        let (view, silent) = listing::read_lock_with_missing(&self.member, lock).await?;
         let mut released = Vec::new();
         for party in view.holders.iter().filter(|party| only.is_none_or(|only| only == party.who.acquisition))
         {
@@ -71,8 +75,8 @@ impl Shared {
             self.member.release_by_force_at(party.node.id, lock, holder.acquisition).await?;
             let (acquisition, fence) =
                 (Some(holder.acquisition.to_string()), holder.fence.map(|fence| fence.number()));
-            let line = Entry::new("force-release", by, who.name());
-            self.audit.write(&Entry { lock, acquisition, fence, ..line });
+            let line = AuditEntry::new("force-release", by, who.name());
+            self.audit.write(&AuditEntry { lock, acquisition, fence, ..line });
             released.push(holder.acquisition);
         }
         if let (true, Some(silent)) = (released.is_empty(), silent.first()) {
