@@ -1,7 +1,7 @@
 //! `lockkeeper check --cluster`: whole members of a small cluster, in every order of events during view changes.
 
 use super::check::{Budget, Stopwatch, Took, grouped, seconds};
-use crate::{exit, say};
+use crate::{exit, print_line};
 use clap::Args;
 use lockkeeper_cluster_lab::views::{self, Answer, Bounds};
 use lockkeeper_member::Flaw;
@@ -56,16 +56,16 @@ impl ClusterFlags {
         let watch = Stopwatch::start();
         let flaw = match self.flaw.as_deref().map(flaw_of).transpose() {
             Ok(flaw) => flaw,
-            Err(what) => return exit::complain(exit::USAGE, &what),
+            Err(what) => return exit::fail(exit::USAGE, &what),
         };
         let bounds = self.bounds(faults);
         let found = budget.watch(algorithm, |go_on| views::check(algorithm, bounds, flaw, go_on));
         let answer = match found {
             Ok(answer) => answer,
-            Err(what) => return exit::complain(exit::USAGE, &what),
+            Err(what) => return exit::fail(exit::USAGE, &what),
         };
         if as_json {
-            say!("{}", in_json(algorithm, &answer, watch.took()));
+            print_line!("{}", in_json(algorithm, &answer, watch.took()));
         } else {
             print(algorithm, &bounds, &answer, watch.took());
         }
@@ -115,7 +115,7 @@ fn in_json(algorithm: &str, answer: &Answer, took: Took) -> String {
 }
 
 fn print(algorithm: &str, bounds: &Bounds, answer: &Answer, took: Took) {
-    say!(
+    print_line!(
         "{algorithm}, {} members, {} units of time, at most {} crashes, {} restarts, {} sleeps, {} changes of the leader, \
          {} wishes, {} new views",
         bounds.members,
@@ -127,7 +127,7 @@ fn print(algorithm: &str, bounds: &Bounds, answer: &Answer, took: Took) {
         bounds.wishes,
         bounds.views
     );
-    say!(
+    print_line!(
         "{} states, {} steps, {} deep, {:.1} s\n",
         grouped(answer.distinct),
         grouped(answer.generated),
@@ -136,12 +136,12 @@ fn print(algorithm: &str, bounds: &Bounds, answer: &Answer, took: Took) {
     );
     match &answer.wrong {
         Some(wrong) => {
-            say!("VIOLATED: {}. After {} steps, {}:\n", wrong.promise, wrong.run.len(), wrong.what);
+            print_line!("VIOLATED: {}. After {} steps, {}:\n", wrong.promise, wrong.run.len(), wrong.what);
             for (number, sentence) in (1..).zip(&wrong.run) {
-                say!("{number:>4}. {sentence}");
+                print_line!("{number:>4}. {sentence}");
             }
         }
-        None if answer.complete => say!("Everything that was promised holds in all of them."),
-        None => say!("The budget was reached: what lies deeper than {} was not seen.", answer.depth),
+        None if answer.complete => print_line!("Everything that was promised holds in all of them."),
+        None => print_line!("The budget was reached: what lies deeper than {} was not seen.", answer.depth),
     }
 }

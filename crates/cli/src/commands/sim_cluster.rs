@@ -1,7 +1,7 @@
 //! `lockkeeper sim --cluster`: simulates whole clusters with all kinds of faults.
 
 use super::sim::known;
-use crate::{exit, progress, say};
+use crate::{exit, print_line, progress};
 use clap::Args;
 use lockkeeper_cluster_lab::{self as cluster, ClusterReport, ClusterSpec, Fault};
 use lockkeeper_lab::Error;
@@ -58,7 +58,7 @@ impl Flags {
             })?,
         };
         if common.json {
-            say!("{}", serde_json::to_string(&report).expect("a report is plain data"));
+            print_line!("{}", serde_json::to_string(&report).expect("a report is plain data"));
         } else {
             print(&report);
         }
@@ -98,14 +98,23 @@ fn traced(spec: &ClusterSpec, seed: u64, path: &Path) -> Result<ClusterReport, E
 
 fn print(report: &ClusterReport) {
     let faults = if report.faults.is_empty() { "none".into() } else { report.faults.join(", ") };
-    say!("{} members, {}, seed {}, {} runs", report.members, report.algorithm, report.seed, report.runs);
-    say!("faults       {faults}");
-    say!("entries      {}", report.entries);
-    say!("views        {} started", report.views);
-    say!("lost         {} sessions that held something, by their own or their member's fault", report.lost);
-    say!("leaves       {} in order", report.leaves);
-    say!("frames       {} between members", report.frames);
-    say!(
+    print_line!(
+        "{} members, {}, seed {}, {} runs",
+        report.members,
+        report.algorithm,
+        report.seed,
+        report.runs
+    );
+    print_line!("faults       {faults}");
+    print_line!("entries      {}", report.entries);
+    print_line!("views        {} started", report.views);
+    print_line!(
+        "lost         {} sessions that held something, by their own or their member's fault",
+        report.lost
+    );
+    print_line!("leaves       {} in order", report.leaves);
+    print_line!("frames       {} between members", report.frames);
+    print_line!(
         "promises     {}",
         if report.found.is_empty() { "all kept".into() } else { format!("{} broken", report.found.len()) }
     );

@@ -12,19 +12,19 @@ use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 /// The maximum number of concurrent jobs, over all pages.
-const MOST_AT_ONCE: usize = 4;
+const MOST_JOBS: usize = 4;
 /// Interval between two progress reports to a page.
-const TELL_EVERY: Duration = Duration::from_millis(150);
+const REPORT_INTERVAL: Duration = Duration::from_millis(150);
 
 /// Accepts jobs up to the limit.
 #[derive(Clone, Debug)]
-pub struct Desk {
-    places: Arc<Semaphore>,
+pub struct Jobs {
+    permits: Arc<Semaphore>,
 }
 
-impl Default for Desk {
+impl Default for Jobs {
     fn default() -> Self {
-        Self { places: Arc::new(Semaphore::new(MOST_AT_ONCE)) }
+        Self { permits: Arc::new(Semaphore::new(MOST_JOBS)) }
     }
 }
 
@@ -43,7 +43,7 @@ impl Refusal {
 
     fn busy() -> Self {
         let why = format!(
-            "{MOST_AT_ONCE} runs are under way already, which is the most at once: stop one of them, or close its tab"
+            "{MOST_JOBS} runs are under way already, which is the most at once: stop one of them, or close its tab"
         );
         Self { status: StatusCode::TOO_MANY_REQUESTS, why }
     }
@@ -55,17 +55,17 @@ impl Refusal {
 }
 
 #[derive(Serialize)]
-struct Told<'a> {
+struct ErrorReply<'a> {
     error: &'a str,
 }
 
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        (self.status, axum::Json(Told { error: &self.why })).into_response()
+        (self.status, axum::Json(ErrorReply { error: &self.why })).into_response()
     }
 }
 
-/// Stops the job when its client no longer waits for the answer.
+/// Stops the job when its client no longer waits for the result.
 struct StopOnDrop(Arc<Progress>);
 
 impl Drop for StopOnDrop {
@@ -74,31 +74,31 @@ impl Drop for StopOnDrop {
     }
 }
 
-impl Desk {
+impl Jobs {
     /// Number of running jobs.
-    pub fn busy(&self) -> usize {
-        MOST_AT_ONCE - self.places.available_permits()
+    pub fn running(&self) -> usize {
+        MOST_JOBS - self.permits.available_permits()
     }
 
-    fn place(&self) -> Result<OwnedSemaphorePermit, Refusal> {
-        self.places.clone().try_acquire_owned().map_err(|_| Refusal::busy())
+    fn permit(&self) -> Result<OwnedSemaphorePermit, Refusal> {
+        self.permits.clone().try_acquire_owned().map_err(|_| Refusal::busy())
     }
 
     /// Runs a job and returns its result as a whole.
-    pub async fn whole<T: Send + 'static>(
+    pub async fn run<T: Send + 'static>(
         &self,
         limit: Duration,
         work: impl FnOnce(&Progress) -> Result<T, String> + Send + 'static,
     ) -> Result<T, Refusal> {
-        let place = self.place()?;
+        let permit = self.permit()?;
         let progress = Arc::new(Progress::default());
         let _stop = StopOnDrop(progress.clone());
         let task = tokio::task::spawn_blocking(move || {
-            let _place = place;
+            let _permit = permit;
             work(&progress)
         });
         match tokio::time::timeout(limit, task).await {
-            Ok(Ok(answer)) => answer.map_err(Refusal::usage),
+            Ok(Ok(result)) => result.map_err(Refusal::usage),
             Ok(Err(_)) => {
                 Err(Refusal::usage("the simulator panicked during this run; this is a bug in Lockkeeper"))
             }
@@ -107,27 +107,28 @@ impl Desk {
     }
 
     /// Runs a job and streams its progress: a line of JSON at intervals, and a last line with the result.
-    pub fn lines(
+    pub fn stream(
         &self,
         limit: Duration,
-        work: impl FnOnce(&Teller) -> Result<serde_json::Value, String> + Send + 'static,
+        work: impl FnOnce(&ProgressReports) -> Result<serde_json::Value, String> + Send + 'static,
     ) -> Result<Response, Refusal> {
-        let place = self.place()?;
+        let permit = self.permit()?;
         let progress = Arc::new(Progress::default());
         let stop = StopOnDrop(progress.clone());
         let (lines, receiver) = mpsc::channel(16);
-        let teller = Teller { lines, progress, until: Instant::now() + limit, late: AtomicBool::new(false) };
+        let reports =
+            ProgressReports { lines, progress, until: Instant::now() + limit, late: AtomicBool::new(false) };
         tokio::task::spawn_blocking(move || {
-            let _place = place;
-            let last = match work(&teller) {
-                Ok(answer) => answer,
-                Err(_) if teller.late.load(Ordering::Relaxed) => {
+            let _permit = permit;
+            let last = match work(&reports) {
+                Ok(result) => result,
+                Err(_) if reports.late.load(Ordering::Relaxed) => {
                     serde_json::json!({ "error": Refusal::too_long(limit).why })
                 }
                 Err(error) => serde_json::json!({ "error": error }),
             };
             // If the client has disconnected, the result is dropped.
-            let _ = teller.lines.blocking_send(line(&last));
+            let _ = reports.lines.blocking_send(line(&last));
         });
         let stream = futures_util::stream::unfold((receiver, stop), |(mut receiver, stop)| async {
             let line = receiver.recv().await?;
@@ -140,7 +141,7 @@ impl Desk {
 
 /// The progress reports of a job to its page.
 #[derive(Debug)]
-pub struct Teller {
+pub struct ProgressReports {
     lines: mpsc::Sender<Bytes>,
     /// The progress and stop flag of the lab's own loops.
     pub progress: Arc<Progress>,
@@ -148,9 +149,9 @@ pub struct Teller {
     late: AtomicBool,
 }
 
-impl Teller {
+impl ProgressReports {
     /// Whether the job should continue: the client still waits, and the time limit is not reached.
-    pub fn goes_on(&self) -> bool {
+    pub fn should_continue(&self) -> bool {
         if Instant::now() >= self.until {
             self.late.store(true, Ordering::Relaxed);
             self.progress.stop.store(true, Ordering::Relaxed);
@@ -159,32 +160,32 @@ impl Teller {
     }
 
     /// Sends a progress report; drops it if the client reads too slowly.
-    pub fn tell(&self, sofar: &serde_json::Value) {
+    pub fn send(&self, sofar: &serde_json::Value) {
         let _ = self.lines.try_send(line(sofar));
     }
 
     /// Sends progress reports at intervals while `work` runs; for work that cannot send them itself.
-    pub fn watch<T>(&self, sofar: impl Fn() -> serde_json::Value + Sync, work: impl FnOnce() -> T) -> T {
+    pub fn send_while<T>(&self, sofar: impl Fn() -> serde_json::Value + Sync, work: impl FnOnce() -> T) -> T {
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                while !over.load(Ordering::Relaxed) && self.goes_on() {
-                    self.tell(&sofar());
-                    std::thread::park_timeout(TELL_EVERY);
+                while !over.load(Ordering::Relaxed) && self.should_continue() {
+                    self.send(&sofar());
+                    std::thread::park_timeout(REPORT_INTERVAL);
                 }
             });
-            let answer = work();
+            let result = work();
             over.store(true, Ordering::Relaxed);
-            answer
+            result
         })
     }
 
     /// A function that returns `true` when the next progress report is due.
-    pub fn now_and_then(&self) -> impl FnMut() -> bool + use<> {
+    pub fn timer(&self) -> impl FnMut() -> bool + use<> {
         let mut last = None;
         move || {
             let now = Instant::now();
-            let due = last.is_none_or(|last: Instant| now.duration_since(last) >= TELL_EVERY);
+            let due = last.is_none_or(|last: Instant| now.duration_since(last) >= REPORT_INTERVAL);
             if due {
                 last = Some(now);
             }

@@ -55,29 +55,29 @@ pub struct Leave {
     on: OnDaemon,
 }
 
-fn ask<T>(on: OnDaemon, question: impl AsyncFnOnce(Operator) -> Result<T, Error>) -> Result<T, ExitCode> {
-    let asked = block_on(async {
+fn query<T>(on: OnDaemon, request: impl AsyncFnOnce(Operator) -> Result<T, Error>) -> Result<T, ExitCode> {
+    let result = block_on(async {
         let operator = on.open().await?;
-        question(operator).await
+        request(operator).await
     });
-    match asked {
-        Ok(Ok(answer)) => Ok(answer),
+    match result {
+        Ok(Ok(reply)) => Ok(reply),
         Ok(Err(error)) => Err(exit::lock_error(&error)),
-        Err(error) => Err(exit::complain(exit::CANNOT_RUN, &format!("cannot start: {error}"))),
+        Err(error) => Err(exit::fail(exit::CANNOT_RUN, &format!("cannot start: {error}"))),
     }
 }
 
 impl Members {
     /// Runs the command.
     pub fn run(self) -> ExitCode {
-        let line = match ask(self.on, async |operator| operator.cluster().await) {
+        let line = match query(self.on, async |operator| operator.cluster().await) {
             Ok(line) => line,
             Err(code) => return code,
         };
         if self.json {
-            crate::say!("{}", serde_json::to_string(&line.members).unwrap_or_default());
+            crate::print_line!("{}", serde_json::to_string(&line.members).unwrap_or_default());
         } else {
-            crate::say!("{}", table(&line));
+            crate::print_line!("{}", table(&line));
         }
         ExitCode::SUCCESS
     }
@@ -89,12 +89,12 @@ fn table(line: &ClusterLine) -> String {
     table.set_header(["MEMBER", "ADDRESS", "VOTES", "IN VIEW", "REACHED", ""]);
     for member in &line.members {
         let yes = |is: bool| if is { "yes" } else { "no" };
-        let mut said = Vec::new();
+        let mut notes = Vec::new();
         if line.leader == Some(member.id) {
-            said.push("leads");
+            notes.push("leads");
         }
         if line.member == member.id {
-            said.push("says this");
+            notes.push("says this");
         }
         table.add_row([
             &member.id.to_string(),
@@ -102,7 +102,7 @@ fn table(line: &ClusterLine) -> String {
             yes(member.votes),
             yes(member.in_view),
             yes(member.connected),
-            &said.join(", "),
+            &notes.join(", "),
         ]);
     }
     let lines: Vec<String> = table.lines().map(|line| line.trim().to_owned()).collect();
@@ -112,27 +112,33 @@ fn table(line: &ClusterLine) -> String {
 impl Status {
     /// Runs the command.
     pub fn run(self) -> ExitCode {
-        let line = match ask(self.on, async |operator| operator.cluster().await) {
+        let line = match query(self.on, async |operator| operator.cluster().await) {
             Ok(line) => line,
             Err(code) => return code,
         };
         if self.json {
-            crate::say!("{}", serde_json::to_string(&line).unwrap_or_default());
+            crate::print_line!("{}", serde_json::to_string(&line).unwrap_or_default());
         } else {
             let in_view = line.members.iter().filter(|member| member.in_view).count();
             let serves = if line.serves { "serves" } else { "does not serve" };
-            crate::say!("member {} of `{}` {serves}", line.member, Printable(&line.cluster));
-            crate::say!("  view       epoch {}, {in_view} of {} members", line.epoch, line.members.len());
-            crate::say!("  lease      {} ms left", line.lease_ms);
+            crate::print_line!("member {} of `{}` {serves}", line.member, Printable(&line.cluster));
+            crate::print_line!(
+                "  view       epoch {}, {in_view} of {} members",
+                line.epoch,
+                line.members.len()
+            );
+            crate::print_line!("  lease      {} ms left", line.lease_ms);
             match line.leader {
-                Some(leader) => crate::say!("  leader     member {leader}"),
+                Some(leader) => crate::print_line!("  leader     member {leader}"),
                 None => {
-                    crate::say!("  leader     none known: a majority of the voters must reach each other")
+                    crate::print_line!(
+                        "  leader     none known: a majority of the voters must reach each other"
+                    )
                 }
             }
-            crate::say!("  algorithm  {}", Printable(&line.algorithm));
+            crate::print_line!("  algorithm  {}", Printable(&line.algorithm));
             if let Some(trouble) = &line.trouble {
-                crate::say!("  reason     {}", Printable(trouble));
+                crate::print_line!("  reason     {}", Printable(trouble));
             }
         }
         if line.serves { ExitCode::SUCCESS } else { ExitCode::from(exit::CONFLICT) }
@@ -145,17 +151,17 @@ impl Release {
         if !self.force {
             let error =
                 "a client may be working under the lock: see `lockkeeper locks`, and confirm with --force";
-            return exit::complain(exit::USAGE, &error);
+            return exit::fail(exit::USAGE, &error);
         }
         let name = self.name.clone();
-        match ask(self.on, async |operator| operator.release_by_force(name).await) {
-            Ok(0) => exit::complain(exit::CONFLICT, &format!("`{}` has no holder", self.name)),
+        match query(self.on, async |operator| operator.release_by_force(name).await) {
+            Ok(0) => exit::fail(exit::CONFLICT, &format!("`{}` has no holder", self.name)),
             Ok(1) => {
-                crate::say!("`{}` was taken away from its holder", self.name);
+                crate::print_line!("`{}` was taken away from its holder", self.name);
                 ExitCode::SUCCESS
             }
             Ok(holders) => {
-                crate::say!("`{}` was taken away from {holders} holders", self.name);
+                crate::print_line!("`{}` was taken away from {holders} holders", self.name);
                 ExitCode::SUCCESS
             }
             Err(code) => code,
@@ -174,22 +180,22 @@ pub fn set(changes: &[String], on: OnDaemon) -> ExitCode {
     };
     let changes = match changes.iter().map(pair).collect::<Result<Vec<_>, _>>() {
         Ok(changes) => changes,
-        Err(error) => return exit::complain(exit::USAGE, &error),
+        Err(error) => return exit::fail(exit::USAGE, &error),
     };
     // A value that no cluster can parse is a mistake in the command; the leader rejects a value that its cluster
     // cannot use.
     if let Err(error) = lockkeeper_cluster::settings::change(&ClusterSettings::default(), &changes) {
-        return exit::complain(exit::USAGE, &error);
+        return exit::fail(exit::USAGE, &error);
     }
-    let asked = ask(on, async |operator| {
+    let result = query(on, async |operator| {
         if !changes.is_empty() {
             operator.set(changes).await?;
         }
         operator.cluster().await
     });
-    match asked {
+    match result {
         Ok(line) => {
-            line.settings.iter().for_each(|(name, value)| crate::say!("{name}={value}"));
+            line.settings.iter().for_each(|(name, value)| crate::print_line!("{name}={value}"));
             ExitCode::SUCCESS
         }
         Err(code) => code,
@@ -200,15 +206,15 @@ impl Leave {
     /// Runs the command.
     pub fn run(self) -> ExitCode {
         let dead = self.dead;
-        let asked = ask(self.on, async |operator| match dead {
+        let result = query(self.on, async |operator| match dead {
             Some(member) => operator.remove(member).await,
             None => operator.leave().await,
         });
-        match asked {
+        match result {
             Ok(()) => {
                 match dead {
-                    Some(member) => crate::say!("member {member} is given up"),
-                    None => crate::say!("the daemon leaves"),
+                    Some(member) => crate::print_line!("member {member} is given up"),
+                    None => crate::print_line!("the daemon leaves"),
                 }
                 ExitCode::SUCCESS
             }

@@ -33,7 +33,7 @@ const MOST_FAULTS: u8 = 3;
 /// A run with flags, as for `lockkeeper sim`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct RunWish {
+pub struct RunRequest {
     algorithm: String,
     sites: usize,
     #[serde(default)]
@@ -66,7 +66,7 @@ pub struct RunWish {
     pub seed: u64,
 }
 
-impl RunWish {
+impl RunRequest {
     /// The election to run; `None` if the algorithm is not an election.
     pub fn election(&self) -> Result<Option<ElectionSpec>, String> {
         if registry::find_election(&self.algorithm).is_none() {
@@ -146,11 +146,11 @@ impl RunWish {
 /// A scenario to run.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct PlayWish {
+pub struct PlayRequest {
     scenario: String,
 }
 
-impl PlayWish {
+impl PlayRequest {
     /// A scenario of the server's own.
     pub fn new(scenario: &str) -> Self {
         Self { scenario: scenario.into() }
@@ -179,7 +179,7 @@ impl PlayWish {
 /// A check, as for `lockkeeper check`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct CheckWish {
+pub struct CheckRequest {
     algorithm: String,
     sites: usize,
     #[serde(default)]
@@ -202,7 +202,7 @@ pub struct CheckWish {
     suspicions: u8,
 }
 
-impl CheckWish {
+impl CheckRequest {
     /// The system to check.
     pub fn question(&self) -> Result<Question, String> {
         if !lockkeeper_lab::mutants::ALL.iter().any(|mutant| mutant.name == self.algorithm) {
@@ -237,7 +237,7 @@ impl CheckWish {
 /// A comparison, as for `lockkeeper compare`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct CompareWish {
+pub struct CompareRequest {
     algorithms: Vec<String>,
     sites: Vec<usize>,
     loads: Vec<String>,
@@ -245,7 +245,7 @@ pub struct CompareWish {
     cs: String,
 }
 
-impl CompareWish {
+impl CompareRequest {
     /// The parameters of the comparison.
     pub fn sweep(&self) -> Result<Sweep, String> {
         for algorithm in &self.algorithms {
@@ -325,7 +325,7 @@ mod tests {
     #[test]
     fn page_cannot_make_the_server_read_a_file() {
         let text = "algorithm: lamport\nsites: 3\ndelay:  matrix:/etc/hostname\n0 S1 requests\n";
-        let error = PlayWish { scenario: text.into() }.scenario().unwrap_err();
+        let error = PlayRequest { scenario: text.into() }.scenario().unwrap_err();
         assert!(error.contains("matrix"), "{error}");
         assert!(delay(" matrix:/etc/hostname").is_err());
     }
@@ -333,6 +333,6 @@ mod tests {
     #[test]
     fn large_systems_are_rejected_before_they_are_built() {
         let text = "algorithm: maekawa\nsites: 1000000\n0 S1 requests\n";
-        assert!(PlayWish { scenario: text.into() }.scenario().unwrap_err().contains("1 to 60 sites"));
+        assert!(PlayRequest { scenario: text.into() }.scenario().unwrap_err().contains("1 to 60 sites"));
     }
 }

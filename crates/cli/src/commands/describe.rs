@@ -5,18 +5,19 @@ use lockkeeper_text::Printable;
 use std::time::Duration;
 
 /// The metadata that is shown of holders and waiters: the program and the purpose.
-const SAID: [&str; 2] = ["command", "purpose"];
+const SHOWN_METADATA: [&str; 2] = ["command", "purpose"];
 
 /// Describes a participant: `pid 123 on host (pg_dump: nightly backup) for 3 s`.
-pub fn who(participant: &Participant) -> String {
+pub fn participant(participant: &Participant) -> String {
     let tag = &participant.tag;
     // A client of the HTTP or etcd API has no known process.
     if tag.pid == 0 {
         return format!("{} for {}", Printable(&tag.holder), age(participant.age()));
     }
-    let said: Vec<&str> = SAID.iter().filter_map(|key| Some(tag.metadata.get(*key)?.as_str())).collect();
-    let said = if said.is_empty() { String::new() } else { format!(" ({})", Printable(&said.join(": "))) };
-    format!("pid {} on {}{said} for {}", tag.pid, Printable(&tag.host), age(participant.age()))
+    let shown: Vec<&str> =
+        SHOWN_METADATA.iter().filter_map(|key| Some(tag.metadata.get(*key)?.as_str())).collect();
+    let shown = if shown.is_empty() { String::new() } else { format!(" ({})", Printable(&shown.join(": "))) };
+    format!("pid {} on {}{shown} for {}", tag.pid, Printable(&tag.host), age(participant.age()))
 }
 
 /// The fence and the time to live of a hold, if it has them: ` with fence 7, time to live 1200 ms`.
@@ -38,11 +39,11 @@ pub fn age(age: Duration) -> String {
 }
 
 /// The holders of a lock, on one line.
-pub fn held_by(info: &LockInfo) -> String {
+pub fn holders(info: &LockInfo) -> String {
     match &info.holders[..] {
         [] => "nobody".into(),
-        [holder] => who(holder),
-        [holder, others @ ..] => format!("{} and {} more", who(holder), others.len()),
+        [holder] => self::participant(holder),
+        [holder, others @ ..] => format!("{} and {} more", self::participant(holder), others.len()),
     }
 }
 

@@ -163,7 +163,7 @@ impl<T: Jobs> Applied<T> {
     /// Runs the command, or rejects it with the exit code for wrong usage.
     pub fn run(self, run: impl FnOnce(T) -> ExitCode) -> ExitCode {
         match self.misplaced {
-            Some(what) => crate::exit::complain(crate::exit::USAGE, &what),
+            Some(what) => crate::exit::fail(crate::exit::USAGE, &what),
             None => run(self.args),
         }
     }

@@ -20,17 +20,17 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 
 /// The configuration of the access control.
 #[derive(Clone, Copy, Debug)]
-pub struct Door {
+pub struct OriginCheck {
     /// The port that the server listens on.
     pub port: u16,
 }
 
-impl Door {
+impl OriginCheck {
     fn is_this_machine(self, host: &str) -> bool {
         ["127.0.0.1", "localhost", "[::1]"].iter().any(|name| host == format!("{name}:{}", self.port))
     }
 
-    fn refuses(self, headers: &HeaderMap) -> Option<&'static str> {
+    fn rejection(self, headers: &HeaderMap) -> Option<&'static str> {
         let text = |name: HeaderName| headers.get(name).map(|value| value.to_str().unwrap_or_default());
         let host = text(HOST).unwrap_or_default();
         if !self.is_this_machine(host) {
@@ -51,8 +51,8 @@ impl Door {
 }
 
 /// Rejects requests that are not allowed, and adds the security headers to every response.
-pub async fn check(State(door): State<Door>, request: Request, next: Next) -> Response {
-    let mut response = match door.refuses(request.headers()) {
+pub async fn check(State(origin_check): State<OriginCheck>, request: Request, next: Next) -> Response {
+    let mut response = match origin_check.rejection(request.headers()) {
         Some(why) => (StatusCode::FORBIDDEN, why).into_response(),
         None => next.run(request).await,
     };
@@ -75,7 +75,7 @@ mod tests {
         for (name, value) in pairs {
             headers.insert(*name, HeaderValue::from_str(value).unwrap());
         }
-        Door { port: 7480 }.refuses(&headers).is_some()
+        OriginCheck { port: 7480 }.rejection(&headers).is_some()
     }
 
     #[test]

@@ -5,11 +5,11 @@ use std::io::Write;
 
 /// Prints a line to standard output; ends the process quietly if the pipe is closed.
 #[macro_export]
-macro_rules! say {
-    ($($arg:tt)*) => { $crate::say::line(format_args!($($arg)*)) };
+macro_rules! print_line {
+    ($($arg:tt)*) => { $crate::output::line(format_args!($($arg)*)) };
 }
 
-/// Prints a line; see [`say!`].
+/// Prints a line; see [`print_line!`].
 pub fn line(text: Arguments<'_>) {
     let mut out = std::io::stdout().lock();
     if let Err(error) = writeln!(out, "{text}") {
